@@ -1,0 +1,81 @@
+package strategy
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"time"
+)
+
+// A Node is one Redis server as a [Protocol] sees it. Each strategy's New makes
+// one from a *redis.Pool; other clients are adapted by implementing Node and
+// handing it to the strategy's On.
+//
+// Replies are nil, int64, []byte, or []any of these. Every failure is a
+// *[ServerError] that says which of three things is true: the server refused
+// ([ErrRefused]), the command never left ([ErrUnsent]), or nobody knows
+// ([ErrUnknown]). A Node never retries a command that it may have sent.
+//
+// A call ends at due or when ctx does, whichever is first; if ctx is done
+// already no byte is sent. All methods are safe for concurrent use.
+type Node interface {
+	// Name says which server this is, for errors: an address, never a password.
+	Name() string
+
+	// Do sends one command. key is its first argument, apart so that a client
+	// of a cluster can route by it.
+	Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error)
+
+	// Eval runs a script, by hash where the server knows it. A script that the
+	// server has forgotten (SCRIPT FLUSH, restart, fail-over) is sent in full;
+	// callers never see NOSCRIPT.
+	Eval(ctx context.Context, due time.Time, s *Script, keys []string, args ...any) (any, error)
+
+	// Session runs fn on a connection that nobody else uses meanwhile, for
+	// commands whose state lives in the connection: WATCH and MULTI, WAIT.
+	// The connection is clean again, or closed, when Session returns.
+	Session(ctx context.Context, due time.Time, key string, fn func(Conn) error) error
+
+	// Subscribe returns once the server has confirmed the subscription, so what
+	// is published after that is heard. fn gets every message, one at a time; it
+	// must not block. A subscription that breaks ends with a single fn(nil, err);
+	// the caller decides whether to subscribe again. After stop has returned, fn
+	// is not called again. ctx bounds only the confirmation.
+	Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error)
+
+	// Ordered reports whether commands on one key take effect in the order of
+	// the calls, also after a call has timed out. If so, a release that found
+	// nothing proves that no earlier acquire can still take effect. It may turn
+	// from true to false (the server forbids what the promise needs), never back;
+	// ask after the reply, not before the call.
+	Ordered() bool
+
+	// Close ends every call under way and gives back the connections.
+	Close() error
+}
+
+// A Conn is a connection of one's own, lent by [Node].Session.
+type Conn interface {
+	// Do sends one command and waits for its reply, as Node.Do does.
+	Do(cmd string, args ...any) (any, error)
+}
+
+// A Script is Lua that runs on the server, atomically.
+type Script struct {
+	name, source, hash string
+}
+
+// NewScript makes a script from its source. The name is for errors and docs.
+func NewScript(name, source string) *Script {
+	sum := sha1.Sum([]byte(source)) // Redis names scripts by SHA-1; it protects nothing here
+	return &Script{name: name, source: source, hash: hex.EncodeToString(sum[:])}
+}
+
+// Name returns the script's name.
+func (s *Script) Name() string { return s.name }
+
+// Source returns the Lua source.
+func (s *Script) Source() string { return s.source }
+
+// Hash returns the SHA-1 of the source in hexadecimal, as EVALSHA wants it.
+func (s *Script) Hash() string { return s.hash }
