@@ -117,4 +117,3 @@ func (e *ServerError) Unwrap() []error {
 	}
 	return []error{e.Kind, e.Err}
 }
-

@@ -1,0 +1,183 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Acquire asks at once, unless others of this process wait already. If the lock is
+// held it stands in line; at the head of the line it asks again whenever it has
+// reason to.
+func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
+	asked := time.Now()
+	n, err := 0, l.refuse(ctx)
+	if err != nil {
+		return nil, err // what is not allowed does not wait
+	}
+	if !l.s.hasLine(l.key) {
+		n++
+		lease, e := l.attempt(ctx, n, asked)
+		if !l.worthWaiting(e) {
+			return lease, e
+		}
+		err = e
+	}
+	if err := l.s.enter(); err != nil {
+		return nil, err
+	}
+	defer l.s.leave()
+	place := l.s.join(l.key, reasonOf(err))
+	defer place.leave()
+	return l.wait(ctx, place, n, asked)
+}
+
+// wait brings a contender from its place in line to the lock, after n attempts.
+func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lease, error) {
+	why, err := p.turn(ctx, l)
+	for err == nil {
+		if err = p.pause(ctx, l, n, why); err != nil {
+			break
+		}
+		n++
+		p.ln.asking()
+		lease, e := l.attempt(ctx, n, asked)
+		if e == nil {
+			p.ln.learn(grantedTo(lease))
+			return lease, nil
+		}
+		if !l.worthWaiting(e) {
+			return nil, l.last(ctx, p, e, asked)
+		}
+		why = reasonOf(e)
+		p.ln.learn(why)
+	}
+	if errors.Is(err, errContext) {
+		return nil, l.gaveUp(ctx, p, asked)
+	}
+	return nil, err
+}
+
+// errContext says that ctx ended a wait, before the reasons are put together.
+var errContext = errors.New("context done")
+
+// worthWaiting tells whether another attempt may do better.
+func (l *lock) worthWaiting(err error) bool {
+	var server *ServerError
+	var lost *LostError
+	switch {
+	case err == nil:
+		return false
+	case errors.Is(err, ErrHeld), errors.As(err, &lost): // lost: granted too late to be of use
+		return true
+	default:
+		return l.s.o.Persist && errors.As(err, &server)
+	}
+}
+
+// last is the error of a wait that an attempt ended. If ctx ended that attempt
+// before it had any effect, what was known before is still known.
+func (l *lock) last(ctx context.Context, p *place, err error, asked time.Time) error {
+	if ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
+		return l.gaveUp(ctx, p, asked)
+	}
+	return err
+}
+
+// gaveUp puts both facts together: why the lock was not to be had, and why the
+// wait ended.
+func (l *lock) gaveUp(ctx context.Context, p *place, asked time.Time) error {
+	waited := time.Since(asked).Round(time.Microsecond)
+	why := p.ln.reason()
+	if why.err == nil { // no attempt has been answered yet
+		return fmt.Errorf("lock %q: gave up after %v in this process's queue: %w", l.name, waited, contextError(ctx))
+	}
+	err := why.err
+	if why.held != nil {
+		left := max(time.Until(why.until), 0)
+		if why.held.TTL < 0 {
+			left = why.held.TTL
+		}
+		err = &HeldError{Name: l.name, Token: why.held.Token, TTL: left}
+	}
+	return fmt.Errorf("%w; gave up after %v: %w", err, waited, contextError(ctx))
+}
+
+// A reason says why a lock was not to be had.
+type reason struct {
+	err   error      // nil: not known, so ask
+	held  *HeldError // nil: err is not ErrHeld
+	until time.Time  // held, with a TTL: when that ends
+}
+
+func reasonOf(err error) reason {
+	r := reason{err: err}
+	if errors.As(err, &r.held) && r.held.TTL > 0 {
+		r.until = time.Now().Add(r.held.TTL)
+	}
+	return r
+}
+
+// grantedTo is what the next in line needs not ask: the one before it has the lock.
+func grantedTo(l *Lease) reason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.claim.Grant
+	until := g.Start.Add(g.TTL)
+	held := &HeldError{Name: l.claim.Name, Token: l.claim.Token, TTL: time.Until(until)}
+	return reason{err: held, held: held, until: until}
+}
+
+// pause returns nil when there is reason to ask again: the lock was released, or
+// its holder's TTL is over, or, where nothing tells of releases, some random time
+// has passed. Whatever woke it, the key is the truth: the caller asks.
+func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
+	if why.err == nil {
+		return nil
+	}
+	var notices <-chan struct{}
+	if why.held != nil && l.s.o.Wait == WaitNotice {
+		fresh, ok := p.ln.listen(ctx, l)
+		if fresh {
+			return nil // a release before the confirmation was not heard: ask now
+		}
+		if ok {
+			notices = p.ln.wake
+		}
+	}
+	limit := time.NewTimer(l.pauseLimit(n, why, notices != nil))
+	defer limit.Stop()
+	for notices == nil || !p.ln.freedBy(why.held.Token) {
+		select {
+		case <-notices:
+		case <-limit.C:
+			return nil
+		case <-ctx.Done():
+			return errContext
+		case <-l.s.closing:
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// pauseLimit is how long a pause lasts that nothing cuts short.
+func (l *lock) pauseLimit(n int, why reason, told bool) time.Duration {
+	o := &l.s.o
+	jitter := rand.N(max(o.Backoff(max(n, 1)), time.Microsecond)) + 1 // full jitter
+	if why.held == nil || why.until.IsZero() {
+		if told {
+			return o.TTL + jitter // no expiry to wait for; look now and then
+		}
+		return jitter
+	}
+	expiry := max(time.Until(why.until), 0) + time.Millisecond // a key dies in the millisecond after its TTL
+	if told {
+		// A holder that died tells nobody. Those who wait elsewhere wake at the same
+		// moment, so spread a little.
+		return expiry + min(jitter, rand.N(2*time.Millisecond))
+	}
+	return min(jitter, expiry)
+}

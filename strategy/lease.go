@@ -1,0 +1,419 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Lease is one hold of a lock, from its grant to its end. It ends once: by
+// [Lease.Release] or [Lease.Detach], or because it was lost. It is safe for
+// concurrent use.
+type Lease struct {
+	s       *Strategy
+	granted time.Time // not after the servers began to count the first TTL
+
+	mu       sync.Mutex
+	claim    Claim           // with the last Grant
+	deadline time.Time       // guarded: Drift before the servers let go
+	end      error           // nil while held; then ErrReleased or the *LostError, for ever
+	failing  error           // why the last renewal failed
+	doubt    bool            // a renewal of unknown outcome may outlast the deadline
+	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
+	lost     chan struct{}   // made by the first Lost
+	contexts []*leaseContext // to be ended with the lease
+
+	keep   bool      // renewed by the agenda
+	until  time.Time // keep: the end of the maximum hold; zero: none
+	next   time.Time // keep: the next renewal; zero: none
+	watch  bool      // somebody wants to know of the loss
+	wakeAt time.Time // the agenda's, with index
+	index  int
+}
+
+// leaseContext is one context that ends with its lease.
+type leaseContext struct{ cancel context.CancelCauseFunc }
+
+func newLease(s *Strategy, c Claim, g Grant, start time.Time) *Lease {
+	l := &Lease{s: s, claim: c, index: -1}
+	l.granted = l.grant(g, start)
+	return l
+}
+
+// grant takes in what the servers gave, and returns when they began to count at
+// the earliest. The deadline counts from there, not from the reply: a reply that
+// was long on its way must not make the lock seem younger than it is.
+func (l *Lease) grant(g Grant, start time.Time) time.Time {
+	if g.Start.IsZero() {
+		g.Start = start
+	}
+	if g.TTL == 0 {
+		g.TTL = l.claim.TTL
+	}
+	if g.Fence == 0 {
+		g.Fence = l.claim.Grant.Fence // a renewal does not change it
+	}
+	l.claim.Grant = g
+	l.deadline = g.Start.Add(g.TTL - Drift(g.TTL))
+	return g.Start
+}
+
+// begin starts what must run from the grant on even if nobody asks.
+func (l *Lease) begin() {
+	if l.s.o.Observe == nil {
+		return // nobody to tell: the deadline is looked at when somebody asks
+	}
+	l.mu.Lock()
+	l.watch = true
+	l.plan()
+	l.mu.Unlock()
+}
+
+// Name returns the lock's name.
+func (l *Lease) Name() string { return l.claim.Name }
+
+// Token returns what the servers know this hold by. Nobody else has it: it is a
+// secret insofar as whoever knows it can release the lock.
+func (l *Lease) Token() string { return l.claim.Token }
+
+// Owner returns who holds the lock: the owner that ctx named, or else the token.
+func (l *Lease) Owner() string { return l.claim.Owner }
+
+// Fence returns the number of this hold: unique for the lock, greater than that of
+// every earlier hold, unchanged by renewal. A store that remembers the greatest
+// number it has seen and refuses lesser ones cannot be written to by a holder
+// that was paused past its deadline. ok is false where the algorithm cannot issue
+// such numbers soundly.
+func (l *Lease) Fence() (n uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.claim.Grant.Fence, l.claim.Grant.Fence != 0
+}
+
+// Deadline returns until when the lock is surely held, unless it is renewed: the
+// moment before the request that got or renewed it, plus the TTL, less [Drift]. It
+// has a monotonic reading, so setting the clock does not move it, and it is never
+// later than the servers' expiry. (While the machine is suspended the monotonic
+// clock of most systems stands still.)
+func (l *Lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+// Lost returns a channel that is closed when the lock is lost: when the servers
+// say so, or at the deadline at the latest, with or without a network. A release
+// does not close it.
+func (l *Lease) Lost() <-chan struct{} {
+	l.mu.Lock()
+	if l.lost == nil {
+		l.lost = make(chan struct{})
+		if l.isLost() {
+			close(l.lost)
+		}
+	}
+	ch := l.lost
+	l.watch = true
+	after := l.look()
+	l.mu.Unlock()
+	after()
+	return ch
+}
+
+// Err returns nil while the lock is held, ErrReleased after Release or Detach, and
+// a *LostError (ErrLost) once it is lost. It looks at the clock, so it does not say
+// nil past the deadline even if no timer has run yet.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	after := l.look()
+	err := l.end
+	l.mu.Unlock()
+	after()
+	return err
+}
+
+// Failing returns why the last renewal failed while validity is left; nil if it
+// did not fail, or if the lease is over. Failing is a warning, [Lease.Err] the verdict.
+func (l *Lease) Failing() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end != nil {
+		return nil
+	}
+	return l.failing
+}
+
+// Context returns a context for the work that the lock protects. It ends when
+// parent does, when the lease ends ([context.Cause] is then what [Lease.Err] says),
+// or when cancel is called; call cancel to free what it holds. It names the
+// lease's owner: see [WithOwner].
+func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	ctx, cancelCause := context.WithCancelCause(WithOwner(parent, l.claim.Owner))
+	c := &leaseContext{cancelCause}
+	l.mu.Lock()
+	l.contexts = append(l.contexts, c)
+	l.watch = true
+	after := l.look()
+	if l.end != nil {
+		cancelCause(l.end)
+	}
+	l.mu.Unlock()
+	after()
+	return ctx, func() {
+		l.mu.Lock()
+		l.contexts = slices.DeleteFunc(l.contexts, func(x *leaseContext) bool { return x == c })
+		l.mu.Unlock()
+		cancelCause(context.Canceled)
+	}
+}
+
+// Extend makes the servers count the TTL anew, once. After success [Lease.Deadline]
+// has moved. After ErrLost the lock is lost; it is never taken again. After any
+// other error the lock is held until the deadline that it had, and Extend may be
+// called again. If ctx was done, nothing was sent.
+func (l *Lease) Extend(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
+	}
+	if err := l.s.enter(); err != nil {
+		return err
+	}
+	defer l.s.leave()
+	c, err := l.startRenewal(ctx, l.s.o.TTL)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	c.Due = start.Add(l.s.o.OpTimeout)
+	g, err := l.s.p.Extend(ctx, c)
+	return l.renewed(c, g, start, err)
+}
+
+// KeepAlive renews the lock in the background, every third of the TTL give or take
+// a tenth, and again after a failure for as long as validity is left, until the
+// lease ends. It does no I/O itself and returns at once.
+//
+// maxHold bounds the hold, counted from the grant: the servers let go when it is
+// over, whatever the holder does, and the lease is lost then. 0 means no bound;
+// less than the TTL is an error. A second call sets another bound.
+//
+// The error is what [Lease.Err] says if the lease is over.
+func (l *Lease) KeepAlive(maxHold time.Duration) error {
+	if maxHold != 0 && maxHold < l.s.o.TTL {
+		return fmt.Errorf("locks: KeepAlive(%v): allowed are 0 (no bound) and the TTL of %v or more", maxHold, l.s.o.TTL)
+	}
+	if l.s.isClosed() {
+		return ErrClosed
+	}
+	l.mu.Lock()
+	after := l.look()
+	err := l.end
+	if err == nil {
+		l.keep, l.watch = true, true
+		l.until = time.Time{}
+		if maxHold != 0 {
+			l.until = l.granted.Add(maxHold)
+		}
+		l.next = l.nextRenewal(l.claim.Grant.Start)
+		l.plan()
+	}
+	l.mu.Unlock()
+	after()
+	return err
+}
+
+// Release gives the lock up. It goes on when ctx is cancelled, for the operation
+// time-out at most: giving up early would only keep the lock for longer. Contexts
+// of the lease end before the lock is free.
+//
+// nil means: it was held until now, and is free. ErrLost means: it was lost
+// before, and nothing was changed. After any other error the release is repeated
+// in the background until it is certain or the TTL has passed; for the caller the
+// lease is over. A second call returns ErrReleased and does nothing.
+func (l *Lease) Release(ctx context.Context) error {
+	if err := l.s.enter(); err != nil {
+		return errors.Join(err, l.Err())
+	}
+	defer l.s.leave()
+	c, err := l.finish()
+	if err != nil {
+		return err
+	}
+	c.Due = time.Now().Add(l.s.o.OpTimeout)
+	err = l.s.p.Release(context.WithoutCancel(ctx), c)
+	if err != nil && !errors.Is(err, ErrLost) {
+		l.s.undo(c)
+	}
+	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted), Err: err})
+	return err
+}
+
+// Detach ends the lease here and leaves the lock with the servers until its TTL
+// ends: for [Strategy.Adopt], perhaps in another process, with the token.
+func (l *Lease) Detach() (token string, err error) {
+	c, err := l.finish()
+	if err != nil {
+		return "", err
+	}
+	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted)})
+	return c.Token, nil
+}
+
+// finish ends the lease by its user's wish. A renewal under way is waited for (it
+// ends with its operation time-out), so that none is sent after the release.
+func (l *Lease) finish() (Claim, error) {
+	l.mu.Lock()
+	after := l.look()
+	if l.end != nil {
+		err := l.end
+		l.mu.Unlock()
+		after()
+		return Claim{}, err
+	}
+	after = l.over(ErrReleased)
+	busy, c := l.busy, l.claim
+	l.mu.Unlock()
+	after()
+	if busy != nil {
+		<-busy
+	}
+	return c, nil
+}
+
+// startRenewal waits for its turn and gives the claim to extend, for ttl or what
+// the maximum hold leaves of it.
+func (l *Lease) startRenewal(ctx context.Context, ttl time.Duration) (Claim, error) {
+	for {
+		l.mu.Lock()
+		after := l.look()
+		err, busy := l.end, l.busy
+		if err == nil && busy == nil {
+			l.busy = make(chan struct{})
+			c := l.claim
+			c.TTL = l.bounded(ttl)
+			l.mu.Unlock()
+			return c, nil
+		}
+		l.mu.Unlock()
+		after()
+		if err != nil {
+			return Claim{}, err
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return Claim{}, fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
+		}
+	}
+}
+
+// bounded cuts ttl so that the servers let go when the maximum hold is over.
+func (l *Lease) bounded(ttl time.Duration) time.Duration {
+	if l.until.IsZero() {
+		return ttl
+	}
+	return max(min(ttl, time.Until(l.until).Truncate(time.Millisecond)), time.Millisecond)
+}
+
+// renewed takes in the answer to a renewal that began at start, and returns what
+// its caller is to know.
+func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
+	now := time.Now()
+	l.mu.Lock()
+	close(l.busy)
+	l.busy = nil
+	after := l.look()
+	if l.end != nil {
+		// It ended while the request was under way. If the deadline ended it, the
+		// servers may just have been told to keep the lock for another TTL.
+		if lost := l.isLost(); lost && (err == nil || errors.Is(err, ErrUnknown)) {
+			l.s.undo(c)
+		}
+		end := l.end
+		l.mu.Unlock()
+		after()
+		return end
+	}
+	var e Event
+	switch {
+	case err == nil:
+		if g.TTL == 0 {
+			g.TTL = c.TTL
+		}
+		l.grant(g, start)
+		l.failing, l.doubt = nil, false
+		l.next = l.nextRenewal(start)
+		e = Event{Kind: EventRenewed, Took: now.Sub(start)}
+	case errors.Is(err, ErrLost):
+		var lost *LostError
+		if !errors.As(err, &lost) {
+			lost = &LostError{Name: c.Name, Err: err}
+		}
+		err = lost
+		after = l.over(lost)
+	default:
+		l.failing = err
+		l.doubt = l.doubt || errors.Is(err, ErrUnknown)
+		l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
+		e = Event{Kind: EventFailing, Took: now.Sub(start), Err: err}
+	}
+	if l.end == nil {
+		l.plan()
+	}
+	l.mu.Unlock()
+	after()
+	if e.Kind != 0 {
+		e.Name, e.Token = c.Name, c.Token
+		l.s.observe(e)
+	}
+	return err
+}
+
+// isLost tells a loss from a release. The caller holds mu.
+func (l *Lease) isLost() bool { return l.end != nil && l.end != ErrReleased }
+
+// look lets the clock speak: past its deadline the lease is lost. It keeps the
+// agenda up to date if it is not. The caller holds mu, and calls after without it.
+func (l *Lease) look() (after func()) {
+	if l.end != nil {
+		return func() {}
+	}
+	if time.Now().Before(l.deadline) {
+		l.plan()
+		return func() {}
+	}
+	lost := &LostError{Name: l.claim.Name, Lapsed: true, Err: l.failing}
+	if l.keep && l.next.IsZero() && l.failing == nil {
+		lost.Err = errMaxHold
+	}
+	return l.over(lost)
+}
+
+var errMaxHold = errors.New("the maximum hold is over")
+
+// over ends the lease. The caller holds mu, and calls after without it.
+func (l *Lease) over(end error) (after func()) {
+	l.end = end
+	l.s.agenda.remove(l)
+	contexts := l.contexts
+	l.contexts = nil
+	if l.isLost() && l.lost != nil {
+		close(l.lost)
+	}
+	lost, c := l.isLost(), l.claim
+	var lapsed *LostError
+	if l.doubt && errors.As(end, &lapsed) && lapsed.Lapsed {
+		l.s.undo(c) // a renewal that nobody heard of may keep the key beyond the deadline
+	}
+	return func() {
+		for _, x := range contexts {
+			x.cancel(end)
+		}
+		if lost {
+			l.s.observe(Event{Kind: EventLost, Name: c.Name, Token: c.Token, Took: time.Since(l.granted), Err: end})
+		}
+	}
+}

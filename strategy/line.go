@@ -1,0 +1,170 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A line is where the contenders of one process for one key stand: first come,
+// first served. Only the head speaks to the servers, so that what a lock costs
+// them does not depend on how many wait for it. What the head has learned, and its
+// subscription, pass to the next.
+type line struct {
+	h      *house
+	key    string
+	places []*place // guarded by h.mu; the first is the head
+
+	wake chan struct{} // a notice has come; holds one
+
+	mu     sync.Mutex
+	why    reason   // why the last to ask did not get the lock, or who got it
+	freed  []string // tokens released since the last attempt began
+	broken bool     // the subscription has ended by itself
+	deaf   bool     // the servers refuse subscriptions
+	stop   func()   // ends the subscription; nil: there is none. The head's
+}
+
+// A place is a contender's in a line.
+type place struct {
+	ln   *line
+	head chan struct{} // closed when it is the head
+}
+
+// maxFreed bounds what a line remembers while an attempt is under way.
+const maxFreed = 64
+
+func (h *house) hasLine(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lines[key] != nil
+}
+
+// join takes the last place. why is what the contender knows, if it had to open
+// the line.
+func (h *house) join(key string, why reason) *place {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ln := h.lines[key]
+	if ln == nil {
+		ln = &line{h: h, key: key, wake: make(chan struct{}, 1), why: why}
+		h.lines[key] = ln
+	}
+	p := &place{ln: ln, head: make(chan struct{})}
+	ln.places = append(ln.places, p)
+	if len(ln.places) == 1 {
+		close(p.head)
+	}
+	return p
+}
+
+// turn waits until the place is the head, and returns what its predecessor knew.
+func (p *place) turn(ctx context.Context, l *lock) (reason, error) {
+	select {
+	case <-p.head:
+		return p.ln.reason(), nil
+	case <-ctx.Done():
+		return reason{}, errContext
+	case <-l.s.closing:
+		return reason{}, ErrClosed
+	}
+}
+
+// leave gives the place up. The last one to leave ends the subscription.
+func (p *place) leave() {
+	ln, h := p.ln, p.ln.h
+	h.mu.Lock()
+	i := slices.Index(ln.places, p)
+	ln.places = slices.Delete(ln.places, i, i+1)
+	switch {
+	case len(ln.places) == 0:
+		delete(h.lines, ln.key)
+	case i == 0:
+		close(ln.places[0].head)
+	}
+	empty := len(ln.places) == 0
+	h.mu.Unlock()
+	if empty {
+		ln.unlisten()
+	}
+}
+
+func (ln *line) reason() reason {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.why
+}
+
+func (ln *line) learn(why reason) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.why = why
+}
+
+// asking is called before an attempt: a release heard from now on may be that of
+// the holder whom the attempt will find, though its notice overtakes the reply.
+func (ln *line) asking() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.freed = ln.freed[:0]
+}
+
+// freedBy tells whether holder has released, so that asking makes sense. Notices
+// of earlier holders are stale: they were released before holder acquired.
+func (ln *line) freedBy(holder string) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.broken || len(ln.freed) >= maxFreed ||
+		holder == "" && len(ln.freed) > 0 || slices.Contains(ln.freed, holder)
+}
+
+// listen subscribes if that is not done yet; fresh says that it was done just now.
+// Only the head calls it.
+func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
+	ln.mu.Lock()
+	broken, stop, deaf := ln.broken, ln.stop, ln.deaf
+	ln.mu.Unlock()
+	if broken {
+		ln.unlisten()
+	} else if stop != nil {
+		return false, true
+	}
+	if deaf {
+		return false, false
+	}
+	c := Claim{Name: l.name, Key: l.key, TTL: l.s.o.TTL, Due: time.Now().Add(l.s.o.OpTimeout)}
+	stop, err := l.s.p.(Notifier).Watch(ctx, c, ln.notify)
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.stop = stop
+	ln.deaf = errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsupported)
+	return err == nil, err == nil
+}
+
+// unlisten ends the subscription. stop waits for a notice being delivered, which
+// takes mu, so it is called without.
+func (ln *line) unlisten() {
+	ln.mu.Lock()
+	stop := ln.stop
+	ln.stop, ln.broken = nil, false
+	ln.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+func (ln *line) notify(n Notice) {
+	ln.mu.Lock()
+	if n == (Notice{}) {
+		ln.broken = true
+	} else if len(ln.freed) < maxFreed {
+		ln.freed = append(ln.freed, n.Token)
+	}
+	ln.mu.Unlock()
+	select {
+	case ln.wake <- struct{}{}:
+	default: // it has been told already
+	}
+}

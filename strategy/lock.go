@@ -1,0 +1,206 @@
+// Package strategy is the contract of all locks in this module, and what every
+// one of them needs: waiting, renewal, loss, clean-up, errors and events.
+//
+// Users hold a [Lock] and the [Lease] that it gives. Where a lock comes from is
+// one line, so that swapping the algorithm is one line too:
+//
+//	s, err := luascript.New(pool, strategy.Options{}) // or setnxpx.New, …
+//	err = strategy.Do(ctx, s.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+//		return work(ctx) // ctx ends the moment the lock is lost
+//	})
+//
+// An algorithm is a [Protocol]: what it says to its servers, and nothing else.
+// [New] puts the machinery of this package around it.
+//
+// # Four durations
+//
+// The TTL is how long the servers keep a lock without renewal. The wait is how
+// long Acquire may take: the context's business. The operation time-out bounds
+// one request. The maximum hold bounds how long renewal goes on ([Lease.KeepAlive]).
+// They are set apart and none stands in for another.
+//
+// # What no lease can promise
+//
+// A holder that is paused (a long garbage collection, a stopped process, a
+// suspended machine) does not notice its deadline until it runs again. If the
+// thing that the lock protects can compare numbers, give it [Lease.Fence]: then a
+// late write is refused there.
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Lock is one name that contenders compete for. It holds no state: every
+// acquisition contends on its own, also within one goroutine, unless ctx names
+// an owner ([WithOwner]) and the algorithm is re-entrant. It is safe for
+// concurrent use.
+type Lock interface {
+	// Name returns the name given to [Strategy.Lock].
+	Name() string
+
+	// TryAcquire asks once and does not wait.
+	//
+	// After success the caller holds the lock until [Lease.Deadline] and must
+	// release it. After ErrHeld (a *HeldError) somebody else holds it, and after
+	// ErrRefused or ErrUnsent nothing has happened either. After ErrUnknown the
+	// servers may have granted the lock: that is undone in the background, and
+	// the caller does not hold it. If ctx was done, no byte was sent.
+	TryAcquire(ctx context.Context) (*Lease, error)
+
+	// Acquire waits until it has the lock or ctx ends. ctx bounds the wait, never
+	// the hold. Contenders of one process are served first come, first served.
+	//
+	// When the wait ends without the lock, the error is both ErrHeld and the
+	// context's error and cause. Errors other than ErrHeld end the wait at once,
+	// unless Options.Persist; what they leave behind is as for TryAcquire.
+	Acquire(ctx context.Context) (*Lease, error)
+}
+
+// Do acquires l (waiting as l.Acquire does), runs fn while it keeps the lock
+// alive, and releases it, also if fn panics.
+//
+// fn's context ends when ctx does or when the lock is lost ([context.Cause] then
+// is ErrLost), and names the lease's owner, so that a re-entrant lock taken with it
+// re-enters. Renewal goes on until fn returns: call [Lease.KeepAlive] in fn to set
+// a maximum hold. fn may release the lease itself.
+//
+// The error joins fn's, the loss of the lock, and a failed release. nil means
+// that fn returned nil and the lock was held all the time.
+func Do(ctx context.Context, l Lock, fn func(context.Context, *Lease) error) (err error) {
+	lease, err := l.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	held, cancel := lease.Context(ctx)
+	defer func() {
+		cancel()
+		// A lost lease says so here, once; releasing twice is the user's right.
+		if e := lease.Release(ctx); !errors.Is(e, ErrReleased) && !errors.Is(err, e) {
+			err = errors.Join(err, e)
+		}
+	}()
+	if err := lease.KeepAlive(0); err != nil {
+		return err
+	}
+	return fn(held, lease)
+}
+
+type ownerKey struct{}
+
+// WithOwner names who acquires with the returned context. A re-entrant lock lets
+// the same owner in again; other algorithms ignore it. Owners are names in Redis:
+// whoever knows one can re-enter, so make it unique (a request id), at most
+// [MaxNameLen] bytes. An empty owner means none: each acquisition owns itself.
+func WithOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+func ownerOf(ctx context.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
+}
+
+// lock is the Lock of every algorithm.
+type lock struct {
+	s    *Strategy
+	name string
+	key  string
+	err  error // the name is not allowed: every call says so
+}
+
+func (l *lock) Name() string { return l.name }
+
+func (l *lock) TryAcquire(ctx context.Context) (*Lease, error) {
+	return l.attempt(ctx, 1, time.Now())
+}
+
+// attempt asks once. n and asked are for events: which attempt of a call that
+// began when.
+func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, error) {
+	c, err := l.claim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.s.enter(); err != nil {
+		return nil, err
+	}
+	defer l.s.leave()
+
+	start := time.Now() // before the request: the servers start to count later
+	c.Due = start.Add(l.s.o.OpTimeout)
+	g, err := l.s.p.Acquire(ctx, c)
+	end := time.Now()
+	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: err})
+	if err != nil {
+		l.failed(c, n, err)
+		return nil, err
+	}
+
+	lease := newLease(l.s, c, g, start)
+	if !end.Before(lease.deadline) || l.s.isClosed() {
+		// Granted, but of no use any more: the reply took longer than the
+		// validity, or Close came meanwhile. Nobody will release it but us.
+		l.s.undo(lease.claim)
+		if l.s.isClosed() {
+			return nil, ErrClosed
+		}
+		return nil, &LostError{Name: c.Name, Lapsed: true, Err: errors.New("the grant came after its validity")}
+	}
+	lease.begin()
+	l.s.observe(Event{Kind: EventAcquired, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(asked)})
+	return lease, nil
+}
+
+func (l *lock) failed(c Claim, n int, err error) {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		l.s.undo(c)
+	case errors.Is(err, ErrHeld):
+		l.s.observe(Event{Kind: EventHeld, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
+	}
+}
+
+// refuse says why no attempt is made at all: what is asked for is not allowed, or
+// ctx is done.
+func (l *lock) refuse(ctx context.Context) error {
+	if l.err != nil {
+		return l.err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("lock %q: %w", l.name, contextError(ctx))
+	}
+	if n := len(ownerOf(ctx)); n > MaxNameLen {
+		return fmt.Errorf("locks: the owner has %d bytes: allowed are %d", n, MaxNameLen)
+	}
+	return nil
+}
+
+// claim makes the claim of a new attempt: a fresh token each time, so that an
+// attempt whose end nobody knows can be undone without touching the next.
+func (l *lock) claim(ctx context.Context) (Claim, error) {
+	if err := l.refuse(ctx); err != nil {
+		return Claim{}, err
+	}
+	token, err := newToken(l.s.o.Label)
+	if err != nil {
+		return Claim{}, err
+	}
+	owner := ownerOf(ctx)
+	if owner == "" {
+		owner = token
+	}
+	return Claim{Name: l.name, Key: l.key, Token: token, Owner: owner, TTL: l.s.o.TTL}, nil
+}
+
+// contextError returns why ctx ended: its error, and its cause if that says more.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,291 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// A Strategy is an algorithm with its servers, ready to give locks. It is safe
+// for concurrent use.
+type Strategy struct {
+	p Protocol
+	o Options
+	*house
+}
+
+// house is what a Strategy shares with those made from it by With.
+type house struct {
+	agenda agenda // renewals and deadlines
+
+	closing chan struct{} // closed when Close begins: whoever waits leaves
+
+	mu     sync.Mutex
+	lines  map[string]*line // waiters of this process, by key
+	active int              // requests under way, and clean-ups in the background
+	idle   sync.Cond        // active is 0
+	closed bool             // no further request begins
+	done   bool             // nor any clean-up
+	undone error            // what could not be undone before Close
+}
+
+// New puts the machinery around an algorithm. Users call the New of a strategy's
+// own package. It does no I/O: see [Strategy.Check].
+func New(p Protocol, o Options) (*Strategy, error) {
+	h := &house{closing: make(chan struct{}), lines: map[string]*line{}}
+	h.idle.L = &h.mu
+	return (&Strategy{p: p, house: h}).With(o)
+}
+
+// With returns a Strategy with other options on the same connections. What o
+// leaves zero is the default, not s's. Close it once, on any of them: that closes
+// all.
+func (s *Strategy) With(o Options) (*Strategy, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	_, notifies := s.p.(Notifier)
+	if o.Wait == WaitNotice && !notifies {
+		return nil, fmt.Errorf("locks: Options.Wait is notice: %w by this algorithm; allowed are WaitBest and WaitPoll", ErrUnsupported)
+	}
+	if o.Wait == WaitBest && notifies {
+		o.Wait = WaitNotice
+	}
+	return &Strategy{p: s.p, o: o, house: s.house}, nil
+}
+
+// Lock returns the lock of that name: 1 … [MaxNameLen] bytes, any bytes. If the
+// name is not allowed, every call on the lock says so. It does no I/O; locks of
+// one name are the same lock.
+func (s *Strategy) Lock(name string) Lock {
+	return s.lock(name)
+}
+
+func (s *Strategy) lock(name string) *lock {
+	l := &lock{s: s, name: name}
+	if name == "" || len(name) > MaxNameLen {
+		l.err = fmt.Errorf("locks: the lock's name has %d bytes: allowed are 1 to %d", len(name), MaxNameLen)
+		return l
+	}
+	if l.key = s.o.Key(name); l.key == "" {
+		l.err = fmt.Errorf("locks: Options.Key gave an empty key for the name %q", name)
+	}
+	return l
+}
+
+// Check asks the servers whether they can be relied on: reachable, willing, a
+// primary, and not set up to evict locks. It changes nothing. nil means yes; the
+// error says what to change.
+func (s *Strategy) Check(ctx context.Context) error {
+	checker, ok := s.p.(Checker)
+	if !ok {
+		return fmt.Errorf("locks: Check: %w by this algorithm", ErrUnsupported)
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return checker.Check(ctx, s.o)
+}
+
+// Inspect reads who holds the lock of that name. It changes nothing, and what it
+// says may be over when it returns.
+func (s *Strategy) Inspect(ctx context.Context, name string) (Info, error) {
+	inspector, ok := s.p.(Inspector)
+	if !ok {
+		return Info{}, fmt.Errorf("locks: Inspect: %w by this algorithm", ErrUnsupported)
+	}
+	c, err := s.operatorClaim(ctx, name, "")
+	if err != nil {
+		return Info{}, err
+	}
+	if err := s.enter(); err != nil {
+		return Info{}, err
+	}
+	defer s.leave()
+	info, err := inspector.Inspect(ctx, c)
+	if err != nil {
+		return Info{}, err
+	}
+	info.Name, info.Key, info.Label = name, c.Key, labelOf(info.Token)
+	return info, nil
+}
+
+// ForceRelease takes the lock from the holder that Inspect saw. If another holds
+// it by now, or nobody, the error is ErrLost and nothing has changed. The holder
+// learns of it at its next renewal, or at its deadline: until then it believes
+// that it holds the lock, and only a fence keeps the two apart.
+//
+// After ErrUnknown nobody knows whether the lock was taken away: inspect again.
+func (s *Strategy) ForceRelease(ctx context.Context, seen Info) error {
+	if !seen.Held || seen.Token == "" {
+		return fmt.Errorf("locks: ForceRelease of %q: allowed is what Inspect saw of a lock that is held", seen.Name)
+	}
+	c, err := s.operatorClaim(ctx, seen.Name, seen.Token)
+	if err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.p.Release(ctx, c)
+}
+
+// Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another
+// process: it renews the lock and watches over it from here. If the token is not
+// the holder any more, the error is ErrLost. After any other error the lock is
+// what it was, or renewed once.
+func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error) {
+	if token == "" {
+		return nil, errors.New("locks: Adopt with an empty token: allowed is what Lease.Detach returned")
+	}
+	c, err := s.operatorClaim(ctx, name, token)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	start := time.Now()
+	g, err := s.p.Extend(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	lease := newLease(s, c, g, start)
+	lease.begin()
+	if err := lease.Err(); err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// operatorClaim is a claim for a token that this process did not draw.
+func (s *Strategy) operatorClaim(ctx context.Context, name, token string) (Claim, error) {
+	l := s.lock(name)
+	if l.err != nil {
+		return Claim{}, l.err
+	}
+	if ctx.Err() != nil {
+		return Claim{}, fmt.Errorf("lock %q: %w", name, contextError(ctx))
+	}
+	return Claim{Name: name, Key: l.key, Token: token, Owner: token, TTL: s.o.TTL, Due: time.Now().Add(s.o.OpTimeout)}, nil
+}
+
+// Close ends everything: whoever waits in Acquire gets ErrClosed, renewal stops,
+// clean-ups under way get a last try, and the connections that New made are
+// closed (the user's pool is not). It waits until no goroutine is left. Locks that
+// are still held are not released, because their work may still go on: they lapse
+// with their TTL, and [Lease.Lost] tells. Further calls do nothing.
+//
+// The error says which acquires or releases of unknown outcome could not be
+// undone; their keys go with their TTL.
+func (s *Strategy) Close() error {
+	s.mu.Lock()
+	first := !s.closed
+	if first {
+		s.closed = true
+		close(s.closing)
+	}
+	for s.active > 0 { // each ends within about one operation time-out
+		s.idle.Wait()
+	}
+	s.done = true
+	err := s.undone
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	if closer, ok := s.p.(io.Closer); ok {
+		err = errors.Join(err, closer.Close())
+	}
+	return err
+}
+
+// enter counts a request that Close must wait for.
+func (h *house) enter() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return ErrClosed
+	}
+	h.active++
+	return nil
+}
+
+func (h *house) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.active--; h.active == 0 {
+		h.idle.Broadcast()
+	}
+}
+
+func (h *house) isClosed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closed
+}
+
+// background runs f on a goroutine that Close waits for. It does so also while
+// Close is waiting, for what must be cleaned up then; not after.
+func (h *house) background(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.done {
+		return
+	}
+	h.active++
+	go func() {
+		defer h.leave()
+		f()
+	}()
+}
+
+// undo ends a claim whose end nobody knows, in the background: it repeats the
+// release until the servers confirm or one TTL has passed, after which the key is
+// gone by itself.
+func (s *Strategy) undo(c Claim) {
+	c.Undo = true
+	s.background(func() {
+		until := time.Now().Add(c.TTL)
+		if due := c.Due.Add(c.TTL); due.After(until) {
+			until = due // the servers may have begun to count as late as that
+		}
+		for last := false; ; {
+			c.Due = time.Now().Add(s.o.OpTimeout)
+			err := s.p.Release(context.Background(), c)
+			if err == nil || !time.Now().Before(until) {
+				return
+			}
+			if last {
+				s.couldNotUndo(c, err)
+				return
+			}
+			// Short against the operation time-out: a server that thaws must not
+			// keep a ghost for longer than that.
+			select {
+			case <-time.After(s.o.OpTimeout / 4):
+			case <-s.closing:
+				last = true
+			}
+		}
+	})
+}
+
+func (s *Strategy) couldNotUndo(c Claim, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.undone = errors.Join(s.undone, fmt.Errorf("lock %q: token %q may hold it until its TTL ends: %w", c.Name, c.Token, err))
+}
+
+func (s *Strategy) observe(e Event) {
+	if s.o.Observe != nil {
+		s.o.Observe(e)
+	}
+}
