@@ -61,6 +61,9 @@ type Grant struct {
 	Fence uint64
 }
 
+// IsZero tells that nothing has been granted: the machinery fills in Start.
+func (g Grant) IsZero() bool { return g.Start.IsZero() }
+
 // A Notice says that a lock has become free. It is a hint: the key is the truth.
 type Notice struct {
 	// Token was the holder's. A zero Notice says that the subscription broke and

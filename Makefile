@@ -1,0 +1,32 @@
+# Everything here runs on a bare machine with Go: what it needs, it fetches.
+# A server for the tests is looked for in this order: REDIS_ADDRS, Docker, a local
+# redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench
+
+GO ?= go
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## compare the locks on the most real Redis to be had
+	@$(GO) mod download
+	@$(GO) run ./cmd/locks compare
+
+test: ## run all tests, with the race detector, on real servers
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/which
+	$(GO) test -race -shuffle=on ./...
+
+check: ## formatting, vet, lint, tidiness, directions of imports
+	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool -modfile=.ci/tools/go.mod staticcheck ./...
+	$(GO) mod tidy -diff
+	$(GO) test ./internal/layout
+
+bench: ## measure the transport and the locks
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/which
+	$(GO) test -run '^$$' -bench . -benchmem ./...

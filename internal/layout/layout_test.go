@@ -1,0 +1,114 @@
+// Package layout holds the directions of imports: what may know of what.
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/lockstrategies/locks/"
+
+type pkg struct {
+	ImportPath                                        string
+	Standard                                          bool
+	Imports, TestImports, XTestImports, Deps, GoFiles []string
+}
+
+// packages lists this module's packages, by their path in it.
+func packages(t *testing.T) map[string]pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,TestImports,XTestImports,Deps,GoFiles", "./...")
+	cmd.Dir = "../.."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	all := map[string]pkg{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[p.ImportPath] = p
+	}
+}
+
+// foreign returns the imports that are neither the standard library's nor allowed.
+func foreign(all map[string]pkg, imports []string, allowed ...string) []string {
+	return slices.DeleteFunc(slices.Clone(imports), func(i string) bool {
+		return all[i].Standard || i == "C" || slices.Contains(allowed, i)
+	})
+}
+
+const (
+	uuid   = "github.com/gofrs/uuid/v5"
+	redigo = "github.com/gomodule/redigo/redis"
+)
+
+// TestDirections: the contract knows no client, the suite knows only the contract,
+// a strategy knows no other strategy.
+func TestDirections(t *testing.T) {
+	all := packages(t)
+	allowed := map[string][]string{
+		"strategy":      {uuid},
+		"conformance":   {module + "strategy"},
+		"internal/node": {module + "strategy", redigo},
+	}
+	for name := range strategies(all) {
+		allowed[name] = []string{module + "strategy", module + "internal/node", redigo}
+	}
+	for name, may := range allowed {
+		p, ok := all[module+name]
+		if !ok {
+			t.Errorf("package %s is not there", name)
+			continue
+		}
+		if bad := foreign(all, p.Imports, may...); len(bad) > 0 {
+			t.Errorf("%s imports %v, allowed are the standard library and %v", name, bad, may)
+		}
+	}
+}
+
+// TestOneImporterOfDockertest: servers for tests come from one place, and no
+// package that users import comes near it.
+func TestOneImporterOfDockertest(t *testing.T) {
+	all := packages(t)
+	const redistest = module + "internal/redistest"
+	for name, p := range all {
+		if !strings.HasPrefix(name, module) || name == redistest {
+			continue
+		}
+		for _, i := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if strings.HasPrefix(i, "github.com/ory/dockertest") {
+				t.Errorf("%s imports %s: only internal/redistest may", name, i)
+			}
+		}
+		program := len(p.GoFiles) > 0 && (strings.HasPrefix(name, module+"cmd/") || strings.HasPrefix(name, module+"internal/"))
+		if !program && slices.Contains(p.Deps, redistest) {
+			t.Errorf("%s depends on internal/redistest outside its tests", name)
+		}
+	}
+}
+
+// strategies are the packages at the top level that are no part of the frame.
+func strategies(all map[string]pkg) map[string]pkg {
+	found := map[string]pkg{}
+	for name, p := range all {
+		rest, ours := strings.CutPrefix(name, module)
+		if ours && path.Dir(rest) == "." && rest != "strategy" && rest != "conformance" {
+			found[rest] = p
+		}
+	}
+	return found
+}

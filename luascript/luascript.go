@@ -1,0 +1,323 @@
+// Package luascript is the lock that most people should use on one Redis: a key
+// with a random token and a TTL, and Lua scripts that compare the token before they
+// touch the key.
+//
+// # The idea
+//
+// Acquire: if the key does not exist, set it to a token that nobody else has, with
+// a TTL. Release: if the key holds my token, delete it. Extend: if the key holds my
+// token, count the TTL anew. Each "if … then" must be one step. As two commands
+// (package setnxpx) the key can expire and be taken between the comparison and the
+// deletion, which then frees a stranger's lock. Redis runs a script as one step.
+//
+// The wire format is that of SET key token NX PX: package setnxpx, redsync,
+// bsm/redislock, redis-py and StackExchange.Redis exclude this lock and are
+// excluded by it, when given the same key. They do not publish their releases, so
+// a waiter here wakes for them when their TTL ends.
+//
+// # What it guarantees
+//
+//   - Exclusion: at most one holder at a time, for as long as Redis keeps the key and
+//     holders stop at their deadline ([strategy.Lease.Deadline], Lost, Context).
+//   - Ownership: only the holder releases or extends; a late release changes nothing.
+//   - No deadlock: a holder that dies is gone after its TTL.
+//   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]),
+//     issued in the same step as the lock. A store that refuses lesser numbers is safe
+//     even from a holder that was paused past its deadline.
+//   - Quiet waiting: a release is published; whoever waits sleeps until then, or until
+//     the holder's TTL ends. In one process, first come, first served.
+//
+// # What it does not
+//
+// One Redis is one point of failure. A lock is forgotten, and granted again while
+// its holder still works, when Redis restarts without having persisted it, when a
+// replica that has not yet heard of it is promoted, when somebody flushes or evicts
+// it. The fence still rises then. Between processes waiting is a race, not a queue.
+//
+// # When
+//
+// Take it when one Redis is what you have, and the work can be fenced or an
+// exclusion broken once in a fail-over costs no more than doing the work twice.
+// Take redlock if it must survive the loss of a server, reentrant if the holder
+// calls itself. Do not take it for what a single atomic command can do: to
+// decrement a stock, decrement it.
+//
+// # On the wire
+//
+// Acquire and Release are one round trip each, and so is Extend; a kept-alive lock
+// is renewed together with others, up to a hundred per request. Keys: lock:{name},
+// the lock; lock:{name}:fence, the counter, which stays (see [WithoutFences]).
+// Channel: lock:{name}:free, the token of whoever released.
+//
+// Source: SET, "Patterns", in the Redis documentation
+// (https://redis.io/docs/latest/commands/set/), and its page on distributed locks.
+// Redis 6.2 or later, or Valkey.
+package luascript
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed fence.lua
+	fenceLua string
+	//go:embed acquire.lua
+	acquireLua string
+	//go:embed extend.lua
+	extendLua string
+	//go:embed release.lua
+	releaseLua string
+	//go:embed adopt.lua
+	adoptLua string
+	//go:embed inspect.lua
+	inspectLua string
+
+	acquire = strategy.NewScript("acquire", fenceLua+acquireLua)
+	extend  = strategy.NewScript("extend", extendLua)
+	release = strategy.NewScript("release", releaseLua)
+	adopt   = strategy.NewScript("adopt", fenceLua+adoptLua)
+	inspect = strategy.NewScript("inspect", inspectLua)
+)
+
+// New returns the strategy on the Redis that pool dials. It takes the pool's
+// settings (address, password, TLS, database) and, for its own two connections,
+// dials beside it; the pool stays the caller's to close. It does no I/O: see
+// [strategy.Strategy.Check].
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+	n, err := node.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return strategy.New(On(n, own...), o)
+}
+
+// On returns the algorithm on any node: for other clients, decorators and tests.
+// Closing the protocol closes the node.
+func On(n strategy.Node, own ...Option) strategy.Protocol {
+	p := &protocol{Node: n, fences: true}
+	for _, set := range own {
+		set(p)
+	}
+	return p
+}
+
+// An Option is a setting that only this algorithm has.
+type Option func(*protocol)
+
+// WithoutFences issues no fences, and so leaves no counter behind: for very many
+// names that are each used once.
+func WithoutFences() Option {
+	return func(p *protocol) { p.fences = false }
+}
+
+// protocol is the algorithm on one node.
+type protocol struct {
+	strategy.Node // Close is the node's
+	fences        bool
+}
+
+var _ interface {
+	strategy.Protocol
+	strategy.Notifier
+	strategy.BulkExtender
+	strategy.Inspector
+	strategy.Checker
+} = (*protocol)(nil)
+
+// Acquire sets the key if nobody has it. One round trip.
+func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds())
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	switch r := reply.(type) {
+	case int64:
+		return strategy.Grant{Fence: uint64(r)}, nil
+	case []any:
+		if len(r) == 2 {
+			holder, ok := r[0].([]byte)
+			ms, ok2 := r[1].(int64)
+			if ok && ok2 {
+				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: string(holder), TTL: strategy.RemainingTTL(ms)}
+			}
+		}
+	}
+	return strategy.Grant{}, strategy.BadReply(p, reply)
+}
+
+// Extend counts the TTL anew if the key still holds the token. One round trip.
+func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if c.Grant.IsZero() {
+		return p.adopt(ctx, c)
+	}
+	var grant strategy.Grant
+	var err error
+	p.ExtendAll(ctx, []strategy.Claim{c}, func(_ int, g strategy.Grant, e error) { grant, err = g, e })
+	return grant, err
+}
+
+// adopt is Extend for a token from elsewhere.
+func (p *protocol) adopt(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), c.Token, c.TTL.Milliseconds())
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if fence, ok := reply.(int64); ok {
+		return strategy.Grant{Fence: uint64(fence)}, nil
+	}
+	return strategy.Grant{}, p.notOurs(c, reply)
+}
+
+// bulk is how many locks one request renews: enough that requests hardly count,
+// few enough that the script does not keep others waiting (well under 1 ms).
+const bulk = 100
+
+// ExtendAll renews many locks, a round trip for each hundred.
+func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+	for first := 0; first < len(cs); first += bulk {
+		batch := cs[first:min(first+bulk, len(cs))]
+		p.extendBatch(ctx, batch, func(i int, err error) { done(first+i, strategy.Grant{}, err) })
+	}
+}
+
+func (p *protocol) extendBatch(ctx context.Context, cs []strategy.Claim, done func(int, error)) {
+	keys := make([]string, len(cs))
+	args := make([]any, 0, 2*len(cs))
+	due := cs[0].Due
+	for i, c := range cs {
+		keys[i] = c.Key
+		args = append(args, c.Token, c.TTL.Milliseconds())
+		if c.Due.Before(due) {
+			due = c.Due
+		}
+	}
+	reply, err := p.Eval(ctx, due, extend, keys, args...)
+	if len(cs) > 1 && severalSlots(err) {
+		for i := range cs { // a cluster: each lock lies where its name says
+			p.extendBatch(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+		}
+		return
+	}
+	answers, _ := reply.([]any)
+	for i, c := range cs {
+		switch {
+		case err != nil:
+			done(i, err)
+		case len(answers) != len(cs):
+			done(i, strategy.BadReply(p, reply))
+		case answers[i] == int64(1):
+			done(i, nil)
+		default:
+			done(i, p.notOurs(c, answers[i]))
+		}
+	}
+}
+
+// severalSlots tells that a cluster refuses a script over keys in several slots.
+func severalSlots(err error) bool {
+	return errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
+}
+
+// Release deletes the key if it still holds the token. One round trip.
+func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+	keys := []string{c.Key, channel(c)}
+	reply, err := p.Eval(ctx, c.Due, release, keys, c.Token)
+	switch {
+	case err != nil:
+		return err
+	case reply == int64(1):
+		return nil
+	}
+	err = p.notOurs(c, reply)
+	var lost *strategy.LostError
+	if errors.As(err, &lost) {
+		return strategy.Gone(p, c, lost.Holder)
+	}
+	return err
+}
+
+// notOurs reads the reply of a script that found another token than c's, or none.
+func (p *protocol) notOurs(c strategy.Claim, reply any) error {
+	switch r := reply.(type) {
+	case nil:
+		return &strategy.LostError{Name: c.Name}
+	case []byte:
+		return &strategy.LostError{Name: c.Name, Holder: string(r)}
+	case []any:
+		if len(r) == 1 {
+			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
+		}
+	}
+	return strategy.BadReply(p, reply)
+}
+
+// Watch hears of releases: each is published in the step that releases.
+func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	ctx, cancel := context.WithDeadline(ctx, c.Due)
+	defer cancel()
+	return p.Subscribe(ctx, channel(c), func(token []byte, err error) {
+		switch {
+		case err != nil:
+			fn(strategy.Notice{})
+		case len(token) > 0: // anything else was not published by release.lua
+			fn(strategy.Notice{Token: string(token)})
+		}
+	})
+}
+
+// Inspect reads the lock and its fence counter in one step.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	reply, err := p.Eval(ctx, c.Due, inspect, []string{c.Key, counter(c)})
+	if err != nil {
+		return strategy.Info{}, err
+	}
+	r, _ := reply.([]any)
+	if len(r) != 3 {
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	var info strategy.Info
+	if fence, ok := r[2].([]byte); ok {
+		n, err := strconv.ParseUint(string(fence), 10, 64)
+		if err != nil {
+			return info, fmt.Errorf("%s: the counter %s holds no fence: %q", p.Name(), counter(c), fence)
+		}
+		info.Fence = n
+	}
+	token, held := r[0].([]byte)
+	ms, ok := r[1].(int64)
+	if held && ok {
+		info.Held, info.Token, info.TTL = true, string(token), strategy.RemainingTTL(ms)
+	}
+	return info, nil
+}
+
+// Check looks at the server, and runs a script that changes nothing.
+func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	due := time.Now().Add(o.OpTimeout)
+	if err := strategy.CheckNode(ctx, due, p); err != nil {
+		return err
+	}
+	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
+	return err
+}
+
+func (p *protocol) keys(c strategy.Claim) []string {
+	if !p.fences {
+		return []string{c.Key}
+	}
+	return []string{c.Key, counter(c)}
+}
+
+func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
+func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }

@@ -1,0 +1,19 @@
+-- release: delete the lock if its holder is who asks, and tell those who wait.
+-- Comparing and deleting are one step: between two, the lock could expire and be
+-- taken, and the DEL would free a stranger's.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  the channel on which waiters listen
+-- ARGV[1]  the holder's token
+--
+-- Returns  1      released
+--          nil    the lock is gone
+--          token  another holds it
+-- Errors   WRONGTYPE: nothing changed
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  return holder
+end
+redis.call('DEL', KEYS[1])
+redis.pcall('PUBLISH', KEYS[2], ARGV[1]) -- a hint: if it is forbidden, the release stands
+return 1

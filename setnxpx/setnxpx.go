@@ -1,0 +1,236 @@
+// Package setnxpx is the lock of one command: SET key token NX PX. It needs no
+// scripts, and it shows why other locks use them.
+//
+// # The idea
+//
+// SET with NX sets the key only if it does not exist, and PX gives it its TTL in the
+// same step, so no crash can leave a lock without expiry (SETNX followed by EXPIRE
+// could). The value is a token that nobody else has. To release, read the key,
+// compare it with the token, and delete it: GET, compare, DEL.
+//
+// The wire format is that of package luascript, of redsync, bsm/redislock, redis-py
+// and StackExchange.Redis: given the same key, they exclude each other.
+//
+// # What it guarantees
+//
+// Exclusion, for as long as Redis keeps the key, holders stop at their deadline, and
+// the race below is not hit. No deadlock: a holder that dies is gone after its TTL.
+//
+// # What it does not
+//
+// Ownership. Release is two steps, on purpose. If the lock expires between the GET
+// and the DEL, and another takes it, the DEL frees the other's lock; Extend (GET,
+// compare, PEXPIRE) has the same hole, and then believes that it holds what it does
+// not. [BlindRelease] does not even compare: whoever is late frees whoever came
+// next. Package luascript closes the hole by making the two steps one.
+//
+// No fences: SET cannot issue a number, and a number taken before or after it can
+// come in the wrong order. No wake-up: releases are not published, so whoever waits
+// asks again after random pauses. And as with every lock on one Redis: what Redis
+// forgets (a restart without persistence, a fail-over, an eviction) is granted again.
+//
+// # When
+//
+// Where scripts are forbidden; where others already lock the same keys in this way;
+// for teaching. With TTLs far longer than the work and a renewal that stops in
+// time, the race is rare. It is not impossible: otherwise take luascript.
+//
+// # The same lock under other names
+//
+// ServiceStack.Redis, Add(key, value, ttl) and Remove(key): take it or leave it, and
+// release without comparing.
+//
+//	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw}, setnxpx.BlindRelease())
+//	lease, err := s.Lock(key).TryAcquire(ctx) // Add: ErrHeld is its false
+//	err = lease.Release(ctx)                  // Remove
+//
+// where raw is func(name string) string { return name }.
+//
+// StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):
+//
+//	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw})
+//	lease, err := s.Lock(key).TryAcquire(ctx) // LockTake: ErrHeld is its false
+//	err = lease.Extend(ctx)                   // LockExtend: ErrLost is its false
+//	info, err := s.Inspect(ctx, key)          // LockQuery: info.Token
+//	err = lease.Release(ctx)                  // LockRelease: ErrLost is its false
+//
+// The token is drawn here, not the caller's: one token for two holders would undo
+// the lock. [strategy.Lease.Detach] and [strategy.Strategy.Adopt] pass it on.
+//
+// CSRedisCore, Lock(name, seconds, autoDelay): asks every 3 ms for up to the TTL, and
+// renews by itself if autoDelay is set.
+//
+//	s, err := setnxpx.New(pool, strategy.Options{
+//		TTL:     seconds,
+//		Key:     func(name string) string { return "CSRedisClientLock:" + name },
+//		Backoff: func(int) time.Duration { return 3 * time.Millisecond },
+//	})
+//	wait, cancel := context.WithTimeout(ctx, seconds) // its one number stands for both
+//	lease, err := s.Lock(name).Acquire(wait)          // ErrHeld is its null
+//	if autoDelay {
+//		err = lease.KeepAlive(0)
+//	}
+//
+// # On the wire
+//
+// Acquire: one round trip, SET; if the lock is held a second, GET, to learn by whom
+// and that it is a lock at all. Extend and Release: two. A release that does not
+// compare: one. Keys: lock:{name}, and no other.
+//
+// Source: SET, in the Redis documentation (https://redis.io/docs/latest/commands/set/).
+package setnxpx
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// New returns the strategy on the Redis that pool dials. It takes the pool's
+// settings (address, password, TLS, database) and dials its own connection beside
+// it; the pool stays the caller's to close. It does no I/O: see
+// [strategy.Strategy.Check].
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+	n, err := node.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return strategy.New(On(n, own...), o)
+}
+
+// On returns the algorithm on any node: for other clients, decorators and tests.
+// Closing the protocol closes the node.
+func On(n strategy.Node, own ...Option) strategy.Protocol {
+	p := &protocol{Node: n}
+	for _, set := range own {
+		set(p)
+	}
+	return p
+}
+
+// An Option is a setting that only this algorithm has.
+type Option func(*protocol)
+
+// BlindRelease makes Release a plain DEL, as ServiceStack's Remove is: one round
+// trip, and whoever is late frees the lock of whoever came next.
+//
+// Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
+// [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
+func BlindRelease() Option {
+	return func(p *protocol) { p.blind = true }
+}
+
+// protocol is the algorithm on one node.
+type protocol struct {
+	strategy.Node // Close is the node's
+	blind         bool
+}
+
+var _ interface {
+	strategy.Protocol
+	strategy.Inspector
+	strategy.Checker
+} = (*protocol)(nil)
+
+// Acquire is SET NX PX.
+func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	set, err := p.Do(ctx, c.Due, "SET", c.Key, c.Token, "NX", "PX", c.TTL.Milliseconds())
+	if err != nil || set != nil {
+		return strategy.Grant{}, err
+	}
+	// NX says no whatever the key is. Who has it? And is it a lock: waiting for a
+	// hash to expire would be waiting for ever. If that cannot be learned, somebody
+	// has it all the same.
+	holder, err := p.holder(ctx, c)
+	if errors.Is(err, strategy.ErrRefused) {
+		return strategy.Grant{}, err
+	}
+	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: holder}
+}
+
+// Extend is GET, compare, PEXPIRE.
+func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	holder, err := p.holder(ctx, c)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if holder != c.Token {
+		return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+	}
+	// The hole: from here on it may be another's.
+	set, err := p.Do(ctx, c.Due, "PEXPIRE", c.Key, c.TTL.Milliseconds())
+	if err == nil && set != int64(1) {
+		err = &strategy.LostError{Name: c.Name}
+	}
+	return strategy.Grant{}, err
+}
+
+// Release is GET, compare, DEL; or DEL alone.
+func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+	if blind := p.blind && !c.Undo && !c.Grant.IsZero(); !blind {
+		holder, err := p.holder(ctx, c)
+		if err != nil {
+			return err
+		}
+		if holder != c.Token {
+			return strategy.Gone(p, c, holder)
+		}
+		// The hole: from here on it may be another's.
+	}
+	deleted, err := p.Do(ctx, c.Due, "DEL", c.Key)
+	if err == nil && deleted != int64(1) {
+		err = strategy.Gone(p, c, "")
+	}
+	return err
+}
+
+// holder is LockQuery: the token in the key, empty if there is none.
+func (p *protocol) holder(ctx context.Context, c strategy.Claim) (string, error) {
+	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
+	if err != nil {
+		return "", err
+	}
+	switch r := reply.(type) {
+	case nil:
+		return "", nil
+	case []byte:
+		return string(r), nil
+	}
+	return "", strategy.BadReply(p, reply)
+}
+
+// Inspect is GET and PTTL, two steps: if the lock changes hands between them, it
+// tells the one's token with the other's TTL.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	holder, err := p.holder(ctx, c)
+	if err != nil || holder == "" {
+		return strategy.Info{}, err
+	}
+	reply, err := p.Do(ctx, c.Due, "PTTL", c.Key)
+	if err != nil {
+		return strategy.Info{}, err
+	}
+	ms, ok := reply.(int64)
+	switch {
+	case !ok:
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	case ms == -2: // it has gone meanwhile
+		return strategy.Info{}, nil
+	}
+	return strategy.Info{Held: true, Token: holder, TTL: strategy.RemainingTTL(ms)}, nil
+}
+
+// Check looks at the server, and reads a key.
+func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	due := time.Now().Add(o.OpTimeout)
+	if err := strategy.CheckNode(ctx, due, p); err != nil {
+		return err
+	}
+	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
+	return err
+}

@@ -1,0 +1,83 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What every protocol that speaks to Redis needs to read its replies.
+
+// Gone is what a protocol's Release returns when the token that it was to remove
+// is not there; holder is the token that is, empty if none.
+//
+// For a caller's release that is ErrLost. For an undo it is success, if the
+// acquire can no longer arrive: it was answered (the claim bears a grant), or the
+// node keeps order, so that the release came after it. On any other node "not
+// found" may be too early an answer, and the machinery must ask again.
+func Gone(n Node, c Claim, holder string) error {
+	switch {
+	case !c.Undo:
+		return &LostError{Name: c.Name, Holder: holder}
+	case !c.Grant.IsZero() || n.Ordered():
+		return nil
+	default:
+		return &ServerError{Node: n.Name(), Kind: ErrUnknown, Err: errAcquireMayArrive}
+	}
+}
+
+var errAcquireMayArrive = errors.New("the lock is not there, but the request that timed out may still arrive")
+
+// BadReply is the error for a reply that a protocol cannot read: the server did
+// something, but nobody knows what.
+func BadReply(n Node, reply any) error {
+	if b, ok := reply.([]byte); ok {
+		reply = string(b)
+	}
+	return &ServerError{Node: n.Name(), Kind: ErrUnknown, Err: fmt.Errorf("a reply that no lock of this kind gives: %.100q", fmt.Sprint(reply))}
+}
+
+// RemainingTTL reads a reply of PTTL for a key that exists: milliseconds, or -1 for
+// a key without expiry. A key in its last millisecond (0) still exists.
+func RemainingTTL(ms int64) time.Duration {
+	switch {
+	case ms < 0:
+		return -1
+	case ms == 0:
+		return time.Millisecond
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// CheckNode tells whether a Redis can be relied on to keep locks: it answers, is a
+// primary, has loaded its data, and does not evict keys. What a server does not
+// tell of itself is not held against it.
+func CheckNode(ctx context.Context, due time.Time, n Node) error {
+	reply, err := n.Do(ctx, due, "INFO", "default")
+	if err != nil {
+		return err
+	}
+	text, ok := reply.([]byte)
+	if !ok {
+		return BadReply(n, reply)
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[key] = value
+		}
+	}
+	var faults []error
+	if role := info["role"]; role != "" && role != "master" {
+		faults = append(faults, fmt.Errorf("%s: is a %s: give the address of the primary", n.Name(), role))
+	}
+	if info["loading"] == "1" {
+		faults = append(faults, fmt.Errorf("%s: is loading its data: try again when it has", n.Name()))
+	}
+	if limit, policy := info["maxmemory"], info["maxmemory_policy"]; limit != "" && limit != "0" && policy != "noeviction" && policy != "" {
+		faults = append(faults, fmt.Errorf("%s: may evict locks (maxmemory-policy %s): set it to noeviction", n.Name(), policy))
+	}
+	return errors.Join(faults...)
+}
