@@ -1,0 +1,131 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// clockTick is how often the embedded server's clock moves: fine enough for the
+// shortest TTL that locks allow, 10 ms.
+const clockTick = 2 * time.Millisecond
+
+// embeddedSource has miniredis, an imitation written in Go.
+type embeddedSource struct{}
+
+func (embeddedSource) kind() Kind { return Embedded }
+
+func (embeddedSource) describe() string {
+	return "EMBEDDED miniredis, an imitation of Redis: NOT PROVEN are real Redis' behaviour in detail, its Lua, " +
+		"expiry to the millisecond, eviction, persistence, replication, freezing"
+}
+
+func (embeddedSource) prepare(context.Context, io.Writer) error { return nil }
+
+func (embeddedSource) start(_ context.Context, c Config) (machine, error) {
+	if len(c.Args) > 0 {
+		return nil, fmt.Errorf("redistest: miniredis takes no arguments (%s): %w", strings.Join(c.Args, " "), ErrImpossible)
+	}
+	m := &embeddedMachine{c: c, count: map[string]int64{}}
+	if err := m.run(loopback + ":0"); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+type embeddedMachine struct {
+	c    Config
+	addr string
+
+	redis *miniredis.Miniredis
+	stop  chan struct{}
+	clock sync.WaitGroup
+
+	mu    sync.Mutex
+	count map[string]int64
+}
+
+// run starts a miniredis, empty as a real one without persistence, and its clock.
+func (m *embeddedMachine) run(addr string) error {
+	r := miniredis.NewMiniRedis()
+	switch {
+	case m.c.User != "":
+		r.RequireUserAuth(m.c.User, m.c.Password)
+	case m.c.Password != "":
+		r.RequireAuth(m.c.Password)
+	}
+	if err := r.StartAddr(addr); err != nil {
+		return fmt.Errorf("redistest: miniredis: %w", err)
+	}
+	r.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.count[strings.ToLower(cmd)]++
+		return false
+	})
+	m.redis, m.addr, m.stop = r, r.Addr(), make(chan struct{})
+	// miniredis' own time stands still: keys would never expire.
+	stop := m.stop
+	m.clock.Go(func() {
+		tick := time.NewTicker(clockTick)
+		defer tick.Stop()
+		last := time.Now()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				now := time.Now()
+				r.FastForward(now.Sub(last))
+				last = now
+			}
+		}
+	})
+	return nil
+}
+
+func (m *embeddedMachine) calls() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := maps.Clone(m.count)
+	return c
+}
+
+func (m *embeddedMachine) url() string                  { return m.c.url(m.addr) }
+func (m *embeddedMachine) failed(context.Context) error { return nil }
+
+func (m *embeddedMachine) freeze(context.Context) error {
+	return fmt.Errorf("miniredis lives in this process, which cannot be frozen: %w", ErrImpossible)
+}
+
+func (m *embeddedMachine) thaw(context.Context) error { return nil }
+
+// kill closes all connections, as the death of a process would.
+func (m *embeddedMachine) kill(context.Context) error {
+	close(m.stop)
+	m.clock.Wait()
+	m.redis.Close()
+	m.redis = nil
+	return nil
+}
+
+func (m *embeddedMachine) restart(context.Context) error {
+	m.mu.Lock()
+	clear(m.count)
+	m.mu.Unlock()
+	return m.run(m.addr)
+}
+
+func (m *embeddedMachine) remove(ctx context.Context) error {
+	if m.redis == nil {
+		return nil
+	}
+	return m.kill(ctx)
+}

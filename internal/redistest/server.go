@@ -1,0 +1,488 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// startLimit is generous: a loaded machine with two cores takes seconds to start a
+// container, and a server that is up earlier is used earlier.
+const startLimit = 60 * time.Second
+
+// Config is how a server of one's own is started. The zero value keeps nothing on disk
+// and asks for no password.
+type Config struct {
+	User     string // a user with all rights beside a disabled default user; needs Password
+	Password string
+	Database int      // what Pool and URL select
+	Args     []string // further arguments of redis-server, such as --appendonly yes
+}
+
+func (c Config) check() error {
+	if c.User != "" && c.Password == "" {
+		return errors.New("redistest: Config.User without Config.Password: a user that needs no password proves nothing about authentication")
+	}
+	if strings.ContainsAny(c.User+c.Password, " \t\r\n") {
+		return errors.New("redistest: Config.User and Config.Password may not contain white space: they become arguments of redis-server")
+	}
+	if c.Database < 0 {
+		return fmt.Errorf("redistest: Config.Database = %d, want 0 or more", c.Database)
+	}
+	return nil
+}
+
+// args are the arguments of redis-server. The caller's come last, and so win.
+func (c Config) args(bind string, port int) []string {
+	a := []string{"--bind", bind, "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no"}
+	if bind != loopback {
+		a = append(a, "--protected-mode", "no") // the container's network is the wall
+	}
+	switch {
+	case c.User != "":
+		a = append(a, "--user", c.User+" on >"+c.Password+" ~* &* +@all", "--user", "default off")
+	case c.Password != "":
+		a = append(a, "--requirepass", c.Password)
+	}
+	return append(a, c.Args...)
+}
+
+func (c Config) url(addr string) string {
+	u := url.URL{Scheme: "redis", Host: addr}
+	if c.Password != "" {
+		u.User = url.UserPassword(c.User, c.Password)
+	}
+	if c.Database != 0 {
+		u.Path = "/" + strconv.Itoa(c.Database)
+	}
+	return u.String()
+}
+
+// serverURL turns an entry of REDIS_ADDRS into a URL.
+func serverURL(s string) (string, error) {
+	if !strings.Contains(s, "://") {
+		s = "redis://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return "", errors.New("redistest: REDIS_ADDRS: an entry is not a URL: want host:port or redis://[user:password@]host:port[/database]") // the cause would print the password
+	}
+	if u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" {
+		return "", fmt.Errorf("redistest: REDIS_ADDRS: %s: want host:port or redis://[user:password@]host:port[/database]", u.Redacted())
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), "6379")
+	}
+	return u.String(), nil
+}
+
+// machine is what a Server runs on. Its methods are called one at a time.
+type machine interface {
+	url() string
+	// failed tells why the machine is not running, with its last words; nil if it runs.
+	failed(ctx context.Context) error
+	freeze(ctx context.Context) error
+	thaw(ctx context.Context) error
+	kill(ctx context.Context) error    // returns once it is dead
+	restart(ctx context.Context) error // a dead one; does not wait until it answers
+	remove(ctx context.Context) error  // with all it has left
+}
+
+// errPortTaken: somebody who does not ask for our reservations was quicker.
+var errPortTaken = errors.New("its port is taken")
+
+// ended is the error of a machine that does not run: how it ended, and the end of its
+// log, where the reason is.
+func ended(how, log string) error {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	err := fmt.Errorf("%s; its last words:\n%s", how, strings.Join(lines[max(0, len(lines)-15):], "\n"))
+	if strings.Contains(log, "Address already in use") {
+		return fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return err
+}
+
+// Server is one Redis. Its methods may be called by several goroutines.
+type Server struct {
+	farm   *Farm
+	m      machine
+	url    string
+	shared bool
+	pool   *redis.Pool
+	born   atomic.Pointer[time.Time] // last start: connections older than it are dead
+
+	changing sync.Mutex // one change of state at a time
+	ended    bool
+	dead     bool
+	frozen   bool
+
+	mu      sync.Mutex
+	version string
+	watch   redis.Conn // looks at the server, kept open so that looking costs one command
+	looks   int64      // INFO commands sent since the server's start
+}
+
+func newServer(f *Farm, m machine, shared bool) *Server {
+	s := &Server{farm: f, m: m, url: m.url(), shared: shared}
+	s.touch()
+	s.pool = &redis.Pool{
+		MaxIdle:     32,
+		IdleTimeout: 2 * time.Minute,
+		DialContext: s.dial,
+		// A connection from before a restart is dead. This finds out without a command,
+		// which would spoil the counts of those who count commands.
+		TestOnBorrow: func(_ redis.Conn, returned time.Time) error {
+			if returned.Before(*s.born.Load()) {
+				return errors.New("redistest: connection is older than the server")
+			}
+			return nil
+		},
+	}
+	return s
+}
+
+func (s *Server) touch() {
+	now := time.Now()
+	s.born.Store(&now)
+}
+
+func (s *Server) dial(ctx context.Context) (redis.Conn, error) {
+	return redis.DialURLContext(ctx, s.url,
+		redis.DialConnectTimeout(5*time.Second),
+		redis.DialReadTimeout(10*time.Second),
+		redis.DialWriteTimeout(10*time.Second))
+}
+
+// Addr is host:port. It stays the same over a restart.
+func (s *Server) Addr() string {
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return s.url // cannot be: whoever made it parsed it
+	}
+	return u.Host
+}
+
+// URL is redis://[user:password@]host:port[/database].
+func (s *Server) URL() string { return s.url }
+
+// Version is what runs there, as it says itself: "Redis 7.0.15", "Valkey 8.1.1".
+func (s *Server) Version() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// Pool is a pool of connections to the server, with its user and database. It survives
+// a restart, and ends with the server.
+func (s *Server) Pool() *redis.Pool { return s.pool }
+
+// ready waits until the server answers, and asks for its version.
+func (s *Server) ready(ctx context.Context) error {
+	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
+	defer cancel()
+	var last error
+	err := pollUntil(limit, func() (bool, error) {
+		try, cancel := context.WithTimeout(limit, 5*time.Second)
+		defer cancel()
+		if last = s.ping(try); last == nil {
+			return true, nil
+		}
+		if err := s.m.failed(limit); err != nil {
+			return false, err // no use to go on asking
+		}
+		return false, nil
+	})
+	if err == nil {
+		err = s.m.failed(ctx) // dead, and somebody else answers in its place?
+	} else if last != nil && !errors.Is(err, last) {
+		err = fmt.Errorf("%w (last: %w)", err, last)
+	}
+	if err != nil {
+		return err
+	}
+	info, err := s.info(ctx, "server")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var refused redis.Error
+	switch {
+	case errors.As(err, &refused): // a given server may forbid INFO, and is no worse for it
+		s.version = "Redis (version not told: " + refused.Error() + ")"
+	case err != nil:
+		return err
+	default:
+		s.version = versionOf(info)
+	}
+	return nil
+}
+
+func (s *Server) ping(ctx context.Context) error {
+	c, err := s.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = redis.DoContext(c, ctx, "PING")
+	return err
+}
+
+func versionOf(info map[string]string) string {
+	if info["server_name"] == "valkey" {
+		return "Valkey " + info["valkey_version"] // redis_version is what it is compatible with
+	}
+	if v := info["redis_version"]; v != "" {
+		return "Redis " + v
+	}
+	return "miniredis" // answers INFO, and has no version to tell
+}
+
+// info asks over a connection of its own. On a first call it may have to dial.
+func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		fresh := s.watch == nil
+		if fresh {
+			c, err := s.dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			s.watch = c
+		}
+		text, err := redis.String(redis.DoContext(s.watch, ctx, "INFO", section))
+		var refused redis.Error
+		if err == nil || errors.As(err, &refused) {
+			s.looks++
+			return parseInfo(text), err
+		}
+		s.watch.Close()
+		s.watch = nil
+		if fresh || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func parseInfo(text string) map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+// counter is a machine that counts by itself, because its server does not.
+type counter interface {
+	calls() map[string]int64
+}
+
+// Calls counts the commands that the server has executed since it started, by name in
+// lower case ("client|kill" with its subcommand), without those that Calls and
+// RoundTrips caused. Commands called by a script count as well as the script. On a
+// shared server the others' commands are counted too: measure on one of your own.
+func (s *Server) Calls(ctx context.Context) (map[string]int64, error) {
+	if c, ok := s.m.(counter); ok {
+		return c.calls(), nil
+	}
+	// What the watching connection did before this call is known, and not counted.
+	info, err := s.info(ctx, "commandstats")
+	if err != nil {
+		return nil, fmt.Errorf("redistest: counting commands at %s: %w", s.Addr(), err)
+	}
+	calls := map[string]int64{}
+	for k, v := range info {
+		name, ok := strings.CutPrefix(k, "cmdstat_")
+		if !ok {
+			continue
+		}
+		for field := range strings.SplitSeq(v, ",") {
+			if n, ok := strings.CutPrefix(field, "calls="); ok {
+				if calls[name], err = strconv.ParseInt(n, 10, 64); err != nil {
+					return nil, fmt.Errorf("redistest: commandstats: %s:%s: %w", k, v, err)
+				}
+			}
+		}
+	}
+	s.mu.Lock()
+	own := s.looks - 1 // the one that fetched the numbers is not among them
+	s.mu.Unlock()
+	if calls["info"] -= own; calls["info"] <= 0 {
+		delete(calls, "info")
+	}
+	return calls, nil
+}
+
+// RoundTrips counts how often the server read from its clients' connections, which is
+// the number of round trips as long as a request fits into one read (16 KiB) and
+// nobody writes the next one before the reply: a pipeline or a transaction sent at once
+// counts once. Looking does not count, but an AUTH, a SELECT and the end of a connection
+// do, so only differences over open connections are exact.
+func (s *Server) RoundTrips(ctx context.Context) (int64, error) {
+	if _, ok := s.m.(counter); ok {
+		return 0, fmt.Errorf("redistest: round trips are not counted: %w", ErrImpossible)
+	}
+	info, err := s.info(ctx, "stats")
+	if err != nil {
+		return 0, fmt.Errorf("redistest: counting round trips at %s: %w", s.Addr(), err)
+	}
+	n, err := strconv.ParseInt(info["total_reads_processed"], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("redistest: %s tells no total_reads_processed (Redis 6.0 does): %w", s.Version(), ErrImpossible)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n - s.looks, nil
+}
+
+// change runs one change of the server's state.
+func (s *Server) change(ctx context.Context, what string, fn func() error) error {
+	if s.shared {
+		return fmt.Errorf("redistest: %s of %s: it is everybody's: take one of your own, with Start", what, s.Addr())
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.ended {
+		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), context.Cause(ctx))
+	}
+	if err := fn(); err != nil {
+		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), err)
+	}
+	return nil
+}
+
+// Freeze stops the server's process with SIGSTOP: connections stay, and the kernel
+// accepts more, but nothing answers. Time goes on: keys are found expired by Thaw.
+func (s *Server) Freeze(ctx context.Context) error {
+	return s.change(ctx, "freeze", func() error {
+		if s.dead {
+			return errors.New("it was killed: Restart it first")
+		}
+		if err := s.m.freeze(ctx); err != nil {
+			return err
+		}
+		s.frozen = true
+		return nil
+	})
+}
+
+// Thaw lets a frozen server go on, with whatever it was sent in the meantime. It does
+// nothing to one that is not frozen.
+func (s *Server) Thaw(ctx context.Context) error {
+	return s.change(ctx, "thaw", func() error {
+		if !s.frozen {
+			return nil
+		}
+		if err := s.m.thaw(ctx); err != nil {
+			return err
+		}
+		s.frozen = false
+		return nil
+	})
+}
+
+// Kill ends the server with SIGKILL and returns once it is dead: connections are
+// reset, and new ones refused. A second Kill does nothing.
+func (s *Server) Kill(ctx context.Context) error {
+	return s.change(ctx, "kill", func() error { return s.killLocked(ctx) })
+}
+
+func (s *Server) killLocked(ctx context.Context) error {
+	if s.dead {
+		return nil
+	}
+	if err := s.m.kill(ctx); err != nil {
+		return err
+	}
+	s.dead, s.frozen = true, false
+	return nil
+}
+
+// Restart starts the server again, on the same address and with the data that its
+// persistence kept (by default none), and returns once it answers. One that still
+// runs is killed first.
+func (s *Server) Restart(ctx context.Context) error {
+	return s.change(ctx, "restart", func() error {
+		if err := s.killLocked(ctx); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		if s.watch != nil {
+			s.watch.Close()
+			s.watch = nil
+		}
+		s.looks = 0 // the new process counts from zero
+		s.mu.Unlock()
+		s.touch()
+		if err := s.m.restart(ctx); err != nil {
+			return err
+		}
+		s.dead = false
+		return s.ready(ctx)
+	})
+}
+
+// Stop ends the server and removes everything it has left. A second Stop does nothing.
+func (s *Server) Stop(ctx context.Context) error {
+	if s.shared {
+		return fmt.Errorf("redistest: stop of %s: it is everybody's, and ends with the farm", s.Addr())
+	}
+	s.farm.mu.Lock()
+	delete(s.farm.servers, s)
+	s.farm.mu.Unlock()
+	return s.endContext(ctx)
+}
+
+// end is Stop for whoever has no context any more.
+func (s *Server) end() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	return s.endContext(ctx)
+}
+
+func (s *Server) endContext(ctx context.Context) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	s.mu.Lock()
+	if s.watch != nil {
+		s.watch.Close()
+		s.watch = nil
+	}
+	s.mu.Unlock()
+	err := errors.Join(s.pool.Close(), s.m.remove(ctx))
+	if err != nil {
+		return fmt.Errorf("redistest: stop of %s: %w", s.Addr(), err)
+	}
+	return nil
+}
+
+// pollUntil calls fn until it is done or fails, ever less often, up to every 50 ms.
+func pollUntil(ctx context.Context, fn func() (done bool, err error)) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		done, err := fn()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}

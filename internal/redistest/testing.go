@@ -1,0 +1,112 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// forTests is the farm that Main opened: tests have no other way to be handed one.
+var forTests atomic.Pointer[Farm]
+
+// Main is the body of a TestMain. It prints the choice as the first line, runs the
+// tests, ends all servers, and exits:
+//
+//	func TestMain(m *testing.M) { redistest.Main(m) }
+func Main(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	w, err := FromEnv()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	f, err := Open(context.Background(), w)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(f.Choice())
+	forTests.Store(f)
+	defer func() {
+		if err := f.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}()
+	return m.Run()
+}
+
+func farm(t testing.TB) *Farm {
+	t.Helper()
+	f := forTests.Load()
+	if f == nil {
+		t.Fatal("redistest: no servers were chosen: this package needs func TestMain(m *testing.M) { redistest.Main(m) }")
+	}
+	return f
+}
+
+// must ends the test, unless err is nil: it skips it for what cannot be had here, and
+// fails it for everything else, and for that too where a kind of server was demanded.
+func must(t testing.TB, f *Farm, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrImpossible) && f.want.Kind == "":
+		t.Skipf("NOT PROVEN: what %s is about, for it cannot have the servers it needs: %v", t.Name(), err)
+	default:
+		t.Fatal(err)
+	}
+}
+
+// Skip ends a test whose server cannot do what it takes (Freeze on an embedded one),
+// naming what is thereby not proven. It does nothing if err is nil, and any other error
+// fails the test.
+func Skip(t testing.TB, err error, notProven string) {
+	t.Helper()
+	if errors.Is(err, ErrImpossible) {
+		t.Skipf("NOT PROVEN: %s: %v", notProven, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Shared is one server for all tests: use fresh keys, and leave others' alone.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	f := farm(t)
+	s, err := f.Shared(t.Context())
+	must(t, f, err)
+	return s
+}
+
+// Nodes are n independent servers for all tests, the first of them Shared's.
+func Nodes(t testing.TB, n int) []*Server {
+	t.Helper()
+	f := farm(t)
+	s, err := f.Nodes(t.Context(), n)
+	must(t, f, err)
+	return s
+}
+
+// Own is a server for this test alone, to break. It ends with the test.
+func Own(t testing.TB, c Config) *Server {
+	t.Helper()
+	f := farm(t)
+	s, err := f.Start(t.Context(), c)
+	must(t, f, err)
+	t.Cleanup(func() {
+		// Not t.Context(), which has ended by now.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
