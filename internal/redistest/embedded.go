@@ -94,8 +94,7 @@ func (m *embeddedMachine) run(addr string) error {
 func (m *embeddedMachine) calls() map[string]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := maps.Clone(m.count)
-	return c
+	return maps.Clone(m.count)
 }
 
 func (m *embeddedMachine) url() string                  { return m.c.url(m.addr) }

@@ -46,8 +46,10 @@ type distroPkg struct {
 }
 
 type aptSource struct {
-	uri, signedBy string
-	components    []string
+	uri        string
+	components []string
+	file       string   // the host's entry
+	keys       []string // keyrings
 }
 
 func (p *distroPkg) String() string {
@@ -108,12 +110,14 @@ func (p *distroPkg) locate(ctx context.Context) error {
 	}
 	// One format for both syntaxes of source lists: apt has parsed them.
 	list, err := output(ctx, nil, "apt-get", "indextargets", "--format",
-		"$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(SIGNED_BY)", "Created-By: Packages", "Target-Of: deb")
+		"$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(SOURCESENTRY)", "Created-By: Packages", "Target-Of: deb")
 	if err != nil {
 		return err
 	}
-	p.source, err = pickSource(list, p)
-	return err
+	if p.source, err = pickSource(list, p); err != nil {
+		return err
+	}
+	return p.findKeys()
 }
 
 // pickSource derives the mirror of p's suite from the host's apt sources: it is the one
@@ -123,11 +127,12 @@ func pickSource(targets string, p *distroPkg) (aptSource, error) {
 	var src aptSource
 	for line := range strings.Lines(targets) {
 		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
-		if len(f) != 4 || f[1] != p.hostSuite || strings.HasPrefix(f[3], "$(") {
+		if len(f) != 4 || f[1] != p.hostSuite {
 			continue
 		}
 		if src.uri == "" {
-			src.uri, src.signedBy = f[0], f[3]
+			src.uri = f[0]
+			src.file, _, _ = strings.Cut(f[3], ":") // and its line
 		}
 		if src.uri == f[0] && !slices.Contains(src.components, f[2]) {
 			src.components = append(src.components, f[2])
@@ -142,14 +147,38 @@ func pickSource(targets string, p *distroPkg) (aptSource, error) {
 		src.components = []string{"main"}
 		return src, nil
 	}
-	src = aptSource{uri: debianMirror, components: []string{"main"}}
-	const keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-	if _, err := os.Stat(keys); err == nil {
-		src.signedBy = keys
-	} else if p.hostID != "debian" {
-		return src, errors.New("Debian's packages cannot be verified without " + keys + ": install debian-archive-keyring")
+	return aptSource{uri: debianMirror, components: []string{"main"}}, nil
+}
+
+var signedBy = regexp.MustCompile(`(?im)\bsigned-by[:=][ \t]*([^\]\n]+)`)
+
+// findKeys finds the keys that sign the source: the distribution's, and those that the
+// host's entry for it names. apt does not tell what they are, only where the entry is.
+// Without any, apt asks those that it trusts for everything.
+func (p *distroPkg) findKeys() error {
+	id := p.hostID
+	if p.distro == "Debian" {
+		id = "debian"
 	}
-	return src, nil
+	for _, ext := range []string{".gpg", ".pgp"} {
+		if k := "/usr/share/keyrings/" + id + "-archive-keyring" + ext; exists(k) {
+			p.source.keys = append(p.source.keys, k)
+			break
+		}
+	}
+	if b, err := os.ReadFile(p.source.file); err == nil {
+		for _, m := range signedBy.FindAllStringSubmatch(string(b), -1) {
+			for _, k := range strings.FieldsFunc(m[1], func(r rune) bool { return strings.ContainsRune(" \t\r,", r) }) {
+				if path.IsAbs(k) && exists(k) && !slices.Contains(p.source.keys, k) {
+					p.source.keys = append(p.source.keys, k)
+				}
+			}
+		}
+	}
+	if len(p.source.keys) == 0 && id != p.hostID {
+		return errors.New("Debian's packages cannot be verified here: install debian-archive-keyring")
+	}
+	return nil
 }
 
 func osRelease() (map[string]string, error) {
@@ -292,8 +321,8 @@ func (p *distroPkg) fetch(ctx context.Context, work string) ([]string, error) {
 	}
 	sources := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: %s\nArchitectures: %s\n",
 		p.source.uri, p.suite, strings.Join(p.source.components, " "), p.arch)
-	if p.source.signedBy != "" {
-		sources += "Signed-By: " + p.source.signedBy + "\n"
+	if len(p.source.keys) > 0 {
+		sources += "Signed-By: " + strings.Join(p.source.keys, " ") + "\n"
 	}
 	for name, text := range map[string]string{"apt.conf": config, "test.sources": sources, "status": ""} {
 		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {

@@ -49,7 +49,7 @@ func (c Config) args(bind string, port int) []string {
 	}
 	switch {
 	case c.User != "":
-		a = append(a, "--user", c.User+" on >"+c.Password+" ~* &* +@all", "--user", "default off")
+		a = append(a, "--user", c.User, "on", ">"+c.Password, "~*", "&*", "+@all", "--user", "default", "off")
 	case c.Password != "":
 		a = append(a, "--requirepass", c.Password)
 	}
@@ -203,7 +203,7 @@ func (s *Server) ready(ctx context.Context) error {
 	})
 	if err == nil {
 		err = s.m.failed(ctx) // dead, and somebody else answers in its place?
-	} else if last != nil && !errors.Is(err, last) {
+	} else if limit.Err() != nil && last != nil && !errors.Is(err, last) {
 		err = fmt.Errorf("%w (last: %w)", err, last)
 	}
 	if err != nil {
@@ -292,9 +292,10 @@ type counter interface {
 // shared server the others' commands are counted too: measure on one of your own.
 func (s *Server) Calls(ctx context.Context) (map[string]int64, error) {
 	if c, ok := s.m.(counter); ok {
-		return c.calls(), nil
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return without(c.calls(), s.looks), nil
 	}
-	// What the watching connection did before this call is known, and not counted.
 	info, err := s.info(ctx, "commandstats")
 	if err != nil {
 		return nil, fmt.Errorf("redistest: counting commands at %s: %w", s.Addr(), err)
@@ -314,12 +315,16 @@ func (s *Server) Calls(ctx context.Context) (map[string]int64, error) {
 		}
 	}
 	s.mu.Lock()
-	own := s.looks - 1 // the one that fetched the numbers is not among them
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return without(calls, s.looks-1), nil // the one that fetched the numbers is not among them
+}
+
+// without takes our own INFO commands out of the count.
+func without(calls map[string]int64, own int64) map[string]int64 {
 	if calls["info"] -= own; calls["info"] <= 0 {
 		delete(calls, "info")
 	}
-	return calls, nil
+	return calls
 }
 
 // RoundTrips counts how often the server read from its clients' connections, which is

@@ -1,0 +1,516 @@
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/ory/dockertest/v3/docker"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+const patience = 20 * time.Second
+
+// open opens a farm of the given kind, or skips.
+func open(t *testing.T, k Kind) *Farm {
+	t.Helper()
+	f, err := Open(t.Context(), Want{Kind: k, Package: os.Getenv("REDIS_PACKAGE"), Log: t.Output()})
+	if err != nil {
+		t.Skipf("NOT PROVEN: %s with kind %s: %v", t.Name(), k, err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// eachKind runs a test with every kind of server that is ours to break.
+func eachKind(t *testing.T, test func(t *testing.T, f *Farm)) {
+	t.Parallel()
+	for _, k := range []Kind{Docker, Process, Embedded} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t, k))
+		})
+	}
+}
+
+func start(t *testing.T, f *Farm, c Config) *Server {
+	t.Helper()
+	s, err := f.Start(t.Context(), c)
+	Skip(t, err, t.Name())
+	return s
+}
+
+func do(t *testing.T, s *Server, cmd string, args ...any) any {
+	t.Helper()
+	v, err := try(t, s, patience, cmd, args...)
+	if err != nil {
+		t.Fatalf("%s %v = %v, want no error", cmd, args, err)
+	}
+	return v
+}
+
+func try(t *testing.T, s *Server, limit time.Duration, cmd string, args ...any) (any, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c, err := s.Pool().GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return redis.DoContext(c, ctx, cmd, args...)
+}
+
+func TestSharedIsOneServer(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		nodes, err := f.Nodes(t.Context(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.Shared(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != nodes[0] || nodes[0].Addr() == nodes[1].Addr() || nodes[1].Addr() == nodes[2].Addr() {
+			t.Errorf("Shared = %s, Nodes = %s, %s, %s, want three of which Shared is the first",
+				s.Addr(), nodes[0].Addr(), nodes[1].Addr(), nodes[2].Addr())
+		}
+		do(t, s, "SET", "k", "v")
+		if v := do(t, nodes[1], "GET", "k"); v != nil {
+			t.Errorf("GET on another node = %v, want nil", v)
+		}
+		for what, err := range map[string]error{"Kill": s.Kill(t.Context()), "Freeze": s.Freeze(t.Context()), "Stop": s.Stop(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), "everybody's") {
+				t.Errorf("%s of the shared server = %v, want a refusal", what, err)
+			}
+		}
+		if s.Version() == "" {
+			t.Error("Version is empty")
+		}
+		if !strings.HasPrefix(f.Choice(), "redis: ") || strings.Contains(f.Choice(), "\n") {
+			t.Errorf("Choice = %q, want one line that begins with redis:", f.Choice())
+		}
+	})
+}
+
+func TestFreezeAndThaw(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{})
+		do(t, s, "SET", "k", "v")
+		Skip(t, s.Freeze(t.Context()), "that a frozen server does not answer, and does again once thawed")
+		if _, err := try(t, s, 200*time.Millisecond, "PING"); err == nil {
+			t.Error("PING of a frozen server was answered")
+		}
+		if err := s.Thaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "v" {
+			t.Errorf("GET after Thaw = %q, want v", v)
+		}
+		if err := s.Thaw(t.Context()); err != nil {
+			t.Errorf("second Thaw = %v, want nil", err)
+		}
+		// A frozen one can be killed, restarted, and frozen again.
+		if err := s.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		do(t, s, "PING")
+		if err := s.Freeze(t.Context()); err != nil {
+			t.Fatal(err) // and the farm's Close ends it frozen
+		}
+	})
+}
+
+func TestKillAndRestart(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) { killAndRestart(t, f) })
+}
+
+func killAndRestart(t *testing.T, f *Farm) {
+	s := start(t, f, Config{Password: "secret", Database: 3})
+	addr := s.Addr()
+	do(t, s, "SET", "k", "v")
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(t, s, time.Second, "PING"); err == nil {
+		t.Error("PING of a dead server was answered")
+	}
+	if err := s.Kill(t.Context()); err != nil {
+		t.Errorf("second Kill = %v, want nil", err)
+	}
+	if err := s.Freeze(t.Context()); err == nil {
+		t.Error("Freeze of a dead server = nil, want an error")
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Addr() != addr {
+		t.Errorf("address after Restart = %s, want %s", s.Addr(), addr)
+	}
+	if v := do(t, s, "GET", "k"); v != nil {
+		t.Errorf("GET after Restart without persistence = %v, want nil", v)
+	}
+	if calls, err := s.Calls(t.Context()); err != nil || calls["get"] != 1 || calls["set"] != 0 {
+		t.Errorf("Calls after Restart = %v, %v, want those since", calls, err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Restart after Stop = %v, want ErrClosed", err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Errorf("second Stop = %v, want nil", err)
+	}
+}
+
+// TestPublishedPort covers engines whose network is not ours.
+func TestPublishedPort(t *testing.T) {
+	t.Parallel()
+	f := open(t, Docker)
+	f.engine.hostNet = false
+	killAndRestart(t, f)
+}
+
+func TestRestartKeepsWhatPersistenceKept(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+		do(t, s, "SET", "k", "v")
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "v" {
+			t.Errorf("GET after Restart with an append-only file = %q, want v", v)
+		}
+	})
+}
+
+func TestUserAndPassword(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{User: "alice", Password: "wonder"})
+		do(t, s, "SET", "k", "v")
+		c, err := redis.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Do("GET", "k"); err == nil {
+			t.Error("GET without a password was answered")
+		}
+	})
+}
+
+func TestCallsAndRoundTrips(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{})
+		c := s.Pool().Get()
+		defer c.Close()
+		if _, err := c.Do("PING"); err != nil {
+			t.Fatal(err)
+		}
+		calls := func() map[string]int64 {
+			t.Helper()
+			m, err := s.Calls(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		trips := func() int64 {
+			t.Helper()
+			n, err := s.RoundTrips(t.Context())
+			if err != nil && !errors.Is(err, ErrImpossible) {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before, tripsBefore := calls(), trips()
+		for range 3 {
+			if _, err := c.Do("SET", "k", "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		calls()
+		after, tripsAfter := calls(), trips()
+		if got := after["set"] - before["set"]; got != 3 {
+			t.Errorf("SET was counted %d times, want 3", got)
+		}
+		if after["info"] != 0 {
+			t.Errorf("our own INFO was counted %d times, want 0", after["info"])
+		}
+		if f.Kind() == Embedded {
+			return // counts no round trips
+		}
+		if got := tripsAfter - tripsBefore; got != 3 {
+			t.Errorf("RoundTrips of 3 SET = %d, want 3", got)
+		}
+	})
+}
+
+func TestClockRuns(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{})
+		const ttl = 100 * time.Millisecond
+		began := time.Now()
+		do(t, s, "SET", "k", "v", "PX", ttl.Milliseconds())
+		sent := time.Now()
+		for do(t, s, "GET", "k") != nil {
+			if time.Since(sent) > patience {
+				t.Fatalf("a key with a TTL of %v is still there after %v", ttl, time.Since(sent))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took < ttl-2*clockTick {
+			t.Errorf("a key with a TTL of %v was gone after %v", ttl, took)
+		}
+	})
+}
+
+func TestServerThatDoesNotComeUp(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kind{Docker, Process} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			f := open(t, k)
+			_, err := f.Start(t.Context(), Config{Args: []string{"--no-such-option", "yes"}})
+			if err == nil || !strings.Contains(err.Error(), "no-such-option") {
+				t.Errorf("Start with a wrong option = %v, want the server's own words", err)
+			}
+			l, err := net.Listen("tcp", loopback+":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			if _, err := f.Start(t.Context(), Config{Args: []string{"--port", port}}); !errors.Is(err, errPortTaken) {
+				t.Errorf("Start on a port that is taken = %v, want errPortTaken after some attempts", err)
+			}
+		})
+	}
+}
+
+func TestStartObeysItsContext(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		if f.Kind() == Embedded {
+			return // starts in no time
+		}
+		if err := f.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if s, err := f.Start(ctx, Config{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Start with a millisecond = %v, %v, want context.DeadlineExceeded", s, err)
+		}
+	})
+}
+
+func TestGivenServers(t *testing.T) {
+	t.Parallel()
+	real := start(t, open(t, Process), Config{Password: "secret"})
+	f, err := Open(t.Context(), Want{Addrs: []string{real.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Shared(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, "SET", "k", "v")
+	if s.Version() != real.Version() || !strings.Contains(f.Choice(), real.Addr()) || strings.Contains(f.Choice(), "secret") {
+		t.Errorf("choice = %q with %q, want %s, %s and no password", f.Choice(), s.Version(), real.Addr(), real.Version())
+	}
+	if _, err := f.Start(t.Context(), Config{}); !errors.Is(err, ErrImpossible) {
+		t.Errorf("Start of a given server = %v, want ErrImpossible", err)
+	}
+	if _, err := f.Nodes(t.Context(), 2); !errors.Is(err, ErrImpossible) {
+		t.Errorf("Nodes(2) of one given server = %v, want ErrImpossible", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := redis.String(do(t, real, "GET", "k"), nil); v != "v" {
+		t.Errorf("GET after Close = %q, want v: a given server stays as it is", v)
+	}
+	if _, err := f.Shared(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Shared after Close = %v, want ErrClosed", err)
+	}
+}
+
+// recorder is a testing.TB that notes how a test was ended, and goes on.
+type recorder struct {
+	testing.TB
+	skipped, failed string
+}
+
+func (r *recorder) Skipf(format string, args ...any) { r.skipped = fmt.Sprintf(format, args...) }
+func (r *recorder) Fatal(args ...any)                { r.failed = fmt.Sprint(args...) }
+
+func TestSkipsSayWhatIsNotProven(t *testing.T) {
+	t.Parallel()
+	impossible := fmt.Errorf("given: %w", ErrImpossible)
+	any, demanded := &Farm{}, &Farm{want: Want{Kind: Given}}
+
+	r := &recorder{TB: t}
+	if must(r, any, impossible); !strings.Contains(r.skipped, "NOT PROVEN: what "+t.Name()) || r.failed != "" {
+		t.Errorf("must, nothing demanded: skipped %q, failed %q, want skipped", r.skipped, r.failed)
+	}
+	r = &recorder{TB: t}
+	if must(r, demanded, impossible); r.failed == "" || r.skipped != "" {
+		t.Errorf("must, a kind demanded: skipped %q, failed %q, want failed", r.skipped, r.failed)
+	}
+	r = &recorder{TB: t}
+	if must(r, any, errors.New("broken")); r.failed == "" || r.skipped != "" {
+		t.Errorf("must with another error: skipped %q, failed %q, want failed", r.skipped, r.failed)
+	}
+	r = &recorder{TB: t}
+	if Skip(r, impossible, "the thing"); !strings.Contains(r.skipped, "NOT PROVEN: the thing") {
+		t.Errorf("Skip: skipped %q, want what is not proven", r.skipped)
+	}
+}
+
+// TestHelpers uses what the environment chose.
+func TestHelpers(t *testing.T) {
+	t.Parallel()
+	do(t, Shared(t), "PING")
+	if n := Nodes(t, 1); n[0] != Shared(t) {
+		t.Error("Nodes(1) is not Shared")
+	}
+	var s *Server
+	t.Run("own", func(t *testing.T) {
+		s = Own(t, Config{})
+		do(t, s, "PING")
+	})
+	if s == nil {
+		return // skipped
+	}
+	if err := s.Kill(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Kill after the test that owned the server = %v, want ErrClosed", err)
+	}
+}
+
+const childEnv = "LOCKS_REDISTEST_CHILD"
+
+// TestChild is what TestNothingIsLeft runs in another process.
+func TestChild(t *testing.T) {
+	end := os.Getenv(childEnv)
+	if end == "" {
+		t.Skip("runs in a process of its own only")
+	}
+	Shared(t)
+	s := Own(t, Config{})
+	fmt.Printf("child serves at %s\n", s.Addr())
+	switch end {
+	case "panic":
+		panic("the child panics, as it was told to")
+	case "exit":
+		os.Exit(3)
+	}
+	time.Sleep(patience) // until it is killed
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kind{Docker, Process} {
+		f := open(t, k)
+		if err := f.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, end := range []string{"panic", "exit", "interrupt", "kill"} {
+			t.Run(string(k)+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				endChild(t, f, k, end)
+			})
+		}
+	}
+}
+
+// endChild starts servers in a child, ends it in the given way and watches them go.
+func endChild(t *testing.T, f *Farm, k Kind, end string) {
+	tmp := t.TempDir()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	child.Env = append(os.Environ(), childEnv+"="+end, "REDIS_KIND="+string(k), "REDIS_ADDRS=", "REDIS_IMAGE=", "TMPDIR="+tmp)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	addr := ""
+	lines := bufio.NewScanner(out)
+	for addr == "" && lines.Scan() {
+		_, addr, _ = strings.Cut(lines.Text(), "child serves at ")
+	}
+	if addr == "" {
+		t.Fatalf("the child started no server: %v", child.Wait())
+	}
+	switch end {
+	case "interrupt":
+		err = child.Process.Signal(syscall.SIGINT)
+	case "kill":
+		err = child.Process.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its output ends with it: neither servers nor reaper have inherited the pipe, for
+	// which "go test" would wait.
+	ended := make(chan struct{})
+	go func() {
+		for lines.Scan() {
+		}
+		child.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("somebody keeps the child's output open")
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("still there"))
+	defer cancel()
+	if err := pollUntil(ctx, func() (bool, error) {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil, nil
+	}); err != nil {
+		t.Errorf("server at %s: %v", addr, err)
+	}
+	if err := pollUntil(ctx, func() (bool, error) {
+		entries, err := os.ReadDir(tmp)
+		return len(entries) == 0, err
+	}); err != nil {
+		t.Errorf("temporary files: %v", err)
+	}
+	if k != Docker {
+		return
+	}
+	mine := map[string][]string{"label": {label + "=" + strconv.Itoa(child.Process.Pid)}}
+	if err := pollUntil(ctx, func() (bool, error) {
+		left, err := f.engine.client.ListContainers(docker.ListContainersOptions{All: true, Filters: mine, Context: ctx})
+		return len(left) == 0, err
+	}); err != nil {
+		t.Errorf("containers: %v", err)
+	}
+}
