@@ -511,14 +511,33 @@ func (s *dockerSource) start(ctx context.Context, c Config) (_ machine, err erro
 		network = func(h *docker.HostConfig) { h.PublishAllPorts = false }
 	}
 	o.Cmd = slices.Concat(s.cmd, o.Cmd)
-	_, err = within(ctx, func() (*dockertest.Resource, error) { return s.e.pool.RunWithOptions(o, network) })
+	ran := make(chan error, 1)
+	go func() {
+		_, err := s.e.pool.RunWithOptions(o, network)
+		ran <- err
+	}()
+	select {
+	case err = <-ran:
+	case <-ctx.Done():
+		// The engine goes on creating it, so it can only be removed once that is done. If
+		// it takes too long, the reaper keeps it in mind.
+		select {
+		case <-ran:
+			err = context.Cause(ctx)
+		case <-time.After(engineLimit):
+			return nil, fmt.Errorf("redistest: container of %s: the engine hangs: %w", s.image, context.Cause(ctx))
+		}
+	}
 	if err == nil {
 		return m, nil
 	}
 	if text := err.Error(); strings.Contains(text, "port is already allocated") || strings.Contains(text, "address already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	return nil, errors.Join(fmt.Errorf("redistest: container of %s: %w", s.image, err), m.remove(context.WithoutCancel(ctx)))
+	// Removed under a limit of its own: ctx may have ended.
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+	defer cancel()
+	return nil, errors.Join(fmt.Errorf("redistest: container of %s: %w", s.image, err), m.remove(limit))
 }
 
 type dockerMachine struct {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,37 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) {
+	code := run(m)
+	if err := leftovers(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// leftovers tells what is still there of all servers that these tests have started,
+// after every farm has been closed.
+func leftovers() error {
+	me := strconv.Itoa(os.Getpid())
+	if stats, err := filepath.Glob("/proc/[0-9]*/stat"); err == nil {
+		for _, s := range stats {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(s)))
+			if f := procStat(pid); err == nil && len(f) > 1 && f[1] == me {
+				return fmt.Errorf("redistest: process %d is left behind", pid)
+			}
+		}
+	}
+	e, err := openEngine(context.Background())
+	if err != nil {
+		return nil // then nothing of it was used
+	}
+	left, err := e.client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label + "=" + me}}})
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("redistest: %d containers are left behind: %v", len(left), left[0].Names)
+	}
+	return err
+}
 
 const patience = 20 * time.Second
 
