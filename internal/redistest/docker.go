@@ -432,21 +432,9 @@ func (u *unpacked) archive(name string) (io.Reader, error) {
 	if err := u.tar(&layer); err != nil {
 		return nil, err
 	}
-	const epoch = "1970-01-01T00:00:00Z" // the same content is the same image
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH,
-		"os":           "linux",
-		"created":      epoch,
-		"config": map[string]any{
-			"Env":        []string{"PATH=/usr/bin", strings.ToUpper(strings.TrimSuffix(u.Package, "-server")) + "_VERSION=" + u.Version},
-			"Cmd":        []string{u.Package},
-			"WorkingDir": "/data",
-		},
-		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layer.Bytes())}},
-		"history": []any{map[string]any{"created": epoch, "created_by": u.Package + " " + u.Deb}},
-	})
+	config, err := u.imageConfig(digest(layer.Bytes()))
 	if err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
+		return nil, err
 	}
 	manifest, err := json.Marshal([]any{map[string]any{
 		"Config": digest(config) + ".json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
@@ -469,6 +457,27 @@ func (u *unpacked) archive(name string) (io.Reader, error) {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
 	return &all, nil
+}
+
+// imageConfig says how to run the image that consists of the given layer.
+func (u *unpacked) imageConfig(layer string) ([]byte, error) {
+	const epoch = "1970-01-01T00:00:00Z" // the same content is the same image
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH,
+		"os":           "linux",
+		"created":      epoch,
+		"config": map[string]any{
+			"Env":        []string{"PATH=/usr/bin", strings.ToUpper(strings.TrimSuffix(u.Package, "-server")) + "_VERSION=" + u.Version},
+			"Cmd":        []string{u.Package},
+			"WorkingDir": "/data",
+		},
+		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layer}},
+		"history": []any{map[string]any{"created": epoch, "created_by": u.Package + " " + u.Deb}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %w", err)
+	}
+	return config, nil
 }
 
 func digest(b []byte) string {
