@@ -1,0 +1,123 @@
+package node
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A pair is what an uncontended lock costs: SET NX PX, and compare-and-delete.
+const compareAndDelete = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`
+
+var release = strategy.NewScript("release", compareAndDelete)
+
+var callers = []int{1, 8, 64, 256}
+
+func BenchmarkPairNode(b *testing.B) {
+	for _, c := range callers {
+		b.Run(fmt.Sprint(c), func(b *testing.B) {
+			n := newNode(b, plainPool(b, redistest.Shared(b), c))
+			ctx := b.Context()
+			pairs(b, c, func(key, token string) error {
+				due := time.Now().Add(time.Second)
+				if r, err := n.Do(ctx, due, "SET", key, token, "NX", "PX", 5000); err != nil || r == nil {
+					return fmt.Errorf("SET = %v, %w", r, err)
+				}
+				due = time.Now().Add(time.Second)
+				if r, err := n.Eval(ctx, due, release, []string{key}, token); err != nil || r != int64(1) {
+					return fmt.Errorf("release = %v, %w", r, err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func BenchmarkPairConn(b *testing.B) {
+	conn, err := plainPool(b, redistest.Shared(b), 1).Dial()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	pairs(b, 1, func(key, token string) error { return rawPair(conn, key, token) })
+}
+
+func BenchmarkPairPool(b *testing.B) {
+	for _, c := range callers {
+		b.Run(fmt.Sprint(c), func(b *testing.B) {
+			pool := plainPool(b, redistest.Shared(b), c)
+			pairs(b, c, func(key, token string) error {
+				conn := pool.Get()
+				defer conn.Close()
+				return rawPair(conn, key, token)
+			})
+		})
+	}
+}
+
+func rawPair(conn redis.Conn, key, token string) error {
+	if r, err := conn.Do("SET", key, token, "NX", "PX", 5000); err != nil || r == nil {
+		return fmt.Errorf("SET = %v, %w", r, err)
+	}
+	r, err := conn.Do("EVALSHA", release.Hash(), 1, key, token)
+	if err != nil && err.Error()[:8] == "NOSCRIPT" {
+		r, err = conn.Do("EVAL", release.Source(), 1, key, token)
+	}
+	if err != nil || r != int64(1) {
+		return fmt.Errorf("release = %v, %w", r, err)
+	}
+	return nil
+}
+
+// pairs divides b.N pairs among callers, each with a key of its own.
+func pairs(b *testing.B, callers int, pair func(key, token string) error) {
+	var left atomic.Int64
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	start := func() {
+		for c := range callers {
+			wg.Go(func() {
+				key, token := fmt.Sprintf("bench:{%s:%d}", b.Name(), c), "0123456789abcdef0123456789abcdef"
+				for left.Add(-1) >= 0 {
+					if err := pair(key, token); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	left.Store(int64(2 * callers)) // connections and scripts are there when the clock starts
+	start()
+	left.Store(int64(b.N))
+	b.ResetTimer()
+	start()
+}
+
+// plainPool dials without options, as a time-out costs a system call per command.
+func plainPool(t testing.TB, s *redistest.Server, maxIdle int) *redis.Pool {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }, MaxIdle: maxIdle}
+	t.Cleanup(func() { pool.Close() })
+	return pool
+}
+
+func newNode(t testing.TB, pool *redis.Pool) *Node {
+	t.Helper()
+	n, err := New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("Close = %v, want nil", err)
+		}
+	})
+	return n
+}

@@ -1,0 +1,306 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+const (
+	// maxDials is how many dials may be under way at once. One is enough unless it
+	// hangs: into a black hole, or with a server that is frozen.
+	maxDials = 4
+
+	// leastPatience and mostPatience bound the time after which a dial counts as
+	// hanging, whatever its callers' time-outs are, and another is tried beside it.
+	// The hanging one goes on: a server that thaws answers it first.
+	leastPatience = 100 * time.Millisecond
+	mostPatience  = 2 * time.Second
+
+	// dialAge is from when on the oldest dial may be cancelled in favour of a new
+	// one, and dialLimit when each ends by itself.
+	dialAge   = 10 * time.Second
+	dialLimit = 30 * time.Second
+
+	// closeGrace is how long Close waits for dials that it has cancelled. A
+	// pool.Dial without context may ignore that for ever.
+	closeGrace = time.Second
+)
+
+// An attempt is one dial under way, in a goroutine of its own so that callers can
+// leave: the user's Dial may know no time-out, and hang in AUTH.
+type attempt struct {
+	began    time.Time
+	patience time.Duration
+	cancel   context.CancelFunc
+	ended    chan struct{}
+
+	// Guarded by the lock of whoever dials.
+	abandoned bool       // nobody wants the connection any more
+	conn      redis.Conn // dialled, but not ready for use; closed when abandoned
+}
+
+// dials are the attempts under way, oldest first. They are guarded by their
+// owner's lock.
+type dials struct{ list []*attempt }
+
+// begin notes a new attempt, or returns nil if there are enough.
+func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {
+	now := time.Now()
+	if n := len(d.list); n > 0 {
+		if last := d.list[n-1]; now.Sub(last.began) < last.patience {
+			return nil, nil
+		}
+		if n >= maxDials {
+			if oldest := d.list[0]; now.Sub(oldest.began) > dialAge {
+				oldest.abandon() // its place becomes free when it returns
+			}
+			return nil, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	a := &attempt{
+		began:    now,
+		patience: min(max(patience, leastPatience), mostPatience),
+		cancel:   cancel,
+		ended:    make(chan struct{}),
+	}
+	d.list = append(d.list, a)
+	return a, ctx
+}
+
+func (d *dials) remove(a *attempt) {
+	d.list = slices.DeleteFunc(d.list, func(b *attempt) bool { return a == b })
+}
+
+func (a *attempt) abandon() {
+	a.abandoned = true
+	a.cancel()
+	if c := a.conn; c != nil {
+		a.conn = nil
+		go c.Close() // ends whatever it waits for
+	}
+}
+
+// abandon cancels all, and returns what to wait for.
+func (d *dials) abandon() []*attempt {
+	for _, a := range d.list {
+		a.abandon()
+	}
+	return slices.Clone(d.list)
+}
+
+// await waits for attempts that were abandoned, but not for ever.
+func await(as []*attempt) {
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	for _, a := range as {
+		select {
+		case <-a.ended:
+		case <-grace.C:
+			return
+		}
+	}
+}
+
+// dialPool dials with the pool's settings, but outside of the pool.
+func dialPool(ctx context.Context, pool *redis.Pool) (redis.ConnWithTimeout, error) {
+	conn, err := callDial(ctx, pool)
+	if err != nil {
+		return nil, discreet(err)
+	}
+	if conn == nil {
+		return nil, errors.New("the pool's Dial returned no connection")
+	}
+	c, ok := conn.(redis.ConnWithTimeout)
+	if !ok {
+		conn.Close()
+		return nil, fmt.Errorf("the pool's Dial returns a %T, which lacks the methods of redis.ConnWithTimeout", conn)
+	}
+	return c, nil
+}
+
+func callDial(ctx context.Context, pool *redis.Pool) (redis.Conn, error) {
+	if pool.DialContext != nil {
+		return pool.DialContext(ctx)
+	}
+	return pool.Dial()
+}
+
+// dial starts a dial unless enough are under way. The pipe's lock is held.
+func (p *pipe) dial(patience time.Duration) {
+	a, ctx := p.dials.begin(patience)
+	if a == nil {
+		return
+	}
+	go func() {
+		defer close(a.ended)
+		defer a.cancel()
+		conn, err := dialPool(ctx, p.n.pool)
+		if err != nil {
+			p.dialFailed(a, err)
+			return
+		}
+		if err := p.bring(a, conn); err != nil {
+			p.dialFailed(a, err)
+			conn.Close()
+		}
+	}()
+}
+
+// bring makes a dialled connection ready and hands it to the pipe, after it has
+// killed those that were given up. That includes connections given up after this
+// one was dialled: which was first says nothing about what the server reads first.
+//
+// If it breaks meanwhile they stay marked, for the next. If the server that answers
+// is not the one that had them, it has killed none, and is right: what the other
+// still does, it does to other data.
+func (p *pipe) bring(a *attempt, conn redis.ConnWithTimeout) error {
+	if err := p.prepares(a, conn); err != nil {
+		return err
+	}
+	w := &wire{conn: conn, born: a.began}
+	if err := p.n.identify(conn, &w.id); err != nil {
+		return err
+	}
+	w.used = time.Now()
+	w.guard = time.AfterFunc(time.Hour, func() { p.overdue(w) })
+	w.guard.Stop()
+	for {
+		first, taken := p.dialled(a, w)
+		if len(first) == 0 {
+			if !taken {
+				conn.Close()
+			}
+			return nil
+		}
+		if err := p.n.kill(conn, first); err != nil {
+			return err
+		}
+		p.killed(first)
+	}
+}
+
+// prepares notes the connection, so that giving up the attempt ends what is done
+// with it.
+func (p *pipe) prepares(a *attempt, conn redis.Conn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a.abandoned {
+		return errReplaced
+	}
+	a.conn = conn
+	return nil
+}
+
+// An identity names a connection on its server: the id is never used twice in the
+// life of a server, and the address tells a restarted server's ids from it.
+type identity struct{ id, addr string }
+
+func (i identity) known() bool { return i.id != "" }
+
+// identify asks the server who the connection is, and in the same packet whether
+// it may kill: the filters of that question match nobody. A server that refuses
+// either keeps no order, for good.
+func (n *Node) identify(conn redis.ConnWithTimeout, id *identity) error {
+	if n.unordered.Load() {
+		return nil
+	}
+	replies, err := ask(conn,
+		[]any{"INFO"},
+		[]any{"KILL", "ID", 1, "ADDR", "0.0.0.0:0"},
+	)
+	if err != nil {
+		return err
+	}
+	*id = n.introduced(replies[0])
+	if !id.known() || !isInt(replies[1]) {
+		n.unordered.Store(true)
+	}
+	return nil
+}
+
+// kill ends connections, and returns nil when they are dead, or when the server
+// has refused that for good. Having killed none is as good as one: it was dead.
+func (n *Node) kill(conn redis.ConnWithTimeout, ids []identity) error {
+	cmds := make([][]any, len(ids))
+	for i, id := range ids {
+		cmds[i] = []any{"KILL", "ID", id.id, "ADDR", id.addr}
+	}
+	replies, err := ask(conn, cmds...)
+	if err != nil {
+		return err
+	}
+	if !allInts(replies) {
+		n.unordered.Store(true)
+	}
+	return nil
+}
+
+// ask sends CLIENT commands and returns their replies, refusals among them. A
+// refusal that only speaks of the server's state fails the whole.
+func ask(conn redis.ConnWithTimeout, cmds ...[]any) ([]any, error) {
+	for _, args := range cmds {
+		if err := conn.Send("CLIENT", args...); err != nil {
+			return nil, err
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return nil, err
+	}
+	var replies []any
+	var said error
+	for range cmds {
+		r, err := conn.ReceiveWithTimeout(dialLimit)
+		if err != nil && !isReply(err) {
+			return nil, errors.Join(said, err) // what it said before it hung up is the better reason
+		}
+		if err != nil {
+			r, said = err, err
+			if passing(err) {
+				return nil, err
+			}
+		}
+		replies = append(replies, r)
+	}
+	return replies, nil
+}
+
+func isInt(reply any) bool { _, ok := reply.(int64); return ok }
+
+func allInts(replies []any) bool {
+	return !slices.ContainsFunc(replies, func(r any) bool { return !isInt(r) })
+}
+
+// introduced reads CLIENT INFO: words of the form key=value. It also learns the
+// node's name: the server's own side of the connection.
+func (n *Node) introduced(reply any) (id identity) {
+	var text string
+	switch r := reply.(type) {
+	case []byte:
+		text = string(r)
+	case string:
+		text = r
+	}
+	for _, word := range strings.Fields(text) {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "id":
+			id.id = value
+		case "addr":
+			id.addr = value
+		case "laddr":
+			if value != "" {
+				n.name.Store(&value)
+			}
+		}
+	}
+	if id.addr == "" { // by its id alone it is not safe to kill
+		return identity{}
+	}
+	return id
+}

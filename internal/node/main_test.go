@@ -1,0 +1,9 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

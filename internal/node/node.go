@@ -1,0 +1,123 @@
+// Package node makes a [strategy.Node] of a redigo pool.
+//
+// Do and Eval share one pipelined connection: what is called while another
+// request is on its way rides in the same packet, and the order of the calls is
+// the order of the effects. When that connection has to be given up, nobody knows
+// what the server will still read from it. The next one therefore has it killed
+// (CLIENT KILL) before it carries anything, so that an undo sent on the new
+// connection cannot overtake the acquire that it undoes. Where the server forbids
+// that, [Node.Ordered] says so.
+//
+// Both connections of a Node, for requests and for subscriptions, are dialled with
+// the pool's own settings but outside of it: they take no place of MaxActive. Only
+// Session borrows from the pool.
+package node
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var _ strategy.Node = (*Node)(nil)
+
+// A Node is one Redis server behind a pool.
+type Node struct {
+	pool      *redis.Pool
+	name      atomic.Pointer[string] // the server's address, once it has told us
+	unordered atomic.Bool            // the server forbids what order needs; for good
+
+	pipe     pipe
+	sub      subscriber
+	sessions sessions
+}
+
+// New makes a Node of a pool and does no I/O. The pool stays the caller's: Close
+// does not close it.
+func New(pool *redis.Pool) (*Node, error) {
+	if pool == nil {
+		return nil, errors.New("locks: the *redis.Pool is nil")
+	}
+	if pool.Dial == nil && pool.DialContext == nil {
+		return nil, errors.New("locks: the redis.Pool has neither Dial nor DialContext")
+	}
+	n := &Node{pool: pool}
+	n.pipe.init(n)
+	n.sub.init(n)
+	n.sessions.init(n)
+	return n, nil
+}
+
+// Name returns the address at which the server sees itself reached, and "redis"
+// until it has said so.
+func (n *Node) Name() string {
+	if s := n.name.Load(); s != nil {
+		return *s
+	}
+	return "redis"
+}
+
+// Ordered reports whether commands on one key take effect in the order of the
+// calls, also after a call has timed out. It turns false, for good, when the
+// server refuses to tell a connection who it is (CLIENT INFO, Redis 6.2) or to
+// kill one that was given up (CLIENT KILL).
+func (n *Node) Ordered() bool { return !n.unordered.Load() }
+
+// Do sends one command. An empty key without further arguments sends the bare
+// command, such as TIME.
+//
+// Whoever waits at the head of the line reads for all and cannot be interrupted
+// meanwhile: when its ctx ends it returns with the next reply, at due at the latest.
+func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+	o := newOp(cmd, due)
+	if key != "" || len(args) > 0 {
+		o.add(key)
+	}
+	for _, a := range args {
+		o.add(plain(a))
+	}
+	return n.pipe.do(ctx, o)
+}
+
+// Eval runs a script by its hash, and in full if the server does not know it. A
+// NOSCRIPT has changed nothing, so the second request cannot double the first; it
+// is a call of its own, which is not made when ctx or due have ended meanwhile.
+func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	reply, err := n.pipe.do(ctx, scriptOp("EVALSHA", s.Hash(), due, keys, args))
+	if isNoScript(err) {
+		return n.pipe.do(ctx, scriptOp("EVAL", s.Source(), due, keys, args))
+	}
+	return reply, err
+}
+
+func scriptOp(cmd, script string, due time.Time, keys []string, args []any) *op {
+	o := newOp(cmd, due)
+	o.add(script)
+	o.add(len(keys))
+	for _, k := range keys {
+		o.add(k)
+	}
+	for _, a := range args {
+		o.add(plain(a))
+	}
+	return o
+}
+
+// Close ends what is under way: requests that were sent are [strategy.ErrUnknown],
+// others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It closes the
+// Node's connections and waits for its goroutines and for sessions, which end with
+// the reply to the command they wait for, or at their due time. A Dial of the
+// user's that hangs is left to itself and closes what it has dialled when it
+// returns. Close must not be called from inside a function that was given to
+// Session or Subscribe. A second call changes nothing.
+func (n *Node) Close() error {
+	n.sessions.close() // first: what they leave unanswered has no other connection to go to
+	n.pipe.close()
+	n.sub.close()
+	n.sessions.wait()
+	return nil
+}

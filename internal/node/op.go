@@ -1,0 +1,147 @@
+package node
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An op is one command on its way through the pipe, and its caller.
+type op struct {
+	cmd  string
+	args []any // plain values, see plain
+	due  time.Time
+
+	// progress says how far the command got. The writer moves it on without the
+	// pipe's lock; whoever moves it away from queued decides whether it is sent.
+	progress atomic.Int32
+
+	// Guarded by the pipe's lock.
+	role   role  // what its caller is to do for all
+	on     *wire // where
+	asleep bool  // its caller is woken through wake
+	gone   bool  // its caller has left; nobody wants the reply
+	over   bool  // reply, err and kind are set
+	reply  any
+	err    error
+	kind   error // nil: answered; otherwise err is the reason for this kind
+	reuse  bool  // nothing refers to the op any more but its caller
+
+	wake  chan signal
+	timer *time.Timer
+}
+
+// How far a command got.
+const (
+	queued  = iota
+	sending // its bytes may be on their way
+	sent    // the writer has done with it
+	dropped // its caller left before it was sent: no byte, no reply
+)
+
+// A role is a duty of one caller for all; see pipe.
+type role int
+
+const (
+	none role = iota
+	writer
+	reader
+)
+
+// A signal wakes a caller.
+type signal int
+
+const (
+	act  signal = iota // look what changed
+	done               // over; what is in the op is the caller's alone
+)
+
+var ops = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	// Two signals at most: one that grants a role and one that it is over.
+	return &op{wake: make(chan signal, 2), timer: t}
+}}
+
+func newOp(cmd string, due time.Time) *op {
+	o := ops.Get().(*op)
+	o.cmd, o.due = cmd, due
+	return o
+}
+
+func (o *op) add(arg any) { o.args = append(o.args, arg) }
+
+// recycle gives the op back. Only its caller may do so, and only when it was
+// answered in the ordinary way: a queue, a batch or a writer may still refer to
+// any other.
+func (o *op) recycle() {
+	clear(o.args)
+	args := o.args[:0]
+	if cap(args) > 64 { // one huge call must not be remembered for ever
+		args = nil
+	}
+	o.cmd, o.args, o.on, o.reply, o.err, o.kind = "", args, nil, nil, nil, nil
+	o.role, o.asleep, o.gone, o.over, o.reuse = none, false, false, false, false
+	o.progress.Store(queued)
+	ops.Put(o)
+}
+
+// grant gives the caller a role.
+func (o *op) grant(r role, w *wire) {
+	if o.asleep && o.role == none {
+		o.wake <- act
+	}
+	o.role, o.on = r, w
+}
+
+// answer hands the caller its reply.
+func (o *op) answer(reply any, err error) { o.finish(reply, err, nil) }
+
+// fail ends the call with what is known about it.
+func (o *op) fail(kind, err error) { o.finish(nil, err, kind) }
+
+func (o *op) finish(reply any, err, kind error) {
+	if o.over || o.gone {
+		return
+	}
+	o.over, o.reply, o.err, o.kind = true, reply, err, kind
+	o.reuse = kind == nil && o.progress.Load() == sent
+	if o.asleep {
+		o.asleep = false
+		o.wake <- done // the last that is done to the op
+	}
+}
+
+// A fifo is a queue of ops that keeps its memory.
+type fifo struct {
+	ops  []*op
+	head int
+}
+
+func (f *fifo) push(os ...*op) { f.ops = append(f.ops, os...) }
+
+func (f *fifo) empty() bool { return f.head == len(f.ops) }
+
+// cut takes back the n pushed last.
+func (f *fifo) cut(n int) {
+	keep := max(len(f.ops)-n, f.head)
+	clear(f.ops[keep:])
+	f.ops = f.ops[:keep]
+}
+
+func (f *fifo) waiting() []*op { return f.ops[f.head:] }
+
+func (f *fifo) pop() *op {
+	o := f.ops[f.head]
+	f.ops[f.head] = nil
+	f.head++
+	switch {
+	case f.head == len(f.ops):
+		f.ops, f.head = f.ops[:0], 0
+	case f.head >= 1024 && f.head > len(f.ops)/2: // always half full: do not creep
+		n := copy(f.ops, f.ops[f.head:])
+		clear(f.ops[n:])
+		f.ops, f.head = f.ops[:n], 0
+	}
+	return o
+}

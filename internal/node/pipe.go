@@ -1,0 +1,410 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A pipe carries the ops of all callers over one connection, without goroutines of
+// its own. Two duties are taken over by callers, at most one caller each at a time:
+//
+// The writer sends everything queued. Before it starts it yields once, so that
+// others that are ready to call can join: then one packet carries many commands.
+//
+// The reader ("leader") is the caller of the oldest op that somebody waits for. It
+// hands every reply to its op, and with its own it hands on the duty and leaves.
+//
+// Everybody else sleeps and may leave at any time. An op that is still queued when
+// its caller leaves is never sent; of one that was sent the outcome is unknown, and
+// its reply is read and dropped by whoever reads.
+type pipe struct {
+	n *Node
+
+	mu     sync.Mutex
+	closed bool
+	wire   *wire      // where ops go now; nil: to be dialled
+	queue  []*op      // not sent; those whose caller left are skipped
+	spare  []*op      // the other buffer of queue
+	doomed []identity // given up with requests unanswered, not yet known to be dead
+	dials  dials
+
+	work sync.WaitGroup // closing of connections
+}
+
+func (p *pipe) init(n *Node) { p.n = n }
+
+func lost(err error) error { return fmt.Errorf("%w: %w", errLost, err) }
+
+var (
+	errLost     = errors.New("connection lost")
+	errGivenUp  = errors.New("connection given up, as an earlier request went unanswered")
+	errStuck    = errors.New("connection given up, as the server took no more bytes")
+	errReplaced = errors.New("connection replaced")
+)
+
+// do runs one op. After a return other than an ordinary reply the op may still be
+// referred to, and is left to the garbage collector.
+func (p *pipe) do(ctx context.Context, o *op) (any, error) {
+	if err := ended(ctx, o.due); err != nil {
+		return nil, p.n.unsent(err)
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, p.n.unsent(strategy.ErrClosed)
+	}
+	p.queue = append(p.queue, o)
+	p.assign()
+	for !o.over {
+		if err := ended(ctx, o.due); err != nil {
+			kind := p.leave(o)
+			p.mu.Unlock()
+			return nil, p.n.failed(kind, err)
+		}
+		switch o.role {
+		case writer:
+			p.write(ctx, o)
+		case reader:
+			p.read(ctx, o)
+		case none:
+			if p.sleep(ctx, o) == done {
+				return p.result(ctx, o)
+			}
+		}
+	}
+	p.mu.Unlock()
+	return p.result(ctx, o)
+}
+
+// sleep waits, without the lock, until something changed for o; it returns with
+// the lock, unless o is over.
+func (p *pipe) sleep(ctx context.Context, o *op) signal {
+	o.asleep = true
+	p.mu.Unlock()
+	o.timer.Reset(remaining(o.due))
+	var s signal
+	select {
+	case s = <-o.wake:
+	case <-ctx.Done():
+	case <-o.timer.C:
+	}
+	o.timer.Stop()
+	if s == done {
+		return done
+	}
+	p.mu.Lock()
+	o.asleep = false
+	for len(o.wake) > 0 { // signals are sent under the lock: none comes now
+		<-o.wake
+	}
+	return act
+}
+
+// result is what the caller gets to know, from an op that is its own again.
+func (p *pipe) result(ctx context.Context, o *op) (any, error) {
+	reply, err, kind := o.reply, o.err, o.kind
+	if kind != nil {
+		if why := ended(ctx, o.due); why != nil { // the reader's own end, or one at the same moment
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+		return nil, p.n.failed(kind, err)
+	}
+	if o.reuse {
+		o.recycle()
+	}
+	return p.n.answered(reply, err)
+}
+
+// leave takes o's caller out before the reply, and says what is known of the op.
+func (p *pipe) leave(o *op) (kind error) {
+	o.gone = true
+	kind = strategy.ErrUnknown
+	if o.progress.CompareAndSwap(queued, dropped) {
+		kind = strategy.ErrUnsent
+	}
+	p.resign(o)
+	p.assign()
+	return kind
+}
+
+// resign gives back a role.
+func (p *pipe) resign(o *op) {
+	switch {
+	case o.role == writer && o.on.writer == o:
+		o.on.writer = nil
+	case o.role == reader && o.on.reader == o:
+		o.on.reader = nil
+	}
+	o.role = none
+}
+
+// assign finds somebody for every duty that is vacant. It is called, with the lock
+// held, after everything that can make one so.
+func (p *pipe) assign() {
+	p.settle()
+	w := p.wire
+	if next := p.nextQueued(); next != nil {
+		switch {
+		case w == nil:
+			p.dial(time.Until(next.due))
+		case w.writer == nil && !w.retired:
+			w.writer = next
+			next.grant(writer, w)
+		}
+	}
+	if w == nil || w.reader != nil {
+		return
+	}
+	// The writer reads, too, once it has written, if it is the oldest: with a
+	// single caller nobody has to be woken for either.
+	if next := w.oldest(); next != nil && next != w.writer {
+		w.reader = next
+		next.grant(reader, w)
+	}
+}
+
+// nextQueued forgets the queued ops whose caller has left and returns the first of
+// the others.
+func (p *pipe) nextQueued() *op {
+	for i, o := range p.queue {
+		if !o.gone {
+			if i > 0 {
+				p.queue = slices.Delete(p.queue, 0, i)
+			}
+			return o
+		}
+	}
+	clear(p.queue)
+	p.queue = p.queue[:0]
+	return nil
+}
+
+// settle closes a connection that is to be replaced once its last reply has come.
+// If nobody waits for the replies that are missing, nobody reads them either, and
+// new ops must not wait for them: then it is given up.
+func (p *pipe) settle() {
+	w := p.wire
+	switch {
+	case w == nil || !w.retired || w.writer != nil:
+	case w.flight.empty():
+		p.discard(w)
+	case w.reader == nil && w.oldest() == nil:
+		p.giveUp(w, errReplaced)
+	}
+}
+
+// write does the writer's duty: o's caller sends what is queued.
+func (p *pipe) write(ctx context.Context, o *op) {
+	w := o.on
+	o.role = none
+	w.guardAt = o.due
+	atRest, used := w.flight.empty(), w.used
+	p.mu.Unlock()
+
+	runtime.Gosched()
+	w.guard.Reset(remaining(o.due))
+	fit := w.young(p.n.pool) && (!atRest || w.healthy(ctx, o.due, used, p.n.pool))
+
+	p.mu.Lock()
+	if !fit || w.gone {
+		w.guard.Stop()
+		w.writer = nil
+		w.retired = true
+		p.assign()
+		return
+	}
+	batch := p.queue
+	p.queue, p.spare = p.spare[:0], nil
+	w.flight.push(batch...) // before the bytes: a reply must find its op
+	p.mu.Unlock()
+
+	n, err := w.send(batch)
+	w.guard.Stop()
+
+	p.mu.Lock()
+	w.writer = nil
+	p.unsend(w, batch[n:])
+	if err != nil || w.gone {
+		p.giveUp(w, lost(err))
+	}
+	clear(batch)
+	p.spare = batch[:0]
+	p.assign()
+}
+
+// unsend puts ops that the writer did not get to back to the head of the queue. No
+// byte of theirs has left, so they go out on the next connection.
+func (p *pipe) unsend(w *wire, rest []*op) {
+	if len(rest) == 0 {
+		return
+	}
+	w.flight.cut(len(rest))
+	if p.closed {
+		for _, o := range rest {
+			o.fail(strategy.ErrUnsent, strategy.ErrClosed)
+		}
+		return
+	}
+	p.queue = slices.Insert(p.queue, 0, rest...)
+}
+
+// read does the reader's duty: o's caller hands out replies until it has its own,
+// or has to leave. A redigo connection does not survive a time-out, so when no
+// reply comes by the reader's due time the connection is given up.
+func (p *pipe) read(ctx context.Context, o *op) {
+	w := o.on
+	o.role = none
+	for !w.gone && !o.over && ctx.Err() == nil {
+		now := time.Now()
+		left := o.due.Sub(now)
+		if left <= 0 {
+			break // the connection is alive: others may go on with it
+		}
+		p.mu.Unlock()
+		reply, err := w.conn.ReceiveWithTimeout(left)
+		p.mu.Lock()
+		switch {
+		case err != nil && !isReply(err) && !time.Now().Before(o.due):
+			p.giveUp(w, errGivenUp)
+		case err != nil && !isReply(err):
+			p.giveUp(w, lost(err))
+		case !w.gone && !w.deliver(reply, err):
+			p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %v", errLost, firstOf(err, reply)))
+		case isReadOnly(err):
+			// A fail-over made this server a replica; its name or its balancer may
+			// lead to the new master by now. Not more than one dial per second.
+			w.retired = w.retired || time.Since(w.born) > time.Second
+		}
+	}
+	if w.reader == o {
+		w.reader = nil
+	}
+	p.assign()
+}
+
+// giveUp ends the use of a connection. Of what was sent and not answered nobody
+// knows the outcome now; the server may even read it later. So it is marked for
+// being killed, before anything is sent on another connection.
+//
+// A writer that is at work calls it again when it comes back, for what it sent
+// meanwhile. What it did not get to send it puts back; see unsend.
+func (p *pipe) giveUp(w *wire, cause error) {
+	if !w.gone {
+		if w.id.known() && w.unanswered() && !p.n.unordered.Load() {
+			p.doomed = append(p.doomed, w.id)
+		}
+		w.cause = cause
+		p.discard(w)
+	}
+	for _, o := range w.flight.waiting() {
+		if o.progress.Load() != queued {
+			o.fail(strategy.ErrUnknown, w.cause)
+		}
+	}
+}
+
+// discard closes a connection, in a goroutine as closing may wait for the network.
+func (p *pipe) discard(w *wire) {
+	w.gone = true
+	if p.wire == w {
+		p.wire = nil
+	}
+	p.work.Go(func() { w.conn.Close() })
+}
+
+// doom has a connection outside of the pipe killed before the pipe carries another
+// op: that goes on with a new connection, as only a new one is used to kill.
+func (p *pipe) doom(id identity) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !id.known() || p.n.unordered.Load() || p.closed {
+		return
+	}
+	p.doomed = append(p.doomed, id)
+	if p.wire != nil {
+		p.wire.retired = true
+	}
+	p.assign()
+}
+
+// overdue runs when a writer has not come back by its due time: the server takes
+// no more bytes, or does not answer a probe. Closing the connection frees it.
+func (p *pipe) overdue(w *wire) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.gone || w.writer == nil {
+		return // it came back just in time
+	}
+	if left := time.Until(w.guardAt); left > 0 { // this is another one already
+		w.guard.Reset(left)
+		return
+	}
+	p.giveUp(w, errStuck)
+	p.assign()
+}
+
+// dialled takes over a connection if it is needed, and says whether it did. If
+// others have to be killed first it returns them instead, and is called again.
+func (p *pipe) dialled(a *attempt, w *wire) (first []identity, taken bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n.unordered.Load() {
+		p.doomed = nil
+	}
+	needed := !p.closed && !a.abandoned && p.wire == nil
+	if needed && len(p.doomed) > 0 {
+		return slices.Clone(p.doomed), false
+	}
+	p.dials.remove(a)
+	if needed {
+		p.wire = w
+	}
+	p.assign()
+	return nil, needed
+}
+
+// dialFailed tells those who wait for a connection why there is none.
+func (p *pipe) dialFailed(a *attempt, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dials.remove(a)
+	if p.wire == nil && !a.abandoned {
+		for _, o := range p.queue {
+			o.fail(strategy.ErrUnsent, err)
+		}
+		clear(p.queue)
+		p.queue = p.queue[:0]
+	}
+	p.assign()
+}
+
+// killed forgets connections that are dead beyond doubt.
+func (p *pipe) killed(dead []identity) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doomed = slices.DeleteFunc(p.doomed, func(id identity) bool { return slices.Contains(dead, id) })
+}
+
+func (p *pipe) close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, o := range p.queue {
+		o.fail(strategy.ErrUnsent, strategy.ErrClosed)
+	}
+	p.queue = nil
+	if p.wire != nil {
+		p.giveUp(p.wire, strategy.ErrClosed)
+	}
+	under := p.dials.abandon()
+	p.mu.Unlock()
+
+	await(under)
+	p.work.Wait()
+}

@@ -1,0 +1,249 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// maxStuck is how many borrowings that their callers gave up may hang in the
+// pool's Dial before further sessions are refused: each is a goroutine.
+const maxStuck = 16
+
+// sessions lends the pool's connections.
+type sessions struct {
+	n *Node
+
+	mu     sync.Mutex
+	closed bool
+	stuck  int
+	open   sync.WaitGroup
+}
+
+func (s *sessions) init(n *Node) { s.n = n }
+
+// Session lends a connection of the pool to fn; if the pool has none to give until
+// due that is ErrUnsent. A command of fn's ends at due: ctx is looked at between
+// commands, as redigo cannot be interrupted in one.
+//
+// Before fn is called the connection is asked who it is. That finds dead ones while
+// nothing is lost by it, and it is what keeps the order: if a command of the session
+// goes unanswered, its connection is killed before the Node sends anything else.
+func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+	if err := ended(ctx, due); err != nil {
+		return n.unsent(err)
+	}
+	if !n.sessions.enter() {
+		return n.unsent(strategy.ErrClosed)
+	}
+	defer n.sessions.open.Done()
+
+	s, err := n.sessions.borrow(ctx, due)
+	if err != nil {
+		return n.unsent(err)
+	}
+	defer s.giveBack() // also when fn panics
+	return fn(s)
+}
+
+func (ss *sessions) enter() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.closed {
+		return false
+	}
+	ss.open.Add(1)
+	return true
+}
+
+func (ss *sessions) isClosed() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.closed
+}
+
+// close lets no session begin, and none send another command.
+func (ss *sessions) close() {
+	ss.mu.Lock()
+	ss.closed = true
+	ss.mu.Unlock()
+}
+
+func (ss *sessions) wait() { ss.open.Wait() }
+
+// borrow gets a connection that lives. One that died in the pool is put back, which
+// closes it, and the next is tried.
+func (ss *sessions) borrow(ctx context.Context, due time.Time) (*session, error) {
+	for others := ss.n.pool.IdleCount(); ; others-- {
+		conn, err := ss.get(ctx, due)
+		if err != nil {
+			return nil, discreet(err)
+		}
+		s := &session{n: ss.n, ctx: ctx, due: due, conn: conn}
+		if err = s.identify(); err == nil {
+			return s, nil
+		}
+		conn.Close()
+		if why := ended(ctx, due); why != nil {
+			return nil, fmt.Errorf("%w: %w", why, err)
+		}
+		if ss.isClosed() {
+			return nil, strategy.ErrClosed
+		}
+		if isReply(err) || others <= 0 { // it lives, but not for us; or it was a new one
+			return nil, err
+		}
+	}
+}
+
+// get is pool.GetContext, left at due or with ctx even when the pool's Dial knows
+// neither. A connection that comes too late goes back to the pool.
+func (ss *sessions) get(ctx context.Context, due time.Time) (redis.Conn, error) {
+	if !ss.mayHang() {
+		return nil, errors.New("too many connections hang while being dialled")
+	}
+	type result struct {
+		conn redis.Conn
+		err  error
+	}
+	bounded, cancel := context.WithDeadline(ctx, due)
+	got := make(chan result)
+	left := make(chan struct{})
+	go func() {
+		defer cancel()
+		conn, err := ss.n.pool.GetContext(bounded)
+		select {
+		case got <- result{conn, err}:
+		case <-left:
+			conn.Close()
+			ss.unstuck()
+		}
+	}()
+	select {
+	case r := <-got:
+		if why := ended(ctx, due); r.err != nil && why != nil {
+			r.err = fmt.Errorf("%w: %w", why, r.err)
+		}
+		return r.conn, r.err
+	case <-bounded.Done():
+		ss.mu.Lock()
+		ss.stuck++
+		ss.mu.Unlock()
+		close(left)
+		if why := ended(ctx, due); why != nil {
+			return nil, why
+		}
+		return nil, errDue
+	}
+}
+
+func (ss *sessions) mayHang() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.stuck < maxStuck
+}
+
+func (ss *sessions) unstuck() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.stuck--
+}
+
+// A session is a lent connection. It is fn's alone, and not safe for concurrent use.
+type session struct {
+	n    *Node
+	ctx  context.Context
+	due  time.Time
+	conn redis.Conn
+	id   identity
+
+	watching, queueing bool // state to undo
+	ended              bool
+}
+
+// identify learns the connection's identity. See Session.
+func (s *session) identify() error {
+	if s.n.unordered.Load() {
+		return nil
+	}
+	reply, err := redis.DoWithTimeout(s.conn, remaining(s.due), "CLIENT", "INFO")
+	if err != nil && (!isReply(err) || passing(err)) {
+		return err
+	}
+	if s.id = s.n.introduced(reply); !s.id.known() {
+		s.n.unordered.Store(true)
+	}
+	return nil
+}
+
+// Do sends one command and waits for its reply until the session's due time.
+func (s *session) Do(cmd string, args ...any) (any, error) {
+	if err := s.mayDo(); err != nil {
+		return nil, s.n.unsent(err)
+	}
+	s.note(cmd)
+	reply, err := redis.DoWithTimeout(s.conn, remaining(s.due), cmd, args...)
+	if err != nil && !isReply(err) {
+		s.n.pipe.doom(s.id)
+		return nil, s.n.unknown(s.broken(err))
+	}
+	return s.n.answered(reply, err)
+}
+
+func (s *session) mayDo() error {
+	if s.ended {
+		return errors.New("the session is over")
+	}
+	if err := ended(s.ctx, s.due); err != nil {
+		return err
+	}
+	if s.n.sessions.isClosed() {
+		return strategy.ErrClosed
+	}
+	return s.conn.Err() // an earlier command broke it
+}
+
+func (s *session) broken(err error) error {
+	if why := ended(s.ctx, s.due); why != nil {
+		return fmt.Errorf("%w: %w", why, lost(err))
+	}
+	return lost(err)
+}
+
+// note keeps track of what the connection remembers, as the pool does.
+func (s *session) note(cmd string) {
+	switch strings.ToUpper(cmd) {
+	case "WATCH":
+		s.watching = true
+	case "MULTI":
+		s.queueing = true
+	case "UNWATCH":
+		s.watching = false
+	case "EXEC", "DISCARD":
+		s.watching, s.queueing = false, false
+	}
+}
+
+// giveBack returns the connection to the pool, clean. The pool would clean it too,
+// but without a time-out: it would wait for ever for a server that is frozen.
+func (s *session) giveBack() {
+	s.ended = true
+	cmd := ""
+	switch {
+	case s.conn.Err() != nil:
+	case s.queueing:
+		cmd = "DISCARD"
+	case s.watching:
+		cmd = "UNWATCH"
+	}
+	if cmd != "" { // past due this fails at once, and the pool closes the connection
+		redis.DoWithTimeout(s.conn, remaining(s.due), cmd) //nolint:errcheck // then the connection is closed
+	}
+	s.conn.Close()
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// probeAfter is for how long an unused connection is trusted. Routers forget
+// connections and servers close them, and then a request gets no answer, or the
+// wrong one from the network; a PING that fails costs nothing but a new dial.
+const probeAfter = 10 * time.Second
+
+// A wire is one connection of the pipe, and what is under way on it.
+type wire struct {
+	conn redis.ConnWithTimeout
+	id   identity
+	born time.Time
+
+	// Guarded by the pipe's lock.
+	flight  fifo // sent or about to be, in the order of the bytes
+	writer  *op
+	reader  *op
+	used    time.Time // when the last reply came
+	retired bool      // takes no more ops, and is closed when the last is answered
+	gone    bool      // given up or closed
+	cause   error     // why it was given up
+
+	guard   *time.Timer // frees a writer that hangs
+	guardAt time.Time
+}
+
+// oldest is the op in flight whose caller has waited longest.
+func (w *wire) oldest() *op {
+	for _, o := range w.flight.waiting() {
+		if !o.gone && !o.over {
+			return o
+		}
+	}
+	return nil
+}
+
+// unanswered reports whether the server may have something of ours still to do.
+// While a writer is at work it may, or may soon, until the connection is closed.
+func (w *wire) unanswered() bool {
+	if w.writer != nil {
+		return true
+	}
+	for _, o := range w.flight.waiting() {
+		if p := o.progress.Load(); p == sending || p == sent {
+			return true
+		}
+	}
+	return false
+}
+
+// deliver hands a reply to the op that it belongs to: the oldest that was sent. It
+// reports whether there is one.
+func (w *wire) deliver(reply any, err error) bool {
+	for !w.flight.empty() {
+		switch w.flight.waiting()[0].progress.Load() {
+		case queued:
+			return false
+		case dropped: // never sent
+			w.flight.pop()
+		default:
+			w.used = time.Now()
+			w.flight.pop().answer(reply, err)
+			return true
+		}
+	}
+	return false
+}
+
+// send writes a batch and returns how many of its ops it began to write. The
+// others were not touched: no byte of theirs has left.
+func (w *wire) send(batch []*op) (n int, err error) {
+	for i, o := range batch {
+		if !o.progress.CompareAndSwap(queued, sending) {
+			continue // its caller has left
+		}
+		if err := w.conn.Send(o.cmd, o.args...); err != nil {
+			return i + 1, err
+		}
+		o.progress.Store(sent)
+	}
+	return len(batch), w.conn.Flush()
+}
+
+// young reports whether the pool's MaxConnLifetime allows to use the connection.
+func (w *wire) young(pool *redis.Pool) bool {
+	return pool.MaxConnLifetime == 0 || time.Since(w.born) < pool.MaxConnLifetime
+}
+
+// healthy decides, as the pool would, whether a connection that was at rest since
+// used can be relied on. Only the writer calls it, when nothing is in flight, so
+// that it has the connection for itself; the guard bounds it by due.
+func (w *wire) healthy(ctx context.Context, due, used time.Time, pool *redis.Pool) bool {
+	idle := time.Since(used)
+	switch {
+	case pool.IdleTimeout > 0 && idle > pool.IdleTimeout:
+		return false
+	case pool.TestOnBorrow == nil && pool.TestOnBorrowContext == nil:
+		return idle < probeAfter || w.answers(due)
+	case pool.TestOnBorrow != nil && pool.TestOnBorrow(w.conn, used) != nil:
+		return false
+	case pool.TestOnBorrowContext != nil:
+		// Not the caller's own end: that says nothing about the connection.
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), due)
+		defer cancel()
+		return pool.TestOnBorrowContext(ctx, w.conn, used) == nil
+	}
+	return true
+}
+
+// answers asks the connection for a sign of life. A refusal is one, too.
+func (w *wire) answers(due time.Time) bool {
+	_, err := w.conn.DoWithTimeout(remaining(due), "PING")
+	return err == nil || isReply(err)
+}
