@@ -187,7 +187,9 @@ func procStat(pid int) []string {
 // threads a little after it has taken the signal. Where there is no /proc it returns
 // at once.
 func awaitStopped(ctx context.Context, pid int) error {
-	return pollUntil(ctx, func() (bool, error) {
+	limit, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("it does not stop"))
+	defer cancel()
+	return pollUntil(limit, func() (bool, error) {
 		f := procStat(pid)
 		return len(f) == 0 || f[0] == "T" || f[0] == "Z", nil
 	})

@@ -202,6 +202,8 @@ type Farm struct {
 	cache cache
 	log   io.Writer
 
+	fleeting bool // the cache ends with us
+
 	preparing sync.Mutex // held during slow work; taken before mu
 	sharing   sync.Mutex // held while the shared servers start; taken before preparing
 
@@ -231,13 +233,13 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 		f.log = io.Discard
 	}
 	var err error
-	if f.cache, err = openCache(w.Cache); err != nil {
+	if f.cache, f.fleeting, err = openCache(w.Cache); err != nil {
 		return nil, err
 	}
 	steps, notes := plan(w)
 	f.src, f.rest, f.notes, err = walk(ctx, steps, notes, f.probe)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -354,13 +356,21 @@ func (f *Farm) Nodes(ctx context.Context, n int) ([]*Server, error) {
 			wg.Go(func() { started[i], errs[i] = f.launch(ctx, Config{}, i) })
 		}
 		wg.Wait()
+		// After one that failed none is kept, since its place is what the next call fills.
 		f.mu.Lock()
-		for _, s := range started[have:] {
-			if s != nil {
-				f.shared = append(f.shared, s)
-			}
+		for i := have; i < n && errs[i] == nil; i++ {
+			f.shared = append(f.shared, started[i])
+		}
+		kept := len(f.shared)
+		for _, s := range started[kept:] {
+			delete(f.servers, s)
 		}
 		f.mu.Unlock()
+		for _, s := range started[kept:] {
+			if s != nil {
+				errs = append(errs, s.end())
+			}
+		}
 		if err := errors.Join(errs...); err != nil {
 			return nil, err
 		}
@@ -508,13 +518,16 @@ func (f *Farm) Close() error {
 	f.mu.Unlock()
 
 	var wg sync.WaitGroup
-	errs := make(chan error, len(servers)+2)
+	errs := make(chan error, len(servers)+3)
 	for s := range servers {
 		wg.Go(func() { errs <- s.end() })
 	}
 	wg.Wait()
 	if dir != "" {
 		errs <- os.RemoveAll(dir)
+	}
+	if f.fleeting {
+		errs <- os.RemoveAll(string(f.cache))
 	}
 	if r != nil {
 		errs <- r.close() // what could not be ended above is tried once more
@@ -530,22 +543,27 @@ func (f *Farm) Close() error {
 // cache is a directory that is shared by all processes of the user.
 type cache string
 
-func openCache(dir string) (cache, error) {
+// openCache creates the directory. Without a home, as a service account may be, it is a
+// fleeting one: whatever is found under a known name in a directory that everybody can
+// write to may be somebody else's, and programs are run from here.
+func openCache(dir string) (c cache, fleeting bool, err error) {
 	if dir == "" {
 		base, err := os.UserCacheDir()
-		if err != nil { // no home: a service account, say
-			base = filepath.Join(os.TempDir(), fmt.Sprintf("cache-%d", os.Getuid()))
+		if err != nil {
+			if dir, err = os.MkdirTemp("", "locks-redistest-cache-"); err != nil {
+				return "", false, fmt.Errorf("redistest: %w", err)
+			}
+			return cache(dir), true, nil
 		}
 		dir = filepath.Join(base, "locks-redistest")
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("redistest: cache directory: %w", err)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", false, fmt.Errorf("redistest: cache directory: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("redistest: cache directory: %w; set REDIS_CACHE_DIR to one that can be written", err)
+		return "", false, fmt.Errorf("redistest: cache directory: %w; set REDIS_CACHE_DIR to one that can be written", err)
 	}
-	return cache(dir), nil
+	return cache(dir), false, nil
 }
 
 func (c cache) path(elem ...string) string {

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -384,6 +386,56 @@ func TestGivenServers(t *testing.T) {
 	if _, err := f.Shared(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("Shared after Close = %v, want ErrClosed", err)
 	}
+}
+
+func TestCacheWithoutAHome(t *testing.T) {
+	for _, k := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "home"} {
+		t.Setenv(k, "")
+	}
+	f, err := Open(t.Context(), Want{Kind: Embedded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.fleeting || !exists(string(f.cache)) {
+		t.Errorf("cache without a home = %s, fleeting: %v, want one that ends with the farm", f.cache, f.fleeting)
+	}
+	if err := f.Close(); err != nil || exists(string(f.cache)) {
+		t.Errorf("Close = %v, want the cache to be gone", err)
+	}
+}
+
+func TestFailedNodesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	src := &flakySource{broken: true}
+	f := &Farm{log: io.Discard, src: src, servers: map[*Server]bool{}}
+	if _, err := f.Nodes(t.Context(), 4); err == nil {
+		t.Error("Nodes with a failing start = nil, want an error")
+	}
+	if len(f.servers) != len(f.shared) {
+		t.Errorf("after a failure %d servers run, of which %d are shared, want all", len(f.servers), len(f.shared))
+	}
+	src.broken = false
+	nodes, err := f.Nodes(t.Context(), 4)
+	if err != nil || len(nodes) != 4 || len(f.servers) != 4 {
+		t.Errorf("Nodes after the failure = %d, %v, with %d servers, want 4", len(nodes), err, len(f.servers))
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// flakySource is embedded, and refuses every other start while broken.
+type flakySource struct {
+	embeddedSource
+	broken bool
+	starts atomic.Int64
+}
+
+func (s *flakySource) start(ctx context.Context, c Config) (machine, error) {
+	if s.starts.Add(1)%2 == 0 && s.broken {
+		return nil, errors.New("broken")
+	}
+	return s.embeddedSource.start(ctx, c)
 }
 
 // recorder is a testing.TB that notes how a test was ended, and goes on.
