@@ -18,9 +18,12 @@ var forTests atomic.Pointer[Farm]
 // tests, ends all servers, and exits:
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
-func Main(m *testing.M) { os.Exit(run(m)) }
+//
+// ready gets the shared server before the tests run, for examples, which have no
+// other way to it.
+func Main(m *testing.M, ready ...func(*Server)) { os.Exit(run(m, ready)) }
 
-func run(m *testing.M) (code int) {
+func run(m *testing.M, ready []func(*Server)) (code int) {
 	flag.Parse()
 	if l := flag.Lookup("test.list"); l != nil && l.Value.String() != "" {
 		return m.Run() // for a program that reads the list, and wants nothing else
@@ -43,6 +46,14 @@ func run(m *testing.M) (code int) {
 			code = max(code, 1)
 		}
 	}()
+	for _, use := range ready {
+		s, err := f.Shared(context.Background())
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		use(s)
+	}
 	return m.Run()
 }
 
