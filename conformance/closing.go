@@ -1,0 +1,156 @@
+package conformance
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func closing() []Property {
+	const group = "closing"
+	return []Property{
+		{
+			Name: "CloseEndsWaits", Group: group, Scripted: true,
+			Clause: "Close sends everybody home who waits: they get ErrClosed.",
+			check: func(t *trial) {
+				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				a, b := t.contender("A", patient), t.contender("B", patient)
+				a.try().want(nil, "the lock is free")
+				waiter := b.start()
+				b.close().want(nil, "nothing is left to be done")
+				waiter.wait("B is closed").want(strategy.ErrClosed, "B is closed")
+			},
+		},
+		{
+			Name: "ClosedRefuses", Group: group, Scripted: true,
+			Clause: "What was closed refuses every call with ErrClosed; closing it again does nothing.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				a.close().want(nil, "nothing is left to be done")
+				a.close().want(nil, "it is closed already")
+				a.try().want(strategy.ErrClosed, "A is closed")
+				a.acquire().want(strategy.ErrClosed, "A is closed")
+				h.extend().want(strategy.ErrClosed, "A is closed")
+				h.release().want(strategy.ErrClosed, "A is closed")
+				b.adopt(h.lease.Token()).want(nil, "Close does not release: the servers keep the lock until its TTL is over")
+			},
+		},
+		{
+			Name: "LossAfterClose", Group: group, Scripted: true,
+			Clause: "Who holds a lock when its strategy is closed still learns of the deadline.",
+			check: func(t *trial) {
+				a := t.contender("A", t.brief())
+				h := a.try().want(nil, "the lock is free")
+				h.lease.Lost()
+				a.close().want(nil, "nothing is left to be done")
+				h.waitLost("nobody renews the lock any more")
+			},
+		},
+		{
+			Name: "LeavesNothing", Group: group, Scripted: true,
+			Clause: "After the last release the servers keep nothing of a lock and its waiters, and whoever was refused leaves nothing either.",
+			check: func(t *trial) {
+				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				b.try().want(strategy.ErrHeld, "A holds the lock")
+				gaveUp := b.start()
+				gaveUp.cancel(errors.New("called off"))
+				gaveUp.wait("its context is cancelled")
+				waiter := b.start()
+				h.release().want(nil, "A holds the lock")
+				waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
+				var left []string
+				limit := time.Now().Add(t.patience)
+				for {
+					var err error
+					if left, err = t.Leftovers(t.ctx, strategy.DefaultKey(t.name)); err != nil {
+						t.brokef("Subject.Leftovers: %w", err)
+					}
+					if len(left) == 0 {
+						return
+					}
+					if time.Now().After(limit) {
+						t.failf("%v after the last release the servers keep %q, want nothing", t.patience, left)
+					}
+					t.sleep(5 * time.Millisecond)
+				}
+			},
+		},
+		{
+			Name: "NoGoroutines", Group: group, Alone: true,
+			Clause: "After Close no goroutine is left, whatever was acquired, renewed, lost, waited for and called off before.",
+			check: func(t *trial) {
+				t.live() // what is made once per process is made now
+				before := goroutines()
+				for range 3 {
+					t.live()
+				}
+				limit := time.Now().Add(t.patience)
+				for left := newSince(before); len(left) > 0; left = newSince(before) {
+					if time.Now().After(limit) {
+						t.failf("%d goroutines are left %v after Close, want none:\n%s", len(left), t.patience, strings.Join(left, "\n\n"))
+					}
+					t.sleep(5 * time.Millisecond)
+				}
+			},
+		},
+	}
+}
+
+// live is a life of a few contenders, from Open to Close.
+func (t *trial) live() {
+	a, b, c := t.contender("A", t.brief()), t.contender("B", ample), t.contender("C", ample)
+	for range 10 {
+		h := a.eventually("nobody holds the lock")
+		h.lease.KeepAlive(0)
+		_, cancel := h.lease.Context(t.ctx)
+		waiter, calledOff := b.start(), c.start()
+		calledOff.cancel(errors.New("called off"))
+		calledOff.wait("its context is cancelled")
+		h.release()
+		waiter.wait("A has released").want(nil, "A has released").release()
+		cancel()
+	}
+	lost := a.eventually("nobody holds the lock")
+	lost.lease.KeepAlive(0)
+	if t.Evict != nil {
+		t.evict(t.name)
+		lost.waitLost("the lock was taken away")
+	}
+	a.try() // held when its strategy is closed
+	for _, c := range []*contender{a, b, c} {
+		c.close()
+	}
+}
+
+// close is Close of the contender.
+func (c *contender) close() call {
+	return c.do("Close()", func() (*strategy.Lease, error) { return nil, c.s.Close() })
+}
+
+// goroutines returns the stacks of all goroutines, by number.
+func goroutines() map[string]string {
+	buf := make([]byte, 4<<20)
+	all := map[string]string{}
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		id, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
+		all[id] = stack
+	}
+	return all
+}
+
+// newSince returns the stacks of goroutines that have come since.
+func newSince(before map[string]string) []string {
+	var more []string
+	for id, stack := range goroutines() {
+		if _, old := before[id]; !old {
+			more = append(more, stack)
+		}
+	}
+	return more
+}

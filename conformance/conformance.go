@@ -1,0 +1,280 @@
+// Package conformance is the suite that every lock of this module passes, for your
+// locks too: it tells what a [strategy.Protocol], under the machinery of package
+// strategy, guarantees and what it does not.
+//
+// # Run it on your own protocol
+//
+// Describe the lock with a [Subject] and hand it to [Run]. Only Name and Open are
+// required; every hook that you add lets the suite look at more:
+//
+//	func TestConformance(t *testing.T) {
+//		conformance.Run(t, conformance.Subject{
+//			Name: "mylock",
+//			Open: func(o strategy.Options) (*strategy.Strategy, error) {
+//				return strategy.New(mylock.On(address), o)
+//			},
+//		})
+//	}
+//
+// Each property is a subtest with a sentence that says what it demands
+// ([Properties] lists them, in the order in which to learn them). What fails, says
+// what was observed and what was wanted, with the history of the trial:
+//
+//	B.TryAcquire() = <nil>, want ErrHeld: A holds the lock
+//	history:
+//	      10µs  A.TryAcquire() = <nil>
+//	      40µs  B.TryAcquire() = <nil>
+//
+// # Weaknesses
+//
+// A lock may be weak on purpose. Its Subject says so in Except, with the reason.
+// Then the suite shows the weakness, with its history, instead of failing; and it
+// fails if the lock turns out not to have it. So a claim is checked whichever way
+// it goes, and the list of exceptions cannot go stale.
+//
+// # From a program
+//
+// [Check] judges one property without package testing, for tables of guarantees.
+// Its trials use lock names that nobody else uses, so it may run on a shared server.
+//
+// [Memory] is a protocol in memory for unit tests; the suite holds it to the same
+// properties.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A Subject is the lock under test: how to get at it, and what it claims. Hooks are
+// called from several goroutines at once; key is the servers' name of a lock
+// ([strategy.DefaultKey] of its name).
+type Subject struct {
+	// Name is the subject's, for reports. Required.
+	Name string
+
+	// Open makes a contender as independent of earlier ones as another process
+	// would be, on the same servers. The suite closes it. Required.
+	Open func(strategy.Options) (*strategy.Strategy, error)
+
+	// OpenGated is Open, with every request to the servers passing the gate: see
+	// [GateNode]. It lets the suite step in between two requests of one call, so
+	// that races are shown and not waited for.
+	OpenGated func(strategy.Options, Gate) (*strategy.Strategy, error)
+
+	// Evict takes key from its holder and tells nobody, as an expiry would. If key
+	// holds something that is not a lock (see Spoil), it is gone too.
+	Evict func(ctx context.Context, key string) error
+
+	// Spoil puts something at key that is not a lock.
+	Spoil func(ctx context.Context, key string) error
+
+	// Leftovers names what the servers still keep of a lock that nobody holds or
+	// waits for: keys, subscriptions. What is meant to stay (a fence counter) is
+	// none.
+	Leftovers func(ctx context.Context, key string) ([]string, error)
+
+	// ChildEnv is added to the environment of child processes, so that Open
+	// reaches the same servers there. Nil means that it cannot: the lock lives in
+	// this process.
+	ChildEnv []string
+
+	// ChildArgs is what this program is started with to become a child: its main
+	// calls [Child] first. Nil means that it does not. Run fills it in.
+	ChildArgs []string
+
+	// Reentrant: the owner of a lock gets in again. Checked either way.
+	Reentrant bool
+
+	// Fenced: every hold bears a fence. Checked either way.
+	Fenced bool
+
+	// Fair: contenders of several processes are served in the order in which they
+	// came. (Those of one process always are.)
+	Fair bool
+
+	// Except maps the names of properties that this lock is known to lack to the
+	// reasons. Only scripted properties can be excepted.
+	Except map[string]string
+}
+
+// A Property is one thing that a lock guarantees.
+type Property struct {
+	Name   string
+	Group  string // "exclusion", "ownership" …
+	Clause string // what is guaranteed, in one sentence
+
+	// Scripted: the trial is played by script and ends the same way each time, so
+	// that a lack of the property can be shown. Others look for it by chance.
+	Scripted bool
+
+	// Alone: the trial looks at the whole process, so nothing else may go on
+	// there meanwhile. Run sees to it, unless the test that calls it is parallel.
+	Alone bool
+
+	check func(*trial)
+}
+
+// Properties returns all properties in teaching order.
+func Properties() []Property {
+	return slices.Concat(exclusion(), ownership(), expiry(), waiting(), renewal(), handingOver(), fencing(), input(), closing())
+}
+
+// A Status is what became of a property.
+type Status int
+
+const (
+	// Kept: the trial found nothing against it.
+	Kept Status = iota + 1
+	// Broken: the trial showed the opposite, or could not be held.
+	Broken
+	// Excused: the trial showed the opposite, as Subject.Except says.
+	Excused
+	// Skipped: the subject lacks what the trial needs.
+	Skipped
+)
+
+func (s Status) String() string {
+	switch s {
+	case Kept:
+		return "kept"
+	case Broken:
+		return "broken"
+	case Excused:
+		return "excused"
+	case Skipped:
+		return "skipped"
+	}
+	return fmt.Sprintf("Status(%d)", int(s))
+}
+
+// A Result is the outcome of one property's trial.
+type Result struct {
+	Property Property
+	Status   Status
+	Reason   string // Excused: the exception's; Skipped: what is missing
+	Err      error  // Broken, Excused: what was observed, and what was wanted
+	History  History
+	Took     time.Duration
+}
+
+// String says it all, in several lines.
+func (r Result) String() string {
+	var b strings.Builder
+	switch r.Status {
+	case Kept:
+		fmt.Fprintf(&b, "kept: %s", r.Property.Clause)
+	case Skipped:
+		fmt.Fprintf(&b, "skipped: %s", r.Reason)
+	case Excused:
+		fmt.Fprintf(&b, "known exception, confirmed: %s\nclause: %s\nobserved: %v", r.Reason, r.Property.Clause, r.Err)
+	default:
+		fmt.Fprintf(&b, "%v\nclause: %s", r.Err, r.Property.Clause)
+	}
+	if len(r.History) > 0 && (r.Status == Broken || r.Status == Excused) {
+		fmt.Fprintf(&b, "\nhistory:\n%v", r.History)
+	}
+	return b.String()
+}
+
+// Check holds one trial of p on s. ctx bounds it. A trial that hangs is ended after
+// a minute, and the Result says where its goroutines stood.
+func Check(ctx context.Context, s Subject, p Property) Result {
+	return check(ctx, s, p, usual)
+}
+
+// limits are how long a trial may take.
+type limits struct {
+	patience time.Duration // for what must happen some time
+	watchdog time.Duration // for the trial
+}
+
+var usual = limits{patience: 20 * time.Second, watchdog: time.Minute}
+
+func check(ctx context.Context, s Subject, p Property, limits limits) Result {
+	began := time.Now()
+	r := Result{Property: p}
+	if err := s.validate(); err != nil {
+		r.Status, r.Err = Broken, err
+		return r
+	}
+	reason, excepted := s.Except[p.Name]
+	end := holdTrial(ctx, s, p, limits)
+	r.History, r.Took = end.history, time.Since(began)
+	switch {
+	case end.skip != "" && excepted:
+		r.Status, r.Err = Broken, fmt.Errorf("is listed in Except (%q), but cannot be judged: %s", reason, end.skip)
+	case end.skip != "":
+		r.Status, r.Reason = Skipped, end.skip
+	case end.err == nil && excepted:
+		r.Status, r.Err = Broken, fmt.Errorf("holds, but is listed in Except (%q): delete the exception", reason)
+	case end.err == nil:
+		r.Status = Kept
+	case excepted && end.shown:
+		r.Status, r.Reason, r.Err = Excused, reason, end.err
+	default:
+		r.Status, r.Err = Broken, end.err
+	}
+	return r
+}
+
+// validate says what is wrong with the subject itself.
+func (s Subject) validate() error {
+	if s.Name == "" || s.Open == nil {
+		return errors.New("conformance: a Subject needs Name and Open")
+	}
+	properties := Properties()
+	for name := range s.Except {
+		i := slices.IndexFunc(properties, func(p Property) bool { return p.Name == name })
+		if i < 0 {
+			return fmt.Errorf("conformance: Subject.Except names %q: there is no such property", name)
+		}
+		if !properties[i].Scripted {
+			return fmt.Errorf("conformance: Subject.Except names %q: only scripted properties can be excepted, because only they show a weakness each time", name)
+		}
+	}
+	return nil
+}
+
+// Run checks all properties on s, each in a subtest of its own, named
+// <Subject.Name>/<Property.Name>. For trials with several processes it runs this
+// test binary again; the test that calls Run must then come to the same call.
+func Run(t *testing.T, s Subject) {
+	t.Helper()
+	t.Run(s.Name, func(t *testing.T) {
+		if job, ok := childJob(); ok {
+			if job.Subject == s.Name {
+				serve(s, job)
+			}
+			return
+		}
+		if err := s.validate(); err != nil {
+			t.Fatal(err)
+		}
+		if s.ChildArgs == nil {
+			s.ChildArgs = testArgs(t.Name())
+		}
+		for _, p := range Properties() {
+			t.Run(p.Name, func(t *testing.T) {
+				if !p.Alone {
+					t.Parallel() // those alone run before: parallel tests wait for their parent
+				}
+				switch r := Check(t.Context(), s, p); r.Status {
+				case Kept:
+					t.Log(r)
+				case Broken:
+					t.Error(r)
+				default:
+					t.Skip(r)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func exclusion() []Property {
+	const group = "exclusion"
+	return []Property{
+		{
+			Name: "Exclusive", Group: group, Scripted: true,
+			Clause: "While one contender holds a lock, every other is refused.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				a.try().want(nil, "the lock is free")
+				b.try().want(strategy.ErrHeld, "A holds the lock")
+				b.try().want(strategy.ErrHeld, "asking again does not change that")
+			},
+		},
+		{
+			Name: "TryDoesNotWait", Group: group, Scripted: true,
+			Clause: "TryAcquire answers while the lock is held: it does not wait for it.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				a.try().want(nil, "the lock is free")
+				answered := make(chan call, 1)
+				go func() { answered <- b.try() }()
+				select {
+				case k := <-answered:
+					k.want(strategy.ErrHeld, "A holds the lock")
+				case <-time.After(t.patience):
+					t.failf("B.TryAcquire() has not returned after %v, want ErrHeld: A holds the lock", t.patience)
+				}
+			},
+		},
+		{
+			Name: "ReleaseFrees", Group: group, Scripted: true,
+			Clause: "A lock that was released can be taken at once, by anybody.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				a.try().want(nil, "the lock is free").release().want(nil, "A holds the lock")
+				b.try().want(nil, "A has released").release().want(nil, "B holds the lock")
+				a.try().want(nil, "B has released")
+			},
+		},
+		{
+			Name: "NamesIndependent", Group: group, Scripted: true,
+			Clause: "Locks of different names have nothing to do with each other.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				first := a.try().want(nil, "the lock is free")
+				second := b.on(t.name+"2").try().want(nil, "A holds a lock of another name")
+				first.release().want(nil, "A holds its lock")
+				a.on(t.name+"2").try().want(strategy.ErrHeld, "A's release was that of another lock")
+				second.release().want(nil, "B holds its lock")
+			},
+		},
+		{
+			Name: "Reentry", Group: group, Scripted: true,
+			Clause: "A contender that holds a lock gets in again if the lock is re-entrant and the context names the same owner, and is refused otherwise.",
+			check:  reentry,
+		},
+		{
+			Name: "Contention", Group: group,
+			Clause: "However many contend at once, never do two hold the lock.",
+			check: func(t *trial) {
+				var inside atomic.Int32
+				t.compete(4, 8, 6, func(h *hold) error {
+					if n := inside.Add(1); n != 1 {
+						return fmt.Errorf("%d hold the lock at once, want 1", n)
+					}
+					runtime.Gosched() // let the others in, if they can
+					inside.Add(-1)
+					return nil
+				})
+			},
+		},
+		{
+			Name: "NoLostUpdate", Group: group,
+			Clause: "A counter that is read, and written in a second step, under the lock, counts every holder.",
+			check: func(t *trial) {
+				var counter atomic.Int64 // atomic for the race detector's sake: the two steps are not
+				const contenders, threads, rounds = 4, 4, 10
+				t.compete(contenders, threads, rounds, func(h *hold) error {
+					read := counter.Load()
+					time.Sleep(time.Microsecond)
+					counter.Store(read + 1)
+					return nil
+				})
+				if got := counter.Load(); got != contenders*threads*rounds {
+					t.failf("the counter is %d, want %d: an update was lost", got, contenders*threads*rounds)
+				}
+			},
+		},
+		{
+			Name: "Processes", Group: group,
+			Clause: "Five processes that start together and fight for one lock get it one at a time, and all of them do.",
+			check:  processes,
+		},
+	}
+}
+
+func reentry(t *trial) {
+	a, b := t.contender("A", ample), t.contender("B", ample)
+	owner := strategy.WithOwner(t.ctx, "request "+t.name)
+	outer := a.tryWith(owner).want(nil, "the lock is free")
+	if !t.Reentrant {
+		a.tryWith(owner).want(strategy.ErrHeld, "the lock is not re-entrant")
+		return
+	}
+	inner := b.tryWith(owner).want(nil, "the owner holds the lock already, and owners are not processes")
+	if inner.lease.Owner() != outer.lease.Owner() {
+		t.failf("Owner() of the inner hold = %q, want %q: that of the outer", inner.lease.Owner(), outer.lease.Owner())
+	}
+	b.try().want(strategy.ErrHeld, "a context without owner is somebody else")
+	b.tryWith(strategy.WithOwner(t.ctx, "another")).want(strategy.ErrHeld, "another owner is somebody else")
+	inner.release().want(nil, "the inner hold is held")
+	b.try().want(strategy.ErrHeld, "the outer hold is left")
+	inner.release().want(strategy.ErrReleased, "a hold is released once")
+	b.try().want(strategy.ErrHeld, "the second release of the inner hold is not the outer's")
+	outer.release().want(nil, "the outer hold is held")
+	b.try().want(nil, "both holds are released")
+}
+
+// compete lets n contenders of several threads each acquire the lock and call work
+// in it, rounds times a thread.
+func (t *trial) compete(n, threads, rounds int, work func(*hold) error) {
+	ctx, cancel := context.WithCancelCause(t.ctx)
+	defer cancel(nil)
+	// What is not told of releases polls: at a pace that lets all have their turn.
+	o := ample
+	o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
+	var all sync.WaitGroup
+	for i := range n {
+		c := t.contender(fmt.Sprintf("%c", 'A'+i), o)
+		for range threads {
+			all.Go(func() {
+				for range rounds {
+					k := c.acquireWith(ctx)
+					if k.err != nil {
+						cancel(fmt.Errorf("%s = %w, want <nil>: its turn comes", k.text, k.err))
+						return
+					}
+					err := work(k.hold)
+					if err == nil {
+						err = k.hold.release().err
+					}
+					if err != nil {
+						cancel(fmt.Errorf("%s: %w", c.who, err))
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if err := context.Cause(ctx); err != nil {
+		var server *strategy.ServerError
+		if errors.As(err, &server) {
+			t.brokef("%w", err)
+		}
+		t.failf("%w", err)
+	}
+}

@@ -1,0 +1,215 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func expiry() []Property {
+	const group = "expiry"
+	return []Property{
+		{
+			Name: "Expires", Group: group, Scripted: true,
+			Clause: "A lock whose holder is gone becomes free by itself.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				a.try().want(nil, "the lock is free").detach() // as if it had died
+				b.eventually("A's lock expires")
+			},
+		},
+		{
+			Name: "DeadlineIsSafe", Group: group, Scripted: true,
+			Clause: "Nobody else gets the lock before its holder's deadline.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				deadline := a.try().want(nil, "the lock is free").lease.Deadline()
+				for time.Now().Before(deadline) {
+					if k := b.try(); k.err == nil && time.Now().Before(deadline) {
+						t.failf("%s = <nil> %v before A's deadline, want ErrHeld until then", k.text, time.Until(deadline))
+					}
+					t.sleep(time.Millisecond)
+				}
+			},
+		},
+		{
+			Name: "DeadlineFromRequest", Group: group, Scripted: true,
+			Clause: "The deadline counts from before the request left, not from its reply: a slow reply does not make the lock look younger.",
+			check: func(t *trial) {
+				a := t.gated("A", strategy.Options{TTL: 2 * time.Second, OpTimeout: time.Second})
+				var sent time.Time
+				slow := func(_ int, send func()) {
+					sent = time.Now()
+					send()
+					t.sleep(100 * time.Millisecond) // far more than the drift that a deadline is shortened by
+				}
+				a.requests.each(slow)
+				h := a.try().want(nil, "the lock is free")
+				if late := h.lease.Deadline().Sub(sent.Add(a.o.TTL)); late > 0 {
+					t.failf("Deadline() is %v after the TTL that began when the request was sent, want before", late)
+				}
+				h.extend().want(nil, "A holds the lock")
+				if late := h.lease.Deadline().Sub(sent.Add(a.o.TTL)); late > 0 {
+					t.failf("Deadline() after Extend is %v after the TTL that began when the request was sent, want before", late)
+				}
+			},
+		},
+		{
+			Name: "LateGrant", Group: group, Scripted: true,
+			Clause: "A grant that arrives after its own deadline is an error, not a lease.",
+			check: func(t *trial) {
+				a := t.gated("A", strategy.Options{TTL: 50 * time.Millisecond, OpTimeout: 40 * time.Millisecond})
+				a.requests.each(func(_ int, send func()) {
+					send()
+					t.sleep(2 * a.o.TTL)
+				})
+				k := a.try()
+				a.requests.each(nil)
+				if k.err == nil {
+					t.failf("%s = <nil>, %v after it was asked for a lock of %v, want an error", k.text, k.took, a.o.TTL)
+				}
+			},
+		},
+		{
+			Name: "FailedTryChangesNothing", Group: group, Scripted: true,
+			Clause: "An attempt that is refused changes neither whose the lock is nor how long it lasts.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				for range 3 {
+					b.try().want(strategy.ErrHeld, "A holds the lock")
+				}
+				if time.Since(h.asked) > t.ttl/2 {
+					t.tooSlow("A's lock may be gone")
+				}
+				h.extend().want(nil, "A holds the lock")
+				h.detach()
+				b.eventually("A's lock expires, however often B asks")
+			},
+		},
+		{
+			Name: "OneTakesOver", Group: group,
+			Clause: "Of many who wait for a lock to expire, one gets it.",
+			check: func(t *trial) {
+				a := t.contender("A", t.brief())
+				rivals := []*contender{t.contender("B", ample), t.contender("C", ample), t.contender("D", ample), t.contender("E", ample)}
+				a.try().want(nil, "the lock is free").detach()
+				var winners atomic.Int32
+				var wrong atomic.Pointer[call]
+				limit := time.Now().Add(t.patience)
+				var all sync.WaitGroup
+				for _, c := range rivals {
+					for range 2 {
+						all.Go(func() {
+							for over := false; !over && time.Now().Before(limit) && t.ctx.Err() == nil; {
+								over = winners.Load() > 0 // and one last try
+								if k := c.try(); k.err == nil {
+									winners.Add(1)
+								} else if !errors.Is(k.err, strategy.ErrHeld) {
+									wrong.Store(&k)
+									return
+								}
+								time.Sleep(time.Millisecond)
+							}
+						})
+					}
+				}
+				all.Wait()
+				if k := wrong.Load(); k != nil {
+					k.want(strategy.ErrHeld, "somebody holds the lock")
+				}
+				if n := winners.Load(); n != 1 {
+					t.failf("%d took the lock over, want 1", n)
+				}
+			},
+		},
+		{
+			Name: "ExtendRestarts", Group: group, Scripted: true,
+			Clause: "Extending counts the TTL anew: from now, not on top of what is left.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				for end := time.Now().Add(2 * t.ttl); time.Now().Before(end); {
+					old := h.lease.Deadline()
+					k := h.extend()
+					if errors.Is(k.err, strategy.ErrLost) && time.Now().After(old.Add(-t.ttl/10)) {
+						t.tooSlow("A did not come to extend in time")
+					}
+					k.want(nil, "A holds the lock")
+					deadline := h.lease.Deadline()
+					if !deadline.After(old) {
+						t.failf("Deadline() after Extend is %v later, want later", deadline.Sub(old))
+					}
+					if k := b.try(); k.err == nil && time.Now().Before(deadline) {
+						t.failf("%s = <nil> %v before A's deadline, want ErrHeld: A has extended", k.text, time.Until(deadline))
+					}
+					t.sleep(t.ttl / 8)
+				}
+				if info, err := b.s.Inspect(t.ctx, t.name); err == nil && info.TTL > t.ttl {
+					t.failf("after Extend the lock is left for %v, want the TTL of %v at most", info.TTL, t.ttl)
+				}
+				h.detach()
+				b.eventually("A's lock expires")
+			},
+		},
+		{
+			Name: "ExtendNeverRecreates", Group: group, Scripted: true,
+			Clause: "Extending a lock that is gone says ErrLost, and it stays gone.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				t.evict(t.name)
+				h.extend().want(strategy.ErrLost, "the lock is gone")
+				b.try().want(nil, "the lock is gone, and A's Extend did not bring it back")
+			},
+		},
+		{
+			Name: "NoDeadlock", Group: group, Scripted: true,
+			Clause: "Whichever of its requests a contender dies after, the lock becomes free by itself: at no moment is it without expiry.",
+			check: func(t *trial) {
+				b := t.contender("B", ample)
+				for k, alive := 1, false; !alive; k++ {
+					alive = t.dieAfter(k, b)
+				}
+			},
+		},
+		{
+			Name: "HolderKilled", Group: group,
+			Clause: "When the holder's process is killed, its lock becomes free by itself.",
+			check:  holderKilled,
+		},
+	}
+}
+
+// dieAfter lets A die after its k-th request of an acquisition, and b inherit. It
+// tells if A lived on, for it had not that many requests to make.
+func (t *trial) dieAfter(k int, b *contender) (alive bool) {
+	name := fmt.Sprintf("%s/%d", t.name, k)
+	a := t.gated("A", t.brief()).on(name)
+	died, revive := make(chan struct{}), make(chan struct{})
+	a.requests.each(func(i int, send func()) {
+		if i == k+1 {
+			close(died)
+		}
+		if i > k {
+			<-revive // the dead send nothing; when all is over, its goroutine may end
+		}
+		send()
+	})
+	acquired := make(chan call, 1)
+	go func() { acquired <- a.try() }()
+	defer func() { close(revive) }()
+	select {
+	case <-died:
+		t.rec.add("A dies after request %d", k)
+	case got := <-acquired:
+		alive = true
+		got.want(nil, "the lock is free").detach() // now it dies as well
+	}
+	b.on(name).eventually("A is dead, and its lock expires")
+	return alive
+}

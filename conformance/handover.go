@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func handingOver() []Property {
+	const group = "handing over"
+	return []Property{
+		{
+			Name: "Detach", Group: group, Scripted: true,
+			Clause: "Detaching ends the lease here and leaves the lock with the servers: nobody else gets it, and nothing is lost.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				lost := h.lease.Lost()
+				if token := h.detach(); token != h.lease.Token() {
+					t.failf("A.Detach() gave the token %q, want the lease's, %q", token, h.lease.Token())
+				}
+				b.try().want(strategy.ErrHeld, "the servers keep the lock")
+				h.err().want(strategy.ErrReleased, "A has detached")
+				h.release().want(strategy.ErrReleased, "A has detached")
+				b.try().want(strategy.ErrHeld, "that release was none")
+				select {
+				case <-lost:
+					t.failf("A.Lost() is closed, want open: A has detached the lock itself")
+				default:
+				}
+				b.adopt(h.lease.Token()).want(nil, "A has detached").release().want(nil, "B has adopted the lock")
+			},
+		},
+		{
+			Name: "Adopt", Group: group, Scripted: true,
+			Clause: "Whoever is given the token of a detached lock takes it over, renewed, without it being free in between.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", t.brief()), t.contender("B", ample), t.contender("C", ample)
+				h := a.try().want(nil, "the lock is free")
+				token := h.detach()
+				if time.Since(h.asked) > t.ttl/2 {
+					t.tooSlow("A's lock may be gone")
+				}
+				adopted := b.adopt(token).want(nil, "A has detached")
+				if got := adopted.lease.Token(); got != token {
+					t.failf("Token() of what B adopted = %q, want %q", got, token)
+				}
+				t.sleep(time.Until(h.asked.Add(t.ttl + t.ttl/2))) // past A's TTL
+				c.try().want(strategy.ErrHeld, "B has adopted the lock, with a TTL of its own")
+				adopted.extend().want(nil, "B holds the lock")
+				adopted.release().want(nil, "B holds the lock")
+				c.try().want(nil, "B has released")
+			},
+		},
+		{
+			Name: "AdoptOnlyHeld", Group: group, Scripted: true,
+			Clause: "A token that does not hold the lock any more cannot be adopted, and the lock stays what it is: held by another, or free.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+				token := a.try().want(nil, "the lock is free").detach()
+				t.evict(t.name)
+				b.adopt(token).want(strategy.ErrLost, "the lock is gone")
+				h := b.try().want(nil, "the lock is gone, and adopting did not bring it back")
+				c.adopt(token).want(strategy.ErrLost, "B holds the lock")
+				c.try().want(strategy.ErrHeld, "B holds the lock")
+				h.release().want(nil, "B holds the lock")
+			},
+		},
+		{
+			Name: "Inspect", Group: group, Scripted: true,
+			Clause: "Inspect tells who holds a lock, its label, and for how long at most, and changes nothing.",
+			check: func(t *trial) {
+				o := ample
+				o.Label = "host 7, shelf 3"
+				a, b := t.contender("A", o), t.contender("B", ample)
+				if info := b.inspect(); info.Held || info.Token != "" {
+					t.failf("Inspect() of a free lock = %+v, want not held", info)
+				}
+				h := a.try().want(nil, "the lock is free")
+				info := b.inspect()
+				if !info.Held || info.Token != h.lease.Token() {
+					t.failf("Inspect() = held %v, by %q, want by A: %q", info.Held, info.Token, h.lease.Token())
+				}
+				if info.Name != t.name || info.Key != strategy.DefaultKey(t.name) || info.Label != o.Label {
+					t.failf("Inspect() = name %q, key %q, label %q, want %q, %q, %q", info.Name, info.Key, info.Label, t.name, strategy.DefaultKey(t.name), o.Label)
+				}
+				if info.TTL <= 0 || info.TTL > o.TTL {
+					t.failf("Inspect() = TTL %v, want more than 0 and %v at most", info.TTL, o.TTL)
+				}
+				if fence, ok := h.lease.Fence(); ok && info.Fence != fence {
+					t.failf("Inspect() = fence %d, want A's: %d", info.Fence, fence)
+				}
+				b.try().want(strategy.ErrHeld, "A holds the lock, inspected or not")
+				h.extend().want(nil, "A holds the lock")
+				h.release().want(nil, "A holds the lock")
+				if info := b.inspect(); info.Held || info.Token != "" {
+					t.failf("Inspect() after the release = %+v, want not held", info)
+				}
+			},
+		},
+	}
+}
+
+// adopt is Adopt of the contender's lock.
+func (c *contender) adopt(token string) call {
+	return c.do("Adopt()", func() (*strategy.Lease, error) { return c.s.Adopt(c.t.ctx, c.lock.Name(), token) })
+}

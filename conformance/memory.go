@@ -1,0 +1,500 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Memory is a lock server in memory and the protocol that speaks to it, for unit
+// tests: of code that uses locks, and of the machinery around protocols. The zero
+// value is an empty server. Strategies made from one Memory contend with each
+// other as processes do that share a server:
+//
+//	var server conformance.Memory
+//	a, err := strategy.New(&server, strategy.Options{})
+//	b, err := strategy.New(&server, strategy.Options{})
+//
+// It does everything that a [strategy.Protocol] may do: fences, notices, renewal
+// in bulk, Inspect and Check. To test without one of these, hide it:
+//
+//	strategy.New(struct{ strategy.Protocol }{&server}, o) // a protocol and nothing else
+//
+// Time is that of package time, and nothing runs in the background, so Memory is
+// at home inside a testing/synctest bubble.
+type Memory struct {
+	// Reentrant lets the owner of a lock in again. Set it before the first request.
+	Reentrant bool
+
+	mu        sync.Mutex
+	intercept Interceptor
+	locks     map[string]*memoryLock // by key
+	fences    map[string]uint64      // by key; they outlive the locks
+	watches   map[string][]*memoryWatch
+	requests  map[Op]int
+	arriving  map[string]int // acquires that may still take effect, by token
+}
+
+// memoryLock is a key. It is there until its time has come, or for ever if it is
+// not a lock at all.
+type memoryLock struct {
+	foreign bool // not a lock: what SET is to LPUSH
+	owner   string
+	tokens  []string // the holds; more than one only if re-entrant
+	until   time.Time
+	fence   uint64
+}
+
+type memoryWatch struct {
+	mu sync.Mutex
+	fn func(strategy.Notice) // nil: stopped or broken
+}
+
+// Op is a kind of request to a [Memory].
+type Op string
+
+// The requests. A bulk renewal is one request.
+const (
+	OpAcquire   Op = "acquire"
+	OpExtend    Op = "extend"
+	OpExtendAll Op = "extend all"
+	OpRelease   Op = "release"
+	OpWatch     Op = "watch"
+	OpInspect   Op = "inspect"
+	OpCheck     Op = "check"
+)
+
+// A Request is what an [Interceptor] gets to see.
+type Request struct {
+	Op     Op
+	Claims []strategy.Claim // one, but for OpExtendAll; none for OpCheck
+}
+
+// An Interceptor is the network between strategies and a [Memory]. It decides for
+// each request when and whether it arrives, by calling serve at most once, and
+// what the caller is told, by what it returns. All faults are made of this:
+//
+//	time.Sleep(d); return serve()                // slow there
+//	err := serve(); time.Sleep(d); return err    // slow back
+//	serve(); return conformance.Unknown()        // the reply is lost
+//	return conformance.Unknown()                 // the request is lost
+//	return conformance.Unsent()                  // nobody there
+//	return conformance.Refused("READONLY")       // the server says no
+//
+// Nobody waits for it longer than the request's time-out: when that comes, or ctx
+// ends, the caller gets ErrUnknown, while the request goes on and may take effect
+// later, as with a server that was frozen and thaws.
+type Interceptor func(ctx context.Context, r Request, serve func() error) error
+
+const memoryName = "memory"
+
+// Unknown is the error of a request whose reply was lost.
+func Unknown() error {
+	return &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnknown, Err: errors.New("the reply was lost")}
+}
+
+// Unsent is the error of a request that reached nobody.
+func Unsent() error {
+	return &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnsent, Err: errors.New("unreachable")}
+}
+
+// Refused is the error of a request to which the server said no, in these words.
+func Refused(words string) error {
+	return &strategy.ServerError{Node: memoryName, Kind: strategy.ErrRefused, Err: errors.New(words)}
+}
+
+// Intercept puts f in front of the requests that begin from now on; nil takes it away.
+func (m *Memory) Intercept(f Interceptor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.intercept = f
+}
+
+// Requests returns how many requests of these kinds have left so far, whether they
+// arrived or not; without kinds, how many of all.
+func (m *Memory) Requests(ops ...Op) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for op, k := range m.requests {
+		if len(ops) == 0 || slices.Contains(ops, op) {
+			n += k
+		}
+	}
+	return n
+}
+
+// Evict takes key away from whoever holds it, and tells nobody, as an expiry does.
+func (m *Memory) Evict(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.locks, key)
+	return nil
+}
+
+// Spoil makes key something that is not a lock, until it is evicted.
+func (m *Memory) Spoil(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put(key, &memoryLock{foreign: true})
+	return nil
+}
+
+// Leftovers returns what the server keeps of key but the fence.
+func (m *Memory) Leftovers(_ context.Context, key string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var left []string
+	if m.find(key) != nil {
+		left = append(left, "key "+key)
+	}
+	if n := len(m.watches[key]); n > 0 {
+		left = append(left, fmt.Sprintf("%d watches of %s", n, key))
+	}
+	return left, nil
+}
+
+// BreakWatches ends all watches, as the loss of their connection does.
+func (m *Memory) BreakWatches() {
+	m.mu.Lock()
+	broken := m.watches
+	m.watches = nil
+	m.mu.Unlock()
+	for _, ws := range broken {
+		for _, w := range ws {
+			w.tell(strategy.Notice{})
+		}
+	}
+}
+
+// Gated returns a protocol on m whose requests pass g; see [Subject].OpenGated.
+func (m *Memory) Gated(g Gate) strategy.Protocol { return gatedMemory{m, g} }
+
+// Acquire grants the lock if it is free, or, if Reentrant, the claim's owner's.
+func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	m.arrives(c.Token, 1)
+	return ask(m, ctx, Request{OpAcquire, []strategy.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (strategy.Grant, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		now := time.Now()
+		l := m.find(c.Key)
+		switch {
+		case l == nil:
+			l = &memoryLock{owner: c.Owner, fence: m.nextFence(c.Key)}
+			m.put(c.Key, l)
+		case l.foreign:
+			return strategy.Grant{}, errForeign
+		case !m.Reentrant || l.owner != c.Owner:
+			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: l.tokens[0], TTL: l.until.Sub(now)}
+		}
+		l.tokens = append(l.tokens, c.Token)
+		l.until = now.Add(c.TTL)
+		return strategy.Grant{Fence: l.fence}, nil
+	})
+}
+
+// Extend makes the server count anew, if the token still holds.
+func (m *Memory) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return ask(m, ctx, Request{OpExtend, []strategy.Claim{c}}, nil, func() (strategy.Grant, error) { return m.extend(c) })
+}
+
+// ExtendAll extends all in one request.
+func (m *Memory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
+	type answer struct {
+		g   strategy.Grant
+		err error
+	}
+	answers, err := ask(m, ctx, Request{OpExtendAll, cs}, nil, func() ([]answer, error) {
+		as := make([]answer, len(cs))
+		for i, c := range cs {
+			as[i].g, as[i].err = m.extend(c)
+		}
+		return as, nil
+	})
+	for i := range cs {
+		if err != nil {
+			done(i, strategy.Grant{}, err)
+		} else {
+			done(i, answers[i].g, answers[i].err)
+		}
+	}
+}
+
+func (m *Memory) extend(c strategy.Claim) (strategy.Grant, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, err := m.own(c)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if c.Grant.IsZero() { // adopted: whoever gave it up must not write after whoever took it over
+		l.fence = m.nextFence(c.Key)
+	}
+	l.until = time.Now().Add(c.TTL)
+	return strategy.Grant{Fence: l.fence}, nil
+}
+
+// Release takes the token's hold away and, if it was the last, tells who watches.
+func (m *Memory) Release(ctx context.Context, c strategy.Claim) error {
+	_, err := ask(m, ctx, Request{OpRelease, []strategy.Claim{c}}, nil, func() (struct{}, error) {
+		return struct{}{}, m.release(c)
+	})
+	return err
+}
+
+func (m *Memory) release(c strategy.Claim) error {
+	m.mu.Lock()
+	l, err := m.own(c)
+	if err != nil {
+		if c.Undo && errors.Is(err, strategy.ErrLost) {
+			err = nil // it has no effect …
+			if m.arriving[c.Token] > 0 {
+				err = Unknown() // … yet
+			}
+		}
+		m.mu.Unlock()
+		return err
+	}
+	l.tokens = slices.DeleteFunc(l.tokens, func(t string) bool { return t == c.Token })
+	var told []*memoryWatch
+	if len(l.tokens) == 0 {
+		delete(m.locks, c.Key)
+		told = slices.Clone(m.watches[c.Key])
+	}
+	m.mu.Unlock()
+	for _, w := range told {
+		w.tell(strategy.Notice{Token: c.Token})
+	}
+	return nil
+}
+
+// Watch tells fn of releases of the claim's key.
+func (m *Memory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	w := &memoryWatch{fn: fn}
+	stop = func() {
+		m.mu.Lock()
+		left := slices.DeleteFunc(m.watches[c.Key], func(x *memoryWatch) bool { return x == w })
+		if m.watches[c.Key] = left; len(left) == 0 {
+			delete(m.watches, c.Key)
+		}
+		m.mu.Unlock()
+		w.mu.Lock() // a notice being delivered is waited for
+		defer w.mu.Unlock()
+		w.fn = nil
+	}
+	_, err = ask(m, ctx, Request{OpWatch, []strategy.Claim{c}}, nil, func() (struct{}, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.watches == nil {
+			m.watches = map[string][]*memoryWatch{}
+		}
+		if w.listening() { // the caller may have given up
+			m.watches[c.Key] = append(m.watches[c.Key], w)
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+func (w *memoryWatch) listening() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fn != nil
+}
+
+func (w *memoryWatch) tell(n strategy.Notice) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fn == nil {
+		return
+	}
+	w.fn(n)
+	if n == (strategy.Notice{}) {
+		w.fn = nil // broken: that was the last
+	}
+}
+
+// Inspect tells who holds the claim's key.
+func (m *Memory) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	return ask(m, ctx, Request{OpInspect, []strategy.Claim{c}}, nil, func() (strategy.Info, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		info := strategy.Info{Fence: m.fences[c.Key]}
+		switch l := m.find(c.Key); {
+		case l == nil:
+		case l.foreign:
+			return strategy.Info{}, errForeign
+		default:
+			info.Held, info.Token, info.TTL = true, l.tokens[0], time.Until(l.until)
+		}
+		return info, nil
+	})
+}
+
+// Check finds nothing wrong, unless the request fails.
+func (m *Memory) Check(ctx context.Context, _ strategy.Options) error {
+	_, err := ask(m, ctx, Request{Op: OpCheck}, nil, func() (struct{}, error) { return struct{}{}, nil })
+	return err
+}
+
+var errForeign = Refused("the key is not a lock")
+
+// find returns what is at key now. The caller holds mu.
+func (m *Memory) find(key string) *memoryLock {
+	l := m.locks[key]
+	if l != nil && !l.foreign && !time.Now().Before(l.until) {
+		delete(m.locks, key)
+		return nil
+	}
+	return l
+}
+
+// own returns the lock that c's token holds. The caller holds mu.
+func (m *Memory) own(c strategy.Claim) (*memoryLock, error) {
+	l := m.find(c.Key)
+	switch {
+	case l == nil:
+		return nil, &strategy.LostError{Name: c.Name}
+	case l.foreign:
+		return nil, errForeign
+	case !slices.Contains(l.tokens, c.Token):
+		return nil, &strategy.LostError{Name: c.Name, Holder: l.tokens[0]}
+	}
+	return l, nil
+}
+
+// put is for who holds mu.
+func (m *Memory) put(key string, l *memoryLock) {
+	if m.locks == nil {
+		m.locks = map[string]*memoryLock{}
+	}
+	m.locks[key] = l
+}
+
+// nextFence is for who holds mu.
+func (m *Memory) nextFence(key string) uint64 {
+	if m.fences == nil {
+		m.fences = map[string]uint64{}
+	}
+	m.fences[key]++
+	return m.fences[key]
+}
+
+func (m *Memory) arrives(token string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.arriving == nil {
+		m.arriving = map[string]int{}
+	}
+	if m.arriving[token] += n; m.arriving[token] == 0 {
+		delete(m.arriving, token)
+	}
+}
+
+// ask brings a request to the server, past the interceptor, and its answer back.
+// ended, if not nil, is called when the request can have no effect any more.
+func ask[T any](m *Memory, ctx context.Context, r Request, ended func(), serve func() (T, error)) (T, error) {
+	var none T
+	if ended == nil {
+		ended = func() {}
+	}
+	var due time.Time
+	if len(r.Claims) > 0 {
+		due = r.Claims[0].Due
+	}
+	if !due.IsZero() && !time.Now().Before(due) {
+		ended()
+		return none, &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnsent, Err: context.DeadlineExceeded}
+	}
+	if ctx.Err() != nil {
+		ended()
+		return none, &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnsent, Err: context.Cause(ctx)}
+	}
+	m.mu.Lock()
+	if m.requests == nil {
+		m.requests = map[Op]int{}
+	}
+	m.requests[r.Op]++
+	intercept := m.intercept
+	m.mu.Unlock()
+	if intercept == nil {
+		defer ended()
+		return serve()
+	}
+
+	type reply struct {
+		answer T
+		err    error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		defer ended()
+		var a reply
+		a.err = intercept(ctx, r, func() error {
+			a.answer, a.err = serve()
+			return a.err
+		})
+		replies <- a
+	}()
+	var timeout <-chan time.Time
+	if !due.IsZero() {
+		timer := time.NewTimer(time.Until(due))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case a := <-replies:
+		if a.err != nil {
+			return none, a.err
+		}
+		return a.answer, nil
+	case <-timeout:
+		return none, &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnknown, Err: context.DeadlineExceeded}
+	case <-ctx.Done():
+		return none, &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnknown, Err: context.Cause(ctx)}
+	}
+}
+
+// gatedMemory asks its gate before each request; here each move is one request.
+type gatedMemory struct {
+	*Memory
+	gate Gate
+}
+
+func (g gatedMemory) Acquire(ctx context.Context, c strategy.Claim) (grant strategy.Grant, err error) {
+	g.gate("acquire "+c.Key, func() { grant, err = g.Memory.Acquire(ctx, c) })
+	return grant, err
+}
+
+func (g gatedMemory) Extend(ctx context.Context, c strategy.Claim) (grant strategy.Grant, err error) {
+	g.gate("extend "+c.Key, func() { grant, err = g.Memory.Extend(ctx, c) })
+	return grant, err
+}
+
+func (g gatedMemory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
+	g.gate(fmt.Sprintf("extend all %d", len(cs)), func() { g.Memory.ExtendAll(ctx, cs, done) })
+}
+
+func (g gatedMemory) Release(ctx context.Context, c strategy.Claim) (err error) {
+	g.gate("release "+c.Key, func() { err = g.Memory.Release(ctx, c) })
+	return err
+}
+
+func (g gatedMemory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	g.gate("watch "+c.Key, func() { stop, err = g.Memory.Watch(ctx, c, fn) })
+	return stop, err
+}
+
+func (g gatedMemory) Inspect(ctx context.Context, c strategy.Claim) (info strategy.Info, err error) {
+	g.gate("inspect "+c.Key, func() { info, err = g.Memory.Inspect(ctx, c) })
+	return info, err
+}

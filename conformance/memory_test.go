@@ -1,0 +1,26 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// subject is a Memory as the suite sees it.
+func (m *Memory) subject(name string) Subject {
+	return Subject{
+		Name:      name,
+		Open:      func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(m, o) },
+		OpenGated: func(o strategy.Options, g Gate) (*strategy.Strategy, error) { return strategy.New(m.Gated(g), o) },
+		Evict:     m.Evict,
+		Spoil:     m.Spoil,
+		Leftovers: m.Leftovers,
+		Reentrant: m.Reentrant,
+		Fenced:    true,
+	}
+}
+
+func TestMemory(t *testing.T) {
+	Run(t, (&Memory{}).subject("memory"))
+	Run(t, (&Memory{Reentrant: true}).subject("reentrant"))
+}

@@ -1,0 +1,192 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func ownership() []Property {
+	const group = "ownership"
+	return []Property{
+		{
+			Name: "ReleaseOnlyOwn", Group: group, Scripted: true,
+			Clause: "A release that comes after the lock went to somebody else leaves it there.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+				late, successor := a.takenOverBy(b)
+				late.release() // what it says is ReleaseAfterLoss's concern
+				c.try().want(strategy.ErrHeld, "B holds the lock: A must not release it")
+				successor.release().want(nil, "B holds the lock")
+			},
+		},
+		{
+			Name: "ReleaseAfterLoss", Group: group, Scripted: true,
+			Clause: "The release of a lock that was lost says ErrLost, whether somebody else has it or nobody.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				late, successor := a.takenOverBy(b)
+				late.release().want(strategy.ErrLost, "B holds the lock")
+				successor.release().want(nil, "B holds the lock")
+				gone := a.try().want(nil, "B has released")
+				t.evict(t.name)
+				gone.release().want(strategy.ErrLost, "nobody holds the lock")
+			},
+		},
+		{
+			Name: "ReleaseAtomic", Group: group, Scripted: true,
+			Clause: "A release leaves the lock to a successor also if that comes between any two requests of the release.",
+			check: func(t *trial) {
+				c := t.contender("C", ample)
+				t.handOverInside((*hold).release, func(_ call, successor *hold) {
+					c.on(successor.lease.Name()).try().want(strategy.ErrHeld, "B holds the lock: A must not release it")
+				})
+			},
+		},
+		{
+			Name: "ReleaseOnce", Group: group, Scripted: true,
+			Clause: "Releasing a second time says ErrReleased and does nothing.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+				first := a.try().want(nil, "the lock is free")
+				first.release().want(nil, "A holds the lock")
+				first.release().want(strategy.ErrReleased, "it was released")
+				b.try().want(nil, "A has released")
+				first.release().want(strategy.ErrReleased, "it was released")
+				first.extend().want(strategy.ErrReleased, "it was released")
+				c.try().want(strategy.ErrHeld, "B holds the lock")
+			},
+		},
+		{
+			Name: "ReleaseAnywhere", Group: group, Scripted: true,
+			Clause: "A lock is its lease's, not a goroutine's: any goroutine may release it.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				var acquired, released call
+				var other sync.WaitGroup
+				other.Go(func() { acquired = a.try() })
+				other.Wait()
+				h := acquired.want(nil, "the lock is free")
+				other.Go(func() { released = h.release() })
+				other.Wait()
+				released.want(nil, "A holds the lock")
+				b.try().want(nil, "A has released")
+			},
+		},
+		{
+			Name: "ReleaseDetached", Group: group, Scripted: true,
+			Clause: "A release takes effect also when its context was cancelled: a request that was given up must not keep its lock.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				cancelled, cancel := context.WithCancel(t.ctx)
+				cancel()
+				h.do("Release(cancelled context)", func() error { return h.lease.Release(cancelled) }).want(nil, "A holds the lock")
+				b.try().want(nil, "A has released")
+			},
+		},
+		{
+			Name: "TokensUnique", Group: group, Scripted: true,
+			Clause: "No two acquisitions have the same token.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				seen := map[string]bool{}
+				for range 20 {
+					for _, c := range []*contender{a, b} {
+						h := c.try().want(nil, "the lock is free")
+						if token := h.lease.Token(); token == "" || seen[token] {
+							t.failf("%s's token is %q, want one that nobody had before", c.who, token)
+						} else {
+							seen[token] = true
+						}
+						h.release().want(nil, c.who+" holds the lock")
+					}
+				}
+			},
+		},
+		{
+			Name: "ExtendOnlyOwn", Group: group, Scripted: true,
+			Clause: "Extending a lock that went to somebody else says ErrLost and leaves it there.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+				late, successor := a.takenOverBy(b)
+				late.extend().want(strategy.ErrLost, "B holds the lock")
+				late.err().want(strategy.ErrLost, "a loss stays")
+				c.try().want(strategy.ErrHeld, "B holds the lock")
+				successor.extend().want(nil, "B holds the lock")
+			},
+		},
+		{
+			Name: "ExtendAtomic", Group: group, Scripted: true,
+			Clause: "An extension is refused also if the lock changes hands between any two requests of it.",
+			check: func(t *trial) {
+				t.handOverInside((*hold).extend, func(extended call, successor *hold) {
+					extended.want(strategy.ErrLost, "B holds the lock")
+					successor.extend().want(nil, "B holds the lock")
+				})
+			},
+		},
+		{
+			Name: "ForceRelease", Group: group, Scripted: true,
+			Clause: "An operator frees a lock from the holder that he saw, and from nobody else; that holder's own release then says ErrLost.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+				first := a.try().want(nil, "the lock is free")
+				seen := c.inspect()
+				force := func() call {
+					return c.do("ForceRelease(A's)", func() (*strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
+				}
+				force().want(nil, "A holds the lock")
+				second := b.try().want(nil, "A's lock was taken away")
+				force().want(strategy.ErrLost, "A does not hold the lock any more")
+				c.try().want(strategy.ErrHeld, "B holds the lock, and nobody forced B")
+				first.release().want(strategy.ErrLost, "A's lock was taken away")
+				second.release().want(nil, "B holds the lock")
+			},
+		},
+	}
+}
+
+// handOverInside plays A's move on a lock that it holds, once for each request that
+// the move makes: just before that request, the lock goes from A to B. Then it
+// checks.
+func (t *trial) handOverInside(move func(*hold) call, check func(moved call, successor *hold)) {
+	t.needs(t.Evict != nil, "Subject.Evict is nil")
+	a, b := t.gated("A", ample), t.contender("B", ample)
+	for k := 1; ; k++ {
+		name := fmt.Sprintf("%s/%d", t.name, k)
+		held := a.on(name).try().want(nil, "the lock is free")
+		var reached bool
+		var evicted error
+		var successor call
+		a.requests.before(k, func() {
+			reached = true
+			evicted = t.Evict(t.ctx, strategy.DefaultKey(name))
+			successor = b.on(name).try()
+		})
+		moved := move(held)
+		a.requests.each(nil)
+		if evicted != nil {
+			t.brokef("Subject.Evict: %w", evicted)
+		}
+		if !reached { // the move makes fewer requests than that
+			moved.want(nil, "A holds the lock")
+			return
+		}
+		check(moved, successor.want(nil, "nobody holds the lock any more"))
+	}
+}
+
+// inspect is Inspect of the contender's lock.
+func (c *contender) inspect() strategy.Info {
+	var info strategy.Info
+	k := c.do("Inspect()", func() (_ *strategy.Lease, err error) {
+		info, err = c.s.Inspect(c.t.ctx, c.lock.Name())
+		return nil, err
+	})
+	c.t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no strategy.Inspector")
+	k.want(nil, "it reads and changes nothing")
+	return info
+}

@@ -1,0 +1,256 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func renewal() []Property {
+	const group = "renewal"
+	return []Property{
+		{
+			Name: "KeptAlive", Group: group, Scripted: true,
+			Clause: "A lock that is kept alive lasts longer than its TTL, for as long as it is held.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				h.keepAlive(0)
+				h.mustLast(b, 3*t.ttl+t.ttl/2)
+				h.release().want(nil, "A holds the lock")
+				b.try().want(nil, "A has released")
+			},
+		},
+		{
+			Name: "RenewalStops", Group: group, Scripted: true,
+			Clause: "Renewal ends with the release: nothing is sent after it.",
+			check: func(t *trial) {
+				a := t.gated("A", t.brief())
+				h := a.try().want(nil, "the lock is free")
+				h.keepAlive(0)
+				t.untilRenewed(h)
+				if k := h.release(); k.err != nil {
+					t.unlessLapsed(h)
+					k.want(nil, "A holds the lock")
+				}
+				sent := a.requests.count()
+				t.sleep(t.ttl) // three times the pause between renewals
+				if more := a.requests.count() - sent; more > 0 {
+					t.failf("A made %d requests after its release, want 0", more)
+				}
+			},
+		},
+		{
+			Name: "LossNoticed", Group: group, Scripted: true,
+			Clause: "A holder that keeps its lock alive learns at the next renewal that it was taken away: Lost is closed long before the deadline.",
+			check: func(t *trial) {
+				a, b := t.contender("A", strategy.Options{TTL: 3 * t.ttl, OpTimeout: 2 * t.ttl}), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				h.keepAlive(0)
+				t.evict(t.name)
+				b.try().want(nil, "nobody holds the lock any more")
+				if lost := h.waitLost("B holds the lock"); lost.Lapsed {
+					// A renewal came first, two thirds of the TTL earlier, or should have.
+					t.tooSlow("A noticed the loss only by its deadline")
+				}
+				h.release().want(strategy.ErrLost, "a loss stays")
+			},
+		},
+		{
+			Name: "LossByDeadline", Group: group, Scripted: true,
+			Clause: "A holder learns at its deadline at the latest that its lock is over, also if nobody asks the servers.",
+			check: func(t *trial) {
+				a := t.contender("A", t.brief())
+				h := a.try().want(nil, "the lock is free")
+				told := h.lease.Lost()
+				t.sleep(time.Until(h.lease.Deadline()))
+				h.err().want(strategy.ErrLost, "its deadline is over")
+				select {
+				case <-told:
+				case <-time.After(t.patience):
+					t.failf("A.Lost() is not closed %v after the deadline, want closed", t.patience)
+				}
+				h.extend().want(strategy.ErrLost, "a loss stays")
+				h.release().want(strategy.ErrLost, "a loss stays")
+			},
+		},
+		{
+			Name: "LossWithoutNetwork", Group: group, Scripted: true,
+			Clause: "A holder whose renewals get no answer learns at its deadline that its lock is over, network or no network.",
+			check: func(t *trial) {
+				a, b := t.gated("A", t.brief()), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				h.keepAlive(0)
+				thaw := make(chan struct{})
+				a.requests.each(func(_ int, send func()) {
+					<-thaw
+					send()
+				})
+				func() {
+					defer close(thaw)
+					h.waitLost("no renewal was answered")
+				}()
+				a.requests.each(nil)
+				b.eventually("the lock expires, and no late renewal brings it back")
+			},
+		},
+		{
+			Name: "ReleaseIsNoLoss", Group: group, Scripted: true,
+			Clause: "A release is no loss: it does not close Lost, and Err says ErrReleased.",
+			check: func(t *trial) {
+				a := t.contender("A", ample)
+				h := a.try().want(nil, "the lock is free")
+				h.err().want(nil, "A holds the lock")
+				before := h.lease.Lost()
+				h.release().want(nil, "A holds the lock")
+				h.err().want(strategy.ErrReleased, "A has released")
+				for _, lost := range []<-chan struct{}{before, h.lease.Lost()} {
+					select {
+					case <-lost:
+						t.failf("A.Lost() is closed, want open: A has released the lock itself")
+					default:
+					}
+				}
+			},
+		},
+		{
+			Name: "ContextEnds", Group: group, Scripted: true,
+			Clause: "The lease's context ends with the lease, and its cause says whether that was a release or a loss; and it ends with its parent.",
+			check: func(t *trial) {
+				a := t.contender("A", t.brief())
+				lost := a.try().want(nil, "the lock is free")
+				ctx, cancel := lost.lease.Context(t.ctx)
+				defer cancel()
+				t.wantCause(ctx, strategy.ErrLost, "A does not renew")
+
+				released := a.eventually("A's lock expires")
+				ctx, cancel = released.lease.Context(t.ctx)
+				defer cancel()
+				if err := ctx.Err(); err != nil {
+					t.unlessLapsed(released)
+					t.failf("the lease's context = %w, want <nil>: A holds the lock", err)
+				}
+				if k := released.release(); k.err != nil {
+					t.unlessLapsed(released)
+					k.want(nil, "A holds the lock")
+				}
+				t.wantCause(ctx, strategy.ErrReleased, "A has released")
+
+				off := errors.New("called off")
+				parent, end := context.WithCancelCause(t.ctx)
+				ctx, cancel = a.on(t.name+"2").try().want(nil, "the lock is free").lease.Context(parent)
+				defer cancel()
+				end(off)
+				t.wantCause(ctx, off, "its parent has ended")
+			},
+		},
+		{
+			Name: "MaxHold", Group: group, Scripted: true,
+			Clause: "Renewal with a maximum hold ends when that is over: the holder is told so, and the lock becomes free.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				const most = 2
+				h.keepAlive(most * t.ttl)
+				h.mustLast(b, t.ttl+t.ttl/4)
+				t.sleep(time.Until(h.got.Add(most * t.ttl)))
+				h.err().want(strategy.ErrLost, "the maximum hold is over")
+				h.waitLost("the maximum hold is over")
+				b.eventually("the servers let go when the maximum hold is over")
+			},
+		},
+		{
+			Name: "RenewsAfterLoss", Group: group, Scripted: true,
+			Clause: "A loss concerns one lease: the next one is kept alive as the first was.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				first := a.try().want(nil, "the lock is free")
+				first.keepAlive(0)
+				t.evict(t.name)
+				first.waitLost("the lock was taken away")
+				second := a.try().want(nil, "nobody holds the lock any more")
+				second.keepAlive(0)
+				second.mustLast(b, t.ttl+t.ttl/2)
+				first.err().want(strategy.ErrLost, "a loss stays")
+			},
+		},
+		{
+			Name: "Do", Group: group, Scripted: true,
+			Clause: "Do runs a function while it holds the lock and keeps it alive, and releases it, whatever becomes of the function.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.brief()), t.contender("B", ample)
+				wrong := errors.New("the work went wrong")
+				k := a.do("Do()", func() (*strategy.Lease, error) {
+					return nil, strategy.Do(t.ctx, a.lock, func(ctx context.Context, lease *strategy.Lease) error {
+						for end := time.Now().Add(t.ttl + t.ttl/2); time.Now().Before(end); {
+							if k := b.try(); k.err == nil && lease.Err() == nil {
+								t.ended(verdict{err: errors.New("B got the lock while A's function ran, want ErrHeld"), shown: true})
+								return wrong
+							}
+							t.sleep(t.ttl / 20)
+						}
+						return errors.Join(wrong, ctx.Err())
+					})
+				})
+				if errors.Is(k.err, strategy.ErrLost) {
+					t.tooSlow("A's lock was lost while it was kept alive") // every time, if it is not
+				}
+				k.want(wrong, "that is what the function returned")
+				func() {
+					defer func() { recover() }()
+					strategy.Do(t.ctx, a.lock, func(context.Context, *strategy.Lease) error { panic("the work broke") })
+				}()
+				b.try().want(nil, "A's function is over")
+			},
+		},
+	}
+}
+
+// mustLast ends the trial if the lock does not last that long, or somebody else
+// gets it meanwhile.
+func (h *hold) mustLast(rival *contender, d time.Duration) {
+	t := h.c.t
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if err := h.lease.Err(); err != nil {
+			t.unlessLapsed(h)
+			t.failf("%s.Err() = %w, want <nil>: the lock is kept alive", h.c.who, err)
+		}
+		if k := rival.try(); k.err == nil && h.lease.Err() == nil {
+			t.failf("%s = <nil>, want ErrHeld: %s keeps the lock alive", k.text, h.c.who)
+		}
+		t.sleep(h.c.o.TTL / 20)
+	}
+}
+
+// unlessLapsed ends the trial without a verdict if the holder's deadline came: on a
+// machine that is too slow it may, though the lock is in order. With more time it
+// will not; a renewal that does not work lets it come every time.
+func (t *trial) unlessLapsed(h *hold) {
+	var lost *strategy.LostError
+	if errors.As(h.lease.Err(), &lost) && lost.Lapsed {
+		t.tooSlow("the deadline came: " + lost.Error())
+	}
+}
+
+// untilRenewed waits for the deadline to move.
+func (t *trial) untilRenewed(h *hold) {
+	first := h.lease.Deadline()
+	t.eventually(h.c.who+"'s lock is renewed", func() bool {
+		t.unlessLapsed(h)
+		return h.lease.Deadline().After(first)
+	})
+}
+
+// wantCause waits for ctx to end, and for the right reason.
+func (t *trial) wantCause(ctx context.Context, want error, why string) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(t.patience):
+		t.failf("the lease's context has not ended after %v, want %s: %s", t.patience, nameOf(want), why)
+	}
+	if got := context.Cause(ctx); !errors.Is(got, want) {
+		t.failf("the lease's context ended by %w, want %s: %s", got, nameOf(want), why)
+	}
+}

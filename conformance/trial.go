@@ -1,0 +1,461 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A trial is one run of one property's check. As with testing.T, the check ends
+// where it fails: what fails says so and exits the check's goroutine. So a check
+// reads as the story that it tells, and only that goroutine may call what can fail.
+type trial struct {
+	Subject
+	ctx      context.Context
+	name     string        // of a lock that nobody else uses
+	ttl      time.Duration // where an expiry must be lived through: short
+	patience time.Duration
+	rec      recorder
+
+	mu         sync.Mutex
+	contenders []*contender
+	holds      []*hold
+	end        verdict
+}
+
+// verdict is how a trial ended.
+type verdict struct {
+	err     error
+	shown   bool   // err is the lock's doing, not that of a server that failed
+	skip    string // what was missing
+	slow    bool   // the machine was: nothing can be said
+	history History
+}
+
+// shortTTL is long against what a busy machine takes for a few requests. Where it
+// was not long enough, the trial is held again with twice as much.
+const shortTTL = 300 * time.Millisecond
+
+func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdict {
+	for scale := time.Duration(1); ; scale *= 2 {
+		t := &trial{Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale, patience: limits.patience}
+		end := t.run(ctx, p.check, limits.watchdog)
+		if !end.slow {
+			return end
+		}
+		if scale == 8 {
+			end.err = fmt.Errorf("the machine is too slow to tell: %w", end.err)
+			return end
+		}
+	}
+}
+
+func (t *trial) run(ctx context.Context, check func(*trial), limit time.Duration) verdict {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t.ctx = ctx
+	t.rec.began = time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer t.cleanUp()
+		defer func() {
+			if p := recover(); p != nil {
+				t.ended(verdict{err: fmt.Errorf("panic: %v\n%s", p, debug.Stack())})
+			}
+		}()
+		check(t)
+	}()
+	watchdog := time.NewTimer(limit)
+	defer watchdog.Stop()
+	select {
+	case <-done:
+	case <-watchdog.C:
+		t.ended(verdict{err: fmt.Errorf("the trial hangs: no end after %v; goroutines:\n%s", limit, stacks())})
+		cancel()
+		select { // what listens to its context ends now
+		case <-done:
+		case <-time.After(limit / 10):
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end.history = t.rec.history()
+	return t.end
+}
+
+// ended notes how the trial ended. The first word counts.
+func (t *trial) ended(e verdict) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.end.err == nil && t.end.skip == "" {
+		t.end = e
+	}
+}
+
+// failf says that the lock lacks the property.
+func (t *trial) failf(format string, args ...any) {
+	t.ended(verdict{err: fmt.Errorf(format, args...), shown: true})
+	runtime.Goexit()
+}
+
+// brokef says that the trial could not be held.
+func (t *trial) brokef(format string, args ...any) {
+	t.ended(verdict{err: fmt.Errorf(format, args...)})
+	runtime.Goexit()
+}
+
+// tooSlow says that time ran out before the script was played.
+func (t *trial) tooSlow(what string) {
+	t.ended(verdict{err: fmt.Errorf("no time was left: %s", what), slow: true})
+	runtime.Goexit()
+}
+
+// needs skips the trial if the subject lacks something.
+func (t *trial) needs(has bool, missing string) {
+	if !has {
+		t.ended(verdict{skip: missing})
+		runtime.Goexit()
+	}
+}
+
+// cleanUp gives back what the trial holds.
+func (t *trial) cleanUp() {
+	t.mu.Lock()
+	holds, contenders := t.holds, t.contenders
+	t.mu.Unlock()
+	for _, c := range contenders {
+		if c.requests != nil {
+			c.requests.each(nil)
+		}
+	}
+	for _, h := range slices.Backward(holds) {
+		h.lease.Release(t.ctx)
+	}
+	for _, c := range contenders {
+		c.s.Close()
+	}
+}
+
+func stacks() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// eventually waits until ok, which must come some time.
+func (t *trial) eventually(want string, ok func() bool) {
+	limit := time.Now().Add(t.patience)
+	for pause := time.Millisecond; !ok(); pause = min(2*pause, 20*time.Millisecond) {
+		if time.Now().After(limit) || t.ctx.Err() != nil {
+			t.failf("not after %v, want: %s", t.patience, want)
+		}
+		t.sleep(pause)
+	}
+}
+
+// sleep passes time that the story needs to pass.
+func (t *trial) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.ctx.Done():
+	}
+}
+
+// evict takes the lock from whoever holds it.
+func (t *trial) evict(name string) {
+	t.needs(t.Evict != nil, "Subject.Evict is nil")
+	if err := t.Evict(t.ctx, strategy.DefaultKey(name)); err != nil {
+		t.brokef("Subject.Evict: %w", err)
+	}
+	t.rec.add("the lock is taken from its holder, as by expiry")
+}
+
+// A contender is who wants locks: a Strategy of its own, as a process would have.
+type contender struct {
+	t        *trial
+	who      string
+	o        strategy.Options
+	s        *strategy.Strategy
+	lock     strategy.Lock
+	requests *requests // if gated
+}
+
+// ample is for trials in which nothing expires.
+var ample = strategy.Options{TTL: 30 * time.Second, OpTimeout: 10 * time.Second}
+
+// brief is for trials in which something does.
+func (t *trial) brief() strategy.Options {
+	return strategy.Options{TTL: t.ttl, OpTimeout: t.ttl * 3 / 4}
+}
+
+// contender opens a contender for the trial's lock.
+func (t *trial) contender(who string, o strategy.Options) *contender {
+	return t.enrol(&contender{who: who, o: o}, t.Open)
+}
+
+// gated opens a contender whose requests can be stepped between.
+func (t *trial) gated(who string, o strategy.Options) *contender {
+	t.needs(t.OpenGated != nil, "Subject.OpenGated is nil")
+	r := &requests{rec: &t.rec, who: who}
+	return t.enrol(&contender{who: who, o: o, requests: r}, func(o strategy.Options) (*strategy.Strategy, error) {
+		return t.OpenGated(o, r.pass)
+	})
+}
+
+func (t *trial) enrol(c *contender, open func(strategy.Options) (*strategy.Strategy, error)) *contender {
+	var err error
+	if c.s, err = open(c.o); err != nil {
+		t.needs(!errors.Is(err, strategy.ErrUnsupported), err.Error())
+		t.brokef("Subject.Open: %w", err)
+	}
+	c.t, c.lock = t, c.s.Lock(t.name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.contenders = append(t.contenders, c)
+	return c
+}
+
+// on returns the same contender for another lock.
+func (c *contender) on(name string) *contender {
+	other := *c
+	other.lock = c.s.Lock(name)
+	return &other
+}
+
+// A call is a finished call on a lock.
+type call struct {
+	t    *trial
+	c    *contender
+	text string
+	err  error
+	took time.Duration
+	hold *hold // acquired
+}
+
+// do makes a call and notes it.
+func (c *contender) do(text string, f func() (*strategy.Lease, error)) call {
+	asked := time.Now()
+	lease, err := f()
+	k := call{t: c.t, c: c, text: c.who + "." + text, err: err, took: time.Since(asked)}
+	if lease != nil {
+		k.hold = &hold{c: c, lease: lease, asked: asked, got: time.Now()}
+		c.t.mu.Lock()
+		c.t.holds = append(c.t.holds, k.hold)
+		c.t.mu.Unlock()
+	}
+	c.t.rec.add("%s = %v", k.text, err)
+	return k
+}
+
+// try is TryAcquire.
+func (c *contender) try() call { return c.tryWith(c.t.ctx) }
+
+func (c *contender) tryWith(ctx context.Context) call {
+	return c.do("TryAcquire()", func() (*strategy.Lease, error) { return c.lock.TryAcquire(ctx) })
+}
+
+// acquire is Acquire, as long as patience lasts.
+func (c *contender) acquire() call {
+	ctx, cancel := context.WithTimeout(c.t.ctx, c.t.patience)
+	defer cancel()
+	return c.acquireWith(ctx)
+}
+
+func (c *contender) acquireWith(ctx context.Context) call {
+	return c.do("Acquire()", func() (*strategy.Lease, error) { return c.lock.Acquire(ctx) })
+}
+
+// want ends the trial unless the call ended as it should; nil for success. why
+// says what makes it so.
+func (k call) want(target error, why string) *hold {
+	if matches(k.err, target) {
+		return k.hold
+	}
+	var server *strategy.ServerError
+	if errors.As(k.err, &server) {
+		// A request that failed says nothing about the lock.
+		if k.took > k.c.o.OpTimeout/2 {
+			k.t.tooSlow(k.text + " = " + k.err.Error())
+		}
+		k.t.brokef("%s = %w, want %s: %s", k.text, k.err, nameOf(target), why)
+	}
+	if k.lapsed() {
+		k.t.tooSlow(k.text + " = " + k.err.Error())
+	}
+	k.t.failf("%s = %w, want %s: %s", k.text, orNil{k.err}, nameOf(target), why)
+	return nil
+}
+
+// lapsed tells that a deadline passed that should not have, though the lock may
+// well be right: the call itself took too long.
+func (k call) lapsed() bool {
+	var lost *strategy.LostError
+	return errors.As(k.err, &lost) && lost.Lapsed && k.took > k.c.o.TTL/2
+}
+
+func matches(err, target error) bool {
+	if target == nil {
+		return err == nil
+	}
+	return errors.Is(err, target)
+}
+
+// orNil prints a nil error, and wraps one that is not.
+type orNil struct{ err error }
+
+func (e orNil) Error() string { return fmt.Sprint(e.err) }
+func (e orNil) Unwrap() error { return e.err }
+
+func nameOf(err error) string {
+	switch err {
+	case nil:
+		return "<nil>"
+	case strategy.ErrHeld:
+		return "ErrHeld"
+	case strategy.ErrLost:
+		return "ErrLost"
+	case strategy.ErrReleased:
+		return "ErrReleased"
+	case strategy.ErrClosed:
+		return "ErrClosed"
+	case context.Canceled:
+		return "context.Canceled"
+	case context.DeadlineExceeded:
+		return "context.DeadlineExceeded"
+	}
+	return fmt.Sprintf("%q", err)
+}
+
+// eventually asks until the lock is granted, which must come some time.
+func (c *contender) eventually(why string) *hold {
+	var got *hold
+	c.t.eventually(why, func() bool {
+		k := c.try()
+		if !errors.Is(k.err, strategy.ErrHeld) {
+			got = k.want(nil, why)
+		}
+		return got != nil
+	})
+	return got
+}
+
+// takenOverBy is the common tragedy: the lock goes to b, and its first holder does not know.
+func (c *contender) takenOverBy(b *contender) (late, successor *hold) {
+	late = c.try().want(nil, "the lock is free")
+	c.t.evict(c.t.name)
+	successor = b.try().want(nil, "nobody holds the lock any more")
+	return late, successor
+}
+
+// A hold is a lease with its holder.
+type hold struct {
+	c     *contender
+	lease *strategy.Lease
+	asked time.Time // before the request
+	got   time.Time // after the reply
+}
+
+func (h *hold) do(text string, f func() error) call {
+	return h.c.do(text, func() (*strategy.Lease, error) { return nil, f() })
+}
+
+func (h *hold) release() call {
+	return h.do("Release()", func() error { return h.lease.Release(h.c.t.ctx) })
+}
+
+func (h *hold) extend() call {
+	return h.do("Extend()", func() error { return h.lease.Extend(h.c.t.ctx) })
+}
+
+func (h *hold) err() call { return h.do("Err()", h.lease.Err) }
+
+func (h *hold) keepAlive(maxHold time.Duration) {
+	h.do(fmt.Sprintf("KeepAlive(%v)", maxHold), func() error { return h.lease.KeepAlive(maxHold) }).want(nil, "the lock is held")
+}
+
+// detach leaves the lock with the servers, as a holder that dies does.
+func (h *hold) detach() string {
+	var token string
+	h.do("Detach()", func() (err error) { token, err = h.lease.Detach(); return err }).want(nil, "the lock is held")
+	return token
+}
+
+// waitLost waits for the loss and returns how it came about.
+func (h *hold) waitLost(why string) *strategy.LostError {
+	select {
+	case <-h.lease.Lost():
+	case <-time.After(h.c.t.patience):
+		h.c.t.failf("%s.Lost() is not closed after %v, want closed: %s", h.c.who, h.c.t.patience, why)
+	case <-h.c.t.ctx.Done():
+		h.c.t.brokef("waiting for the loss: %w", context.Cause(h.c.t.ctx))
+	}
+	k := h.err()
+	k.want(strategy.ErrLost, "Lost is closed")
+	var lost *strategy.LostError
+	if !errors.As(k.err, &lost) {
+		h.c.t.failf("%s = %w, want a *LostError", k.text, k.err)
+	}
+	return lost
+}
+
+// A pending is an Acquire under way.
+type pending struct {
+	c      *contender
+	cancel context.CancelCauseFunc
+	asked  chan struct{} // closed at the first sign that it has found the lock held
+	done   chan struct{}
+	k      call // when done
+}
+
+// start calls Acquire on a goroutine of its own. It returns when the contender
+// waits for the lock, or is done.
+func (c *contender) start() *pending {
+	ctx, cancel := context.WithCancelCause(c.t.ctx)
+	p := &pending{c: c, cancel: cancel, asked: make(chan struct{}), done: make(chan struct{})}
+	var once sync.Once
+	o := c.o
+	o.Observe = func(e strategy.Event) {
+		if e.Kind == strategy.EventHeld {
+			once.Do(func() { close(p.asked) })
+		}
+	}
+	s, err := c.s.With(o)
+	if err != nil {
+		c.t.brokef("With: %w", err)
+	}
+	waiter := *c
+	waiter.lock = s.Lock(c.lock.Name())
+	go func() {
+		defer close(p.done)
+		defer cancel(nil)
+		p.k = waiter.acquireWith(ctx)
+	}()
+	select {
+	case <-p.asked:
+		c.t.rec.add("%s waits", c.who)
+	case <-p.done:
+	case <-time.After(c.t.patience):
+		c.t.brokef("%s.Acquire has neither the lock nor an answer after %v", c.who, c.t.patience)
+	}
+	return p
+}
+
+// wait returns the call when it is done, which must come some time.
+func (p *pending) wait(why string) call {
+	select {
+	case <-p.done:
+	case <-time.After(p.c.t.patience):
+		p.c.t.failf("%s.Acquire() has not returned after %v, want: %s", p.c.who, p.c.t.patience, why)
+	}
+	return p.k
+}

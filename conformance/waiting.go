@@ -1,0 +1,361 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func waiting() []Property {
+	const group = "waiting"
+	return []Property{
+		{
+			Name: "WaitLimit", Group: group, Scripted: true,
+			Clause: "Acquire waits as long as its context allows, and then says both that the lock is held and that the time is over.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				a.try().want(nil, "the lock is free")
+				const limit = 100 * time.Millisecond
+				ctx, cancel := context.WithTimeout(t.ctx, limit)
+				defer cancel()
+				k := b.acquireWith(ctx)
+				if ctx.Err() == nil {
+					t.failf("%s = %w after %v, want to wait for %v", k.text, orNil{k.err}, k.took, limit)
+				}
+				if k.took > limit+t.patience {
+					t.failf("%s took %v, want about %v", k.text, k.took, limit)
+				}
+				k.wantBoth(strategy.ErrHeld, context.DeadlineExceeded)
+			},
+		},
+		{
+			Name: "WokenByRelease", Group: group, Scripted: true,
+			Clause: "Who waits gets the lock when it is released, not only when its TTL is over.",
+			check: func(t *trial) {
+				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				a, b := t.contender("A", patient), t.contender("B", patient)
+				h := a.try().want(nil, "the lock is free")
+				waiter := b.start()
+				h.release().want(nil, "A holds the lock")
+				waiter.wait("A has released").want(nil, "A has released")
+			},
+		},
+		{
+			Name: "WokenByNotice", Group: group, Scripted: true,
+			Clause: "Where the servers tell of releases, a waiter needs no polling: it is told.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.listening()), t.contender("B", t.listening())
+				h := a.try().want(nil, "the lock is free")
+				for range 3 { // the second waits on what it heard from the first
+					waiter := b.start()
+					h.release().want(nil, "A holds the lock")
+					waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
+					h = a.try().want(nil, "B has released")
+				}
+			},
+		},
+		{
+			Name: "WokenAtExpiry", Group: group, Scripted: true,
+			Clause: "Who waits gets the lock when its holder's TTL is over, though nobody tells of that.",
+			check: func(t *trial) {
+				a, c := t.contender("A", t.brief()), t.contender("C", ample)
+				a.try().want(nil, "the lock is free").detach()
+				patient := ample
+				var held *strategy.HeldError
+				if errors.As(c.try().err, &held) && held.TTL > 0 {
+					// Who is told when the TTL ends needs not ask at random before.
+					patient.Backoff = func(int) time.Duration { return time.Hour }
+				}
+				b := t.contender("B", patient)
+				b.start().wait("A's lock has expired").want(nil, "A's lock has expired")
+			},
+		},
+		{
+			Name: "NoMissedRelease", Group: group, Scripted: true,
+			Clause: "A release is not missed, between whichever requests of the waiter it comes: not between being refused and listening either.",
+			check: func(t *trial) {
+				for k := 2; ; k++ { // before the first there is nothing to miss
+					name := fmt.Sprintf("%s/%d", t.name, k)
+					a, b := t.contender("A", t.listening()).on(name), t.gated("B", t.listening()).on(name)
+					h := a.try().want(nil, "the lock is free")
+					var once sync.Once
+					reached := make(chan call, 1)
+					release := func() { once.Do(func() { reached <- h.release() }) }
+					b.requests.before(k, release)
+					waiter := b.start()
+					waits := false
+					select {
+					case released := <-reached:
+						reached <- released
+					case <-time.After(t.ttl / 2):
+						waits = true // it has not as many requests to make
+						release()
+					}
+					(<-reached).want(nil, "A holds the lock")
+					waiter.wait("A has released").want(nil, "A has released")
+					if waits {
+						return
+					}
+				}
+			},
+		},
+		{
+			Name: "CancelledBefore", Group: group, Scripted: true,
+			Clause: "A context that is done already acquires nothing and extends nothing, though the lock is free: nothing is sent.",
+			check: func(t *trial) {
+				b := t.contender("B", ample)
+				var a *contender
+				if t.OpenGated != nil {
+					a = t.gated("A", ample)
+				} else {
+					a = t.contender("A", ample)
+				}
+				cause := errors.New("called off")
+				ctx, cancel := context.WithCancelCause(t.ctx)
+				cancel(cause)
+				a.tryWith(ctx).wantBoth(context.Canceled, cause)
+				a.acquireWith(ctx).wantBoth(context.Canceled, cause)
+				if a.requests != nil && a.requests.count() != 0 {
+					t.failf("A made %d requests, want 0: its context was done", a.requests.count())
+				}
+				h := b.try().want(nil, "A has acquired nothing")
+				h.do("Extend(cancelled context)", func() error { return h.lease.Extend(ctx) }).wantBoth(context.Canceled, cause)
+				h.extend().want(nil, "B holds the lock")
+			},
+		},
+		{
+			Name: "CancelledWaiting", Group: group, Scripted: true,
+			Clause: "A wait that is called off ends at once, and says that the lock is held, that the wait was called off, and why.",
+			check: func(t *trial) {
+				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				a, b, c := t.contender("A", patient), t.contender("B", patient), t.contender("C", patient)
+				h := a.try().want(nil, "the lock is free")
+				waiter := b.start()
+				cause := errors.New("called off")
+				t.rec.add("B's context is cancelled")
+				waiter.cancel(cause)
+				k := waiter.wait("its context is cancelled")
+				k.wantBoth(strategy.ErrHeld, context.Canceled)
+				k.wantBoth(strategy.ErrHeld, cause)
+				h.release().want(nil, "A holds the lock")
+				c.try().want(nil, "B does not wait any more")
+			},
+		},
+		{
+			Name: "CancelRacesGrant", Group: group,
+			Clause: "When a context ends while the lock is granted, the caller either has it, or it becomes free again long before its TTL ends.",
+			check: func(t *trial) {
+				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				a, b := t.contender("A", patient), t.contender("B", patient)
+				for range 40 {
+					ctx, cancel := context.WithCancel(t.ctx)
+					time.AfterFunc(rand.N(500*time.Microsecond), cancel)
+					if k := a.acquireWith(ctx); k.err == nil {
+						k.hold.release().want(nil, "A holds the lock")
+					}
+					cancel()
+					b.eventually("what A was granted too late is undone").release().want(nil, "B holds the lock")
+				}
+			},
+		},
+		{
+			Name: "FirstComeFirstServed", Group: group, Scripted: true,
+			Clause: "Those who wait in one process get the lock in the order in which they came.",
+			check: func(t *trial) {
+				a, b := t.contender("A", ample), t.contender("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				queue := newQueue(b, 5)
+				h.release().want(nil, "A holds the lock")
+				queue.wantInOrder()
+			},
+		},
+		{
+			Name: "WaitersAreCheap", Group: group, Scripted: true,
+			Clause: "However many of one process wait, only one of them asks the servers: where releases are told of, an acquisition costs as much as without rivals.",
+			check: func(t *trial) {
+				a, b := t.contender("A", t.listening()), t.gated("B", t.listening())
+				h := a.try().want(nil, "the lock is free")
+				const n = 20
+				queue := newQueue(b, n)
+				h.release().want(nil, "A holds the lock")
+				queue.wantInOrder()
+				used := b.requests.count()
+				b.try().want(nil, "nobody holds the lock any more").release().want(nil, "B holds the lock")
+				each := b.requests.count() - used
+				if most := n*each + n/2; used > most { // beside the n: being refused, listening, a few wakes too many
+					t.failf("%d acquisitions by waiters took %d requests, want %d each, as without rivals, and %d in all at most", n, used, each, most)
+				}
+			},
+		},
+		{
+			Name: "FairAcrossProcesses", Group: group, Scripted: true,
+			Clause: "Contenders of several processes get the lock in the order in which they came, if the lock says that it is fair.",
+			check: func(t *trial) {
+				t.needs(t.Fair, "the lock does not claim to be fair")
+				a := t.contender("A", ample)
+				h := a.try().want(nil, "the lock is free")
+				var waiters []*pending
+				for i := range 5 {
+					waiters = append(waiters, t.contender(fmt.Sprintf("%c", 'B'+i), ample).start())
+				}
+				h.release().want(nil, "A holds the lock")
+				for i, first := range waiters {
+					got := first.wait("it is its turn").want(nil, "it is its turn")
+					for _, other := range waiters[i+1:] {
+						select {
+						case <-other.done:
+							t.failf("%s.Acquire() = %v before its turn", other.c.who, other.k.err)
+						default:
+						}
+					}
+					got.release().want(nil, first.c.who+" holds the lock")
+				}
+			},
+		},
+		{
+			Name: "Persist", Group: group, Scripted: true,
+			Clause: "Servers that fail end a wait at once, or, with Options.Persist, do not end it: then it goes on until they recover.",
+			check: func(t *trial) {
+				t.needs(t.Spoil != nil, "Subject.Spoil is nil")
+				t.needs(t.Evict != nil, "Subject.Evict is nil")
+				o := ample
+				o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
+				hasty := t.contender("A", o)
+				attempts := make(chan struct{}, 100)
+				o.Persist = true
+				o.Observe = func(e strategy.Event) {
+					if e.Kind == strategy.EventAttempt && errors.Is(e.Err, strategy.ErrRefused) {
+						select {
+						case attempts <- struct{}{}:
+						default:
+						}
+					}
+				}
+				stubborn := t.contender("B", o)
+				t.spoil()
+				hasty.acquire().wantRefused()
+				acquired := make(chan call, 1)
+				go func() { acquired <- stubborn.acquire() }()
+				for range 2 {
+					select {
+					case <-attempts:
+					case k := <-acquired:
+						t.failf("%s = %w, want to go on waiting: Persist is set", k.text, orNil{k.err})
+					case <-time.After(t.patience):
+						t.brokef("B has made no two attempts in %v", t.patience)
+					}
+				}
+				t.evict(t.name)
+				(<-acquired).want(nil, "the servers have recovered")
+			},
+		},
+	}
+}
+
+// listening is for waiters that are told of releases and hardly ask of themselves.
+// New refuses it for locks that tell nobody.
+func (t *trial) listening() strategy.Options {
+	return strategy.Options{
+		TTL: 4 * t.patience, OpTimeout: ample.OpTimeout, Wait: strategy.WaitNotice,
+		Backoff: func(int) time.Duration { return time.Hour },
+	}
+}
+
+// wantBoth ends the trial unless the error is both.
+func (k call) wantBoth(first, second error) {
+	if !errors.Is(k.err, first) || !errors.Is(k.err, second) {
+		k.t.failf("%s = %w, want both %s and %s", k.text, orNil{k.err}, nameOf(first), nameOf(second))
+	}
+}
+
+// A queue is contenders of one process in line for a lock that somebody holds.
+type queue struct {
+	c     *contender
+	n     int
+	calls chan numbered
+}
+
+type numbered struct {
+	i int
+	k call
+}
+
+// newQueue lets n waiters get in line, each after the one before it stands there.
+// Each releases the lock once it has had it.
+func newQueue(c *contender, n int) *queue {
+	q := &queue{c: c, n: n, calls: make(chan numbered, n)}
+	o := c.o
+	var refused sync.Once
+	held := make(chan struct{})
+	o.Observe = func(e strategy.Event) {
+		if e.Kind == strategy.EventHeld {
+			refused.Do(func() { close(held) })
+		}
+	}
+	s, err := c.s.With(o)
+	if err != nil {
+		c.t.brokef("With: %w", err)
+	}
+	waiter := *c
+	waiter.lock = s.Lock(c.lock.Name())
+	for i := range n {
+		ctx := &waitingContext{Context: c.t.ctx, held: held, waits: make(chan struct{})}
+		go func() {
+			k := waiter.do(fmt.Sprintf("Acquire() number %d", i+1), func() (*strategy.Lease, error) { return waiter.lock.Acquire(ctx) })
+			q.calls <- numbered{i + 1, k}
+			if k.hold != nil {
+				k.hold.lease.Release(c.t.ctx)
+			}
+		}()
+		select {
+		case <-ctx.waits:
+		case <-time.After(c.t.patience):
+			c.t.brokef("%s.Acquire() number %d does not wait after %v", c.who, i+1, c.t.patience)
+		}
+	}
+	c.t.rec.add("%s has %d waiters in line", c.who, n)
+	return q
+}
+
+// wantInOrder waits for all, and ends the trial unless they came in order.
+func (q *queue) wantInOrder() {
+	var order, want []int
+	limit := time.After(q.c.t.patience)
+	for i := range q.n {
+		want = append(want, i+1)
+		select {
+		case got := <-q.calls:
+			got.k.want(nil, "its turn comes")
+			order = append(order, got.i)
+		case <-limit:
+			q.c.t.failf("after %v the waiters %v have had the lock, want all %d", q.c.t.patience, order, q.n)
+		}
+	}
+	if !slices.Equal(order, want) {
+		q.c.t.failf("the waiters got the lock in the order %v, want %v", order, want)
+	}
+}
+
+// waitingContext tells when somebody who has been refused begins to wait for its
+// end: that is the moment at which a contender stands in line.
+type waitingContext struct {
+	context.Context
+	held  <-chan struct{}
+	waits chan struct{}
+	once  sync.Once
+}
+
+func (c *waitingContext) Done() <-chan struct{} {
+	select {
+	case <-c.held:
+		c.once.Do(func() { close(c.waits) })
+	default: // the first attempt, not answered yet
+	}
+	return c.Context.Done()
+}
