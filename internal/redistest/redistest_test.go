@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := run(m)
+	code := run(m, nil)
 	if err := leftovers(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
