@@ -133,6 +133,7 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, err
 	start := time.Now() // before the request: the servers start to count later
 	c.Due = start.Add(l.s.o.OpTimeout)
 	g, err := l.s.p.Acquire(ctx, c)
+	err = endedBy(ctx, err)
 	end := time.Now()
 	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: err})
 	if err != nil {
@@ -194,6 +195,16 @@ func (l *lock) claim(ctx context.Context) (Claim, error) {
 		owner = token
 	}
 	return Claim{Name: l.name, Key: l.key, Token: token, Owner: owner, TTL: l.s.o.TTL}, nil
+}
+
+// endedBy makes the error of a request that ctx cut short say why ctx ended, in
+// case the protocol's does not.
+func endedBy(ctx context.Context, err error) error {
+	cut := ctx.Err() != nil && (errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnsent))
+	if !cut || errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, contextError(ctx))
 }
 
 // contextError returns why ctx ended: its error, and its cause if that says more.
