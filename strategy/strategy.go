@@ -103,6 +103,7 @@ func (s *Strategy) Inspect(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	c.TTL = 0 // nobody is to count anything
 	if err := s.enter(); err != nil {
 		return Info{}, err
 	}
