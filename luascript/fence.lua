@@ -10,8 +10,8 @@
 -- value that is no number) leaves nothing half done.
 local function next_fence(counter)
   local last = redis.call('GET', counter) or '0'
-  local n = tonumber(last)
-  if not n or n < 0 or n >= 9007199254740991 then
+  local n = string.match(last, '^%d+$') and tonumber(last)
+  if not n or n >= 9007199254740991 then
     return nil, redis.error_reply('FENCE the counter ' .. counter .. ' holds no fence: ' .. last)
   end
   local now = redis.call('TIME')

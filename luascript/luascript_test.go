@@ -1,0 +1,386 @@
+package luascript_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
+}
+
+// TestConformance holds the strategy to what every lock must do.
+func TestConformance(t *testing.T) {
+	for _, s := range subjects.Of("luascript", redistest.Shared(t)) {
+		conformance.Run(t, s)
+	}
+}
+
+// open returns a strategy on s that is closed with the test.
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) *strategy.Strategy {
+	t.Helper()
+	locks, err := luascript.New(s.Pool(), o, own...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return locks
+}
+
+func acquire(t *testing.T, s *strategy.Strategy, name string) *strategy.Lease {
+	t.Helper()
+	lease, err := s.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatalf("TryAcquire() = %v, want nil", err)
+	}
+	return lease
+}
+
+func fence(t *testing.T, l *strategy.Lease) uint64 {
+	t.Helper()
+	n, ok := l.Fence()
+	if !ok {
+		t.Fatal("Fence() = 0, false, want a fence")
+	}
+	return n
+}
+
+// do runs a command past the locks.
+func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
+	t.Helper()
+	c := s.Pool().Get()
+	defer c.Close()
+	reply, err := c.Do(cmd, args...)
+	if err != nil {
+		t.Fatalf("%s %v = %v", cmd, args, err)
+	}
+	return reply
+}
+
+// TestRoundTrips: what the package doc says of the wire, as the server counts it.
+func TestRoundTrips(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{})
+	if err := acquire(t, locks, "warm").Release(t.Context()); err != nil { // dials, and loads the scripts
+		t.Fatal(err)
+	}
+	if err := acquire(t, locks, "warm").Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	count := func(what string, want int64, f func()) {
+		t.Helper()
+		before, err := s.RoundTrips(t.Context())
+		if err != nil {
+			redistest.Skip(t, err, "how many round trips a lock costs")
+		}
+		f()
+		after, err := s.RoundTrips(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := after - before; got != want {
+			t.Errorf("round trips of %s = %d, want %d", what, got, want)
+		}
+	}
+	var lease *strategy.Lease
+	count("Acquire", 1, func() { lease = acquire(t, locks, "counted") })
+	count("a held TryAcquire", 1, func() {
+		if _, err := locks.Lock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
+		}
+	})
+	if err := lease.Extend(t.Context()); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	count("Extend", 1, func() {
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	count("Release", 1, func() {
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFenceSurvivesItsCounter: the server's clock is the floor.
+func TestFenceSurvivesItsCounter(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{})
+	first := acquire(t, locks, "a")
+	older := fence(t, first)
+	do(t, s, "FLUSHALL")
+	second := acquire(t, locks, "a")
+	if newer := fence(t, second); newer <= older {
+		t.Errorf("fence after FLUSHALL = %d, want more than %d", newer, older)
+	}
+	if err := first.Release(t.Context()); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("first.Release() = %v, want ErrLost", err)
+	}
+	// The counter also rises when the clock stands still, or was ahead before.
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	do(t, s, "SET", "lock:{a}:fence", ahead)
+	if err := second.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fence(t, acquire(t, locks, "a")), ahead+1; got != want {
+		t.Errorf("fence = %d, want %d", got, want)
+	}
+}
+
+// TestBadCounter: a counter that is none is an error, and no lock is taken.
+func TestBadCounter(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{})
+	for what, value := range map[string]string{
+		"a word": "seven", "negative": "-1", "2^53": "9007199254740992", "infinite": "inf", "not a number": "nan",
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
+			key := strategy.DefaultKey(name)
+			do(t, s, "SET", key+":fence", value)
+			defer do(t, s, "DEL", key+":fence")
+			_, err := locks.Lock(name).TryAcquire(t.Context())
+			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
+				t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
+			}
+			if n := do(t, s, "EXISTS", key); n != int64(0) {
+				t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
+			}
+		})
+	}
+	t.Run("a list", func(t *testing.T) {
+		name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
+		key := strategy.DefaultKey(name)
+		do(t, s, "RPUSH", key+":fence", "x")
+		defer do(t, s, "DEL", key+":fence")
+		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("TryAcquire() = %v, want ErrRefused", err)
+		}
+		if n := do(t, s, "EXISTS", key); n != int64(0) {
+			t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
+		}
+	})
+}
+
+func TestWithoutFences(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{}, luascript.WithoutFences())
+	lease := acquire(t, locks, "a")
+	if n, ok := lease.Fence(); ok {
+		t.Errorf("Fence() = %d, true, want none", n)
+	}
+	token, err := lease.Detach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease, err = locks.Adopt(t.Context(), "a", token); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := do(t, s, "DBSIZE"); n != int64(0) {
+		t.Errorf("DBSIZE = %v, want 0: no counter is left", n)
+	}
+}
+
+// TestBulk: renewals go a hundred to a request, each with an answer of its own.
+func TestBulk(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	n, err := node.New(s.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	p := luascript.On(n)
+	due := time.Now().Add(time.Minute)
+	claims := make([]strategy.Claim, 250)
+	for i := range claims {
+		name := strconv.Itoa(i)
+		c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t" + name, TTL: time.Second, Due: due}
+		g, err := p.Acquire(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start = time.Now()
+		c.Grant, c.TTL = g, time.Minute
+		claims[i] = c
+	}
+	gone, taken, spoiled := 7, 107, 207
+	do(t, s, "DEL", claims[gone].Key)
+	do(t, s, "SET", claims[taken].Key, "another")
+	do(t, s, "DEL", claims[spoiled].Key)
+	do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
+
+	before, err := s.Calls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make([]error, len(claims))
+	calls := 0
+	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
+		answers[i] = err
+		calls++
+	})
+	after, err := s.Calls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
+	if want := int64(3 + 1); scripts != want { // one more to load the script
+		t.Errorf("requests for %d renewals = %d, want %d", len(claims), scripts, want)
+	}
+	if calls != len(claims) {
+		t.Errorf("answers = %d, want %d", calls, len(claims))
+	}
+	for i, err := range answers {
+		var lost *strategy.LostError
+		switch i {
+		case gone:
+			if !errors.As(err, &lost) || lost.Holder != "" {
+				t.Errorf("renewal of one that is gone = %v, want a LostError without holder", err)
+			}
+		case taken:
+			if !errors.As(err, &lost) || lost.Holder != "another" {
+				t.Errorf("renewal of one that was taken = %v, want a LostError with its holder", err)
+			}
+		case spoiled:
+			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("renewal of a list = %v, want ErrRefused and WRONGTYPE", err)
+			}
+		default:
+			if err != nil {
+				t.Errorf("renewal %d = %v, want nil", i, err)
+			}
+			if ms := do(t, s, "PTTL", claims[i].Key).(int64); ms < 30_000 {
+				t.Errorf("PTTL of renewal %d = %d ms, want about a minute", i, ms)
+			}
+		}
+	}
+}
+
+// TestOutOfMemory: what only renews or releases works when Redis takes no writes.
+func TestOutOfMemory(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{TTL: time.Minute})
+	lease := acquire(t, locks, "a")
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
+		t.Skipf("NOT PROVEN: that locks are released when Redis is out of memory: %v", err)
+	}
+	_, err := locks.Lock("b").TryAcquire(t.Context())
+	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
+	}
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() = %v, want nil", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
+	}
+}
+
+// TestForbiddenToPublish: the notice is a hint, so a release without it stands.
+func TestForbiddenToPublish(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels"); err != nil {
+		t.Skipf("NOT PROVEN: that a user without channels can release: %v", err)
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+		return redis.Dial("tcp", s.Addr(), redis.DialUsername("mute"), redis.DialPassword("secret"))
+	}}
+	defer pool.Close()
+	locks, err := luascript.New(pool, strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	lease := acquire(t, locks, "a")
+	waiting := make(chan error)
+	go func() { // it may not subscribe either, and so asks again and again
+		lease, err := locks.Lock("a").Acquire(t.Context())
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		waiting <- err
+	}()
+	time.AfterFunc(50*time.Millisecond, func() {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+	})
+	if err := <-waiting; err != nil {
+		t.Errorf("Acquire() without channels = %v, want nil", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{})
+	if err := locks.Check(t.Context()); err != nil {
+		t.Errorf("Check() = %v, want nil", err)
+	}
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"); err != nil {
+		t.Skipf("NOT PROVEN: that Check sees an evicting server: %v", err)
+	}
+	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("Check() of a server that evicts = %v, want an error that says noeviction", err)
+	}
+	do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	do(t, s, "REPLICAOF", "127.0.0.1", "1")
+	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "primary") {
+		t.Errorf("Check() of a replica = %v, want an error that says primary", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := luascript.New(nil, strategy.Options{}); err == nil {
+		t.Error("New(nil) = nil, want an error")
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
+	if _, err := luascript.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
+		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
+	}
+}
+
+// TestHeldTells: what a refused contender learns.
+func TestHeldTells(t *testing.T) {
+	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute, Label: "host-1/7"})
+	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
+	lease := acquire(t, locks, name)
+	defer lease.Release(context.Background())
+	_, err := locks.Lock(name).TryAcquire(t.Context())
+	var held *strategy.HeldError
+	if !errors.As(err, &held) || held.Token != lease.Token() || held.TTL <= 0 || held.TTL > time.Minute {
+		t.Errorf("TryAcquire() = %v, want a HeldError with token %q and up to a minute", err, lease.Token())
+	}
+	info, err := locks.Inspect(t.Context(), name)
+	if err != nil || !info.Held || info.Token != lease.Token() || info.Label != "host-1/7" || info.Fence != fence(t, lease) {
+		t.Errorf("Inspect() = %+v, %v, want the lease's token, label and fence", info, err)
+	}
+}

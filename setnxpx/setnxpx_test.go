@@ -1,0 +1,213 @@
+package setnxpx_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/setnxpx"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
+}
+
+// TestConformance holds both variants to what every lock must do, and confirms
+// their weaknesses.
+func TestConformance(t *testing.T) {
+	for _, s := range subjects.Of("setnxpx", redistest.Shared(t)) {
+		conformance.Run(t, s)
+	}
+}
+
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) *strategy.Strategy {
+	t.Helper()
+	locks, err := setnxpx.New(s.Pool(), o, own...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return locks
+}
+
+// TestRoundTrips: what the package doc says of the wire, as the server counts it.
+func TestRoundTrips(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		own     []setnxpx.Option
+		release int64
+	}{
+		{"compare", nil, 2},
+		{"blind", []setnxpx.Option{setnxpx.BlindRelease()}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := redistest.Own(t, redistest.Config{})
+			locks := open(t, s, strategy.Options{}, c.own...)
+			lease, err := locks.Lock("a").TryAcquire(t.Context()) // dials
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			count := func(what string, want int64, f func() error) {
+				t.Helper()
+				before, err := s.RoundTrips(t.Context())
+				if err != nil {
+					redistest.Skip(t, err, "how many round trips a lock costs")
+				}
+				if err := f(); err != nil {
+					t.Errorf("%s = %v, want nil", what, err)
+				}
+				after, err := s.RoundTrips(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := after - before; got != want {
+					t.Errorf("round trips of %s = %d, want %d", what, got, want)
+				}
+			}
+			count("Acquire", 1, func() (err error) { lease, err = locks.Lock("a").TryAcquire(t.Context()); return })
+			count("a held TryAcquire", 2, func() error {
+				if _, err := locks.Lock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+					return fmt.Errorf("%w, want ErrHeld", err)
+				}
+				return nil
+			})
+			count("Extend", 2, func() error { return lease.Extend(t.Context()) })
+			count("Release", c.release, func() error { return lease.Release(t.Context()) })
+		})
+	}
+}
+
+// TestSharesTheWireFormat: luascript, and every library that uses SET NX PX with a
+// token, excludes this lock and is excluded by it.
+func TestSharesTheWireFormat(t *testing.T) {
+	s := redistest.Shared(t)
+	ours := open(t, s, strategy.Options{})
+	theirs, err := luascript.New(s.Pool(), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
+	for _, c := range []struct {
+		who           string
+		first, second *strategy.Strategy
+	}{
+		{"luascript", ours, theirs},
+		{"setnxpx", theirs, ours},
+	} {
+		lease, err := c.first.Lock(name).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.second.Lock(name).TryAcquire(t.Context())
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || held.Token != lease.Token() {
+			t.Errorf("%s.TryAcquire() = %v, want a HeldError with the other's token", c.who, err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+	}
+	// As redis-py, redsync and the like do it.
+	c := s.Pool().Get()
+	defer c.Close()
+	key := strategy.DefaultKey(name)
+	if _, err := redis.String(c.Do("SET", key, "somebody", "NX", "PX", 60_000)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Do("DEL", key)
+	for _, locks := range []*strategy.Strategy{ours, theirs} {
+		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
+		}
+	}
+}
+
+// TestBlindOnlyForItsOwnLease: who releases by force, or cleans up, compares.
+func TestBlindOnlyForItsOwnLease(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{}, setnxpx.BlindRelease())
+	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
+	first, err := locks.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := locks.Inspect(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := locks.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
+	}
+	if err := second.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil: the successor was hit", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{})
+	if err := locks.Check(t.Context()); err != nil {
+		t.Errorf("Check() = %v, want nil", err)
+	}
+	if err := s.Kill(t.Context()); err != nil {
+		redistest.Skip(t, err, "that Check tells of a dead server")
+	}
+	if err := locks.Check(t.Context()); !errors.Is(err, strategy.ErrUnsent) && !errors.Is(err, strategy.ErrUnknown) {
+		t.Errorf("Check() of a dead server = %v, want ErrUnsent or ErrUnknown", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := setnxpx.New(nil, strategy.Options{}); err == nil {
+		t.Error("New(nil) = nil, want an error")
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
+	_, err := setnxpx.New(pool, strategy.Options{Wait: strategy.WaitNotice})
+	if !errors.Is(err, strategy.ErrUnsupported) {
+		t.Errorf("New() with WaitNotice = %v, want ErrUnsupported: nothing is published", err)
+	}
+}
+
+// TestWaitsByAsking: without notices, a waiter has the lock soon after it is free.
+func TestWaitsByAsking(t *testing.T) {
+	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute})
+	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
+	lease, err := locks.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { lease.Release(context.Background()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // generous, and far below the TTL
+	defer cancel()
+	next, err := locks.Lock(name).Acquire(ctx)
+	if err != nil {
+		t.Fatalf("Acquire() = %v, want nil", err)
+	}
+	if err := next.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
+	}
+}
