@@ -43,7 +43,13 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		}
 		n++
 		p.ln.asking()
-		lease, e := l.attempt(ctx, n, asked)
+		patient, done := outlast(ctx, l.s.o.OpTimeout/20)
+		lease, e := l.attempt(patient, n, asked)
+		done()
+		if e == nil && ctx.Err() != nil { // granted just after the wait was over
+			l.s.giveBack(lease)
+			return nil, l.gaveUp(ctx, p, asked)
+		}
 		if e == nil {
 			p.ln.learn(grantedTo(lease))
 			return lease, nil
@@ -58,6 +64,34 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		return nil, l.gaveUp(ctx, p, asked)
 	}
 	return nil, err
+}
+
+// outlast is ctx with a little patience: it ends that much later. A wait is often
+// ended while a question is on its way; with its answer, which comes soon, the
+// caller learns that the lock is held, and without it only that nobody knows.
+func outlast(ctx context.Context, patience time.Duration) (patient context.Context, done func()) {
+	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(contextError(ctx))
+		case <-patient.Done():
+		}
+	})
+	return patient, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// giveBack releases, in the background, a lock that nobody wants any more.
+func (s *Strategy) giveBack(l *Lease) {
+	if c, err := l.finish(); err == nil {
+		s.undo(c)
+		s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted)})
+	}
 }
 
 // errContext says that ctx ended a wait, before the reasons are put together.
