@@ -229,6 +229,9 @@ func (s *dockerSource) askRegistry(ctx context.Context) error {
 	if errors.As(err, &answer) {
 		why = answer.Message
 	}
+	// The last words say it: "no such host". What is before them is for the network's
+	// engineers, and too long for the one line.
+	why = strings.TrimSpace(why[strings.LastIndex(why, ": ")+1:])
 	known = noRegistry{Engine: s.e.client.Endpoint(), Image: s.image, At: time.Now(),
 		Why: fmt.Sprintf("no registry answered for %s: %s", s.image, why)}
 	if b, err := json.Marshal(known); err == nil {
