@@ -206,9 +206,14 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	o.role = none
 	w.guardAt = o.due
 	atRest, used := w.flight.empty(), w.used
+	alone := atRest && !w.crowded && len(p.queue) == 1
 	p.mu.Unlock()
 
-	runtime.Gosched()
+	// With nobody else about, yielding wakes an idle processor for nothing, and
+	// moves this goroutine to it: that costs several round trips.
+	if !alone {
+		runtime.Gosched()
+	}
 	w.guard.Reset(remaining(o.due))
 	fit := w.young(p.n.pool) && (!atRest || w.healthy(ctx, o.due, used, p.n.pool))
 
@@ -222,6 +227,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	}
 	batch := p.queue
 	p.queue, p.spare = p.spare[:0], nil
+	w.crowded = len(batch) > 1
 	w.flight.push(batch...) // before the bytes: a reply must find its op
 	p.mu.Unlock()
 

@@ -23,6 +23,7 @@ type wire struct {
 	writer  *op
 	reader  *op
 	used    time.Time // when the last reply came
+	crowded bool      // the last batch had several callers
 	retired bool      // takes no more ops, and is closed when the last is answered
 	gone    bool      // given up or closed
 	cause   error     // why it was given up
@@ -42,9 +43,9 @@ func (w *wire) oldest() *op {
 }
 
 // unanswered reports whether the server may have something of ours still to do.
-// While a writer is at work it may, or may soon, until the connection is closed.
+// While a writer sends a batch it may, or may soon, until the connection is closed.
 func (w *wire) unanswered() bool {
-	if w.writer != nil {
+	if w.writer != nil && !w.flight.empty() {
 		return true
 	}
 	for _, o := range w.flight.waiting() {

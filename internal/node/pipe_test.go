@@ -1,0 +1,823 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestNewWantsAPoolThatDials(t *testing.T) {
+	t.Parallel()
+	for _, pool := range []*redis.Pool{nil, {}} {
+		if n, err := New(pool); err == nil {
+			t.Errorf("New(%v) = %v, nil, want an error", pool, n)
+		}
+	}
+}
+
+func TestRepliesBecomeTheContractsTypes(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "SAY" {
+			c.say("%s", cmd[1])
+			return
+		}
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	for _, c := range []struct {
+		said string
+		want any
+		kind error
+	}{
+		{"+OK\r\n", []byte("OK"), nil},
+		{"+QUEUED\r\n", []byte("QUEUED"), nil},
+		{":-7\r\n", int64(-7), nil},
+		{"$-1\r\n", nil, nil},
+		{"*-1\r\n", nil, nil},
+		{"$2\r\nab\r\n", []byte("ab"), nil},
+		{"*3\r\n+OK\r\n:1\r\n*1\r\n$1\r\nx\r\n", []any{[]byte("OK"), int64(1), []any{[]byte("x")}}, nil},
+		{"-ERR no\r\n", nil, strategy.ErrRefused},
+		{"-LOADING Redis is loading\r\n", nil, strategy.ErrRefused},
+		{"-READONLY replica\r\n", nil, strategy.ErrRefused},
+		{"-OOM no memory\r\n", nil, strategy.ErrRefused},
+		{"-NOPERM no\r\n", nil, strategy.ErrRefused},
+		{"-MOVED 1 a:1\r\n", nil, strategy.ErrRefused},
+		{"-CLUSTERDOWN no\r\n", nil, strategy.ErrRefused},
+		{"-BUSY script\r\n", nil, strategy.ErrRefused},
+		{"-WRONGTYPE no\r\n", nil, strategy.ErrRefused},
+		// The other element took effect: "nothing has changed" would be a lie.
+		{"*2\r\n+OK\r\n-ERR half\r\n", nil, strategy.ErrUnknown},
+		{"*1\r\n*1\r\n-ERR deep\r\n", nil, strategy.ErrUnknown},
+	} {
+		r, err := n.Do(t.Context(), soon(), "SAY", c.said)
+		if c.kind != nil {
+			want(t, fmt.Sprintf("reply %q", c.said), err, c.kind)
+			words := strings.Trim(c.said[strings.Index(c.said, "-")+1:], "\r\n")
+			if !strings.Contains(err.Error(), words) {
+				t.Errorf("reply %q = %v, want the server's words", c.said, err)
+			}
+			continue
+		}
+		if err != nil || fmt.Sprintf("%T %v", r, r) != fmt.Sprintf("%T %v", c.want, c.want) {
+			t.Errorf("reply %q = %T %v, %v, want %T %v", c.said, r, r, err, c.want, c.want)
+		}
+	}
+	if got := f.dialled(); got != 1 {
+		t.Errorf("connections = %d, want 1: a refusal does not cost one", got)
+	}
+	if n.Name() != f.addr {
+		t.Errorf("Name = %q, want %q", n.Name(), f.addr)
+	}
+}
+
+func TestDoneContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	n := newNode(t, f.pool())
+	cause := errors.New("my reason")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err := n.Do(ctx, soon(), "SET", "k")
+	want(t, "Do with a done context", err, strategy.ErrUnsent, cause)
+	_, err = n.Eval(ctx, soon(), release, []string{"k"})
+	want(t, "Eval with a done context", err, strategy.ErrUnsent, cause)
+	err = n.Session(ctx, soon(), "k", func(strategy.Conn) error { t.Error("fn was called"); return nil })
+	want(t, "Session with a done context", err, strategy.ErrUnsent, cause)
+	_, err = n.Subscribe(ctx, "c", func([]byte, error) {})
+	want(t, "Subscribe with a done context", err, strategy.ErrUnsent, cause)
+	_, err = n.Do(t.Context(), time.Now(), "SET", "k")
+	want(t, "Do when due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	if f.dialled() != 0 {
+		t.Errorf("%d connections dialled, want 0", f.dialled())
+	}
+}
+
+// holding is a server that answers HOLD when told to.
+func holding(t *testing.T) (f *fake, held chan *fakeConn) {
+	held = make(chan *fakeConn, 100)
+	f = newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "HOLD" {
+			held <- c
+			return
+		}
+		c.plain(cmd)
+	})
+	return f, held
+}
+
+// call calls HOLD and gives its outcome to the channel.
+func hold(n *Node, ctx context.Context, due time.Time) <-chan error {
+	c := make(chan error, 1)
+	go func() {
+		r, err := n.Do(ctx, due, "HOLD", "k")
+		if err == nil {
+			err = fmt.Errorf("reply %q", r)
+		}
+		c <- err
+	}()
+	return c
+}
+
+func TestFollowerLeavesAndTheConnectionStays(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	leader := hold(n, t.Context(), soon())
+	c := receive(t, "HOLD by the leader", held)
+
+	cause := errors.New("follower's reason")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	follower := hold(n, ctx, soon())
+	receive(t, "HOLD by the follower", held)
+	cancel(cause)
+	want(t, "cancelled follower", receive(t, "follower's return", follower), strategy.ErrUnknown, cause)
+
+	late := hold(n, t.Context(), time.Now().Add(30*time.Millisecond))
+	want(t, "follower at its due", receive(t, "late follower's return", late), strategy.ErrUnknown, os.ErrDeadlineExceeded)
+
+	receive(t, "HOLD by the late follower", held)
+	for i := range 3 { // replies of those who have left must not become anybody else's
+		c.bulk(fmt.Sprint("held ", i))
+	}
+	if err := receive(t, "leader's return", leader); err.Error() != `reply "held 0"` {
+		t.Errorf("leader = %v, want its own reply", err)
+	}
+	echo(t, n, "own")
+	if f.dialled() != 1 {
+		t.Errorf("%d connections, want 1", f.dialled())
+	}
+}
+
+func TestLeaderLeavesAtTheNextReply(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	first := hold(n, t.Context(), soon())
+	c := receive(t, "first HOLD", held)
+	ctx2, leave := context.WithCancel(t.Context())
+	second := hold(n, ctx2, soon())
+	receive(t, "second HOLD", held)
+	cause := errors.New("leader's reason")
+	ctx3, cancel := context.WithCancelCause(t.Context())
+	third := hold(n, ctx3, soon())
+	receive(t, "third HOLD", held)
+
+	leave()
+	want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown, context.Canceled)
+	c.bulk("1")
+	if err := receive(t, "first's return", first); err.Error() != `reply "1"` {
+		t.Errorf("first = %v, want its own reply", err)
+	}
+	eventually(t, "the third reads", func() bool { return isReading(n) })
+	cancel(cause)
+	c.bulk("2")
+	want(t, "leader whose context ended", receive(t, "third's return", third), strategy.ErrUnknown, cause)
+
+	// Nobody waits now; the next caller reads what is left, and then its own.
+	c.bulk("3")
+	echo(t, n, "own")
+	if f.dialled() != 1 {
+		t.Errorf("%d connections, want 1", f.dialled())
+	}
+}
+
+// isReading reports whether a caller has, or is about to have, begun to read.
+func isReading(n *Node) bool {
+	n.pipe.mu.Lock()
+	defer n.pipe.mu.Unlock()
+	return n.pipe.wire.reader != nil
+}
+
+// A reply that is there is the truth, also when the context has ended meanwhile.
+func TestLeaderKeepsItsReply(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	ctx, cancel := context.WithCancel(t.Context())
+	out := hold(n, ctx, soon())
+	c := receive(t, "HOLD", held)
+	eventually(t, "the caller reads", func() bool { return isReading(n) })
+	cancel()
+	c.bulk("reply")
+	if err := receive(t, "return", out); err.Error() != `reply "reply"` {
+		t.Errorf("HOLD = %v, want its reply", err)
+	}
+}
+
+func TestQueuedCallThatLeftIsNeverSent(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		<-let
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	got := make(chan error, 1)
+	go func() { _, err := n.Do(ctx, soon(), "SET", "never"); got <- err }()
+	eventually(t, "a dial", func() bool { return f.dialled() == 1 })
+	cause := errors.New("waited enough")
+	cancel(cause)
+	want(t, "Do while dialling", receive(t, "return", got), strategy.ErrUnsent, cause)
+	_, err := n.Do(t.Context(), time.Now().Add(20*time.Millisecond), "SET", "never")
+	want(t, "Do while dialling, due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	close(let)
+	echo(t, n, "later")
+	if got := f.seen(false); !slices.Equal(got, []string{"1 ECHO later"}) {
+		t.Errorf("server saw %q, want only the later call", got)
+	}
+}
+
+// Rule 1: what was given up is dead before anything else is sent.
+func TestGivenUpConnectionIsKilledFirst(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+	receive(t, "HOLD", held)
+	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown, os.ErrDeadlineExceeded)
+	echo(t, n, "undo")
+	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo")
+
+	// Done once, it is not done again: the next loss is of 2 alone.
+	out = hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+	receive(t, "HOLD", held)
+	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+	echo(t, n, "again")
+	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo",
+		"2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO again")
+	if !n.Ordered() {
+		t.Error("Ordered = false, want true: every KILL was obeyed")
+	}
+}
+
+func wantSeen(t *testing.T, f *fake, want ...string) {
+	t.Helper()
+	if got := f.seen(false); !slices.Equal(got, want) {
+		t.Fatalf("server saw\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+// A connection that dies while it kills has confirmed nothing.
+func TestKillIsRepeatedUntilConfirmed(t *testing.T) {
+	t.Parallel()
+	held := make(chan *fakeConn, 10)
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		switch {
+		case cmd[0] == "HOLD":
+			held <- c
+		case c.id == 2 && strings.Contains(strings.Join(cmd, " "), "KILL ID 1 ADDR client"):
+			c.Close()
+		default:
+			c.plain(cmd)
+		}
+	})
+	n := newNode(t, f.pool())
+	out := hold(n, t.Context(), soon())
+	receive(t, "HOLD", held).Close() // the server's end says nothing about a proxy's
+	want(t, "cut off leader", receive(t, "return", out), strategy.ErrUnknown, io.EOF)
+	_, err := n.Do(t.Context(), soon(), "ECHO", "early")
+	want(t, "Do on a connection that died killing", err, strategy.ErrUnsent)
+	echo(t, n, "undo")
+	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "3 CLIENT KILL ID 1 ADDR client:1", "3 ECHO undo")
+}
+
+// A dial that is older than the loss may be answered after it: it has to kill, too.
+func TestOlderDialKillsToo(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	held := make(chan *fakeConn, 10)
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		switch {
+		case cmd[0] == "HOLD":
+			held <- c
+			return
+		case c.id == 1:
+			<-let
+		case c.id > 2: // only the first dial is ever answered
+			return
+		}
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "SET", "k")
+	want(t, "Do while the first dial hangs", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	eventually(t, "a second dial", func() bool {
+		_, err = n.Do(t.Context(), time.Now().Add(leastPatience), "PING", "")
+		return err == nil
+	})
+	out := hold(n, t.Context(), time.Now().Add(100*time.Millisecond))
+	receive(t, "HOLD", held)
+	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+	close(let)
+	echo(t, n, "undo")
+	wantSeen(t, f, "2 PING", "2 HOLD k", "1 CLIENT KILL ID 2 ADDR client:2", "1 ECHO undo")
+}
+
+func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
+	t.Parallel()
+	for _, refuse := range []string{"CLIENT INFO", "ADDR 0.0.0.0:0", "ADDR client:1"} {
+		t.Run(refuse, func(t *testing.T) {
+			t.Parallel()
+			held := make(chan *fakeConn, 10)
+			f := newFake(t, func(c *fakeConn, cmd []string) {
+				switch {
+				case strings.Contains(strings.Join(cmd, " "), refuse):
+					c.say("-NOPERM this user has no permissions\r\n")
+				case cmd[0] == "HOLD":
+					held <- c
+				default:
+					c.plain(cmd)
+				}
+			})
+			n := newNode(t, f.pool())
+			if !n.Ordered() {
+				t.Fatal("Ordered = false before anything was refused")
+			}
+			out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+			receive(t, "HOLD", held)
+			want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+			echo(t, n, "works")
+			if n.Ordered() {
+				t.Error("Ordered = true, want false")
+			}
+			if n.pipe.doomed != nil {
+				t.Errorf("%d connections are still to be killed, want none", len(n.pipe.doomed))
+			}
+		})
+	}
+}
+
+// What only speaks of the server's state is no refusal.
+func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
+	t.Parallel()
+	for _, said := range []string{"-BUSY Redis is busy running a script", "-ERR max number of clients reached"} {
+		t.Run(said, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, func(c *fakeConn, cmd []string) {
+				if c.id == 1 {
+					c.say("%s\r\n", said)
+					return
+				}
+				c.plain(cmd)
+			})
+			n := newNode(t, f.pool())
+			_, err := n.Do(t.Context(), soon(), "SET", "k")
+			want(t, "Do", err, strategy.ErrUnsent)
+			if !strings.Contains(err.Error(), said[1:]) {
+				t.Errorf("Do = %v, want the server's words", err)
+			}
+			echo(t, n, "now")
+			if !n.Ordered() {
+				t.Error("Ordered = false, want true")
+			}
+		})
+	}
+}
+
+func TestCutConnectionIsUnknown(t *testing.T) {
+	t.Parallel()
+	for cut := range len("$3\r\nabc\r\n") {
+		f := newFake(t, func(c *fakeConn, cmd []string) {
+			if c.id == 1 && cmd[0] == "GET" {
+				c.say("%s", "$3\r\nabc\r\n"[:cut])
+				c.Close()
+				return
+			}
+			c.plain(cmd)
+		})
+		n := newNode(t, f.pool())
+		_, err := n.Do(t.Context(), soon(), "GET", "k")
+		want(t, fmt.Sprintf("GET cut after %d bytes", cut), err, strategy.ErrUnknown)
+		echo(t, n, "next")
+	}
+}
+
+// A reply that belongs to nobody would shift every later one to the wrong caller.
+func TestUnexpectedReplyBelongsToNobody(t *testing.T) {
+	t.Parallel()
+	left, unsent, later := newOp("LEFT", soon()), newOp("UNSENT", soon()), newOp("SENT", soon())
+	left.progress.Store(dropped)
+	later.progress.Store(sent)
+	w := &wire{}
+	w.flight.push(left, unsent, later)
+	if w.deliver("x", nil) {
+		t.Error("deliver before the first op was sent = true, want false")
+	}
+	unsent.progress.Store(dropped) // its caller leaves; the writer goes on
+	if !w.deliver("x", nil) || later.reply != "x" {
+		t.Errorf("deliver gave %v to the op that was sent, want x", later.reply)
+	}
+	if w.deliver("y", nil) {
+		t.Error("deliver with nothing in flight = true, want false")
+	}
+}
+
+func TestNoScriptIsInvisible(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		switch cmd[0] {
+		case "EVALSHA":
+			c.say("-NOSCRIPT No matching script.\r\n")
+		case "EVAL":
+			c.say(":1\r\n")
+		default:
+			c.plain(cmd)
+		}
+	})
+	n := newNode(t, f.pool())
+	if r, err := n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); r != int64(1) || err != nil {
+		t.Errorf("Eval = %v, %v, want 1, nil", r, err)
+	}
+	wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok", "1 EVAL "+release.Source()+" 1 k tok")
+}
+
+func TestScriptIsNotSentForACallerWhoseContextEnded(t *testing.T) {
+	t.Parallel()
+	held := make(chan *fakeConn, 1)
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "EVALSHA" {
+			held <- c
+			return
+		}
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	ctx, cancel := context.WithCancel(t.Context())
+	out := make(chan error, 1)
+	go func() { _, err := n.Eval(ctx, soon(), release, []string{"k"}, "tok"); out <- err }()
+	c := receive(t, "EVALSHA", held)
+	eventually(t, "the caller reads", func() bool { return isReading(n) })
+	cancel()
+	c.say("-NOSCRIPT No matching script.\r\n")
+	want(t, "Eval", receive(t, "return", out), strategy.ErrUnsent, context.Canceled)
+	wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok")
+}
+
+func TestFailedDialIsUnsentWithTheReason(t *testing.T) {
+	t.Parallel()
+	reason := errors.New("no route")
+	var dials atomic.Int32
+	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { dials.Add(1); return nil, reason }})
+	for range 3 {
+		_, err := n.Do(t.Context(), soon(), "SET", "k")
+		want(t, "Do", err, strategy.ErrUnsent, reason)
+	}
+	if got := dials.Load(); got != 3 {
+		t.Errorf("3 calls dialled %d times, want 3", got)
+	}
+	if n.Name() != "redis" {
+		t.Errorf("Name = %q before any connection, want redis", n.Name())
+	}
+}
+
+func TestNoPasswordInErrors(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		errors.New(`parse "redis://me:s3cret@h:x/": invalid port`),
+		errors.New(`parse "redis://me:s3/cr?et@h": bad`),
+		redis.Error("ERR unknown command 'AUTH', with args beginning with: 's3cret' "),
+	} {
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return nil, err }})
+		_, got := n.Do(t.Context(), soon(), "SET", "k")
+		want(t, "Do", got, strategy.ErrUnsent)
+		for e := got; e != nil; e = errors.Unwrap(e) {
+			if strings.Contains(fmt.Sprintf("%v %+v", e, e), "s3") {
+				t.Errorf("error %v tells the password", e)
+			}
+		}
+		got = n.Session(t.Context(), soon(), "k", nil)
+		if strings.Contains(got.Error(), "s3") {
+			t.Errorf("session's error %v tells the password", got)
+		}
+	}
+}
+
+func TestHangingDial(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	f := newFake(t, (*fakeConn).plain)
+	var begun atomic.Int32
+	var returned sync.WaitGroup
+	returned.Add(maxDials)
+	n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
+		defer returned.Done()
+		begun.Add(1)
+		<-let // deaf to everything, as AUTH to a frozen server is
+		return redis.Dial("tcp", f.addr)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add((maxDials + 2) * leastPatience); time.Now().Before(end); {
+		start := time.Now()
+		_, err := n.Do(t.Context(), start.Add(leastPatience/4), "SET", "k")
+		want(t, "Do while dials hang", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	}
+	if got := begun.Load(); got != maxDials {
+		t.Errorf("%d dials at once, want %d", got, maxDials)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }()
+	if err := receive(t, "Close", closed); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	close(let)
+	returned.Wait()
+	eventually(t, "every late connection is closed", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, c := range f.conns {
+			c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestAnswerOfAPendingDialIsUsedAtOnce(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		<-let
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	_, err := n.Do(t.Context(), time.Now().Add(10*time.Millisecond), "SET", "k")
+	want(t, "Do", err, strategy.ErrUnsent)
+	got := make(chan error, 1)
+	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); got <- err }()
+	close(let)
+	if err := receive(t, "ECHO", got); err != nil {
+		t.Error(err)
+	}
+}
+
+// A connection that died at rest is found out by a PING, not by an op.
+func TestIdleConnectionIsProbed(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if c.id == 1 && cmd[0] == "PING" {
+			c.Close()
+			return
+		}
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	echo(t, n, "one")
+	echo(t, n, "two")
+	age(n, probeAfter)
+	echo(t, n, "three")
+	wantSeen(t, f, "1 ECHO one", "1 ECHO two", "1 PING", "2 ECHO three")
+	age(n, probeAfter)
+	echo(t, n, "four")
+	wantSeen(t, f, "1 ECHO one", "1 ECHO two", "1 PING", "2 ECHO three", "2 PING", "2 ECHO four")
+}
+
+// A probe that is not answered does not keep its caller.
+func TestProbeEndsWhenDue(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] != "PING" {
+			c.plain(cmd)
+		}
+	})
+	n := newNode(t, f.pool())
+	echo(t, n, "one")
+	age(n, probeAfter)
+	_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "never")
+	want(t, "Do", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	echo(t, n, "two")
+	wantSeen(t, f, "1 ECHO one", "1 PING", "2 ECHO two")
+}
+
+// age makes the node's connection look unused for d.
+func age(n *Node, d time.Duration) {
+	n.pipe.mu.Lock()
+	defer n.pipe.mu.Unlock()
+	n.pipe.wire.used = time.Now().Add(-d)
+	n.pipe.wire.born = n.pipe.wire.born.Add(-d)
+}
+
+func TestPoolsLimitsAreHonoured(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("not good enough")
+	for name, set := range map[string]func(p *redis.Pool){
+		"IdleTimeout":     func(p *redis.Pool) { p.IdleTimeout = time.Minute },
+		"MaxConnLifetime": func(p *redis.Pool) { p.MaxConnLifetime = time.Minute },
+		"TestOnBorrow": func(p *redis.Pool) {
+			p.TestOnBorrow = func(c redis.Conn, used time.Time) error {
+				if _, err := c.Do("ROLE"); err != nil || time.Since(used) > time.Minute {
+					return bad
+				}
+				return nil
+			}
+		},
+		"TestOnBorrowContext": func(p *redis.Pool) {
+			p.TestOnBorrowContext = func(ctx context.Context, c redis.Conn, used time.Time) error {
+				if _, ok := ctx.Deadline(); !ok || time.Since(used) > time.Minute {
+					return bad
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, (*fakeConn).plain)
+			pool := f.pool()
+			set(pool)
+			n := newNode(t, pool)
+			echo(t, n, "one")
+			echo(t, n, "two")
+			if f.dialled() != 1 {
+				t.Fatalf("%d connections, want 1", f.dialled())
+			}
+			age(n, 2*time.Minute)
+			echo(t, n, "three")
+			if f.dialled() != 2 {
+				t.Errorf("%d connections, want 2", f.dialled())
+			}
+		})
+	}
+}
+
+// An old connection that is busy takes no more, and is closed with its last reply.
+func TestRetiredConnectionDrains(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	pool := f.pool()
+	pool.MaxConnLifetime = time.Hour
+	n := newNode(t, pool)
+	out := hold(n, t.Context(), soon())
+	c := receive(t, "HOLD", held)
+	age(n, 2*time.Hour)
+	got := make(chan error, 1)
+	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "next"); got <- err }()
+	eventually(t, "retired", func() bool {
+		n.pipe.mu.Lock()
+		defer n.pipe.mu.Unlock()
+		return n.pipe.wire.retired
+	})
+	c.bulk("answer")
+	if err := receive(t, "HOLD's return", out); err.Error() != `reply "answer"` {
+		t.Errorf("HOLD = %v, want its reply", err)
+	}
+	if err := receive(t, "ECHO's return", got); err != nil {
+		t.Error(err)
+	}
+	wantSeen(t, f, "1 HOLD k", "2 ECHO next") // and no KILL: nothing was unanswered
+}
+
+// The same when nobody waits for the missing reply: then it is given up.
+func TestRetiredConnectionWithoutReaderIsKilled(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	first := hold(n, t.Context(), soon())
+	c := receive(t, "first HOLD", held)
+	ctx, cancel := context.WithCancel(t.Context())
+	second := hold(n, ctx, soon())
+	receive(t, "second HOLD", held)
+	cancel()
+	want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown)
+	c.bulk("first")
+	receive(t, "first's return", first) // now one is in flight, and nobody reads
+	n.pipe.mu.Lock()
+	n.pipe.wire.retired = true
+	n.pipe.mu.Unlock()
+	echo(t, n, "next")
+	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO next")
+}
+
+func TestReadOnlyServerIsLeft(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if c.id == 1 && cmd[0] == "SET" {
+			c.say("-READONLY You can't write against a read only replica.\r\n")
+			return
+		}
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	_, err := n.Do(t.Context(), soon(), "SET", "k")
+	want(t, "SET", err, strategy.ErrRefused)
+	if f.dialled() != 1 {
+		t.Fatalf("%d connections, want 1", f.dialled())
+	}
+	age(n, 2*time.Second)
+	_, err = n.Do(t.Context(), soon(), "SET", "k")
+	want(t, "SET", err, strategy.ErrRefused)
+	if _, err = n.Do(t.Context(), soon(), "SET", "k"); err != nil {
+		t.Errorf("SET after a fail-over = %v, want nil", err)
+	}
+}
+
+func TestWrappedConnections(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	var out bytes.Buffer
+	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+		c, err := redis.Dial("tcp", f.addr)
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewLoggingConn(c, log.New(&out, "", 0), "redis"), nil
+	}})
+	echo(t, n, "through a logging connection")
+
+	type bare struct{ redis.Conn }
+	n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+		c, err := redis.Dial("tcp", f.addr)
+		return bare{c}, err
+	}})
+	_, err := n.Do(t.Context(), soon(), "SET", "k")
+	want(t, "Do without ConnWithTimeout", err, strategy.ErrUnsent)
+	if !strings.Contains(err.Error(), "ConnWithTimeout") {
+		t.Errorf("Do = %v, want what the connection lacks", err)
+	}
+}
+
+type shout string
+
+func (s shout) RedisArg() any { return strings.ToUpper(string(s)) }
+
+func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	echo(t, n, "warm")
+	buf := []byte("mine")
+	args := []any{buf, shout("loud"), 7, int64(8), 1.5, true, nil, time.Second}
+	ctx, cancel := context.WithCancel(t.Context())
+	leader := hold(n, t.Context(), soon())
+	c := receive(t, "HOLD", held)
+	got := make(chan error, 1)
+	go func() { _, err := n.Do(ctx, soon(), "SET", "k", args...); got <- err }()
+	cancel()
+	receive(t, "return", got)
+	copy(buf, "XXXX")
+	clear(args)
+	c.bulk("x")
+	receive(t, "HOLD's return", leader)
+	echo(t, n, "end")
+	for _, l := range f.seen(false) {
+		if strings.Contains(l, "SET") && l != "1 SET k mine LOUD 7 8 1.5 1  1s" {
+			t.Errorf("server saw %q, want the arguments of the call", l)
+		}
+	}
+	_, err := n.Do(t.Context(), soon(), "SET", "k", []byte("mine"), shout("loud"), 7, int64(8), 1.5, true, nil, time.Second)
+	if err != nil || !slices.Contains(f.seen(false), "1 SET k mine LOUD 7 8 1.5 1  1s") {
+		t.Errorf("SET = %v; the server saw %q", err, f.seen(false))
+	}
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	var outs []<-chan error
+	for range 5 {
+		outs = append(outs, hold(n, t.Context(), soon()))
+		receive(t, "HOLD", held)
+	}
+	n.Close()
+	for i, out := range outs {
+		want(t, fmt.Sprint("call in flight ", i), receive(t, "return", out), strategy.ErrUnknown, strategy.ErrClosed)
+	}
+	_, err := n.Do(t.Context(), soon(), "SET", "k")
+	want(t, "Do after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+	err = n.Session(t.Context(), soon(), "k", nil)
+	want(t, "Session after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+	_, err = n.Subscribe(t.Context(), "c", nil)
+	want(t, "Subscribe after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+	if err := n.Close(); err != nil {
+		t.Errorf("second Close = %v", err)
+	}
+
+	f = newFake(t, func(c *fakeConn, cmd []string) { <-let })
+	n = newNode(t, f.pool())
+	out := hold(n, t.Context(), soon())
+	eventually(t, "a dial", func() bool { return f.dialled() == 1 })
+	n.Close()
+	want(t, "queued call", receive(t, "return", out), strategy.ErrUnsent, strategy.ErrClosed)
+	close(let)
+}

@@ -1,0 +1,424 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// The ghost: an acquire that timed out is read by the server after its undo, and
+// leaves a key that nobody owns.
+const (
+	ghostTries = 20
+	ghostOp    = 250 * time.Millisecond // the operation time-out
+)
+
+func TestNoGhost(t *testing.T) {
+	t.Parallel()
+	for name, g := range map[string]ghosts{
+		"plain":           {},
+		"AUTH and SELECT": {config: redistest.Config{Password: "s3cret", Database: 3}},
+		"ready second":    {ready: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g.start(t)
+			for i := range ghostTries {
+				if !g.ordered() {
+					t.Fatal("Ordered = false, want true")
+				}
+				if g.try(t, i) {
+					t.Errorf("try %d: the key is there one operation time-out after the thaw", i)
+				}
+			}
+		})
+	}
+}
+
+// The same without the KILL: it shows that the test above can fail.
+func TestGhostWithoutKill(t *testing.T) {
+	t.Parallel()
+	g := ghosts{ready: true, unordered: true}
+	g.start(t)
+	for i := range ghostTries {
+		if g.try(t, i) {
+			return
+		}
+	}
+	t.Errorf("%d tries without CLIENT KILL left no ghost: TestNoGhost proves nothing", ghostTries)
+}
+
+type ghosts struct {
+	config    redistest.Config
+	ready     bool // a connection that is dialled already comes next
+	unordered bool // the node is not to kill
+
+	srv   *redistest.Server
+	n     *Node
+	stock chan *net.TCPConn
+}
+
+func (g *ghosts) ordered() bool { return g.n.Ordered() }
+
+func (g *ghosts) start(t *testing.T) {
+	g.srv = redistest.Own(t, g.config)
+	g.stock = make(chan *net.TCPConn, 1)
+	g.n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+		select {
+		case c := <-g.stock:
+			return redis.NewConn(c, 0, 0), nil
+		default:
+			return redis.DialURL(g.srv.URL())
+		}
+	}})
+	g.n.unordered.Store(g.unordered)
+}
+
+// try acquires on a frozen server, undoes that as the machinery does, and reports
+// whether the key is there when it must not be.
+func (g *ghosts) try(t *testing.T, i int) bool {
+	t.Helper()
+	ctx := t.Context()
+	key := fmt.Sprintf("ghost:%d", i)
+	if _, err := g.n.Do(ctx, soon(), "GET", key); err != nil {
+		t.Fatal(err)
+	}
+	var second *net.TCPConn
+	if g.ready {
+		second = g.secondConnection(t)
+	}
+	redistest.Skip(t, g.srv.Freeze(ctx), "no ghost keys after a freeze")
+	if g.ready {
+		// An empty line gets no answer, but puts this connection first in the line of
+		// those that the server finds readable when it thaws.
+		fmt.Fprint(second, "\r\n")
+	}
+	_, err := g.n.Do(ctx, time.Now().Add(ghostOp), "SET", key, "tok", "NX", "PX", 5000)
+	want(t, "SET on a frozen server", err, strategy.ErrUnknown)
+
+	undone := make(chan struct{})
+	go func() {
+		defer close(undone)
+		g.undo(ctx, key)
+	}()
+	time.Sleep(ghostOp / 4) // within the first undo, which is when it is worst
+	if i%2 == 1 {
+		time.Sleep(ghostOp) // or within the second
+	}
+	if err := g.srv.Thaw(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-undone:
+	case <-time.After(ghostOp):
+	}
+	probe := g.srv.Pool().Get()
+	defer probe.Close()
+	there, err := redis.Bool(probe.Do("EXISTS", key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-undone
+	return there
+}
+
+// undo deletes the token if it is there, until the server says that it is not.
+func (g *ghosts) undo(ctx context.Context, key string) {
+	for {
+		if _, err := g.n.Eval(ctx, time.Now().Add(ghostOp), release, []string{key}, "tok"); err == nil {
+			return
+		}
+		time.Sleep(rand.N(ghostOp / 4))
+	}
+}
+
+func (g *ghosts) secondConnection(t *testing.T) *net.TCPConn {
+	t.Helper()
+	for len(g.stock) > 0 {
+		(<-g.stock).Close()
+	}
+	nc, err := net.Dial("tcp", g.srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := nc.(*net.TCPConn)
+	fmt.Fprint(c, "PING\r\n") // the server has accepted it
+	if _, err := c.Read(make([]byte, len("+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	g.stock <- c
+	return c
+}
+
+// echoes calls ECHO with values of its own, from many callers, and fails the test
+// if one gets another's. Errors are given to judge.
+func echoes(t *testing.T, n *Node, callers, calls int, around func(call func(ctx context.Context)), judge func(error)) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range calls {
+				value := fmt.Sprintf("%d-%d", c, i)
+				around(func(ctx context.Context) {
+					r, err := n.Do(ctx, soon(), "ECHO", value)
+					if err != nil {
+						judge(err)
+					} else if b, ok := r.([]byte); !ok || string(b) != value {
+						t.Errorf("ECHO %s = %q", value, r)
+					}
+				})
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func ownContext(t *testing.T) func(func(context.Context)) {
+	return func(call func(context.Context)) { call(t.Context()) }
+}
+
+func TestCancellationsMixNothingUp(t *testing.T) {
+	t.Parallel()
+	var dials atomic.Int32
+	pool := plainPool(t, redistest.Shared(t), 0)
+	dial := pool.Dial
+	pool.Dial = func() (redis.Conn, error) { dials.Add(1); return dial() }
+	n := newNode(t, pool)
+	if _, err := n.Do(t.Context(), soon(), "PING", ""); err != nil {
+		t.Fatal(err)
+	}
+	var cancelled atomic.Int32
+	echoes(t, n, 64, 200, func(call func(context.Context)) {
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Millisecond))
+		defer cancel()
+		call(ctx)
+	}, func(err error) {
+		cancelled.Add(1)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("ECHO = %v, want the context's end", err)
+		}
+	})
+	if cancelled.Load() == 0 {
+		t.Error("no call was cancelled: nothing was tested")
+	}
+	if got := dials.Load(); got != 1 {
+		t.Errorf("%d connections, want 1: cancellation costs none", got)
+	}
+}
+
+func TestKillStorm(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	n := newNode(t, plainPool(t, srv, 0))
+	stop := make(chan struct{})
+	var killers sync.WaitGroup
+	var kills int
+	killers.Go(func() {
+		conn := srv.Pool().Get()
+		defer conn.Close()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			k, err := redis.Int(conn.Do("CLIENT", "KILL", "TYPE", "normal"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			kills += k
+		}
+	})
+	var failed atomic.Int32
+	echoes(t, n, 32, 200, ownContext(t), func(err error) {
+		failed.Add(1)
+		if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("ECHO = %v, want unsent or unknown", err)
+		}
+	})
+	close(stop)
+	killers.Wait()
+	t.Logf("%d connections killed, %d calls failed", kills, failed.Load())
+	if kills == 0 {
+		t.Error("nothing was killed")
+	}
+	echo(t, n, "after the storm")
+	if !n.Ordered() {
+		t.Error("Ordered = false, want true")
+	}
+}
+
+func TestScriptFlush(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	n := newNode(t, plainPool(t, srv, 0))
+	script := strategy.NewScript("echo", "return ARGV[1]")
+	var wg sync.WaitGroup
+	for c := range 16 {
+		wg.Go(func() {
+			for i := range 100 {
+				if c == 0 && i%5 == 0 {
+					if _, err := n.Do(t.Context(), soon(), "SCRIPT", "FLUSH"); err != nil {
+						t.Error(err)
+					}
+				}
+				value := fmt.Sprintf("%d-%d", c, i)
+				r, err := n.Eval(t.Context(), soon(), script, []string{"k"}, value)
+				if b, _ := r.([]byte); err != nil || string(b) != value {
+					t.Errorf("Eval(%s) = %q, %v", value, r, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	calls, err := srv.Calls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls["eval"] == 0 || calls["eval"] > calls["evalsha"]/2 {
+		t.Errorf("%d EVAL and %d EVALSHA, want some EVAL and mostly EVALSHA", calls["eval"], calls["evalsha"])
+	}
+}
+
+func TestServerKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	n := newNode(t, plainPool(t, srv, 0))
+	echo(t, n, "before")
+	if err := srv.Kill(t.Context()); err != nil {
+		redistest.Skip(t, err, "what a killed server leaves")
+	}
+	_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
+	if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+		t.Errorf("SET to a dead server = %v, want unknown or unsent", err)
+	}
+	_, err = n.Do(t.Context(), soon(), "SET", "k", "v")
+	want(t, "next SET to a dead server", err, strategy.ErrUnsent)
+	if err := srv.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, n, "after")
+	if !n.Ordered() {
+		t.Error("Ordered = false, want true")
+	}
+}
+
+func TestACL(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	admin := srv.Pool().Get()
+	defer admin.Close()
+	for user, c := range map[string]struct {
+		rule    string
+		ordered bool
+	}{
+		"nokill":   {"-client|kill", false},
+		"noinfo":   {"-client|info", false},
+		"noclient": {"-client", false},
+		"all":      {"+@all", true},
+	} {
+		if _, err := admin.Do("ACL", "SETUSER", user, "on", ">pw", "~*", "resetchannels", "&open*", "+@all", c.rule); err != nil {
+			t.Fatal(err)
+		}
+		n := newNode(t, &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", srv.Addr(), redis.DialUsername(user), redis.DialPassword("pw"))
+		}})
+		echo(t, n, user)
+		if n.Ordered() != c.ordered {
+			t.Errorf("%s: Ordered = %v, want %v", user, n.Ordered(), c.ordered)
+		}
+		_, err := n.Subscribe(t.Context(), "shut", func([]byte, error) { t.Error("fn was called") })
+		want(t, "Subscribe to a forbidden channel", err, strategy.ErrRefused)
+		if !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("Subscribe = %v, want the server's words", err)
+		}
+		stop, err := n.Subscribe(t.Context(), "open", func([]byte, error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+			_, err := c.Do("WATCH", "k")
+			return err
+		}); err != nil {
+			t.Errorf("%s: Session = %v", user, err)
+		}
+	}
+}
+
+// A batch that does not fit into the socket holds up the writer, but nobody longer
+// than until due.
+func TestWedge(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	n := newNode(t, plainPool(t, srv, 0))
+	echo(t, n, "warm")
+	redistest.Skip(t, srv.Freeze(t.Context()), "leaving when due though the socket is full")
+	const op, callers = 300 * time.Millisecond, 10
+	big := bytes.Repeat([]byte("x"), 512<<10)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range callers {
+		wg.Go(func() {
+			_, err := n.Do(t.Context(), start.Add(op), "SET", fmt.Sprint("wedge:", i), big)
+			if late := time.Since(start) - op; late > op {
+				t.Errorf("call %d returned %v after its due time", i, late)
+			}
+			if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+				t.Errorf("call %d = %v, want unknown or unsent", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := srv.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, n, "thawed")
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	srv := redistest.Shared(t)
+	pool := plainPool(t, srv, 4)
+	if _, err := pool.Get().Do("PING"); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	n, err := New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	echoes(t, n, 16, 20, ownContext(t), func(err error) { t.Error(err) })
+	same := func() bool { return runtime.NumGoroutine() <= before }
+	eventually(t, "no goroutine while idle", same)
+	stop, err := n.Subscribe(t.Context(), t.Name(), func([]byte, error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same() {
+		t.Error("nothing runs while subscribed: the count proves nothing")
+	}
+	stop()
+	eventually(t, "no goroutine after the last subscription", same)
+	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if _, err = n.Subscribe(t.Context(), t.Name(), func([]byte, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+	eventually(t, "no goroutine after Close", same)
+}

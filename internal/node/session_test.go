@@ -1,0 +1,239 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestSessionKeepsTransactions(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	pool := plainPool(t, srv, 1)
+	n := newNode(t, pool)
+	key := "session:" + t.Name()
+	err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+		for _, cmd := range [][]any{{"WATCH", key}, {"MULTI"}, {"SET", key, "a", "PX", 5000}} {
+			if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
+				return err
+			}
+		}
+		r, err := c.Do("EXEC")
+		if rs, ok := r.([]any); !ok || len(rs) != 1 || string(rs[0].([]byte)) != "OK" {
+			t.Errorf("EXEC = %v, %v, want [OK]", r, err)
+		}
+		_, err = c.Do("NOSUCH")
+		want(t, "unknown command", err, strategy.ErrRefused)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is left open is undone, and the connection is used again.
+	for _, open := range []string{"WATCH", "MULTI"} {
+		if err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+			if open == "MULTI" {
+				_, err := c.Do(open)
+				return err
+			}
+			_, err := c.Do(open, key)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := pool.Get()
+	defer c.Close()
+	if r, err := redis.String(c.Do("GET", key)); r != "a" || err != nil {
+		t.Errorf("GET after sessions = %q, %v, want a, nil: the connection is not clean", r, err)
+	}
+	if got := pool.ActiveCount(); got != 1 {
+		t.Errorf("%d connections in the pool, want 1", got)
+	}
+}
+
+func TestSessionReturnsItsConnectionOnPanic(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	pool := f.pool()
+	pool.MaxActive = 1
+	n := newNode(t, pool)
+	func() {
+		defer func() { recover() }()
+		n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { panic("fn's") })
+	}()
+	if pool.IdleCount() != 1 {
+		t.Errorf("%d idle connections after a panic, want 1", pool.IdleCount())
+	}
+	// And an exhausted pool sent nothing.
+	err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
+		return n.Session(t.Context(), soon(), "k", nil)
+	})
+	want(t, "Session of an exhausted pool", err, strategy.ErrUnsent, redis.ErrPoolExhausted)
+}
+
+func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	pool := f.pool()
+	pool.MaxActive, pool.Wait = 1, true
+	n := newNode(t, pool)
+	n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
+		err := n.Session(t.Context(), time.Now().Add(20*time.Millisecond), "k", nil)
+		want(t, "Session of a busy pool", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		return nil
+	})
+	if err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+		t.Errorf("Session of a free pool = %v", err)
+	}
+}
+
+func TestSessionLeavesAHangingDial(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	f := newFake(t, (*fakeConn).plain)
+	n := newNode(t, &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+		<-let
+		return redis.Dial("tcp", f.addr)
+	}})
+	for i := range maxStuck + 1 {
+		err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
+		want(t, "Session while dials hang", err, strategy.ErrUnsent)
+		if i < maxStuck != errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("session %d = %v", i, err)
+		}
+	}
+	close(let)
+	eventually(t, "dials return", n.sessions.mayHang)
+	if err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+// The order includes sessions: a command of theirs that went unanswered is killed
+// before the pipe sends anything more.
+func TestUnansweredSessionIsKilledFirst(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	echo(t, n, "before")
+	err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c strategy.Conn) error {
+		_, err := c.Do("HOLD", "k")
+		want(t, "unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		_, again := c.Do("SET", "k")
+		want(t, "command after it", again, strategy.ErrUnsent)
+		return err
+	})
+	receive(t, "HOLD", held)
+	want(t, "Session", err, strategy.ErrUnknown)
+	echo(t, n, "undo")
+	wantSeen(t, f, "1 ECHO before", "2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO undo")
+}
+
+func TestSessionPassesOverDeadConnections(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	pool := f.pool()
+	n := newNode(t, pool)
+	a, b := pool.Get(), pool.Get()
+	a.Do("PING")
+	b.Do("PING")
+	a.Close()
+	b.Close()
+	f.cut()
+	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+		_, err := c.Do("SET", "k")
+		return err
+	}); err != nil {
+		t.Errorf("Session = %v, want nil on a new connection", err)
+	}
+	if f.dialled() != 3 {
+		t.Errorf("%d connections, want 3", f.dialled())
+	}
+}
+
+// Neither a command nor cleaning up outlasts due when the server is frozen.
+func TestSessionOnAFrozenServer(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	pool := plainPool(t, srv, 1)
+	n := newNode(t, pool)
+	const op = 300 * time.Millisecond
+	start := time.Now()
+	err := n.Session(t.Context(), start.Add(op), "k", func(c strategy.Conn) error {
+		if _, err := c.Do("WATCH", "k"); err != nil {
+			return err
+		}
+		redistest.Skip(t, srv.Freeze(t.Context()), "that a session ends when due")
+		return nil
+	})
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 10*op {
+		t.Errorf("Session took %v, due after %v", took, op)
+	}
+	if pool.IdleCount() != 0 {
+		t.Error("a connection with a WATCH went back to the pool")
+	}
+	if err := srv.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSessionEndsWithItsContextAndWithFn(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	n := newNode(t, f.pool())
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var kept strategy.Conn
+	n.Session(ctx, soon(), "k", func(c strategy.Conn) error {
+		kept = c
+		cancel(cause)
+		_, err := c.Do("SET", "k")
+		want(t, "Do after the context's end", err, strategy.ErrUnsent, cause)
+		return nil
+	})
+	_, err := kept.Do("SET", "k")
+	want(t, "Do after the session", err, strategy.ErrUnsent)
+	for _, l := range f.seen(false) {
+		if strings.Contains(l, "SET") {
+			t.Errorf("server saw %q", l)
+		}
+	}
+}
+
+func TestCloseEndsSessions(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	n := newNode(t, f.pool())
+	in, closed := make(chan struct{}), make(chan struct{})
+	out := make(chan error, 1)
+	go func() {
+		out <- n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+			close(in)
+			for n.sessions.isClosed() == false {
+				time.Sleep(time.Millisecond)
+			}
+			select {
+			case <-closed:
+				t.Error("Close returned while a session was open")
+			default:
+			}
+			_, err := c.Do("SET", "k")
+			return err
+		})
+	}()
+	receive(t, "fn", in)
+	n.Close()
+	close(closed)
+	want(t, "Session", receive(t, "Session's return", out), strategy.ErrUnsent, strategy.ErrClosed)
+}
