@@ -357,7 +357,9 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	default:
 		l.failing = err
 		l.doubt = l.doubt || errors.Is(err, ErrUnknown)
-		l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
+		if l.keep {
+			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
+		}
 		e = Event{Kind: EventFailing, Took: now.Sub(start), Err: err}
 	}
 	if l.end == nil {
