@@ -39,14 +39,18 @@ type leaseContext struct{ cancel context.CancelCauseFunc }
 
 func newLease(s *Strategy, c Claim, g Grant, start time.Time) *Lease {
 	l := &Lease{s: s, claim: c, index: -1}
-	l.granted = l.grant(g, start)
+	l.granted = l.grant(g, start).Start
+	l.deadline = l.claim.Grant.deadline()
 	return l
 }
 
-// grant takes in what the servers gave, and returns when they began to count at
-// the earliest. The deadline counts from there, not from the reply: a reply that
-// was long on its way must not make the lock seem younger than it is.
-func (l *Lease) grant(g Grant, start time.Time) time.Time {
+// deadline counts from when the servers began to count at the earliest, not from
+// the reply: a reply that was long on its way must not make the lock seem younger
+// than it is.
+func (g Grant) deadline() time.Time { return g.Start.Add(g.TTL - Drift(g.TTL)) }
+
+// grant takes in what the servers gave, and fills in what they left out.
+func (l *Lease) grant(g Grant, start time.Time) Grant {
 	if g.Start.IsZero() {
 		g.Start = start
 	}
@@ -57,8 +61,7 @@ func (l *Lease) grant(g Grant, start time.Time) time.Time {
 		g.Fence = l.claim.Grant.Fence // a renewal does not change it
 	}
 	l.claim.Grant = g
-	l.deadline = g.Start.Add(g.TTL - Drift(g.TTL))
-	return g.Start
+	return g
 }
 
 // begin starts what must run from the grant on even if nobody asks.
@@ -274,13 +277,15 @@ func (l *Lease) finish() (Claim, error) {
 		return Claim{}, err
 	}
 	after = l.over(ErrReleased)
-	busy, c := l.busy, l.claim
+	busy := l.busy
 	l.mu.Unlock()
 	after()
 	if busy != nil {
 		<-busy
 	}
-	return c, nil
+	l.mu.Lock() // which renewed holds until it has taken in the answer
+	defer l.mu.Unlock()
+	return l.claim, nil
 }
 
 // startRenewal waits for its turn and gives the claim to extend, for ttl or what
@@ -325,11 +330,17 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	l.mu.Lock()
 	close(l.busy)
 	l.busy = nil
+	if g.TTL == 0 {
+		g.TTL = c.TTL
+	}
 	after := l.look()
 	if l.end != nil {
 		// It ended while the request was under way. If the deadline ended it, the
 		// servers may just have been told to keep the lock for another TTL.
-		if lost := l.isLost(); lost && (err == nil || errors.Is(err, ErrUnknown)) {
+		if err == nil {
+			c.Grant = l.grant(g, start) // what ends the claim is told the last one
+		}
+		if l.isLost() && (err == nil || errors.Is(err, ErrUnknown)) {
 			l.s.undo(c)
 		}
 		end := l.end
@@ -340,10 +351,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	var e Event
 	switch {
 	case err == nil:
-		if g.TTL == 0 {
-			g.TTL = c.TTL
-		}
-		l.grant(g, start)
+		l.deadline = l.grant(g, start).deadline()
 		l.failing, l.doubt = nil, false
 		l.next = l.nextRenewal(start)
 		e = Event{Kind: EventRenewed, Took: now.Sub(start)}
