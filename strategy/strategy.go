@@ -138,8 +138,9 @@ func (s *Strategy) ForceRelease(ctx context.Context, seen Info) error {
 }
 
 // Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another
-// process: it renews the lock and watches over it from here. If the token is not
-// the holder any more, the error is ErrLost. After any other error the lock is
+// process: it renews the lock, and the lease counts from here. If the token is not
+// the holder any more, or the answer comes after its validity, the error is
+// ErrLost: the caller does not hold the lock. After any other error the lock is
 // what it was, or renewed once.
 func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error) {
 	if token == "" {
@@ -161,8 +162,10 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 	lease := newLease(s, c, g, start)
 	lease.begin()
 	if err := lease.Err(); err != nil {
+		s.undo(lease.claim) // renewed too late to be of use: nobody else will release it
 		return nil, err
 	}
+	s.observe(Event{Kind: EventAcquired, Name: name, Token: token, Attempt: 1, Took: time.Since(start)})
 	return lease, nil
 }
 
