@@ -1,0 +1,168 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Advice is which strategy to take for a purpose, as far as what was seen tells.
+type Advice struct {
+	For        string   `json:"for"`
+	Strategies []string `json:"strategies"`
+	Why        string   `json:"why"`
+}
+
+// advise derives advice from what was measured, and gives none on what was not.
+func advise(columns []Strategy) []Advice {
+	for _, c := range columns {
+		if c.Cost == nil || slices.ContainsFunc(c.Guarantees, func(g Guarantee) bool { return g.Verdict == Unknown }) {
+			return nil
+		}
+	}
+	sound := names(columns, func(c Strategy) bool { return c.lacks() == 0 })
+	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
+	scriptless := names(columns, func(c Strategy) bool { return !c.Cost.sends("EVAL") })
+	bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey })
+	traceless := names(columns, func(c Strategy) bool { return c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 })
+	weak := slices.Clone(columns)
+	slices.SortStableFunc(weak, func(a, b Strategy) int { return b.lacks() - a.lacks() })
+
+	best := func(of []string) []string { // those with the fewest weaknesses
+		least := -1
+		var found []string
+		for _, c := range columns {
+			switch n := c.lacks(); {
+			case !slices.Contains(of, c.Name):
+			case least < 0 || n < least:
+				least, found = n, []string{c.Name}
+			case n == least:
+				found = append(found, c.Name)
+			}
+		}
+		return found
+	}
+
+	var advice []Advice
+	add := func(purpose string, who []string, why string) {
+		advice = append(advice, Advice{For: purpose, Strategies: who, Why: why})
+	}
+	if len(sound) > 0 {
+		add("production, on one Redis", sound, "no weakness was seen here. One Redis stays one point of failure: what it forgets, it grants again.")
+	} else {
+		add("production, on one Redis", nil, "none of these: each showed a weakness.")
+	}
+	if len(fenced) > 0 {
+		add("work that must never run twice", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
+	} else {
+		add("work that must never run twice", nil, "none of these: it takes fences, and a store that compares them.")
+	}
+	if who := best(scriptless); len(who) > 0 {
+		add("scripts are forbidden", who, "sends none"+besides(columns, who)+".")
+	}
+	if len(bare) > 0 {
+		add("keys shared with redsync, redis-py, StackExchange.Redis …", bare, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key"+prefer(best(bare), bare)+".")
+	}
+	if len(traceless) > 0 {
+		add("very many names, each used once", traceless, "no key stays behind"+leavers(columns)+".")
+	}
+	if weak[0].lacks() > 0 {
+		var who []string
+		for _, c := range weak {
+			if c.lacks() > 0 {
+				who = append(who, c.Name)
+			}
+		}
+		add("teaching: why compare and delete is one step", who, "the suite plays the race each time; --json has it call by call.")
+	}
+	return advice
+}
+
+// lacks is how many demands the strategy does not meet.
+func (s *Strategy) lacks() int {
+	n := 0
+	for _, g := range s.Guarantees {
+		if g.Verdict == Weak || g.Verdict == Failed {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Strategy) verdict(title string) Verdict {
+	for _, g := range s.Guarantees {
+		if g.Title == title {
+			return g.Verdict
+		}
+	}
+	return Unknown
+}
+
+// sends tells whether any call sends a command of this name, or one that begins so.
+func (c *Cost) sends(prefix string) bool {
+	for _, r := range []Requests{c.Acquire, c.Release, c.HeldTry} {
+		for _, k := range r.Commands {
+			if strings.HasPrefix(k.Name, prefix) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func names(columns []Strategy, is func(Strategy) bool) []string {
+	var found []string
+	for _, c := range columns {
+		if is(c) {
+			found = append(found, c.Name)
+		}
+	}
+	return found
+}
+
+// besides warns of what the recommended lack.
+func besides(columns []Strategy, who []string) string {
+	var lacks []string
+	for _, c := range columns {
+		if !slices.Contains(who, c.Name) {
+			continue
+		}
+		for _, g := range c.Guarantees {
+			if g.Verdict == Weak || g.Verdict == Failed {
+				lacks = append(lacks, g.Title)
+			}
+		}
+	}
+	if len(lacks) == 0 {
+		return ""
+	}
+	return ", but is weak, as shown above: keep the TTL far above the work, and renew"
+}
+
+func prefer(best, of []string) string {
+	if len(best) == len(of) {
+		return ""
+	}
+	return ". Fewest weaknesses: " + strings.Join(best, ", ")
+}
+
+// leavers tells who leaves how many keys.
+func leavers(columns []Strategy) string {
+	var who []string
+	for _, c := range columns {
+		if n := c.Cost.KeysLeft; n != nil && *n > 0 {
+			keys := "keys"
+			if *n == 1 {
+				keys = "key"
+			}
+			who = append(who, fmt.Sprintf("%s leaves %d %s a name", c.Name, *n, keys))
+			if c.verdict(fenceTitle) == Kept {
+				who[len(who)-1] += ", its fence counter (its option WithoutFences does not)"
+			}
+		}
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(who, ", ")
+}

@@ -1,0 +1,57 @@
+package compare
+
+import "github.com/lockstrategies/locks/conformance"
+
+// A group is a row of the guarantee table: what a user asks of a lock, and the
+// properties of the suite that answer it.
+type group struct {
+	title      string
+	properties []string
+
+	// offered is set where a lock may do without, and the suite then checks that it
+	// does: the cell is Absent, and not Kept. nil: demanded of all.
+	offered func(conformance.Subject) bool
+}
+
+// titleWidth bounds titles, so that three strategies fit on 80 columns.
+const titleWidth = 33
+
+// groups are the rows, in teaching order. Every property of the suite is in exactly
+// one, which a test holds.
+var groups = []group{
+	{title: "one holder at a time", properties: []string{"Exclusive", "Contention", "NoLostUpdate"}},
+	{title: "… among processes too", properties: []string{"Processes"}},
+	{title: "any name, each its own lock", properties: []string{"NamesIndependent", "OddNames"}},
+	{title: "a try does not wait or change it", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore"}},
+	{title: "a release frees the lock", properties: []string{"ReleaseFrees", "ReleaseOnce", "ReleaseAnywhere", "ReleaseDetached"}},
+
+	{title: "a dead holder's lock becomes free", properties: []string{"Expires", "NoDeadlock", "HolderKilled"}},
+	{title: "none gets in before the deadline", properties: []string{"DeadlineIsSafe", "DeadlineFromRequest", "LateGrant", "OneTakesOver", "ExtendRestarts"}},
+
+	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
+	{title: "… even between its two steps", properties: []string{"ReleaseAtomic"}},
+	{title: "a late extension is refused", properties: []string{"ExtendOnlyOwn", "ExtendNeverRecreates"}},
+	{title: "… also between its two steps", properties: []string{"ExtendAtomic"}},
+
+	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry"}},
+	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
+	{title: "waiters are woken, not polling", properties: []string{"WokenByNotice", "NoMissedRelease", "WaitersAreCheap"}},
+	{title: "first come first served, locally", properties: []string{"FirstComeFirstServed"}},
+	{title: "… and among processes", properties: []string{"FairAcrossProcesses"}},
+
+	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
+	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},
+	{title: "can be passed to another process", properties: []string{"Detach", "Adopt", "AdoptOnlyHeld"}},
+	{title: "operators can see and end a hold", properties: []string{"Inspect", "ForceRelease"}},
+
+	{title: "every hold has a greater fence", properties: []string{"FenceRises", "FenceKept", "FenceOrders"},
+		offered: func(s conformance.Subject) bool { return s.Fenced }},
+	{title: "re-entrant for the same owner", properties: []string{"Reentry"},
+		offered: func(s conformance.Subject) bool { return s.Reentrant }},
+
+	{title: "nonsense is refused, clearly", properties: []string{"BadNames", "BadOptions", "BadMaxHold", "WrongType"}},
+	{title: "cleans up behind itself", properties: []string{"LeavesNothing", "NoGoroutines", "ClosedRefuses"}},
+}
+
+// The rows that advice looks at.
+const fenceTitle = "every hold has a greater fence"

@@ -1,0 +1,219 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+)
+
+// A Verdict is what the suite said.
+type Verdict string
+
+const (
+	// Kept: nothing was found against it.
+	Kept Verdict = "kept"
+	// Weak: the strategy is known to lack it, and the suite has shown that.
+	Weak Verdict = "weak"
+	// Absent: the strategy does not offer it.
+	Absent Verdict = "absent"
+	// Failed: the trial ended otherwise than the strategy claims.
+	Failed Verdict = "failed"
+	// Unknown: it was not looked at.
+	Unknown Verdict = ""
+)
+
+// Mark is the verdict in one character.
+func (v Verdict) Mark() string {
+	switch v {
+	case Kept:
+		return "✓"
+	case Weak:
+		return "✗"
+	case Absent:
+		return "–"
+	case Failed:
+		return "!"
+	}
+	return "·"
+}
+
+// A Guarantee is a row: what a user asks of a lock, and what the suite said.
+type Guarantee struct {
+	Title      string     `json:"guarantee"`
+	Verdict    Verdict    `json:"verdict"`
+	Properties []Property `json:"properties"`
+}
+
+// A Property is one trial of the suite.
+type Property struct {
+	Name    string  `json:"name"`
+	Clause  string  `json:"clause"`
+	Verdict Verdict `json:"verdict"`
+
+	// Reason says why a weakness is known, or why the trial does not apply.
+	Reason string `json:"reason,omitempty"`
+	// Evidence is what was observed, and what was wanted.
+	Evidence string `json:"evidence,omitempty"`
+	// History is how it came about, call by call.
+	History []string `json:"history,omitempty"`
+	Took    Millis   `json:"took_ms,omitempty"`
+}
+
+// atOnce is how many trials are held at once. Most of their time they wait for a TTL
+// to end, but too many would make the machine too slow for the short ones.
+const atOnce = 8
+
+// judge holds the suite's trials on all variants. Columns are complete or not: what
+// ctx's end kept from being held is Unknown. step is told how many are done.
+func judge(ctx context.Context, s *redistest.Server, variants []subjects.Variant, childArgs []string, step func(done, all int)) [][]Guarantee {
+	type trial struct {
+		subject conformance.Subject
+		p       conformance.Property
+		out     *Property
+	}
+	var together, alone []trial
+	rows := make([][]Guarantee, len(variants))
+	properties := conformance.Properties()
+	find := func(name string) conformance.Property {
+		i := slices.IndexFunc(properties, func(p conformance.Property) bool { return p.Name == name })
+		if i < 0 {
+			return conformance.Property{} // a test sees to it that there is none
+		}
+		return properties[i]
+	}
+	held := make([]conformance.Subject, len(variants))
+	for i, v := range variants {
+		held[i] = v.Subject(s)
+		held[i].ChildArgs = childArgs
+		rows[i] = make([]Guarantee, len(groups))
+		for j, g := range groups {
+			rows[i][j] = Guarantee{Title: g.title, Properties: make([]Property, len(g.properties))}
+			for k, name := range g.properties {
+				p := find(name)
+				t := trial{subject: held[i], p: p, out: &rows[i][j].Properties[k]}
+				*t.out = Property{Name: p.Name, Clause: p.Clause}
+				if p.Alone {
+					alone = append(alone, t)
+				} else {
+					together = append(together, t)
+				}
+			}
+		}
+	}
+
+	all := len(together) + len(alone)
+	step(0, all)
+	var mu sync.Mutex // step is told by one at a time
+	done := 0
+	hold := func(t trial) {
+		r := conformance.Check(ctx, t.subject, t.p)
+		if ctx.Err() != nil {
+			return // it may have ended for that reason alone
+		}
+		*t.out = propertyOf(r)
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		step(done, all)
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, t := range together {
+		if ctx.Err() != nil {
+			break
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			hold(t)
+		})
+	}
+	wg.Wait()
+	for _, t := range alone {
+		if ctx.Err() != nil {
+			break
+		}
+		hold(t)
+	}
+	for i := range rows {
+		for j, g := range groups {
+			row := &rows[i][j]
+			row.Verdict = verdictOf(row.Properties)
+			if row.Verdict == Kept && g.offered != nil && !g.offered(held[i]) {
+				row.Verdict = Absent // the suite has checked that, too
+			}
+		}
+	}
+	return rows
+}
+
+func propertyOf(r conformance.Result) Property {
+	p := Property{
+		Name:   r.Property.Name,
+		Clause: r.Property.Clause,
+		Reason: r.Reason,
+		Took:   millis(r.Took),
+	}
+	switch r.Status {
+	case conformance.Kept:
+		p.Verdict = Kept
+		return p
+	case conformance.Skipped:
+		p.Verdict = Absent
+		return p
+	case conformance.Excused:
+		p.Verdict = Weak
+	default:
+		p.Verdict = Failed
+	}
+	if r.Err != nil {
+		p.Evidence = r.Err.Error()
+	}
+	for _, e := range r.History {
+		line := fmt.Sprintf("%v %s", e.At, e.Text)
+		if e.Times > 1 {
+			line += fmt.Sprintf(" (%d times)", e.Times)
+		}
+		p.History = append(p.History, line)
+	}
+	return p
+}
+
+// verdictOf is the worst that is known of any property.
+func verdictOf(ps []Property) Verdict {
+	for _, worst := range []Verdict{Failed, Weak, Unknown, Kept} {
+		if slices.ContainsFunc(ps, func(p Property) bool { return p.Verdict == worst }) {
+			return worst
+		}
+	}
+	return Absent
+}
+
+// Markdown is the table of guarantees in Markdown: what is the same on every
+// machine, without timings.
+func Markdown(columns []Strategy) string {
+	var b strings.Builder
+	b.WriteString("| |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.Name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat(":-:|", len(columns)) + "\n")
+	for i, g := range groups {
+		fmt.Fprintf(&b, "| %s |", g.title)
+		for _, c := range columns {
+			mark := Unknown.Mark()
+			if i < len(c.Guarantees) {
+				mark = c.Guarantees[i].Verdict.Mark()
+			}
+			fmt.Fprintf(&b, " %s |", mark)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,186 @@
+package compare
+
+import "time"
+
+// A Report is one comparison: what ran where, and what was seen.
+type Report struct {
+	Version string    `json:"version"` // of this module
+	Began   time.Time `json:"began"`
+	Took    Millis    `json:"took_ms"`
+
+	// Interrupted: it was called off, and what is missing was not looked at.
+	Interrupted bool `json:"interrupted,omitempty"`
+
+	Redis      Redis      `json:"redis"`
+	Machine    Machine    `json:"machine"`
+	Method     Method     `json:"method"`
+	Ping       *Ping      `json:"ping,omitempty"`
+	Strategies []Strategy `json:"strategies"`
+	Advice     []Advice   `json:"advice,omitempty"`
+}
+
+// Redis is the server.
+type Redis struct {
+	Choice  string `json:"choice"` // which, and why
+	Kind    string `json:"kind"`
+	Version string `json:"version"`
+	Addr    string `json:"addr"`
+
+	// Comparable is false where timings say nothing about a real Redis.
+	Comparable bool `json:"timings_comparable"`
+}
+
+// Machine is where the contenders ran.
+type Machine struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
+}
+
+// Method says how the timings were taken.
+type Method struct {
+	Each       Millis `json:"each_ms"`    // how long each measurement took, without its warm-up
+	WarmUp     Millis `json:"warm_up_ms"` // before each round
+	Rounds     int    `json:"rounds"`     // the strategies take turns: so often each
+	Hold       Millis `json:"hand_off_hold_ms"`
+	Contenders []int  `json:"contenders,omitempty"`
+}
+
+// Millis is a duration in milliseconds.
+type Millis float64
+
+func millis(d time.Duration) Millis { return Millis(float64(d) / float64(time.Millisecond)) }
+
+// Duration is the same as a [time.Duration].
+func (m Millis) Duration() time.Duration {
+	return time.Duration(float64(m) * float64(time.Millisecond))
+}
+
+// A Strategy is a column: one strategy, and everything that was seen of it.
+type Strategy struct {
+	Name    string `json:"name"`
+	Summary string `json:"summary"`
+
+	Guarantees []Guarantee  `json:"guarantees"`
+	Cost       *Cost        `json:"cost,omitempty"`
+	Solo       *Solo        `json:"solo,omitempty"`
+	HandOff    *HandOff     `json:"hand_off,omitempty"`
+	Contention []Contention `json:"contention,omitempty"`
+
+	// Failures are measurements that could not be taken, and why.
+	Failures []Failure `json:"failures,omitempty"`
+}
+
+// failed tells whether the strategy's measurement could not be taken.
+func (s *Strategy) failed(what string) bool {
+	for _, f := range s.Failures {
+		if f.Measurement == what {
+			return true
+		}
+	}
+	return false
+}
+
+// A Failure is a measurement that could not be taken.
+type Failure struct {
+	Measurement string `json:"measurement"`
+	Error       string `json:"error"`
+}
+
+// The measurements, as failures name them.
+const (
+	MeasuringCost       = "cost"
+	MeasuringSolo       = "solo"
+	MeasuringHandOff    = "hand-off"
+	MeasuringContention = "contention"
+)
+
+// Cost is what a lock costs its server, while nobody else wants it.
+type Cost struct {
+	Acquire Requests `json:"acquire"`
+	Release Requests `json:"release"`
+	HeldTry Requests `json:"held_try"` // TryAcquire, refused
+
+	// RoundTripsBy is who counted the round trips: "server", or "client" where the
+	// server cannot tell ours from others'.
+	RoundTripsBy string `json:"round_trips_by"`
+
+	// KeysLeft is how many keys stay after the release; nil: not counted, since the
+	// server has too many keys of others to look through.
+	KeysLeft *int `json:"keys_left,omitempty"`
+
+	// TokenInKey: the lock's key is a string that holds the token and nothing else,
+	// which is the wire format of many other libraries.
+	TokenInKey bool `json:"token_in_key"`
+}
+
+// Requests is what one call sends.
+type Requests struct {
+	RoundTrips float64    `json:"round_trips"`
+	Commands   []Commands `json:"commands"` // in the order in which they are first sent
+
+	// Executed is how many commands the server executed, those inside scripts
+	// included; 0: the server did not count.
+	Executed float64 `json:"executed,omitempty"`
+}
+
+// Commands is how often a call sends a command.
+type Commands struct {
+	Name  string  `json:"name"`
+	Times float64 `json:"times"`
+}
+
+// Sum is how many commands there are in all.
+func (r Requests) Sum() float64 {
+	var n float64
+	for _, c := range r.Commands {
+		n += c.Times
+	}
+	return n
+}
+
+// Latency is how long something took.
+type Latency struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_us"`
+	P90   float64 `json:"p90_us"`
+	P99   float64 `json:"p99_us"`
+	Max   float64 `json:"max_us"`
+}
+
+// Ping is the floor: one request that does nothing.
+type Ping struct {
+	Latency
+
+	// Control is a second series of PINGs, taken in the same way, divided by the
+	// first, at the median: how far from 1 it is, is the noise of all ratios.
+	Control float64 `json:"control"`
+}
+
+// Solo is acquire and release by the only contender.
+type Solo struct {
+	Latency
+	PerPing float64 `json:"p50_per_ping"`
+}
+
+// HandOff is from the release by one process to the grant to another that waits.
+type HandOff struct {
+	Latency
+	PerPing  float64 `json:"p50_per_ping"`
+	Commands float64 `json:"commands"` // that both send, for each
+}
+
+// Contention is many contenders for one lock.
+type Contention struct {
+	Contenders int `json:"contenders"`
+
+	// PerSecond is the median of the rounds, Lowest and Highest the ends.
+	PerSecond float64 `json:"acquisitions_per_second"`
+	Lowest    float64 `json:"lowest"`
+	Highest   float64 `json:"highest"`
+
+	// Jain is Jain's index of how many acquisitions each contender got: 1, all the
+	// same; 1/n, one got all.
+	Jain float64 `json:"jain"`
+}
