@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -24,17 +25,7 @@ func BenchmarkPairNode(b *testing.B) {
 		b.Run(fmt.Sprint(c), func(b *testing.B) {
 			n := newNode(b, plainPool(b, redistest.Shared(b), c))
 			ctx := b.Context()
-			pairs(b, c, func(key, token string) error {
-				due := time.Now().Add(time.Second)
-				if r, err := n.Do(ctx, due, "SET", key, token, "NX", "PX", 5000); err != nil || r == nil {
-					return fmt.Errorf("SET = %v, %w", r, err)
-				}
-				due = time.Now().Add(time.Second)
-				if r, err := n.Eval(ctx, due, release, []string{key}, token); err != nil || r != int64(1) {
-					return fmt.Errorf("release = %v, %w", r, err)
-				}
-				return nil
-			})
+			pairs(b, c, func(key, token string) error { return nodePair(ctx, n, key, token) })
 		})
 	}
 }
@@ -52,13 +43,60 @@ func BenchmarkPairPool(b *testing.B) {
 	for _, c := range callers {
 		b.Run(fmt.Sprint(c), func(b *testing.B) {
 			pool := plainPool(b, redistest.Shared(b), c)
-			pairs(b, c, func(key, token string) error {
-				conn := pool.Get()
-				defer conn.Close()
-				return rawPair(conn, key, token)
-			})
+			pairs(b, c, func(key, token string) error { return poolPair(pool, key, token) })
 		})
 	}
+}
+
+// BenchmarkPairAgainst takes turns, so that a noisy machine is unkind to both: ÷pool
+// is the node's time over that of a pool with a connection per caller, which for one
+// caller is a bare connection's time plus 1 %.
+func BenchmarkPairAgainst(b *testing.B) {
+	for _, c := range callers {
+		b.Run(fmt.Sprint(c), func(b *testing.B) {
+			s := redistest.Shared(b)
+			n, pool := newNode(b, plainPool(b, s, c)), plainPool(b, s, c)
+			sides := [2]func(key, token string) error{
+				func(key, token string) error { return nodePair(b.Context(), n, key, token) },
+				func(key, token string) error { return poolPair(pool, key, token) },
+			}
+			var took [2]time.Duration
+			for i := range sides {
+				run(b, c, 2*c, sides[i])
+			}
+			round := 100 * c
+			b.ResetTimer()
+			for done := 0; done < b.N; done += round {
+				for i := range sides {
+					start := time.Now()
+					run(b, c, min(round, b.N-done), sides[i])
+					took[i] += time.Since(start)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(took[0])/float64(b.N), "ns/node")
+			b.ReportMetric(float64(took[1])/float64(b.N), "ns/pool")
+			b.ReportMetric(float64(took[0])/float64(took[1]), "÷pool")
+		})
+	}
+}
+
+func nodePair(ctx context.Context, n *Node, key, token string) error {
+	due := time.Now().Add(time.Second)
+	if r, err := n.Do(ctx, due, "SET", key, token, "NX", "PX", 5000); err != nil || r == nil {
+		return fmt.Errorf("SET = %v, %w", r, err)
+	}
+	due = time.Now().Add(time.Second)
+	if r, err := n.Eval(ctx, due, release, []string{key}, token); err != nil || r != int64(1) {
+		return fmt.Errorf("release = %v, %w", r, err)
+	}
+	return nil
+}
+
+func poolPair(pool *redis.Pool, key, token string) error {
+	conn := pool.Get()
+	defer conn.Close()
+	return rawPair(conn, key, token)
 }
 
 func rawPair(conn redis.Conn, key, token string) error {
@@ -75,30 +113,31 @@ func rawPair(conn redis.Conn, key, token string) error {
 	return nil
 }
 
-// pairs divides b.N pairs among callers, each with a key of its own.
+// pairs measures b.N pairs; connections and scripts are there when the clock starts.
 func pairs(b *testing.B, callers int, pair func(key, token string) error) {
-	var left atomic.Int64
-	var wg sync.WaitGroup
 	b.ReportAllocs()
-	start := func() {
-		for c := range callers {
-			wg.Go(func() {
-				key, token := fmt.Sprintf("bench:{%s:%d}", b.Name(), c), "0123456789abcdef0123456789abcdef"
-				for left.Add(-1) >= 0 {
-					if err := pair(key, token); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
-	}
-	left.Store(int64(2 * callers)) // connections and scripts are there when the clock starts
-	start()
-	left.Store(int64(b.N))
+	run(b, callers, 2*callers, pair)
 	b.ResetTimer()
-	start()
+	run(b, callers, b.N, pair)
+}
+
+// run divides count pairs among callers, each with a key of its own.
+func run(b *testing.B, callers, count int, pair func(key, token string) error) {
+	var left atomic.Int64
+	left.Store(int64(count))
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			key, token := fmt.Sprintf("bench:{%s:%d}", b.Name(), c), "0123456789abcdef0123456789abcdef"
+			for left.Add(-1) >= 0 {
+				if err := pair(key, token); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // plainPool dials without options, as a time-out costs a system call per command.

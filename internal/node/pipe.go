@@ -214,6 +214,12 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	if !alone {
 		runtime.Gosched()
 	}
+	if ended(ctx, o.due) != nil { // meanwhile; others may find the time to write
+		p.mu.Lock()
+		w.writer = nil
+		p.assign()
+		return
+	}
 	w.guard.Reset(remaining(o.due))
 	fit := w.young(p.n.pool) && (!atRest || w.healthy(ctx, o.due, used, p.n.pool))
 
@@ -225,6 +231,11 @@ func (p *pipe) write(ctx context.Context, o *op) {
 		p.assign()
 		return
 	}
+	p.send(w)
+}
+
+// send sends what is queued, with the lock held but for the sending.
+func (p *pipe) send(w *wire) {
 	batch := p.queue
 	p.queue, p.spare = p.spare[:0], nil
 	w.crowded = len(batch) > 1

@@ -26,7 +26,7 @@ type sessions struct {
 	open   sync.WaitGroup
 }
 
-func (s *sessions) init(n *Node) { s.n = n }
+func (ss *sessions) init(n *Node) { ss.n = n }
 
 // Session lends a connection of the pool to fn; if the pool has none to give until
 // due that is ErrUnsent. A command of fn's ends at due: ctx is looked at between
