@@ -21,7 +21,7 @@ func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 		n++
 		lease, e := l.attempt(ctx, n, asked)
 		if !l.worthWaiting(e) {
-			return lease, e
+			return lease, endedBy(ctx, e)
 		}
 		err = e
 	}
@@ -38,7 +38,10 @@ func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lease, error) {
 	why, err := p.turn(ctx, l)
 	for err == nil {
-		if err = p.pause(ctx, l, n, why); err != nil {
+		if err = p.pause(ctx, l, n, why); err == nil && ctx.Err() != nil {
+			err = errContext // both had come: a context that is done sends nothing
+		}
+		if err != nil {
 			break
 		}
 		n++
@@ -46,15 +49,17 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		patient, done := outlast(ctx, l.s.o.OpTimeout/20)
 		lease, e := l.attempt(patient, n, asked)
 		done()
-		if e == nil && ctx.Err() != nil { // granted just after the wait was over
+		switch {
+		case e == nil && ctx.Err() != nil: // granted just after the wait was over
+			err := l.gaveUp(ctx, p, asked)
+			p.ln.learn(grantedTo(lease))
 			l.s.giveBack(lease)
-			return nil, l.gaveUp(ctx, p, asked)
-		}
-		if e == nil {
+			return nil, err
+		case e == nil:
 			p.ln.learn(grantedTo(lease))
 			return lease, nil
-		}
-		if !l.worthWaiting(e) {
+		case !l.worthWaiting(e):
+			p.ln.unanswered()
 			return nil, l.last(ctx, p, e, asked)
 		}
 		why = reasonOf(e)
@@ -117,7 +122,7 @@ func (l *lock) last(ctx context.Context, p *place, err error, asked time.Time) e
 	if ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
 		return l.gaveUp(ctx, p, asked)
 	}
-	return err
+	return endedBy(ctx, err)
 }
 
 // gaveUp puts both facts together: why the lock was not to be had, and why the
@@ -144,6 +149,7 @@ type reason struct {
 	err   error      // nil: not known, so ask
 	held  *HeldError // nil: err is not ErrHeld
 	until time.Time  // held, with a TTL: when that ends
+	ask   bool       // a later attempt got no answer, so ask
 }
 
 func reasonOf(err error) reason {
@@ -168,7 +174,7 @@ func grantedTo(l *Lease) reason {
 // its holder's TTL is over, or, where nothing tells of releases, some random time
 // has passed. Whatever woke it, the key is the truth: the caller asks.
 func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
-	if why.err == nil {
+	if why.err == nil || why.ask {
 		return nil
 	}
 	var notices <-chan struct{}

@@ -103,6 +103,15 @@ func (ln *line) learn(why reason) {
 	ln.why = why
 }
 
+// unanswered is called when the head leaves after an attempt without an answer:
+// what was known before is all that can be said, but nothing to sleep on. The
+// notice that led to that attempt has been forgotten.
+func (ln *line) unanswered() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.why.ask = true
+}
+
 // asking is called before an attempt: a release heard from now on may be that of
 // the holder whom the attempt will find, though its notice overtakes the reply.
 func (ln *line) asking() {

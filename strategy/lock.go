@@ -115,7 +115,8 @@ type lock struct {
 func (l *lock) Name() string { return l.name }
 
 func (l *lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	return l.attempt(ctx, 1, time.Now())
+	lease, err := l.attempt(ctx, 1, time.Now())
+	return lease, endedBy(ctx, err)
 }
 
 // attempt asks once. n and asked are for events: which attempt of a call that
@@ -133,7 +134,6 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, err
 	start := time.Now() // before the request: the servers start to count later
 	c.Due = start.Add(l.s.o.OpTimeout)
 	g, err := l.s.p.Acquire(ctx, c)
-	err = endedBy(ctx, err)
 	end := time.Now()
 	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: err})
 	if err != nil {
