@@ -189,7 +189,15 @@ func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
 	}
 	limit := time.NewTimer(l.pauseLimit(n, why, notices != nil))
 	defer limit.Stop()
-	for notices == nil || !p.ln.freedBy(why.held.Token) {
+	for {
+		if notices != nil {
+			switch freed, broken := p.ln.heard(why.held.Token); {
+			case freed:
+				return nil
+			case broken:
+				return p.pause(ctx, l, n, why) // without notices
+			}
+		}
 		select {
 		case <-notices:
 		case <-limit.C:
@@ -200,7 +208,6 @@ func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
 			return ErrClosed
 		}
 	}
-	return nil
 }
 
 // pauseLimit is how long a pause lasts that nothing cuts short.
@@ -209,11 +216,13 @@ func (l *lock) pauseLimit(n int, why reason, told bool) time.Duration {
 	jitter := rand.N(max(o.Backoff(max(n, 1)), time.Microsecond)) + 1 // full jitter
 	if why.held == nil || why.until.IsZero() {
 		if told {
-			return o.TTL + jitter // no expiry to wait for; look now and then
+			return o.TTL + min(jitter, o.TTL) // no expiry to wait for; look now and then
 		}
 		return jitter
 	}
-	expiry := max(time.Until(why.until), 0) + time.Millisecond // a key dies in the millisecond after its TTL
+	// A key dies in the millisecond after its TTL. Of one that lives for ages, or so
+	// it says, look now and then, too.
+	expiry := min(max(time.Until(why.until), 0), MaxTTL) + time.Millisecond
 	if told {
 		// A holder that died tells nobody. Those who wait elsewhere wake at the same
 		// moment, so spread a little.

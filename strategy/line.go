@@ -120,36 +120,43 @@ func (ln *line) asking() {
 	ln.freed = ln.freed[:0]
 }
 
-// freedBy tells whether holder has released, so that asking makes sense. Notices
-// of earlier holders are stale: they were released before holder acquired.
-func (ln *line) freedBy(holder string) bool {
+// heard tells whether holder has released, so that asking makes sense, and whether
+// there is nothing more to be heard. Notices of earlier holders are stale: they
+// were released before holder acquired.
+func (ln *line) heard(holder string) (freed, broken bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.broken || len(ln.freed) >= maxFreed ||
-		holder == "" && len(ln.freed) > 0 || slices.Contains(ln.freed, holder)
+	freed = len(ln.freed) >= maxFreed || holder == "" && len(ln.freed) > 0 || slices.Contains(ln.freed, holder)
+	return freed, ln.broken
 }
 
 // listen subscribes if that is not done yet; fresh says that it was done just now.
-// Only the head calls it.
+// After a subscription broke there is one pause without: where they never last,
+// they must not be what sets the pace. Only the head calls it.
 func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 	ln.mu.Lock()
 	broken, stop, deaf := ln.broken, ln.stop, ln.deaf
 	ln.mu.Unlock()
-	if broken {
+	switch {
+	case broken:
 		ln.unlisten()
-	} else if stop != nil {
+		return false, false
+	case stop != nil:
 		return false, true
-	}
-	if deaf {
+	case deaf:
 		return false, false
 	}
 	c := Claim{Name: l.name, Key: l.key, TTL: l.s.o.TTL, Due: time.Now().Add(l.s.o.OpTimeout)}
 	stop, err := l.s.p.(Notifier).Watch(ctx, c, ln.notify)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
+	if err != nil {
+		ln.deaf = errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsupported)
+		return false, false
+	}
 	ln.stop = stop
-	ln.deaf = errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsupported)
-	return err == nil, err == nil
+	ln.why.ask = true // also for the next, should this one leave now
+	return true, true
 }
 
 // unlisten ends the subscription. stop waits for a notice being delivered, which
