@@ -16,7 +16,7 @@ func closing() []Property {
 			Name: "CloseEndsWaits", Group: group, Scripted: true,
 			Clause: "Close sends everybody home who waits: they get ErrClosed.",
 			check: func(t *trial) {
-				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
 				a.try().want(nil, "the lock is free")
 				waiter := b.start()

@@ -134,6 +134,7 @@ func expiry() []Property {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				for end := time.Now().Add(2 * t.ttl); time.Now().Before(end); {
+					t.sleep(t.ttl / 8)
 					old := h.lease.Deadline()
 					k := h.extend()
 					if errors.Is(k.err, strategy.ErrLost) && time.Now().After(old.Add(-t.ttl/10)) {
@@ -147,7 +148,6 @@ func expiry() []Property {
 					if k := b.try(); k.err == nil && time.Now().Before(deadline) {
 						t.failf("%s = <nil> %v before A's deadline, want ErrHeld: A has extended", k.text, time.Until(deadline))
 					}
-					t.sleep(t.ttl / 8)
 				}
 				if info, err := b.s.Inspect(t.ctx, t.name); err == nil && info.TTL > t.ttl {
 					t.failf("after Extend the lock is left for %v, want the TTL of %v at most", info.TTL, t.ttl)

@@ -95,12 +95,23 @@ func (r *requests) each(step func(i int, send func())) {
 	r.step, r.from = step, r.n
 }
 
-// before calls f before the k-th request from now on.
+// before calls f before the k-th request from now on leaves.
 func (r *requests) before(k int, f func()) {
 	r.each(func(i int, send func()) {
 		if i == k {
 			f()
 		}
 		send()
+	})
+}
+
+// after calls f when the k-th request from now on was answered, before the caller
+// hears of it.
+func (r *requests) after(k int, f func()) {
+	r.each(func(i int, send func()) {
+		send()
+		if i == k {
+			f()
+		}
 	})
 }

@@ -19,7 +19,7 @@ func input() []Property {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var names []string
 				for _, odd := range []string{
-					"", " ", "a", "A", "ä", "a\u0308", "\x00", "a\x00b", "\xff\xfe", "\r\n", "'", `"`, `\`,
+					"", " ", "a", "A", "ä", "a\u0308", "\x00", "\x00b", "\xff\xfe", "\r\n", "'", `"`, `\`,
 					"{", "}", "{}", "{a}", "}{", "*", "?", "[a]", "%", "%7D", "%25", ":", ":fence", ":free", "/", "..",
 				} {
 					names = append(names, t.name+odd, odd+t.name)

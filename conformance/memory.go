@@ -279,7 +279,9 @@ func (m *Memory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.N
 	stop = func() {
 		m.mu.Lock()
 		left := slices.DeleteFunc(m.watches[c.Key], func(x *memoryWatch) bool { return x == w })
-		if m.watches[c.Key] = left; len(left) == 0 {
+		if len(left) > 0 {
+			m.watches[c.Key] = left
+		} else {
 			delete(m.watches, c.Key)
 		}
 		m.mu.Unlock()

@@ -20,6 +20,7 @@ import (
 type trial struct {
 	Subject
 	ctx      context.Context
+	cancel   context.CancelFunc
 	name     string        // of a lock that nobody else uses
 	ttl      time.Duration // where an expiry must be lived through: short
 	patience time.Duration
@@ -61,7 +62,7 @@ func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdic
 func (t *trial) run(ctx context.Context, check func(*trial), limit time.Duration) verdict {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t.ctx = ctx
+	t.ctx, t.cancel = ctx, cancel
 	t.rec.began = time.Now()
 	done := make(chan struct{})
 	go func() {
@@ -129,6 +130,7 @@ func (t *trial) needs(has bool, missing string) {
 
 // cleanUp gives back what the trial holds.
 func (t *trial) cleanUp() {
+	t.cancel() // whoever waits still
 	t.mu.Lock()
 	holds, contenders := t.holds, t.contenders
 	t.mu.Unlock()
@@ -196,6 +198,11 @@ var ample = strategy.Options{TTL: 30 * time.Second, OpTimeout: 10 * time.Second}
 // brief is for trials in which something does.
 func (t *trial) brief() strategy.Options {
 	return strategy.Options{TTL: t.ttl, OpTimeout: t.ttl * 3 / 4}
+}
+
+// patient is for trials in which nothing expires before patience is at its end.
+func (t *trial) patient() strategy.Options {
+	return strategy.Options{TTL: 4 * t.patience, OpTimeout: t.patience}
 }
 
 // contender opens a contender for the trial's lock.

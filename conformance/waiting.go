@@ -38,7 +38,7 @@ func waiting() []Property {
 			Name: "WokenByRelease", Group: group, Scripted: true,
 			Clause: "Who waits gets the lock when it is released, not only when its TTL is over.",
 			check: func(t *trial) {
-				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
 				h := a.try().want(nil, "the lock is free")
 				waiter := b.start()
@@ -80,28 +80,8 @@ func waiting() []Property {
 			Name: "NoMissedRelease", Group: group, Scripted: true,
 			Clause: "A release is not missed, between whichever requests of the waiter it comes: not between being refused and listening either.",
 			check: func(t *trial) {
-				for k := 2; ; k++ { // before the first there is nothing to miss
-					name := fmt.Sprintf("%s/%d", t.name, k)
-					a, b := t.contender("A", t.listening()).on(name), t.gated("B", t.listening()).on(name)
-					h := a.try().want(nil, "the lock is free")
-					var once sync.Once
-					reached := make(chan call, 1)
-					release := func() { once.Do(func() { reached <- h.release() }) }
-					b.requests.before(k, release)
-					waiter := b.start()
-					waits := false
-					select {
-					case released := <-reached:
-						reached <- released
-					case <-time.After(t.ttl / 2):
-						waits = true // it has not as many requests to make
-						release()
-					}
-					(<-reached).want(nil, "A holds the lock")
-					waiter.wait("A has released").want(nil, "A has released")
-					if waits {
-						return
-					}
+				for k, asks := 1, true; asks; k++ {
+					asks = t.releaseAt(k, (*requests).before) && t.releaseAt(k, (*requests).after)
 				}
 			},
 		},
@@ -133,7 +113,7 @@ func waiting() []Property {
 			Name: "CancelledWaiting", Group: group, Scripted: true,
 			Clause: "A wait that is called off ends at once, and says that the lock is held, that the wait was called off, and why.",
 			check: func(t *trial) {
-				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				patient := t.patient()
 				a, b, c := t.contender("A", patient), t.contender("B", patient), t.contender("C", patient)
 				h := a.try().want(nil, "the lock is free")
 				waiter := b.start()
@@ -151,7 +131,7 @@ func waiting() []Property {
 			Name: "CancelRacesGrant", Group: group,
 			Clause: "When a context ends while the lock is granted, the caller either has it, or it becomes free again long before its TTL ends.",
 			check: func(t *trial) {
-				patient := strategy.Options{TTL: 4 * t.patience, OpTimeout: ample.OpTimeout}
+				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
 				for range 40 {
 					ctx, cancel := context.WithCancel(t.ctx)
@@ -258,13 +238,35 @@ func waiting() []Property {
 	}
 }
 
+// releaseAt lets A release before or after the k-th request that B makes to acquire
+// its lock. It tells if B made so many.
+func (t *trial) releaseAt(k int, moment func(*requests, int, func())) (asks bool) {
+	name := fmt.Sprintf("%s/%d", t.name, k)
+	a, b := t.contender("A", t.listening()).on(name), t.gated("B", t.listening()).on(name)
+	h := a.try().want(nil, "the lock is free")
+	var once sync.Once
+	released := make(chan call, 1)
+	release := func(inside bool) {
+		once.Do(func() { asks = inside; released <- h.release() })
+	}
+	moment(b.requests, k, func() { release(true) })
+	waiter := b.start()
+	select {
+	case <-waiter.done:
+	case <-time.After(t.ttl / 2): // it makes no more requests, and waits
+		release(false)
+	}
+	(<-released).want(nil, "A holds the lock")
+	waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
+	return asks
+}
+
 // listening is for waiters that are told of releases and hardly ask of themselves.
 // New refuses it for locks that tell nobody.
 func (t *trial) listening() strategy.Options {
-	return strategy.Options{
-		TTL: 4 * t.patience, OpTimeout: ample.OpTimeout, Wait: strategy.WaitNotice,
-		Backoff: func(int) time.Duration { return time.Hour },
-	}
+	o := t.patient()
+	o.Wait, o.Backoff = strategy.WaitNotice, func(int) time.Duration { return time.Hour }
+	return o
 }
 
 // wantBoth ends the trial unless the error is both.

@@ -1,0 +1,199 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/build"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func named(t *testing.T, name string) Property {
+	t.Helper()
+	properties := Properties()
+	i := slices.IndexFunc(properties, func(p Property) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no property %q", name)
+	}
+	return properties[i]
+}
+
+// blind is a lock with a weakness: it releases whatever is there.
+func blind(t *testing.T) Subject {
+	i := slices.IndexFunc(mutants, func(x mutant) bool { return x.name == "forgets the token on release" })
+	return mutants[i].subject(t)
+}
+
+func TestPropertiesAreWellDescribed(t *testing.T) {
+	properties := Properties()
+	if len(properties) < 35 {
+		t.Errorf("there are %d properties, want 35 at least", len(properties))
+	}
+	seen := map[string]bool{}
+	for _, p := range properties {
+		if seen[p.Name] {
+			t.Errorf("there are two properties %q", p.Name)
+		}
+		seen[p.Name] = true
+		if p.Group == "" || !strings.HasSuffix(p.Clause, ".") || strings.Contains(p.Clause, ". ") {
+			t.Errorf("%s: group %q, clause %q, want a group, and one sentence", p.Name, p.Group, p.Clause)
+		}
+	}
+}
+
+func TestAWeaknessIsShown(t *testing.T) {
+	s := blind(t)
+	s.Except = map[string]string{"ReleaseOnlyOwn": "release is a plain DEL"}
+	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
+	if r.Status != Excused || r.Reason != "release is a plain DEL" {
+		t.Fatalf("Check = %v (%s), want excused with the reason", r.Status, r.Reason)
+	}
+	text := r.String()
+	for _, want := range []string{"confirmed", "C.TryAcquire() = <nil>, want ErrHeld: B holds the lock: A must not release it", "A.Release() = <nil>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the result does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestAWeaknessThatIsNotDeclaredFails(t *testing.T) {
+	if r := Check(t.Context(), blind(t), named(t, "ReleaseOnlyOwn")); r.Status != Broken {
+		t.Errorf("Check = %v, want broken", r.Status)
+	}
+}
+
+func TestAStaleExcuseFails(t *testing.T) {
+	s := (&Memory{}).subject("sound")
+	s.Except = map[string]string{"ReleaseOnlyOwn": "because"}
+	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
+	if r.Status != Broken || !strings.Contains(r.Err.Error(), "delete the exception") {
+		t.Errorf("Check = %v: %v, want broken, and the advice to delete the exception", r.Status, r.Err)
+	}
+}
+
+func TestAnExcuseForWhatCannotBeJudgedFails(t *testing.T) {
+	s := (&Memory{}).subject("sound")
+	s.Evict, s.Except = nil, map[string]string{"ReleaseOnlyOwn": "because"}
+	if r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn")); r.Status != Broken {
+		t.Errorf("Check = %v, want broken", r.Status)
+	}
+}
+
+func TestAFailingServerIsNoExcuse(t *testing.T) {
+	var m Memory
+	m.Intercept(func(context.Context, Request, func() error) error { return Unsent() })
+	s := m.subject("down")
+	s.Except = map[string]string{"Exclusive": "because"}
+	r := Check(t.Context(), s, named(t, "Exclusive"))
+	if r.Status != Broken || !errors.Is(r.Err, strategy.ErrUnsent) {
+		t.Errorf("Check = %v: %v, want broken, because no server was reached", r.Status, r.Err)
+	}
+}
+
+func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
+	for _, name := range []string{"Contention", "NoSuchProperty"} {
+		s := (&Memory{}).subject("sound")
+		s.Except = map[string]string{name: "because"}
+		if r := Check(t.Context(), s, named(t, "Exclusive")); r.Status != Broken {
+			t.Errorf("Check with an exception from %s = %v, want broken", name, r.Status)
+		}
+	}
+}
+
+func TestWhatIsMissingIsSaid(t *testing.T) {
+	var m Memory
+	poor := Subject{
+		Name: "poor",
+		Open: func(o strategy.Options) (*strategy.Strategy, error) {
+			return strategy.New(struct{ strategy.Protocol }{&m}, o)
+		},
+		Fenced: true,
+	}
+	for name, missing := range map[string]string{
+		"ReleaseOnlyOwn": "Evict", "WrongType": "Spoil", "LeavesNothing": "Leftovers", "NoDeadlock": "OpenGated",
+		"Processes": "ChildEnv", "WokenByNotice": "notice", "Inspect": "Inspector", "ForceRelease": "Inspector",
+	} {
+		if r := Check(t.Context(), poor, named(t, name)); r.Status != Skipped || !strings.Contains(r.Reason, missing) {
+			t.Errorf("Check of %s = %v (%s) %v, want skipped, for %s is missing", name, r.Status, r.Reason, r.Err, missing)
+		}
+	}
+	for _, name := range []string{"Exclusive", "Expires", "KeptAlive", "Contention", "WokenByRelease", "FirstComeFirstServed"} {
+		if r := Check(t.Context(), poor, named(t, name)); r.Status != Kept {
+			t.Errorf("Check of %s without any hook = %v, want kept", name, r)
+		}
+	}
+}
+
+func TestTheWatchdogSaysWhereItHangs(t *testing.T) {
+	p := Property{Name: "Hangs", Group: "none", Clause: "It hangs.", check: hangForever}
+	r := check(t.Context(), (&Memory{}).subject("sound"), p, limits{patience: time.Second, watchdog: 50 * time.Millisecond})
+	if r.Status != Broken || !strings.Contains(r.Err.Error(), "hangForever") {
+		t.Errorf("check = %v: %v, want broken, and the stack of what hangs", r.Status, r.Err)
+	}
+}
+
+func hangForever(t *trial) { <-t.ctx.Done() }
+
+func TestAPanicIsAResult(t *testing.T) {
+	p := Property{Name: "Panics", Group: "none", Clause: "It panics.", check: func(*trial) { panic("at the disco") }}
+	if r := Check(t.Context(), (&Memory{}).subject("sound"), p); r.Status != Broken || !strings.Contains(r.Err.Error(), "at the disco") {
+		t.Errorf("Check = %v: %v, want broken, and what it panicked with", r.Status, r.Err)
+	}
+}
+
+func TestHistoriesStayReadable(t *testing.T) {
+	r := recorder{began: time.Now()}
+	for range 100 {
+		r.add("the same")
+	}
+	for i := range 3 * maxHistory {
+		r.add("event %d", i)
+	}
+	h := r.history()
+	if len(h) > maxHistory+1 || h[0].Times != 100 || h[len(h)-1].Text != "event 179" {
+		t.Errorf("the history has %d events, the first %d times, the last %q, want %d at most, 100 times, the last", len(h), h[0].Times, h[len(h)-1].Text, maxHistory+1)
+	}
+	if !strings.Contains(h.String(), "events left out") {
+		t.Errorf("the history does not say that events were left out:\n%v", h)
+	}
+}
+
+// TestInABubble holds the trials where time is fake: Memory and the suite block
+// only on what a bubble knows.
+func TestInABubble(t *testing.T) {
+	for _, reentrant := range []bool{false, true} {
+		for _, p := range Properties() {
+			if p.Alone {
+				continue // a bubble is not alone in its process
+			}
+			t.Run(fmt.Sprintf("reentrant=%v/%s", reentrant, p.Name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := Memory{Reentrant: reentrant}
+					if r := Check(t.Context(), m.subject("bubble"), p); r.Status == Broken {
+						t.Error(r)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestImports: a user's own suite must not pull in a Redis client.
+func TestImports(t *testing.T) {
+	pkg, err := build.ImportDir(".", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range pkg.Imports {
+		first, _, _ := strings.Cut(path, "/")
+		if strings.Contains(first, ".") && path != "github.com/lockstrategies/locks/strategy" {
+			t.Errorf("the package imports %s, want the standard library and strategy", path)
+		}
+	}
+}

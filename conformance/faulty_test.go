@@ -1,0 +1,711 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A faulty is a Memory that makes one of its moves wrongly.
+type faulty struct {
+	gatedMemory
+	moves
+}
+
+// moves replaces those that are not nil. Each gets the sound protocol.
+type moves struct {
+	acquire func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error)
+	extend  func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error)
+	release func(p gatedMemory, ctx context.Context, c strategy.Claim) error
+	watch   func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error)
+	inspect func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error)
+}
+
+func (f faulty) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if f.acquire == nil {
+		return f.gatedMemory.Acquire(ctx, c)
+	}
+	return f.acquire(f.gatedMemory, ctx, c)
+}
+
+func (f faulty) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if f.extend == nil {
+		return f.gatedMemory.Extend(ctx, c)
+	}
+	return f.extend(f.gatedMemory, ctx, c)
+}
+
+func (f faulty) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
+	for i, c := range cs {
+		g, err := f.Extend(ctx, c)
+		done(i, g, err)
+	}
+}
+
+func (f faulty) Release(ctx context.Context, c strategy.Claim) error {
+	if f.release == nil {
+		return f.gatedMemory.Release(ctx, c)
+	}
+	return f.release(f.gatedMemory, ctx, c)
+}
+
+func (f faulty) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+	if f.watch == nil {
+		return f.gatedMemory.Watch(ctx, c, fn)
+	}
+	return f.watch(f.gatedMemory, ctx, c, fn)
+}
+
+func (f faulty) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	if f.inspect == nil {
+		return f.gatedMemory.Inspect(ctx, c)
+	}
+	return f.inspect(f.gatedMemory, ctx, c)
+}
+
+// onAll makes every move with claims changed by f.
+func onAll(f func(*strategy.Claim)) moves {
+	return moves{
+		acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			f(&c)
+			return p.Acquire(ctx, c)
+		},
+		extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			f(&c)
+			return p.Extend(ctx, c)
+		},
+		release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			f(&c)
+			return p.Release(ctx, c)
+		},
+	}
+}
+
+// onAcquire makes only that move, with the claim changed by f.
+func onAcquire(f func(*strategy.Claim)) moves { return moves{acquire: onAll(f).acquire} }
+
+// set overwrites what is at the claim's key.
+func (m *Memory) set(c strategy.Claim, until time.Time) strategy.Grant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := &memoryLock{owner: c.Owner, tokens: []string{c.Token}, until: until, fence: m.nextFence(c.Key)}
+	m.put(c.Key, l)
+	return strategy.Grant{Fence: l.fence}
+}
+
+// at returns the token at key; empty: the key is free.
+func (m *Memory) at(key string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.find(key); l != nil && len(l.tokens) > 0 {
+		return l.tokens[0]
+	}
+	return ""
+}
+
+// counts makes the server count ttl from now for whatever is at key.
+func (m *Memory) counts(key string, until time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.find(key); l != nil {
+		l.until = until
+	}
+}
+
+func goroutineID() string {
+	buf := make([]byte, 64)
+	return string(bytes.Fields(buf[:runtime.Stack(buf, false)])[1])
+}
+
+// A mutant is a lock with one fault, and the properties that must convict it, each
+// on its own.
+type mutant struct {
+	name   string
+	killed []string
+	moves  func(t *testing.T) moves
+	claims func(*Subject) // changed claims
+	memory *Memory        // nil: a zero Memory
+}
+
+// always are moves that need no state.
+func always(m moves) func(*testing.T) moves { return func(*testing.T) moves { return m } }
+
+var mutants = []mutant{
+	{
+		name: "grants always", killed: []string{"Exclusive", "ReleaseOnce"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrHeld) {
+				err = nil
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "try waits", killed: []string{"TryDoesNotWait"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			for {
+				g, err := p.Acquire(ctx, c)
+				if !errors.Is(err, strategy.ErrHeld) {
+					return g, err
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}}),
+	},
+	{
+		name: "release does nothing", killed: []string{"ReleaseFrees", "ReleaseAnywhere", "ReleaseDetached", "CancelRacesGrant", "LeavesNothing"},
+		moves: always(moves{release: func(gatedMemory, context.Context, strategy.Claim) error { return nil }}),
+	},
+	{
+		name: "one lock for all names", killed: []string{"NamesIndependent", "OddNames"},
+		moves: always(onAll(func(c *strategy.Claim) { c.Key = "lock" })),
+	},
+	{
+		name: "lets owners in again, and says it does not", killed: []string{"Reentry"},
+		memory: &Memory{Reentrant: true},
+		claims: func(s *Subject) { s.Reentrant = false },
+	},
+	{
+		name: "does not let owners in again, and says it does", killed: []string{"Reentry"},
+		claims: func(s *Subject) { s.Reentrant = true },
+	},
+	{
+		name: "looks, then takes", killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
+		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if holder := p.at(c.Key); holder != "" {
+				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: holder}
+			}
+			time.Sleep(time.Millisecond) // others look meanwhile
+			return p.set(c, time.Now().Add(c.TTL)), nil
+		}}),
+	},
+	{
+		name: "forgets the token on release", killed: []string{"ReleaseOnlyOwn", "ReleaseAtomic", "ForceRelease"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) (err error) {
+			p.gate("DEL", func() { err = p.Evict(ctx, c.Key) })
+			return err
+		}}),
+	},
+	{
+		name: "hides that it came too late to release", killed: []string{"ReleaseAfterLoss"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			err := p.Release(ctx, c)
+			if errors.Is(err, strategy.ErrLost) {
+				err = nil
+			}
+			return err
+		}}),
+	},
+	{
+		name: "compares, then deletes", killed: []string{"ReleaseAtomic"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) (err error) {
+			var holder string
+			p.gate("GET", func() { holder = p.at(c.Key) })
+			if holder != c.Token {
+				return &strategy.LostError{Name: c.Name, Holder: holder}
+			}
+			p.gate("DEL", func() { err = p.Evict(ctx, c.Key) })
+			return err
+		}}),
+	},
+	{
+		name: "belongs to the goroutine that acquired it", killed: []string{"ReleaseAnywhere"},
+		moves: func(*testing.T) moves {
+			var holder sync.Map
+			return moves{
+				acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					holder.Store(c.Token, goroutineID())
+					return p.Acquire(ctx, c)
+				},
+				release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+					if id, _ := holder.Load(c.Token); id != goroutineID() {
+						return &strategy.LostError{Name: c.Name}
+					}
+					return p.Release(ctx, c)
+				},
+			}
+		},
+	},
+	{
+		name: "release obeys a cancelled context", killed: []string{"ReleaseDetached"},
+		moves: func(*testing.T) moves {
+			// What the machinery hands down is detached already; the source mutants
+			// undo that. This is the same, seen from below.
+			return moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+				if ctx.Done() == nil {
+					return nil
+				}
+				return p.Release(ctx, c)
+			}}
+		},
+	},
+	{
+		name: "forgets the token on extend", killed: []string{"ExtendOnlyOwn", "AdoptOnlyHeld"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if holder := p.at(c.Key); holder != "" {
+				c.Token = holder
+			}
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "compares, then extends", killed: []string{"ExtendAtomic"},
+		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
+			var holder string
+			p.gate("GET", func() { holder = p.at(c.Key) })
+			if holder != c.Token {
+				return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+			}
+			p.gate("PEXPIRE", func() { p.counts(c.Key, time.Now().Add(c.TTL)) })
+			return strategy.Grant{}, nil
+		}}),
+	},
+	{
+		name: "an operator releases whoever holds", killed: []string{"ForceRelease"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			if c.Grant.IsZero() && !c.Undo {
+				return p.Evict(ctx, c.Key)
+			}
+			return p.Release(ctx, c)
+		}}),
+	},
+	{
+		name: "never expires", killed: []string{"Expires", "FailedTryChangesNothing", "WokenAtExpiry", "ExtendRestarts"},
+		moves: always(onAll(func(c *strategy.Claim) { c.TTL = time.Hour })),
+	},
+	{
+		name: "expires early", killed: []string{"DeadlineIsSafe", "KeptAlive"},
+		moves: always(onAll(func(c *strategy.Claim) { c.TTL /= 4 })),
+	},
+	{
+		name: "counts from the reply", killed: []string{"DeadlineFromRequest", "LateGrant"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			g.Start = time.Now()
+			return g, err
+		}}),
+	},
+	{
+		name: "counts a renewal from its reply", killed: []string{"DeadlineFromRequest"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Extend(ctx, c)
+			g.Start = time.Now()
+			return g, err
+		}}),
+	},
+	{
+		name: "the loser makes the lock last longer", killed: []string{"FailedTryChangesNothing"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrHeld) {
+				p.counts(c.Key, time.Now().Add(c.TTL))
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "the loser leaves its token", killed: []string{"FailedTryChangesNothing"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrHeld) {
+				p.set(c, time.Now().Add(c.TTL)) // GETSET
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "extend adds up", killed: []string{"ExtendRestarts"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			info, _ := p.Memory.Inspect(ctx, c)
+			g, err := p.Extend(ctx, c)
+			p.counts(c.Key, time.Now().Add(info.TTL+c.TTL))
+			return g, err
+		}}),
+	},
+	{
+		name: "extend does nothing", killed: []string{"ExtendRestarts", "KeptAlive", "Do", "Adopt", "MaxHold"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if p.at(c.Key) != c.Token {
+				return strategy.Grant{}, &strategy.LostError{Name: c.Name}
+			}
+			return strategy.Grant{}, nil
+		}}),
+	},
+	{
+		name: "extend makes the lock anew", killed: []string{"ExtendNeverRecreates", "AdoptOnlyHeld"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if p.at(c.Key) == "" {
+				return p.set(c, time.Now().Add(c.TTL)), nil
+			}
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "sets, then sets the expiry", killed: []string{"NoDeadlock"},
+		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (g strategy.Grant, err error) {
+			p.gate("SETNX", func() {
+				if holder := p.at(c.Key); holder != "" {
+					err = &strategy.HeldError{Name: c.Name, Token: holder}
+					return
+				}
+				g = p.set(c, time.Now().Add(time.Hour))
+			})
+			if err == nil {
+				p.gate("EXPIRE", func() { p.counts(c.Key, time.Now().Add(c.TTL)) })
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "tells nobody of releases", killed: []string{"WokenByRelease", "WokenByNotice", "NoMissedRelease", "FirstComeFirstServed", "WaitersAreCheap"},
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, _ func(strategy.Notice)) (func(), error) {
+			return p.Watch(ctx, c, func(strategy.Notice) {})
+		}}),
+	},
+	{
+		name: "listens only later than it says", killed: []string{"NoMissedRelease"},
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+			ready := make(chan func(), 1)
+			time.AfterFunc(30*time.Millisecond, func() {
+				stop, err := p.Memory.Watch(ctx, c, fn)
+				if err != nil {
+					stop = func() {}
+				}
+				ready <- stop
+			})
+			p.gate("SUBSCRIBE", func() {})
+			return func() { (<-ready)() }, nil
+		}}),
+	},
+	{
+		name: "says that locks are held for hours", killed: []string{"WokenAtExpiry"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			var held *strategy.HeldError
+			if errors.As(err, &held) {
+				held.TTL = time.Hour
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "keeps what it granted to those who had gone", killed: []string{"CancelRacesGrant"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(context.WithoutCancel(ctx), c)
+			time.Sleep(200 * time.Microsecond)
+			if ctx.Err() != nil && err == nil {
+				err = context.Cause(ctx)
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "calls a broken key held", killed: []string{"WrongType", "Persist"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrRefused) {
+				err = &strategy.HeldError{Name: c.Name}
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "calls a broken key lost", killed: []string{"WrongType"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			err := p.Release(ctx, c)
+			if errors.Is(err, strategy.ErrRefused) {
+				err = &strategy.LostError{Name: c.Name}
+			}
+			return err
+		}}),
+	},
+	{
+		name: "renews after the release", killed: []string{"RenewalStops"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			err := p.Release(ctx, c)
+			time.AfterFunc(5*time.Millisecond, func() { p.Extend(context.Background(), c) })
+			return err
+		}}),
+	},
+	{
+		name: "never admits a loss", killed: []string{"LossNoticed", "ExtendOnlyOwn", "ExtendNeverRecreates", "AdoptOnlyHeld"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Extend(ctx, c)
+			if errors.Is(err, strategy.ErrLost) {
+				err = nil
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "renews nothing any more once a lock was lost", killed: []string{"RenewsAfterLoss"},
+		moves: func(*testing.T) moves {
+			var lost atomic.Bool
+			return moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				if lost.Load() {
+					return strategy.Grant{}, nil
+				}
+				g, err := p.Extend(ctx, c)
+				if errors.Is(err, strategy.ErrLost) {
+					lost.Store(true)
+				}
+				return g, err
+			}}
+		},
+	},
+	{
+		name: "a late renewal brings the lock back", killed: []string{"LossWithoutNetwork"},
+		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
+			p.gate("SET PX", func() { p.set(c, time.Now().Add(time.Hour)) })
+			return strategy.Grant{}, Unsent()
+		}}),
+	},
+	{
+		name: "adopts without renewing", killed: []string{"Adopt"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if c.Grant.IsZero() && p.at(c.Key) == c.Token {
+				return strategy.Grant{}, nil
+			}
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "inspects with its own TTL", killed: []string{"Inspect"},
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+			info, err := p.Inspect(ctx, c)
+			if info.Held {
+				info.TTL = -1
+			}
+			return info, err
+		}}),
+	},
+	{
+		name: "inspects by force", killed: []string{"Inspect"},
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+			info, err := p.Inspect(ctx, c)
+			p.Evict(ctx, c.Key)
+			return info, err
+		}}),
+	},
+	{
+		name: "repeats a fence", killed: []string{"FenceRises", "FenceOrders"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			g.Fence = (g.Fence + 1) / 2
+			return g, err
+		}}),
+	},
+	{
+		name: "does not issue fences, and says it does", killed: []string{"FenceRises", "FenceKept", "FenceOrders"},
+		moves: always(moves{
+			acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				_, err := p.Acquire(ctx, c)
+				return strategy.Grant{}, err
+			},
+			extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				_, err := p.Extend(ctx, c)
+				return strategy.Grant{}, err
+			},
+		}),
+	},
+	{
+		name: "issues fences, and says it does not", killed: []string{"FenceRises"},
+		claims: func(s *Subject) { s.Fenced = false },
+	},
+	{
+		name: "hands the fence on with the token", killed: []string{"FenceRises"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			c.Grant.Start = time.Now()
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "renews the fence as well", killed: []string{"FenceKept"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Extend(ctx, c)
+			g.Fence += 1000
+			return g, err
+		}}),
+	},
+	{
+		name: "draws the fence before the lock", killed: []string{"FenceOrders"},
+		moves: func(*testing.T) moves {
+			var drawn atomic.Uint64
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				fence := drawn.Add(1)
+				time.Sleep(rand.N(time.Millisecond)) // others draw a greater one and overtake
+				g, err := p.Acquire(ctx, c)
+				g.Fence = fence
+				return g, err
+			}}
+		},
+	},
+	{
+		name: "does not tell capitals", killed: []string{"OddNames"},
+		moves: always(onAll(func(c *strategy.Claim) { c.Key = strings.ToLower(c.Key) })),
+	},
+	{
+		name: "ends names at their first NUL", killed: []string{"OddNames"},
+		moves: always(onAll(func(c *strategy.Claim) { c.Key, _, _ = strings.Cut(c.Key, "\x00") })),
+	},
+	{
+		name: "leaves its subscriptions", killed: []string{"LeavesNothing"},
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+			_, err := p.Watch(ctx, c, fn)
+			return func() {}, err
+		}}),
+	},
+	{
+		name: "leaves a goroutine for each release", killed: []string{"NoGoroutines"},
+		moves: func(t *testing.T) moves {
+			ctx := t.Context()
+			return moves{release: func(p gatedMemory, rctx context.Context, c strategy.Claim) error {
+				go func() { <-ctx.Done() }()
+				return p.Release(rctx, c)
+			}}
+		},
+	},
+	{
+		name: "serves last whoever came first, and says it is fair", killed: []string{"FairAcrossProcesses"},
+		claims: func(s *Subject) { s.fair(slices.Reverse[[]*ticket]) },
+	},
+}
+
+// subject is the mutant, ready for trial.
+func (x mutant) subject(t *testing.T) Subject {
+	m := x.memory
+	if m == nil {
+		m = &Memory{}
+	}
+	s := m.subject(x.name)
+	if x.moves != nil {
+		faults := x.moves(t)
+		s.OpenGated = func(o strategy.Options, g Gate) (*strategy.Strategy, error) {
+			return strategy.New(faulty{gatedMemory{m, g}, faults}, o)
+		}
+		s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+			return s.OpenGated(o, func(_ string, send func()) { send() })
+		}
+	}
+	if x.claims != nil {
+		x.claims(&s)
+	}
+	return s
+}
+
+// impatient is for those who are guilty anyhow: an acquittal would take longer.
+var impatient = limits{patience: time.Second, watchdog: 20 * time.Second}
+
+// TestMutants: each property convicts the mutants that are named after it.
+func TestMutants(t *testing.T) {
+	properties := map[string]Property{}
+	for _, p := range Properties() {
+		properties[p.Name] = p
+	}
+	for _, x := range mutants {
+		for _, name := range x.killed {
+			p, ok := properties[name]
+			if !ok {
+				t.Fatalf("mutant %q is to be killed by %q: there is no such property", x.name, name)
+			}
+			t.Run(x.name+"/"+name, func(t *testing.T) {
+				if !p.Alone {
+					t.Parallel()
+				}
+				end := holdTrial(t.Context(), x.subject(t), p, impatient)
+				switch {
+				case end.skip != "":
+					t.Errorf("skipped (%s), want convicted", end.skip)
+				case end.err == nil:
+					t.Errorf("acquitted, want convicted\n%v", end.history)
+				case !end.shown && !end.slow:
+					t.Errorf("the trial could not be held: %v, want it to show the fault\n%v", end.err, end.history)
+				default:
+					t.Logf("convicted: %v\n%v", end.err, end.history)
+				}
+			})
+		}
+	}
+}
+
+// fair makes the subject serve contenders of several processes in the order in
+// which they came, after that order was put right by arrange.
+func (s *Subject) fair(arrange func([]*ticket)) {
+	m := &Memory{}
+	f := &ticketing{arrange: arrange}
+	s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+		return strategy.New(ticketed{gatedMemory{m, func(_ string, send func()) { send() }}, f, &ticket{}}, o)
+	}
+	s.OpenGated, s.Fair = nil, true
+}
+
+// ticketing lets processes queue: whoever is refused has a place, by which it is
+// served. It would not do for a real lock: a process that goes away keeps its
+// place.
+type ticketing struct {
+	mu      sync.Mutex
+	queue   []*ticket
+	arrange func([]*ticket)
+}
+
+type ticket struct{ _ int }
+
+type ticketed struct {
+	gatedMemory
+	*ticketing
+	mine *ticket
+}
+
+func (p ticketed) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	p.ticketing.mu.Lock()
+	defer p.ticketing.mu.Unlock()
+	order := slices.Clone(p.queue)
+	p.arrange(order)
+	if len(order) > 0 && order[0] != p.mine && p.at(c.Key) == "" {
+		return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+	}
+	g, err := p.gatedMemory.Acquire(ctx, c)
+	place := slices.Index(p.queue, p.mine)
+	switch {
+	case err == nil && place >= 0:
+		p.queue = slices.Delete(p.queue, place, place+1)
+	case err != nil && place < 0:
+		p.queue = append(p.queue, p.mine)
+	}
+	return g, err
+}
+
+func TestFair(t *testing.T) {
+	s := (&Memory{}).subject("fair")
+	s.fair(func([]*ticket) {})
+	for _, p := range Properties() {
+		if p.Name == "FairAcrossProcesses" {
+			if r := Check(t.Context(), s, p); r.Status != Kept {
+				t.Error(r)
+			}
+		}
+	}
+}
+
+// convicts says which properties the mutants above prove to be worth their place.
+func convicts() []string {
+	killers := map[string]bool{}
+	for _, x := range mutants {
+		for _, name := range x.killed {
+			killers[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(killers))
+}
