@@ -143,7 +143,7 @@ type child struct {
 	ended chan struct{}
 }
 
-// A word is what a child said; an error ends what it says.
+// A word is what a child said, or that it ended before its job was done.
 type word struct {
 	from *child
 	text string
@@ -213,15 +213,20 @@ func (c *child) start(ctx context.Context, words chan<- word) error {
 	}
 	go func() {
 		defer close(c.ended)
+		done := false
 		lines := bufio.NewScanner(stdout)
 		for lines.Scan() {
 			if text, ok := strings.CutPrefix(lines.Text(), mark); ok {
+				done = text == "done"
 				pass(word{from: c, text: text})
 			} else {
 				fmt.Fprintln(&errs, lines.Text())
 			}
 		}
 		err := c.cmd.Wait()
+		if done && err == nil {
+			return
+		}
 		pass(word{from: c, err: fmt.Errorf("%s ended (%v): %s", c.who, err, errs.String())})
 	}()
 	return nil
