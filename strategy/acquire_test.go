@@ -314,34 +314,25 @@ func TestWaitEndsWithContext(t *testing.T) {
 	})
 }
 
-// When ctx ends an attempt under way nobody knows what the servers did: that is
-// not "held".
-func TestContextEndsAnAttempt(t *testing.T) {
-	for _, first := range []bool{true, false} {
-		t.Run(fmt.Sprintf("first %v", first), func(t *testing.T) {
+// When ctx ends the first attempt nobody knows what the servers did: that is not
+// "held". (For later ones see TestWaitEndsDuringAQuestion.)
+func TestContextEndsTheFirstAttempt(t *testing.T) {
+	for what, acquire := range map[string]func(strategy.Lock, context.Context) (*strategy.Lease, error){
+		"Acquire": strategy.Lock.Acquire, "TryAcquire": strategy.Lock.TryAcquire,
+	} {
+		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
-				r := record(&m)
+				m.Intercept(only(conformance.OpAcquire, slow(100*ms, 0)))
 				s := open(t, &m, strategy.Options{})
 				why := errors.New("why")
-				ctx, cancel := context.WithCancelCause(bg)
-				slowly := only(conformance.OpAcquire, slow(100*ms, 0))
-				var w *waiter
-				if first {
-					r.then(slowly)
-					w = wait(ctx, s)
-				} else {
-					a := take(t, s)
-					w = wait(ctx, s)
-					r.then(slowly)
-					release(t, a)
-					synctest.Wait()
-				}
-				time.Sleep(50 * ms)
-				cancel(why)
-				<-w.done
-				is(t, "Acquire", w.err, strategy.ErrUnknown, context.Canceled, why)
-				isNot(t, "Acquire", w.err, strategy.ErrHeld)
+				ctx, cancel := context.WithTimeoutCause(bg, 50*ms, why)
+				defer cancel()
+				start := time.Now()
+				_, err := acquire(s.Lock(name), ctx)
+				since(t, what+" took", start, 50*ms)
+				is(t, what, err, strategy.ErrUnknown, context.DeadlineExceeded, why)
+				isNot(t, what, err, strategy.ErrHeld, context.Canceled)
 				time.Sleep(time.Second)
 				equal(t, "holder", holds(&m, key), "")
 			})

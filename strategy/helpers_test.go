@@ -211,6 +211,12 @@ func (r *recorder) of(kinds ...conformance.Op) []sent {
 	return some
 }
 
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sent)
+}
+
 // record puts a recorder in front of m.
 func record(m *conformance.Memory) *recorder {
 	r := &recorder{}
@@ -266,4 +272,72 @@ func chaos(seed uint64) conformance.Interceptor {
 			return slow(time.Duration(draw())*10*time.Microsecond, ms)(ctx, r, serve)
 		}
 	}
+}
+
+// scripted is a protocol that does what a test says, and yes where it says nothing.
+type scripted struct {
+	acquire func(strategy.Claim) (strategy.Grant, error)
+	extend  func(strategy.Claim) (strategy.Grant, error)
+	release func(strategy.Claim) error
+}
+
+func (p *scripted) Acquire(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if p.acquire == nil {
+		return strategy.Grant{}, nil
+	}
+	return p.acquire(c)
+}
+
+func (p *scripted) Extend(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if p.extend == nil {
+		return strategy.Grant{}, nil
+	}
+	return p.extend(c)
+}
+
+func (p *scripted) Release(_ context.Context, c strategy.Claim) error {
+	if p.release == nil {
+		return nil
+	}
+	return p.release(c)
+}
+
+// teller is a Memory on whose notices a test has a hand.
+type teller struct {
+	conformance.Memory
+	watching func() // before the subscription
+	watched  func() // after it
+
+	mu  sync.Mutex
+	fns []func(strategy.Notice)
+}
+
+func (p *teller) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+	if p.watching != nil {
+		p.watching()
+	}
+	stop, err := p.Memory.Watch(ctx, c, fn)
+	p.mu.Lock()
+	p.fns = append(p.fns, fn)
+	p.mu.Unlock()
+	if p.watched != nil {
+		p.watched()
+	}
+	return stop, err
+}
+
+// tell gives n to all who ever subscribed.
+func (p *teller) tell(n strategy.Notice) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fn := range p.fns {
+		fn(n)
+	}
+}
+
+// scriptedTeller is a scripted protocol whose servers would tell, but never do.
+type scriptedTeller struct{ scripted }
+
+func (*scriptedTeller) Watch(context.Context, strategy.Claim, func(strategy.Notice)) (func(), error) {
+	return func() {}, nil
 }
