@@ -351,6 +351,17 @@ func (p *pipe) doom(id identity) {
 	p.assign()
 }
 
+// unsettled reports whether the server may still do something of a call that has
+// ended without its reply.
+func (p *pipe) unsettled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n.unordered.Load() {
+		return false
+	}
+	return len(p.doomed) > 0 || p.wire != nil && p.wire.abandoned()
+}
+
 // overdue runs when a writer has not come back by its due time: the server takes
 // no more bytes, or does not answer a probe. Closing the connection frees it.
 func (p *pipe) overdue(w *wire) {

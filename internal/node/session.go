@@ -32,9 +32,11 @@ func (ss *sessions) init(n *Node) { ss.n = n }
 // due that is ErrUnsent. A command of fn's ends at due: ctx is looked at between
 // commands, as redigo cannot be interrupted in one.
 //
-// Before fn is called the connection is asked who it is. That finds dead ones while
-// nothing is lost by it, and it is what keeps the order: if a command of the session
-// goes unanswered, its connection is killed before the Node sends anything else.
+// A session is in the order of the calls, too. Before it, a PING makes sure that what
+// Do and Eval left unanswered has been done, or never will be. And its connection is
+// asked who it is, which also finds dead ones while nothing is lost by it: if one of
+// its commands goes unanswered, that connection is killed before the Node sends
+// anything else.
 func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
 	if err := ended(ctx, due); err != nil {
 		return n.unsent(err)
@@ -44,6 +46,12 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(s
 	}
 	defer n.sessions.open.Done()
 
+	if n.pipe.unsettled() {
+		_, err := n.Do(ctx, due, "PING", "")
+		if err != nil && !errors.Is(err, strategy.ErrRefused) {
+			return n.unsent(err)
+		}
+	}
 	s, err := n.sessions.borrow(ctx, due)
 	if err != nil {
 		return n.unsent(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,48 @@ func TestUnansweredSessionIsKilledFirst(t *testing.T) {
 	want(t, "Session", err, strategy.ErrUnknown)
 	echo(t, n, "undo")
 	wantSeen(t, f, "1 ECHO before", "2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO undo")
+}
+
+// And the other way round: a session is not overtaken by what came before it.
+func TestSessionComesAfterWhatTimedOut(t *testing.T) {
+	t.Parallel()
+	set := func(c strategy.Conn) error { _, err := c.Do("SET", "k"); return err }
+
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+	receive(t, "HOLD", held)
+	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+	if err := n.Session(t.Context(), soon(), "k", set); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Session(t.Context(), soon(), "k", set); err != nil { // now it is settled
+		t.Fatal(err)
+	}
+	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 PING", "3 SET k", "3 SET k")
+
+	// The same on a connection that lives: a follower left, its reply is to come.
+	f, held = holding(t)
+	n = newNode(t, f.pool())
+	first := hold(n, t.Context(), soon())
+	c := receive(t, "first HOLD", held)
+	ctx, cancel := context.WithCancel(t.Context())
+	second := hold(n, ctx, soon())
+	receive(t, "second HOLD", held)
+	cancel()
+	receive(t, "second's return", second)
+	c.bulk("first")
+	receive(t, "first's return", first)
+	done := make(chan error, 1)
+	go func() { done <- n.Session(t.Context(), soon(), "k", set) }()
+	eventually(t, "a PING", func() bool { return slices.Contains(f.seen(false), "1 PING") })
+	// The fake has answered the PING, which the node takes for the second HOLD's.
+	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING")
+	c.say("+PONG\r\n")
+	if err := receive(t, "Session", done); err != nil {
+		t.Error(err)
+	}
+	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
 }
 
 func TestSessionPassesOverDeadConnections(t *testing.T) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -54,6 +55,13 @@ func (w *wire) unanswered() bool {
 		}
 	}
 	return false
+}
+
+// abandoned reports whether there is an op in flight whose caller has left.
+func (w *wire) abandoned() bool {
+	return slices.ContainsFunc(w.flight.waiting(), func(o *op) bool {
+		return o.gone && o.progress.Load() != dropped
+	})
 }
 
 // deliver hands a reply to the op that it belongs to: the oldest that was sent. It
