@@ -44,7 +44,7 @@ func lost(err error) error { return fmt.Errorf("%w: %w", errLost, err) }
 
 var (
 	errLost     = errors.New("connection lost")
-	errGivenUp  = errors.New("connection given up, as an earlier request went unanswered")
+	errGivenUp  = errors.New("connection given up, as a request went unanswered")
 	errStuck    = errors.New("connection given up, as the server took no more bytes")
 	errReplaced = errors.New("connection replaced")
 )
@@ -221,10 +221,10 @@ func (p *pipe) write(ctx context.Context, o *op) {
 		return
 	}
 	w.guard.Reset(remaining(o.due))
-	fit := w.young(p.n.pool) && (!atRest || w.healthy(ctx, o.due, used, p.n.pool))
+	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
 
 	p.mu.Lock()
-	if !fit || w.gone {
+	if !fit || w.gone || w.retired {
 		w.guard.Stop()
 		w.writer = nil
 		w.retired = true
@@ -232,6 +232,26 @@ func (p *pipe) write(ctx context.Context, o *op) {
 		return
 	}
 	p.send(w)
+}
+
+// tested runs the pool's tests for o's caller. They are the user's: should one
+// panic, its caller must not keep the writer's duty, or everybody waits for it.
+func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok bool) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		w.guard.Stop()
+		w.writer = nil
+		w.retired = true
+		p.leave(o)
+	}()
+	ok = w.healthy(ctx, o.due, used, p.n.pool)
+	returned = true
+	return ok
 }
 
 // send sends what is queued, with the lock held but for the sending.

@@ -228,19 +228,24 @@ func TestQueuedCallThatLeftIsNeverSent(t *testing.T) {
 	})
 	n := newNode(t, f.pool())
 	ctx, cancel := context.WithCancelCause(t.Context())
-	got := make(chan error, 1)
-	go func() { _, err := n.Do(ctx, soon(), "SET", "never"); got <- err }()
+	first, got := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "first"); first <- err }()
 	eventually(t, "a dial", func() bool { return f.dialled() == 1 })
+	go func() { _, err := n.Do(ctx, soon(), "SET", "never"); got <- err }()
+	eventually(t, "two in the queue", func() bool {
+		n.pipe.mu.Lock()
+		defer n.pipe.mu.Unlock()
+		return len(n.pipe.queue) == 2
+	})
 	cause := errors.New("waited enough")
 	cancel(cause)
 	want(t, "Do while dialling", receive(t, "return", got), strategy.ErrUnsent, cause)
 	_, err := n.Do(t.Context(), time.Now().Add(20*time.Millisecond), "SET", "never")
 	want(t, "Do while dialling, due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	close(let)
-	echo(t, n, "later")
-	if got := f.seen(false); !slices.Equal(got, []string{"1 ECHO later"}) {
-		t.Errorf("server saw %q, want only the later call", got)
-	}
+	receive(t, "the call that stayed", first)
+	echo(t, n, "later") // the flight is in step, too
+	wantSeen(t, f, "1 ECHO first", "1 ECHO later")
 }
 
 // Rule 1: what was given up is dead before anything else is sent.
@@ -657,6 +662,52 @@ func TestPoolsLimitsAreHonoured(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A user's test that panics harms its caller only.
+func TestPanickingTestOnBorrow(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	pool := f.pool()
+	var panics atomic.Bool
+	pool.TestOnBorrow = func(redis.Conn, time.Time) error {
+		if panics.Swap(false) {
+			panic("the user's")
+		}
+		return nil
+	}
+	n := newNode(t, pool)
+	echo(t, n, "one")
+	panics.Store(true)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		n.Do(t.Context(), soon(), "ECHO", "never")
+	}()
+	echo(t, n, "two")
+	wantSeen(t, f, "1 ECHO one", "2 ECHO two")
+}
+
+// A writer that is about to send must not do so on a connection that is retired by
+// then: what was retired for has to come first.
+func TestWriterSeesThatItsConnectionIsRetired(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	pool := f.pool()
+	var n *Node
+	var once sync.Once
+	pool.TestOnBorrow = func(redis.Conn, time.Time) error { // it runs just then
+		once.Do(func() { n.pipe.doom(identity{id: "77", addr: "session:1"}) })
+		return nil
+	}
+	n = newNode(t, pool)
+	echo(t, n, "one")
+	echo(t, n, "two")
+	echo(t, n, "three")
+	wantSeen(t, f, "1 ECHO one", "2 CLIENT KILL ID 77 ADDR session:1", "2 ECHO two", "2 ECHO three")
 }
 
 // An old connection that is busy takes no more, and is closed with its last reply.

@@ -46,11 +46,8 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(s
 	}
 	defer n.sessions.open.Done()
 
-	if n.pipe.unsettled() {
-		_, err := n.Do(ctx, due, "PING", "")
-		if err != nil && !errors.Is(err, strategy.ErrRefused) {
-			return n.unsent(err)
-		}
+	if err := n.settle(ctx, due); err != nil {
+		return n.unsent(err)
 	}
 	s, err := n.sessions.borrow(ctx, due)
 	if err != nil {
@@ -58,6 +55,21 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(s
 	}
 	defer s.giveBack() // also when fn panics
 	return fn(s)
+}
+
+// settle waits until the server has answered for all that Do and Eval left
+// unanswered, if there is such: an answer to a PING comes after theirs, or from a
+// connection that has killed theirs. Also a refusal is one.
+func (n *Node) settle(ctx context.Context, due time.Time) error {
+	if !n.pipe.unsettled() {
+		return nil
+	}
+	_, err := n.Do(ctx, due, "PING", "")
+	var failed *strategy.ServerError
+	if errors.As(err, &failed) && failed.Kind != strategy.ErrRefused {
+		return failed.Err // not its kind: nothing of the session was sent
+	}
+	return nil
 }
 
 func (ss *sessions) enter() bool {

@@ -148,6 +148,8 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
 	receive(t, "HOLD", held)
 	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+	err := n.Session(t.Context(), time.Now(), "k", set)
+	want(t, "Session when due", err, strategy.ErrUnsent)
 	if err := n.Session(t.Context(), soon(), "k", set); err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +180,16 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 		t.Error(err)
 	}
 	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
+
+	// Nothing of a session is sent when that cannot be had in time.
+	out = hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+	receive(t, "HOLD", held)
+	receive(t, "return", out)
+	f.mu.Lock()
+	f.serve = func(*fakeConn, []string) {}
+	f.mu.Unlock()
+	err = n.Session(t.Context(), time.Now().Add(50*time.Millisecond), "k", set)
+	want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 }
 
 func TestSessionPassesOverDeadConnections(t *testing.T) {

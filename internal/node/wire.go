@@ -24,6 +24,7 @@ type wire struct {
 	writer  *op
 	reader  *op
 	used    time.Time // when the last reply came
+	worn    bool      // one has come: it is not fresh from the dial
 	crowded bool      // the last batch had several callers
 	retired bool      // takes no more ops, and is closed when the last is answered
 	gone    bool      // given up or closed
@@ -74,7 +75,7 @@ func (w *wire) deliver(reply any, err error) bool {
 		case dropped: // never sent
 			w.flight.pop()
 		default:
-			w.used = time.Now()
+			w.used, w.worn = time.Now(), true
 			w.flight.pop().answer(reply, err)
 			return true
 		}
@@ -108,6 +109,8 @@ func (w *wire) young(pool *redis.Pool) bool {
 func (w *wire) healthy(ctx context.Context, due, used time.Time, pool *redis.Pool) bool {
 	idle := time.Since(used)
 	switch {
+	case !w.worn && idle < probeAfter:
+		return true // nor does the pool test what it has just dialled
 	case pool.IdleTimeout > 0 && idle > pool.IdleTimeout:
 		return false
 	case pool.TestOnBorrow == nil && pool.TestOnBorrowContext == nil:
