@@ -21,7 +21,7 @@ type Lease struct {
 	deadline time.Time       // guarded: Drift before the servers let go
 	end      error           // nil while held; then ErrReleased or the *LostError, for ever
 	failing  error           // why the last renewal failed
-	doubt    bool            // a renewal of unknown outcome may outlast the deadline
+	doubt    bool            // what the servers count may outlast the deadline
 	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
 	lost     chan struct{}   // made by the first Lost
 	contexts []*leaseContext // to be ended with the lease
@@ -220,8 +220,14 @@ func (l *Lease) KeepAlive(maxHold time.Duration) error {
 		if maxHold != 0 {
 			l.until = l.granted.Add(maxHold)
 		}
-		l.next = l.nextRenewal(l.claim.Grant.Start)
-		l.plan()
+		g := l.claim.Grant
+		l.next = l.nextRenewal(g.Start)
+		l.bind(g.Start.Add(g.TTL))
+		if l.deadline.Before(g.deadline()) {
+			l.next = time.Now() // an earlier bound, this call's or the last one's
+		}
+		after = l.look()
+		err = l.end
 	}
 	l.mu.Unlock()
 	after()
@@ -323,6 +329,24 @@ func (l *Lease) bounded(ttl time.Duration) time.Duration {
 	return max(min(ttl, time.Until(l.until).Truncate(time.Millisecond)), time.Millisecond)
 }
 
+// bind makes the lease end with the maximum hold although the servers count beyond
+// it: the bound was set after they were asked to count until asked. The next
+// renewal, at once, tells them; if none does, the key is undone at the deadline.
+// The caller holds mu.
+func (l *Lease) bind(asked time.Time) {
+	g, most := l.claim.Grant, l.until.Add(time.Millisecond)
+	if l.until.IsZero() || !g.Start.Add(g.TTL).After(most) {
+		return
+	}
+	if d := l.until.Add(-Drift(max(time.Until(l.until), 0))); d.Before(l.deadline) {
+		l.deadline = d
+	}
+	l.doubt = true
+	if asked.After(most) {
+		l.next = time.Now()
+	}
+}
+
 // renewed takes in the answer to a renewal that began at start, and returns what
 // its caller is to know.
 func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
@@ -354,6 +378,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 		l.deadline = l.grant(g, start).deadline()
 		l.failing, l.doubt = nil, false
 		l.next = l.nextRenewal(start)
+		l.bind(start.Add(c.TTL))
 		e = Event{Kind: EventRenewed, Took: now.Sub(start)}
 	case errors.Is(err, ErrLost):
 		var lost *LostError
@@ -396,8 +421,11 @@ func (l *Lease) look() (after func()) {
 		return func() {}
 	}
 	lost := &LostError{Name: l.claim.Name, Lapsed: true, Err: l.failing}
-	if l.keep && l.next.IsZero() && l.failing == nil {
+	switch {
+	case !l.until.IsZero() && l.until.Sub(l.deadline) <= Drift(l.claim.Grant.TTL)+time.Millisecond:
 		lost.Err = errMaxHold
+	case l.keep && l.failing == nil && l.s.isClosed():
+		lost.Err = ErrClosed // which ended the renewal
 	}
 	return l.over(lost)
 }
@@ -416,7 +444,7 @@ func (l *Lease) over(end error) (after func()) {
 	lost, c := l.isLost(), l.claim
 	var lapsed *LostError
 	if l.doubt && errors.As(end, &lapsed) && lapsed.Lapsed {
-		l.s.undo(c) // a renewal that nobody heard of may keep the key beyond the deadline
+		l.s.undo(c) // as a renewal does that nobody heard of
 	}
 	return func() {
 		for _, x := range contexts {
