@@ -54,6 +54,7 @@ type signal int
 const (
 	act  signal = iota // look what changed
 	done               // over; what is in the op is the caller's alone
+	late               // never sent: due or the context came first
 )
 
 var ops = sync.Pool{New: func() any {

@@ -63,33 +63,39 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 	p.queue = append(p.queue, o)
 	p.assign()
 	for !o.over {
-		if err := ended(ctx, o.due); err != nil {
-			kind := p.leave(o)
-			p.mu.Unlock()
-			return nil, p.n.failed(kind, err)
-		}
 		switch o.role {
 		case writer:
 			p.write(ctx, o)
+			if o.role == reader { // which begins with looking at ctx and due
+				continue
+			}
 		case reader:
 			p.read(ctx, o)
 		case none:
-			if p.sleep(ctx, o) == done {
+			switch p.sleep(ctx, o) {
+			case done:
 				return p.result(ctx, o)
+			case act:
+				continue
 			}
+		}
+		if err := ended(ctx, o.due); err != nil && !o.over {
+			kind := p.leave(o)
+			p.mu.Unlock()
+			return nil, p.n.failed(kind, err)
 		}
 	}
 	p.mu.Unlock()
 	return p.result(ctx, o)
 }
 
-// sleep waits, without the lock, until something changed for o; it returns with
-// the lock, unless o is over.
+// sleep waits, without the lock, until something changed for o or its time is up;
+// it returns with the lock, unless o is done.
 func (p *pipe) sleep(ctx context.Context, o *op) signal {
 	o.asleep = true
 	p.mu.Unlock()
 	o.timer.Reset(remaining(o.due))
-	var s signal
+	s := late
 	select {
 	case s = <-o.wake:
 	case <-ctx.Done():
@@ -104,7 +110,7 @@ func (p *pipe) sleep(ctx context.Context, o *op) signal {
 	for len(o.wake) > 0 { // signals are sent under the lock: none comes now
 		<-o.wake
 	}
-	return act
+	return s
 }
 
 // result is what the caller gets to know, from an op that is its own again.
@@ -213,12 +219,12 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	// moves this goroutine to it: that costs several round trips.
 	if !alone {
 		runtime.Gosched()
-	}
-	if ended(ctx, o.due) != nil { // meanwhile; others may find the time to write
-		p.mu.Lock()
-		w.writer = nil
-		p.assign()
-		return
+		if ended(ctx, o.due) != nil { // meanwhile; others may find the time to write
+			p.mu.Lock()
+			w.writer = nil
+			p.assign()
+			return
+		}
 	}
 	w.guard.Reset(remaining(o.due))
 	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
@@ -312,7 +318,7 @@ func (p *pipe) read(ctx context.Context, o *op) {
 			p.giveUp(w, errGivenUp)
 		case err != nil && !isReply(err):
 			p.giveUp(w, lost(err))
-		case !w.gone && !w.deliver(reply, err):
+		case !w.gone && !w.deliver(reply, err, now):
 			p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %v", errLost, firstOf(err, reply)))
 		case isReadOnly(err):
 			// A fail-over made this server a replica; its name or its balancer may

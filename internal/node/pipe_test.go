@@ -421,15 +421,69 @@ func TestUnexpectedReplyBelongsToNobody(t *testing.T) {
 	later.progress.Store(sent)
 	w := &wire{}
 	w.flight.push(left, unsent, later)
-	if w.deliver("x", nil) {
+	if w.deliver("x", nil, time.Now()) {
 		t.Error("deliver before the first op was sent = true, want false")
 	}
 	unsent.progress.Store(dropped) // its caller leaves; the writer goes on
-	if !w.deliver("x", nil) || later.reply != "x" {
+	if !w.deliver("x", nil, time.Now()) || later.reply != "x" {
 		t.Errorf("deliver gave %v to the op that was sent, want x", later.reply)
 	}
-	if w.deliver("y", nil) {
+	if w.deliver("y", nil, time.Now()) {
 		t.Error("deliver with nothing in flight = true, want false")
+	}
+}
+
+// What a writer is about to send counts as sent: it may leave before the close.
+func TestConnectionWithABatchIsUnanswered(t *testing.T) {
+	t.Parallel()
+	o := newOp("SET", soon())
+	w := &wire{writer: o}
+	if w.unanswered() {
+		t.Error("unanswered before there is a batch = true, want false: a probe has no effect")
+	}
+	w.flight.push(o)
+	if !w.unanswered() {
+		t.Error("unanswered with a batch = false, want true")
+	}
+	w.writer = nil
+	o.progress.Store(dropped)
+	if w.unanswered() {
+		t.Error("unanswered with nothing sent = true, want false")
+	}
+}
+
+// A reader whose time is up leaves, though it was given the duty meanwhile, and the
+// connection stays.
+func TestLateReaderLeavesTheConnection(t *testing.T) {
+	t.Parallel()
+	f, held := holding(t)
+	n := newNode(t, f.pool())
+	echo(t, n, "warm")
+	o, ahead := newOp("HOLD", time.Now()), newOp("HOLD", soon())
+	n.pipe.mu.Lock()
+	w := n.pipe.wire
+	n.pipe.queue = append(n.pipe.queue, ahead, o)
+	w.writer = ahead
+	ahead.on = w
+	n.pipe.write(t.Context(), ahead)
+	ahead.gone = true
+	w.reader = nil
+	n.pipe.resign(ahead)
+	n.pipe.assign()
+	if w.reader != o {
+		t.Fatal("the oldest that waits is not the reader")
+	}
+	n.pipe.read(t.Context(), o)
+	if w.gone {
+		t.Error("a reader that came too late gave the connection up")
+	}
+	n.pipe.leave(o)
+	n.pipe.mu.Unlock()
+	c := receive(t, "HOLD", held)
+	c.say("+1\r\n+2\r\n")
+	echo(t, n, "own")
+	if f.dialled() != 1 {
+		t.Errorf("%d connections, want 1", f.dialled())
 	}
 }
 

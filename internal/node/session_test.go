@@ -182,9 +182,17 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
 
 	// Nothing of a session is sent when that cannot be had in time.
-	out = hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
-	receive(t, "HOLD", held)
-	receive(t, "return", out)
+	first = hold(n, t.Context(), soon())
+	receive(t, "first HOLD", held)
+	ctx, cancel = context.WithCancel(t.Context())
+	second = hold(n, ctx, soon())
+	receive(t, "second HOLD", held)
+	cancel()
+	receive(t, "second's return", second)
+	c.bulk("first")
+	receive(t, "first's return", first)
+	err = n.Session(t.Context(), time.Now().Add(50*time.Millisecond), "k", set)
+	want(t, "Session after an unanswered PING", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	f.mu.Lock()
 	f.serve = func(*fakeConn, []string) {}
 	f.mu.Unlock()

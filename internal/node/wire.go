@@ -66,8 +66,8 @@ func (w *wire) abandoned() bool {
 }
 
 // deliver hands a reply to the op that it belongs to: the oldest that was sent. It
-// reports whether there is one.
-func (w *wire) deliver(reply any, err error) bool {
+// reports whether there is one. The time is one at which the reply had not come.
+func (w *wire) deliver(reply any, err error, at time.Time) bool {
 	for !w.flight.empty() {
 		switch w.flight.waiting()[0].progress.Load() {
 		case queued:
@@ -75,7 +75,7 @@ func (w *wire) deliver(reply any, err error) bool {
 		case dropped: // never sent
 			w.flight.pop()
 		default:
-			w.used, w.worn = time.Now(), true
+			w.used, w.worn = at, true
 			w.flight.pop().answer(reply, err)
 			return true
 		}
