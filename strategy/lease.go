@@ -201,9 +201,10 @@ func (l *Lease) Extend(ctx context.Context) error {
 //
 // maxHold bounds the hold, counted from the grant: the servers let go when it is
 // over, whatever the holder does, and the lease is lost then. 0 means no bound;
-// less than the TTL is an error. A second call sets another bound.
+// less than the TTL is an error. A second call sets another bound; if that is over
+// already, the lease is lost at once.
 //
-// The error is what [Lease.Err] says if the lease is over.
+// The error is what [Lease.Err] says if the lease is over, or ErrClosed.
 func (l *Lease) KeepAlive(maxHold time.Duration) error {
 	if maxHold != 0 && maxHold < l.s.o.TTL {
 		return fmt.Errorf("locks: KeepAlive(%v): allowed are 0 (no bound) and the TTL of %v or more", maxHold, l.s.o.TTL)
@@ -235,26 +236,31 @@ func (l *Lease) KeepAlive(maxHold time.Duration) error {
 }
 
 // Release gives the lock up. It goes on when ctx is cancelled, for the operation
-// time-out at most: giving up early would only keep the lock for longer. Contexts
-// of the lease end before the lock is free.
+// time-out at most: giving up early would only keep the lock for longer. A renewal
+// under way is waited for first, and nothing is sent afterwards. Contexts of the
+// lease end before the lock is free.
 //
 // nil means: it was held until now, and is free. ErrLost means: it was lost
 // before, and nothing was changed. After any other error the release is repeated
 // in the background until it is certain or the TTL has passed; for the caller the
-// lease is over. A second call returns ErrReleased and does nothing.
+// lease is over. A second call returns ErrReleased and does nothing. After
+// [Strategy.Close] nothing is sent: the error is ErrClosed, the lease is over, and
+// the lock goes with its TTL.
 func (l *Lease) Release(ctx context.Context) error {
-	if err := l.s.enter(); err != nil {
-		return errors.Join(err, l.Err())
+	entered := l.s.enter()
+	if entered == nil {
+		defer l.s.leave()
 	}
-	defer l.s.leave()
 	c, err := l.finish()
 	if err != nil {
 		return err
 	}
-	c.Due = time.Now().Add(l.s.o.OpTimeout)
-	err = l.s.p.Release(context.WithoutCancel(ctx), c)
-	if err != nil && !errors.Is(err, ErrLost) {
-		l.s.undo(c)
+	if err = entered; err == nil {
+		c.Due = time.Now().Add(l.s.o.OpTimeout)
+		err = l.s.p.Release(context.WithoutCancel(ctx), c)
+		if err != nil && !errors.Is(err, ErrLost) {
+			l.s.undo(c)
+		}
 	}
 	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted), Err: err})
 	return err
