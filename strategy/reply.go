@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -40,7 +41,8 @@ func BadReply(n Node, reply any) error {
 }
 
 // RemainingTTL reads a reply of PTTL for a key that exists: milliseconds, or -1 for
-// a key without expiry. A key in its last millisecond (0) still exists.
+// a key without expiry. A key in its last millisecond (0) still exists; one that
+// lives longer than a Duration can say gets the longest.
 func RemainingTTL(ms int64) time.Duration {
 	switch {
 	case ms < 0:
@@ -48,7 +50,7 @@ func RemainingTTL(ms int64) time.Duration {
 	case ms == 0:
 		return time.Millisecond
 	}
-	return time.Duration(ms) * time.Millisecond
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 // CheckNode tells whether a Redis can be relied on to keep locks: it answers, is a
