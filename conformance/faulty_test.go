@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	sources "github.com/lockstrategies/locks/internal/mutants"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -699,13 +699,28 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// convicts says which properties the mutants above prove to be worth their place.
-func convicts() []string {
+// TestEveryPropertyConvicts: a property that convicts no mutant might be a check
+// that cannot fail. What no faulty protocol can show, because it is the machinery's
+// doing, and what takes several processes, mutants of the sources must show.
+func TestEveryPropertyConvicts(t *testing.T) {
 	killers := map[string]bool{}
 	for _, x := range mutants {
 		for _, name := range x.killed {
 			killers[name] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(killers))
+	for _, m := range sources.All() {
+		for _, name := range m.Killed {
+			killers[name] = true
+		}
+	}
+	for _, p := range Properties() {
+		if !killers[p.Name] {
+			t.Errorf("%s convicts no mutant: add a fault that it finds, or delete it", p.Name)
+		}
+		delete(killers, p.Name)
+	}
+	for name := range killers {
+		t.Errorf("a mutant is to be convicted by %s: there is no such property", name)
+	}
 }

@@ -1,10 +1,21 @@
 package conformance
 
 import (
+	"os"
 	"testing"
+	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
+
+// TestMain lets the mutants' test shorten the patience: it expects convictions, and
+// need not be fair.
+func TestMain(m *testing.M) {
+	if d, err := time.ParseDuration(os.Getenv("CONFORMANCE_PATIENCE")); err == nil {
+		usual.patience = d
+	}
+	os.Exit(m.Run())
+}
 
 // subject is a Memory as the suite sees it.
 func (m *Memory) subject(name string) Subject {

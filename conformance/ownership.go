@@ -163,6 +163,7 @@ func (t *trial) handOverInside(move func(*hold) call, check func(moved call, suc
 		var successor call
 		a.requests.before(k, func() {
 			reached = true
+			t.rec.add("the lock is taken from its holder, as by expiry")
 			evicted = t.Evict(t.ctx, strategy.DefaultKey(name))
 			successor = b.on(name).try()
 		})
