@@ -104,16 +104,20 @@ var errContext = errors.New("context done")
 
 // worthWaiting tells whether another attempt may do better.
 func (l *lock) worthWaiting(err error) bool {
-	var server *ServerError
-	var lost *LostError
 	switch {
 	case err == nil:
 		return false
-	case errors.Is(err, ErrHeld), errors.As(err, &lost): // lost: granted too late to be of use
+	case errors.Is(err, ErrHeld), errors.Is(err, ErrLost): // lost: granted too late to be of use
 		return true
 	default:
-		return l.s.o.Persist && errors.As(err, &server)
+		return l.s.o.Persist && isServers(err)
 	}
+}
+
+// isServers tells whether err is what a server said, or that it said nothing.
+func isServers(err error) bool {
+	var server *ServerError
+	return errors.As(err, &server)
 }
 
 // last is the error of a wait that an attempt ended. If ctx ended that attempt

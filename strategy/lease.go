@@ -420,11 +420,11 @@ func (l *Lease) isLost() bool { return l.end != nil && l.end != ErrReleased }
 // agenda up to date if it is not. The caller holds mu, and calls after without it.
 func (l *Lease) look() (after func()) {
 	if l.end != nil {
-		return func() {}
+		return nothing
 	}
 	if time.Now().Before(l.deadline) {
 		l.plan()
-		return func() {}
+		return nothing
 	}
 	lost := &LostError{Name: l.claim.Name, Lapsed: true, Err: l.failing}
 	switch {
@@ -442,22 +442,30 @@ var errMaxHold = errors.New("the maximum hold is over")
 func (l *Lease) over(end error) (after func()) {
 	l.end = end
 	l.s.agenda.remove(l)
-	contexts := l.contexts
+	lost, contexts := l.isLost(), l.contexts
 	l.contexts = nil
-	if l.isLost() && l.lost != nil {
+	if lost && l.lost != nil {
 		close(l.lost)
 	}
-	lost, c := l.isLost(), l.claim
-	var lapsed *LostError
-	if l.doubt && errors.As(end, &lapsed) && lapsed.Lapsed {
-		l.s.undo(c) // as a renewal does that nobody heard of
+	if lost && l.doubt && hasLapsed(end) {
+		l.s.undo(l.claim) // as a renewal does that nobody heard of
+	}
+	if len(contexts) == 0 && !lost {
+		return nothing
 	}
 	return func() {
 		for _, x := range contexts {
 			x.cancel(end)
 		}
 		if lost {
-			l.s.observe(Event{Kind: EventLost, Name: c.Name, Token: c.Token, Took: time.Since(l.granted), Err: end})
+			l.s.observe(Event{Kind: EventLost, Name: l.claim.Name, Token: l.claim.Token, Took: time.Since(l.granted), Err: end})
 		}
 	}
+}
+
+func nothing() {}
+
+func hasLapsed(end error) bool {
+	var lost *LostError
+	return errors.As(end, &lost) && lost.Lapsed
 }
