@@ -146,14 +146,14 @@ func TestCloseWaitsForRequests(t *testing.T) {
 		r.then(slow(100*ms, 300*ms))
 		start := time.Now()
 		w := wait(bg, s)
-		var extend error
-		go func() { extend = kept.Extend(bg) }()
+		extend := make(chan error, 1)
+		go func() { extend <- kept.Extend(bg) }()
 		synctest.Wait()
 		is(t, "Close", s.Close())
 		since(t, "Close took", start, 800*ms) // the acquire, and its undoing
 		<-w.done
 		is(t, "Acquire", w.err, strategy.ErrClosed)
-		is(t, "Extend", extend)
+		is(t, "Extend", <-extend)
 		equal(t, "holder", holds(&m, key), "")
 	})
 }
