@@ -1,0 +1,140 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// node is a server that answers INFO, or fails.
+type node struct {
+	strategy.Node
+	ordered bool
+	reply   any
+	err     error
+}
+
+func (node) Name() string    { return "redis:6379" }
+func (n node) Ordered() bool { return n.ordered }
+func (n node) Do(context.Context, time.Time, string, string, ...any) (any, error) {
+	return n.reply, n.err
+}
+
+// Gone: a loss for a release; for an undo success, if nothing can arrive any more.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	granted := strategy.Grant{Start: time.Now()}
+	for _, tt := range []struct {
+		ordered bool
+		c       strategy.Claim
+		want    error
+	}{
+		{false, strategy.Claim{}, strategy.ErrLost},
+		{true, strategy.Claim{Grant: granted}, strategy.ErrLost},
+		{true, strategy.Claim{Undo: true}, nil},
+		{false, strategy.Claim{Undo: true, Grant: granted}, nil},
+		{false, strategy.Claim{Undo: true}, strategy.ErrUnknown},
+	} {
+		tt.c.Name = name
+		err := strategy.Gone(node{ordered: tt.ordered}, tt.c, "other")
+		what := fmt.Sprintf("Gone(ordered %v, undo %v, granted %v)", tt.ordered, tt.c.Undo, !tt.c.Grant.IsZero())
+		if tt.want == nil {
+			is(t, what, err)
+			continue
+		}
+		is(t, what, err, tt.want)
+		var lost *strategy.LostError
+		if tt.want == strategy.ErrLost && (!errors.As(err, &lost) || *lost != strategy.LostError{Name: name, Holder: "other"}) {
+			t.Errorf("%s = %#v, want a LostError that names the other", what, err)
+		}
+	}
+}
+
+func TestBadReply(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []any{nil, int64(7), []byte("what"), []any{nil, []byte("x")}, []byte(strings.Repeat("x", 1e6))} {
+		err := strategy.BadReply(node{}, reply)
+		is(t, "BadReply", err, strategy.ErrUnknown)
+		if n := len(err.Error()); n > 300 || !strings.Contains(err.Error(), "redis:6379") {
+			t.Errorf("BadReply = %d bytes: %.300q, want a short text that names the server", n, err)
+		}
+	}
+	if err := strategy.BadReply(node{}, []byte("what")); !strings.Contains(err.Error(), `"what"`) {
+		t.Errorf("BadReply = %q, want the reply in it", err)
+	}
+}
+
+func TestRemainingTTL(t *testing.T) {
+	t.Parallel()
+	const most = math.MaxInt64 / int64(ms) // a Duration can say
+	for reply, want := range map[int64]time.Duration{
+		-1: -1, math.MinInt64: -1, 0: ms, 1: ms, 1500: 1500 * ms,
+		most: time.Duration(most) * ms, most + 1: time.Duration(most) * ms, math.MaxInt64: time.Duration(most) * ms,
+	} {
+		equal(t, fmt.Sprintf("RemainingTTL(%d)", reply), strategy.RemainingTTL(reply), want)
+	}
+}
+
+func TestCheckNode(t *testing.T) {
+	t.Parallel()
+	for info, want := range map[string][]string{
+		"": nil,
+		"# Replication\r\nrole:master\r\nloading:0\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n": nil,
+		"role:master\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n":                             nil,
+		"maxmemory:1000\r\n": nil,
+		"role:slave\r\n":     {"is a slave", "primary"},
+		"loading:1\r\n":      {"is loading"},
+		"maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n":                          {"allkeys-lru", "noeviction"},
+		"role:slave\r\nloading:1\r\nmaxmemory:1\r\nmaxmemory_policy:volatile-lru\r\n": {"is a slave", "is loading", "volatile-lru"},
+	} {
+		err := strategy.CheckNode(bg, time.Time{}, node{reply: []byte(info)})
+		if len(want) == 0 {
+			is(t, fmt.Sprintf("CheckNode of %q", info), err)
+		}
+		for _, w := range want {
+			if !strings.Contains(fmt.Sprint(err), w) || !strings.Contains(fmt.Sprint(err), "redis:6379") {
+				t.Errorf("CheckNode of %q = %v, want the server and %q", info, err, w)
+			}
+		}
+	}
+	is(t, "CheckNode of an unreachable server", strategy.CheckNode(bg, time.Time{}, node{err: unreachable()}), strategy.ErrUnsent)
+	is(t, "CheckNode of a strange server", strategy.CheckNode(bg, time.Time{}, node{reply: int64(1)}), strategy.ErrUnknown)
+}
+
+func unreachable() error {
+	return &strategy.ServerError{Node: "redis:6379", Kind: strategy.ErrUnsent, Err: errors.New("refused")}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	all := []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrReleased, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrUnsupported, strategy.ErrClosed}
+	for _, tt := range []struct {
+		err  error
+		is   []error
+		text string
+	}{
+		{&strategy.HeldError{Name: "a"}, all[:1], `lock "a": held`},
+		{&strategy.HeldError{Name: "a", Token: "t", TTL: time.Second}, all[:1], `lock "a": held by "t" for up to 1s`},
+		{&strategy.HeldError{Name: "a", Token: "t", TTL: -1}, all[:1], `lock "a": held by "t" without expiry`},
+		{&strategy.LostError{Name: "a"}, all[1:2], `lock "a": lost: the key is gone`},
+		{&strategy.LostError{Name: "a", Holder: "t"}, all[1:2], `lock "a": lost: now held by "t"`},
+		{&strategy.LostError{Name: "a", Lapsed: true, Err: cause}, []error{strategy.ErrLost, cause}, `lock "a": lost: its deadline came: cause`},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrRefused}, all[3:4], "n: refused by the server"},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: cause}, []error{strategy.ErrUnknown, cause}, "n: outcome unknown: cause"},
+	} {
+		equal(t, "Error", tt.err.Error(), tt.text)
+		wrapped := fmt.Errorf("wrapped: %w", tt.err)
+		is(t, tt.text, wrapped, tt.is...)
+		for _, e := range all {
+			want := e == tt.is[0]
+			equal(t, fmt.Sprintf("errors.Is(%q, %q)", tt.text, e), errors.Is(wrapped, e), want)
+		}
+	}
+}
