@@ -73,7 +73,7 @@ func advise(columns []Strategy) []Advice {
 				who = append(who, c.Name)
 			}
 		}
-		add("teaching: why compare and delete is one step", who, "the suite plays the race each time; --json has it call by call.")
+		add("teaching: to see a lock fail", who, "the suite plays each weakness by script, so it shows every time; --json has it call by call.")
 	}
 	return advice
 }

@@ -232,7 +232,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	c := Config{
-		Server: s, Variants: subjects.All(), Each: time.Minute,
+		Server: s, Variants: subjects.All()[:1], Each: time.Minute,
 		Progress: func(p Progress) {
 			if strings.HasPrefix(p.Doing, "one caller") {
 				time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
@@ -286,5 +286,95 @@ func TestJain(t *testing.T) {
 		if got := jain(c.xs); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("jain(%v) = %v, want %v", c.xs, got, c.want)
 		}
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	columns := []Strategy{{Name: "a", Guarantees: make([]Guarantee, len(groups))}, {Name: "b"}}
+	for i := range groups {
+		columns[0].Guarantees[i].Verdict = []Verdict{Kept, Weak, Absent, Failed}[i%4]
+	}
+	lines := strings.Split(Markdown(columns), "\n")
+	want := []string{
+		"| | a | b |",
+		"|---|:-:|:-:|",
+		"| one holder at a time | ✓ | · |",
+		"| … among processes too | ✗ | · |",
+		"| any name, each its own lock | – | · |",
+		"| a try answers at once | ! | · |",
+	}
+	if !slices.Equal(lines[:len(want)], want) || len(lines) != len(groups)+3 {
+		t.Errorf("Markdown() =\n%s\nwant %d rows that begin\n%s", strings.Join(lines, "\n"), len(groups), strings.Join(want, "\n"))
+	}
+}
+
+func TestVerdictOf(t *testing.T) {
+	of := func(vs ...Verdict) Verdict {
+		var ps []Property
+		for _, v := range vs {
+			ps = append(ps, Property{Verdict: v})
+		}
+		return verdictOf(ps)
+	}
+	for _, c := range []struct{ got, want Verdict }{
+		{of(Kept, Kept), Kept},
+		{of(Kept, Absent), Kept},
+		{of(Absent, Absent), Absent},
+		{of(Kept, Weak, Absent), Weak},
+		{of(Weak, Failed, Kept), Failed},
+		{of(Kept, Unknown), Unknown},
+		{of(Weak, Unknown), Weak}, // whatever the other would be
+	} {
+		if c.got != c.want {
+			t.Errorf("the verdict is %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestAdvice: it follows from what was seen, and is not given on half of it.
+func TestAdvice(t *testing.T) {
+	column := func(name string, late, fence Verdict, left int, commands ...string) Strategy {
+		var r Requests
+		for _, c := range commands {
+			r.Commands = append(r.Commands, Commands{Name: c, Times: 1})
+		}
+		return Strategy{
+			Name: name, Cost: &Cost{Release: r, KeysLeft: &left, TokenInKey: true},
+			Guarantees: []Guarantee{{Title: "late", Verdict: late}, {Title: fenceTitle, Verdict: fence}},
+		}
+	}
+	two := column("two", Weak, Absent, 0, "GET", "DEL")
+	one := column("one", Kept, Kept, 1, "EVALSHA")
+	who := func(columns ...Strategy) map[string]string {
+		got := map[string]string{}
+		for _, a := range advise(columns) {
+			got[a.For] = strings.Join(a.Strategies, " ")
+		}
+		return got
+	}
+	for purpose, want := range map[string]string{
+		"production, on one Redis":                                  "one",
+		"work that must never run twice":                            "one",
+		"scripts are forbidden":                                     "two",
+		"keys shared with redsync, redis-py, StackExchange.Redis …": "two one",
+		"very many names, each used once":                           "two",
+		"teaching: to see a lock fail":                              "two",
+	} {
+		if got, ok := who(two, one)[purpose]; got != want || !ok {
+			t.Errorf("for %q: %q, want %q", purpose, got, want)
+		}
+	}
+	if got, ok := who(two)["production, on one Redis"]; got != "" || !ok {
+		t.Errorf("for production with a weak one alone: %q, want none", got)
+	}
+	unknown := one
+	unknown.Guarantees = []Guarantee{{Title: "late"}}
+	if got := advise([]Strategy{two, unknown}); got != nil {
+		t.Errorf("advice without all verdicts = %v, want none", got)
+	}
+	unknown = one
+	unknown.Cost = nil
+	if got := advise([]Strategy{two, unknown}); got != nil {
+		t.Errorf("advice without all costs = %v, want none", got)
 	}
 }

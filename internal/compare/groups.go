@@ -22,16 +22,16 @@ var groups = []group{
 	{title: "one holder at a time", properties: []string{"Exclusive", "Contention", "NoLostUpdate"}},
 	{title: "… among processes too", properties: []string{"Processes"}},
 	{title: "any name, each its own lock", properties: []string{"NamesIndependent", "OddNames"}},
-	{title: "a try does not wait or change it", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore"}},
+	{title: "a try answers at once", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore"}},
 	{title: "a release frees the lock", properties: []string{"ReleaseFrees", "ReleaseOnce", "ReleaseAnywhere", "ReleaseDetached"}},
 
 	{title: "a dead holder's lock becomes free", properties: []string{"Expires", "NoDeadlock", "HolderKilled"}},
 	{title: "none gets in before the deadline", properties: []string{"DeadlineIsSafe", "DeadlineFromRequest", "LateGrant", "OneTakesOver", "ExtendRestarts"}},
 
 	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
-	{title: "… even between its two steps", properties: []string{"ReleaseAtomic"}},
+	{title: "… even if overtaken midway", properties: []string{"ReleaseAtomic"}},
 	{title: "a late extension is refused", properties: []string{"ExtendOnlyOwn", "ExtendNeverRecreates"}},
-	{title: "… also between its two steps", properties: []string{"ExtendAtomic"}},
+	{title: "… also if overtaken midway", properties: []string{"ExtendAtomic"}},
 
 	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry"}},
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},

@@ -91,7 +91,7 @@ type Failure struct {
 // The measurements, as failures name them.
 const (
 	MeasuringCost       = "cost"
-	MeasuringSolo       = "solo"
+	MeasuringSolo       = "one caller"
 	MeasuringHandOff    = "hand-off"
 	MeasuringContention = "contention"
 )

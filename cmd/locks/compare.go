@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/compare"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+)
+
+const (
+	usualDuration = 2 * time.Second
+	quickDuration = 400 * time.Millisecond
+	leastDuration = 50 * time.Millisecond
+	mostDuration  = time.Hour
+)
+
+// comparison is what the flags of compare say.
+type comparison struct {
+	embedded, docker bool
+	redis            []string
+	strategies       []string
+	duration         time.Duration
+	quick            bool
+	json, markdown   bool
+
+	variants []subjects.Variant
+}
+
+func compareCommand() *cobra.Command {
+	var c comparison
+	var all []string
+	var list strings.Builder
+	for _, v := range subjects.All() {
+		all = append(all, v.Name)
+		fmt.Fprintf(&list, "  %-14s %s\n", v.Name, v.Summary)
+	}
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Show what each strategy guarantees, costs, and how fast it is",
+		Long: `Compare holds the strategies against each other on one Redis, in about a minute:
+what each guarantees (trials of the conformance suite, held while you wait; a
+weakness is shown, not believed), what each request costs, how fast it is alone, how
+fast a lock goes from one process to the next, and what happens when 1, 8 and 64
+contend. At the end it says which one to take for what.
+
+The Redis is the most real one to be had: what REDIS_ADDRS names, else a Docker
+container, else a local redis-server, else an embedded imitation, whose timings mean
+nothing. The first line says which it is, and why. Containers and processes that
+were started go away at the end, also after Ctrl-C. On a Redis of your own (--redis,
+or REDIS_ADDRS, which keeps a password out of the list of processes) the locks have
+names that nobody else uses; but it is put under load, and the fence counters of the
+trials stay (lock:{conformance …}:fence).
+
+Strategies:
+` + strings.TrimRight(list.String(), "\n"),
+		Example: `  locks compare                                    # everything, about a minute
+  locks compare --quick                            # a first impression
+  locks compare --strategy luascript --strategy setnxpx
+  locks compare --redis localhost:6379             # on your own Redis
+  locks compare --json > comparison.json           # for programs
+  locks compare --markdown                         # the guarantees alone`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
+		RunE:    does(c.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&c.docker, "docker", false, "demand a Docker container")
+	f.BoolVar(&c.embedded, "embedded", false, "use the embedded imitation of Redis: no timings to rely on")
+	f.StringArrayVar(&c.redis, "redis", nil, "use this server: `host:port`, or\n"+urlForm+";\nagain for more servers")
+	f.StringArrayVar(&c.strategies, "strategy", nil, "compare only this `name`; again for more")
+	f.DurationVar(&c.duration, "duration", usualDuration, "how long each measurement of a strategy takes")
+	f.BoolVar(&c.quick, "quick", false, "the same as --duration "+quickDuration.String())
+	f.BoolVar(&c.json, "json", false, "print everything as JSON: measurements, evidence, histories")
+	f.BoolVar(&c.markdown, "markdown", false, "print the guarantees as a Markdown table, and measure nothing")
+	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// check finds what makes no sense before anything is started.
+func (c *comparison) check(cmd *cobra.Command) error {
+	given := func(flags ...string) (set []string) {
+		for _, f := range flags {
+			if cmd.Flags().Changed(f) {
+				set = append(set, "--"+f)
+			}
+		}
+		return set
+	}
+	if set := given("docker", "embedded", "redis"); len(set) > 1 {
+		return fmt.Errorf("%s exclude each other: each names a Redis to use, so give one of them", strings.Join(set, " and "))
+	}
+	if set := given("duration", "quick"); len(set) > 1 {
+		return errors.New("--duration and --quick exclude each other: --quick is --duration " + quickDuration.String())
+	}
+	if set := given("json", "markdown"); len(set) > 1 {
+		return errors.New("--json and --markdown exclude each other")
+	}
+	if set := given("duration", "quick"); c.markdown && len(set) > 0 {
+		return fmt.Errorf("--markdown measures nothing, so %s says nothing", set[0])
+	}
+	if c.quick {
+		c.duration = quickDuration
+	}
+	if c.duration < leastDuration || c.duration > mostDuration {
+		return fmt.Errorf("--duration is %v: allowed are %v to %v", c.duration, leastDuration, mostDuration)
+	}
+	for _, s := range c.redis {
+		if !isServer(s) { // the value is not repeated: it may hold a password
+			return errors.New("--redis names no server: want host:port or " + urlForm)
+		}
+	}
+	return c.choose()
+}
+
+const urlForm = "redis://[user:password@]host:port[/database]"
+
+func isServer(s string) bool {
+	if !strings.Contains(s, "://") {
+		s = "redis://" + s
+	}
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
+}
+
+// choose finds the variants by name, and keeps them in teaching order.
+func (c *comparison) choose() error {
+	all := subjects.All()
+	if len(c.strategies) == 0 {
+		c.variants = all
+		return nil
+	}
+	var names []string
+	for _, v := range all {
+		names = append(names, v.Name)
+		if slices.Contains(c.strategies, v.Name) {
+			c.variants = append(c.variants, v)
+		}
+	}
+	for _, s := range c.strategies {
+		if !slices.Contains(names, s) {
+			return fmt.Errorf("there is no strategy %q: there are %s", s, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// want says what Redis to use: what the flags say, else the environment.
+func (c *comparison) want(log io.Writer) (redistest.Want, error) {
+	if len(c.redis) > 0 {
+		return redistest.Want{Kind: redistest.Given, Addrs: c.redis, Log: log}, nil
+	}
+	w, err := redistest.FromEnv()
+	if err != nil {
+		return w, err
+	}
+	w.Log = log
+	switch {
+	case c.docker:
+		w.Kind = redistest.Docker
+	case c.embedded:
+		w.Kind = redistest.Embedded
+	}
+	return w, nil
+}
+
+// asAsked says what redistest says of its variables in the words of whoever gave
+// flags.
+func (c *comparison) asAsked(s string) string {
+	switch {
+	case len(c.redis) > 0:
+		s, _, _ = strings.Cut(s, ". Ways out: ") // the one that was asked for is the only one
+		return strings.ReplaceAll(s, "REDIS_ADDRS", "--redis")
+	case c.docker:
+		return strings.ReplaceAll(s, "REDIS_KIND=docker", "--docker")
+	case c.embedded:
+		return strings.ReplaceAll(s, "REDIS_KIND=embedded", "--embedded")
+	}
+	return s
+}
+
+func (c *comparison) run(cmd *cobra.Command) (err error) {
+	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	words := stdout // for people
+	if c.json || c.markdown {
+		words = stderr
+	}
+	w, err := c.want(stderr)
+	if err != nil {
+		return errors.New(c.asAsked(err.Error()))
+	}
+	farm, err := redistest.Open(ctx, w)
+	if err != nil {
+		return c.gaveUp(ctx, err)
+	}
+	defer func() {
+		if e := farm.Close(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	choice := c.asAsked(farm.Choice())
+	fmt.Fprintln(words, choice) // before the slow work
+	server, err := farm.Shared(ctx)
+	if err != nil {
+		return c.gaveUp(ctx, err)
+	}
+	choice = c.asAsked(farm.Choice()) // the slow work may have shown that it must be another
+
+	report, err := c.measure(ctx, farm, server, choice, stderr)
+	if e := c.show(stdout, report); e != nil {
+		return errors.Join(err, e)
+	}
+	if err != nil {
+		return c.gaveUp(ctx, err)
+	}
+	return verdict(report)
+}
+
+func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, server *redistest.Server, choice string, stderr io.Writer) (*compare.Report, error) {
+	config := compare.Config{
+		Server:    server,
+		Kind:      farm.Kind(),
+		Choice:    choice,
+		Variants:  c.variants,
+		Version:   version(),
+		Each:      c.duration,
+		ChildArgs: childArgs,
+	}
+	if c.markdown {
+		config.Each = 0
+	}
+	p := startProgress(stderr)
+	defer p.end()
+	config.Progress = p.set
+	return compare.Run(ctx, config)
+}
+
+// show prints the report, in one of three ways.
+func (c *comparison) show(w io.Writer, r *compare.Report) error {
+	switch {
+	case c.json:
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	case c.markdown:
+		if r.Interrupted {
+			return nil // half a table would pass for a whole one
+		}
+		_, err := io.WriteString(w, compare.Markdown(r.Strategies))
+		return err
+	}
+	_, err := io.WriteString(w, render(r, lookOf(w)))
+	return err
+}
+
+// gaveUp is the error of work that was not finished.
+func (c *comparison) gaveUp(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New(c.asAsked(err.Error()))
+}
+
+// verdict is an error if the suite found what the strategies do not admit.
+func verdict(r *compare.Report) error {
+	n := 0
+	for _, s := range r.Strategies {
+		for _, g := range s.Guarantees {
+			for _, p := range g.Properties {
+				if p.Verdict == compare.Failed {
+					n++
+				}
+			}
+		}
+		n += len(s.Failures)
+	}
+	if n > 0 {
+		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above", n)
+	}
+	return nil
+}
+
+// childArgs make this program a child of a trial that takes several processes.
+var childArgs = []string{"conformance-child"}
+
+func childCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    childArgs[0],
+		Short:  "Be one of several processes in a trial (started by compare)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command) error {
+			w, err := redistest.FromEnv() // the parent has set it
+			if err != nil {
+				return err
+			}
+			farm, err := redistest.Open(cmd.Context(), w)
+			if err != nil {
+				return err
+			}
+			defer farm.Close()
+			server, err := farm.Shared(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var all []conformance.Subject
+			for _, v := range subjects.All() {
+				all = append(all, v.Subject(server))
+			}
+			if !conformance.Child(all...) {
+				return errors.New("this is for processes that locks compare starts")
+			}
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/lockstrategies/locks/internal/compare"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// fixed is a report with one of everything. Its figures are made up.
+func fixed() *compare.Report {
+	kept := func(name string) compare.Property {
+		return compare.Property{Name: name, Clause: "A clause.", Verdict: compare.Kept, Took: 1.5}
+	}
+	row := func(title string, v compare.Verdict, p ...compare.Property) compare.Guarantee {
+		return compare.Guarantee{Title: title, Verdict: v, Properties: p}
+	}
+	weak := func(reason string) compare.Property {
+		return compare.Property{
+			Name: "ReleaseOnlyOwn", Clause: "A release that comes late changes nothing.", Verdict: compare.Weak,
+			Reason: reason, Evidence: "C.TryAcquire() = <nil>, want ErrHeld: B holds the lock: A must not release it",
+			History: []string{"10µs A.TryAcquire() = <nil>", "20µs A.Release() = <nil>"},
+		}
+	}
+	absent := compare.Property{Name: "FenceRises", Clause: "Fences rise.", Verdict: compare.Absent, Reason: "no fences"}
+	failed := compare.Property{Name: "Processes", Clause: "One at a time.", Verdict: compare.Failed, Evidence: "child 2 ended\nwith much to say"}
+	one, zero := 1, 0
+	request := func(trips float64, names ...string) compare.Requests {
+		r := compare.Requests{RoundTrips: trips, Executed: trips}
+		for _, n := range names {
+			r.Commands = append(r.Commands, compare.Commands{Name: n, Times: 1})
+		}
+		return r
+	}
+	latency := func(us float64) compare.Latency {
+		return compare.Latency{Count: 1000, P50: us, P90: 1.5 * us, P99: 3 * us, Max: 10 * us}
+	}
+	contention := func(x float64) []compare.Contention {
+		return []compare.Contention{
+			{Contenders: 1, PerSecond: x, Lowest: 0.9 * x, Highest: 1.1 * x, Jain: 1},
+			{Contenders: 64, PerSecond: x / 10, Lowest: x / 11, Highest: x / 9, Jain: 0.5},
+		}
+	}
+	return &compare.Report{
+		Version: "v0.1.0", Began: time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), Took: 50_000,
+		Redis:   compare.Redis{Choice: "redis: a server", Kind: "docker", Version: "Redis 7.0.15", Addr: "127.0.0.1:6379", Comparable: true},
+		Machine: compare.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1.25.0"},
+		Method:  compare.Method{Each: 2000, WarmUp: 130, Rounds: 3, Hold: 1, Contenders: []int{1, 64}},
+		Ping:    &compare.Ping{Latency: latency(50), Control: 1.02},
+		Strategies: []compare.Strategy{
+			{
+				Name: "setnxpx-blind", Summary: "blind",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
+					row("… among processes too", compare.Kept, kept("Processes")),
+					row("a late release is harmless", compare.Weak, weak("DEL does not compare")),
+					row("every hold has a greater fence", compare.Absent, absent),
+				},
+				Cost:       &compare.Cost{Acquire: request(1, "SET"), Release: request(1, "DEL"), HeldTry: request(2, "SET", "GET"), RoundTripsBy: "server", KeysLeft: &zero, TokenInKey: true},
+				Solo:       &compare.Solo{Latency: latency(104.4), PerPing: 2.09},
+				HandOff:    &compare.HandOff{Latency: latency(1234), PerPing: 24.7, Commands: 4.56},
+				Contention: contention(9876),
+			},
+			{
+				Name: "setnxpx", Summary: "two steps",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
+					row("… among processes too", compare.Failed, failed),
+					row("a late release is harmless", compare.Weak, weak("GET and DEL are two steps")),
+					row("every hold has a greater fence", compare.Absent, absent),
+				},
+				Cost:     &compare.Cost{Acquire: request(1, "SET"), Release: request(2, "GET", "DEL"), HeldTry: request(2, "SET", "GET"), RoundTripsBy: "server", KeysLeft: &zero, TokenInKey: true},
+				Failures: []compare.Failure{{Measurement: compare.MeasuringSolo, Error: "127.0.0.1:6379: refused by the server: OOM"}},
+			},
+			{
+				Name: "luascript", Summary: "one step",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
+					row("… among processes too", compare.Kept, kept("Processes")),
+					row("a late release is harmless", compare.Kept, kept("ReleaseOnlyOwn")),
+					row("every hold has a greater fence", compare.Kept, kept("FenceRises")),
+				},
+				Cost:       &compare.Cost{Acquire: request(1, "EVALSHA"), Release: request(1, "EVALSHA"), HeldTry: request(1, "EVALSHA"), RoundTripsBy: "server", KeysLeft: &one, TokenInKey: true},
+				Solo:       &compare.Solo{Latency: latency(120), PerPing: 2.4},
+				HandOff:    &compare.HandOff{Latency: latency(203), PerPing: 4.06, Commands: 6},
+				Contention: contention(123_456),
+			},
+			{
+				Name: "a-name-of-a-strategy-to-come", Summary: "not measured",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Unknown, compare.Property{Name: "Exclusive", Clause: "A clause."}),
+					row("… among processes too", compare.Unknown, compare.Property{Name: "Processes", Clause: "A clause."}),
+					row("a late release is harmless", compare.Unknown, compare.Property{Name: "ReleaseOnlyOwn", Clause: "A clause."}),
+					row("every hold has a greater fence", compare.Unknown, compare.Property{Name: "FenceRises", Clause: "A clause."}),
+				},
+			},
+		},
+		Advice: []compare.Advice{
+			{For: "production", Strategies: []string{"luascript"}, Why: "no weakness was seen here, on this Redis, with these servers, and by these trials."},
+			{For: "something else", Why: "none of these."},
+		},
+	}
+}
+
+func TestRender(t *testing.T) {
+	embedded := func() *compare.Report {
+		r := fixed()
+		r.Redis = compare.Redis{Kind: "embedded", Version: "?", Addr: "127.0.0.1:1"}
+		r.Strategies = r.Strategies[:3]
+		return r
+	}
+	interrupted := func() *compare.Report {
+		r := fixed()
+		r.Interrupted, r.Ping, r.Advice = true, nil, nil
+		for i := range r.Strategies {
+			s := &r.Strategies[i]
+			s.Solo, s.HandOff, s.Contention, s.Failures = nil, nil, nil, nil
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r *compare.Report
+		l look
+	}{
+		"width80":     {fixed(), look{width: 80}},
+		"width120":    {fixed(), look{width: 120}},
+		"colour":      {fixed(), look{width: 120, colour: true}},
+		"embedded":    {embedded(), look{width: 80}},
+		"interrupted": {interrupted(), look{width: 80}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := render(c.r, c.l)
+			for line := range strings.Lines(got) {
+				line = strings.TrimSuffix(line, "\n")
+				if n := text.StringWidthWithoutEscSequences(line); n > c.l.width {
+					t.Errorf("a line has %d columns, want %d at most: %q", n, c.l.width, line)
+				}
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("a line ends with spaces: %q", line)
+				}
+			}
+			if strings.Contains(got, "\x1b") != c.l.colour {
+				t.Errorf("there are colours: %v, want %v", !c.l.colour, c.l.colour)
+			}
+			golden := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("render() =\n%s\nwant %s (go test -update writes it anew):\n%s", got, golden, want)
+			}
+		})
+	}
+}
+
+func TestRenderNothing(t *testing.T) {
+	r := fixed()
+	r.Interrupted, r.Strategies, r.Ping, r.Advice = true, nil, nil, nil
+	if got := render(r, look{width: 80}); got != "" {
+		t.Errorf("render() of what was interrupted at once = %q, want nothing", got)
+	}
+}
+
+func TestShowJSON(t *testing.T) {
+	c := comparison{json: true}
+	var b bytes.Buffer
+	if err := c.show(&b, fixed()); err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(&b)
+	d.DisallowUnknownFields()
+	var back compare.Report
+	if err := d.Decode(&back); err != nil {
+		t.Fatal(err)
+	}
+	if want := fixed(); !reflect.DeepEqual(&back, want) {
+		t.Errorf("a report changes on its way through JSON:\n%+v, want\n%+v", back, *want)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for _, c := range []struct {
+		f    func(float64) string
+		x    float64
+		want string
+	}{
+		{short, 0, "0"}, {short, 1, "1"}, {short, 2.0949, "2.09"}, {short, 24.66, "24.7"}, {short, 1234.4, "1234"}, {short, 0.0512, "0.0512"},
+		{micros, 9.876, "9.88 µs"}, {micros, 999, "999 µs"}, {micros, 1234, "1.23 ms"}, {micros, 2_500_000, "2.5 s"},
+		{rate, 0, "0"}, {rate, 582.3, "582"}, {rate, 1000, "1,000"}, {rate, 16_432, "16,400"}, {rate, 1_234_567, "1,230,000"}, {rate, 99_960, "100,000"},
+	} {
+		if got := c.f(c.x); got != c.want {
+			t.Errorf("%v reads %q, want %q", c.x, got, c.want)
+		}
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	p := progress{width: 80}
+	if got := p.line(0); got != "" {
+		t.Errorf("before the first word: %q, want nothing", got)
+	}
+	p.set(compare.Progress{Doing: "something", Done: 10 * time.Second, Until: 20 * time.Second, Total: 40 * time.Second})
+	for passed, want := range map[time.Duration]string{
+		0:                "█████░░░░░░░░░░░░░░░  25 %  30s left  something",
+		5 * time.Second:  "███████░░░░░░░░░░░░░  37 %  25s left  something",
+		time.Minute:      "██████████░░░░░░░░░░  50 %  20s left  something", // slower than thought
+		10 * time.Second: "██████████░░░░░░░░░░  50 %  20s left  something",
+	} {
+		if got := p.line(passed); got != want {
+			t.Errorf("after %v: %q, want %q", passed, got, want)
+		}
+	}
+	p.width = 0
+	if got, want := p.line(0), fmt.Sprintf("%3d %%, about 30s left: something", 25); got != want {
+		t.Errorf("in a log: %q, want %q", got, want)
+	}
+}
