@@ -433,6 +433,50 @@ func TestUnexpectedReplyBelongsToNobody(t *testing.T) {
 	}
 }
 
+// brittle breaks when it is to send FAIL.
+type brittle struct{ redis.ConnWithTimeout }
+
+func (b brittle) Send(cmd string, args ...any) error {
+	if cmd == "FAIL" {
+		b.Close()
+		return io.ErrClosedPipe
+	}
+	return b.ConnWithTimeout.Send(cmd, args...)
+}
+
+// What the writer did not get to send goes out on the next connection.
+func TestRestOfABatchIsSentElsewhere(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	f := newFake(t, (*fakeConn).plain)
+	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+		<-let
+		c, err := redis.Dial("tcp", f.addr)
+		if err != nil {
+			return nil, err
+		}
+		return brittle{c.(redis.ConnWithTimeout)}, nil
+	}})
+	outs := map[string]chan error{}
+	for i, cmd := range []string{"ECHO", "FAIL", "TYPE"} {
+		out := make(chan error, 1)
+		outs[cmd] = out
+		go func() { _, err := n.Do(t.Context(), soon(), cmd, "x"); out <- err }()
+		eventually(t, "one more in the queue", func() bool {
+			n.pipe.mu.Lock()
+			defer n.pipe.mu.Unlock()
+			return len(n.pipe.queue) == i+1
+		})
+	}
+	close(let)
+	want(t, "what was written to a connection that broke", receive(t, "ECHO's return", outs["ECHO"]), strategy.ErrUnknown)
+	want(t, "what broke it", receive(t, "FAIL's return", outs["FAIL"]), strategy.ErrUnknown)
+	if err := receive(t, "TYPE's return", outs["TYPE"]); err != nil {
+		t.Errorf("what was not written = %v, want nil: it goes elsewhere", err)
+	}
+	wantSeen(t, f, "2 CLIENT KILL ID 1 ADDR client:1", "2 TYPE x")
+}
+
 // What a writer is about to send counts as sent: it may leave before the close.
 func TestConnectionWithABatchIsUnanswered(t *testing.T) {
 	t.Parallel()
@@ -555,14 +599,27 @@ func TestNoPasswordInErrors(t *testing.T) {
 		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return nil, err }})
 		_, got := n.Do(t.Context(), soon(), "SET", "k")
 		want(t, "Do", got, strategy.ErrUnsent)
-		for e := got; e != nil; e = errors.Unwrap(e) {
-			if strings.Contains(fmt.Sprintf("%v %+v", e, e), "s3") {
-				t.Errorf("error %v tells the password", e)
-			}
+		wantDiscreet(t, got)
+		wantDiscreet(t, n.Session(t.Context(), soon(), "k", nil))
+		_, got = n.Subscribe(t.Context(), "c", nil)
+		wantDiscreet(t, got)
+	}
+}
+
+// wantDiscreet fails the test if err, or anything that it wraps, tells the password.
+func wantDiscreet(t *testing.T, err error) {
+	t.Helper()
+	if strings.Contains(err.Error(), "s3") {
+		t.Errorf("error %v tells the password", err)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if e.Unwrap() != nil {
+			wantDiscreet(t, e.Unwrap())
 		}
-		got = n.Session(t.Context(), soon(), "k", nil)
-		if strings.Contains(got.Error(), "s3") {
-			t.Errorf("session's error %v tells the password", got)
+	case interface{ Unwrap() []error }:
+		for _, e := range e.Unwrap() {
+			wantDiscreet(t, e)
 		}
 	}
 }
@@ -870,6 +927,7 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	n := newNode(t, f.pool())
 	echo(t, n, "warm")
 	buf := []byte("mine")
+	kept := plain(buf)
 	args := []any{buf, shout("loud"), 7, int64(8), 1.5, true, nil, time.Second}
 	ctx, cancel := context.WithCancel(t.Context())
 	leader := hold(n, t.Context(), soon())
@@ -879,6 +937,9 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	cancel()
 	receive(t, "return", got)
 	copy(buf, "XXXX")
+	if string(kept.([]byte)) != "mine" {
+		t.Errorf("plain keeps %q, want a copy", kept)
+	}
 	clear(args)
 	c.bulk("x")
 	receive(t, "HOLD's return", leader)

@@ -370,9 +370,9 @@ func TestWedge(t *testing.T) {
 	echo(t, n, "warm")
 	redistest.Skip(t, srv.Freeze(t.Context()), "leaving when due though the socket is full")
 	const op, callers = 300 * time.Millisecond, 10
-	big := bytes.Repeat([]byte("x"), 512<<10)
+	big := bytes.Repeat([]byte("x"), 4<<20) // the sockets' buffers grow to several MiB
 	var wg sync.WaitGroup
-	start := time.Now()
+	start := time.Now().Add(100 * time.Millisecond) // copying takes its time, too
 	for i := range callers {
 		wg.Go(func() {
 			_, err := n.Do(t.Context(), start.Add(op), "SET", fmt.Sprint("wedge:", i), big)

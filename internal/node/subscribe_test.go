@@ -342,3 +342,22 @@ func TestSubscriptionsOnAFrozenServer(t *testing.T) {
 	_, stop := subscribe(t, n, "c")
 	stop()
 }
+
+func TestListenerHearsNothingAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	var calls int
+	stopped := &listener{fn: func([]byte, error) { calls++ }}
+	stopped.silence()
+	stopped.call([]byte("late"), nil)
+	stopped.call(nil, errLost)
+	if calls != 0 {
+		t.Errorf("%d calls after stop, want 0", calls)
+	}
+	broken := &listener{fn: func([]byte, error) { calls++ }}
+	broken.call(nil, errLost)
+	broken.call(nil, errLost)
+	broken.call([]byte("late"), nil)
+	if calls != 1 {
+		t.Errorf("%d calls for an end, want 1", calls)
+	}
+}
