@@ -121,9 +121,9 @@ func isServers(err error) bool {
 }
 
 // last is the error of a wait that an attempt ended. If ctx ended that attempt
-// before it had any effect, what was known before is still known.
+// before it was sent, what was known before is still known.
 func (l *lock) last(ctx context.Context, p *place, err error, asked time.Time) error {
-	if ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
+	if ctx.Err() != nil && errors.Is(err, ErrUnsent) {
 		return l.gaveUp(ctx, p, asked)
 	}
 	return endedBy(ctx, err)
