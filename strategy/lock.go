@@ -42,19 +42,22 @@ type Lock interface {
 	// Name returns the name given to [Strategy.Lock].
 	Name() string
 
-	// TryAcquire asks once and does not wait.
+	// TryAcquire asks once and does not wait, nor does it mind who waits already.
 	//
 	// After success the caller holds the lock until [Lease.Deadline] and must
 	// release it. After ErrHeld (a *HeldError) somebody else holds it, and after
 	// ErrRefused or ErrUnsent nothing has happened either. After ErrUnknown the
 	// servers may have granted the lock: that is undone in the background, and
-	// the caller does not hold it. If ctx was done, no byte was sent.
+	// the caller does not hold it; likewise after ErrLost, which says that the
+	// grant came later than its validity. If ctx was done, no byte was sent.
 	TryAcquire(ctx context.Context) (*Lease, error)
 
 	// Acquire waits until it has the lock or ctx ends. ctx bounds the wait, never
-	// the hold. Contenders of one process are served first come, first served.
+	// the hold. Contenders of one Strategy, and of those made from it by With, are
+	// served first come, first served.
 	//
-	// When the wait ends without the lock, the error is both ErrHeld and the
+	// When ctx ends the wait, the error is what the last attempt found (ErrHeld;
+	// ErrUnknown if it was cut short, and with Options.Persist any other) and the
 	// context's error and cause. Errors other than ErrHeld end the wait at once,
 	// unless Options.Persist; what they leave behind is as for TryAcquire.
 	Acquire(ctx context.Context) (*Lease, error)
@@ -66,10 +69,11 @@ type Lock interface {
 // fn's context ends when ctx does or when the lock is lost ([context.Cause] then
 // is ErrLost), and names the lease's owner, so that a re-entrant lock taken with it
 // re-enters. Renewal goes on until fn returns: call [Lease.KeepAlive] in fn to set
-// a maximum hold. fn may release the lease itself.
+// a maximum hold. fn may release the lease itself; what that release said is then
+// fn's to return.
 //
 // The error joins fn's, the loss of the lock, and a failed release. nil means
-// that fn returned nil and the lock was held all the time.
+// that fn returned nil and the lock was held until its release.
 func Do(ctx context.Context, l Lock, fn func(context.Context, *Lease) error) (err error) {
 	lease, err := l.Acquire(ctx)
 	if err != nil {

@@ -12,13 +12,13 @@ const (
 	// EventHeld: an attempt found the lock held; Acquire begins or goes on to
 	// wait, TryAcquire gives up. Err is the *HeldError.
 	EventHeld
-	// EventAcquired: the caller has the lock. Took is the time since it asked,
-	// waiting included.
+	// EventAcquired: the caller has the lock, or has adopted it. Took is the time
+	// since it asked, waiting included.
 	EventAcquired
 	// EventRenewed: the servers count the TTL anew. Took is the request's time.
 	EventRenewed
-	// EventFailing: a renewal failed while validity is left; it is retried. Err
-	// says why.
+	// EventFailing: a renewal failed while validity is left; KeepAlive's is
+	// retried. Err says why.
 	EventFailing
 	// EventLost: the lease ended before its release. Took is how long it was held.
 	EventLost

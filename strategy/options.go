@@ -38,8 +38,8 @@ type Options struct {
 
 	// Backoff gives the ceiling of the pause before attempt n = 1, 2, … of a wait
 	// that nothing wakes; the pause is drawn uniformly below it (full jitter) and
-	// never outlasts the holder's remaining TTL. It must be pure and give more
-	// than 0. Default [DefaultBackoff]: 2, 4, 8 … 250 ms.
+	// ends with the holder's remaining TTL and one millisecond at the latest. It
+	// must be pure and give more than 0. Default [DefaultBackoff]: 2, 4, 8 … 250 ms.
 	Backoff func(attempt int) time.Duration
 
 	// Wait chooses how Acquire waits. Default WaitBest.
@@ -66,7 +66,9 @@ const (
 	// WaitPoll asks again after a random pause; see Options.Backoff.
 	WaitPoll
 	// WaitNotice sleeps until a release is published or the holder's TTL has run
-	// out. New refuses it for an algorithm that publishes nothing.
+	// out (and 1 to 3 ms more, so that not all who wait wake at once). While there
+	// is no subscription it waits as WaitPoll does. New refuses it for an algorithm
+	// that publishes nothing.
 	WaitNotice
 )
 
@@ -94,6 +96,8 @@ func DefaultKey(name string) string {
 
 // SiblingKey names a key that belongs to key and lies in the same slot of a Redis
 // Cluster: lock:{name}:suffix, or, beside a key without a hash tag, {key}:suffix.
+// A key that has a } but no hash tag has no such sibling: of [Options].Key's making
+// it works on a single Redis only.
 func SiblingKey(key, suffix string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if end := strings.IndexByte(rest, '}'); end > 0 {

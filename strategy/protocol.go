@@ -66,8 +66,9 @@ func (g Grant) IsZero() bool { return g.Start.IsZero() }
 
 // A Notice says that a lock has become free. It is a hint: the key is the truth.
 type Notice struct {
-	// Token was the holder's. A zero Notice says that the subscription broke and
-	// no more will come.
+	// Token was the holder's, as a [HeldError] names it: a waiter minds only the
+	// release of the holder that it was told of. A zero Notice says that the
+	// subscription broke and no more will come.
 	Token string
 }
 
