@@ -508,7 +508,16 @@ func TestExclusionUnderFaults(t *testing.T) {
 			for range 4 {
 				all.Go(func() {
 					for j := range 25 {
-						lease, err := s.Lock(name).Acquire(bg)
+						ctx, cancel := bg, context.CancelFunc(func() {})
+						if j%5 == 4 { // one who may give up, with a question under way
+							ctx, cancel = context.WithTimeout(bg, time.Duration(i*j)*10*ms)
+						}
+						lease, err := s.Lock(name).Acquire(ctx)
+						cancel()
+						if err != nil && ctx != bg {
+							is(t, "Acquire", err, context.DeadlineExceeded)
+							continue
+						}
 						if err != nil {
 							t.Errorf("Acquire = %v", err)
 							return
@@ -536,7 +545,9 @@ func TestExclusionUnderFaults(t *testing.T) {
 			}
 		}
 		all.Wait()
-		equal(t, "acquisitions", held, 8*4*25)
+		if held < 8*4*20 {
+			t.Errorf("acquisitions = %d, want those of all who do not give up", held)
+		}
 		if lost == 0 {
 			t.Error("leases lost = 0, want some: the faults do nothing")
 		}

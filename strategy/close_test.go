@@ -100,6 +100,25 @@ func TestHeldLeasesLapseAfterClose(t *testing.T) {
 	})
 }
 
+// What would be undone after Close is left to its TTL: nothing is sent any more.
+func TestNothingIsUndoneAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		time.Sleep(time.Second)
+		m.Intercept(lostReply)
+		is(t, "Extend", lease.Extend(bg), strategy.ErrUnknown)
+		is(t, "Close", s.Close())
+		before := m.Requests()
+		<-lease.Lost()
+		is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrUnknown)
+		time.Sleep(2 * ttl)
+		equal(t, "requests", m.Requests()-before, 0)
+		equal(t, "under way", s.UnderWay(), 0)
+	})
+}
+
 // A lease that ends after Close is over here, though nobody can be told.
 func TestReleaseAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -361,7 +361,7 @@ func TestMaximumHoldRefused(t *testing.T) {
 		}
 		equal(t, "entries in the agenda", s.AgendaLen(), 0)
 		is(t, "KeepAlive for ages", lease.KeepAlive(math.MaxInt64))
-		time.Sleep(24 * time.Hour)
+		time.Sleep(time.Hour)
 		is(t, "Err", lease.Err())
 		release(t, lease)
 	})
@@ -493,7 +493,7 @@ func TestAgendaKeepsUp(t *testing.T) {
 		m.Intercept(slow(ms, ms))
 		s := open(t, &m, strategy.Options{TTL: time.Second})
 		var all sync.WaitGroup
-		for i := range 200 {
+		for i := range 60 {
 			all.Go(func() {
 				l := s.Lock(fmt.Sprint(i))
 				for j := range 10 {

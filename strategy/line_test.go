@@ -621,6 +621,34 @@ func TestWaitEndsDuringAQuestion(t *testing.T) {
 	}
 }
 
+// What the server said just after the wait was over is said, too; what never left
+// changes nothing.
+func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
+	for want, fault := range map[error]conformance.Interceptor{strategy.ErrRefused: refused, strategy.ErrHeld: unsent} {
+		t.Run(want.Error(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				_, r, s, a := notices(t, strategy.Options{})
+				ctx, cancel := context.WithCancel(bg)
+				w := wait(ctx, s)
+				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+					time.Sleep(20 * ms)
+					return fault(ctx, q, serve)
+				}))
+				release(t, a)
+				synctest.Wait()
+				cancel()
+				<-w.done
+				is(t, "Acquire", w.err, want)
+				for _, other := range []error{strategy.ErrRefused, strategy.ErrHeld, strategy.ErrUnknown} {
+					if other != want {
+						isNot(t, "Acquire", w.err, other)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A deadline is told as one, and nothing else.
 func TestWaitEndsDuringAQuestionByDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -138,3 +138,11 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestScript(t *testing.T) {
+	t.Parallel()
+	s := strategy.NewScript("one", "return 1")
+	equal(t, "Name", s.Name(), "one")
+	equal(t, "Source", s.Source(), "return 1")
+	equal(t, "Hash", s.Hash(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db") // SCRIPT LOAD "return 1"
+}
