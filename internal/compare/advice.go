@@ -14,7 +14,7 @@ type Advice struct {
 }
 
 // advise derives advice from what was measured, and gives none on what was not.
-func advise(columns []Strategy) []Advice {
+func advise(columns []Strategy, comparable bool) []Advice {
 	for _, c := range columns {
 		if c.Cost == nil || slices.ContainsFunc(c.Guarantees, func(g Guarantee) bool { return g.Verdict == Unknown }) {
 			return nil
@@ -57,6 +57,9 @@ func advise(columns []Strategy) []Advice {
 	} else {
 		add("work that must never run twice", nil, "none of these: it takes fences, and a store that compares them.")
 	}
+	if who, why := quickest(columns); comparable && len(who) > 0 {
+		add("many contend for one lock", who, why)
+	}
 	if who := best(scriptless); len(who) > 0 {
 		add("scripts are forbidden", who, "sends none"+besides(columns, who)+".")
 	}
@@ -76,6 +79,40 @@ func advise(columns []Strategy) []Advice {
 		add("teaching: to see a lock fail", who, "the suite plays each weakness by script, so it shows every time; --json has it call by call.")
 	}
 	return advice
+}
+
+// alike is the factor within which rates are taken for the same: the noise of a busy
+// machine is less.
+const alike = 1.5
+
+// quickest are those that grant a lock most often where most contend for it, if that
+// sets them apart.
+func quickest(columns []Strategy) (who []string, why string) {
+	rate := func(c Strategy) float64 {
+		if len(c.Contention) == 0 {
+			return 0
+		}
+		return c.Contention[len(c.Contention)-1].PerSecond
+	}
+	best, others := 0.0, 0.0
+	for _, c := range columns {
+		best = max(best, rate(c))
+	}
+	for _, c := range columns {
+		switch {
+		case rate(c) == 0:
+			return nil, "" // not all were measured
+		case rate(c)*alike >= best:
+			who = append(who, c.Name)
+		default:
+			others = max(others, rate(c))
+		}
+	}
+	if others == 0 {
+		return nil, ""
+	}
+	last := columns[0].Contention[len(columns[0].Contention)-1].Contenders
+	return who, fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending; where nobody is told of a release, the lock lies free until somebody asks again.", best/others, last)
 }
 
 // lacks is how many demands the strategy does not meet.

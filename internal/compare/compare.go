@@ -104,7 +104,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		err = context.Cause(ctx)
 	}
 	if err == nil && c.Each > 0 {
-		r.Advice = advise(r.Strategies)
+		r.Advice = advise(r.Strategies, r.Redis.Comparable)
 	}
 	return r, err
 }

@@ -344,10 +344,12 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	two := column("two", Weak, Absent, 0, "GET", "DEL")
+	two.Contention = []Contention{{Contenders: 1, PerSecond: 900}, {Contenders: 64, PerSecond: 100}}
 	one := column("one", Kept, Kept, 1, "EVALSHA")
+	one.Contention = []Contention{{Contenders: 1, PerSecond: 800}, {Contenders: 64, PerSecond: 500}}
 	who := func(columns ...Strategy) map[string]string {
 		got := map[string]string{}
-		for _, a := range advise(columns) {
+		for _, a := range advise(columns, true) {
 			got[a.For] = strings.Join(a.Strategies, " ")
 		}
 		return got
@@ -357,6 +359,7 @@ func TestAdvice(t *testing.T) {
 		"work that must never run twice":                            "one",
 		"scripts are forbidden":                                     "two",
 		"keys shared with redsync, redis-py, StackExchange.Redis …": "two one",
+		"many contend for one lock":                                 "one",
 		"very many names, each used once":                           "two",
 		"teaching: to see a lock fail":                              "two",
 	} {
@@ -364,17 +367,29 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("for %q: %q, want %q", purpose, got, want)
 		}
 	}
+	same := one
+	same.Contention = []Contention{{Contenders: 64, PerSecond: 100}}
+	for what, got := range map[string][]Advice{
+		"that are alike":            advise([]Strategy{two, same}, true),
+		"on an embedded Redis":      advise([]Strategy{two, one}, false),
+		"that were not all timed":   advise([]Strategy{one, column("three", Kept, Kept, 0)}, true),
+		"of which there is but one": advise([]Strategy{one}, true),
+	} {
+		if slices.ContainsFunc(got, func(a Advice) bool { return strings.HasPrefix(a.For, "many contend") }) {
+			t.Errorf("the rates of those %s decide: %v", what, got)
+		}
+	}
 	if got, ok := who(two)["production, on one Redis"]; got != "" || !ok {
 		t.Errorf("for production with a weak one alone: %q, want none", got)
 	}
 	unknown := one
 	unknown.Guarantees = []Guarantee{{Title: "late"}}
-	if got := advise([]Strategy{two, unknown}); got != nil {
+	if got := advise([]Strategy{two, unknown}, true); got != nil {
 		t.Errorf("advice without all verdicts = %v, want none", got)
 	}
 	unknown = one
 	unknown.Cost = nil
-	if got := advise([]Strategy{two, unknown}); got != nil {
+	if got := advise([]Strategy{two, unknown}, true); got != nil {
 		t.Errorf("advice without all costs = %v, want none", got)
 	}
 }
