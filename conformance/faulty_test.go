@@ -673,11 +673,14 @@ func (p ticketed) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant
 	defer p.ticketing.mu.Unlock()
 	order := slices.Clone(p.queue)
 	p.arrange(order)
-	if len(order) > 0 && order[0] != p.mine && p.at(c.Key) == "" {
-		return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+	place := slices.Index(p.queue, p.mine)
+	if len(order) > 0 && order[0] != p.mine {
+		if place < 0 {
+			p.queue = append(p.queue, p.mine)
+		}
+		return strategy.Grant{}, &strategy.HeldError{Name: c.Name} // by whoever is first
 	}
 	g, err := p.gatedMemory.Acquire(ctx, c)
-	place := slices.Index(p.queue, p.mine)
 	switch {
 	case err == nil && place >= 0:
 		p.queue = slices.Delete(p.queue, place, place+1)

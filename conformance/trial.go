@@ -246,7 +246,8 @@ type call struct {
 	text string
 	err  error
 	took time.Duration
-	hold *hold // acquired
+	hold *hold // acquired by it
+	of   *hold // made on it
 }
 
 // do makes a call and notes it.
@@ -296,18 +297,24 @@ func (k call) want(target error, why string) *hold {
 		}
 		k.t.brokef("%s = %w, want %s: %s", k.text, k.err, nameOf(target), why)
 	}
-	if k.lapsed() {
+	if k.of != nil {
+		k.t.unlessLapsed(k.of)
+	}
+	var lost *strategy.LostError
+	if errors.As(k.err, &lost) && lost.Lapsed && k.took > k.c.o.TTL/2 {
 		k.t.tooSlow(k.text + " = " + k.err.Error())
 	}
 	k.t.failf("%s = %w, want %s: %s", k.text, orNil{k.err}, nameOf(target), why)
 	return nil
 }
 
-// lapsed tells that a deadline passed that should not have, though the lock may
-// well be right: the call itself took too long.
-func (k call) lapsed() bool {
-	var lost *strategy.LostError
-	return errors.As(k.err, &lost) && lost.Lapsed && k.took > k.c.o.TTL/2
+// wantHeldBy is want(ErrHeld) while h lasts. Once its deadline is over, nothing
+// can be said.
+func (k call) wantHeldBy(h *hold, why string) {
+	if k.err == nil && !time.Now().Before(h.lease.Deadline()) {
+		k.t.tooSlow(k.text + " = <nil> after the deadline of the holder")
+	}
+	k.want(strategy.ErrHeld, why)
 }
 
 func matches(err, target error) bool {
@@ -373,7 +380,9 @@ type hold struct {
 }
 
 func (h *hold) do(text string, f func() error) call {
-	return h.c.do(text, func() (*strategy.Lease, error) { return nil, f() })
+	k := h.c.do(text, func() (*strategy.Lease, error) { return nil, f() })
+	k.of = h
+	return k
 }
 
 func (h *hold) release() call {
@@ -413,6 +422,16 @@ func (h *hold) waitLost(why string) *strategy.LostError {
 		h.c.t.failf("%s = %w, want a *LostError", k.text, k.err)
 	}
 	return lost
+}
+
+// unlessLapsed ends the trial without a verdict if the holder's deadline came: on a
+// machine that is too slow it may, though the lock is in order. With more time it
+// will not; a renewal that does not work lets it come every time.
+func (t *trial) unlessLapsed(h *hold) {
+	var lost *strategy.LostError
+	if errors.As(h.lease.Err(), &lost) && lost.Lapsed {
+		t.tooSlow("the deadline came: " + lost.Error())
+	}
 }
 
 // A pending is an Acquire under way.
