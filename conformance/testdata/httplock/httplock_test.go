@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -58,4 +60,16 @@ type gated struct {
 func (t gated) RoundTrip(r *http.Request) (response *http.Response, err error) {
 	t.gate(r.URL.Path, func() { response, err = t.Transport.RoundTrip(r) })
 	return response, err
+}
+
+// TestProgram judges from a program, whose children are the program itself.
+func TestProgram(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "judge")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./judge").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
+	if want := "Exclusive: kept\nProcesses: kept\nHolderKilled: kept\n"; err != nil || string(out) != want {
+		t.Errorf("judge = %v:\n%s\nwant\n%s", err, out, want)
+	}
 }
