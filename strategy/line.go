@@ -20,11 +20,11 @@ type line struct {
 	wake chan struct{} // a notice has come; holds one
 
 	mu     sync.Mutex
-	why    reason   // why the last to ask did not get the lock, or who got it
-	freed  []string // tokens released since the last attempt began
-	broken bool     // the subscription has ended by itself
-	deaf   bool     // the servers refuse subscriptions
-	stop   func()   // ends the subscription; nil: there is none. The head's
+	why    reason    // why the last to ask did not get the lock, or who got it
+	freed  []string  // tokens released since the last attempt began
+	broken bool      // the subscription has ended by itself
+	deaf   time.Time // until when not to ask for a subscription again: it was refused
+	stop   func()    // ends the subscription; nil: there is none. The head's
 }
 
 // A place is a contender's in a line.
@@ -135,7 +135,7 @@ func (ln *line) heard(holder string) (freed, broken bool) {
 // they must not be what sets the pace. Only the head calls it.
 func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 	ln.mu.Lock()
-	broken, stop, deaf := ln.broken, ln.stop, ln.deaf
+	broken, stop, deaf := ln.broken, ln.stop, time.Now().Before(ln.deaf)
 	ln.mu.Unlock()
 	switch {
 	case broken:
@@ -151,7 +151,9 @@ func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if err != nil {
-		ln.deaf = errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsupported)
+		if errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsupported) {
+			ln.deaf = time.Now().Add(l.s.o.TTL) // it may be for a passing reason: LOADING, too many clients
+		}
 		return false, false
 	}
 	ln.stop = stop

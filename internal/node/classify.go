@@ -61,7 +61,7 @@ func (n *Node) array(rs []any) (any, error) {
 
 // isReply tells a server's error reply from a broken connection.
 func isReply(err error) bool {
-	_, ok := err.(redis.Error) //nolint:errorlint // redigo returns it bare; inside anything else it is no reply
+	_, ok := err.(redis.Error) // not errors.As: redigo returns it bare, and inside anything else it is no reply
 	return ok
 }
 
