@@ -32,10 +32,17 @@
 // fails if the lock turns out not to have it. So a claim is checked whichever way
 // it goes, and the list of exceptions cannot go stale.
 //
+// # Several processes
+//
+// Some trials start this test binary again, to have contenders in processes of their
+// own. They need Subject.ChildEnv, by which a child finds the same servers, and that
+// a child comes to the same call of Run.
+//
 // # From a program
 //
 // [Check] judges one property without package testing, for tables of guarantees.
 // Its trials use lock names that nobody else uses, so it may run on a shared server.
+// The program's main calls [Child] first, so that it can be its own child.
 //
 // [Memory] is a protocol in memory for unit tests; the suite holds it to the same
 // properties.

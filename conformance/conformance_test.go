@@ -96,6 +96,16 @@ func TestAFailingServerIsNoExcuse(t *testing.T) {
 	}
 }
 
+func TestATrialThatIsCalledOffIsNoExcuse(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := (&Memory{}).subject("sound")
+	s.Except = map[string]string{"Exclusive": "because"}
+	if r := Check(ctx, s, named(t, "Exclusive")); r.Status != Broken {
+		t.Errorf("Check with a cancelled context = %v, want broken", r.Status)
+	}
+}
+
 func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
 	for _, name := range []string{"Contention", "NoSuchProperty"} {
 		s := (&Memory{}).subject("sound")

@@ -102,9 +102,10 @@ func (t *trial) ended(e verdict) {
 	}
 }
 
-// failf says that the lock lacks the property.
+// failf says that the lock lacks the property; of a trial that was called off it
+// says nothing.
 func (t *trial) failf(format string, args ...any) {
-	t.ended(verdict{err: fmt.Errorf(format, args...), shown: true})
+	t.ended(verdict{err: fmt.Errorf(format, args...), shown: t.ctx.Err() == nil})
 	runtime.Goexit()
 }
 
