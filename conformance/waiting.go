@@ -291,6 +291,7 @@ type queue struct {
 	c     *contender
 	n     int
 	calls chan numbered
+	all   sync.WaitGroup // until they have released
 }
 
 type numbered struct {
@@ -318,13 +319,13 @@ func newQueue(c *contender, n int) *queue {
 	waiter.lock = s.Lock(c.lock.Name())
 	for i := range n {
 		ctx := &waitingContext{Context: c.t.ctx, held: held, waits: make(chan struct{})}
-		go func() {
+		q.all.Go(func() {
 			k := waiter.do(fmt.Sprintf("Acquire() number %d", i+1), func() (*strategy.Lease, error) { return waiter.lock.Acquire(ctx) })
 			q.calls <- numbered{i + 1, k}
 			if k.hold != nil {
 				k.hold.lease.Release(c.t.ctx)
 			}
-		}()
+		})
 		select {
 		case <-ctx.waits:
 		case <-time.After(c.t.patience):
@@ -335,7 +336,7 @@ func newQueue(c *contender, n int) *queue {
 	return q
 }
 
-// wantInOrder waits for all, and ends the trial unless they came in order.
+// wantInOrder waits until all have had the lock and released it, and ends the trial unless they came in order.
 func (q *queue) wantInOrder() {
 	var order, want []int
 	limit := time.After(q.c.t.patience)
@@ -349,6 +350,7 @@ func (q *queue) wantInOrder() {
 			q.c.t.failf("after %v the waiters %v have had the lock, want all %d", q.c.t.patience, order, q.n)
 		}
 	}
+	q.all.Wait()
 	if !slices.Equal(order, want) {
 		q.c.t.failf("the waiters got the lock in the order %v, want %v", order, want)
 	}
