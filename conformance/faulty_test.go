@@ -92,9 +92,6 @@ func onAll(f func(*strategy.Claim)) moves {
 	}
 }
 
-// onAcquire makes only that move, with the claim changed by f.
-func onAcquire(f func(*strategy.Claim)) moves { return moves{acquire: onAll(f).acquire} }
-
 // set overwrites what is at the claim's key.
 func (m *Memory) set(c strategy.Claim, until time.Time) strategy.Grant {
 	m.mu.Lock()

@@ -61,7 +61,7 @@ func All() []Mutant {
 		},
 		{
 			Name: "Persist does not", File: "strategy/acquire.go",
-			Old: "return l.s.o.Persist && errors.As(err, &server)", New: "return errors.As(err, &server) && false",
+			Old: "return l.s.o.Persist", New: "return false",
 			Judge: Memory, Killed: []string{"Persist"},
 		},
 		{
@@ -98,7 +98,7 @@ func All() []Mutant {
 		},
 		{
 			Name: "a release closes Lost", File: "strategy/lease.go",
-			Old: "if l.isLost() && l.lost != nil {", New: "if l.lost != nil {",
+			Old: "&& l.lost != nil {", New: "|| l.lost != nil {",
 			Judge: Memory, Killed: []string{"ReleaseIsNoLoss", "Detach"},
 		},
 		{
