@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -81,7 +82,10 @@ func renewal() []Property {
 				h := a.try().want(nil, "the lock is free")
 				h.keepAlive(0)
 				thaw := make(chan struct{})
+				var frozen atomic.Int32
 				a.requests.each(func(_ int, send func()) {
+					frozen.Add(1)
+					defer frozen.Add(-1)
 					<-thaw
 					send()
 				})
@@ -89,7 +93,9 @@ func renewal() []Property {
 					defer close(thaw)
 					h.waitLost("no renewal was answered")
 				}()
+				t.rec.add("the network is back")
 				a.requests.each(nil)
+				t.eventually("what was under way has arrived", func() bool { return frozen.Load() == 0 })
 				b.eventually("the lock expires, and no late renewal brings it back")
 			},
 		},
