@@ -140,7 +140,7 @@ func always(m moves) func(*testing.T) moves { return func(*testing.T) moves { re
 
 var mutants = []mutant{
 	{
-		name: "grants always", killed: []string{"Exclusive", "ReleaseOnce"},
+		name: "grants always", killed: []string{"Exclusive"},
 		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrHeld) {
@@ -233,19 +233,6 @@ var mutants = []mutant{
 					return p.Release(ctx, c)
 				},
 			}
-		},
-	},
-	{
-		name: "release obeys a cancelled context", killed: []string{"ReleaseDetached"},
-		moves: func(*testing.T) moves {
-			// What the machinery hands down is detached already; the source mutants
-			// undo that. This is the same, seen from below.
-			return moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
-				if ctx.Done() == nil {
-					return nil
-				}
-				return p.Release(ctx, c)
-			}}
 		},
 	},
 	{
