@@ -19,7 +19,7 @@ func closing() []Property {
 				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
 				a.try().want(nil, "the lock is free")
-				waiter := b.start()
+				waiter := b.start().settles()
 				b.close().want(nil, "nothing is left to be done")
 				waiter.wait("B is closed").want(strategy.ErrClosed, "B is closed")
 			},
@@ -58,10 +58,10 @@ func closing() []Property {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				b.try().want(strategy.ErrHeld, "A holds the lock")
-				gaveUp := b.start()
+				gaveUp := b.start().settles()
 				gaveUp.cancel(errors.New("called off"))
 				gaveUp.wait("its context is cancelled")
-				waiter := b.start()
+				waiter := b.start().settles()
 				h.release().want(nil, "A holds the lock")
 				waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
 				var left []string

@@ -477,6 +477,14 @@ func (c *contender) start() *pending {
 	return p
 }
 
+// settles gives a waiter time to do what it does before it sleeps: listen, and ask
+// again. So what comes next has to wake it. Were the time too short, the trial
+// would be less severe, not wrong.
+func (p *pending) settles() *pending {
+	p.c.t.sleep(p.c.t.ttl / 4)
+	return p
+}
+
 // wait returns the call when it is done, which must come some time.
 func (p *pending) wait(why string) call {
 	select {

@@ -48,7 +48,7 @@ func waiting() []Property {
 				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
 				h := a.try().want(nil, "the lock is free")
-				waiter := b.start()
+				waiter := b.start().settles()
 				h.release().want(nil, "A holds the lock")
 				waiter.wait("A has released").want(nil, "A has released")
 			},
@@ -60,7 +60,7 @@ func waiting() []Property {
 				a, b := t.contender("A", t.listening()), t.contender("B", t.listening())
 				h := a.try().want(nil, "the lock is free")
 				for range 3 { // the second waits on what it heard from the first
-					waiter := b.start()
+					waiter := b.start().settles()
 					h.release().want(nil, "A holds the lock")
 					waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
 					h = a.try().want(nil, "B has released")
@@ -126,7 +126,7 @@ func waiting() []Property {
 				patient := t.patient()
 				a, b, c := t.contender("A", patient), t.contender("B", patient), t.contender("C", patient)
 				h := a.try().want(nil, "the lock is free")
-				waiter := b.start()
+				waiter := b.start().settles()
 				cause := errors.New("called off")
 				t.rec.add("B's context is cancelled")
 				waiter.cancel(cause)
