@@ -459,9 +459,16 @@ var mutants = []mutant{
 	{
 		name: "adopts without renewing", killed: []string{"Adopt"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-			if c.Grant.IsZero() && p.at(c.Key) == c.Token {
+			if c.Heir != "" && p.at(c.Key) == c.Token {
 				return strategy.Grant{}, nil
 			}
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "adopts without a new token", killed: []string{"AdoptOnce"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			c.Heir = ""
 			return p.Extend(ctx, c)
 		}}),
 	},
@@ -511,8 +518,11 @@ var mutants = []mutant{
 	{
 		name: "hands the fence on with the token", killed: []string{"FenceRises"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-			c.Grant.Start = time.Now()
-			return p.Extend(ctx, c)
+			g, err := p.Extend(ctx, c)
+			if c.Heir != "" {
+				g.Fence-- // as it was
+			}
+			return g, err
 		}}),
 	},
 	{

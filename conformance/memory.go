@@ -232,7 +232,8 @@ func (m *Memory) extend(c strategy.Claim) (strategy.Grant, error) {
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	if c.Grant.IsZero() { // adopted: whoever gave it up must not write after whoever took it over
+	if c.Heir != "" { // adopted: nobody else can, and whoever gave it up must not write after that
+		l.tokens[slices.Index(l.tokens, c.Token)] = c.Heir
 		l.fence = m.nextFence(c.Key)
 	}
 	l.until = time.Now().Add(c.TTL)

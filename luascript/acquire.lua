@@ -16,7 +16,7 @@ end
 local fence = 0
 if KEYS[2] then
   local err
-  fence, err = next_fence(KEYS[2])
+  fence, err = next_fence(KEYS[2]) -- fence.lua, which stands before this script
   if err then return err end
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

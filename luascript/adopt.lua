@@ -1,10 +1,12 @@
 -- adopt: extend for somebody new who brings the holder's token. The hold gets a
--- new fence, so that whoever gave it up cannot write after whoever took it over.
+-- token and a fence of its own: nobody can adopt it twice, and whoever gave it up
+-- can neither release it nor write after whoever took it over.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences
 -- ARGV[1]  the holder's token
 -- ARGV[2]  TTL in milliseconds
+-- ARGV[3]  the token that takes its place
 --
 -- Returns  the fence (an integer; 0 without fences): adopted
 --          nil    the lock is gone
@@ -18,9 +20,11 @@ end
 local fence = 0
 if KEYS[2] then
   local err
-  fence, err = next_fence(KEYS[2])
+  fence, err = next_fence(KEYS[2]) -- fence.lua, which stands before this script
   if err then return err end
-  redis.call('SET', KEYS[2], string.format('%.0f', fence))
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
+if KEYS[2] then
+  redis.call('SET', KEYS[2], string.format('%.0f', fence)) -- no TTL: it outlives every hold
+end
 return fence

@@ -158,7 +158,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 
 // Extend counts the TTL anew if the key still holds the token. One round trip.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	if c.Grant.IsZero() {
+	if c.Heir != "" {
 		return p.adopt(ctx, c)
 	}
 	var grant strategy.Grant
@@ -169,7 +169,7 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 
 // adopt is Extend for a token from elsewhere.
 func (p *protocol) adopt(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), c.Token, c.TTL.Milliseconds())
+	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), c.Token, c.TTL.Milliseconds(), c.Heir)
 	if err != nil {
 		return strategy.Grant{}, err
 	}

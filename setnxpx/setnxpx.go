@@ -153,7 +153,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: holder}
 }
 
-// Extend is GET, compare, PEXPIRE.
+// Extend is GET, compare, PEXPIRE; to adopt, GET, compare, SET XX PX.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	holder, err := p.holder(ctx, c)
 	if err != nil {
@@ -163,8 +163,13 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 		return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 	}
 	// The hole: from here on it may be another's.
-	set, err := p.Do(ctx, c.Due, "PEXPIRE", c.Key, c.TTL.Milliseconds())
-	if err == nil && set != int64(1) {
+	var done any
+	if c.Heir != "" {
+		done, err = p.Do(ctx, c.Due, "SET", c.Key, c.Heir, "XX", "PX", c.TTL.Milliseconds())
+	} else {
+		done, err = p.Do(ctx, c.Due, "PEXPIRE", c.Key, c.TTL.Milliseconds())
+	}
+	if err == nil && (done == nil || done == int64(0)) { // it went in between
 		err = &strategy.LostError{Name: c.Name}
 	}
 	return strategy.Grant{}, err

@@ -49,6 +49,9 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		patient, done := outlast(ctx, l.s.o.OpTimeout/20)
 		lease, e := l.attempt(patient, n, asked)
 		done()
+		if ctx.Err() == nil {
+			p.tellFailure(e)
+		}
 		switch {
 		case e == nil && ctx.Err() != nil: // granted just after the wait was over
 			err := l.gaveUp(ctx, p, asked)

@@ -21,14 +21,15 @@ type agenda struct {
 	timer  *time.Timer
 }
 
-// set makes the agenda look at l at that time. The caller holds l.mu.
-func (a *agenda) set(l *Lease, at time.Time) {
+// set makes the agenda look at l at that time, or by up to early before it if it is
+// at work then. The caller holds l.mu.
+func (a *agenda) set(l *Lease, at time.Time, early time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l.index >= 0 && l.wakeAt.Equal(at) {
+	if l.index >= 0 && l.wakeAt.Equal(at) && l.early == early {
 		return
 	}
-	l.wakeAt = at
+	l.wakeAt, l.early = at, early
 	if l.index >= 0 {
 		heap.Fix(&a.leases, l.index)
 	} else {
@@ -69,7 +70,7 @@ func (a *agenda) due(h *house) []*Lease {
 	defer a.mu.Unlock()
 	var due []*Lease
 	now := time.Now()
-	for len(a.leases) > 0 && !a.leases[0].wakeAt.After(now) {
+	for len(a.leases) > 0 && !a.leases[0].wakeAt.Add(-a.leases[0].early).After(now) {
 		due = append(due, heap.Pop(&a.leases).(*Lease))
 	}
 	a.arm(h)
@@ -79,18 +80,19 @@ func (a *agenda) due(h *house) []*Lease {
 // plan enters the lease in the agenda for what comes next: its renewal or its
 // deadline. The caller holds mu.
 func (l *Lease) plan() {
-	at := l.deadline
+	at, early := l.deadline, time.Duration(0)
 	if l.busy == nil && !l.next.IsZero() && l.next.Before(at) {
-		at = l.next
+		at, early = l.next, l.slack()
 	}
 	if l.watch {
-		l.s.agenda.set(l, at)
+		l.s.agenda.set(l, at, early)
 	}
 }
 
-// nextRenewal is a third of the TTL after start, give or take a tenth so that locks
-// taken together do not stay together. Zero: the maximum hold leaves nothing to
-// renew. The caller holds mu.
+// nextRenewal is a third of the TTL after start, give or take a tenth. Where each
+// renewal is a request, chance does that, so that locks taken together do not stay
+// together; where one request renews many, the tenth before is left to slack. Zero:
+// the maximum hold leaves nothing to renew. The caller holds mu.
 func (l *Lease) nextRenewal(start time.Time) time.Time {
 	g := l.claim.Grant
 	switch {
@@ -100,7 +102,19 @@ func (l *Lease) nextRenewal(start time.Time) time.Time {
 		return time.Time{} // what the servers count already reaches the end
 	}
 	third := g.TTL / 3
+	if l.s.bulk != nil {
+		return start.Add(third + rand.N(third/10+1))
+	}
 	return start.Add(third - third/10 + rand.N(third/5+1))
+}
+
+// slack is how much before its time a renewal may come, to ride with another's. The
+// caller holds mu.
+func (l *Lease) slack() time.Duration {
+	if l.s.bulk == nil {
+		return 0
+	}
+	return l.claim.Grant.TTL / 30
 }
 
 // wake runs when the agenda's timer does. Leases past their deadline are lost;
@@ -142,12 +156,15 @@ type renewal struct {
 // speak if that has.
 func (l *Lease) dueForRenewal() (Claim, bool) {
 	l.mu.Lock()
-	ready := l.busy == nil && !l.next.IsZero() && !time.Now().Before(l.next)
+	now := time.Now()
+	ready := l.busy == nil && !l.next.IsZero() && !now.Add(l.slack()).Before(l.next)
 	var c Claim
-	if ready && l.end == nil && time.Now().Before(l.deadline) {
+	if left := l.deadline.Sub(now); ready && l.end == nil && left > 0 {
 		l.busy = make(chan struct{})
 		c = l.claim
 		c.TTL = l.bounded(l.s.o.TTL)
+		// One lost reply must not take all the time that is left for another try.
+		c.Due = now.Add(min(l.s.o.OpTimeout, max(left/3, time.Millisecond)))
 	} else {
 		ready = false
 	}
@@ -160,10 +177,7 @@ func (l *Lease) dueForRenewal() (Claim, bool) {
 // renew sends renewals and hands each answer to its lease.
 func (s *Strategy) renew(rs []renewal) {
 	start := time.Now() // before the request: the servers start to count later
-	for i := range rs {
-		rs[i].c.Due = start.Add(s.o.OpTimeout)
-	}
-	if bulk, ok := s.p.(BulkExtender); ok {
+	if s.bulk != nil {
 		cs := make([]Claim, len(rs))
 		for i, r := range rs {
 			cs[i] = r.c
@@ -174,7 +188,7 @@ func (s *Strategy) renew(rs []renewal) {
 				rs[i].l.renewed(rs[i].c, g, start, err)
 			}
 		}
-		bulk.ExtendAll(context.Background(), cs, done)
+		s.bulk.ExtendAll(context.Background(), cs, done)
 		for i := range rs {
 			done(i, Grant{}, fmt.Errorf("locks: ExtendAll gave no answer: %w", ErrUnknown))
 		}

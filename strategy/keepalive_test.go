@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,19 +18,29 @@ import (
 
 const third = ttl / 3
 
-// A lease is renewed every third of its TTL, give or take a tenth of that.
+// A lease is renewed every third of its TTL, give or take a tenth of that. Where one
+// request renews many, a lone one is never early: only another's renewal makes it so.
 func TestRenewalPeriod(t *testing.T) {
+	t.Run("one by one", func(t *testing.T) { testRenewalPeriod(t, false) })
+	t.Run("in bulk", func(t *testing.T) { testRenewalPeriod(t, true) })
+}
+
+func testRenewalPeriod(t *testing.T, bulk bool) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		r := record(&m)
-		s := open(t, &m, strategy.Options{})
+		var p strategy.Protocol = &m
+		if !bulk {
+			p = bare(&m)
+		}
+		s := open(t, p, strategy.Options{})
 		last := time.Now()
 		lease := take(t, s)
 		is(t, "KeepAlive", lease.KeepAlive(0))
 		time.Sleep(time.Hour)
 		is(t, "Err", lease.Err())
 		var low, high int
-		for _, e := range r.of(conformance.OpExtendAll) {
+		for _, e := range append(r.of(conformance.OpExtendAll), r.of(conformance.OpExtend)...) {
 			period := e.at.Sub(last)
 			last = e.at
 			if period < third-third/10 || period > third+third/10 {
@@ -41,10 +52,67 @@ func TestRenewalPeriod(t *testing.T) {
 				high++
 			}
 		}
-		if n := low + high; n < 900 || low < n/3 || high < n/3 {
+		n := low + high
+		switch {
+		case n < 900:
+			t.Errorf("renewals in an hour = %d, want about 1000", n)
+		case bulk && low > 0:
+			t.Errorf("renewals in an hour = %d early, %d late, want none early", low, high)
+		case !bulk && (low < n/3 || high < n/3):
 			t.Errorf("renewals in an hour = %d early, %d late, want about as many", low, high)
 		}
 		release(t, lease)
+	})
+}
+
+// Many locks taken at different times come to be renewed together: the requests of
+// a period do not grow with the locks, and each is renewed as often as a lone one.
+func TestRenewalsRideTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		const n = 100
+		for i := range n {
+			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			is(t, "TryAcquire", err)
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			time.Sleep(third / n)
+		}
+		before := len(r.of(conformance.OpExtendAll))
+		time.Sleep(30 * third)
+		requests, renewals := r.of(conformance.OpExtendAll)[before:], 0
+		for _, e := range requests {
+			renewals += len(e.all)
+		}
+		if len(requests) > 30*12 { // a tenth of the period rides together
+			t.Errorf("requests for %d renewals = %d, want 12 a period or fewer", renewals, len(requests))
+		}
+		if renewals < 25*n || renewals > 35*n {
+			t.Errorf("renewals = %d, want about %d", renewals, 30*n)
+		}
+	})
+}
+
+// One lost reply does not cost the lease, however patient the operation time-out.
+func TestOneLostReplyLeavesTimeForMore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{OpTimeout: ttl - ms})
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		var lostOne atomic.Bool
+		r.then(func(_ context.Context, _ conformance.Request, serve func() error) error {
+			if lostOne.CompareAndSwap(false, true) {
+				time.Sleep(time.Hour) // nobody answers
+			}
+			return serve()
+		})
+		time.Sleep(10 * ttl)
+		is(t, "Err", lease.Err())
+		release(t, lease)
+		time.Sleep(time.Hour) // let the request that got lost end
 	})
 }
 

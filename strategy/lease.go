@@ -30,7 +30,8 @@ type Lease struct {
 	until  time.Time // keep: the end of the maximum hold; zero: none
 	next   time.Time // keep: the next renewal; zero: none
 	watch  bool      // somebody wants to know of the loss
-	wakeAt time.Time // the agenda's, with index
+	wakeAt time.Time // the agenda's, with early and index
+	early  time.Duration
 	index  int
 }
 

@@ -575,7 +575,13 @@ func TestDetachAndAdopt(t *testing.T) {
 		is(t, "Adopt", err)
 		m.Intercept(nil)
 		equal(t, "Name", heir.Name(), name)
-		equal(t, "Token", heir.Token(), token)
+		if heir.Token() == token || holds(&m, key) != heir.Token() {
+			t.Errorf("Token = %q, holder %q, want one of its own that holds", heir.Token(), holds(&m, key))
+		}
+		var first *strategy.LostError
+		if _, err := a.Adopt(bg, name, token); !errors.As(err, &first) || first.Holder != heir.Token() {
+			t.Errorf("second Adopt = %v, want a LostError that names the heir", err)
+		}
 		equal(t, "deadline", heir.Deadline().Sub(start), 20*time.Second-strategy.Drift(20*time.Second))
 		old, _ := lease.Fence()
 		if n, ok := heir.Fence(); !ok || n <= old {
@@ -717,6 +723,32 @@ func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
 				}
 				equal(t, "entries in the agenda", s.AgendaLen(), 0)
 				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// An adoption whose answer was lost is undone, whether or not it took effect: its
+// caller does not know the token that may hold the lock now.
+func TestAdoptionOfUnknownEnd(t *testing.T) {
+	for what, fault := range map[string]conformance.Interceptor{"reply": lostReply, "request": lostRequest} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				s := open(t, &m, strategy.Options{})
+				token, err := take(t, s).Detach()
+				is(t, "Detach", err)
+				m.Intercept(fault)
+				_, err = s.Adopt(bg, name, token)
+				is(t, "Adopt", err, strategy.ErrUnknown)
+				m.Intercept(nil)
+				time.Sleep(op)
+				equal(t, "under way", s.UnderWay(), 0)
+				want := token // it did not take effect: the lock is whose it was
+				if what == "reply" {
+					want = ""
+				}
+				equal(t, "holder", holds(&m, key), want)
 			})
 		})
 	}

@@ -15,7 +15,9 @@ import (
 type line struct {
 	h      *house
 	key    string
-	places []*place // guarded by h.mu; the first is the head
+	places []*place // the first is the head; guarded by h.mu, as is failures
+
+	failures int // attempts in a row that the servers failed
 
 	wake chan struct{} // a notice has come; holds one
 
@@ -31,6 +33,7 @@ type line struct {
 type place struct {
 	ln   *line
 	head chan struct{} // closed when it is the head
+	away chan error    // what the servers did to the head before it; holds one
 }
 
 // maxFreed bounds what a line remembers while an attempt is under way.
@@ -52,7 +55,7 @@ func (h *house) join(key string, why reason) *place {
 		ln = &line{h: h, key: key, wake: make(chan struct{}, 1), why: why}
 		h.lines[key] = ln
 	}
-	p := &place{ln: ln, head: make(chan struct{})}
+	p := &place{ln: ln, head: make(chan struct{}), away: make(chan error, 1)}
 	ln.places = append(ln.places, p)
 	if len(ln.places) == 1 {
 		close(p.head)
@@ -62,13 +65,44 @@ func (h *house) join(key string, why reason) *place {
 
 // turn waits until the place is the head, and returns what its predecessor knew.
 func (p *place) turn(ctx context.Context, l *lock) (reason, error) {
-	select {
-	case <-p.head:
-		return p.ln.reason(), nil
-	case <-ctx.Done():
-		return reason{}, errContext
-	case <-l.s.closing:
-		return reason{}, ErrClosed
+	for {
+		select {
+		case <-p.head:
+			return p.ln.reason(), nil
+		case err := <-p.away:
+			if !l.s.o.Persist {
+				return reason{}, err
+			}
+		case <-ctx.Done():
+			return reason{}, errContext
+		case <-l.s.closing:
+			return reason{}, ErrClosed
+		}
+	}
+}
+
+// tellFailure takes in whether the servers failed the head. When they have failed two
+// in a row, those who stand in line are told: they need not each wait for a time-out
+// of their own to learn the same. One failure may be a lost packet: the next asks.
+func (p *place) tellFailure(err error) {
+	h := p.ln.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !isServers(err) {
+		p.ln.failures = 0
+		return
+	}
+	if p.ln.failures++; p.ln.failures < 2 {
+		return
+	}
+	for _, other := range p.ln.places {
+		if other == p {
+			continue
+		}
+		select {
+		case other.away <- err:
+		default: // it has been told already, and persists
+		}
 	}
 }
 

@@ -720,3 +720,63 @@ func TestWaitersComeAndGo(t *testing.T) {
 		})
 	}
 }
+
+// When the servers do not answer, those in line learn it with their head: not one
+// after the other, each after a time-out of its own.
+func TestSilentServersEndTheWaitOfAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		patient, err := s.With(strategy.Options{Persist: true})
+		is(t, "With", err)
+		lease := take(t, s)
+		var all sync.WaitGroup
+		ends := make(chan time.Time, 100)
+		for range 100 {
+			all.Go(func() {
+				_, err := s.Lock(name).Acquire(bg)
+				is(t, "Acquire", err, strategy.ErrUnknown)
+				ends <- time.Now()
+			})
+		}
+		synctest.Wait()
+		var persists error
+		all.Go(func() {
+			var lease *strategy.Lease
+			if lease, persists = patient.Lock(name).Acquire(bg); persists == nil {
+				persists = lease.Release(bg)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		release(t, lease)
+		m.Intercept(func(ctx context.Context, q conformance.Request, serve func() error) error {
+			time.Sleep(2 * time.Minute)
+			return conformance.Unsent()
+		})
+		time.Sleep(time.Minute)
+		close(ends)
+		for end := range ends {
+			if took := end.Sub(start); took > 2*op {
+				t.Errorf("Acquire took %v, want no more than about the time-out of the first", took)
+			}
+		}
+		m.Intercept(nil)
+		all.Wait()
+		is(t, "Acquire that persists", persists)
+		time.Sleep(3 * time.Minute) // let the requests that got lost end
+	})
+}
+
+// Options that With leaves out are the defaults, but for what a name means.
+func TestWithKeepsTheKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{Key: func(n string) string { return "mine:" + n }})
+		other, err := s.With(strategy.Options{TTL: time.Minute})
+		is(t, "With", err)
+		take(t, s)
+		_, err = other.Lock(name).TryAcquire(bg)
+		is(t, "TryAcquire", err, strategy.ErrHeld)
+	})
+}

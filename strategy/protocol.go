@@ -25,8 +25,11 @@ type Protocol interface {
 
 	// Extend makes the servers count c.TTL anew if c.Token is still the holder.
 	// Otherwise the error is a *[LostError], and nothing has changed: a lock that
-	// is gone is never made again. c.Grant is zero when the token was handed over
-	// from elsewhere ([Strategy.Adopt]).
+	// is gone is never made again.
+	//
+	// With c.Heir the lock is being adopted ([Strategy.Adopt]): in the same step Heir
+	// takes Token's place, with a fence of its own, so that no two can adopt the same
+	// hold. c.Grant is zero then.
 	Extend(ctx context.Context, c Claim) (Grant, error)
 
 	// Release ends a claim that is granted or unanswered. nil means: it has no
@@ -42,6 +45,7 @@ type Claim struct {
 	Name  string        // as the user calls the lock
 	Key   string        // as the servers call it: Options.Key of Name
 	Token string        // of this attempt alone, and of the holder once granted
+	Heir  string        // Extend: the token that takes Token's place; empty: none
 	Owner string        // who re-enters; the Token unless ctx names an owner
 	TTL   time.Duration // what the servers are to count; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes

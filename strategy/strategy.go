@@ -12,8 +12,9 @@ import (
 // A Strategy is an algorithm with its servers, ready to give locks. It is safe
 // for concurrent use.
 type Strategy struct {
-	p Protocol
-	o Options
+	p    Protocol
+	bulk BulkExtender // p, if it is one
+	o    Options
 	*house
 }
 
@@ -41,9 +42,13 @@ func New(p Protocol, o Options) (*Strategy, error) {
 }
 
 // With returns a Strategy with other options on the same connections. What o
-// leaves zero is the default, not s's. Close it once, on any of them: that closes
-// all.
+// leaves zero is the default, not s's; except Key, which stays s's, because those
+// who disagree on what a name means do not exclude each other. Close it once, on any
+// of them: that closes all.
 func (s *Strategy) With(o Options) (*Strategy, error) {
+	if o.Key == nil {
+		o.Key = s.o.Key
+	}
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -55,7 +60,8 @@ func (s *Strategy) With(o Options) (*Strategy, error) {
 	if o.Wait == WaitBest && notifies {
 		o.Wait = WaitNotice
 	}
-	return &Strategy{p: s.p, o: o, house: s.house}, nil
+	bulk, _ := s.p.(BulkExtender)
+	return &Strategy{p: s.p, bulk: bulk, o: o, house: s.house}, nil
 }
 
 // Lock returns the lock of that name: 1 … [MaxNameLen] bytes, any bytes. If the
@@ -138,10 +144,14 @@ func (s *Strategy) ForceRelease(ctx context.Context, seen Info) error {
 }
 
 // Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another
-// process: it renews the lock, and the lease counts from here. If the token is not
-// the holder any more, or the answer comes after its validity, the error is
-// ErrLost: the caller does not hold the lock. After any other error the lock is
-// what it was, or renewed once.
+// process: in one step it renews the lock and gives the hold a token (and a fence)
+// of its own, so a token can be adopted once, and the lease counts from here. If the
+// token is not the holder any more, or the answer comes after its validity, the
+// error is ErrLost: the caller does not hold the lock. After ErrRefused and ErrUnsent
+// the lock is what it was. After ErrUnknown nobody has adopted it: if the servers
+// did what was asked, that is undone in the background, and the lock is free.
+//
+// Whoever brings the token of a lease that is still in use takes the lock from it.
 func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error) {
 	if token == "" {
 		return nil, errors.New("locks: Adopt with an empty token: allowed is what Lease.Detach returned")
@@ -150,14 +160,21 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 	if err != nil {
 		return nil, err
 	}
+	if c.Heir, err = newToken(s.o.Label); err != nil {
+		return nil, err
+	}
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	defer s.leave()
 	start := time.Now()
 	g, err := s.p.Extend(ctx, c)
+	c.Token, c.Owner, c.Heir = c.Heir, c.Heir, ""
 	if err != nil {
-		return nil, err
+		if errors.Is(err, ErrUnknown) {
+			s.undo(c)
+		}
+		return nil, endedBy(ctx, err)
 	}
 	lease := newLease(s, c, g, start)
 	lease.begin()
@@ -165,7 +182,7 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 		s.undo(lease.claim) // renewed too late to be of use: nobody else will release it
 		return nil, err
 	}
-	s.observe(Event{Kind: EventAcquired, Name: name, Token: token, Attempt: 1, Took: time.Since(start)})
+	s.observe(Event{Kind: EventAcquired, Name: name, Token: c.Token, Attempt: 1, Took: time.Since(start)})
 	return lease, nil
 }
 
@@ -261,6 +278,7 @@ func (s *Strategy) undo(c Claim) {
 		if due := c.Due.Add(c.TTL); due.After(until) {
 			until = due // the servers may have begun to count as late as that
 		}
+		began := time.Now()
 		for last := false; ; {
 			c.Due = time.Now().Add(s.o.OpTimeout)
 			err := s.p.Release(context.Background(), c)
@@ -272,9 +290,11 @@ func (s *Strategy) undo(c Claim) {
 				return
 			}
 			// Short against the operation time-out: a server that thaws must not
-			// keep a ghost for longer than that.
+			// keep a ghost for longer than that. After many of them it grows: a TTL
+			// can be a day, and a server gone for good.
+			pause := max(s.o.OpTimeout/4, time.Since(began)/16)
 			select {
-			case <-time.After(s.o.OpTimeout / 4):
+			case <-time.After(min(pause, time.Until(until))):
 			case <-s.closing:
 				last = true
 			}

@@ -205,6 +205,11 @@ func All() []Mutant {
 			Judge: LuaScript, Killed: []string{"FenceRises"},
 		},
 		{
+			Name: "adopt.lua keeps the token", File: "luascript/adopt.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])", New: "redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+			Judge: LuaScript, Killed: []string{"AdoptOnce"},
+		},
+		{
 			Name: "fence.lua always gives the same number", File: "luascript/fence.lua",
 			Old: "local now = redis.call('TIME')", New: "n = 6\n  local now = {0, 0}",
 			Judge: LuaScript, Killed: []string{"FenceRises", "FenceOrders"},

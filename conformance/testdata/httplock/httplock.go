@@ -20,7 +20,7 @@ type message struct {
 	Token string        `json:",omitempty"` // asked for; in a reply, the holder's
 	TTL   time.Duration `json:",omitempty"` // asked for; in a reply, what is left
 	Undo  bool          `json:",omitempty"`
-	Adopt bool          `json:",omitempty"`
+	Heir  string        `json:",omitempty"` // adopts: takes the token's place
 	Fence uint64        `json:",omitempty"`
 	OK    bool          `json:",omitempty"`
 }
@@ -90,7 +90,8 @@ func (s *Server) extend(m message) message {
 	if h.token != m.Token {
 		return message{Token: h.token}
 	}
-	if m.Adopt {
+	if m.Heir != "" {
+		h.token = m.Heir
 		s.fences[m.Key]++
 		h.fence = s.fences[m.Key]
 	}
@@ -178,7 +179,7 @@ func (p *Client) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant,
 
 // Extend implements [strategy.Protocol].
 func (p *Client) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	r, err := p.ask(ctx, "/extend", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL, Adopt: c.Grant.IsZero()})
+	r, err := p.ask(ctx, "/extend", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL, Heir: c.Heir})
 	if err == nil && !r.OK {
 		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
 	}
