@@ -1,5 +1,6 @@
 -- extend: for each lock, if its holder is who asks, count the TTL anew. Never makes
--- a lock that is gone.
+-- a lock that is gone, and never shortens one: a request that was stuck on its way
+-- may come after a later one that asked for more, on which the holder relies.
 --
 -- KEYS[i]       a lock
 -- ARGV[2i-1]    its holder's token
@@ -16,7 +17,9 @@ for i, lock in ipairs(KEYS) do
   local token, ttl = ARGV[2 * i - 1], ARGV[2 * i]
   local holder = redis.pcall('GET', lock)
   if holder == token then
-    redis.call('PEXPIRE', lock, ttl)
+    if redis.call('PTTL', lock) < tonumber(ttl) then
+      redis.call('PEXPIRE', lock, ttl)
+    end
     answers[i] = 1
   elseif type(holder) == 'table' then
     answers[i] = {holder.err} -- one that cannot be renewed must not stop the others

@@ -12,7 +12,7 @@ local function next_fence(counter)
   local last = redis.call('GET', counter) or '0'
   local n = string.match(last, '^%d+$') and tonumber(last)
   if not n or n >= 9007199254740991 then
-    return nil, redis.error_reply('FENCE the counter ' .. counter .. ' holds no fence: ' .. last)
+    return nil, redis.error_reply('FENCE the counter ' .. counter .. ' holds no fence: ' .. string.sub(last, 1, 50))
   end
   local now = redis.call('TIME')
   return math.max(n + 1, now[1] * 1000000 + now[2])

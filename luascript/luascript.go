@@ -61,6 +61,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -143,7 +144,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 	}
 	switch r := reply.(type) {
 	case int64:
-		return strategy.Grant{Fence: uint64(r)}, nil
+		return p.granted(r)
 	case []any:
 		if len(r) == 2 {
 			holder, ok := r[0].([]byte)
@@ -161,10 +162,9 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	if c.Heir != "" {
 		return p.adopt(ctx, c)
 	}
-	var grant strategy.Grant
 	var err error
-	p.ExtendAll(ctx, []strategy.Claim{c}, func(_ int, g strategy.Grant, e error) { grant, err = g, e })
-	return grant, err
+	p.extendBatch(ctx, []strategy.Claim{c}, func(_ int, e error) { err = e })
+	return strategy.Grant{}, err
 }
 
 // adopt is Extend for a token from elsewhere.
@@ -174,9 +174,17 @@ func (p *protocol) adopt(ctx context.Context, c strategy.Claim) (strategy.Grant,
 		return strategy.Grant{}, err
 	}
 	if fence, ok := reply.(int64); ok {
-		return strategy.Grant{Fence: uint64(fence)}, nil
+		return p.granted(fence)
 	}
 	return strategy.Grant{}, p.notOurs(c, reply)
+}
+
+// granted reads a fence. One that is none was not issued by our script.
+func (p *protocol) granted(fence int64) (strategy.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 {
+		return strategy.Grant{}, strategy.BadReply(p, fence)
+	}
+	return strategy.Grant{Fence: uint64(fence)}, nil
 }
 
 // bulk is how many locks one request renews: enough that requests hardly count,
@@ -185,10 +193,14 @@ const bulk = 100
 
 // ExtendAll renews many locks, a round trip for each hundred.
 func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+	var all sync.WaitGroup
 	for first := 0; first < len(cs); first += bulk {
 		batch := cs[first:min(first+bulk, len(cs))]
-		p.extendBatch(ctx, batch, func(i int, err error) { done(first+i, strategy.Grant{}, err) })
+		all.Go(func() { // in one packet, not one after the other's reply
+			p.extendBatch(ctx, batch, func(i int, err error) { done(first+i, strategy.Grant{}, err) })
+		})
 	}
+	all.Wait()
 }
 
 func (p *protocol) extendBatch(ctx context.Context, cs []strategy.Claim, done func(int, error)) {
@@ -231,8 +243,7 @@ func severalSlots(err error) bool {
 
 // Release deletes the key if it still holds the token. One round trip.
 func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
-	keys := []string{c.Key, channel(c)}
-	reply, err := p.Eval(ctx, c.Due, release, keys, c.Token)
+	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
 	switch {
 	case err != nil:
 		return err
@@ -242,7 +253,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	err = p.notOurs(c, reply)
 	var lost *strategy.LostError
 	if errors.As(err, &lost) {
-		return strategy.Gone(p, c, lost.Holder)
+		return strategy.Gone(p, c, lost.Holder) // ErrLost; for an undo, success
 	}
 	return err
 }
@@ -278,7 +289,7 @@ func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy
 
 // Inspect reads the lock and its fence counter in one step.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	reply, err := p.Eval(ctx, c.Due, inspect, []string{c.Key, counter(c)})
+	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(c))
 	if err != nil {
 		return strategy.Info{}, err
 	}

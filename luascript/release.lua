@@ -3,8 +3,8 @@
 -- taken, and the DEL would free a stranger's.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the channel on which waiters listen
 -- ARGV[1]  the holder's token
+-- ARGV[2]  the channel on which waiters listen
 --
 -- Returns  1      released
 --          nil    the lock is gone
@@ -15,5 +15,5 @@ if holder ~= ARGV[1] then
   return holder
 end
 redis.call('DEL', KEYS[1])
-redis.pcall('PUBLISH', KEYS[2], ARGV[1]) -- a hint: if it is forbidden, the release stands
+redis.pcall('PUBLISH', ARGV[2], ARGV[1]) -- a hint: if it is forbidden, the release stands
 return 1

@@ -139,14 +139,19 @@ var _ interface {
 
 // Acquire is SET NX PX.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	set, err := p.Do(ctx, c.Due, "SET", c.Key, c.Token, "NX", "PX", c.TTL.Milliseconds())
-	if err != nil || set != nil {
+	reply, err := p.Do(ctx, c.Due, "SET", c.Key, c.Token, "NX", "PX", c.TTL.Milliseconds())
+	switch {
+	case err != nil:
 		return strategy.Grant{}, err
+	case isOK(reply):
+		return strategy.Grant{}, nil
+	case reply != nil:
+		return strategy.Grant{}, strategy.BadReply(p, reply)
 	}
 	// NX says no whatever the key is. Who has it? And is it a lock: waiting for a
 	// hash to expire would be waiting for ever. If that cannot be learned, somebody
 	// has it all the same.
-	holder, err := p.holder(ctx, c)
+	holder, _, err := p.holder(ctx, c)
 	if errors.Is(err, strategy.ErrRefused) {
 		return strategy.Grant{}, err
 	}
@@ -155,65 +160,78 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 
 // Extend is GET, compare, PEXPIRE; to adopt, GET, compare, SET XX PX.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	holder, err := p.holder(ctx, c)
+	holder, held, err := p.holder(ctx, c)
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	if holder != c.Token {
+	if !held || holder != c.Token {
 		return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 	}
 	// The hole: from here on it may be another's.
-	var done any
+	var reply any
 	if c.Heir != "" {
-		done, err = p.Do(ctx, c.Due, "SET", c.Key, c.Heir, "XX", "PX", c.TTL.Milliseconds())
+		reply, err = p.Do(ctx, c.Due, "SET", c.Key, c.Heir, "XX", "PX", c.TTL.Milliseconds())
 	} else {
-		done, err = p.Do(ctx, c.Due, "PEXPIRE", c.Key, c.TTL.Milliseconds())
+		reply, err = p.Do(ctx, c.Due, "PEXPIRE", c.Key, c.TTL.Milliseconds())
 	}
-	if err == nil && (done == nil || done == int64(0)) { // it went in between
+	switch {
+	case err != nil || isOK(reply) || reply == int64(1):
+	case reply == nil || reply == int64(0): // it went in between
 		err = &strategy.LostError{Name: c.Name}
+	default:
+		err = strategy.BadReply(p, reply)
 	}
 	return strategy.Grant{}, err
+}
+
+func isOK(reply any) bool {
+	b, ok := reply.([]byte)
+	return ok && string(b) == "OK"
 }
 
 // Release is GET, compare, DEL; or DEL alone.
 func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	if blind := p.blind && !c.Undo && !c.Grant.IsZero(); !blind {
-		holder, err := p.holder(ctx, c)
+		holder, held, err := p.holder(ctx, c)
 		if err != nil {
 			return err
 		}
-		if holder != c.Token {
+		if !held || holder != c.Token {
 			return strategy.Gone(p, c, holder)
 		}
 		// The hole: from here on it may be another's.
 	}
-	deleted, err := p.Do(ctx, c.Due, "DEL", c.Key)
-	if err == nil && deleted != int64(1) {
+	reply, err := p.Do(ctx, c.Due, "DEL", c.Key)
+	switch {
+	case err != nil || reply == int64(1):
+	case reply == int64(0):
 		err = strategy.Gone(p, c, "")
+	default:
+		err = strategy.BadReply(p, reply)
 	}
 	return err
 }
 
-// holder is LockQuery: the token in the key, empty if there is none.
-func (p *protocol) holder(ctx context.Context, c strategy.Claim) (string, error) {
+// holder is LockQuery: the token in the key, if there is one.
+func (p *protocol) holder(ctx context.Context, c strategy.Claim) (token string, held bool, err error) {
 	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	switch r := reply.(type) {
 	case nil:
-		return "", nil
+		return "", false, nil
 	case []byte:
-		return string(r), nil
+		return string(r), true, nil
 	}
-	return "", strategy.BadReply(p, reply)
+	return "", false, strategy.BadReply(p, reply)
 }
 
 // Inspect is GET and PTTL, two steps: if the lock changes hands between them, it
 // tells the one's token with the other's TTL.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	holder, err := p.holder(ctx, c)
-	if err != nil || holder == "" {
+	holder, held, err := p.holder(ctx, c)
+	if err != nil || !held {
 		return strategy.Info{}, err
 	}
 	reply, err := p.Do(ctx, c.Due, "PTTL", c.Key)

@@ -211,3 +211,62 @@ func TestWaitsByAsking(t *testing.T) {
 		t.Errorf("Release() = %v, want nil", err)
 	}
 }
+
+// oneReply is a node that answers everything in the same way.
+type oneReply struct {
+	strategy.Node
+	reply any
+}
+
+func (n oneReply) Name() string  { return "fake" }
+func (n oneReply) Ordered() bool { return true }
+func (n oneReply) Do(context.Context, time.Time, string, string, ...any) (any, error) {
+	return n.reply, nil
+}
+
+// TestGarbage: only OK to SET is a grant. What Redis never answers is unknown.
+func TestGarbage(t *testing.T) {
+	for _, reply := range []any{[]byte("QUEUED"), []byte{}, int64(0), int64(1), []any{}} {
+		g, err := setnxpx.On(oneReply{reply: reply}).Acquire(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		if !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
+		}
+	}
+	for _, reply := range []any{int64(2), []byte("OK"), []any{}} {
+		c := strategy.Claim{Name: "a", Key: "a", Token: "t", Grant: strategy.Grant{Start: time.Now()}}
+		err := setnxpx.On(oneReply{reply: reply}, setnxpx.BlindRelease()).Release(t.Context(), c)
+		if !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
+		}
+	}
+}
+
+// TestEmptyValue: a foreign lock whose token is empty is held, and can be released
+// by force.
+func TestEmptyValue(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{})
+	theirs, err := luascript.New(s.Pool(), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	c := s.Pool().Get()
+	defer c.Close()
+	for _, l := range []*strategy.Strategy{locks, theirs} {
+		name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
+		if _, err := c.Do("SET", strategy.DefaultKey(name), ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
+		}
+		info, err := l.Inspect(t.Context(), name)
+		if err != nil || !info.Held || info.Token != "" || info.TTL >= 0 {
+			t.Errorf("Inspect() = %+v, %v, want held, without a token, without expiry", info, err)
+		}
+		if err := l.ForceRelease(t.Context(), info); err != nil {
+			t.Errorf("ForceRelease() = %v, want nil", err)
+		}
+	}
+}
