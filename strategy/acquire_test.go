@@ -138,6 +138,7 @@ func TestUndoOutlastsALateRequest(t *testing.T) {
 }
 
 // The undoing ends when a TTL has passed since the request can have arrived last.
+// With servers that answer, but cannot undo, that is known.
 func TestUndoEndsWithTheTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -146,10 +147,46 @@ func TestUndoEndsWithTheTTL(t *testing.T) {
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
 		s.Lock(name).TryAcquire(bg)
+		r.then(refused)
 		time.Sleep(time.Minute)
 		undo := r.of(conformance.OpRelease)
-		equal(t, "last undo", undo[len(undo)-1].at.Sub(start), op+ttl)
+		if last := undo[len(undo)-1].at.Sub(start); last > op+ttl {
+			t.Errorf("last undo after %v, want %v at most", last, op+ttl)
+		}
 		equal(t, "under way", s.UnderWay(), 0)
+	})
+}
+
+// Servers that stand still count nothing: they may execute the acquire when they go
+// on, however long that is, so the undoing goes on, ever slower, for a day.
+func TestUndoOutlastsSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		const frozen = 10 * time.Minute
+		r.then(func(_ context.Context, q conformance.Request, serve func() error) error {
+			if q.Op == conformance.OpAcquire {
+				time.Sleep(frozen)
+				return serve()
+			}
+			return conformance.Unsent()
+		})
+		s.Lock(name).TryAcquire(bg)
+		time.Sleep(frozen)
+		r.then(nil)
+		time.Sleep(frozen / 15)
+		equal(t, "holder", holds(&m, key), "")
+		equal(t, "under way", s.UnderWay(), 0)
+
+		r.then(lostRequest)
+		before := r.count()
+		s.Lock(name).TryAcquire(bg)
+		time.Sleep(25 * time.Hour)
+		equal(t, "under way", s.UnderWay(), 0)
+		if n := r.count() - before; n > 300 {
+			t.Errorf("requests in a day of silence = %d, want few", n)
+		}
 	})
 }
 

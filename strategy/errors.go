@@ -51,7 +51,7 @@ func (e *HeldError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q: held", e.Name)
 	if e.Token != "" {
-		fmt.Fprintf(&b, " by %q", e.Token)
+		fmt.Fprintf(&b, " by %.100q", e.Token)
 	}
 	switch {
 	case e.TTL > 0:
@@ -80,7 +80,7 @@ func (e *LostError) Error() string {
 	case e.Lapsed:
 		b.WriteString("its deadline came")
 	case e.Holder != "":
-		fmt.Fprintf(&b, "now held by %q", e.Holder)
+		fmt.Fprintf(&b, "now held by %.100q", e.Holder)
 	default:
 		b.WriteString("the key is gone")
 	}

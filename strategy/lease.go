@@ -22,6 +22,7 @@ type Lease struct {
 	end      error           // nil while held; then ErrReleased or the *LostError, for ever
 	failing  error           // why the last renewal failed
 	doubt    bool            // what the servers count may outlast the deadline
+	counted  time.Time       // until when the servers were asked to count at the latest
 	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
 	lost     chan struct{}   // made by the first Lost
 	contexts []*leaseContext // to be ended with the lease
@@ -62,6 +63,9 @@ func (l *Lease) grant(g Grant, start time.Time) Grant {
 		g.Fence = l.claim.Grant.Fence // a renewal does not change it
 	}
 	l.claim.Grant = g
+	if until := g.Start.Add(g.TTL); until.After(l.counted) {
+		l.counted = until // servers that never shorten count until then, whatever came later
+	}
 	return g
 }
 
@@ -448,7 +452,8 @@ func (l *Lease) over(end error) (after func()) {
 	if lost && l.lost != nil {
 		close(l.lost)
 	}
-	if lost && l.doubt && hasLapsed(end) {
+	beyond := !l.until.IsZero() && l.counted.After(l.until.Add(time.Millisecond))
+	if lost && (l.doubt || beyond) && hasLapsed(end) {
 		l.s.undo(l.claim) // as a renewal does that nobody heard of
 	}
 	if len(contexts) == 0 && !lost {

@@ -129,7 +129,7 @@ func (s *Strategy) Inspect(ctx context.Context, name string) (Info, error) {
 //
 // After ErrUnknown nobody knows whether the lock was taken away: inspect again.
 func (s *Strategy) ForceRelease(ctx context.Context, seen Info) error {
-	if !seen.Held || seen.Token == "" {
+	if !seen.Held {
 		return fmt.Errorf("locks: ForceRelease of %q: allowed is what Inspect saw of a lock that is held", seen.Name)
 	}
 	c, err := s.operatorClaim(ctx, seen.Name, seen.Token)
@@ -269,37 +269,51 @@ func (h *house) background(f func()) {
 }
 
 // undo ends a claim whose end nobody knows, in the background: it repeats the
-// release until the servers confirm or one TTL has passed, after which the key is
-// gone by itself.
+// release until the servers confirm, or until one TTL has passed since an acquire
+// could have taken effect last: then the key is gone by itself.
 func (s *Strategy) undo(c Claim) {
 	c.Undo = true
 	s.background(func() {
-		until := time.Now().Add(c.TTL)
-		if due := c.Due.Add(c.TTL); due.After(until) {
-			until = due // the servers may have begun to count as late as that
-		}
 		began := time.Now()
+		until := began.Add(c.TTL)
+		if due := c.Due.Add(c.TTL); due.After(until) {
+			until = due
+		}
 		for last := false; ; {
 			c.Due = time.Now().Add(s.o.OpTimeout)
 			err := s.p.Release(context.Background(), c)
-			if err == nil || !time.Now().Before(until) {
+			now := time.Now()
+			answered := errors.Is(err, ErrRefused) || errors.Is(err, errAcquireMayArrive)
+			if !answered && c.Grant.IsZero() {
+				// A server that stands still has not begun to count: it may execute
+				// the acquire when it goes on, and only then does the TTL begin.
+				until = now.Add(min(c.TTL, MaxTTL-now.Sub(began)))
+			}
+			if err == nil || !now.Before(until) {
 				return
 			}
 			if last {
 				s.couldNotUndo(c, err)
 				return
 			}
-			// Short against the operation time-out: a server that thaws must not
-			// keep a ghost for longer than that. After many of them it grows: a TTL
-			// can be a day, and a server gone for good.
-			pause := max(s.o.OpTimeout/4, time.Since(began)/16)
 			select {
-			case <-time.After(min(pause, time.Until(until))):
+			case <-time.After(min(undoPause(s.o.OpTimeout, now.Sub(began), answered), until.Sub(now))):
 			case <-s.closing:
 				last = true
 			}
 		}
 	})
+}
+
+// undoPause is short against the operation time-out: a server that thaws must not
+// keep a ghost for longer than that. It grows with the time that has gone by, for a
+// TTL can be a day, and a server gone for good; and more when the server has
+// answered, so that only a straggler is waited for.
+func undoPause(opTimeout, gone time.Duration, answered bool) time.Duration {
+	if answered {
+		return max(opTimeout/4, 5*time.Millisecond, gone/4)
+	}
+	return max(opTimeout/4, 5*time.Millisecond, gone/16)
 }
 
 func (s *Strategy) couldNotUndo(c Claim, err error) {
