@@ -193,8 +193,12 @@ func (s *Server) ready(ctx context.Context) error {
 	err := pollUntil(limit, func() (bool, error) {
 		try, cancel := context.WithTimeout(limit, 5*time.Second)
 		defer cancel()
-		if last = s.ping(try); last == nil {
+		err := s.ping(try)
+		if err == nil {
 			return true, nil
+		}
+		if last == nil || limit.Err() == nil { // one that the limit cut short says less
+			last = err
 		}
 		if err := s.m.failed(limit); err != nil {
 			return false, err // no use to go on asking
