@@ -125,7 +125,7 @@ func All() []Mutant {
 		},
 		{
 			Name: "a renewal under way delays the loss", File: "strategy/keepalive.go",
-			Old: "\tif l.watch {\n\t\tl.s.agenda.set(l, at)", New: "\tif l.watch && l.busy == nil {\n\t\tl.s.agenda.set(l, at)",
+			Old: "if l.watch {", New: "if l.watch && l.busy == nil {",
 			Judge: Memory, Killed: []string{"LossWithoutNetwork"},
 		},
 		{
