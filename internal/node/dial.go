@@ -16,15 +16,18 @@ const (
 	// hangs: into a black hole, or with a server that is frozen.
 	maxDials = 4
 
+	// maxDeaf is how many more may hang after they were cancelled, in a Dial that knows
+	// no context. They must not keep the node from dialling, for the server may be long
+	// since back: when there are so many, one more is dialled every dialLimit.
+	maxDeaf = 16
+
 	// leastPatience and mostPatience bound the time after which a dial counts as
 	// hanging, whatever its callers' time-outs are, and another is tried beside it.
 	// The hanging one goes on: a server that thaws answers it first.
 	leastPatience = 100 * time.Millisecond
 	mostPatience  = 2 * time.Second
 
-	// dialAge is from when on the oldest dial may be cancelled in favour of a new
-	// one, and dialLimit when each ends by itself.
-	dialAge   = 10 * time.Second
+	// dialLimit is when each dial ends by itself, if it knows a context.
 	dialLimit = 30 * time.Second
 
 	// closeGrace is how long Close waits for dials that it has cancelled. A
@@ -47,7 +50,10 @@ type attempt struct {
 
 // dials are the attempts under way, oldest first. They are guarded by their
 // owner's lock.
-type dials struct{ list []*attempt }
+type dials struct {
+	list []*attempt
+	deaf []*attempt // cancelled for a new one, and not returned
+}
 
 // begin notes a new attempt, or returns nil if there are enough.
 func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {
@@ -57,10 +63,13 @@ func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {
 			return nil, nil
 		}
 		if n >= maxDials {
-			if oldest := d.list[0]; now.Sub(oldest.began) > dialAge {
-				oldest.abandon() // its place becomes free when it returns
+			newest, oldest := d.list[n-1], d.list[0]
+			full := len(d.deaf) >= maxDeaf && now.Sub(newest.began) < dialLimit
+			if full || now.Sub(oldest.began) < mostPatience {
+				return nil, nil
 			}
-			return nil, nil
+			oldest.abandon()
+			d.list, d.deaf = d.list[1:], append(d.deaf, oldest)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
@@ -75,7 +84,9 @@ func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {
 }
 
 func (d *dials) remove(a *attempt) {
-	d.list = slices.DeleteFunc(d.list, func(b *attempt) bool { return a == b })
+	same := func(b *attempt) bool { return a == b }
+	d.list = slices.DeleteFunc(d.list, same)
+	d.deaf = slices.DeleteFunc(d.deaf, same)
 }
 
 func (a *attempt) abandon() {
@@ -92,7 +103,7 @@ func (d *dials) abandon() []*attempt {
 	for _, a := range d.list {
 		a.abandon()
 	}
-	return slices.Clone(d.list)
+	return slices.Concat(d.list, d.deaf)
 }
 
 // await waits for attempts that were abandoned, but not for ever.
@@ -256,7 +267,7 @@ func ask(conn redis.ConnWithTimeout, cmds ...[]any) ([]any, error) {
 	var replies []any
 	var said error
 	for range cmds {
-		r, err := conn.ReceiveWithTimeout(dialLimit)
+		r, err := readReply(conn, dialLimit)
 		if err != nil && !isReply(err) {
 			return nil, errors.Join(said, err) // what it said before it hung up is the better reason
 		}

@@ -311,7 +311,7 @@ func (p *pipe) read(ctx context.Context, o *op) {
 			break // the connection is alive: others may go on with it
 		}
 		p.mu.Unlock()
-		reply, err := w.conn.ReceiveWithTimeout(left)
+		reply, err := readReply(w.conn, left)
 		p.mu.Lock()
 		switch {
 		case err != nil && !isReply(err) && !time.Now().Before(o.due):

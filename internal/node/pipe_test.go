@@ -987,3 +987,61 @@ func TestCloseEndsCalls(t *testing.T) {
 	want(t, "queued call", receive(t, "return", out), strategy.ErrUnsent, strategy.ErrClosed)
 	close(let)
 }
+
+// TestDialsBesideDeafOnes: dials that hang for ever, in a Dial that knows no context,
+// do not keep the node from the server once that is back.
+func TestDialsBesideDeafOnes(t *testing.T) {
+	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
+	release := make(chan struct{})
+	var begun atomic.Int32
+	n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
+		if begun.Add(1) <= maxDials+2 {
+			<-release
+			return nil, errors.New("too late")
+		}
+		return redis.Dial("tcp", f.addr)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(generous); ; {
+		_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "ECHO", "x")
+		if err == nil {
+			break
+		}
+		want(t, "Do while dials hang", err, strategy.ErrUnsent)
+		if time.Now().After(end) {
+			t.Fatalf("Do() = %v after %v and %d dials, want an answer", err, generous, begun.Load())
+		}
+	}
+	close(release)
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNonsenseEndsTheConnection: a reply at which redigo panics is no reply of Redis.
+// Whoever waits learns it, and the node goes on with another connection.
+func TestNonsenseEndsTheConnection(t *testing.T) {
+	var nonsense atomic.Bool
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "ECHO" && nonsense.Load() {
+			c.say("*999999999999999\r\n")
+			return
+		}
+		c.plain(cmd)
+	})
+	n := newNode(t, f.pool())
+	nonsense.Store(true)
+	_, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
+	want(t, "Do on nonsense", err, strategy.ErrUnknown)
+	nonsense.Store(false)
+	if _, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x"); err != nil {
+		t.Errorf("Do() after nonsense = %v, want nil", err)
+	}
+
+	// Also while dialling, where no caller is near.
+	atDial := newFake(t, func(c *fakeConn, cmd []string) { c.say("$999999999999999\r\n") })
+	_, err = newNode(t, atDial.pool()).Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
+	want(t, "Do on nonsense at dial", err, strategy.ErrUnsent)
+}

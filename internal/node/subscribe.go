@@ -319,7 +319,7 @@ func (s *subscriber) poke(ln *line) {
 // read reads until nothing is subscribed and nothing is owed, or the line breaks.
 func (s *subscriber) read(ln *line) {
 	for {
-		reply, err := ln.conn.ReceiveWithTimeout(s.pingEvery + s.pongLimit)
+		reply, err := readReply(ln.conn, s.pingEvery+s.pongLimit)
 		if err != nil && !isReply(err) {
 			s.broken(ln, err)
 			return
@@ -454,7 +454,7 @@ func (s *subscriber) close() {
 	var live []*listener
 	var under []*attempt
 	if ln := s.line; ln != nil {
-		under = slices.Clone(ln.dials.list)
+		under = slices.Concat(ln.dials.list, ln.dials.deaf)
 		live = s.end(ln, strategy.ErrClosed)
 	}
 	s.mu.Unlock()

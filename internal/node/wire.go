@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -96,6 +97,17 @@ func (w *wire) send(batch []*op) (n int, err error) {
 		o.progress.Store(sent)
 	}
 	return len(batch), w.conn.Flush()
+}
+
+// readReply reads one reply. redigo panics at lengths that no memory has: whatever
+// spoke, it was no Redis, and the callers of all that is in flight must learn it.
+func readReply(conn redis.ConnWithTimeout, limit time.Duration) (reply any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			reply, err = nil, fmt.Errorf("not a reply of Redis: %v", r)
+		}
+	}()
+	return conn.ReceiveWithTimeout(limit)
 }
 
 // young reports whether the pool's MaxConnLifetime allows to use the connection.
