@@ -88,7 +88,8 @@ type Request struct {
 //
 // Nobody waits for it longer than the request's time-out: when that comes, or ctx
 // ends, the caller gets ErrUnknown, while the request goes on and may take effect
-// later, as with a server that was frozen and thaws.
+// later, as with a server that was frozen and thaws. The ctx that the interceptor gets
+// does not end with that time-out: to lose a request, return, and do not wait for it.
 type Interceptor func(ctx context.Context, r Request, serve func() error) error
 
 const memoryName = "memory"

@@ -13,7 +13,8 @@
 // The wire format is that of SET key token NX PX: package setnxpx, redsync,
 // bsm/redislock, redis-py and StackExchange.Redis exclude this lock and are
 // excluded by it, when given the same key. They do not publish their releases, so
-// a waiter here wakes for them when their TTL ends.
+// a waiter here sleeps through these until their TTL ends: among such company set
+// Options.Wait to strategy.WaitPoll.
 //
 // # What it guarantees
 //
@@ -32,20 +33,21 @@
 // One Redis is one point of failure. A lock is forgotten, and granted again while
 // its holder still works, when Redis restarts without having persisted it, when a
 // replica that has not yet heard of it is promoted, when somebody flushes or evicts
-// it. The fence still rises then. Between processes waiting is a race, not a queue.
+// it. The fence still rises then, unless the server's clock is behind the last one.
+// Between processes waiting is a race, not a queue.
 //
 // # When
 //
 // Take it when one Redis is what you have, and the work can be fenced or an
 // exclusion broken once in a fail-over costs no more than doing the work twice.
-// Take redlock if it must survive the loss of a server, reentrant if the holder
-// calls itself. Do not take it for what a single atomic command can do: to
+// Do not take it for what a single atomic command can do: to
 // decrement a stock, decrement it.
 //
 // # On the wire
 //
-// Acquire and Release are one round trip each, and so is Extend; a kept-alive lock
-// is renewed together with others, up to a hundred per request. Keys: lock:{name},
+// Acquire and Release are one round trip each, and so is Extend; locks that are kept
+// alive and due at about the same time are renewed together, up to a hundred per
+// request. Keys: lock:{name},
 // the lock; lock:{name}:fence, the counter, which stays (see [WithoutFences]).
 // Channel: lock:{name}:free, the token of whoever released.
 //

@@ -19,10 +19,12 @@
 // # What it does not
 //
 // Ownership. Release is two steps, on purpose. If the lock expires between the GET
-// and the DEL, and another takes it, the DEL frees the other's lock; Extend (GET,
-// compare, PEXPIRE) has the same hole, and then believes that it holds what it does
-// not. [BlindRelease] does not even compare: whoever is late frees whoever came
-// next. Package luascript closes the hole by making the two steps one.
+// and the DEL, and another takes it, the DEL frees the other's lock. Extend (GET,
+// compare, PEXPIRE) has the same hole: it then believes that it holds what it does
+// not, and gives the other's lock its own TTL; if that is shorter, the other believes
+// in its lock for longer than Redis does. [BlindRelease] does not even compare: a DEL
+// that comes late frees whoever came next. Package luascript closes the hole by
+// making the two steps one.
 //
 // No fences: SET cannot issue a number, and a number taken before or after it can
 // come in the wrong order. No wake-up: releases are not published, so whoever waits
@@ -117,7 +119,10 @@ func On(n strategy.Node, own ...Option) strategy.Protocol {
 type Option func(*protocol)
 
 // BlindRelease makes Release a plain DEL, as ServiceStack's Remove is: one round
-// trip, and whoever is late frees the lock of whoever came next.
+// trip, and if the lock was taken away meanwhile (by eviction, by an operator, by
+// expiry while the DEL was on its way), it frees the lock of whoever came next. Only
+// a lease that knows itself lost, past its deadline at the latest, sends nothing:
+// there the original is worse.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
 // [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
@@ -191,6 +196,7 @@ func isOK(reply any) bool {
 
 // Release is GET, compare, DEL; or DEL alone.
 func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+	// What was never granted here is not released blindly: an undo, an operator's.
 	if blind := p.blind && !c.Undo && !c.Grant.IsZero(); !blind {
 		holder, held, err := p.holder(ctx, c)
 		if err != nil {

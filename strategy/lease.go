@@ -83,8 +83,9 @@ func (l *Lease) begin() {
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.claim.Name }
 
-// Token returns what the servers know this hold by. Nobody else has it: it is a
-// secret insofar as whoever knows it can release the lock.
+// Token returns what the servers know this hold by. No other hold has it. It is no
+// secret: whoever may read the lock's key, or is refused the lock (HeldError.Token),
+// gets to see it, and can take the lock with it ([Strategy.Adopt]).
 func (l *Lease) Token() string { return l.claim.Token }
 
 // Owner returns who holds the lock: the owner that ctx named, or else the token.
@@ -95,6 +96,9 @@ func (l *Lease) Owner() string { return l.claim.Owner }
 // number it has seen and refuses lesser ones cannot be written to by a holder
 // that was paused past its deadline. ok is false where the algorithm cannot issue
 // such numbers soundly.
+//
+// Should the server lose its counter, its clock stands in for it: fences go on
+// rising unless that clock is behind the last fence.
 func (l *Lease) Fence() (n uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,13 +246,15 @@ func (l *Lease) KeepAlive(maxHold time.Duration) error {
 
 // Release gives the lock up. It goes on when ctx is cancelled, for the operation
 // time-out at most: giving up early would only keep the lock for longer. A renewal
-// under way is waited for first, and nothing is sent afterwards. Contexts of the
-// lease end before the lock is free.
+// under way is waited for first, for as long again, and nothing is sent afterwards.
+// Contexts of the lease end before the lock is free.
 //
 // nil means: it was held until now, and is free. ErrLost means: it was lost
-// before, and nothing was changed. After any other error the release is repeated
-// in the background until it is certain or the TTL has passed; for the caller the
-// lease is over. A second call returns ErrReleased and does nothing. After
+// before, and nothing was changed; a lease that knows so sends nothing, however
+// often it is released, and one that learns it here is over by its release: Err says
+// ErrReleased. After any other error the release is repeated in the background until
+// it is certain or the TTL has passed; for the caller the lease is over. A second
+// call returns ErrReleased and does nothing. After
 // [Strategy.Close] nothing is sent: the error is ErrClosed, the lease is over, and
 // the lock goes with its TTL.
 func (l *Lease) Release(ctx context.Context) error {

@@ -50,6 +50,9 @@ type Lock interface {
 	// servers may have granted the lock: that is undone in the background, and
 	// the caller does not hold it; likewise after ErrLost, which says that the
 	// grant came later than its validity. If ctx was done, no byte was sent.
+	//
+	// When ctx ends while the request is under way, TryAcquire returns with the
+	// next sign of life from the server, and after Options.OpTimeout at the latest.
 	TryAcquire(ctx context.Context) (*Lease, error)
 
 	// Acquire waits until it has the lock or ctx ends. ctx bounds the wait, never
@@ -58,8 +61,12 @@ type Lock interface {
 	//
 	// When ctx ends the wait, the error is what the last attempt found (ErrHeld;
 	// ErrUnknown if it was cut short, and with Options.Persist any other) and the
-	// context's error and cause. Errors other than ErrHeld end the wait at once,
-	// unless Options.Persist; what they leave behind is as for TryAcquire.
+	// context's error and cause. That is at once, or, with a request under way, as
+	// for TryAcquire.
+	//
+	// Errors other than ErrHeld end the wait at once, unless Options.Persist; what
+	// they leave behind is as for TryAcquire. When the servers have failed two in a
+	// row, all who stand in line behind them get that error, too.
 	Acquire(ctx context.Context) (*Lease, error)
 }
 

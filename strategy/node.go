@@ -16,7 +16,8 @@ import (
 // ([ErrRefused]), the command never left ([ErrUnsent]), or nobody knows
 // ([ErrUnknown]). A Node never retries a command that it may have sent.
 //
-// A call ends at due or when ctx does, whichever is first; if ctx is done
+// A call ends at due at the latest, and soon after ctx does: a client that cannot
+// interrupt a read may end it with the next reply, or at due. If ctx is done
 // already no byte is sent. All methods are safe for concurrent use.
 type Node interface {
 	// Name says which server this is, for errors: an address, never a password.

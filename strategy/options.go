@@ -29,7 +29,9 @@ type Options struct {
 	OpTimeout time.Duration
 
 	// Key turns a lock's name into the servers' key. It must be pure, and give
-	// different keys for different names. Default [DefaultKey]: lock:{name}.
+	// different keys for different names; also different from the [SiblingKey]s of
+	// others, so it had better add something to the name. Default [DefaultKey]:
+	// lock:{name}.
 	Key func(name string) string
 
 	// Label is appended to every token, for whoever inspects the lock: a host

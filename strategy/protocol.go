@@ -19,8 +19,8 @@ type Protocol interface {
 	// Acquire tries once to make c.Token the holder of c.Key for c.TTL. If
 	// somebody else holds it the error is a *[HeldError]. If it cannot be known
 	// what the servers did it is [ErrUnknown]: then the machinery calls Release
-	// with Undo until that returns nil or one TTL has passed, and never sends
-	// this Token again. After any other error the claim must have no effect.
+	// with Undo until that returns nil or one TTL has passed since the servers gave
+	// a sign of life, and never sends this Token again. After any other error the claim must have no effect.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Extend makes the servers count c.TTL anew if c.Token is still the holder.

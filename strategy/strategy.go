@@ -83,9 +83,9 @@ func (s *Strategy) lock(name string) *lock {
 	return l
 }
 
-// Check asks the servers whether they can be relied on: reachable, willing, a
-// primary, and not set up to evict locks. It changes nothing. nil means yes; the
-// error says what to change.
+// Check asks the servers whether they can be relied on: reachable, a primary, not
+// set up to evict locks, and willing to be read. It changes nothing, so it does not
+// try to lock. nil means yes; the error says what to change.
 func (s *Strategy) Check(ctx context.Context) error {
 	checker, ok := s.p.(Checker)
 	if !ok {

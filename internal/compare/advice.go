@@ -64,7 +64,7 @@ func advise(columns []Strategy, comparable bool) []Advice {
 		add("scripts are forbidden", who, "sends none"+besides(columns, who)+".")
 	}
 	if len(bare) > 0 {
-		add("keys shared with redsync, redis-py, StackExchange.Redis …", bare, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key"+prefer(best(bare), bare)+".")
+		add("keys shared with redsync, redis-py, StackExchange.Redis …", bare, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key"+prefer(best(bare), bare)+". They publish no releases: wait with strategy.WaitPoll.")
 	}
 	if len(traceless) > 0 {
 		add("very many names, each used once", traceless, "no key stays behind"+leavers(columns)+".")

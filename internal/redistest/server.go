@@ -200,6 +200,10 @@ func (s *Server) ready(ctx context.Context) error {
 		if last == nil || limit.Err() == nil { // one that the limit cut short says less
 			last = err
 		}
+		var said redis.Error
+		if errors.As(err, &said) && !strings.HasPrefix(said.Error(), "LOADING") {
+			return false, err // it answers, and will not say anything else
+		}
 		if err := s.m.failed(limit); err != nil {
 			return false, err // no use to go on asking
 		}
