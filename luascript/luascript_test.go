@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,10 +241,10 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := make([]error, len(claims))
-	calls := 0
+	var calls atomic.Int32
 	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
 		answers[i] = err
-		calls++
+		calls.Add(1)
 	})
 	after, err := s.Calls(t.Context())
 	if err != nil {
@@ -253,8 +254,8 @@ func TestBulk(t *testing.T) {
 	if want := int64(3); scripts != want {
 		t.Errorf("requests for %d renewals = %d, want %d", len(claims), scripts, want)
 	}
-	if calls != len(claims) {
-		t.Errorf("answers = %d, want %d", calls, len(claims))
+	if n := int(calls.Load()); n != len(claims) {
+		t.Errorf("answers = %d, want %d", n, len(claims))
 	}
 	for i, err := range answers {
 		var lost *strategy.LostError
