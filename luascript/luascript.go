@@ -61,10 +61,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -130,13 +126,7 @@ type protocol struct {
 	fences        bool
 }
 
-var _ interface {
-	strategy.Protocol
-	strategy.Notifier
-	strategy.BulkExtender
-	strategy.Inspector
-	strategy.Checker
-} = (*protocol)(nil)
+var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
 
 // Acquire sets the key if nobody has it. One round trip.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
@@ -164,83 +154,9 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	if c.Heir != "" {
 		return p.adopt(ctx, c)
 	}
-	var err error
+	var err error // extend.lua takes many locks: here, one
 	p.extendBatch(ctx, []strategy.Claim{c}, func(_ int, e error) { err = e })
 	return strategy.Grant{}, err
-}
-
-// adopt is Extend for a token from elsewhere.
-func (p *protocol) adopt(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), c.Token, c.TTL.Milliseconds(), c.Heir)
-	if err != nil {
-		return strategy.Grant{}, err
-	}
-	if fence, ok := reply.(int64); ok {
-		return p.granted(fence)
-	}
-	return strategy.Grant{}, p.notOurs(c, reply)
-}
-
-// granted reads a fence. One that is none was not issued by our script.
-func (p *protocol) granted(fence int64) (strategy.Grant, error) {
-	if p.fences != (fence > 0) || fence < 0 {
-		return strategy.Grant{}, strategy.BadReply(p, fence)
-	}
-	return strategy.Grant{Fence: uint64(fence)}, nil
-}
-
-// bulk is how many locks one request renews: enough that requests hardly count,
-// few enough that the script does not keep others waiting (well under 1 ms).
-const bulk = 100
-
-// ExtendAll renews many locks, a round trip for each hundred.
-func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
-	var all sync.WaitGroup
-	for first := 0; first < len(cs); first += bulk {
-		batch := cs[first:min(first+bulk, len(cs))]
-		all.Go(func() { // in one packet, not one after the other's reply
-			p.extendBatch(ctx, batch, func(i int, err error) { done(first+i, strategy.Grant{}, err) })
-		})
-	}
-	all.Wait()
-}
-
-func (p *protocol) extendBatch(ctx context.Context, cs []strategy.Claim, done func(int, error)) {
-	keys := make([]string, len(cs))
-	args := make([]any, 0, 2*len(cs))
-	due := cs[0].Due
-	for i, c := range cs {
-		keys[i] = c.Key
-		args = append(args, c.Token, c.TTL.Milliseconds())
-		if c.Due.Before(due) {
-			due = c.Due
-		}
-	}
-	reply, err := p.Eval(ctx, due, extend, keys, args...)
-	if len(cs) > 1 && severalSlots(err) {
-		for i := range cs { // a cluster: each lock lies where its name says
-			p.extendBatch(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
-		}
-		return
-	}
-	answers, _ := reply.([]any)
-	for i, c := range cs {
-		switch {
-		case err != nil:
-			done(i, err)
-		case len(answers) != len(cs):
-			done(i, strategy.BadReply(p, reply))
-		case answers[i] == int64(1):
-			done(i, nil)
-		default:
-			done(i, p.notOurs(c, answers[i]))
-		}
-	}
-}
-
-// severalSlots tells that a cluster refuses a script over keys in several slots.
-func severalSlots(err error) bool {
-	return errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
 }
 
 // Release deletes the key if it still holds the token. One round trip.
@@ -275,54 +191,12 @@ func (p *protocol) notOurs(c strategy.Claim, reply any) error {
 	return strategy.BadReply(p, reply)
 }
 
-// Watch hears of releases: each is published in the step that releases.
-func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
-	ctx, cancel := context.WithDeadline(ctx, c.Due)
-	defer cancel()
-	return p.Subscribe(ctx, channel(c), func(token []byte, err error) {
-		switch {
-		case err != nil:
-			fn(strategy.Notice{})
-		case len(token) > 0: // anything else was not published by release.lua
-			fn(strategy.Notice{Token: string(token)})
-		}
-	})
-}
-
-// Inspect reads the lock and its fence counter in one step.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(c))
-	if err != nil {
-		return strategy.Info{}, err
+// granted reads a fence. One that is none was not issued by our script.
+func (p *protocol) granted(fence int64) (strategy.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 {
+		return strategy.Grant{}, strategy.BadReply(p, fence)
 	}
-	r, _ := reply.([]any)
-	if len(r) != 3 {
-		return strategy.Info{}, strategy.BadReply(p, reply)
-	}
-	var info strategy.Info
-	if fence, ok := r[2].([]byte); ok {
-		n, err := strconv.ParseUint(string(fence), 10, 64)
-		if err != nil {
-			return info, fmt.Errorf("%s: the counter %s holds no fence: %q", p.Name(), counter(c), fence)
-		}
-		info.Fence = n
-	}
-	token, held := r[0].([]byte)
-	ms, ok := r[1].(int64)
-	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), strategy.RemainingTTL(ms)
-	}
-	return info, nil
-}
-
-// Check looks at the server, and runs a script that changes nothing.
-func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	due := time.Now().Add(o.OpTimeout)
-	if err := strategy.CheckNode(ctx, due, p); err != nil {
-		return err
-	}
-	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
-	return err
+	return strategy.Grant{Fence: uint64(fence)}, nil
 }
 
 func (p *protocol) keys(c strategy.Claim) []string {

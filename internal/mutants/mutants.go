@@ -190,6 +190,16 @@ func All() []Mutant {
 			Judge: LuaScript, Killed: []string{"ReleaseOnlyOwn", "ReleaseAtomic", "ForceRelease"},
 		},
 		{
+			Name: "acquire.lua sets no expiry", File: "luascript/acquire.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", New: "redis.call('SET', KEYS[1], ARGV[1])",
+			Judge: LuaScript, Killed: []string{"Expires", "HolderKilled"},
+		},
+		{
+			Name: "extend.lua shortens", File: "luascript/extend.lua",
+			Old: "if redis.call('PTTL', lock) < tonumber(ttl) then", New: "ttl = 1; do",
+			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
+		},
+		{
 			Name: "extend.lua does not compare", File: "luascript/extend.lua",
 			Old: "if holder == token then", New: "if type(holder) == 'string' then",
 			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
