@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -67,4 +68,31 @@ func ExampleNew_tryAcquire() {
 	// released: true
 	// the fence rises: true
 	// released twice: <nil> / lock released
+}
+
+// yourNode is your own strategy.Node, over another client; here it is the tests'.
+var yourNode strategy.Node
+
+// On takes any node: of another client, or one with something around it.
+func ExampleOn() {
+	requests := 0
+	counting := conformance.GateNode(yourNode, func(request string, send func()) {
+		requests++
+		send()
+	})
+	locks, err := strategy.New(luascript.On(counting), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	lease, err := locks.Lock("counted").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("requests:", requests)
+	// Output:
+	// requests: 2
 }

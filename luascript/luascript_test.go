@@ -21,7 +21,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
+	redistest.Main(m, func(s *redistest.Server) {
+		n, err := node.New(s.Pool())
+		if err != nil {
+			panic(err)
+		}
+		url, yourNode = s.URL(), n
+	})
 }
 
 // TestConformance holds the strategy to what every lock must do.

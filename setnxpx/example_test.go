@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -119,4 +120,31 @@ func ExampleNew_csRedisCore() {
 	// first: true
 	// second: held true and out of time true
 	// released: true
+}
+
+// yourNode is your own strategy.Node, over another client; here it is the tests'.
+var yourNode strategy.Node
+
+// On takes any node: of another client, or one with something around it.
+func ExampleOn() {
+	log := func(request string, send func()) {
+		fmt.Println(request)
+		send()
+	}
+	locks, err := strategy.New(setnxpx.On(conformance.GateNode(yourNode, log)), strategy.Options{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	lease, err := locks.Lock("shown").TryAcquire(ctx)
+	if err != nil {
+		panic(err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		panic(err)
+	}
+	// Output:
+	// SET lock:{shown}
+	// GET lock:{shown}
+	// DEL lock:{shown}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
@@ -18,7 +19,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
+	redistest.Main(m, func(s *redistest.Server) {
+		n, err := node.New(s.Pool())
+		if err != nil {
+			panic(err)
+		}
+		url, yourNode = s.URL(), n
+	})
 }
 
 // TestConformance holds both variants to what every lock must do, and confirms

@@ -1,0 +1,127 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Any algorithm will do; here it is a lock server in memory. In production it is
+// luascript.New(pool, strategy.Options{}) or the New of another strategy.
+func ExampleNew() {
+	var server conformance.Memory
+	locks, err := strategy.New(&server, strategy.Options{TTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	ctx := context.Background()
+	lease, err := locks.Lock("invoice/42").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = locks.Lock("invoice/42").TryAcquire(ctx)
+	fmt.Println("a second contender:", errors.Is(err, strategy.ErrHeld))
+	fmt.Println("released:", lease.Release(ctx) == nil)
+	// Output:
+	// a second contender: true
+	// released: true
+}
+
+// The function's context ends when the lock is lost, and says why.
+func ExampleDo() {
+	var server conformance.Memory
+	locks, err := strategy.New(&server, strategy.Options{TTL: 300 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+		server.Evict(ctx, "lock:{invoice/42}") // as an operator might
+		<-ctx.Done()                           // the next renewal notices
+		return context.Cause(ctx)
+	})
+	fmt.Println(err)
+	// Output:
+	// lock "invoice/42": lost: the key is gone
+}
+
+// A store that remembers the greatest fence it has seen refuses a holder that was
+// paused past its deadline.
+func ExampleLease_Fence() {
+	var server conformance.Memory
+	locks, err := strategy.New(&server, strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	var greatest uint64 // the store's
+	write := func(l *strategy.Lease) bool {
+		fence, ok := l.Fence()
+		if !ok || fence < greatest {
+			return false
+		}
+		greatest = fence
+		return true
+	}
+
+	ctx := context.Background()
+	paused, err := locks.Lock("report").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server.Evict(ctx, "lock:{report}") // its TTL ran out while it was paused
+	next, err := locks.Lock("report").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the next holder writes:", write(next))
+	fmt.Println("the paused one wakes up and writes:", write(paused))
+	// Output:
+	// the next holder writes: true
+	// the paused one wakes up and writes: false
+}
+
+// A lock passes from one process to another with its token, without being free in
+// between.
+func ExampleStrategy_Adopt() {
+	var server conformance.Memory
+	here, err := strategy.New(&server, strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer here.Close()
+	there, err := strategy.New(&server, strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer there.Close()
+
+	ctx := context.Background()
+	lease, err := here.Lock("upload").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	token, err := lease.Detach() // send it along with the job
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	adopted, err := there.Adopt(ctx, "upload", token)
+	fmt.Println("adopted:", err == nil)
+	_, err = there.Adopt(ctx, "upload", token)
+	fmt.Println("adopted twice:", !errors.Is(err, strategy.ErrLost))
+	fmt.Println("released:", adopted.Release(ctx) == nil)
+	// Output:
+	// adopted: true
+	// adopted twice: false
+	// released: true
+}
