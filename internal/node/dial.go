@@ -30,6 +30,10 @@ const (
 	// dialLimit is when each dial ends by itself, if it knows a context.
 	dialLimit = 30 * time.Second
 
+	// mostDialPause is the longest pause after dials that failed, while their error is
+	// every caller's.
+	mostDialPause = 100 * time.Millisecond
+
 	// closeGrace is how long Close waits for dials that it has cancelled. A
 	// pool.Dial without context may ignore that for ever.
 	closeGrace = time.Second

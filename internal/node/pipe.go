@@ -35,6 +35,12 @@ type pipe struct {
 	doomed []identity // given up with requests unanswered, not yet known to be dead
 	dials  dials
 
+	// Dials that failed in a row, why the last did, and until when that is answer
+	// enough: a server that is just coming up must not be stormed.
+	failures  int
+	failure   error
+	notBefore time.Time
+
 	work sync.WaitGroup // closing of connections
 }
 
@@ -158,6 +164,8 @@ func (p *pipe) assign() {
 	w := p.wire
 	if next := p.nextQueued(); next != nil {
 		switch {
+		case w == nil && time.Now().Before(p.notBefore):
+			p.failQueue(p.failure)
 		case w == nil:
 			p.dial(time.Until(next.due))
 		case w.writer == nil && !w.retired:
@@ -419,6 +427,7 @@ func (p *pipe) dialled(a *attempt, w *wire) (first []identity, taken bool) {
 	p.dials.remove(a)
 	if needed {
 		p.wire = w
+		p.failures, p.failure, p.notBefore = 0, nil, time.Time{}
 	}
 	p.assign()
 	return nil, needed
@@ -430,13 +439,21 @@ func (p *pipe) dialFailed(a *attempt, err error) {
 	defer p.mu.Unlock()
 	p.dials.remove(a)
 	if p.wire == nil && !a.abandoned {
-		for _, o := range p.queue {
-			o.fail(strategy.ErrUnsent, err)
+		if p.failures++; p.failures > 1 {
+			pause := min(time.Millisecond<<min(p.failures, 10), mostDialPause)
+			p.failure, p.notBefore = err, time.Now().Add(pause)
 		}
-		clear(p.queue)
-		p.queue = p.queue[:0]
+		p.failQueue(err)
 	}
 	p.assign()
+}
+
+func (p *pipe) failQueue(err error) {
+	for _, o := range p.queue {
+		o.fail(strategy.ErrUnsent, err)
+	}
+	clear(p.queue)
+	p.queue = p.queue[:0]
 }
 
 // killed forgets connections that are dead beyond doubt.

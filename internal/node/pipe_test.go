@@ -577,12 +577,12 @@ func TestFailedDialIsUnsentWithTheReason(t *testing.T) {
 	reason := errors.New("no route")
 	var dials atomic.Int32
 	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { dials.Add(1); return nil, reason }})
-	for range 3 {
+	for range 2 {
 		_, err := n.Do(t.Context(), soon(), "SET", "k")
 		want(t, "Do", err, strategy.ErrUnsent, reason)
 	}
-	if got := dials.Load(); got != 3 {
-		t.Errorf("3 calls dialled %d times, want 3", got)
+	if got := dials.Load(); got != 2 {
+		t.Errorf("2 calls dialled %d times, want 2", got)
 	}
 	if n.Name() != "redis" {
 		t.Errorf("Name = %q before any connection, want redis", n.Name())
@@ -991,6 +991,7 @@ func TestCloseEndsCalls(t *testing.T) {
 // TestDialsBesideDeafOnes: dials that hang for ever, in a Dial that knows no context,
 // do not keep the node from the server once that is back.
 func TestDialsBesideDeafOnes(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
 	release := make(chan struct{})
 	var begun atomic.Int32
@@ -1023,6 +1024,7 @@ func TestDialsBesideDeafOnes(t *testing.T) {
 // TestNonsenseEndsTheConnection: a reply at which redigo panics is no reply of Redis.
 // Whoever waits learns it, and the node goes on with another connection.
 func TestNonsenseEndsTheConnection(t *testing.T) {
+	t.Parallel()
 	var nonsense atomic.Bool
 	f := newFake(t, func(c *fakeConn, cmd []string) {
 		if cmd[0] == "ECHO" && nonsense.Load() {
@@ -1044,4 +1046,43 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 	atDial := newFake(t, func(c *fakeConn, cmd []string) { c.say("$999999999999999\r\n") })
 	_, err = newNode(t, atDial.pool()).Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
 	want(t, "Do on nonsense at dial", err, strategy.ErrUnsent)
+}
+
+// TestFailedDialsArePaced: however many ask, a server that is down, or just coming
+// up, is dialled some ten times a second, and used soon after it is back.
+func TestFailedDialsArePaced(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
+	down := errors.New("down")
+	var up atomic.Bool
+	var dials atomic.Int32
+	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+		dials.Add(1)
+		if !up.Load() {
+			return nil, down
+		}
+		return redis.Dial("tcp", f.addr)
+	}})
+	start := time.Now()
+	calls := 0
+	for time.Since(start) < 500*time.Millisecond {
+		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+		want(t, "Do while the server is down", err, strategy.ErrUnsent, down)
+		calls++
+	}
+	// 1, 2 … 64 ms, then every 100 ms; more time than asked for may have gone by.
+	most := 10 + int(time.Since(start)/mostDialPause)
+	if got := int(dials.Load()); got > most || calls <= got {
+		t.Errorf("dials for %d calls = %d, want %d at most", calls, got, most)
+	}
+	up.Store(true)
+	for end := time.Now().Add(generous); ; {
+		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("Do() = %v, want nil: the server is back", err)
+		}
+	}
 }
