@@ -119,7 +119,7 @@ func TestHelp(t *testing.T) {
 // TestUnreachable: nothing listens on port 1.
 func TestUnreachable(t *testing.T) {
 	out, errs, code := locks(t, "compare", "--redis", "redis://me:secret@127.0.0.1:1/2")
-	if code != 1 || out != "" || !strings.Contains(errs, "--redis names 127.0.0.1:1, which does not answer") || !strings.Contains(errs, "connection refused") {
+	if code != 1 || out != "" || !strings.Contains(errs, "--redis names 127.0.0.1:1, which cannot be used") || !strings.Contains(errs, "connection refused") {
 		t.Errorf("exit %d, %q, %q, want 1 and what is wrong with the server", code, out, errs)
 	}
 	if strings.Contains(errs, "secret") || strings.Contains(errs, "REDIS_ADDRS") {

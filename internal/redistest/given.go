@@ -31,7 +31,7 @@ func openGiven(ctx context.Context, addrs []string) (source, error) {
 		version := s.Version()
 		s.end()
 		if err != nil {
-			return nil, fmt.Errorf("REDIS_ADDRS names %s, which does not answer: %w", s.Addr(), err)
+			return nil, fmt.Errorf("REDIS_ADDRS names %s, which cannot be used: %w", s.Addr(), err)
 		}
 		g.urls = append(g.urls, u)
 		if g.version == "" {

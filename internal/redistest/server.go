@@ -76,7 +76,9 @@ func serverURL(s string) (string, error) {
 	if err != nil {
 		return "", errors.New("redistest: REDIS_ADDRS: an entry is not a URL: want host:port or redis://[user:password@]host:port[/database]") // the cause would print the password
 	}
-	if u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" {
+	host := u.Hostname()
+	noAddress := strings.Contains(host, ":") && net.ParseIP(host) == nil
+	if u.Scheme != "redis" && u.Scheme != "rediss" || host == "" || noAddress {
 		return "", fmt.Errorf("redistest: REDIS_ADDRS: %s: want host:port or redis://[user:password@]host:port[/database]", u.Redacted())
 	}
 	if u.Port() == "" {
