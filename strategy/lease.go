@@ -348,8 +348,8 @@ func (l *Lease) bounded(ttl time.Duration) time.Duration {
 
 // bind makes the lease end with the maximum hold although the servers count beyond
 // it: the bound was set after they were asked to count until asked. The next
-// renewal, at once, tells them; if none does, the key is undone at the deadline.
-// The caller holds mu.
+// renewal, at once, tells them; if none does, or if they never shorten, the key is
+// undone at the deadline. The caller holds mu.
 func (l *Lease) bind(asked time.Time) {
 	g, most := l.claim.Grant, l.until.Add(time.Millisecond)
 	if l.until.IsZero() || !g.Start.Add(g.TTL).After(most) {
