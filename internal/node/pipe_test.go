@@ -923,7 +923,18 @@ func (s shout) RedisArg() any { return strings.ToUpper(string(s)) }
 
 func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	t.Parallel()
-	f, held := holding(t)
+	// Nothing is answered before HOLD is, in the order of Redis: whoever is answered
+	// early would have to read for the others.
+	held, goOn := make(chan *fakeConn, 1), make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(goOn) })
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "HOLD" {
+			held <- c
+			<-goOn
+		}
+		c.plain(cmd)
+	})
+	t.Cleanup(letGo)
 	n := newNode(t, f.pool())
 	echo(t, n, "warm")
 	buf := []byte("mine")
@@ -931,7 +942,7 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	args := []any{buf, shout("loud"), 7, int64(8), 1.5, true, nil, time.Second}
 	ctx, cancel := context.WithCancel(t.Context())
 	leader := hold(n, t.Context(), soon())
-	c := receive(t, "HOLD", held)
+	receive(t, "HOLD", held)
 	got := make(chan error, 1)
 	go func() { _, err := n.Do(ctx, soon(), "SET", "k", args...); got <- err }()
 	cancel()
@@ -941,7 +952,7 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 		t.Errorf("plain keeps %q, want a copy", kept)
 	}
 	clear(args)
-	c.bulk("x")
+	letGo()
 	receive(t, "HOLD's return", leader)
 	echo(t, n, "end")
 	for _, l := range f.seen(false) {
