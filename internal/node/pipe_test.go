@@ -147,7 +147,7 @@ func TestFollowerLeavesAndTheConnectionStays(t *testing.T) {
 	cancel(cause)
 	want(t, "cancelled follower", receive(t, "follower's return", follower), strategy.ErrUnknown, cause)
 
-	late := hold(n, t.Context(), time.Now().Add(30*time.Millisecond))
+	late := hold(n, t.Context(), time.Now().Add(300*time.Millisecond))
 	want(t, "follower at its due", receive(t, "late follower's return", late), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 
 	receive(t, "HOLD by the late follower", held)
