@@ -58,6 +58,9 @@ func RemainingTTL(ms int64) time.Duration {
 // tell of itself is not held against it.
 func CheckNode(ctx context.Context, due time.Time, n Node) error {
 	reply, err := n.Do(ctx, due, "INFO", "default")
+	if errors.Is(err, ErrRefused) {
+		return nil // it answers, and tells nothing of itself
+	}
 	if err != nil {
 		return err
 	}

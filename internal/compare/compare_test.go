@@ -199,6 +199,9 @@ func TestRun(t *testing.T) {
 		if len(col.Contention) != len(Contenders) {
 			t.Fatalf("%s: Contention = %+v", col.Name, col.Contention)
 		}
+		if c.Kind == redistest.Embedded {
+			continue // its timings mean nothing: no grant at all in so short a time is one of them
+		}
 		for k, x := range col.Contention {
 			n := float64(Contenders[k])
 			if x.Contenders != Contenders[k] || x.PerSecond <= 0 || x.Lowest > x.PerSecond || x.Highest < x.PerSecond || x.Jain < 1/n || x.Jain > 1+1e-9 {

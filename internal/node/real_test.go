@@ -26,8 +26,19 @@ const (
 	ghostOp    = 250 * time.Millisecond // the operation time-out
 )
 
+// needsKill skips a test that is about CLIENT KILL or ACL on a server without them.
+func needsKill(t *testing.T, what string) {
+	t.Helper()
+	c := redistest.Shared(t).Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("CLIENT", "KILL", "ID", 1, "ADDR", "0.0.0.0:0"); err != nil {
+		t.Skipf("NOT PROVEN: %s: %v", what, err)
+	}
+}
+
 func TestNoGhost(t *testing.T) {
 	t.Parallel()
+	needsKill(t, "that a thawed server holds no ghost")
 	for name, g := range map[string]ghosts{
 		"plain":           {},
 		"AUTH and SELECT": {config: redistest.Config{Password: "s3cret", Database: 3}},
@@ -51,6 +62,7 @@ func TestNoGhost(t *testing.T) {
 // The same without the KILL: it shows that the test above can fail.
 func TestGhostWithoutKill(t *testing.T) {
 	t.Parallel()
+	needsKill(t, "that the kill is what prevents ghosts")
 	g := ghosts{ready: true, unordered: true}
 	g.start(t)
 	for i := range ghostTries {
@@ -221,6 +233,7 @@ func TestCancellationsMixNothingUp(t *testing.T) {
 
 func TestKillStorm(t *testing.T) {
 	t.Parallel()
+	needsKill(t, "that a node outlives a storm of kills")
 	srv := redistest.Own(t, redistest.Config{})
 	n := newNode(t, plainPool(t, srv, 0))
 	stop := make(chan struct{})
@@ -297,6 +310,7 @@ func TestScriptFlush(t *testing.T) {
 
 func TestServerKilledAndRestarted(t *testing.T) {
 	t.Parallel()
+	needsKill(t, "what a killed server leaves")
 	srv := redistest.Own(t, redistest.Config{})
 	n := newNode(t, plainPool(t, srv, 0))
 	echo(t, n, "before")
@@ -320,6 +334,7 @@ func TestServerKilledAndRestarted(t *testing.T) {
 
 func TestACL(t *testing.T) {
 	t.Parallel()
+	needsKill(t, "what a user may not do, and what that costs")
 	srv := redistest.Own(t, redistest.Config{})
 	admin := srv.Pool().Get()
 	defer admin.Close()
