@@ -323,25 +323,37 @@ func TestForbiddenToPublish(t *testing.T) {
 		return redis.Dial("tcp", s.Addr(), redis.DialUsername("mute"), redis.DialPassword("secret"))
 	}}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{})
+	refused := make(chan struct{}, 100)
+	locks, err := luascript.New(pool, strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
+		if e.Kind == strategy.EventHeld {
+			refused <- struct{}{}
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close()
 	lease := acquire(t, locks, "a")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // generous, and far below the TTL
+	defer cancel()
 	waiting := make(chan error)
 	go func() { // it may not subscribe either, and so asks again and again
-		lease, err := locks.Lock("a").Acquire(t.Context())
+		lease, err := locks.Lock("a").Acquire(ctx)
 		if err == nil {
 			err = lease.Release(t.Context())
 		}
 		waiting <- err
 	}()
-	time.AfterFunc(50*time.Millisecond, func() {
-		if err := lease.Release(context.Background()); err != nil {
-			t.Errorf("Release() = %v, want nil", err)
+	for range 3 { // it waits, and goes on asking
+		select {
+		case <-refused:
+		case err := <-waiting:
+			t.Fatalf("Acquire() = %v while the lock is held, want it to wait", err)
 		}
-	})
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
+	}
 	if err := <-waiting; err != nil {
 		t.Errorf("Acquire() without channels = %v, want nil", err)
 	}

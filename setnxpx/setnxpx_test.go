@@ -201,13 +201,21 @@ func TestNewRefuses(t *testing.T) {
 
 // TestWaitsByAsking: without notices, a waiter has the lock soon after it is free.
 func TestWaitsByAsking(t *testing.T) {
-	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute})
+	var lease *strategy.Lease
+	refused := 0
+	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
+		if e.Kind != strategy.EventHeld {
+			return
+		}
+		if refused++; refused == 3 { // it waits, and goes on asking
+			go lease.Release(context.Background())
+		}
+	}})
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
 	lease, err := locks.Lock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(20*time.Millisecond, func() { lease.Release(context.Background()) })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // generous, and far below the TTL
 	defer cancel()
 	next, err := locks.Lock(name).Acquire(ctx)

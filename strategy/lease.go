@@ -21,7 +21,7 @@ type Lease struct {
 	deadline time.Time       // guarded: Drift before the servers let go
 	end      error           // nil while held; then ErrReleased or the *LostError, for ever
 	failing  error           // why the last renewal failed
-	doubt    bool            // what the servers count may outlast the deadline
+	doubt    bool            // a renewal that nobody heard of may outlast the deadline
 	counted  time.Time       // until when the servers were asked to count at the latest
 	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
 	lost     chan struct{}   // made by the first Lost
@@ -358,7 +358,6 @@ func (l *Lease) bind(asked time.Time) {
 	if d := l.until.Add(-Drift(max(time.Until(l.until), 0))); d.Before(l.deadline) {
 		l.deadline = d
 	}
-	l.doubt = true
 	if asked.After(most) {
 		l.next = time.Now()
 	}

@@ -195,7 +195,7 @@ func All() []Mutant {
 			Judge: LuaScript, Killed: []string{"Expires", "HolderKilled"},
 		},
 		{
-			Name: "extend.lua shortens", File: "luascript/extend.lua",
+			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
 			Old: "if redis.call('PTTL', lock) < tonumber(ttl) then", New: "ttl = 1; do",
 			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
 		},

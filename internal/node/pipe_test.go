@@ -947,7 +947,7 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	go func() { _, err := n.Do(ctx, soon(), "SET", "k", args...); got <- err }()
 	cancel()
 	receive(t, "return", got)
-	copy(buf, "XXXX")
+	copy(buf, "ours")
 	if string(kept.([]byte)) != "mine" {
 		t.Errorf("plain keeps %q, want a copy", kept)
 	}
