@@ -142,7 +142,7 @@ func TestBrokenWatchesSaySoOnce(t *testing.T) {
 	m.BreakWatches()
 	m.BreakWatches()
 	cycle()
-	if want := []strategy.Notice{{Token: "t"}, {}}; !slices.Equal(heard, want) {
+	if want := []strategy.Notice{{Holder: "t"}, {}}; !slices.Equal(heard, want) {
 		t.Errorf("heard %v, want %v: a release, and the end", heard, want)
 	}
 	stop()

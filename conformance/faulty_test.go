@@ -27,6 +27,7 @@ type faulty struct {
 type moves struct {
 	acquire func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error)
 	extend  func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error)
+	adopt   func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error)
 	release func(p gatedMemory, ctx context.Context, c strategy.Claim) error
 	watch   func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error)
 	inspect func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error)
@@ -51,6 +52,13 @@ func (f faulty) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i 
 		g, err := f.Extend(ctx, c)
 		done(i, g, err)
 	}
+}
+
+func (f faulty) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	if f.adopt == nil {
+		return f.gatedMemory.Adopt(ctx, c, from)
+	}
+	return f.adopt(f.gatedMemory, ctx, c, from)
 }
 
 func (f faulty) Release(ctx context.Context, c strategy.Claim) error {
@@ -109,6 +117,16 @@ func (m *Memory) at(key string) string {
 		return l.tokens[0]
 	}
 	return ""
+}
+
+// until returns until when the server counts for what is at key.
+func (m *Memory) until(key string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.find(key); l != nil {
+		return l.until
+	}
+	return time.Time{}
 }
 
 // counts makes the server count ttl from now for whatever is at key.
@@ -182,7 +200,7 @@ var mutants = []mutant{
 		name: "looks, then takes", killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
 		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
-				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: holder}
+				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
 			}
 			time.Sleep(time.Millisecond) // others look meanwhile
 			return p.set(c, time.Now().Add(c.TTL)), nil
@@ -236,12 +254,21 @@ var mutants = []mutant{
 		},
 	},
 	{
-		name: "forgets the token on extend", killed: []string{"ExtendOnlyOwn", "AdoptOnlyHeld"},
+		name: "forgets the token on extend", killed: []string{"ExtendOnlyOwn"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
 				c.Token = holder
 			}
 			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "forgets the token on adopt", killed: []string{"AdoptOnlyHeld", "AdoptOnce"},
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+			if holder := p.at(c.Key); holder != "" {
+				from = holder
+			}
+			return p.Adopt(ctx, c, from)
 		}}),
 	},
 	{
@@ -319,7 +346,7 @@ var mutants = []mutant{
 		}}),
 	},
 	{
-		name: "extend does nothing", killed: []string{"ExtendRestarts", "KeptAlive", "Do", "Adopt", "MaxHold"},
+		name: "extend does nothing", killed: []string{"ExtendRestarts", "KeptAlive", "Do", "MaxHold"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 			if p.at(c.Key) != c.Token {
 				return strategy.Grant{}, &strategy.LostError{Name: c.Name}
@@ -328,7 +355,7 @@ var mutants = []mutant{
 		}}),
 	},
 	{
-		name: "extend makes the lock anew", killed: []string{"ExtendNeverRecreates", "AdoptOnlyHeld"},
+		name: "extend makes the lock anew", killed: []string{"ExtendNeverRecreates"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 			if p.at(c.Key) == "" {
 				return p.set(c, time.Now().Add(c.TTL)), nil
@@ -341,7 +368,7 @@ var mutants = []mutant{
 		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (g strategy.Grant, err error) {
 			p.gate("SETNX", func() {
 				if holder := p.at(c.Key); holder != "" {
-					err = &strategy.HeldError{Name: c.Name, Token: holder}
+					err = &strategy.HeldError{Name: c.Name, Holder: holder}
 					return
 				}
 				g = p.set(c, time.Now().Add(time.Hour))
@@ -424,7 +451,7 @@ var mutants = []mutant{
 		}}),
 	},
 	{
-		name: "never admits a loss", killed: []string{"LossNoticed", "ExtendOnlyOwn", "ExtendNeverRecreates", "AdoptOnlyHeld"},
+		name: "never admits a loss", killed: []string{"LossNoticed", "ExtendOnlyOwn", "ExtendNeverRecreates"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 			g, err := p.Extend(ctx, c)
 			if errors.Is(err, strategy.ErrLost) {
@@ -458,17 +485,19 @@ var mutants = []mutant{
 	},
 	{
 		name: "adopts without renewing", killed: []string{"Adopt"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-			if c.Heir != "" && p.at(c.Key) == c.Token {
-				return strategy.Grant{}, nil
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+			until := p.until(c.Key)
+			g, err := p.Adopt(ctx, c, from)
+			if err == nil {
+				p.counts(c.Key, until)
 			}
-			return p.Extend(ctx, c)
+			return g, err
 		}}),
 	},
 	{
 		name: "adopts without a new token", killed: []string{"AdoptOnce"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-			c.Heir = ""
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+			c.Token = from
 			return p.Extend(ctx, c)
 		}}),
 	},
@@ -517,11 +546,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "hands the fence on with the token", killed: []string{"FenceRises"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-			g, err := p.Extend(ctx, c)
-			if c.Heir != "" {
-				g.Fence-- // as it was
-			}
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+			g, err := p.Adopt(ctx, c, from)
+			g.Fence-- // as it was
 			return g, err
 		}}),
 	},

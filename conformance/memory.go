@@ -63,6 +63,7 @@ const (
 	OpAcquire   Op = "acquire"
 	OpExtend    Op = "extend"
 	OpExtendAll Op = "extend all"
+	OpAdopt     Op = "adopt"
 	OpRelease   Op = "release"
 	OpWatch     Op = "watch"
 	OpInspect   Op = "inspect"
@@ -191,7 +192,7 @@ func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant,
 		case l.foreign:
 			return strategy.Grant{}, errForeign
 		case !m.Reentrant || l.owner != c.Owner:
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: l.tokens[0], TTL: l.until.Sub(now)}
+			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: l.tokens[0], TTL: l.until.Sub(now)}
 		}
 		l.tokens = append(l.tokens, c.Token)
 		l.until = now.Add(c.TTL)
@@ -233,12 +234,26 @@ func (m *Memory) extend(c strategy.Claim) (strategy.Grant, error) {
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	if c.Heir != "" { // adopted: nobody else can, and whoever gave it up must not write after that
-		l.tokens[slices.Index(l.tokens, c.Token)] = c.Heir
-		l.fence = m.nextFence(c.Key)
-	}
 	l.until = time.Now().Add(c.TTL)
 	return strategy.Grant{Fence: l.fence}, nil
+}
+
+// Adopt puts the claim's token in another's place, with a new fence.
+func (m *Memory) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	m.arrives(c.Token, 1)
+	return ask(m, ctx, Request{OpAdopt, []strategy.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (strategy.Grant, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		held := c
+		held.Token = from
+		l, err := m.own(held)
+		if err != nil {
+			return strategy.Grant{}, err
+		}
+		l.tokens[slices.Index(l.tokens, from)] = c.Token
+		l.owner, l.fence, l.until = c.Owner, m.nextFence(c.Key), time.Now().Add(c.TTL)
+		return strategy.Grant{Fence: l.fence}, nil
+	})
 }
 
 // Release takes the token's hold away and, if it was the last, tells who watches.
@@ -270,7 +285,7 @@ func (m *Memory) release(c strategy.Claim) error {
 	}
 	m.mu.Unlock()
 	for _, w := range told {
-		w.tell(strategy.Notice{Token: c.Token})
+		w.tell(strategy.Notice{Holder: c.Token})
 	}
 	return nil
 }
@@ -486,6 +501,11 @@ func (g gatedMemory) Extend(ctx context.Context, c strategy.Claim) (grant strate
 
 func (g gatedMemory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
 	g.gate(fmt.Sprintf("extend all %d", len(cs)), func() { g.Memory.ExtendAll(ctx, cs, done) })
+}
+
+func (g gatedMemory) Adopt(ctx context.Context, c strategy.Claim, from string) (grant strategy.Grant, err error) {
+	g.gate("adopt "+c.Key, func() { grant, err = g.Memory.Adopt(ctx, c, from) })
+	return grant, err
 }
 
 func (g gatedMemory) Release(ctx context.Context, c strategy.Claim) (err error) {

@@ -16,6 +16,7 @@ import (
 var _ interface {
 	strategy.Notifier
 	strategy.BulkExtender
+	strategy.Adopter
 	strategy.Inspector
 	strategy.Checker
 } = (*protocol)(nil)
@@ -29,7 +30,7 @@ func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy
 		case err != nil:
 			fn(strategy.Notice{})
 		case len(token) > 0: // anything else was not published by release.lua
-			fn(strategy.Notice{Token: string(token)})
+			fn(strategy.Notice{Holder: string(token)})
 		}
 	})
 }
@@ -124,9 +125,9 @@ func severalSlots(err error) bool {
 	return errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
 }
 
-// adopt is Extend for a token from elsewhere.
-func (p *protocol) adopt(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), c.Token, c.TTL.Milliseconds(), c.Heir)
+// Adopt is Extend for a token from elsewhere, which the claim's takes the place of.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), from, c.TTL.Milliseconds(), c.Token)
 	if err != nil {
 		return strategy.Grant{}, err
 	}

@@ -142,7 +142,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 			holder, ok := r[0].([]byte)
 			ms, ok2 := r[1].(int64)
 			if ok && ok2 {
-				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: string(holder), TTL: strategy.RemainingTTL(ms)}
+				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: strategy.RemainingTTL(ms)}
 			}
 		}
 	}
@@ -151,9 +151,6 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 
 // Extend counts the TTL anew if the key still holds the token. One round trip.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	if c.Heir != "" {
-		return p.adopt(ctx, c)
-	}
 	var err error // extend.lua takes many locks: here, one
 	p.extendBatch(ctx, []strategy.Claim{c}, func(_ int, e error) { err = e })
 	return strategy.Grant{}, err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -31,11 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestConformance holds the strategy to what every lock must do.
-func TestConformance(t *testing.T) {
-	for _, s := range subjects.Of("luascript", redistest.Shared(t)) {
-		conformance.Run(t, s)
-	}
-}
+func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }
 
 // open returns a strategy on s that is closed with the test.
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) *strategy.Strategy {
@@ -398,7 +393,7 @@ func TestHeldTells(t *testing.T) {
 	defer lease.Release(context.Background())
 	_, err := locks.Lock(name).TryAcquire(t.Context())
 	var held *strategy.HeldError
-	if !errors.As(err, &held) || held.Token != lease.Token() || held.TTL <= 0 || held.TTL > time.Minute {
+	if !errors.As(err, &held) || held.Holder != lease.Token() || held.TTL <= 0 || held.TTL > time.Minute {
 		t.Errorf("TryAcquire() = %v, want a HeldError with token %q and up to a minute", err, lease.Token())
 	}
 	info, err := locks.Inspect(t.Context(), name)

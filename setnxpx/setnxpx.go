@@ -138,6 +138,7 @@ type protocol struct {
 
 var _ interface {
 	strategy.Protocol
+	strategy.Adopter
 	strategy.Inspector
 	strategy.Checker
 } = (*protocol)(nil)
@@ -160,25 +161,30 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 	if errors.Is(err, strategy.ErrRefused) {
 		return strategy.Grant{}, err
 	}
-	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: holder}
+	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
 }
 
-// Extend is GET, compare, PEXPIRE; to adopt, GET, compare, SET XX PX.
+// Extend is GET, compare, PEXPIRE.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return p.compareThen(ctx, c, c.Token, "PEXPIRE", c.Key, c.TTL.Milliseconds())
+}
+
+// Adopt is GET, compare, SET XX PX.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	return p.compareThen(ctx, c, from, "SET", c.Key, c.Token, "XX", "PX", c.TTL.Milliseconds())
+}
+
+// compareThen is GET, compare with the token, and, if it holds the lock, the command.
+func (p *protocol) compareThen(ctx context.Context, c strategy.Claim, token, cmd, key string, args ...any) (strategy.Grant, error) {
 	holder, held, err := p.holder(ctx, c)
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	if !held || holder != c.Token {
+	if !held || holder != token {
 		return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 	}
 	// The hole: from here on it may be another's.
-	var reply any
-	if c.Heir != "" {
-		reply, err = p.Do(ctx, c.Due, "SET", c.Key, c.Heir, "XX", "PX", c.TTL.Milliseconds())
-	} else {
-		reply, err = p.Do(ctx, c.Due, "PEXPIRE", c.Key, c.TTL.Milliseconds())
-	}
+	reply, err := p.Do(ctx, c.Due, cmd, key, args...)
 	switch {
 	case err != nil || isOK(reply) || reply == int64(1):
 	case reply == nil || reply == int64(0): // it went in between
@@ -196,8 +202,8 @@ func isOK(reply any) bool {
 
 // Release is GET, compare, DEL; or DEL alone.
 func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
-	// What was never granted here is not released blindly: an undo, an operator's.
-	if blind := p.blind && !c.Undo && !c.Grant.IsZero(); !blind {
+	// An undo and an operator's release have no business with another's lock.
+	if blind := p.blind && !c.Undo && !c.Force; !blind {
 		holder, held, err := p.holder(ctx, c)
 		if err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -30,11 +29,7 @@ func TestMain(m *testing.M) {
 
 // TestConformance holds both variants to what every lock must do, and confirms
 // their weaknesses.
-func TestConformance(t *testing.T) {
-	for _, s := range subjects.Of("setnxpx", redistest.Shared(t)) {
-		conformance.Run(t, s)
-	}
-}
+func TestConformance(t *testing.T) { subjects.Run(t, "setnxpx") }
 
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) *strategy.Strategy {
 	t.Helper()
@@ -124,7 +119,7 @@ func TestSharesTheWireFormat(t *testing.T) {
 		}
 		_, err = c.second.Lock(name).TryAcquire(t.Context())
 		var held *strategy.HeldError
-		if !errors.As(err, &held) || held.Token != lease.Token() {
+		if !errors.As(err, &held) || held.Holder != lease.Token() {
 			t.Errorf("%s.TryAcquire() = %v, want a HeldError with the other's token", c.who, err)
 		}
 		if err := lease.Release(t.Context()); err != nil {

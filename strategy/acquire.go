@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Acquire asks at once, unless others of this process wait already. If the lock is
-// held it stands in line; at the head of the line it asks again whenever it has
-// reason to.
+// Acquire asks at once, unless others of this process wait already; an owner that may
+// hold the lock asks even then, or it would wait for those who wait for it. If the
+// lock is held it stands in line; at the head of the line it asks again whenever it
+// has reason to.
 func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 	asked := time.Now()
 	n, err := 0, l.refuse(ctx)
 	if err != nil {
 		return nil, err // what is not allowed does not wait
 	}
-	if !l.s.hasLine(l.key) {
+	if !l.s.hasLine(l.key) || l.mayReenter(ctx) {
 		n++
 		lease, e := l.attempt(ctx, n, asked)
 		if !l.worthWaiting(e) {
@@ -32,6 +33,12 @@ func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 	place := l.s.join(l.key, reasonOf(err))
 	defer place.leave()
 	return l.wait(ctx, place, n, asked)
+}
+
+// mayReenter tells whether the caller may be the holder.
+func (l *lock) mayReenter(ctx context.Context) bool {
+	re, ok := l.s.p.(Reenterer)
+	return ok && re.Reentrant() && ownerOf(ctx) != ""
 }
 
 // wait brings a contender from its place in line to the lock, after n attempts.
@@ -146,7 +153,7 @@ func (l *lock) gaveUp(ctx context.Context, p *place, asked time.Time) error {
 		if why.held.TTL < 0 {
 			left = why.held.TTL
 		}
-		err = &HeldError{Name: l.name, Token: why.held.Token, TTL: left}
+		err = &HeldError{Name: l.name, Holder: why.held.Holder, TTL: left}
 	}
 	return fmt.Errorf("%w; gave up after %v: %w", err, waited, contextError(ctx))
 }
@@ -173,7 +180,7 @@ func grantedTo(l *Lease) reason {
 	defer l.mu.Unlock()
 	g := l.claim.Grant
 	until := g.Start.Add(g.TTL)
-	held := &HeldError{Name: l.claim.Name, Token: l.claim.Token, TTL: time.Until(until)}
+	held := &HeldError{Name: l.claim.Name, Holder: l.holder(), TTL: time.Until(until)}
 	return reason{err: held, held: held, until: until}
 }
 
@@ -198,7 +205,7 @@ func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
 	defer limit.Stop()
 	for {
 		if notices != nil {
-			switch freed, broken := p.ln.heard(why.held.Token); {
+			switch freed, broken := p.ln.heard(why.held.Holder); {
 			case freed:
 				return nil
 			case broken:

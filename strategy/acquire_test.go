@@ -29,7 +29,7 @@ func TestTryAcquireIsOneRequest(t *testing.T) {
 		if !errors.As(err, &held) {
 			t.Fatalf("TryAcquire of a held lock = %T, want a *HeldError", err)
 		}
-		equal(t, "HeldError", *held, strategy.HeldError{Name: name, Token: a.Token(), TTL: 7 * time.Second})
+		equal(t, "HeldError", *held, strategy.HeldError{Name: name, Holder: a.Token(), TTL: 7 * time.Second})
 		equal(t, "requests", m.Requests(), 2)
 		release(t, a)
 		equal(t, "requests", m.Requests(), 3)
@@ -340,7 +340,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 			is(t, what, w.err, strategy.ErrHeld, context.DeadlineExceeded, why)
 			isNot(t, what, w.err, strategy.ErrUnknown)
 			var held *strategy.HeldError
-			if !errors.As(w.err, &held) || *held != (strategy.HeldError{Name: name, Token: a.Token(), TTL: 6 * time.Second}) {
+			if !errors.As(w.err, &held) || *held != (strategy.HeldError{Name: name, Holder: a.Token(), TTL: 6 * time.Second}) {
 				t.Errorf("%s = %v, want the holder %s with 6s left", what, w.err, a.Token())
 			}
 			equal(t, what+" ended after", w.at.Sub(start), 4*time.Second)

@@ -15,6 +15,9 @@ var (
 	// ErrHeld: somebody else holds the lock; try later. See [HeldError].
 	ErrHeld = errors.New("held by another")
 
+	// ErrNoQuorum: too few of several servers agreed. See [QuorumError].
+	ErrNoQuorum = errors.New("no quorum")
+
 	// ErrLost: this lease has ended before its release; stop the work that it
 	// protects. See [LostError].
 	ErrLost = errors.New("lock lost")
@@ -42,16 +45,16 @@ var (
 
 // A HeldError says who holds a lock. It is [ErrHeld].
 type HeldError struct {
-	Name  string
-	Token string        // the holder's; empty if the servers did not say
-	TTL   time.Duration // until the servers let go; zero: not known; negative: never
+	Name   string
+	Holder string        // its token, or, where locks are re-entrant, its owner; empty if the servers did not say
+	TTL    time.Duration // until the servers let go; zero: not known; negative: never
 }
 
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q: held", e.Name)
-	if e.Token != "" {
-		fmt.Fprintf(&b, " by %.100q", e.Token)
+	if e.Holder != "" {
+		fmt.Fprintf(&b, " by %.100q", e.Holder)
 	}
 	switch {
 	case e.TTL > 0:
@@ -64,6 +67,82 @@ func (e *HeldError) Error() string {
 
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// A QuorumError says what each of several servers answered when too few agreed. It
+// is [ErrNoQuorum]. It is [ErrHeld] too, by Held, if and only if a quorum answered:
+// then waiting makes sense. Otherwise it is what the servers that failed said
+// (ErrUnsent, ErrUnknown, ErrRefused): a lock that cannot be reached is not "held",
+// though a minority may say so.
+type QuorumError struct {
+	Name  string
+	Need  int          // how many have to agree
+	Nodes []NodeAnswer // in the order in which they were given
+	Held  *HeldError   // nil: no quorum answered
+}
+
+// A NodeAnswer is what one of several servers said.
+type NodeAnswer struct {
+	Node string // the server's name
+	Err  error  // nil: it agreed
+}
+
+func (e *QuorumError) Error() string {
+	agreed := 0
+	var others strings.Builder
+	for _, n := range e.Nodes {
+		if n.Err == nil {
+			agreed++
+			continue
+		}
+		words := n.Err.Error()
+		if !strings.HasPrefix(words, n.Node+": ") { // a ServerError names it
+			words = n.Node + ": " + words
+		}
+		fmt.Fprintf(&others, "; %s", words)
+	}
+	return fmt.Sprintf("lock %q: no quorum: %d of %d servers agreed, needed are %d%s", e.Name, agreed, len(e.Nodes), e.Need, &others)
+}
+
+// Is makes a QuorumError match [ErrNoQuorum].
+func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
+
+// Unwrap returns Held, or else what the servers that failed said.
+func (e *QuorumError) Unwrap() []error {
+	if e.Held != nil {
+		return []error{e.Held}
+	}
+	var failed []error
+	for _, n := range e.Nodes {
+		if n.Err != nil && !errors.Is(n.Err, ErrHeld) && !errors.Is(n.Err, ErrLost) {
+			failed = append(failed, n.Err)
+		}
+	}
+	return failed
+}
+
+// Remains marks what a [Protocol] returns, if something of the claim may remain with
+// servers that did not answer, so that the machinery undoes it in the background.
+// Callers get err: nil, if what they asked for is done all the same.
+func Remains(err error) error { return &remaining{err} }
+
+type remaining struct{ err error }
+
+func (r *remaining) Error() string {
+	if r.err == nil {
+		return "something may remain with a server that did not answer"
+	}
+	return r.err.Error()
+}
+
+func (r *remaining) Unwrap() error { return r.err }
+
+// unmark takes the mark of [Remains] off.
+func unmark(err error) (unmarked error, remains bool) {
+	if r, ok := err.(*remaining); ok {
+		return r.err, true
+	}
+	return err, false
+}
 
 // A LostError says how a lease ended before its release. It is [ErrLost].
 type LostError struct {

@@ -42,6 +42,9 @@ type leaseContext struct{ cancel context.CancelCauseFunc }
 func newLease(s *Strategy, c Claim, g Grant, start time.Time) *Lease {
 	l := &Lease{s: s, claim: c, index: -1}
 	l.granted = l.grant(g, start).Start
+	if g.Owner != "" {
+		l.claim.Owner = g.Owner // an adopted hold may come with one
+	}
 	l.deadline = l.claim.Grant.deadline()
 	return l
 }
@@ -62,11 +65,25 @@ func (l *Lease) grant(g Grant, start time.Time) Grant {
 	if g.Fence == 0 {
 		g.Fence = l.claim.Grant.Fence // a renewal does not change it
 	}
+	if g.Owner == "" {
+		g.Owner = l.claim.Grant.Owner
+	}
+	if g.State == nil {
+		g.State = l.claim.Grant.State
+	}
 	l.claim.Grant = g
 	if until := g.Start.Add(g.TTL); until.After(l.counted) {
 		l.counted = until // servers that never shorten count until then, whatever came later
 	}
 	return g
+}
+
+// holder is who holds the lock, as the servers know it. The caller holds mu.
+func (l *Lease) holder() string {
+	if l.claim.Grant.Owner != "" {
+		return l.claim.Grant.Owner
+	}
+	return l.claim.Token
 }
 
 // begin starts what must run from the grant on even if nobody asks.
@@ -84,7 +101,7 @@ func (l *Lease) begin() {
 func (l *Lease) Name() string { return l.claim.Name }
 
 // Token returns what the servers know this hold by. No other hold has it. It is no
-// secret: whoever may read the lock's key, or is refused the lock (HeldError.Token),
+// secret: whoever may read the lock's key, or is refused the lock (HeldError.Holder),
 // gets to see it, and can take the lock with it ([Strategy.Adopt]).
 func (l *Lease) Token() string { return l.claim.Token }
 
@@ -268,8 +285,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	if err = entered; err == nil {
 		c.Due = time.Now().Add(l.s.o.OpTimeout)
-		err = l.s.p.Release(context.WithoutCancel(ctx), c)
-		if err != nil && !errors.Is(err, ErrLost) {
+		var remains bool
+		err, remains = unmark(l.s.p.Release(context.WithoutCancel(ctx), c))
+		if remains || err != nil && !errors.Is(err, ErrLost) {
 			l.s.undo(c)
 		}
 	}

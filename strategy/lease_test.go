@@ -615,7 +615,7 @@ func TestAdoptTooLate(t *testing.T) {
 		s := open(t, &m, strategy.Options{OpTimeout: ttl - ms})
 		token, err := take(t, s).Detach()
 		is(t, "Detach", err)
-		m.Intercept(only(conformance.OpExtend, slow(0, valid)))
+		m.Intercept(only(conformance.OpAdopt, slow(0, valid)))
 		lease, err := s.Adopt(bg, name, token)
 		if lease != nil {
 			t.Errorf("Adopt = %v, want no lease", lease)

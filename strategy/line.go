@@ -212,7 +212,7 @@ func (ln *line) notify(n Notice) {
 	if n == (Notice{}) {
 		ln.broken = true
 	} else if len(ln.freed) < maxFreed {
-		ln.freed = append(ln.freed, n.Token)
+		ln.freed = append(ln.freed, n.Holder)
 	}
 	ln.mu.Unlock()
 	select {

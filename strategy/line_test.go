@@ -165,8 +165,8 @@ func TestStaleNoticeWakesNobody(t *testing.T) {
 		a := take(t, s)
 		w := wait(bg, s)
 		n := len(r.of(conformance.OpAcquire))
-		p.tell(strategy.Notice{Token: "of an earlier holder"})
-		p.tell(strategy.Notice{Token: "of another"})
+		p.tell(strategy.Notice{Holder: "of an earlier holder"})
+		p.tell(strategy.Notice{Holder: "of another"})
 		synctest.Wait()
 		equal(t, "attempts after stale notices", len(r.of(conformance.OpAcquire))-n, 0)
 		release(t, a)
@@ -188,9 +188,9 @@ func TestManyStaleNotices(t *testing.T) {
 		w := wait(bg, s)
 		n := len(r.of(conformance.OpAcquire))
 		for i := range 1000 {
-			p.tell(strategy.Notice{Token: fmt.Sprint(i)})
+			p.tell(strategy.Notice{Holder: fmt.Sprint(i)})
 		}
-		p.tell(strategy.Notice{Token: a.Token()})
+		p.tell(strategy.Notice{Holder: a.Token()})
 		synctest.Wait()
 		if n := len(r.of(conformance.OpAcquire)) - n; n == 0 || n > 20 {
 			t.Errorf("attempts after 1000 notices = %d, want a few", n)
@@ -449,7 +449,7 @@ func TestHolderWithoutExpiry(t *testing.T) {
 			if time.Since(start) > 25*time.Second {
 				return strategy.Grant{}, nil
 			}
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Token: "for ever", TTL: -1}
+			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
 		}}}
 		s := open(t, p, strategy.Options{})
 		_, err := s.Lock(name).Acquire(bg)

@@ -146,10 +146,11 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, err
 	c.Due = start.Add(l.s.o.OpTimeout)
 	g, err := l.s.p.Acquire(ctx, c)
 	end := time.Now()
-	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: err})
+	told, _ := unmark(err)
+	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: told})
 	if err != nil {
-		l.failed(c, n, err)
-		return nil, err
+		c.Grant.State = g.State
+		return nil, l.failed(c, n, err)
 	}
 
 	lease := newLease(l.s, c, g, start)
@@ -167,13 +168,17 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, err
 	return lease, nil
 }
 
-func (l *lock) failed(c Claim, n int, err error) {
-	switch {
-	case errors.Is(err, ErrUnknown):
+// failed sees to what an attempt has left behind, and returns what its caller is to
+// know.
+func (l *lock) failed(c Claim, n int, err error) error {
+	err, remains := unmark(err)
+	if remains || errors.Is(err, ErrUnknown) {
 		l.s.undo(c)
-	case errors.Is(err, ErrHeld):
+	}
+	if errors.Is(err, ErrHeld) {
 		l.s.observe(Event{Kind: EventHeld, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
 	}
+	return err
 }
 
 // refuse says why no attempt is made at all: what is asked for is not allowed, or

@@ -280,7 +280,7 @@ func TestTokens(t *testing.T) {
 				equal(t, "Owner", lease.Owner(), lease.Token())
 				info, err := s.Inspect(bg, name)
 				is(t, "Inspect", err)
-				equal(t, "Inspect", info, strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Label: label, TTL: ttl, Fence: info.Fence})
+				equal(t, "Inspect", info, strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: label, TTL: ttl, Fence: info.Fence})
 				release(t, lease)
 			}
 		}

@@ -13,29 +13,29 @@ import (
 // Whatever a call leaves running ends by the claim's Due, and Close, if the
 // protocol has one, waits for it. All methods are safe for concurrent use.
 //
-// A protocol may do more: see [Notifier], [BulkExtender], [Inspector] and
-// [Checker]. The machinery finds these, and io.Closer, by type assertion.
+// A protocol may do more: see [Reenterer], [Notifier], [BulkExtender], [Adopter],
+// [Inspector], [Checker] and [Validator]. The machinery finds these, and io.Closer,
+// by type assertion.
 type Protocol interface {
 	// Acquire tries once to make c.Token the holder of c.Key for c.TTL. If
 	// somebody else holds it the error is a *[HeldError]. If it cannot be known
 	// what the servers did it is [ErrUnknown]: then the machinery calls Release
 	// with Undo until that returns nil or one TTL has passed since the servers gave
-	// a sign of life, and never sends this Token again. After any other error the claim must have no effect.
+	// a sign of life, and never sends this Token again. It does so, too, after an
+	// error that [Remains] has marked, and gives Release the State that was returned
+	// beside the error. After any other error the claim must have no effect.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Extend makes the servers count c.TTL anew if c.Token is still the holder.
 	// Otherwise the error is a *[LostError], and nothing has changed: a lock that
 	// is gone is never made again.
-	//
-	// With c.Heir the lock is being adopted ([Strategy.Adopt]): in the same step Heir
-	// takes Token's place, with a fence of its own, so that no two can adopt the same
-	// hold. c.Grant is zero then.
 	Extend(ctx context.Context, c Claim) (Grant, error)
 
 	// Release ends a claim that is granted or unanswered. nil means: it has no
 	// effect now and can have none later. A *LostError means that the token was
 	// not the holder any more; with Undo that is success, and nil, if and only if
-	// an acquire still under way can no longer take effect.
+	// an acquire still under way can no longer take effect. [Remains](nil) means: it
+	// is over as far as anybody else can tell, and what is left of it must be undone.
 	Release(ctx context.Context, c Claim) error
 }
 
@@ -45,12 +45,12 @@ type Claim struct {
 	Name  string        // as the user calls the lock
 	Key   string        // as the servers call it: Options.Key of Name
 	Token string        // of this attempt alone, and of the holder once granted
-	Heir  string        // Extend: the token that takes Token's place; empty: none
 	Owner string        // who re-enters; the Token unless ctx names an owner
 	TTL   time.Duration // what the servers are to count; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes
 	Undo  bool          // Release: the reply to Acquire was lost, or came too late
-	Grant Grant         // Extend, Release: the last one; zero when adopted
+	Force bool          // Release: an operator's, who ends all holds of Owner with Grant.Fence
+	Grant Grant         // Extend, Release: the last one
 }
 
 // A Grant is what the servers gave.
@@ -63,6 +63,12 @@ type Grant struct {
 	// Fence is this hold's number: unique for the key and greater than that of
 	// every earlier hold. Zero means none.
 	Fence uint64
+	// Owner is who holds the lock as the servers know it, where that is not the
+	// token: what a [HeldError] and a [Notice] call the holder. Re-entrant algorithms
+	// set it. Empty means the claim's Token.
+	Owner string
+	// State is the protocol's own: the machinery hands it back with the claim.
+	State any
 }
 
 // IsZero tells that nothing has been granted: the machinery fills in Start.
@@ -70,10 +76,10 @@ func (g Grant) IsZero() bool { return g.Start.IsZero() }
 
 // A Notice says that a lock has become free. It is a hint: the key is the truth.
 type Notice struct {
-	// Token was the holder's, as a [HeldError] names it: a waiter minds only the
-	// release of the holder that it was told of. A zero Notice says that the
+	// Holder is whose release it was, as a [HeldError] names it: a waiter minds only
+	// the release of the holder that it was told of. A zero Notice says that the
 	// subscription broke and no more will come.
-	Token string
+	Holder string
 }
 
 // A Notifier is a [Protocol] whose servers tell waiters when a lock is released.
@@ -85,11 +91,29 @@ type Notifier interface {
 	Watch(ctx context.Context, c Claim, fn func(Notice)) (stop func(), err error)
 }
 
+// A Reenterer is a [Protocol] that may let the owner of a lock in again: what
+// Acquire is called for an owner that ctx names is then asked at once, and does not
+// wait behind those who wait for that owner.
+type Reenterer interface {
+	// Reentrant says whether it does.
+	Reentrant() bool
+}
+
 // A BulkExtender is a [Protocol] that renews many holds in few requests.
 type BulkExtender interface {
 	// ExtendAll does for each claim what Extend does and calls done once for
 	// each, in any order or at the same time, before it returns.
 	ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error))
+}
+
+// An Adopter is a [Protocol] that can hand a hold on to somebody who brings its token.
+type Adopter interface {
+	// Adopt does in one step what Extend does for the hold whose token is from, and
+	// puts c.Token in that token's place, with a fence of its own: so no two can adopt
+	// the same hold, and whoever gave it up can neither release it nor write after
+	// whoever took it over. Errors are those of Extend; after one that is unknown, or
+	// marked by [Remains], the machinery undoes c, as after Acquire.
+	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
 }
 
 // An Inspector is a [Protocol] that can tell who holds a lock.
@@ -106,12 +130,21 @@ type Checker interface {
 	Check(ctx context.Context, o Options) error
 }
 
+// A Validator is a [Protocol] whose own settings may be wrong, alone or beside Options.
+type Validator interface {
+	// Validate is called by [New] and [Strategy.With], which return its error. It does
+	// no I/O. The error says what is allowed.
+	Validate(o Options) error
+}
+
 // Info is what [Strategy.Inspect] saw of a lock.
 type Info struct {
 	Name  string
 	Key   string
 	Held  bool
-	Token string        // the holder's; empty if free
+	Token string        // the holder's, or that of one of its holds; empty if free
+	Owner string        // who can re-enter; the Token where nobody can
+	Holds int           // how often it was acquired and not yet released
 	Label string        // the holder's Options.Label, if its token bears one
 	TTL   time.Duration // until the servers let go; negative: never
 	Fence uint64        // the last one issued for this key; zero: none

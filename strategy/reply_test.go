@@ -121,8 +121,8 @@ func TestErrors(t *testing.T) {
 		text string
 	}{
 		{&strategy.HeldError{Name: "a"}, all[:1], `lock "a": held`},
-		{&strategy.HeldError{Name: "a", Token: "t", TTL: time.Second}, all[:1], `lock "a": held by "t" for up to 1s`},
-		{&strategy.HeldError{Name: "a", Token: "t", TTL: -1}, all[:1], `lock "a": held by "t" without expiry`},
+		{&strategy.HeldError{Name: "a", Holder: "t", TTL: time.Second}, all[:1], `lock "a": held by "t" for up to 1s`},
+		{&strategy.HeldError{Name: "a", Holder: "t", TTL: -1}, all[:1], `lock "a": held by "t" without expiry`},
 		{&strategy.LostError{Name: "a"}, all[1:2], `lock "a": lost: the key is gone`},
 		{&strategy.LostError{Name: "a", Holder: "t"}, all[1:2], `lock "a": lost: now held by "t"`},
 		{&strategy.LostError{Name: "a", Lapsed: true, Err: cause}, []error{strategy.ErrLost, cause}, `lock "a": lost: its deadline came: cause`},

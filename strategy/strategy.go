@@ -53,6 +53,11 @@ func (s *Strategy) With(o Options) (*Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v, ok := s.p.(Validator); ok {
+		if err := v.Validate(o); err != nil {
+			return nil, err
+		}
+	}
 	_, notifies := s.p.(Notifier)
 	if o.Wait == WaitNotice && !notifies {
 		return nil, fmt.Errorf("locks: Options.Wait is notice: %w by this algorithm; allowed are WaitBest and WaitPoll", ErrUnsupported)
@@ -105,7 +110,7 @@ func (s *Strategy) Inspect(ctx context.Context, name string) (Info, error) {
 	if !ok {
 		return Info{}, fmt.Errorf("locks: Inspect: %w by this algorithm", ErrUnsupported)
 	}
-	c, err := s.operatorClaim(ctx, name, "")
+	c, err := s.operatorClaim(ctx, name)
 	if err != nil {
 		return Info{}, err
 	}
@@ -119,11 +124,14 @@ func (s *Strategy) Inspect(ctx context.Context, name string) (Info, error) {
 		return Info{}, err
 	}
 	info.Name, info.Key, info.Label = name, c.Key, labelOf(info.Token)
+	if info.Held && info.Owner == "" {
+		info.Owner, info.Holds = info.Token, 1
+	}
 	return info, nil
 }
 
-// ForceRelease takes the lock from the holder that Inspect saw. If another holds
-// it by now, or nobody, the error is ErrLost and nothing has changed. The holder
+// ForceRelease takes the lock from the holder that Inspect saw, however often it has
+// re-entered. If another holds it by now, or nobody, the error is ErrLost and nothing has changed. The holder
 // learns of it at its next renewal, or at its deadline: until then it believes
 // that it holds the lock, and only a fence keeps the two apart.
 //
@@ -132,15 +140,20 @@ func (s *Strategy) ForceRelease(ctx context.Context, seen Info) error {
 	if !seen.Held {
 		return fmt.Errorf("locks: ForceRelease of %q: allowed is what Inspect saw of a lock that is held", seen.Name)
 	}
-	c, err := s.operatorClaim(ctx, seen.Name, seen.Token)
+	c, err := s.operatorClaim(ctx, seen.Name)
 	if err != nil {
 		return err
 	}
+	c.Token, c.Owner, c.Grant.Fence, c.Force = seen.Token, seen.Owner, seen.Fence, true
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	return s.p.Release(ctx, c)
+	err, remains := unmark(s.p.Release(ctx, c))
+	if remains {
+		s.undo(c)
+	}
+	return err
 }
 
 // Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another
@@ -156,11 +169,12 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 	if token == "" {
 		return nil, errors.New("locks: Adopt with an empty token: allowed is what Lease.Detach returned")
 	}
-	c, err := s.operatorClaim(ctx, name, token)
-	if err != nil {
-		return nil, err
+	adopter, ok := s.p.(Adopter)
+	if !ok {
+		return nil, fmt.Errorf("locks: Adopt: %w by this algorithm", ErrUnsupported)
 	}
-	if c.Heir, err = newToken(s.o.Label); err != nil {
+	c, err := s.lock(name).claim(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.enter(); err != nil {
@@ -168,10 +182,11 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 	}
 	defer s.leave()
 	start := time.Now()
-	g, err := s.p.Extend(ctx, c)
-	c.Token, c.Owner, c.Heir = c.Heir, c.Heir, ""
+	c.Due = start.Add(s.o.OpTimeout)
+	g, err := adopter.Adopt(ctx, c, token)
 	if err != nil {
-		if errors.Is(err, ErrUnknown) {
+		err, remains := unmark(err)
+		if c.Grant.State = g.State; remains || errors.Is(err, ErrUnknown) {
 			s.undo(c)
 		}
 		return nil, endedBy(ctx, err)
@@ -186,8 +201,8 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 	return lease, nil
 }
 
-// operatorClaim is a claim for a token that this process did not draw.
-func (s *Strategy) operatorClaim(ctx context.Context, name, token string) (Claim, error) {
+// operatorClaim is a claim without a token of its own.
+func (s *Strategy) operatorClaim(ctx context.Context, name string) (Claim, error) {
 	l := s.lock(name)
 	if l.err != nil {
 		return Claim{}, l.err
@@ -195,7 +210,7 @@ func (s *Strategy) operatorClaim(ctx context.Context, name, token string) (Claim
 	if ctx.Err() != nil {
 		return Claim{}, fmt.Errorf("lock %q: %w", name, contextError(ctx))
 	}
-	return Claim{Name: name, Key: l.key, Token: token, Owner: token, TTL: s.o.TTL, Due: time.Now().Add(s.o.OpTimeout)}, nil
+	return Claim{Name: name, Key: l.key, TTL: s.o.TTL, Due: time.Now().Add(s.o.OpTimeout)}, nil
 }
 
 // Close ends everything: whoever waits in Acquire gets ErrClosed, renewal stops,
@@ -281,7 +296,7 @@ func (s *Strategy) undo(c Claim) {
 		}
 		for last := false; ; {
 			c.Due = time.Now().Add(s.o.OpTimeout)
-			err := s.p.Release(context.Background(), c)
+			err := s.p.Release(context.Background(), c) // Remains(nil) is an error: go on
 			now := time.Now()
 			answered := errors.Is(err, ErrRefused) || errors.Is(err, errAcquireMayArrive)
 			if !answered && c.Grant.IsZero() {

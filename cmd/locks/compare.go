@@ -318,7 +318,7 @@ func childCommand() *cobra.Command {
 			}
 			var all []conformance.Subject
 			for _, v := range subjects.All() {
-				all = append(all, v.Subject(server))
+				all = append(all, v.Subject([]*redistest.Server{server}))
 			}
 			if !conformance.Child(all...) {
 				return errors.New("this is for processes that locks compare starts")

@@ -138,7 +138,7 @@ func wantNoKeys(t *testing.T, s *redistest.Server) {
 func TestChild(t *testing.T) {
 	var all []conformance.Subject
 	for _, v := range subjects.All() {
-		all = append(all, v.Subject(redistest.Shared(t)))
+		all = append(all, v.Subject(redistest.Nodes(t, v.Servers)))
 	}
 	conformance.Child(all...)
 }

@@ -35,12 +35,12 @@ func cost(ctx context.Context, s *redistest.Server, v subjects.Variant, shared b
 	pool := m.pool(s.Pool())
 	defer pool.Close()
 	// Two, as two processes would have: one holds while the other tries.
-	holder, err := v.New(pool, strategy.Options{})
+	holder, err := v.New([]*redis.Pool{pool}, strategy.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer holder.Close()
-	rival, err := v.New(pool, strategy.Options{})
+	rival, err := v.New([]*redis.Pool{pool}, strategy.Options{})
 	if err != nil {
 		return nil, err
 	}

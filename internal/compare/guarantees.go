@@ -89,7 +89,7 @@ func judge(ctx context.Context, s *redistest.Server, variants []subjects.Variant
 	}
 	held := make([]conformance.Subject, len(variants))
 	for i, v := range variants {
-		held[i] = v.Subject(s)
+		held[i] = v.Subject([]*redistest.Server{s})
 		held[i].ChildArgs = childArgs
 		rows[i] = make([]Guarantee, len(groups))
 		for j, g := range groups {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
@@ -67,7 +69,7 @@ func soloists(ctx context.Context, s *redistest.Server, variants []subjects.Vari
 	for i, v := range variants {
 		name := freshName()
 		defer sweep(ctx, s, name)
-		st, err := v.New(s.Pool(), strategy.Options{})
+		st, err := v.New([]*redis.Pool{s.Pool()}, strategy.Options{})
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -183,7 +185,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 	var players sync.WaitGroup
 	errs := make([]error, 2)
 	for i, ch := range [][2]chan struct{}{{a, b}, {b, a}} {
-		st, err := o.v.New(pool, strategy.Options{})
+		st, err := o.v.New([]*redis.Pool{pool}, strategy.Options{})
 		if err != nil {
 			cancel(err)
 			players.Wait()
@@ -227,7 +229,7 @@ type contention struct {
 }
 
 func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
-	st, err := c.v.New(c.s.Pool(), strategy.Options{})
+	st, err := c.v.New([]*redis.Pool{c.s.Pool()}, strategy.Options{})
 	if err != nil {
 		return err
 	}

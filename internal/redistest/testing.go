@@ -104,10 +104,21 @@ func Shared(t testing.TB) *Server {
 // Nodes are n independent servers for all tests, the first of them Shared's.
 func Nodes(t testing.TB, n int) []*Server {
 	t.Helper()
-	f := farm(t)
-	s, err := f.Nodes(t.Context(), n)
-	must(t, f, err)
+	s, err := TryNodes(t, n)
+	Must(t, err)
 	return s
+}
+
+// TryNodes is Nodes for a test of which only a part, named later by Must, needs them.
+func TryNodes(t testing.TB, n int) ([]*Server, error) {
+	t.Helper()
+	return farm(t).Nodes(t.Context(), n)
+}
+
+// Must ends the test, unless err, of TryNodes, is nil: as Nodes does.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	must(t, farm(t), err)
 }
 
 // Own is a server for this test alone, to break. It ends with the test.

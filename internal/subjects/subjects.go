@@ -6,7 +6,9 @@ package subjects
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"testing"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -24,8 +26,12 @@ type Variant struct {
 	Package string
 	Summary string // in half a sentence
 
-	// On is the algorithm on a node.
-	On func(strategy.Node) strategy.Protocol
+	Servers int  // how many it needs, each on its own
+	Dead    int  // how many more it is given, at addresses where nobody answers
+	Aside   bool // too much like another one to be compared: for the suite alone
+
+	// On is the algorithm on Servers + Dead nodes.
+	On func([]strategy.Node) strategy.Protocol
 
 	Fenced bool
 	// Except is what it is known to lack, and why; see conformance.Subject.
@@ -39,7 +45,8 @@ func All() []Variant {
 			Name:    "setnxpx-blind",
 			Package: "setnxpx",
 			Summary: "SET NX PX, released by DEL",
-			On:      func(n strategy.Node) strategy.Protocol { return setnxpx.On(n, setnxpx.BlindRelease()) },
+			Servers: 1,
+			On:      one(func(n strategy.Node) strategy.Protocol { return setnxpx.On(n, setnxpx.BlindRelease()) }),
 			Except: map[string]string{
 				"ReleaseOnlyOwn":   "DEL does not compare",
 				"ReleaseAfterLoss": "DEL does not say whose lock it was",
@@ -53,7 +60,8 @@ func All() []Variant {
 			Name:    "setnxpx",
 			Package: "setnxpx",
 			Summary: "SET NX PX, released by GET, compare, DEL",
-			On:      func(n strategy.Node) strategy.Protocol { return setnxpx.On(n) },
+			Servers: 1,
+			On:      one(func(n strategy.Node) strategy.Protocol { return setnxpx.On(n) }),
 			Except: map[string]string{
 				"ReleaseAtomic": "GET, compare, DEL are two steps: the lock can change hands between them",
 				"ExtendAtomic":  "GET, compare, PEXPIRE are two steps: the lock can change hands between them",
@@ -63,60 +71,109 @@ func All() []Variant {
 			Name:    "luascript",
 			Package: "luascript",
 			Summary: "SET NX PX, compared and deleted in one script",
-			On:      func(n strategy.Node) strategy.Protocol { return luascript.On(n) },
+			Servers: 1,
+			On:      one(func(n strategy.Node) strategy.Protocol { return luascript.On(n) }),
 			Fenced:  true,
 		},
 	}
 }
 
-// New returns the variant's strategy on the Redis that pool dials, as the New of
-// its package does.
-func (v Variant) New(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return strategy.New(v.On(n), o)
+// one is On for algorithms on one node.
+func one(on func(strategy.Node) strategy.Protocol) func([]strategy.Node) strategy.Protocol {
+	return func(nodes []strategy.Node) strategy.Protocol { return on(nodes[0]) }
 }
 
-// Subject is the variant on a server, for the conformance suite.
-func (v Variant) Subject(s *redistest.Server) conformance.Subject {
-	pool := s.Pool()
+// New returns the variant's strategy on the Redis servers that the pools dial, as the
+// New of its package does.
+func (v Variant) New(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+	return v.open(pools, o, func(n strategy.Node) strategy.Node { return n })
+}
+
+// open is New with something around each node.
+func (v Variant) open(pools []*redis.Pool, o strategy.Options, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+	if len(pools) != v.Servers {
+		return nil, fmt.Errorf("subjects: %s takes %d servers, not %d", v.Name, v.Servers, len(pools))
+	}
+	var nodes []strategy.Node
+	for _, pool := range slices.Concat(pools, v.deadPools()) {
+		n, err := node.New(pool)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, around(n))
+	}
+	return strategy.New(v.On(nodes), o)
+}
+
+// deadPools dial addresses where nobody answers: no two the same.
+func (v Variant) deadPools() []*redis.Pool {
+	pools := make([]*redis.Pool, v.Dead)
+	for i := range pools {
+		addr := fmt.Sprintf("127.0.0.1:%d", i+1) // tcpmux and compressnet, if anything
+		pools[i] = &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
+	}
+	return pools
+}
+
+// Subject is the variant on its servers, for the conformance suite.
+func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
+	var pools []*redis.Pool
+	var urls []string
+	for _, s := range servers {
+		pools = append(pools, s.Pool())
+		urls = append(urls, s.URL())
+	}
+	onAll := func(f func(*redis.Pool) error) error {
+		for _, pool := range pools {
+			if err := f(pool); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	return conformance.Subject{
 		Name: v.Name,
-		Open: func(o strategy.Options) (*strategy.Strategy, error) { return v.New(pool, o) },
+		Open: func(o strategy.Options) (*strategy.Strategy, error) { return v.New(pools, o) },
 		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			n, err := node.New(pool)
-			if err != nil {
-				return nil, err
-			}
-			return strategy.New(v.On(conformance.GateNode(n, g)), o)
+			return v.open(pools, o, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
 		},
 		Evict: func(ctx context.Context, key string) error {
-			return do(ctx, pool, "DEL", key)
+			return onAll(func(p *redis.Pool) error { return do(ctx, p, "DEL", key) })
 		},
 		Spoil: func(ctx context.Context, key string) error {
-			return do(ctx, pool, "HSET", key, "not", "a lock")
+			return onAll(func(p *redis.Pool) error { return do(ctx, p, "LPUSH", key, "not a lock") })
 		},
-		Leftovers: func(ctx context.Context, key string) ([]string, error) {
-			return leftovers(ctx, pool, key)
+		Leftovers: func(ctx context.Context, key string) (left []string, err error) {
+			err = onAll(func(p *redis.Pool) error {
+				here, err := leftovers(ctx, p, key)
+				left = append(left, here...)
+				return err
+			})
+			return left, err
 		},
-		// A child process opens the same server as a given one.
-		ChildEnv: []string{"REDIS_ADDRS=" + s.URL(), "REDIS_KIND=" + string(redistest.Given)},
+		// A child process opens the same servers as given ones.
+		ChildEnv: []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)},
 		Fenced:   v.Fenced,
 		Except:   v.Except,
 	}
 }
 
-// Of returns the variants of one package on a server.
-func Of(pkg string, s *redistest.Server) []conformance.Subject {
-	var subjects []conformance.Subject
+// Run holds the suite on the variants of one package, each on servers that it shares
+// with other tests. A variant that cannot have them is skipped, or fails where they
+// were demanded.
+func Run(t *testing.T, pkg string) {
+	t.Helper()
 	for _, v := range All() {
-		if v.Package == pkg {
-			subjects = append(subjects, v.Subject(s))
+		if v.Package != pkg {
+			continue
 		}
+		servers, err := redistest.TryNodes(t, v.Servers)
+		if err != nil {
+			t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
+			continue
+		}
+		conformance.Run(t, v.Subject(servers))
 	}
-	return subjects
 }
 
 func do(ctx context.Context, pool *redis.Pool, cmd string, args ...any) error {

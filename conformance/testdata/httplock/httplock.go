@@ -20,7 +20,7 @@ type message struct {
 	Token string        `json:",omitempty"` // asked for; in a reply, the holder's
 	TTL   time.Duration `json:",omitempty"` // asked for; in a reply, what is left
 	Undo  bool          `json:",omitempty"`
-	Heir  string        `json:",omitempty"` // adopts: takes the token's place
+	From  string        `json:",omitempty"` // adopt: the token whose place is taken
 	Fence uint64        `json:",omitempty"`
 	OK    bool          `json:",omitempty"`
 }
@@ -52,7 +52,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	moves := map[string]func(message) message{
-		"/acquire": s.acquire, "/extend": s.extend, "/release": s.release, "/inspect": s.inspect, "/evict": s.evict,
+		"/acquire": s.acquire, "/extend": s.extend, "/adopt": s.adopt, "/release": s.release, "/inspect": s.inspect, "/evict": s.evict,
 	}
 	move, ok := moves[r.URL.Path]
 	if !ok {
@@ -90,14 +90,19 @@ func (s *Server) extend(m message) message {
 	if h.token != m.Token {
 		return message{Token: h.token}
 	}
-	if m.Heir != "" {
-		h.token = m.Heir
-		s.fences[m.Key]++
-		h.fence = s.fences[m.Key]
-	}
 	h.until = time.Now().Add(m.TTL)
 	s.locks[m.Key] = h
 	return message{OK: true, Fence: h.fence}
+}
+
+func (s *Server) adopt(m message) message {
+	h := s.at(m.Key)
+	if h.token != m.From {
+		return message{Token: h.token}
+	}
+	s.fences[m.Key]++
+	s.locks[m.Key] = hold{m.Token, time.Now().Add(m.TTL), s.fences[m.Key]}
+	return message{OK: true, Fence: s.fences[m.Key]}
 }
 
 func (s *Server) release(m message) message {
@@ -172,14 +177,23 @@ func (p *Client) ask(ctx context.Context, path string, due time.Time, m message)
 func (p *Client) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	r, err := p.ask(ctx, "/acquire", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL})
 	if err == nil && !r.OK {
-		err = &strategy.HeldError{Name: c.Name, Token: r.Token, TTL: r.TTL}
+		err = &strategy.HeldError{Name: c.Name, Holder: r.Token, TTL: r.TTL}
 	}
 	return strategy.Grant{Fence: r.Fence}, err
 }
 
 // Extend implements [strategy.Protocol].
 func (p *Client) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	r, err := p.ask(ctx, "/extend", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL, Heir: c.Heir})
+	r, err := p.ask(ctx, "/extend", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL})
+	if err == nil && !r.OK {
+		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
+	}
+	return strategy.Grant{Fence: r.Fence}, err
+}
+
+// Adopt implements [strategy.Adopter].
+func (p *Client) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	r, err := p.ask(ctx, "/adopt", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL, From: from})
 	if err == nil && !r.OK {
 		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
 	}

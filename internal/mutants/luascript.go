@@ -1,0 +1,60 @@
+package mutants
+
+// LuaScript judges package luascript.
+var LuaScript = Judge{Package: "./luascript", Test: "TestConformance/luascript", Redis: true}
+
+// luaScript are faults of package luascript.
+func luaScript() []Mutant {
+	return []Mutant{
+		{
+			Name: "acquire.lua does not ask who holds", File: "luascript/acquire.lua",
+			Old: "if holder then", New: "if holder == ARGV[1] then",
+			Judge: LuaScript, Killed: []string{"Exclusive", "Processes", "HolderKilled"},
+		},
+		{
+			Name: "acquire.lua sets no TTL", File: "luascript/acquire.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", New: "redis.call('SET', KEYS[1], ARGV[1])",
+			Judge: LuaScript, Killed: []string{"Inspect"},
+		},
+		{
+			Name: "release.lua does not compare", File: "luascript/release.lua",
+			Old: "if holder ~= ARGV[1] then", New: "if not holder then",
+			Judge: LuaScript, Killed: []string{"ReleaseOnlyOwn", "ReleaseAtomic", "ForceRelease"},
+		},
+		{
+			Name: "acquire.lua sets no expiry", File: "luascript/acquire.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", New: "redis.call('SET', KEYS[1], ARGV[1])",
+			Judge: LuaScript, Killed: []string{"Expires", "HolderKilled"},
+		},
+		{
+			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
+			Old: "if redis.call('PTTL', lock) < tonumber(ttl) then", New: "ttl = 1; do",
+			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
+		},
+		{
+			Name: "extend.lua does not compare", File: "luascript/extend.lua",
+			Old: "if holder == token then", New: "if type(holder) == 'string' then",
+			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
+		},
+		{
+			Name: "adopt.lua makes the lock anew", File: "luascript/adopt.lua",
+			Old: "if holder ~= ARGV[1] then", New: "if not holder then redis.call('SET', KEYS[1], ARGV[1]) elseif holder ~= ARGV[1] then",
+			Judge: LuaScript, Killed: []string{"AdoptOnlyHeld"},
+		},
+		{
+			Name: "adopt.lua hands the fence on with the lock", File: "luascript/adopt.lua",
+			Old: "\nreturn fence\n", New: "\nreturn tonumber(redis.call('GET', KEYS[2])) - 1000000\n",
+			Judge: LuaScript, Killed: []string{"FenceRises"},
+		},
+		{
+			Name: "adopt.lua keeps the token", File: "luascript/adopt.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])", New: "redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+			Judge: LuaScript, Killed: []string{"AdoptOnce"},
+		},
+		{
+			Name: "fence.lua always gives the same number", File: "luascript/fence.lua",
+			Old: "local now = redis.call('TIME')", New: "n = 6\n  local now = {0, 0}",
+			Judge: LuaScript, Killed: []string{"FenceRises", "FenceOrders"},
+		},
+	}
+}

@@ -1,0 +1,149 @@
+package mutants
+
+// Memory judges in this process.
+var Memory = Judge{Package: "./conformance", Test: "TestMemory/memory"}
+
+// machinery are faults of package strategy. They are judged in memory.
+func machinery() []Mutant {
+	return []Mutant{
+		// Waiting.
+		{
+			Name: "everybody asks the servers before standing in line", File: "strategy/acquire.go",
+			Old: "if !l.s.hasLine(l.key) ||", New: "if true ||",
+			Judge: Memory, Killed: []string{"WaitersAreCheap"},
+		},
+		{
+			Name: "the last to come is served second", File: "strategy/line.go",
+			Old: "ln.places = append(ln.places, p)", New: "ln.places = slices.Insert(ln.places, min(1, len(ln.places)), p)",
+			Judge: Memory, Killed: []string{"FirstComeFirstServed"},
+		},
+		{
+			Name: "who has subscribed does not ask again", File: "strategy/line.go",
+			Old: "ln.why.ask = true // also for the next, should this one leave now\n\treturn true, true", New: "return false, true",
+			Judge: Memory, Killed: []string{"NoMissedRelease"},
+		},
+		{
+			Name: "a wait that ends does not say that the lock is held", File: "strategy/acquire.go",
+			Old: `fmt.Errorf("%w; gave up after %v: %w", err,`, New: `fmt.Errorf("%v; gave up after %v: %w", err,`,
+			Judge: Memory, Killed: []string{"WaitLimit", "CancelledWaiting"},
+		},
+		{
+			Name: "a wait that ends does not say why", File: "strategy/acquire.go",
+			Old: "err, waited, contextError(ctx))", New: "err, waited, ctx.Err())",
+			Judge: Memory, Killed: []string{"CancelledWaiting"},
+		},
+		{
+			Name: "Persist does not", File: "strategy/acquire.go",
+			Old: "return l.s.o.Persist", New: "return false",
+			Judge: Memory, Killed: []string{"Persist"},
+		},
+		{
+			Name: "a context that is done is not looked at", File: "strategy/lock.go",
+			Old: "if ctx.Err() != nil {\n\t\treturn fmt.Errorf(\"lock %q: %w\", l.name, contextError(ctx))", New: "if false {\n\t\treturn contextError(ctx)",
+			Judge: Memory, Killed: []string{"CancelledBefore"},
+		},
+
+		// Leases.
+		{
+			Name: "the deadline counts from the reply", File: "strategy/lock.go",
+			Old: "newLease(l.s, c, g, start)", New: "newLease(l.s, c, g, end)",
+			Judge: Memory, Killed: []string{"DeadlineFromRequest", "LateGrant"},
+		},
+		{
+			Name: "a grant that came too late is a lease", File: "strategy/lock.go",
+			Old: "if !end.Before(lease.deadline) || l.s.isClosed() {", New: "if l.s.isClosed() {",
+			Judge: Memory, Killed: []string{"LateGrant"},
+		},
+		{
+			Name: "a lease can be released twice", File: "strategy/lease.go",
+			Old: "after := l.look()\n\tif l.end != nil {\n\t\terr := l.end\n\t\tl.mu.Unlock()", New: "after := l.look()\n\tif l.isLost() {\n\t\terr := l.end\n\t\tl.mu.Unlock()",
+			Judge: Memory, Killed: []string{"ReleaseOnce"},
+		},
+		{
+			Name: "a release is given up with its context", File: "strategy/lease.go",
+			Old: "l.s.p.Release(context.WithoutCancel(ctx), c)", New: "l.s.p.Release(ctx, c)",
+			Judge: Memory, Killed: []string{"ReleaseDetached"},
+		},
+		{
+			Name: "all tokens are one", File: "strategy/token.go",
+			Old: "return id.String(), nil", New: "return id.String()[:0] + \"token\", nil",
+			Judge: Memory, Killed: []string{"TokensUnique", "ExtendOnlyOwn"},
+		},
+		{
+			Name: "a release closes Lost", File: "strategy/lease.go",
+			Old: "&& l.lost != nil {", New: "|| l.lost != nil {",
+			Judge: Memory, Killed: []string{"ReleaseIsNoLoss", "Detach"},
+		},
+		{
+			Name: "a context ends without a cause", File: "strategy/lease.go",
+			Old: "x.cancel(end)", New: "x.cancel(nil)",
+			Judge: Memory, Killed: []string{"ContextEnds"},
+		},
+		{
+			Name: "Detach keeps the token for itself", File: "strategy/lease.go",
+			Old: "return c.Token, nil", New: "return \"\", nil",
+			Judge: Memory, Killed: []string{"Detach"},
+		},
+		{
+			Name: "Do drops what its function says", File: "strategy/lock.go",
+			Old: "return fn(held, lease)", New: "fn(held, lease)\n\treturn nil",
+			Judge: Memory, Killed: []string{"Do"},
+		},
+
+		// Renewal and loss.
+		{
+			Name: "the clock has no say", File: "strategy/lease.go",
+			Old: "if time.Now().Before(l.deadline) {\n\t\tl.plan()", New: "if true {\n\t\tl.plan()",
+			Judge: Memory, Killed: []string{"LossByDeadline"},
+		},
+		{
+			Name: "a renewal under way delays the loss", File: "strategy/keepalive.go",
+			Old: "if l.watch {", New: "if l.watch && l.busy == nil {",
+			Judge: Memory, Killed: []string{"LossWithoutNetwork"},
+		},
+		{
+			Name: "the maximum hold is ten times as long", File: "strategy/lease.go",
+			Old: "l.until = l.granted.Add(maxHold)", New: "l.until = l.granted.Add(10 * maxHold)",
+			Judge: Memory, Killed: []string{"MaxHold"},
+		},
+		{
+			Name: "any maximum hold will do", File: "strategy/lease.go",
+			Old: "if maxHold != 0 && maxHold < l.s.o.TTL {", New: "if maxHold < 0 {",
+			Judge: Memory, Killed: []string{"BadMaxHold"},
+		},
+
+		// Names and options.
+		{
+			Name: "names may be of any length", File: "strategy/strategy.go",
+			Old: `if name == "" || len(name) > MaxNameLen {`, New: `if name == "" {`,
+			Judge: Memory, Killed: []string{"BadNames"},
+		},
+		{
+			Name: "TTLs may be of any fineness", File: "strategy/options.go",
+			Old: "|| o.TTL%time.Millisecond != 0 {", New: "{",
+			Judge: Memory, Killed: []string{"BadOptions"},
+		},
+		{
+			Name: "two names share a key", File: "strategy/options.go",
+			Old: "(name[0] == '}' || name[0] == '%')", New: "name[0] == '}'",
+			Judge: Memory, Killed: []string{"OddNames"},
+		},
+
+		// The end.
+		{
+			Name: "whoever waits is told nothing of Close", File: "strategy/acquire.go",
+			Old: "return ErrClosed", New: "return errContext",
+			Judge: Memory, Killed: []string{"CloseEndsWaits"},
+		},
+		{
+			Name: "what is closed still serves", File: "strategy/strategy.go",
+			Old: "if h.closed {\n\t\treturn ErrClosed", New: "if false {\n\t\treturn ErrClosed",
+			Judge: Memory, Killed: []string{"ClosedRefuses"},
+		},
+		{
+			Name: "no deadline comes after Close", File: "strategy/keepalive.go",
+			Old: "\t\th.lapse()\n", New: "",
+			Judge: Memory, Killed: []string{"LossAfterClose"},
+		},
+	}
+}
