@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -28,12 +27,11 @@ const (
 
 // comparison is what the flags of compare say.
 type comparison struct {
-	embedded, docker bool
-	redis            []string
-	strategies       []string
-	duration         time.Duration
-	quick            bool
-	json, markdown   bool
+	servers
+	strategies     []string
+	duration       time.Duration
+	quick          bool
+	json, markdown bool
 
 	variants []subjects.Variant
 }
@@ -77,9 +75,7 @@ Strategies:
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&c.docker, "docker", false, "demand a Docker container")
-	f.BoolVar(&c.embedded, "embedded", false, "use the embedded imitation of Redis: no timings to rely on")
-	f.StringArrayVar(&c.redis, "redis", nil, "use this server: `host:port`, or\n"+urlForm+";\nagain for more servers")
+	c.servers.flags(cmd)
 	f.StringArrayVar(&c.strategies, "strategy", nil, "compare only this `name`; again for more")
 	f.DurationVar(&c.duration, "duration", usualDuration, "how long each measurement of a strategy takes")
 	f.BoolVar(&c.quick, "quick", false, "the same as --duration "+quickDuration.String())
@@ -91,24 +87,16 @@ Strategies:
 
 // check finds what makes no sense before anything is started.
 func (c *comparison) check(cmd *cobra.Command) error {
-	given := func(flags ...string) (set []string) {
-		for _, f := range flags {
-			if cmd.Flags().Changed(f) {
-				set = append(set, "--"+f)
-			}
-		}
-		return set
+	if err := c.servers.check(cmd); err != nil {
+		return err
 	}
-	if set := given("docker", "embedded", "redis"); len(set) > 1 {
-		return fmt.Errorf("%s exclude each other: each names a Redis to use, so give one of them", strings.Join(set, " and "))
-	}
-	if set := given("duration", "quick"); len(set) > 1 {
+	if set := given(cmd, "duration", "quick"); len(set) > 1 {
 		return errors.New("--duration and --quick exclude each other: --quick is --duration " + quickDuration.String())
 	}
-	if set := given("json", "markdown"); len(set) > 1 {
+	if set := given(cmd, "json", "markdown"); len(set) > 1 {
 		return errors.New("--json and --markdown exclude each other")
 	}
-	if set := given("duration", "quick"); c.markdown && len(set) > 0 {
+	if set := given(cmd, "duration", "quick"); c.markdown && len(set) > 0 {
 		return fmt.Errorf("--markdown measures nothing, so %s says nothing", set[0])
 	}
 	if c.quick {
@@ -117,22 +105,7 @@ func (c *comparison) check(cmd *cobra.Command) error {
 	if c.duration < leastDuration || c.duration > mostDuration {
 		return fmt.Errorf("--duration is %v: allowed are %v to %v", c.duration, leastDuration, mostDuration)
 	}
-	for _, s := range c.redis {
-		if !isServer(s) { // the value is not repeated: it may hold a password
-			return errors.New("--redis names no server: want host:port or " + urlForm)
-		}
-	}
 	return c.choose()
-}
-
-const urlForm = "redis://[user:password@]host:port[/database]"
-
-func isServer(s string) bool {
-	if !strings.Contains(s, "://") {
-		s = "redis://" + s
-	}
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
 }
 
 // choose finds the variants by name, and keeps them in teaching order.
@@ -155,40 +128,6 @@ func (c *comparison) choose() error {
 		}
 	}
 	return nil
-}
-
-// want says what Redis to use: what the flags say, else the environment.
-func (c *comparison) want(log io.Writer) (redistest.Want, error) {
-	if len(c.redis) > 0 {
-		return redistest.Want{Kind: redistest.Given, Addrs: c.redis, Log: log}, nil
-	}
-	w, err := redistest.FromEnv()
-	if err != nil {
-		return w, err
-	}
-	w.Log = log
-	switch {
-	case c.docker:
-		w.Kind = redistest.Docker
-	case c.embedded:
-		w.Kind = redistest.Embedded
-	}
-	return w, nil
-}
-
-// asAsked says what redistest says of its variables in the words of whoever gave
-// flags.
-func (c *comparison) asAsked(s string) string {
-	switch {
-	case len(c.redis) > 0:
-		s, _, _ = strings.Cut(s, ". Ways out: ") // the one that was asked for is the only one
-		return strings.ReplaceAll(s, "REDIS_ADDRS", "--redis")
-	case c.docker:
-		return strings.ReplaceAll(s, "REDIS_KIND=docker", "--docker")
-	case c.embedded:
-		return strings.ReplaceAll(s, "REDIS_KIND=embedded", "--embedded")
-	}
-	return s
 }
 
 func (c *comparison) run(cmd *cobra.Command) (err error) {
@@ -264,14 +203,6 @@ func (c *comparison) show(w io.Writer, r *compare.Report) error {
 	}
 	_, err := io.WriteString(w, render(r, lookOf(w)))
 	return err
-}
-
-// gaveUp is the error of work that was not finished.
-func (c *comparison) gaveUp(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return errors.New(c.asAsked(err.Error()))
 }
 
 // verdict is an error if the suite found what the strategies do not admit.
