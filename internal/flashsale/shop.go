@@ -1,0 +1,246 @@
+package flashsale
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A shop is one sale as the buyers of one process meet it.
+type shop struct {
+	pool     *redis.Pool   // of the server with the goods
+	goods    string        // the key of how many are left
+	orders   string        // the key of the list of those who have bought
+	lock     strategy.Lock // nil: of no use for this way of buying
+	think    time.Duration
+	patience time.Duration
+
+	looking  sync.WaitGroup // buyers who have not looked yet
+	attempts atomic.Int64
+	refused  atomic.Int64
+}
+
+// A buyer's way ends with sold, or without: then it is sold out, or err says why
+// nobody knows.
+type buying func(ctx context.Context, buyer string) (sold bool, err error)
+
+// errPatience ends the wait of a buyer who has waited too long.
+var errPatience = errors.New("out of patience")
+
+// lookAndBuy is what is wrong without a lock: between the look and the write, others
+// look at the same goods. think passes the time between the two.
+func (s *shop) lookAndBuy(ctx context.Context, buyer string, think func()) (sold bool, err error) {
+	conn, err := s.pool.GetContext(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	left, err := redis.Int(redis.DoContext(conn, ctx, "GET", s.goods))
+	if err != nil {
+		return false, err
+	}
+	think()
+	if ctx.Err() != nil { // the lock is lost, say
+		return false, context.Cause(ctx)
+	}
+	if left <= 0 {
+		return false, nil
+	}
+	// Not with ctx: who has begun to write must finish, or the books are wrong.
+	if _, err := conn.Do("SET", s.goods, left-1); err != nil {
+		return false, err
+	}
+	_, err = conn.Do("RPUSH", s.orders, buyer)
+	return err == nil, err
+}
+
+// noLock is what goes wrong. So that it does not depend on luck, a buyer thinks until
+// all others of its process have looked, too.
+func (s *shop) noLock(ctx context.Context, buyer string) (bool, error) {
+	s.attempts.Add(1)
+	looked := sync.OnceFunc(s.looking.Done)
+	defer looked() // also by who could not look: the others wait
+	return s.lookAndBuy(ctx, buyer, func() {
+		looked()
+		s.looking.Wait()
+	})
+}
+
+// blocking waits for the lock.
+func (s *shop) blocking(ctx context.Context, buyer string) (bool, error) {
+	wait, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
+	defer cancel()
+	lease, err := s.lock.Acquire(wait)
+	if err != nil {
+		return false, err
+	}
+	return s.buyUnder(ctx, lease, buyer)
+}
+
+// nonBlocking asks once. Who is refused presses the button again a little later, as
+// people do, until the patience is over.
+func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
+	wait, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
+	defer cancel()
+	for n := 0; ; n++ {
+		lease, err := s.lock.TryAcquire(wait)
+		if err == nil {
+			return s.buyUnder(ctx, lease, buyer)
+		}
+		if !mayRetry(err) {
+			return false, err
+		}
+		s.refused.Add(1)
+		pause(wait, rand.N(10*time.Millisecond<<min(n, 5))) // up to 320 ms, at random
+		if wait.Err() != nil {
+			return false, fmt.Errorf("%w; %w", context.Cause(wait), err)
+		}
+	}
+}
+
+// mayRetry tells whether a refused buyer may have more luck later: another holds the
+// lock, or the servers did not agree in time. What a server refuses it refuses again.
+func mayRetry(err error) bool {
+	for _, e := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrNoQuorum, strategy.ErrUnknown} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *shop) buyUnder(ctx context.Context, lease *strategy.Lease, buyer string) (sold bool, err error) {
+	held, cancel := lease.Context(ctx)
+	defer cancel()
+	sold, err = s.lookAndBuy(held, buyer, func() { pause(held, s.think) })
+	if e := lease.Release(ctx); !errors.Is(e, strategy.ErrUnknown) { // that is repeated in the background
+		err = errors.Join(err, e)
+	}
+	return sold, err
+}
+
+// optimistic excludes nobody: if the goods have changed between the look and the
+// write, the server refuses the transaction, and the buyer looks again. One of those
+// who look at the same goods always succeeds, so no buyer tries for ever.
+func (s *shop) optimistic(ctx context.Context, buyer string) (bool, error) {
+	conn, err := s.pool.GetContext(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close() // unwatches
+	for {
+		s.attempts.Add(1)
+		if _, err := redis.DoContext(conn, ctx, "WATCH", s.goods); err != nil {
+			return false, err
+		}
+		left, err := redis.Int(redis.DoContext(conn, ctx, "GET", s.goods))
+		if err != nil {
+			return false, err
+		}
+		pause(ctx, s.think)
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if left <= 0 {
+			return false, nil
+		}
+		for _, cmd := range [][]any{{"MULTI"}, {"SET", s.goods, left - 1}, {"RPUSH", s.orders, buyer}} {
+			if err := conn.Send(cmd[0].(string), cmd[1:]...); err != nil {
+				return false, err
+			}
+		}
+		done, err := conn.Do("EXEC")
+		if err != nil {
+			return false, err
+		}
+		if done != nil {
+			return true, nil
+		}
+		s.refused.Add(1)
+	}
+}
+
+//go:embed buy.lua
+var buySource string
+
+var buyScript = redis.NewScript(2, buySource)
+
+// atomicScript looks and writes in one step, at the server.
+func (s *shop) atomicScript(ctx context.Context, buyer string) (bool, error) {
+	conn, err := s.pool.GetContext(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	s.attempts.Add(1)
+	return redis.Bool(buyScript.Do(conn, s.goods, s.orders, buyer))
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// A tally is how the buyers of one process fared.
+type tally struct {
+	Sold        int           `json:"sold"`
+	EmptyHanded int           `json:"empty_handed"` // told that it is sold out
+	GaveUp      int           `json:"gave_up"`      // out of patience
+	Failed      int           `json:"failed"`       // by an error
+	Attempts    int           `json:"attempts"`
+	Refused     int           `json:"refused"`
+	Commands    int64         `json:"commands"`
+	Took        time.Duration `json:"took"`
+	Errors      []string      `json:"errors,omitempty"` // of those who gave up or failed, each once
+}
+
+// mostErrors are told of one process: they tend to say the same.
+const mostErrors = 3
+
+// sell lets the buyers in, all at once, and returns when the last one has left.
+func (s *shop) sell(ctx context.Context, buyers []string, buy buying) tally {
+	var t tally
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	leave := func(sold bool, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil && sold:
+			t.Sold++
+		case err == nil:
+			t.EmptyHanded++
+		case errors.Is(err, errPatience):
+			t.GaveUp++
+		default:
+			t.Failed++
+		}
+		if err != nil && !seen[err.Error()] && len(t.Errors) < mostErrors {
+			seen[err.Error()] = true
+			t.Errors = append(t.Errors, err.Error())
+		}
+	}
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, b := range buyers {
+		all.Go(func() { leave(buy(ctx, b)) })
+	}
+	all.Wait()
+	t.Took = time.Since(began)
+	t.Attempts, t.Refused = int(s.attempts.Load()), int(s.refused.Load())
+	return t
+}
