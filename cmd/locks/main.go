@@ -1,7 +1,8 @@
 // Locks is the command line tool of this module: it compares the lock strategies on
-// a Redis.
+// a Redis, and puts them to work in a flash sale.
 //
 //	locks compare --help
+//	locks flashsale --help
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
 // not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
@@ -91,13 +92,13 @@ func rootCommand() *cobra.Command {
 		Use:   "locks",
 		Short: "Redis locks, compared",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts.",
+			"locks compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. locks flashsale puts\neach to work: 10 goods, 30 buyers, 2 processes.",
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("locks {{.Version}} " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n")
-	root.AddCommand(compareCommand(), childCommand())
+	root.AddCommand(compareCommand(), flashsaleCommand(), childCommand(), saleChildCommand())
 	return root
 }
 
