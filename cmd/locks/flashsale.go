@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
@@ -161,31 +161,7 @@ func renderSale(r *flashsale.Report, l look) string {
 	if !r.Redis.Comparable {
 		b.WriteString(l.paint("!!! THE TIMES ARE NOT COMPARABLE: this is the embedded imitation of Redis.", text.Bold, text.FgRed) + "\n\n")
 	}
-	header := []string{"", "sold", "left", "refused", "tries", "time", "commands"}
-	gaveUp := slices.ContainsFunc(r.Results, func(s flashsale.Result) bool { return s.GaveUp > 0 })
-	if gaveUp {
-		header = append(header, "gave up")
-	}
-	var rows []row
-	section := ""
-	for _, s := range r.Results {
-		if title := sectionOf(s.Way); title != section {
-			section = title
-			rows = append(rows, row{title: title})
-		}
-		cells := []string{
-			strconv.Itoa(s.Sold) + " " + saleMark(s, l), strconv.Itoa(s.Left), strconv.Itoa(s.Refused),
-			strconv.Itoa(s.Attempts), micros(1000 * s.Took), strconv.FormatInt(s.Commands, 10),
-		}
-		if gaveUp {
-			cells = append(cells, strconv.Itoa(s.GaveUp))
-		}
-		rows = append(rows, row{s.Name, cells})
-	}
-	const margin = 2 // the line under the header is that much longer
-	for _, block := range blocks(header, rows, l.width-margin) {
-		b.WriteString(tabulate(header, rows, block, l) + "\n")
-	}
+	b.WriteString(saleTable(r, l) + "\n")
 	b.WriteString(l.prose("", saleLegend(r)) + "\n")
 	for _, s := range r.Results {
 		if !s.AsWanted() {
@@ -197,6 +173,53 @@ func renderSale(r *flashsale.Report, l look) string {
 	}
 	if s := saleAdvice(r); s != "" {
 		b.WriteString("\n" + l.prose("→ ", s))
+	}
+	return b.String()
+}
+
+// saleTable has a line for each way, under the form that it has.
+func saleTable(r *flashsale.Report, l look) string {
+	t := table.NewWriter()
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Options.SeparateHeader = true
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+
+	head := table.Row{"", "sold", "left", "refused", "tries", "time", "commands"}
+	gaveUp := slices.ContainsFunc(r.Results, func(s flashsale.Result) bool { return s.GaveUp > 0 })
+	if gaveUp {
+		head = append(head, "gave up")
+	}
+	t.AppendHeader(head)
+	var configs []table.ColumnConfig
+	for i := range head[1:] {
+		configs = append(configs, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(configs)
+	for _, s := range r.Results {
+		line := table.Row{s.Name, fmt.Sprintf("%d %s", s.Sold, saleMark(s, l)), s.Left, s.Refused, s.Attempts, micros(1000 * s.Took), s.Commands}
+		if gaveUp {
+			line = append(line, s.GaveUp)
+		}
+		t.AppendRow(line)
+	}
+
+	// The forms' titles run over the columns, so they are put in afterwards.
+	var b strings.Builder
+	title := ""
+	for i, line := range strings.Split(t.Render(), "\n") {
+		if n := i - 2; n >= 0 { // after the header, and the line under it
+			if of := sectionOf(r.Results[n].Way); of != title {
+				if title != "" {
+					b.WriteString("\n")
+				}
+				title = of
+				b.WriteString(l.paint(title, text.Bold) + "\n")
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return b.String()
 }
