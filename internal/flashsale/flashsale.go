@@ -276,7 +276,8 @@ func (c *Config) hold(ctx context.Context, t *team, w Way, run, sale string) (*R
 		r.Errors = append(r.Errors, y.Errors...)
 	}
 	if t.broken != nil {
-		r.Errors = append(r.Errors, t.broken.Error())
+		r.Verdict, r.Errors = Wrong, append(r.Errors, t.broken.Error())
+		return r, nil // the books may still change, or be gone
 	}
 	if r.Left, err = redis.Int(redis.DoContext(conn, ctx, "GET", goodsKey(sale))); err != nil {
 		return nil, err
@@ -288,7 +289,7 @@ func (c *Config) hold(ctx context.Context, t *team, w Way, run, sale string) (*R
 	r.Sold, r.Oversold = len(orders), max(0, len(orders)-Goods)
 	slices.Sort(orders)
 	once := len(slices.Compact(orders)) == r.Sold // nobody bought twice
-	r.Verdict = verdictOf(r, once && believed == r.Sold && t.broken == nil)
+	r.Verdict = verdictOf(r, once && believed == r.Sold)
 	return r, nil
 }
 

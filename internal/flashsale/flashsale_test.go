@@ -59,6 +59,7 @@ const mute = "LOCKS_FLASHSALE_TEST_MUTE"
 var broken = []subjects.Variant{
 	variant("grants-always", func() strategy.Protocol { return always{} }),
 	variant("grants-never", func() strategy.Protocol { return never{} }),
+	variant("refuses", func() strategy.Protocol { return refuses{} }),
 }
 
 func variant(name string, p func() strategy.Protocol) subjects.Variant {
@@ -79,6 +80,13 @@ func (never) Acquire(_ context.Context, c strategy.Claim) (g strategy.Grant, err
 		return g, nil
 	}
 	return g, &strategy.HeldError{Name: c.Name}
+}
+
+// refuses is a server that is not set up for it.
+type refuses struct{ always }
+
+func (refuses) Acquire(context.Context, strategy.Claim) (g strategy.Grant, err error) {
+	return g, &strategy.ServerError{Node: "it", Kind: strategy.ErrRefused, Err: errors.New("NOPERM")}
 }
 
 // most is how many servers the strategies need.
@@ -211,7 +219,7 @@ func TestTeeth(t *testing.T) {
 // TestPatience: no buyer waits for ever, and goods that nobody could buy are not a sale.
 func TestPatience(t *testing.T) {
 	r, err := Run(t.Context(), Config{
-		Servers: redistest.Nodes(t, 1), Variants: broken[1:],
+		Servers: redistest.Nodes(t, 1), Variants: broken[1:2],
 		Patience: 200 * time.Millisecond,
 	})
 	if err != nil {
@@ -277,7 +285,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("enough")
 	r, err := Run(ctx, Config{
-		Servers: []*redistest.Server{s}, Variants: broken[1:], // all wait
+		Servers: []*redistest.Server{s}, Variants: broken[1:2], // all wait
 		Progress: func(next Way, _, _ int) {
 			if next.Form == Blocking {
 				time.AfterFunc(300*time.Millisecond, func() { cancel(reason) })
@@ -323,6 +331,27 @@ func TestNoProcesses(t *testing.T) {
 	for _, res := range r.Results {
 		if res.Verdict != Wrong || len(res.Errors) != 1 || !strings.Contains(res.Errors[0], "ended (exit status 1): not today") {
 			t.Errorf("%v: %s, %q, want its last words", res.Way, res.Verdict, res.Errors)
+		}
+	}
+	wantNoKeys(t, s[0])
+}
+
+// TestRefused: a lock that cannot be had at all is told in the server's words, and the
+// other ways are not its victims.
+func TestRefused(t *testing.T) {
+	s := redistest.Nodes(t, 1)
+	r, err := Run(t.Context(), Config{Servers: s, Variants: broken[2:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range r.Results {
+		switch {
+		case res.Name != "refuses":
+			if !res.AsWanted() {
+				t.Errorf("%v: %+v", res.Way, res)
+			}
+		case res.Verdict != Wrong || len(res.Errors) != 1 || !strings.Contains(res.Errors[0], "NOPERM"):
+			t.Errorf("%v: %s, %q, want the server's words", res.Way, res.Verdict, res.Errors)
 		}
 	}
 	wantNoKeys(t, s[0])

@@ -273,7 +273,7 @@ func Child(ctx context.Context, servers []*redistest.Server, variants []subjects
 			err = w.work(ctx, line)
 		}
 		if err != nil {
-			if w.run != "" {
+			if ctx.Err() != nil && w.run != "" { // else the parent is there, and does it
 				err = errors.Join(err, sweep(ctx, servers, w.run))
 			}
 			return err
@@ -344,7 +344,7 @@ func (w *worker) work(ctx context.Context, line string) error {
 }
 
 // options are the locks'. The TTL is never needed here, and a busy machine may be slow.
-var options = strategy.Options{TTL: 30 * time.Second, OpTimeout: 5 * time.Second, Persist: true}
+var options = strategy.Options{TTL: 30 * time.Second, OpTimeout: 5 * time.Second}
 
 // open finds how to buy, and makes what that takes ready. end may be called twice.
 func (w *worker) open(ctx context.Context, s *shop, j job) (buy buying, end func(), err error) {
@@ -378,8 +378,8 @@ func (w *worker) open(ctx context.Context, s *shop, j job) (buy buying, end func
 		return nil, nil, err
 	}
 	end = sync.OnceFunc(func() { st.Close() })
-	// A lock of its own, to dial and to load scripts.
-	lease, err := st.Lock(fmt.Sprintf("%s warm-up %d", j.Sale, j.Process)).Acquire(ctx)
+	// A lock of its own, to dial and to load scripts. It may take longer than the sale.
+	lease, err := waitFor(ctx, st.Lock(fmt.Sprintf("%s warm-up %d", j.Sale, j.Process)), startLimit/2)
 	if err == nil {
 		err = lease.Release(ctx)
 	}

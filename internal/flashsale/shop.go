@@ -77,13 +77,25 @@ func (s *shop) noLock(ctx context.Context, buyer string) (bool, error) {
 
 // blocking waits for the lock.
 func (s *shop) blocking(ctx context.Context, buyer string) (bool, error) {
-	wait, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
-	defer cancel()
-	lease, err := s.lock.Acquire(wait)
+	lease, err := waitFor(ctx, s.lock, s.patience)
 	if err != nil {
 		return false, err
 	}
 	return s.buyUnder(ctx, lease, buyer)
+}
+
+// waitFor acquires l, until the patience is over. That servers did not answer in time,
+// or too few of them, is no reason to go home.
+func waitFor(ctx context.Context, l strategy.Lock, patience time.Duration) (*strategy.Lease, error) {
+	wait, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	defer cancel()
+	for {
+		lease, err := l.Acquire(wait)
+		if err == nil || wait.Err() != nil || !mayRetry(err) {
+			return lease, err
+		}
+		pause(wait, rand.N(50*time.Millisecond))
+	}
 }
 
 // nonBlocking asks once. Who is refused presses the button again a little later, as
