@@ -165,7 +165,7 @@ func renderSale(r *flashsale.Report, l look) string {
 	b.WriteString(l.prose("", saleLegend(r)) + "\n")
 	for _, s := range r.Results {
 		if !s.AsWanted() {
-			b.WriteString(l.prose("!!! ", fmt.Sprintf("%v: NOT EXPECTED: %s, wanted %s. %s", s.Way, s.Verdict, s.Want, strings.Join(s.Errors, "; "))))
+			b.WriteString(l.prose("!!! ", unexpected(s)) + "\n")
 		}
 	}
 	for _, s := range saleOutcome(r) {
