@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -340,13 +339,4 @@ func sweepOne(ctx context.Context, pool *redis.Pool, run string) error {
 			return nil
 		}
 	}
-}
-
-// addresses are the servers as a child finds them, in REDIS_ADDRS.
-func addresses(servers []*redistest.Server) string {
-	var urls []string
-	for _, s := range servers {
-		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // of a password
-	}
-	return strings.Join(urls, ",")
 }

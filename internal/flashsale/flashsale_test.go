@@ -368,6 +368,16 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
+// TestChildEnv: a child finds its parent's servers, and nothing that says otherwise.
+func TestChildEnv(t *testing.T) {
+	s := redistest.Nodes(t, 1)
+	got := childEnv([]string{"HOME=/h", "REDIS_ADDRS=a,b", "REDIS_KIND=docker", "REDIS_IMAGE=i", "REDIS_CACHE_DIR=/c"}, s)
+	want := []string{"HOME=/h", "REDIS_CACHE_DIR=/c", "REDIS_ADDRS=" + s[0].URL(), "REDIS_KIND=given", childVar + "=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("childEnv() = %q, want %q", got, want)
+	}
+}
+
 func TestChildAlone(t *testing.T) {
 	if err := Child(t.Context(), nil, nil); err == nil {
 		t.Error("Child() in a process that nobody started as one = nil, want an error")

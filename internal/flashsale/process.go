@@ -90,7 +90,7 @@ func gather(ctx context.Context, c Config) (*team, error) {
 			ended: make(chan struct{}),
 		}
 		m.cmd = exec.CommandContext(ctx, program, c.ChildArgs...)
-		m.cmd.Env = append(os.Environ(), "REDIS_ADDRS="+addresses(c.Servers), "REDIS_KIND="+string(redistest.Given), childVar+"=1")
+		m.cmd.Env = childEnv(os.Environ(), c.Servers)
 		m.cmd.Cancel = func() error { return m.stdin.Close() } // it cleans up, and ends
 		m.cmd.WaitDelay = 5 * time.Second                      // or is killed
 		if err := m.start(); err != nil {
@@ -100,6 +100,20 @@ func gather(ctx context.Context, c Config) (*team, error) {
 		t.members = append(t.members, m)
 	}
 	return t, nil
+}
+
+// childEnv is the environment of a child: the servers are found there, and not among
+// its arguments, since a URL may have a password in it. Nothing else that says which
+// Redis to use is inherited: the choice is made.
+func childEnv(environ []string, servers []*redistest.Server) []string {
+	env := slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		return strings.HasPrefix(v, "REDIS_") && !strings.HasPrefix(v, "REDIS_CACHE_DIR=")
+	})
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
+	}
+	return append(env, "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given), childVar+"=1")
 }
 
 func (m *member) start() error {
