@@ -76,6 +76,10 @@ type Subject struct {
 	// that races are shown and not waited for.
 	OpenGated func(strategy.Options, Gate) (*strategy.Strategy, error)
 
+	// OpenSkewed is Open, with the contender's wall clock put forward by that much (back,
+	// if negative). For an algorithm that takes no clock from its contenders it is Open.
+	OpenSkewed func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error)
+
 	// Evict takes key from its holder and tells nobody, as an expiry would. If key
 	// holds something that is not a lock (see Spoil), it is gone too.
 	Evict func(ctx context.Context, key string) error
@@ -131,7 +135,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), waiting(), renewal(), handingOver(), fencing(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), renewal(), handingOver(), fencing(), input(), closing())
 }
 
 // A Status is what became of a property.

@@ -153,10 +153,13 @@ type mutant struct {
 	memory *Memory        // nil: a zero Memory
 }
 
+// mutants are all that must be convicted.
+var mutants = slices.Concat(commonMutants, clockMutants)
+
 // always are moves that need no state.
 func always(m moves) func(*testing.T) moves { return func(*testing.T) moves { return m } }
 
-var mutants = []mutant{
+var commonMutants = []mutant{
 	{
 		name: "grants always", killed: []string{"Exclusive"},
 		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {

@@ -19,10 +19,14 @@ func TestMain(m *testing.M) {
 
 // subject is a Memory as the suite sees it.
 func (m *Memory) subject(name string) Subject {
+	open := func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(m, o) }
 	return Subject{
 		Name:      name,
-		Open:      func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(m, o) },
+		Open:      open,
 		OpenGated: func(o strategy.Options, g Gate) (*strategy.Strategy, error) { return strategy.New(m.Gated(g), o) },
+		OpenSkewed: func(o strategy.Options, _ time.Duration) (*strategy.Strategy, error) {
+			return open(o) // a contender's clock is of no account
+		},
 		Evict:     m.Evict,
 		Spoil:     m.Spoil,
 		Leftovers: m.Leftovers,

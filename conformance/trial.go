@@ -211,6 +211,14 @@ func (t *trial) contender(who string, o strategy.Options) *contender {
 	return t.enrol(&contender{who: who, o: o}, t.Open)
 }
 
+// skewed opens a contender whose wall clock is ahead, or, if negative, behind.
+func (t *trial) skewed(who string, o strategy.Options, ahead time.Duration) *contender {
+	t.needs(t.OpenSkewed != nil, "Subject.OpenSkewed is nil")
+	return t.enrol(&contender{who: who, o: o}, func(o strategy.Options) (*strategy.Strategy, error) {
+		return t.OpenSkewed(o, ahead)
+	})
+}
+
 // gated opens a contender whose requests can be stepped between.
 func (t *trial) gated(who string, o strategy.Options) *contender {
 	t.needs(t.OpenGated != nil, "Subject.OpenGated is nil")

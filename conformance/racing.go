@@ -1,0 +1,98 @@
+package conformance
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func racing() []Property {
+	const group = "racing"
+	return []Property{
+		{
+			Name: "TakeOverRace", Group: group, Scripted: true,
+			Clause: "If another takes an expired lock just before any of the requests of a try, that try is refused.",
+			check: func(t *trial) {
+				t.quickerInside((*contender).try, func(_, _ *contender, late, _ call) {
+					late.want(strategy.ErrHeld, "B was quicker, and holds the lock")
+				})
+			},
+		},
+		{
+			Name: "LoserChangesNothing", Group: group, Scripted: true,
+			Clause: "Whoever comes second for an expired lock changes nothing: the first extends and releases it as if there had been no other.",
+			check: func(t *trial) {
+				t.quickerInside((*contender).try, func(_, _ *contender, _, quicker call) {
+					quicker.hold.extend().want(nil, "B holds the lock, and A came second")
+					quicker.hold.release().want(nil, "B holds the lock, and A came second")
+				})
+			},
+		},
+		{
+			Name: "NoGhost", Group: group, Scripted: true,
+			Clause: "If another takes an expired lock and releases it just before any of the requests of a try, that try has the lock afterwards, or nobody has.",
+			check: func(t *trial) {
+				comeAndGo := func(b *contender) call {
+					k := b.try()
+					if k.err == nil {
+						k = k.hold.release()
+					}
+					return k
+				}
+				t.quickerInside(comeAndGo, func(_, b *contender, late, _ call) {
+					if late.err == nil {
+						late.hold.release().want(nil, "A holds the lock")
+					}
+					b.eventually("B has released, and A was refused or has released, too")
+				})
+			},
+		},
+	}
+}
+
+// quickerInside plays tries of A for a lock that a dead holder has left to expire,
+// once for each request that the try makes: just before that request B, who thinks
+// that it is alone, makes its move. If that succeeds, it checks.
+func (t *trial) quickerInside(move func(b *contender) call, check func(a, b *contender, late, quicker call)) {
+	dead, a, b := t.contender("D", t.brief()), t.gated("A", ample), t.contender("B", ample)
+	for k := 1; ; k++ {
+		name := fmt.Sprintf("%s/%d", t.name, k)
+		a, b := a.on(name), b.on(name)
+		left := dead.on(name).try().want(nil, "the lock is free")
+		left.detach() // as if it had died
+		t.sleep(time.Until(left.got.Add(t.ttl)) + 10*time.Millisecond)
+		t.rec.add("D's lock has expired")
+
+		// Requests to several servers go on beside each other, and beside the try's end.
+		var mu sync.Mutex
+		var reached, over bool
+		var quicker call
+		a.requests.before(k, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if !over {
+				reached, quicker = true, move(b)
+			}
+		})
+		late := a.try()
+		mu.Lock()
+		over = true
+		mu.Unlock()
+		a.requests.each(nil)
+
+		switch {
+		case !reached: // the try makes fewer requests than that
+			late.want(nil, "D's lock has expired")
+			return
+		case k == 1:
+			quicker.want(nil, "D's lock has expired, and A has not asked yet")
+			check(a, b, late, quicker)
+		case quicker.err == nil:
+			check(a, b, late, quicker)
+		case late.err == nil: // A had it already
+			late.hold.release().want(nil, "A holds the lock")
+		}
+	}
+}
