@@ -27,6 +27,9 @@ var groups = []group{
 
 	{title: "a dead holder's lock becomes free", properties: []string{"Expires", "NoDeadlock", "HolderKilled"}},
 	{title: "none gets in before the deadline", properties: []string{"DeadlineIsSafe", "DeadlineFromRequest", "LateGrant", "OneTakesOver", "ExtendRestarts"}},
+	{title: "one wins a race after an expiry", properties: []string{"TakeOverRace", "NoGhost"}},
+	{title: "… and the loser changes nothing", properties: []string{"LoserChangesNothing"}},
+	{title: "clocks need not agree", properties: []string{"ClockAhead", "ClockBehind"}},
 
 	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
 	{title: "… even if overtaken midway", properties: []string{"ReleaseAtomic"}},

@@ -5,9 +5,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"maps"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -111,4 +116,43 @@ func strategies(all map[string]pkg) map[string]pkg {
 		}
 	}
 	return found
+}
+
+// TestNoWallClock: only setnxgetset reads what a contender's clock says. What the
+// others measure is how long ago something was, by the monotonic clock, so a clock
+// that is wrong or set does not move it; internal/subjects relies on that.
+func TestNoWallClock(t *testing.T) {
+	all := packages(t)
+	const stamped = "setnxgetset"
+	readers := func(name string) (found []string) {
+		for _, file := range all[module+name].GoFiles {
+			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(tree, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(wallClock, s.Sel.Name) {
+					found = append(found, file+" reads "+s.Sel.Name)
+				}
+				return true
+			})
+		}
+		return found
+	}
+	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "internal/node")
+	for _, name := range names {
+		if found := readers(name); len(found) > 0 && name != stamped {
+			t.Errorf("%s: %v: only %s may read a time's value", name, found, stamped)
+		}
+	}
+	if len(readers(stamped)) == 0 {
+		t.Errorf("%s reads no clock: the test has lost its sight", stamped)
+	}
+}
+
+// wallClock are the methods of time.Time that give away its value, not its distance
+// from another.
+var wallClock = []string{
+	"Unix", "UnixMilli", "UnixMicro", "UnixNano", "Date", "Clock", "Year", "YearDay", "Month", "Weekday", "ISOWeek",
+	"Format", "AppendFormat", "MarshalText", "AppendText", "MarshalBinary", "AppendBinary", "MarshalJSON", "GobEncode",
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -33,6 +35,14 @@ type Variant struct {
 	// On is the algorithm on Servers + Dead nodes.
 	On func([]strategy.Node) strategy.Protocol
 
+	// Skewed is On with the contender's wall clock put forward by that much. nil: the
+	// algorithm takes no clock from its contenders, which internal/layout holds.
+	Skewed func(nodes []strategy.Node, ahead time.Duration) strategy.Protocol
+
+	// Foreign is a value that is no lock of this kind; empty: any string might be one,
+	// and a list is taken.
+	Foreign string
+
 	Fenced bool
 	// Except is what it is known to lack, and why; see conformance.Subject.
 	Except map[string]string
@@ -40,7 +50,45 @@ type Variant struct {
 
 // All returns the variants in teaching order: each mends what the one before lacks.
 func All() []Variant {
+	const (
+		stamped = "the contender's clock is compared with the holder's stamp"
+		swapped = "the loser's GETSET overwrites the winner's value"
+	)
 	return []Variant{
+		stamps(Variant{
+			Name:    "setnxgetset-blind",
+			Summary: "SETNX and a stamp, taken over by GETSET, released by DEL",
+			Except: map[string]string{
+				"ClockAhead":          stamped,
+				"ClockBehind":         stamped,
+				"LoserChangesNothing": swapped,
+				"ReleaseOnlyOwn":      "DEL does not compare",
+				"ReleaseAfterLoss":    "DEL does not say whose lock it was",
+				"ReleaseAtomic":       "DEL does not compare",
+				"ForceRelease":        "DEL does not say whose lock it was",
+				"WrongType":           "DEL deletes whatever is there",
+				"ExtendAtomic":        "GET, compare, SET are two steps: the lock can change hands between them",
+			},
+		}, setnxgetset.BlindRelease()),
+		stamps(Variant{
+			Name:    "setnxgetset",
+			Summary: "SETNX and a stamp, taken over by GETSET, released by GET, compare, DEL",
+			Except: map[string]string{
+				"ClockAhead":          stamped,
+				"ClockBehind":         stamped,
+				"LoserChangesNothing": swapped,
+				"ReleaseAtomic":       "GET, compare, DEL are two steps: the lock can change hands between them",
+				"ExtendAtomic":        "GET, compare, SET are two steps: the lock can change hands between them",
+			},
+		}),
+		stamps(Variant{
+			Name:    "setnxgetset-watch",
+			Summary: "SETNX and a stamp, taken over and released in transactions",
+			Except: map[string]string{
+				"ClockAhead":  stamped,
+				"ClockBehind": stamped,
+			},
+		}, setnxgetset.WatchTakeOver()),
 		{
 			Name:    "setnxpx-blind",
 			Package: "setnxpx",
@@ -78,6 +126,18 @@ func All() []Variant {
 	}
 }
 
+// stamps completes a variant of package setnxgetset.
+func stamps(v Variant, own ...setnxgetset.Option) Variant {
+	v.Package, v.Servers = "setnxgetset", 1
+	v.Foreign = "tomorrow at noon" // a list is not the only thing that is no stamp
+	v.On = one(func(n strategy.Node) strategy.Protocol { return setnxgetset.On(n, own...) })
+	v.Skewed = func(nodes []strategy.Node, ahead time.Duration) strategy.Protocol {
+		clock := func() time.Time { return time.Now().Add(ahead) }
+		return setnxgetset.On(nodes[0], append(slices.Clone(own), setnxgetset.Clock(clock))...)
+	}
+	return v
+}
+
 // one is On for algorithms on one node.
 func one(on func(strategy.Node) strategy.Protocol) func([]strategy.Node) strategy.Protocol {
 	return func(nodes []strategy.Node) strategy.Protocol { return on(nodes[0]) }
@@ -86,11 +146,11 @@ func one(on func(strategy.Node) strategy.Protocol) func([]strategy.Node) strateg
 // New returns the variant's strategy on the Redis servers that the pools dial, as the
 // New of its package does.
 func (v Variant) New(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
-	return v.open(pools, o, func(n strategy.Node) strategy.Node { return n })
+	return v.open(pools, o, v.On, func(n strategy.Node) strategy.Node { return n })
 }
 
 // open is New with something around each node.
-func (v Variant) open(pools []*redis.Pool, o strategy.Options, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
 	if len(pools) != v.Servers {
 		return nil, fmt.Errorf("subjects: %s takes %d servers, not %d", v.Name, v.Servers, len(pools))
 	}
@@ -102,7 +162,7 @@ func (v Variant) open(pools []*redis.Pool, o strategy.Options, around func(strat
 		}
 		nodes = append(nodes, around(n))
 	}
-	return strategy.New(v.On(nodes), o)
+	return strategy.New(on(nodes), o)
 }
 
 // deadPools dial addresses where nobody answers: no two the same.
@@ -135,12 +195,22 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 		Name: v.Name,
 		Open: func(o strategy.Options) (*strategy.Strategy, error) { return v.New(pools, o) },
 		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			return v.open(pools, o, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+			return v.open(pools, o, v.On, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+		},
+		OpenSkewed: func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+			on := v.On
+			if v.Skewed != nil {
+				on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+			}
+			return v.open(pools, o, on, func(n strategy.Node) strategy.Node { return n })
 		},
 		Evict: func(ctx context.Context, key string) error {
 			return onAll(func(p *redis.Pool) error { return do(ctx, p, "DEL", key) })
 		},
 		Spoil: func(ctx context.Context, key string) error {
+			if v.Foreign != "" {
+				return onAll(func(p *redis.Pool) error { return do(ctx, p, "SET", key, v.Foreign) })
+			}
 			return onAll(func(p *redis.Pool) error { return do(ctx, p, "LPUSH", key, "not a lock") })
 		},
 		Leftovers: func(ctx context.Context, key string) (left []string, err error) {

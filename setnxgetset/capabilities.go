@@ -1,0 +1,118 @@
+package setnxgetset
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// What the protocol can do beside Acquire, Extend and Release, which are the lock;
+// and its options.
+var _ interface {
+	strategy.Adopter
+	strategy.Inspector
+	strategy.Checker
+	strategy.Validator
+} = (*protocol)(nil)
+
+// An Option is a setting that only this algorithm has.
+type Option func(*protocol)
+
+// WatchTakeOver takes a lapsed lock over in a transaction, as ServiceStack does, and
+// extends and releases in one, too. Whoever comes second changes nothing, and a lock
+// that changes hands on the way is left alone. It costs more round trips, needs
+// WATCH and MULTI (proxies may lack them), and borrows connections of the pool. All
+// who contend had better do the same: a GETSET of somebody else's still overwrites.
+func WatchTakeOver() Option {
+	return func(p *protocol) { p.watch = true }
+}
+
+// BlindRelease makes Release a plain DEL, as in the original algorithm and in
+// ServiceStack: one round trip, and if the lock was taken away meanwhile, it frees the
+// lock of whoever came next. Only a lease that knows itself lost, past its deadline
+// at the latest, sends nothing: there the originals are worse.
+//
+// Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
+// [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
+func BlindRelease() Option {
+	return func(p *protocol) { p.blind = true }
+}
+
+// Clock makes now the clock by which locks are stamped, and stamps read: to keep the
+// time of a server that all contenders agree with, or, in tests, to be wrong. Leases
+// mind the monotonic clock all the same. The default is time.Now.
+func Clock(now func() time.Time) Option {
+	return func(p *protocol) { p.now = now }
+}
+
+// Backoff is ServiceStack's pace, for Options.Backoff: full jitter below 200, 400,
+// 800 … 20 000 ms.
+func Backoff(attempt int) time.Duration {
+	const first, most = 200 * time.Millisecond, 20 * time.Second
+	if attempt < 1 {
+		return first
+	}
+	if attempt > 7 { // 200 ms << 7 is past the ceiling
+		return most
+	}
+	return min(first<<(attempt-1), most)
+}
+
+// Validate refuses a clock that is none.
+func (p *protocol) Validate(strategy.Options) error {
+	if p.now == nil {
+		return errors.New("locks: setnxgetset.Clock is nil: allowed is a function that tells the time")
+	}
+	return nil
+}
+
+// Adopt is GET, compare, SET XX.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	return strategy.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
+		if err := seen.ownedBy(c, from); err != nil {
+			return command{}, err
+		}
+		mine, err := p.value(c.Token, c.TTL, 0)
+		return command{"SET", []any{mine, "XX"}}, err
+	})
+}
+
+// Inspect is GET. What has lapsed is not held, by our clock.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
+	if err != nil {
+		return strategy.Info{}, err
+	}
+	seen, err := p.read(c, reply)
+	if err != nil || seen.gone || seen.lapsed() {
+		return strategy.Info{}, err
+	}
+	return strategy.Info{Held: true, Token: seen.token, TTL: seen.left}, nil
+}
+
+// Check looks at the server, reads a key, and, if that is how locks are taken over,
+// does so in a transaction.
+func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	c := strategy.Claim{Key: o.Key("check"), Due: time.Now().Add(o.OpTimeout)}
+	if err := strategy.CheckNode(ctx, c.Due, p); err != nil {
+		return err
+	}
+	if _, err := p.Inspect(ctx, c); err != nil || !p.watch {
+		return err
+	}
+	return p.Session(ctx, c.Due, c.Key, func(conn strategy.Conn) error {
+		if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
+			return err
+		}
+		if err := p.expect(conn, "OK", "MULTI"); err != nil {
+			return err
+		}
+		if err := p.expect(conn, "QUEUED", "GET", c.Key); err != nil {
+			return err
+		}
+		_, err := conn.Do("EXEC")
+		return err
+	})
+}

@@ -1,0 +1,350 @@
+// Package setnxgetset is the lock of Redis before 2.6.12: SETNX, and in the value
+// the moment at which the lock lapses. It is here for those who share keys with such
+// locks, and to show what each later lock mended.
+//
+// # The idea
+//
+// The key has no TTL: once there was no command to set it in one step with the key,
+// and in two steps a crash between them locks for ever. So the value says until when
+// it counts: Unix milliseconds, a colon, and the holder's token. SETNX sets it if
+// nobody has. Otherwise GET: if the stamp is ahead, the lock is held. If it has passed,
+// the lock may be taken over. DEL and SETNX again would not do: two that have both
+// seen the stamp pass both delete, the second deletes the first one's new lock, and
+// both hold it. GETSET swaps the value and returns the old one: whoever gets back a
+// stamp that has passed (or nothing) is the first, and holds the lock; whoever gets
+// back one that is ahead was second.
+//
+// [WatchTakeOver] takes over in a transaction instead: WATCH, GET, and, if the stamp
+// has passed, MULTI, SET, EXEC, which does nothing if anybody wrote in between.
+//
+// # What it guarantees
+//
+// Exclusion, if all clocks agree, all contenders use one TTL, holders stop at their
+// deadline, and the races below are not hit. No deadlock: whoever comes after a dead
+// holder's stamp takes over. Redis' own clock and expiry play no part.
+//
+// # What it does not
+//
+//   - Clocks decide. A contender whose clock is ahead takes a lock that is held; the lock
+//     of a holder whose clock is behind has lapsed before it should, and one whose clock
+//     is ahead locks for longer. All other locks of this module count durations.
+//   - The loser of a GETSET has overwritten the winner's value, and that stays so: to
+//     write it back would be one more race. The winner's token is hidden, so its own
+//     Extend and Release say ErrLost though nobody else holds the lock, and the lock
+//     stays until the loser's stamp has passed. If that is earlier than the winner's
+//     (a shorter TTL, a clock behind), a third takes the lock while the winner holds
+//     it. And a GETSET that was not answered cannot be undone, as it may have been a
+//     loser's: its value is left to lapse. With WatchTakeOver a loser writes nothing.
+//   - Release (GET, compare, DEL), Extend and Adopt (GET, compare, SET XX) are two
+//     steps: if the lock lapses and is taken between them, the DEL frees the other's
+//     lock, and the SET takes it away. With WatchTakeOver they are transactions, and
+//     the hole is closed, without scripts. [BlindRelease] does not compare at all.
+//   - A dead holder's key stays until somebody takes it over: Redis does not clean up.
+//   - No fences: a number drawn before or after the lock can come in the wrong order,
+//     and stamps are as good as the clocks. No wake-up: whoever waits asks again after
+//     random pauses. A renewal writes a value, so a Redis out of memory refuses it.
+//   - What Redis forgets is granted again, as with every lock on one Redis.
+//
+// # When
+//
+// Where others already lock the same keys in this way, and for teaching. Otherwise
+// take package luascript, or setnxpx where scripts are forbidden.
+//
+// A value that is only digits is the lock of a client without tokens (the original
+// algorithm's, ServiceStack's); the stamp stands in for the token. Such a client may
+// not read our values: ServiceStack's takes them for held until the key is deleted.
+// Any other value is no lock of this kind, and an error: "123", "1700000000" (that is
+// seconds), a stamp more than a year ahead.
+//
+// # The same lock under another name
+//
+// ServiceStack.Redis, AcquireLock(key, timeout), waits as long as the lock would last,
+// with random pauses that grow, and releases without comparing.
+//
+//	s, err := setnxgetset.New(pool, strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff},
+//		setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease())
+//	wait, cancel := context.WithTimeout(ctx, timeout) // its one number stands for both
+//	lease, err := s.Lock(key).Acquire(wait)           // DeadlineExceeded is its TimeoutException
+//	err = lease.Release(ctx)                          // Dispose
+//
+// where raw is func(name string) string { return name }. One number for two things
+// has a price: a holder that works for as long as others are ready to wait has its
+// lock taken over by them, as its stamp passes before their wait ends; hardly anybody
+// ever gets the time-out. With two numbers (a TTL longer than the wait) they give up
+// instead. Ours differs in the pauses: none outlasts the wait or the holder's stamp.
+// The original's do, so that its waiters with a limit of 2 s gave up after 3 s, some
+// after 8.
+//
+// # On the wire
+//
+// Acquire: one round trip, SETNX; two if the lock is held; three to take it over.
+// Extend and Release: two; a release that does not compare, one. With WatchTakeOver
+// there are transactions, of six each (five, and one to learn whose connection it is):
+// eight to take over, six to extend or release. Keys: lock:{name}, and no other.
+//
+// Source: SETNX, "Design pattern: Locking with SETNX", in the Redis documentation
+// (https://redis.io/docs/latest/commands/setnx/); ServiceStack.Redis, RedisLock.
+package setnxgetset
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// New returns the strategy on the Redis that pool dials. It takes the pool's
+// settings (address, password, TLS, database) and dials its own connection beside
+// it; transactions (see [WatchTakeOver]) borrow the pool's. The pool stays the
+// caller's to close. It does no I/O: see [strategy.Strategy.Check].
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+	n, err := node.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return strategy.New(On(n, own...), o)
+}
+
+// On returns the algorithm on any node: for other clients, decorators and tests.
+// Closing the protocol closes the node.
+func On(n strategy.Node, own ...Option) strategy.Protocol {
+	p := &protocol{Node: n, now: time.Now}
+	for _, set := range own {
+		set(p)
+	}
+	return p
+}
+
+// protocol is the algorithm on one node.
+type protocol struct {
+	strategy.Node // Close is the node's
+	watch, blind  bool
+	now           func() time.Time
+}
+
+var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
+
+// Acquire is SETNX; and if somebody has the key, it is taken over once its stamp
+// has passed.
+func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	mine, err := p.value(c.Token, c.TTL, 0)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	reply, err := p.Do(ctx, c.Due, "SETNX", c.Key, mine)
+	switch {
+	case err != nil || reply == int64(1):
+		return strategy.Grant{}, err
+	case reply != int64(0):
+		return strategy.Grant{}, strategy.BadReply(p, reply)
+	}
+	if reply, err = p.Do(ctx, c.Due, "GET", c.Key); err != nil {
+		return strategy.Grant{}, err
+	}
+	switch seen, err := p.read(c, reply); {
+	case err != nil:
+		return strategy.Grant{}, err
+	case !seen.gone && !seen.lapsed():
+		return strategy.Grant{}, seen.held(c)
+	case p.watch:
+		return strategy.Grant{}, p.takeOverWatching(ctx, c)
+	case seen.gone: // it was there at the SETNX. A GETSET now could hit whoever comes next
+		return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+	}
+	return p.takeOver(ctx, c)
+}
+
+// takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their
+// GETSETs in a row, and whoever gets that stamp back is the first.
+func (p *protocol) takeOver(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	mine, err := p.value(c.Token, c.TTL, 0) // a stamp from now: the first has aged
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	reply, err := p.Do(ctx, c.Due, "GETSET", c.Key, mine)
+	if errors.Is(err, strategy.ErrUnknown) {
+		return strategy.Grant{State: mayHide{}}, err
+	}
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	old, err := p.read(c, reply)
+	switch {
+	case err != nil: // what was no lock is overwritten, and whose this is now, nobody knows
+		return strategy.Grant{State: mayHide{}}, strategy.BadReply(p, reply)
+	case old.gone || old.lapsed():
+		return strategy.Grant{}, nil
+	}
+	// Somebody was quicker, and our value has taken the place of the winner's: from
+	// now on it is our stamp that everybody minds, and our token that the winner finds.
+	// That is this algorithm. To write the old value back would be no better: it could
+	// hit the next one's, or bring back a lock that the winner has released meanwhile.
+	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old.token, TTL: c.TTL}
+}
+
+// mayHide is the State of a claim whose GETSET was not answered. If it took effect,
+// the token in the key may be the holder's, or a loser's that hides the holder's: then
+// to undo it would free a lock that is held. So Release leaves it to lapse.
+type mayHide struct{}
+
+// takeOverWatching is WATCH, GET, and, if the lock is still to be had, MULTI, SET, EXEC.
+func (p *protocol) takeOverWatching(ctx context.Context, c strategy.Claim) error {
+	return p.inOneStep(ctx, c, func(seen stamp) (command, error) {
+		if !seen.gone && !seen.lapsed() {
+			return command{}, seen.held(c)
+		}
+		mine, err := p.value(c.Token, c.TTL, 0)
+		return command{"SET", []any{mine}}, err
+	})
+}
+
+// Extend is GET, compare, SET XX. What has lapsed is anybody's, and somebody may be
+// about to take it, so it is not extended. The stamp is never set back: a request that
+// was stuck on its way may come after a later one that asked for more.
+func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return strategy.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
+		if err := seen.ownedBy(c, c.Token); err != nil {
+			return command{}, err
+		}
+		mine, err := p.value(c.Token, c.TTL, seen.until)
+		return command{"SET", []any{mine, "XX"}}, err
+	})
+}
+
+// Release is GET, compare, DEL; or DEL alone.
+func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+	del := command{"DEL", nil}
+	var err error
+	// An undo and an operator's release have no business with another's lock.
+	if p.blind && !c.Undo && !c.Force {
+		err = p.write(ctx, c, del)
+	} else {
+		err = p.compareThen(ctx, c, func(seen stamp) (command, error) {
+			if err := seen.ownedBy(c, c.Token); err != nil {
+				return command{}, err
+			}
+			if c.Grant.State == (mayHide{}) {
+				return command{}, p.refused("the GETSET that was not answered may have hidden another's lock, so its value is left to lapse")
+			}
+			return del, nil
+		})
+	}
+	var lost *strategy.LostError
+	switch {
+	case !errors.As(err, &lost):
+		return err
+	case !lost.Lapsed:
+		return strategy.Gone(p, c, lost.Holder)
+	case c.Undo: // ours, and of no effect any more. Somebody may be about to take it over, so it stays
+		return nil
+	}
+	return err
+}
+
+// compareThen reads the key, lets choose see what is there, and sends the command
+// that it gives. With WATCH that is one step.
+func (p *protocol) compareThen(ctx context.Context, c strategy.Claim, choose func(stamp) (command, error)) error {
+	if p.watch {
+		return p.inOneStep(ctx, c, choose)
+	}
+	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
+	if err != nil {
+		return err
+	}
+	seen, err := p.read(c, reply)
+	if err != nil {
+		return err
+	}
+	cmd, err := choose(seen)
+	if err != nil {
+		return err
+	}
+	// The hole: from here on it may be another's.
+	return p.write(ctx, c, cmd)
+}
+
+// inOneStep is compareThen as a transaction. If anybody writes the key after the WATCH,
+// EXEC does nothing, and what is there now is looked at anew, until c.Due.
+func (p *protocol) inOneStep(ctx context.Context, c strategy.Claim, choose func(stamp) (command, error)) error {
+	return p.Session(ctx, c.Due, c.Key, func(conn strategy.Conn) error {
+		for {
+			if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
+				return err
+			}
+			reply, err := conn.Do("GET", c.Key)
+			if err != nil {
+				return err
+			}
+			seen, err := p.read(c, reply)
+			if err != nil {
+				return err
+			}
+			cmd, err := choose(seen)
+			if err != nil {
+				return err // Session takes the WATCH back
+			}
+			if err := p.expect(conn, "OK", "MULTI"); err != nil {
+				return err
+			}
+			// Not QUEUED would mean executed, whatever came in between.
+			if err := p.expect(conn, "QUEUED", cmd.name, append([]any{c.Key}, cmd.args...)...); err != nil {
+				return err
+			}
+			reply, err = conn.Do("EXEC")
+			if err != nil {
+				return err
+			}
+			if reply == nil {
+				continue // somebody was quicker
+			}
+			if replies, ok := reply.([]any); ok && len(replies) == 1 {
+				return p.written(c, replies[0])
+			}
+			return strategy.BadReply(p, reply)
+		}
+	})
+}
+
+// A command writes the claim's key; args come after it.
+type command struct {
+	name string
+	args []any
+}
+
+// write sends a command on its own.
+func (p *protocol) write(ctx context.Context, c strategy.Claim, cmd command) error {
+	reply, err := p.Do(ctx, c.Due, cmd.name, c.Key, cmd.args...)
+	if err != nil {
+		return err
+	}
+	return p.written(c, reply)
+}
+
+// written reads what SET and DEL answer.
+func (p *protocol) written(c strategy.Claim, reply any) error {
+	switch {
+	case reply == int64(1) || isText(reply, "OK"):
+		return nil
+	case reply == int64(0) || reply == nil: // it went in between
+		return &strategy.LostError{Name: c.Name}
+	}
+	return strategy.BadReply(p, reply)
+}
+
+// expect sends a command that has one good answer.
+func (p *protocol) expect(conn strategy.Conn, answer, cmd string, args ...any) error {
+	reply, err := conn.Do(cmd, args...)
+	if err == nil && !isText(reply, answer) {
+		err = strategy.BadReply(p, reply)
+	}
+	return err
+}
+
+func isText(reply any, text string) bool {
+	b, ok := reply.([]byte)
+	return ok && string(b) == text
+}
