@@ -19,9 +19,9 @@
 //
 // # What it guarantees
 //
-// Exclusion, if all clocks agree, all contenders use one TTL, holders stop at their
-// deadline, and the races below are not hit. No deadlock: whoever comes after a dead
-// holder's stamp takes over. Redis' own clock and expiry play no part.
+// Exclusion, if all clocks agree, holders stop at their deadline, and the races below
+// are not hit. No deadlock: whoever comes after a dead holder's stamp takes over. Redis'
+// own clock and expiry play no part.
 //
 // # What it does not
 //
@@ -32,9 +32,10 @@
 //     write it back would be one more race. The winner's token is hidden, so its own
 //     Extend and Release say ErrLost though nobody else holds the lock, and the lock
 //     stays until the loser's stamp has passed. If that is earlier than the winner's
-//     (a shorter TTL, a clock behind), a third takes the lock while the winner holds
-//     it. And a GETSET that was not answered cannot be undone, as it may have been a
-//     loser's: its value is left to lapse. With WatchTakeOver a loser writes nothing.
+//     (a shorter TTL, a clock behind, a GETSET that was long on its way), a third takes
+//     the lock while the winner holds it. And a GETSET that was not answered may have
+//     been a loser's, so it is not undone: its value is left to lapse. With
+//     WatchTakeOver a loser writes nothing.
 //   - Release (GET, compare, DEL), Extend and Adopt (GET, compare, SET XX) are two
 //     steps: if the lock lapses and is taken between them, the DEL frees the other's
 //     lock, and the SET takes it away. With WatchTakeOver they are transactions, and

@@ -1,11 +1,21 @@
 package setnxgetset_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/setnxgetset"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) {
@@ -14,10 +24,475 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		_, _ = s.URL(), n
+		url, yourNode = s.URL(), n
 	})
 }
 
 // TestConformance holds the variants to what every lock must do, and confirms their
 // weaknesses.
 func TestConformance(t *testing.T) { subjects.Run(t, "setnxgetset") }
+
+// modes are the ways to take over, extend and release.
+var modes = []struct {
+	name string
+	own  []setnxgetset.Option
+}{
+	{"getset", nil},
+	{"watch", []setnxgetset.Option{setnxgetset.WatchTakeOver()}},
+}
+
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxgetset.Option) *strategy.Strategy {
+	t.Helper()
+	locks, err := setnxgetset.New(s.Pool(), o, own...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return locks
+}
+
+func try(t *testing.T, locks *strategy.Strategy, name string) *strategy.Lease {
+	t.Helper()
+	lease, err := locks.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatalf("TryAcquire() = %v, want nil", err)
+	}
+	return lease
+}
+
+func fresh(t *testing.T) string { return fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano()) }
+
+func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
+	t.Helper()
+	c := s.Pool().Get()
+	defer c.Close()
+	reply, err := c.Do(cmd, args...)
+	if err != nil {
+		t.Fatalf("%s = %v", cmd, err)
+	}
+	return reply
+}
+
+// A clock can be put forward, so that stamps pass without anybody sleeping.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time             { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) forward(d time.Duration)    { c.ahead.Add(int64(d)) }
+func (c *clock) option() setnxgetset.Option { return setnxgetset.Clock(c.now) }
+
+// TestRoundTrips: what the package doc says of the wire, as the server counts it.
+func TestRoundTrips(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		own                       []setnxgetset.Option
+		takeOver, extend, release int64
+	}{
+		{"getset", nil, 3, 2, 2},
+		{"blind", []setnxgetset.Option{setnxgetset.BlindRelease()}, 3, 2, 1},
+		{"watch", []setnxgetset.Option{setnxgetset.WatchTakeOver()}, 8, 6, 6},
+		{"watch, blind", []setnxgetset.Option{setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease()}, 8, 6, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := redistest.Own(t, redistest.Config{})
+			var wall clock
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(c.own, wall.option())...)
+			lease := try(t, locks, "a") // dials
+			if err := errors.Join(lease.Extend(t.Context()), lease.Release(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			count := func(what string, want int64, f func() error) {
+				t.Helper()
+				before, err := s.RoundTrips(t.Context())
+				if err != nil {
+					redistest.Skip(t, err, "how many round trips a lock costs")
+				}
+				if err := f(); err != nil {
+					t.Errorf("%s = %v, want nil", what, err)
+				}
+				after, err := s.RoundTrips(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := after - before; got != want {
+					t.Errorf("round trips of %s = %d, want %d", what, got, want)
+				}
+			}
+			acquire := func() (err error) { lease, err = locks.Lock("a").TryAcquire(t.Context()); return }
+			count("Acquire", 1, acquire)
+			count("a held TryAcquire", 2, func() error {
+				if _, err := locks.Lock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+					return fmt.Errorf("%w, want ErrHeld", err)
+				}
+				return nil
+			})
+			wall.forward(2 * time.Minute)
+			count("taking over", c.takeOver, acquire)
+			count("Extend", c.extend, func() error { return lease.Extend(t.Context()) })
+			count("Release", c.release, func() error { return lease.Release(t.Context()) })
+		})
+	}
+}
+
+// TestManySeeItLapsed: fifty contenders, each as a process of its own would be, see
+// one lapsed lock at once. One gets it.
+func TestManySeeItLapsed(t *testing.T) {
+	s := redistest.Shared(t)
+	const contenders, rounds = 50, 20
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			pool := &redis.Pool{MaxIdle: contenders, Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }}
+			defer pool.Close()
+			all := make([]*strategy.Strategy, contenders)
+			for i := range all {
+				locks, err := setnxgetset.New(pool, strategy.Options{TTL: time.Minute, OpTimeout: 30 * time.Second}, m.own...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				all[i] = locks
+			}
+			name := fresh(t)
+			for round := range rounds {
+				name := fmt.Sprintf("%s/%d", name, round)
+				do(t, s, "SET", strategy.DefaultKey(name), time.Now().Add(-time.Second).UnixMilli())
+				start := make(chan struct{})
+				type result struct {
+					lease *strategy.Lease
+					err   error
+				}
+				results := make(chan result)
+				for _, locks := range all {
+					go func() {
+						<-start
+						lease, err := locks.Lock(name).TryAcquire(t.Context())
+						results <- result{lease, err}
+					}()
+				}
+				close(start)
+				winners := 0
+				for range contenders {
+					switch r := <-results; {
+					case r.err == nil:
+						winners++
+					case !errors.Is(r.err, strategy.ErrHeld):
+						t.Errorf("TryAcquire() = %v, want ErrHeld", r.err)
+					}
+				}
+				if winners != 1 {
+					t.Fatalf("round %d: %d took the lapsed lock over, want 1", round, winners)
+				}
+				do(t, s, "DEL", strategy.DefaultKey(name))
+			}
+		})
+	}
+}
+
+// TestNoStamp: what is no stamp is an error to everybody, and is left alone. It is
+// neither held, which would mean waiting for ever, nor lapsed.
+func TestNoStamp(t *testing.T) {
+	s := redistest.Shared(t)
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			var wall clock
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			name := fresh(t)
+			key := strategy.DefaultKey(name)
+			now := time.Now()
+			for _, value := range []string{
+				"", ":", "token", ":token", "0", "0:token", "-1", "-1:token", "123", "123:token",
+				fmt.Sprint(now.Unix()), fmt.Sprint(now.Add(time.Hour).Unix(), ":token"), // seconds
+				fmt.Sprint(now.UnixMicro()), fmt.Sprint(now.UnixNano(), ":token"),
+				fmt.Sprint("-", now.UnixMilli()), fmt.Sprint("+", now.UnixMilli()), fmt.Sprint(" ", now.UnixMilli()),
+				fmt.Sprint(now.UnixMilli(), " "), fmt.Sprint(now.UnixMilli(), ":"), fmt.Sprint(now.UnixMilli(), ".5"),
+				fmt.Sprintf("%q", fmt.Sprint(now.UnixMilli())), // as JSON, which ServiceStack's take-over writes
+				fmt.Sprintf("0x%x", now.UnixMilli()), "1_700_000_000_000", "1e12", "１７０００００００００００",
+				"9223372036854775807", "9223372036854775808:token", "18446744073709551616", strings.Repeat("9", 400),
+				"9999999999999:token", fmt.Sprint(now.Add(2 * 366 * 24 * time.Hour).UnixMilli()), // for ever, nearly
+				"\x00\xff", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", // the token of a SET NX PX
+			} {
+				lease := try(t, locks, name)
+				do(t, s, "SET", key, value)
+				_, tried := locks.Lock(name).TryAcquire(t.Context())
+				_, waited := locks.Lock(name).Acquire(t.Context())
+				_, inspected := locks.Inspect(t.Context(), name)
+				_, adopted := locks.Adopt(t.Context(), name, value+"token")
+				for what, err := range map[string]error{
+					"TryAcquire": tried, "Acquire": waited, "Inspect": inspected, "Adopt": adopted,
+					"Extend": lease.Extend(t.Context()), "Release": lease.Release(t.Context()),
+				} {
+					if !errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+						t.Errorf("%s() of %q = %v, want ErrRefused", what, value, err)
+					}
+				}
+				if got, err := redis.String(do(t, s, "GET", key), nil); got != value || err != nil {
+					t.Errorf("the value is %q, want %q, left alone", got, value)
+				}
+				do(t, s, "DEL", key)
+			}
+			lease := try(t, locks, name)
+			do(t, s, "DEL", key)
+			do(t, s, "LPUSH", key, "not a lock")
+			_, tried := locks.Lock(name).TryAcquire(t.Context())
+			for what, err := range map[string]error{"TryAcquire": tried, "Extend": lease.Extend(t.Context()), "Release": lease.Release(t.Context())} {
+				if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("%s() of a list = %v, want ErrRefused and WRONGTYPE", what, err)
+				}
+			}
+			do(t, s, "DEL", key)
+		})
+	}
+}
+
+// TestDigitsOnly: the locks of clients that know no tokens are minded, taken over when
+// they have lapsed, and freed by operators, who hit no successor.
+func TestDigitsOnly(t *testing.T) {
+	s := redistest.Shared(t)
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			var wall clock
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			name := fresh(t)
+			key := strategy.DefaultKey(name)
+			stamp := time.Now().Add(time.Minute).UnixMilli()
+			do(t, s, "SET", key, stamp)
+
+			_, err := locks.Lock(name).TryAcquire(t.Context())
+			var held *strategy.HeldError
+			if !errors.As(err, &held) || held.Holder != fmt.Sprint(stamp) || held.TTL <= 0 || held.TTL > time.Minute {
+				t.Errorf("TryAcquire() = %v, want a HeldError by the stamp, for up to a minute", err)
+			}
+			seen, err := locks.Inspect(t.Context(), name)
+			if err != nil || !seen.Held || seen.Token != fmt.Sprint(stamp) || seen.TTL <= 0 || seen.TTL > time.Minute {
+				t.Errorf("Inspect() = %+v, %v, want held by the stamp, for up to a minute", seen, err)
+			}
+			do(t, s, "SET", key, stamp+1) // released, and taken by another
+			if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
+				t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
+			}
+			do(t, s, "SET", key, stamp)
+			if err := locks.ForceRelease(t.Context(), seen); err != nil {
+				t.Errorf("ForceRelease() = %v, want nil", err)
+			}
+
+			do(t, s, "SET", key, stamp)
+			wall.forward(2 * time.Minute)
+			if info, err := locks.Inspect(t.Context(), name); err != nil || info.Held || info.Token != "" {
+				t.Errorf("Inspect() of a lapsed lock = %+v, %v, want not held", info, err)
+			}
+			if err := try(t, locks, name).Release(t.Context()); err != nil {
+				t.Errorf("Release() = %v, want nil", err)
+			}
+			if n := do(t, s, "EXISTS", key); n != int64(0) {
+				t.Error("the key is left after the release")
+			}
+		})
+	}
+}
+
+// TestLapsedIsAnybodys: once its stamp has passed a lock is neither extended, nor
+// adopted, nor deleted by its holder, for somebody may be about to take it over.
+func TestLapsedIsAnybodys(t *testing.T) {
+	s := redistest.Shared(t)
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			var wall clock
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			name := fresh(t)
+			key := strategy.DefaultKey(name)
+			for _, c := range []struct {
+				what string
+				move func(*strategy.Lease) error
+			}{
+				{"Extend", func(l *strategy.Lease) error { return l.Extend(t.Context()) }},
+				{"Release", func(l *strategy.Lease) error { return l.Release(t.Context()) }},
+				{"Adopt", func(l *strategy.Lease) error {
+					_, err := locks.Adopt(t.Context(), name, l.Token())
+					return err
+				}},
+			} {
+				lease := try(t, locks, name)
+				before, _ := redis.String(do(t, s, "GET", key), nil)
+				wall.forward(2 * time.Minute) // as when the machine was suspended, and its monotonic clock with it
+				var lost *strategy.LostError
+				if err := c.move(lease); !errors.As(err, &lost) || !lost.Lapsed {
+					t.Errorf("%s() past the stamp = %v, want a LostError that says so", c.what, err)
+				}
+				if after, err := redis.String(do(t, s, "GET", key), nil); err != nil || after != before {
+					t.Errorf("after %s the value is %q, want %q", c.what, after, before)
+				}
+			}
+			do(t, s, "DEL", key)
+		})
+	}
+}
+
+// TestExtendNeverSetsBack: a renewal that was stuck on its way, or whose clock was set
+// back, must not take from the holder what it relies on.
+func TestExtendNeverSetsBack(t *testing.T) {
+	s := redistest.Shared(t)
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			var wall clock
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			name := fresh(t)
+			lease := try(t, locks, name)
+			before := do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
+			wall.forward(-time.Hour)
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend() = %v, want nil", err)
+			}
+			if after := do(t, s, "GET", strategy.DefaultKey(name)).([]byte); string(after) != string(before) {
+				t.Errorf("the value is %q, want %q as before", after, before)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("Release() = %v, want nil", err)
+			}
+		})
+	}
+}
+
+// TestClockNeverSet: a machine that thinks it is 1970 would stamp locks that everybody
+// takes at once.
+func TestClockNeverSet(t *testing.T) {
+	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.Clock(func() time.Time { return time.Unix(100, 0) }))
+	_, err := locks.Lock(fresh(t)).TryAcquire(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "allowed") || errors.Is(err, strategy.ErrHeld) {
+		t.Errorf("TryAcquire() = %v, want an error that says what is allowed", err)
+	}
+}
+
+// TestBlindOnlyForItsOwnLease: who releases by force, or cleans up, compares.
+func TestBlindOnlyForItsOwnLease(t *testing.T) {
+	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.BlindRelease())
+	name := fresh(t)
+	first := try(t, locks, name)
+	seen, err := locks.Inspect(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := try(t, locks, name)
+	if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
+	}
+	if err := second.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil: the successor was hit", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			s := redistest.Own(t, redistest.Config{})
+			locks := open(t, s, strategy.Options{}, m.own...)
+			if err := locks.Check(t.Context()); err != nil {
+				t.Errorf("Check() = %v, want nil", err)
+			}
+			if err := s.Kill(t.Context()); err != nil {
+				redistest.Skip(t, err, "that Check tells of a dead server")
+			}
+			if err := locks.Check(t.Context()); !errors.Is(err, strategy.ErrUnsent) && !errors.Is(err, strategy.ErrUnknown) {
+				t.Errorf("Check() of a dead server = %v, want ErrUnsent or ErrUnknown", err)
+			}
+		})
+	}
+}
+
+// TestCheckWithoutTransactions: where WATCH is forbidden, Check says so before the
+// first take-over does.
+func TestCheckWithoutTransactions(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-@transaction"); err != nil {
+		t.Skipf("NOT PROVEN: that Check sees that transactions are forbidden: %v", err)
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+		return redis.Dial("tcp", s.Addr(), redis.DialUsername("plain"), redis.DialPassword("secret"))
+	}}
+	defer pool.Close()
+	for _, m := range modes {
+		locks, err := setnxgetset.New(pool, strategy.Options{}, m.own...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		err = locks.Check(t.Context())
+		if forbidden := errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "NOPERM"); forbidden != (m.name == "watch") {
+			t.Errorf("Check() of %s = %v", m.name, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := setnxgetset.New(nil, strategy.Options{}); err == nil {
+		t.Error("New(nil) = nil, want an error")
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
+	if _, err := setnxgetset.New(pool, strategy.Options{Wait: strategy.WaitNotice}); !errors.Is(err, strategy.ErrUnsupported) {
+		t.Errorf("New() with WaitNotice = %v, want ErrUnsupported: nothing is published", err)
+	}
+	if _, err := setnxgetset.New(pool, strategy.Options{}, setnxgetset.Clock(nil)); err == nil || !strings.Contains(err.Error(), "allowed") {
+		t.Errorf("New() with Clock(nil) = %v, want an error that says what is allowed", err)
+	}
+}
+
+// TestBackoff: ServiceStack's ceilings.
+func TestBackoff(t *testing.T) {
+	for attempt, want := range map[int]time.Duration{
+		-1: 200, 0: 200, 1: 200, 2: 400, 3: 800, 4: 1600, 5: 3200, 6: 6400, 7: 12800, 8: 20_000, 9: 20_000, 1 << 40: 20_000,
+	} {
+		if got := setnxgetset.Backoff(attempt); got != want*time.Millisecond {
+			t.Errorf("Backoff(%d) = %v, want %v", attempt, got, want*time.Millisecond)
+		}
+	}
+}
+
+// oneReply is a node that answers everything in the same way.
+type oneReply struct {
+	strategy.Node
+	reply any
+}
+
+func (n oneReply) Name() string  { return "fake" }
+func (n oneReply) Ordered() bool { return true }
+func (n oneReply) Do(context.Context, time.Time, string, string, ...any) (any, error) {
+	return n.reply, nil
+}
+func (n oneReply) Session(_ context.Context, _ time.Time, _ string, fn func(strategy.Conn) error) error {
+	return fn(oneConn{n.reply})
+}
+
+type oneConn struct{ reply any }
+
+func (c oneConn) Do(string, ...any) (any, error) { return c.reply, nil }
+
+// TestGarbage: what Redis never answers is neither a grant, nor held, nor lost.
+func TestGarbage(t *testing.T) {
+	c := strategy.Claim{Name: "a", Key: "a", Token: "t", TTL: time.Minute, Grant: strategy.Grant{Start: time.Now()}}
+	for _, reply := range []any{nil, []byte("OK"), []byte("QUEUED"), []byte{}, int64(2), []any{}, "text"} {
+		g, err := setnxgetset.On(oneReply{reply: reply}).Acquire(t.Context(), c)
+		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
+		}
+	}
+	for _, reply := range []any{int64(2), []byte("QUEUED"), []any{}} {
+		err := setnxgetset.On(oneReply{reply: reply}, setnxgetset.BlindRelease()).Release(t.Context(), c)
+		if !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
+		}
+	}
+	// A proxy that lets no transaction through, and says OK to everything.
+	for _, reply := range []any{[]byte("OK"), []byte("QUEUED"), int64(1), nil, []any{[]byte("OK")}} {
+		_, err := setnxgetset.On(oneReply{reply: reply}, setnxgetset.WatchTakeOver()).Extend(t.Context(), c)
+		if err == nil || errors.Is(err, strategy.ErrLost) {
+			t.Errorf("Extend() on %#v = %v, want an error that is not ErrLost", reply, err)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package setnxgetset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/setnxgetset"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// url is redis://localhost:6379 in your program; here it is the tests' server.
+var url string
+
+func ExampleNew() {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
+	defer pool.Close()
+	locks, err := setnxgetset.New(pool, strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	err = strategy.Do(context.Background(), locks.Lock("legacy/42"), func(ctx context.Context, lease *strategy.Lease) error {
+		fmt.Println("only one at a time gets here")
+		return nil
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// only one at a time gets here
+	// error: <nil>
+}
+
+// ServiceStack.Redis: AcquireLock(key, timeout). The one number is how long the lock
+// counts and how long to wait for it, so whoever waits as long as the holder works
+// gets the lock from under it, and not the time-out.
+func ExampleNew_acquireLock() {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
+	defer pool.Close()
+	acquireLock := func(key string, timeout time.Duration) (*strategy.Strategy, *strategy.Lease, error) {
+		raw := func(name string) string { return name }
+		o := strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff}
+		locks, err := setnxgetset.New(pool, o, setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease())
+		if err != nil {
+			return nil, nil, err
+		}
+		wait, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		lease, err := locks.Lock(key).Acquire(wait)
+		return locks, lease, err
+	}
+
+	first, works, err := acquireLock("urn:sale", 300*time.Millisecond)
+	fmt.Println("first:", err == nil)
+	second, lease, err := acquireLock("urn:sale", time.Second) // more than the first has left
+	fmt.Println("second:", err == nil)
+	fmt.Println("the first has lost it:", errors.Is(works.Err(), strategy.ErrLost))
+	fmt.Println("Dispose:", lease.Release(context.Background()) == nil)
+	first.Close()
+	second.Close()
+	// Output:
+	// first: true
+	// second: true
+	// the first has lost it: true
+	// Dispose: true
+}
+
+// The stamps can follow a clock on which all contenders agree better than on their own.
+func ExampleClock() {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
+	defer pool.Close()
+	const ahead = time.Hour // what this machine's clock is found to be wrong by
+	right := func() time.Time { return time.Now().Add(-ahead) }
+	locks, err := setnxgetset.New(pool, strategy.Options{}, setnxgetset.Clock(right))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	lease, err := locks.Lock("stamped").TryAcquire(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("released:", lease.Release(context.Background()))
+	// Output:
+	// released: <nil>
+}
+
+// yourNode is your own strategy.Node, over another client; here it is the tests'.
+var yourNode strategy.Node
+
+// On takes any node: of another client, or one with something around it.
+func ExampleOn() {
+	show := func(request string, send func()) {
+		fmt.Println(request)
+		send()
+	}
+	locks, err := strategy.New(setnxgetset.On(conformance.GateNode(yourNode, show)), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	lease, err := locks.Lock("stamp shown").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// SETNX lock:{stamp shown}
+	// GET lock:{stamp shown}
+	// DEL lock:{stamp shown}
+}
+
+// With WatchTakeOver the release is a transaction.
+func ExampleWatchTakeOver() {
+	show := func(request string, send func()) {
+		fmt.Println(request)
+		send()
+	}
+	p := setnxgetset.On(conformance.GateNode(yourNode, show), setnxgetset.WatchTakeOver())
+	locks, err := strategy.New(p, strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	lease, err := locks.Lock("stamp watched").TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// SETNX lock:{stamp watched}
+	// WATCH
+	// GET
+	// MULTI
+	// DEL
+	// EXEC
+}
