@@ -34,11 +34,11 @@ func setNXGetSet() []Mutant {
 		{
 			Name: "setnxgetset never sees a stamp pass", File: stamp,
 			Old: "{ return s.left <= 0 }", New: "{ return s.left < 0 }",
-			Judge: SetNXGetSet, Killed: []string{"Expires", "NoDeadlock"},
+			Judge: SetNXGetSet, Killed: []string{"TakeOverRace"},
 		},
 		{
-			Name: "setnxgetset stamps in seconds", File: stamp,
-			Old: "p.now().Add(ttl).UnixMilli()", New: "p.now().Add(ttl).Unix() * 1000",
+			Name: "setnxgetset stamps locks for less than their TTL", File: stamp,
+			Old: "p.now().Add(ttl).UnixMilli()", New: "p.now().Add(ttl / 4).UnixMilli()",
 			Judge: SetNXGetSet, Killed: []string{"DeadlineIsSafe"},
 		},
 		{
