@@ -82,6 +82,24 @@ func closing() []Property {
 			},
 		},
 		{
+			Name: "ExpiryLeavesNothing", Group: group, Scripted: true,
+			Clause: "Of a lock whose holder is gone the servers keep nothing after its TTL, though nobody comes to take it over.",
+			check: func(t *trial) {
+				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
+				a := t.contender("A", t.brief())
+				h := a.try().want(nil, "the lock is free")
+				h.detach() // as if it had died
+				t.sleep(time.Until(h.got.Add(2 * t.ttl)))
+				left, err := t.Leftovers(t.ctx, strategy.DefaultKey(t.name))
+				if err != nil {
+					t.brokef("Subject.Leftovers: %w", err)
+				}
+				if len(left) > 0 {
+					t.failf("%v after the last sign of the holder, whose TTL was %v, the servers keep %q, want nothing", 2*t.ttl, t.ttl, left)
+				}
+			},
+		},
+		{
 			Name: "NoGoroutines", Group: group, Alone: true,
 			Clause: "After Close no goroutine is left, whatever was acquired, renewed, lost, waited for and called off before.",
 			check: func(t *trial) {

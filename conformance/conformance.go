@@ -81,7 +81,8 @@ type Subject struct {
 	OpenSkewed func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error)
 
 	// Evict takes key from its holder and tells nobody, as an expiry would. If key
-	// holds something that is not a lock (see Spoil), it is gone too.
+	// holds something that is not a lock (see Spoil), it is gone too. Trials also tidy up
+	// with it.
 	Evict func(ctx context.Context, key string) error
 
 	// Spoil puts something at key that is not a lock.

@@ -296,7 +296,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "never expires", killed: []string{"Expires", "FailedTryChangesNothing", "WokenAtExpiry", "ExtendRestarts"},
+		name: "never expires", killed: []string{"Expires", "FailedTryChangesNothing", "WokenAtExpiry", "ExtendRestarts", "ExpiryLeavesNothing"},
 		moves: always(onAll(func(c *strategy.Claim) { c.TTL = time.Hour })),
 	},
 	{

@@ -146,6 +146,22 @@ func (t *trial) cleanUp() {
 	for _, c := range contenders {
 		c.s.Close()
 	}
+	if t.Evict == nil {
+		return
+	}
+	// What was left to expire may be without expiry at the servers, as a lock that
+	// lapses by its holder's stamp is: take it away, it is nobody else's.
+	names := map[string]bool{t.name: true}
+	for _, h := range holds {
+		names[h.lease.Name()] = true
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience)
+	defer cancel()
+	for name := range names {
+		if t.Evict(ctx, strategy.DefaultKey(name)) != nil {
+			return // a server that fails: there is nothing more to be done
+		}
+	}
 }
 
 func stacks() []byte {

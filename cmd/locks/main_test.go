@@ -64,7 +64,7 @@ func TestMisuse(t *testing.T) {
 		{"--nope", "unknown flag: --nope"},
 		{"compare --nope", "unknown flag: --nope\nSee 'locks compare --help'."},
 		{"compare something", `unknown command "something" for "locks compare"`},
-		{"compare --strategy nope", `there is no strategy "nope": there are setnxpx-blind, setnxpx, luascript`},
+		{"compare --strategy nope", `there is no strategy "nope": there are setnxgetset-blind, `},
 		{"compare --strategy setnxpx --strategy", "flag needs an argument: --strategy"},
 		{"compare --embedded --docker", "--docker and --embedded exclude each other"},
 		{"compare --redis localhost --docker", "--docker and --redis exclude each other"},

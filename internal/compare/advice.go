@@ -22,9 +22,12 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	}
 	sound := names(columns, func(c Strategy) bool { return c.lacks() == 0 })
 	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
-	scriptless := names(columns, func(c Strategy) bool { return !c.Cost.sends("EVAL") })
+	// A race is rare, a wrong clock is wrong all day: it is not one weakness among others.
+	scriptless := names(columns, func(c Strategy) bool { return !c.Cost.sends("EVAL") && c.verdict(clocksTitle) != Weak })
 	bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey })
-	traceless := names(columns, func(c Strategy) bool { return c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 })
+	traceless := names(columns, func(c Strategy) bool {
+		return c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 && c.verdict(cleanTitle) != Weak
+	})
 	weak := slices.Clone(columns)
 	slices.SortStableFunc(weak, func(a, b Strategy) int { return b.lacks() - a.lacks() })
 

@@ -29,7 +29,7 @@ var groups = []group{
 	{title: "none gets in before the deadline", properties: []string{"DeadlineIsSafe", "DeadlineFromRequest", "LateGrant", "OneTakesOver", "ExtendRestarts"}},
 	{title: "one wins a race after an expiry", properties: []string{"TakeOverRace", "NoGhost"}},
 	{title: "… and the loser changes nothing", properties: []string{"LoserChangesNothing"}},
-	{title: "clocks need not agree", properties: []string{"ClockAhead", "ClockBehind"}},
+	{title: clocksTitle, properties: []string{"ClockAhead", "ClockBehind"}},
 
 	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
 	{title: "… even if overtaken midway", properties: []string{"ReleaseAtomic"}},
@@ -53,8 +53,12 @@ var groups = []group{
 		offered: func(s conformance.Subject) bool { return s.Reentrant }},
 
 	{title: "nonsense is refused, clearly", properties: []string{"BadNames", "BadOptions", "BadMaxHold", "WrongType"}},
-	{title: "cleans up behind itself", properties: []string{"LeavesNothing", "NoGoroutines", "ClosedRefuses"}},
+	{title: cleanTitle, properties: []string{"LeavesNothing", "ExpiryLeavesNothing", "NoGoroutines", "ClosedRefuses"}},
 }
 
 // The rows that advice looks at.
-const fenceTitle = "every hold has a greater fence"
+const (
+	fenceTitle  = "every hold has a greater fence"
+	clocksTitle = "clocks need not agree"
+	cleanTitle  = "cleans up behind itself"
+)

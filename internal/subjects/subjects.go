@@ -53,6 +53,8 @@ func All() []Variant {
 	const (
 		stamped = "the contender's clock is compared with the holder's stamp"
 		swapped = "the loser's GETSET overwrites the winner's value"
+
+		unexpiring = "the key has no TTL, so it stays until somebody takes it over"
 	)
 	return []Variant{
 		stamps(Variant{
@@ -61,6 +63,7 @@ func All() []Variant {
 			Except: map[string]string{
 				"ClockAhead":          stamped,
 				"ClockBehind":         stamped,
+				"ExpiryLeavesNothing": unexpiring,
 				"LoserChangesNothing": swapped,
 				"ReleaseOnlyOwn":      "DEL does not compare",
 				"ReleaseAfterLoss":    "DEL does not say whose lock it was",
@@ -76,6 +79,7 @@ func All() []Variant {
 			Except: map[string]string{
 				"ClockAhead":          stamped,
 				"ClockBehind":         stamped,
+				"ExpiryLeavesNothing": unexpiring,
 				"LoserChangesNothing": swapped,
 				"ReleaseAtomic":       "GET, compare, DEL are two steps: the lock can change hands between them",
 				"ExtendAtomic":        "GET, compare, SET are two steps: the lock can change hands between them",
@@ -85,8 +89,9 @@ func All() []Variant {
 			Name:    "setnxgetset-watch",
 			Summary: "SETNX and a stamp, taken over and released in transactions",
 			Except: map[string]string{
-				"ClockAhead":  stamped,
-				"ClockBehind": stamped,
+				"ClockAhead":          stamped,
+				"ClockBehind":         stamped,
+				"ExpiryLeavesNothing": unexpiring,
 			},
 		}, setnxgetset.WatchTakeOver()),
 		{
