@@ -55,9 +55,9 @@ func ExampleNew_acquireLock() {
 		return locks, lease, err
 	}
 
-	first, works, err := acquireLock("urn:sale", 300*time.Millisecond)
+	first, works, err := acquireLock("urn:sale", 2*time.Second)
 	fmt.Println("first:", err == nil)
-	second, lease, err := acquireLock("urn:sale", time.Second) // more than the first has left
+	second, lease, err := acquireLock("urn:sale", 20*time.Second) // more than the first has left
 	fmt.Println("second:", err == nil)
 	fmt.Println("the first has lost it:", errors.Is(works.Err(), strategy.ErrLost))
 	fmt.Println("Dispose:", lease.Release(context.Background()) == nil)
