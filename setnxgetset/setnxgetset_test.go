@@ -496,3 +496,23 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 }
+
+// FuzzStamp: no value makes anything but a refusal, a holder for a year at most, or a
+// lapsed lock of what it looks.
+func FuzzStamp(f *testing.F) {
+	for _, value := range []string{"", ":", "1700000000000", "1700000000000:t", "99999999999999999999:t", "-1:t", "1e12"} {
+		f.Add(value, int64(1_700_000_000_000))
+	}
+	f.Add("9223372036854775807", int64(-1<<62))
+	f.Fuzz(func(t *testing.T, value string, ms int64) {
+		clock := setnxgetset.Clock(func() time.Time { return time.UnixMilli(ms) })
+		p := setnxgetset.On(oneReply{reply: []byte(value)}, clock).(strategy.Inspector)
+		info, err := p.Inspect(t.Context(), strategy.Claim{Name: "a", Key: "a"})
+		switch {
+		case err != nil && !errors.Is(err, strategy.ErrRefused):
+			t.Errorf("Inspect() of %q = %v, want ErrRefused", value, err)
+		case info.Held && (info.TTL <= 0 || info.TTL > 366*24*time.Hour || info.Token == "" || !strings.HasSuffix(value, info.Token)):
+			t.Errorf("Inspect() of %q at %d = %+v", value, ms, info)
+		}
+	})
+}

@@ -49,7 +49,7 @@ func (p *protocol) read(c strategy.Claim, reply any) (stamp, error) {
 	}
 	until, err := strconv.ParseUint(digits, 10, 63) // no sign, no space, no more than an int64 holds
 	now := p.now().UnixMilli()
-	if err != nil || token == "" || until < earliest || int64(until) > now && int64(until)-now > farthest.Milliseconds() {
+	if err != nil || token == "" || until < earliest || int64(until)-farthest.Milliseconds() > now {
 		return stamp{}, p.refused("%s holds no timestamp lock: %.100q", c.Key, value)
 	}
 	s := stamp{token: token, until: int64(until)}
