@@ -386,6 +386,16 @@ func TestAdvice(t *testing.T) {
 	if got, ok := who(two)["production, on one Redis"]; got != "" || !ok {
 		t.Errorf("for production with a weak one alone: %q, want none", got)
 	}
+	// Neither the fewest weaknesses nor a clean release make up for a wrong clock, and for
+	// keys that no expiry takes away.
+	stamped := column("stamped", Kept, Absent, 0, "GET", "DEL")
+	stamped.Guarantees = append(stamped.Guarantees, Guarantee{Title: clocksTitle, Verdict: Weak}, Guarantee{Title: cleanTitle, Verdict: Weak})
+	two.Guarantees = append(two.Guarantees, Guarantee{Title: "later", Verdict: Weak}, Guarantee{Title: "latest", Verdict: Weak})
+	for _, purpose := range []string{"scripts are forbidden", "very many names, each used once"} {
+		if got := who(stamped, two, one)[purpose]; got != "two" {
+			t.Errorf("for %q, with one that minds clocks: %q, want two", purpose, got)
+		}
+	}
 	unknown := one
 	unknown.Guarantees = []Guarantee{{Title: "late"}}
 	if got := advise([]Strategy{two, unknown}, true); got != nil {
