@@ -10,9 +10,10 @@ GO ?= go
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## compare the locks on the most real Redis to be had
+demo: ## compare the locks, and hold a flash sale, on the most real Redis to be had
 	@$(GO) mod download
 	@$(GO) run ./cmd/locks compare
+	@$(GO) run ./cmd/locks flashsale
 
 test: ## run all tests, with the race detector, on real servers
 	@$(GO) mod download
