@@ -104,17 +104,17 @@ func onAll(f func(*strategy.Claim)) moves {
 func (m *Memory) set(c strategy.Claim, until time.Time) strategy.Grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := &memoryLock{owner: c.Owner, tokens: []string{c.Token}, until: until, fence: m.nextFence(c.Key)}
+	l := &memoryLock{owner: c.Owner, holds: []memoryHold{{c.Token, until}}, fence: m.nextFence(c.Key)}
 	m.put(c.Key, l)
-	return strategy.Grant{Fence: l.fence}
+	return m.grant(l)
 }
 
 // at returns the token at key; empty: the key is free.
 func (m *Memory) at(key string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.find(key); l != nil && len(l.tokens) > 0 {
-		return l.tokens[0]
+	if l := m.find(key); l != nil && len(l.holds) > 0 {
+		return l.holds[0].token
 	}
 	return ""
 }
@@ -124,7 +124,7 @@ func (m *Memory) until(key string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l := m.find(key); l != nil {
-		return l.until
+		return l.until()
 	}
 	return time.Time{}
 }
@@ -134,7 +134,9 @@ func (m *Memory) counts(key string, until time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l := m.find(key); l != nil {
-		l.until = until
+		for i := range l.holds {
+			l.holds[i].until = until
+		}
 	}
 }
 

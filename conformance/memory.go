@@ -28,7 +28,9 @@ import (
 // Time is that of package time, and nothing runs in the background, so Memory is
 // at home inside a testing/synctest bubble.
 type Memory struct {
-	// Reentrant lets the owner of a lock in again. Set it before the first request.
+	// Reentrant lets the owner of a lock in again. Each hold has a TTL of its own; the
+	// lock is held until the last has ended. Holders are then called by their owner.
+	// Set it before the first request.
 	Reentrant bool
 
 	mu        sync.Mutex
@@ -45,9 +47,39 @@ type Memory struct {
 type memoryLock struct {
 	foreign bool // not a lock: what SET is to LPUSH
 	owner   string
-	tokens  []string // the holds; more than one only if re-entrant
-	until   time.Time
 	fence   uint64
+	holds   []memoryHold // in the order of their grants; more than one only if re-entrant
+}
+
+type memoryHold struct {
+	token string
+	until time.Time
+}
+
+// hold returns the token's, if it has one.
+func (l *memoryLock) hold(token string) *memoryHold {
+	for i := range l.holds {
+		if l.holds[i].token == token {
+			return &l.holds[i]
+		}
+	}
+	return nil
+}
+
+// end takes the token's hold away.
+func (l *memoryLock) end(token string) {
+	l.holds = slices.DeleteFunc(l.holds, func(h memoryHold) bool { return h.token == token })
+}
+
+// until is when the last of the holds ends.
+func (l *memoryLock) until() time.Time {
+	var last time.Time
+	for _, h := range l.holds {
+		if h.until.After(last) {
+			last = h.until
+		}
+	}
+	return last
 }
 
 type memoryWatch struct {
@@ -186,17 +218,19 @@ func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant,
 		now := time.Now()
 		l := m.find(c.Key)
 		switch {
+		case l == nil && c.Again:
+			return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
 		case l == nil:
 			l = &memoryLock{owner: c.Owner, fence: m.nextFence(c.Key)}
 			m.put(c.Key, l)
 		case l.foreign:
 			return strategy.Grant{}, errForeign
 		case !m.Reentrant || l.owner != c.Owner:
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: l.tokens[0], TTL: l.until.Sub(now)}
+			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: m.holder(l), TTL: l.until().Sub(now)}
 		}
-		l.tokens = append(l.tokens, c.Token)
-		l.until = now.Add(c.TTL)
-		return strategy.Grant{Fence: l.fence}, nil
+		l.end(c.Token) // asked twice: counts once
+		l.holds = append(l.holds, memoryHold{c.Token, now.Add(c.TTL)})
+		return m.grant(l), nil
 	})
 }
 
@@ -234,11 +268,21 @@ func (m *Memory) extend(c strategy.Claim) (strategy.Grant, error) {
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	l.until = time.Now().Add(c.TTL)
-	return strategy.Grant{Fence: l.fence}, nil
+	l.hold(c.Token).until = time.Now().Add(c.TTL)
+	return m.grant(l), nil
 }
 
-// Adopt puts the claim's token in another's place, with a new fence.
+// grant is what l's holder gets to know.
+func (m *Memory) grant(l *memoryLock) strategy.Grant {
+	g := strategy.Grant{Fence: l.fence}
+	if m.Reentrant {
+		g.Owner = l.owner
+	}
+	return g
+}
+
+// Adopt puts the claim's token in another's place, with a new fence and the claim's
+// owner; or, if that is one hold of several, with the fence and the owner of these.
 func (m *Memory) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
 	m.arrives(c.Token, 1)
 	return ask(m, ctx, Request{OpAdopt, []strategy.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (strategy.Grant, error) {
@@ -250,13 +294,16 @@ func (m *Memory) Adopt(ctx context.Context, c strategy.Claim, from string) (stra
 		if err != nil {
 			return strategy.Grant{}, err
 		}
-		l.tokens[slices.Index(l.tokens, from)] = c.Token
-		l.owner, l.fence, l.until = c.Owner, m.nextFence(c.Key), time.Now().Add(c.TTL)
-		return strategy.Grant{Fence: l.fence}, nil
+		*l.hold(from) = memoryHold{c.Token, time.Now().Add(c.TTL)}
+		if len(l.holds) == 1 {
+			l.owner, l.fence = c.Owner, m.nextFence(c.Key)
+		}
+		return m.grant(l), nil
 	})
 }
 
-// Release takes the token's hold away and, if it was the last, tells who watches.
+// Release takes the token's hold away and, if it was the last, tells who watches. With
+// Force it takes all away.
 func (m *Memory) Release(ctx context.Context, c strategy.Claim) error {
 	_, err := ask(m, ctx, Request{OpRelease, []strategy.Claim{c}}, nil, func() (struct{}, error) {
 		return struct{}{}, m.release(c)
@@ -277,15 +324,18 @@ func (m *Memory) release(c strategy.Claim) error {
 		m.mu.Unlock()
 		return err
 	}
-	l.tokens = slices.DeleteFunc(l.tokens, func(t string) bool { return t == c.Token })
+	holder := m.holder(l)
+	if l.end(c.Token); c.Force {
+		l.holds = nil
+	}
 	var told []*memoryWatch
-	if len(l.tokens) == 0 {
+	if len(l.holds) == 0 {
 		delete(m.locks, c.Key)
 		told = slices.Clone(m.watches[c.Key])
 	}
 	m.mu.Unlock()
 	for _, w := range told {
-		w.tell(strategy.Notice{Holder: c.Token})
+		w.tell(strategy.Notice{Holder: holder})
 	}
 	return nil
 }
@@ -353,7 +403,10 @@ func (m *Memory) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, 
 		case l.foreign:
 			return strategy.Info{}, errForeign
 		default:
-			info.Held, info.Token, info.TTL = true, l.tokens[0], time.Until(l.until)
+			info.Held, info.Token, info.TTL, info.Fence = true, l.holds[0].token, time.Until(l.until()), l.fence
+			if m.Reentrant {
+				info.Owner, info.Holds = l.owner, len(l.holds)
+			}
 		}
 		return info, nil
 	})
@@ -370,14 +423,28 @@ var errForeign = Refused("the key is not a lock")
 // find returns what is at key now. The caller holds mu.
 func (m *Memory) find(key string) *memoryLock {
 	l := m.locks[key]
-	if l != nil && !l.foreign && !time.Now().Before(l.until) {
+	if l == nil || l.foreign {
+		return l
+	}
+	now := time.Now()
+	l.holds = slices.DeleteFunc(l.holds, func(h memoryHold) bool { return !now.Before(h.until) })
+	if len(l.holds) == 0 {
 		delete(m.locks, key)
 		return nil
 	}
 	return l
 }
 
-// own returns the lock that c's token holds. The caller holds mu.
+// holder is whom others are told of. The caller holds mu.
+func (m *Memory) holder(l *memoryLock) string {
+	if m.Reentrant {
+		return l.owner
+	}
+	return l.holds[0].token
+}
+
+// own returns the lock that c holds: its token, or, with Force, its owner since the
+// grant whose fence it bears. The caller holds mu.
 func (m *Memory) own(c strategy.Claim) (*memoryLock, error) {
 	l := m.find(c.Key)
 	switch {
@@ -385,8 +452,14 @@ func (m *Memory) own(c strategy.Claim) (*memoryLock, error) {
 		return nil, &strategy.LostError{Name: c.Name}
 	case l.foreign:
 		return nil, errForeign
-	case !slices.Contains(l.tokens, c.Token):
-		return nil, &strategy.LostError{Name: c.Name, Holder: l.tokens[0]}
+	case m.Reentrant && c.Force:
+		if l.owner != c.Owner || l.fence != c.Grant.Fence {
+			return nil, &strategy.LostError{Name: c.Name, Holder: l.owner}
+		}
+	case l.hold(c.Token) == nil && m.Reentrant && l.owner == c.Owner:
+		return nil, &strategy.LostError{Name: c.Name} // the owner's other holds are not this one
+	case l.hold(c.Token) == nil:
+		return nil, &strategy.LostError{Name: c.Name, Holder: m.holder(l)}
 	}
 	return l, nil
 }

@@ -8,34 +8,41 @@ import (
 	"time"
 )
 
-// Acquire asks at once, unless others of this process wait already; an owner that may
-// hold the lock asks even then, or it would wait for those who wait for it. If the
-// lock is held it stands in line; at the head of the line it asks again whenever it
-// has reason to.
+// Acquire asks at once, unless others of this process wait already. Even then an owner
+// asks whether it holds the lock, or it would wait for those who wait for it. Who is
+// refused stands in line; at the head of the line it asks again whenever it has reason
+// to.
 func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 	asked := time.Now()
 	n, err := 0, l.refuse(ctx)
 	if err != nil {
 		return nil, err // what is not allowed does not wait
 	}
-	if !l.s.hasLine(l.key) || l.mayReenter(ctx) {
+	line := l.s.hasLine(l.key)
+	if !line || l.mayReenter(ctx) {
 		n++
-		lease, e := l.attempt(ctx, n, asked)
+		lease, e := l.attempt(ctx, n, asked, line)
 		if !l.worthWaiting(e) {
 			return lease, endedBy(ctx, e)
 		}
-		err = e
+		if !line { // else the line knows more, or it has gone, and the lock may be free
+			err = e
+		}
 	}
 	if err := l.s.enter(); err != nil {
 		return nil, err
 	}
 	defer l.s.leave()
-	place := l.s.join(l.key, reasonOf(err))
+	owner := ""
+	if l.mayReenter(ctx) {
+		owner = ownerOf(ctx)
+	}
+	place := l.s.join(l.key, owner, reasonOf(err))
 	defer place.leave()
 	return l.wait(ctx, place, n, asked)
 }
 
-// mayReenter tells whether the caller may be the holder.
+// mayReenter tells whether the caller may be the holder already.
 func (l *lock) mayReenter(ctx context.Context) bool {
 	re, ok := l.s.p.(Reenterer)
 	return ok && re.Reentrant() && ownerOf(ctx) != ""
@@ -44,6 +51,16 @@ func (l *lock) mayReenter(ctx context.Context) bool {
 // wait brings a contender from its place in line to the lock, after n attempts.
 func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lease, error) {
 	why, err := p.turn(ctx, l)
+	for ; errors.Is(err, errLetIn); why, err = p.turn(ctx, l) {
+		n++
+		lease, e := l.attempt(ctx, n, asked, true)
+		switch {
+		case e == nil:
+			return lease, nil
+		case !l.worthWaiting(e):
+			return nil, l.last(ctx, p, e, asked)
+		}
+	}
 	for err == nil {
 		if err = p.pause(ctx, l, n, why); err == nil && ctx.Err() != nil {
 			err = errContext // both had come: a context that is done sends nothing
@@ -54,7 +71,7 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		n++
 		p.ln.asking()
 		patient, done := outlast(ctx, l.s.o.OpTimeout/20)
-		lease, e := l.attempt(patient, n, asked)
+		lease, e := l.attempt(patient, n, asked, false)
 		done()
 		if ctx.Err() == nil {
 			p.tellFailure(e)
@@ -109,8 +126,12 @@ func (s *Strategy) giveBack(l *Lease) {
 	}
 }
 
-// errContext says that ctx ended a wait, before the reasons are put together.
-var errContext = errors.New("context done")
+// errContext says that ctx ended a wait, before the reasons are put together;
+// errLetIn, that the owner of one who stands in line has the lock.
+var (
+	errContext = errors.New("context done")
+	errLetIn   = errors.New("let in")
+)
 
 // worthWaiting tells whether another attempt may do better.
 func (l *lock) worthWaiting(err error) bool {
@@ -215,6 +236,8 @@ func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
 		select {
 		case <-notices:
 		case <-limit.C:
+			return nil
+		case <-p.letIn:
 			return nil
 		case <-ctx.Done():
 			return errContext

@@ -31,9 +31,11 @@ type line struct {
 
 // A place is a contender's in a line.
 type place struct {
-	ln   *line
-	head chan struct{} // closed when it is the head
-	away chan error    // what the servers did to the head before it; holds one
+	ln    *line
+	owner string        // by whom it may re-enter; empty: by nobody
+	head  chan struct{} // closed when it is the head
+	letIn chan struct{} // owner has got the lock; holds one
+	away  chan error    // what the servers did to the head before it; holds one
 }
 
 // maxFreed bounds what a line remembers while an attempt is under way.
@@ -47,7 +49,7 @@ func (h *house) hasLine(key string) bool {
 
 // join takes the last place. why is what the contender knows, if it had to open
 // the line.
-func (h *house) join(key string, why reason) *place {
+func (h *house) join(key, owner string, why reason) *place {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ln := h.lines[key]
@@ -55,7 +57,7 @@ func (h *house) join(key string, why reason) *place {
 		ln = &line{h: h, key: key, wake: make(chan struct{}, 1), why: why}
 		h.lines[key] = ln
 	}
-	p := &place{ln: ln, head: make(chan struct{}), away: make(chan error, 1)}
+	p := &place{ln: ln, owner: owner, head: make(chan struct{}), letIn: make(chan struct{}, 1), away: make(chan error, 1)}
 	ln.places = append(ln.places, p)
 	if len(ln.places) == 1 {
 		close(p.head)
@@ -63,12 +65,35 @@ func (h *house) join(key string, why reason) *place {
 	return p
 }
 
-// turn waits until the place is the head, and returns what its predecessor knew.
+// letIn tells all of owner's who stand in line for key that it has got the lock: they
+// need not wait for its release.
+func (h *house) letIn(key, owner string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ln := h.lines[key]
+	if ln == nil {
+		return
+	}
+	for _, p := range ln.places {
+		if p.owner != owner {
+			continue
+		}
+		select {
+		case p.letIn <- struct{}{}:
+		default: // it has been told already
+		}
+	}
+}
+
+// turn waits until the place is the head, and returns what its predecessor knew; or
+// until its owner has the lock: then the error is errLetIn.
 func (p *place) turn(ctx context.Context, l *lock) (reason, error) {
 	for {
 		select {
 		case <-p.head:
 			return p.ln.reason(), nil
+		case <-p.letIn:
+			return reason{}, errLetIn
 		case err := <-p.away:
 			if !l.s.o.Persist {
 				return reason{}, err

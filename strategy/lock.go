@@ -126,17 +126,18 @@ type lock struct {
 func (l *lock) Name() string { return l.name }
 
 func (l *lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	lease, err := l.attempt(ctx, 1, time.Now())
+	lease, err := l.attempt(ctx, 1, time.Now(), false)
 	return lease, endedBy(ctx, err)
 }
 
-// attempt asks once. n and asked are for events: which attempt of a call that
-// began when.
-func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, error) {
+// attempt asks once; with again only for an owner that holds the lock already. n and
+// asked are for events: which attempt of a call that began when.
+func (l *lock) attempt(ctx context.Context, n int, asked time.Time, again bool) (*Lease, error) {
 	c, err := l.claim(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c.Again = again
 	if err := l.s.enter(); err != nil {
 		return nil, err
 	}
@@ -164,6 +165,9 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, err
 		return nil, &LostError{Name: c.Name, Lapsed: true, Err: errors.New("the grant came after its validity")}
 	}
 	lease.begin()
+	if l.mayReenter(ctx) {
+		l.s.letIn(l.key, c.Owner)
+	}
 	l.s.observe(Event{Kind: EventAcquired, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(asked)})
 	return lease, nil
 }

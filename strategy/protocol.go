@@ -48,6 +48,7 @@ type Claim struct {
 	Owner string        // who re-enters; the Token unless ctx names an owner
 	TTL   time.Duration // what the servers are to count; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes
+	Again bool          // Acquire: only if Owner holds the lock already; see Reenterer
 	Undo  bool          // Release: the reply to Acquire was lost, or came too late
 	Force bool          // Release: an operator's, who ends all holds of Owner with Grant.Fence
 	Grant Grant         // Extend, Release: the last one
@@ -91,9 +92,10 @@ type Notifier interface {
 	Watch(ctx context.Context, c Claim, fn func(Notice)) (stop func(), err error)
 }
 
-// A Reenterer is a [Protocol] that may let the owner of a lock in again: what
-// Acquire is called for an owner that ctx names is then asked at once, and does not
-// wait behind those who wait for that owner.
+// A Reenterer is a [Protocol] that may let the owner of a lock in again. An Acquire
+// whose ctx names an owner then asks at once, though others stand in line: they may
+// be waiting for that owner. It asks with Claim.Again, so as not to overtake them: a
+// lock that nobody holds is a *[HeldError] then, without a holder.
 type Reenterer interface {
 	// Reentrant says whether it does.
 	Reentrant() bool
