@@ -17,6 +17,7 @@ import (
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -43,7 +44,8 @@ type Variant struct {
 	// and a list is taken.
 	Foreign string
 
-	Fenced bool
+	Fenced    bool
+	Reentrant bool
 	// Except is what it is known to lack, and why; see conformance.Subject.
 	Except map[string]string
 }
@@ -127,6 +129,15 @@ func All() []Variant {
 			Servers: 1,
 			On:      one(func(n strategy.Node) strategy.Protocol { return luascript.On(n) }),
 			Fenced:  true,
+		},
+		{
+			Name:      "reentrant",
+			Package:   "reentrant",
+			Summary:   "a hash with a field for each hold of its owner",
+			Servers:   1,
+			On:        one(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) }),
+			Fenced:    true,
+			Reentrant: true,
 		},
 	}
 }
@@ -227,9 +238,10 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 			return left, err
 		},
 		// A child process opens the same servers as given ones.
-		ChildEnv: []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)},
-		Fenced:   v.Fenced,
-		Except:   v.Except,
+		ChildEnv:  []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)},
+		Fenced:    v.Fenced,
+		Reentrant: v.Reentrant,
+		Except:    v.Except,
 	}
 }
 

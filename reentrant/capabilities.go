@@ -1,0 +1,154 @@
+package reentrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// What the protocol can do beside Acquire, Extend and Release, which are the lock.
+var _ interface {
+	strategy.Reenterer
+	strategy.Notifier
+	strategy.BulkExtender
+	strategy.Adopter
+	strategy.Inspector
+	strategy.Checker
+} = (*protocol)(nil)
+
+// Reentrant says yes: acquire.lua lets the owner in again.
+func (p *protocol) Reentrant() bool { return true }
+
+// Watch hears of last releases: each is published in the step that releases, by owner.
+func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	ctx, cancel := context.WithDeadline(ctx, c.Due)
+	defer cancel()
+	return p.Subscribe(ctx, channel(c), func(owner []byte, err error) {
+		switch {
+		case err != nil:
+			fn(strategy.Notice{})
+		case len(owner) > 0: // anything else was not published by release.lua
+			fn(strategy.Notice{Holder: string(owner)})
+		}
+	})
+}
+
+// Inspect reads the lock, or else its fence counter, in one step.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	reply, err := p.Eval(ctx, c.Due, inspect, keys(c))
+	if err != nil {
+		return strategy.Info{}, err
+	}
+	r, _ := reply.([]any)
+	if len(r) != 5 {
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	var info strategy.Info
+	if fence, ok := r[4].([]byte); ok {
+		n, err := strconv.ParseUint(string(fence), 10, 64)
+		if err != nil {
+			return info, fmt.Errorf("%s: the counter %s holds no fence: %.50q", p.Name(), counter(c), fence)
+		}
+		info.Fence = n
+	}
+	owner, held := r[0].([]byte)
+	token, ok := r[1].([]byte)
+	holds, ok2 := r[2].(int64)
+	ms, ok3 := r[3].(int64)
+	switch {
+	case !held:
+	case ok && ok2 && ok3:
+		info.Held, info.Token, info.Owner, info.Holds = true, string(token), string(owner), int(holds)
+		info.TTL = strategy.RemainingTTL(ms)
+	default:
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	return info, nil
+}
+
+// Check looks at the server, and runs a script that changes nothing.
+func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	due := time.Now().Add(o.OpTimeout)
+	if err := strategy.CheckNode(ctx, due, p); err != nil {
+		return err
+	}
+	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
+	return err
+}
+
+// bulk is how many holds one request renews: enough that requests hardly count,
+// few enough that the script does not keep others waiting (about 1 ms).
+const bulk = 100
+
+// ExtendAll renews many holds, a round trip for each hundred.
+func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+	var all sync.WaitGroup
+	for first := 0; first < len(cs); first += bulk {
+		batch := cs[first:min(first+bulk, len(cs))]
+		all.Go(func() { // in one packet, not one after the other's reply
+			p.extendBatch(ctx, batch, func(i int, err error) { done(first+i, strategy.Grant{}, err) })
+		})
+	}
+	all.Wait()
+}
+
+func (p *protocol) extendBatch(ctx context.Context, cs []strategy.Claim, done func(int, error)) {
+	keys := make([]string, len(cs))
+	args := make([]any, 0, 2*len(cs))
+	due := cs[0].Due
+	for i, c := range cs {
+		keys[i] = c.Key
+		args = append(args, c.Token, c.TTL.Milliseconds())
+		if c.Due.Before(due) {
+			due = c.Due
+		}
+	}
+	reply, err := p.Eval(ctx, due, extend, keys, args...)
+	if len(cs) > 1 && severalSlots(err) {
+		for i := range cs { // a cluster: each lock lies where its name says
+			p.extendBatch(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+		}
+		return
+	}
+	answers, _ := reply.([]any)
+	for i, c := range cs {
+		switch {
+		case err != nil:
+			done(i, err)
+		case len(answers) != len(cs):
+			done(i, strategy.BadReply(p, reply))
+		case answers[i] == int64(1):
+			done(i, nil)
+		default:
+			done(i, p.notOurs(c, answers[i]))
+		}
+	}
+}
+
+// severalSlots tells that a cluster refuses a script over keys in several slots.
+func severalSlots(err error) bool {
+	return errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
+}
+
+// Adopt is Extend for a hold from elsewhere, whose token the claim's takes the place of.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, adopt, keys(c), from, c.TTL.Milliseconds(), c.Token, c.Owner)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if r, _ := reply.([]any); len(r) == 2 {
+		fence, ok := r[0].(int64)
+		owner, ok2 := r[1].([]byte)
+		if ok && ok2 {
+			return p.granted(fence, string(owner))
+		}
+		return strategy.Grant{}, strategy.BadReply(p, reply)
+	}
+	return strategy.Grant{}, p.notOurs(c, reply)
+}

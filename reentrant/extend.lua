@@ -1,0 +1,35 @@
+-- extend: for each hold that still counts, count its TTL anew. Never makes a hold that is
+-- gone or has lapsed, though its owner goes on elsewhere; and never shortens one: a
+-- request that was stuck on its way may come after a later one that asked for more, on
+-- which the holder relies.
+--
+-- KEYS[i]       a lock; the same one may come several times, for several holds
+-- ARGV[2i-1]    a hold's token
+-- ARGV[2i]      TTL in milliseconds
+--
+-- Returns, for each i in turn:
+--   1        extended
+--   nil      nobody holds the lock
+--   owner    the hold is gone; that owner holds the lock
+--   {error}  the key is no lock
+-- Works also when Redis is out of memory: see keep.
+local now = now_ms()
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local token, ends = ARGV[2 * i - 1], now + ARGV[2 * i]
+  local lock, err = read_lock(key, now) -- holds.lua, which stands before this script
+  if err then
+    answers[i] = {err.err} -- one that cannot be renewed must not stop the others
+  elseif not lock then
+    answers[i] = false
+  elseif not lock.ends[token] then
+    answers[i] = lock.owner
+  else
+    if lock.ends[token] < ends then
+      keep(key, lock, token, ends)
+    end
+    prune(key, lock)
+    answers[i] = 1
+  end
+end
+return answers

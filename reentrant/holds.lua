@@ -1,0 +1,75 @@
+-- holds: reads a lock, and says what is none. Prepended to all scripts.
+--
+-- A lock is a hash: owner, fence, and for each hold a field hold:<token>, the server's
+-- time in ms until which that hold counts. The key expires with the last of its holds.
+-- A hold that has lapsed counts no more, though its field may still be there.
+--
+-- Reads only: it is called before the first write, so that what is no lock (WRONGTYPE,
+-- NOLOCK) is an error and left alone.
+
+-- The server's time in ms. A key's TTL ends in the same way: now > its end.
+local function now_ms()
+  local now = redis.call('TIME')
+  return now[1] * 1000 + math.floor(now[2] / 1000)
+end
+
+-- Returns the lock: owner, fence, ends (by token), count and last of the live holds,
+-- and lapsed, the fields of those that are not; nil if nobody holds it; nil and an
+-- error if the key is no lock.
+local function read_lock(key, now)
+  local fields = redis.pcall('HGETALL', key)
+  if fields.err then return nil, fields end
+  if #fields == 0 then return nil end
+  local lock = {ends = {}, count = 0, last = 0, lapsed = {}}
+  local odd = redis.call('PTTL', key) < 0 and 'it has no expiry'
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if field == 'owner' then
+      lock.owner = value
+    elseif field == 'fence' then
+      lock.fence = string.match(value, '^%d+$') and tonumber(value)
+    elseif string.sub(field, 1, 5) == 'hold:' and string.match(value, '^%d+$') then
+      local ends = tonumber(value)
+      if ends < now then
+        table.insert(lock.lapsed, field)
+      else
+        lock.ends[string.sub(field, 6)] = ends
+        lock.count = lock.count + 1
+        lock.last = math.max(lock.last, ends)
+      end
+    else
+      odd = 'it has a field ' .. string.sub(field, 1, 50)
+    end
+  end
+  if not lock.owner then odd = 'it has no owner' end
+  if not lock.fence then odd = 'it has no fence' end
+  if odd then return nil, redis.error_reply('NOLOCK the key ' .. key .. ' holds no re-entrant lock: ' .. odd) end
+  if lock.count == 0 then return nil end
+  return lock
+end
+
+-- Takes token's hold out of what was read: it does not touch the key.
+local function forget(lock, token)
+  lock.ends[token] = nil
+  lock.count = lock.count - 1
+  lock.last = 0
+  for _, ends in pairs(lock.ends) do
+    lock.last = math.max(lock.last, ends)
+  end
+end
+
+-- Drops the fields of lapsed holds.
+local function prune(key, lock)
+  for _, field in ipairs(lock.lapsed) do
+    redis.call('HDEL', key, field)
+  end
+end
+
+-- Makes token's hold last until ends. The key first: a key that outlives its holds is
+-- free all the same, a hold that outlives its key is not. And that needs no memory, and
+-- after a script's first write Redis lets the rest have what it needs, so holders can
+-- renew, and enter again, when Redis is out of it.
+local function keep(key, lock, token, ends)
+  redis.call('PEXPIREAT', key, string.format('%.0f', math.max(lock.last, ends)))
+  redis.call('HSET', key, 'hold:' .. token, string.format('%.0f', ends))
+end

@@ -1,0 +1,241 @@
+// Package reentrant is a lock on one Redis that lets its owner in again: whoever holds
+// it can take it once more, and it is free after the last release.
+//
+// # What it is for
+//
+// A function takes a lock and calls another that takes the same one. With any other
+// lock that is a self-deadlock: the inner call waits for the outer, which waits for
+// the inner. Better is to take the lock in one place only; where that cannot be (a
+// library, a callback, a public method that calls another), re-entry helps.
+//
+// Who re-enters is said by the context, and by nothing else: [strategy.WithOwner], or
+// the context that strategy.Do and [strategy.Lease.Context] hand out. An owner is no
+// goroutine and no process: it may re-enter from another machine, if the request's
+// context does. An acquisition whose context names nobody owns itself, and never
+// re-enters.
+//
+//	err := strategy.Do(ctx, lock, func(ctx context.Context, outer *strategy.Lease) error {
+//		return strategy.Do(ctx, lock, work) // with the outer's ctx: gets in at once
+//	})
+//
+// # The idea
+//
+// The lock is a hash: its owner, its fence, and one field for each hold, named by the
+// hold's token, with the time on the server's clock until which that hold counts. Each
+// lease is one hold: it has a TTL, a deadline and a renewal of its own, and ends
+// alone, in any order. The key expires with the last of its holds.
+//
+// Others count the holds in one number (HINCRBY, as Redisson does), under one
+// TTL. Then a release that is repeated, because its reply was lost, ends another's hold,
+// unless a second key remembers it; an inner hold whose holder died is never counted
+// down, so the lock stays for as long as the outer is renewed; and whoever releases
+// first must guess how long the others rely on the lock. With a field for each hold a
+// retry finds its field gone; a dead hold lapses by its own TTL; and after a release the
+// key lives exactly as long as the longest of the holds that are left. That is the rule:
+// a lease relies on its own TTL, whatever the others do.
+//
+// # What it guarantees
+//
+//   - Exclusion between owners, ownership, no deadlock: as package luascript.
+//   - Re-entry: the owner gets in at once, also beside those who wait for it in its own
+//     process, who keep their order.
+//   - Held until the last release; a hold that is not renewed ends by its own TTL.
+//   - Fencing: re-entry does not change the fence; the next owner's is greater. So a
+//     store compares the fence and, where it is the same, may compare the owner
+//     ([strategy.Lease.Owner]): inner and outer may both write.
+//   - Quiet waiting: whoever waits sleeps through inner releases, and is woken by the last.
+//
+// # What it does not
+//
+// It does not keep an owner's own calls apart: two goroutines with one owner are both
+// in. Whoever knows an owner's name can enter; make it unique.
+//
+// When the lock is lost (to an operator, a flush, a fail-over), all its leases are; when
+// one lapses, the others hold on. A waiter sleeps for as long as it was told that the
+// lock would last at most: if a long hold is released and its owner then dies, it
+// notices only then. What an owner gets in one process, its contenders that wait in
+// another hear of only when they next ask. And as with every lock on one Redis, what
+// Redis forgets is granted again.
+//
+// A hold that is passed on with [strategy.Lease.Detach] and [strategy.Strategy.Adopt]
+// begins a new tenure, with the adopter's owner and a new fence, if it is the only one.
+// If it is one of several, it stays the owner's, and the fence what it was: the adopter
+// has become one of those who are in, and Lease.Owner says of whom.
+//
+// # When
+//
+// Take it where code that holds a lock calls code that takes it, and the two cannot be
+// parted. Otherwise take package luascript: it costs less, and says by a deadlock what
+// re-entry hides, namely that two pieces of code both believe to be alone.
+//
+// # On the wire
+//
+// Acquire, re-entry, Extend and Release are one round trip each; holds that are kept
+// alive and due at about the same time are renewed together, up to a hundred per
+// request. Keys: lock:{name}, the hash; lock:{name}:fence, the counter, which stays.
+// Channel: lock:{name}:free, the owner whose last hold was released. The work of a
+// script grows with the number of holds. No other library's lock has this form: one that
+// is given the same key is refused.
+//
+// Source: the re-entrant lock of Redisson (https://github.com/redisson/redisson), with
+// fields for its count. Redis 6.2 or later, or Valkey.
+package reentrant
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed fence.lua
+	fenceLua string
+	//go:embed holds.lua
+	holdsLua string
+	//go:embed acquire.lua
+	acquireLua string
+	//go:embed extend.lua
+	extendLua string
+	//go:embed release.lua
+	releaseLua string
+	//go:embed force.lua
+	forceLua string
+	//go:embed adopt.lua
+	adoptLua string
+	//go:embed inspect.lua
+	inspectLua string
+
+	acquire = strategy.NewScript("acquire", fenceLua+holdsLua+acquireLua)
+	extend  = strategy.NewScript("extend", holdsLua+extendLua)
+	release = strategy.NewScript("release", holdsLua+releaseLua)
+	force   = strategy.NewScript("force", holdsLua+forceLua)
+	adopt   = strategy.NewScript("adopt", fenceLua+holdsLua+adoptLua)
+	inspect = strategy.NewScript("inspect", holdsLua+inspectLua)
+)
+
+// New returns the strategy on the Redis that pool dials. It takes the pool's
+// settings (address, password, TLS, database) and, for its own two connections,
+// dials beside it; the pool stays the caller's to close. It does no I/O: see
+// [strategy.Strategy.Check].
+func New(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+	n, err := node.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return strategy.New(On(n), o)
+}
+
+// On returns the algorithm on any node: for other clients, decorators and tests.
+// Closing the protocol closes the node.
+func On(n strategy.Node) strategy.Protocol {
+	return &protocol{n}
+}
+
+// protocol is the algorithm on one node.
+type protocol struct {
+	strategy.Node // Close is the node's
+}
+
+var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
+
+// Acquire takes the lock if nobody has it, or holds it once more if its owner asks. One
+// round trip.
+func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	again := 0
+	if c.Again {
+		again = 1
+	}
+	reply, err := p.Eval(ctx, c.Due, acquire, keys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	switch r := reply.(type) {
+	case int64:
+		return p.granted(r, c.Owner)
+	case nil:
+		if c.Again {
+			return strategy.Grant{}, &strategy.HeldError{Name: c.Name} // by nobody: others stand in line
+		}
+	case []any:
+		if len(r) == 2 {
+			owner, ok := r[0].([]byte)
+			ms, ok2 := r[1].(int64)
+			if ok && ok2 && ms >= 0 {
+				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: string(owner), TTL: strategy.RemainingTTL(ms)}
+			}
+		}
+	}
+	return strategy.Grant{}, strategy.BadReply(p, reply)
+}
+
+// Extend counts the hold's TTL anew if it is still there. One round trip.
+func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	var err error // extend.lua takes many holds: here, one
+	p.extendBatch(ctx, []strategy.Claim{c}, func(_ int, e error) { err = e })
+	return strategy.Grant{}, err
+}
+
+// Release ends the hold, and with the last the lock; an operator's ends all. One round
+// trip.
+func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+	var reply any
+	var err error
+	if c.Force {
+		reply, err = p.Eval(ctx, c.Due, force, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
+	} else {
+		reply, err = p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
+	}
+	switch {
+	case err != nil:
+		return err
+	case reply == int64(1):
+		return nil
+	}
+	err = p.notOurs(c, reply)
+	var lost *strategy.LostError
+	if errors.As(err, &lost) {
+		if gone := strategy.Gone(p, c, lost.Holder); !errors.Is(gone, strategy.ErrLost) {
+			return gone // an undo's success, or nobody knows
+		}
+	}
+	return err
+}
+
+// notOurs reads the reply of a script that did not find c's hold.
+func (p *protocol) notOurs(c strategy.Claim, reply any) error {
+	switch r := reply.(type) {
+	case nil:
+		return &strategy.LostError{Name: c.Name}
+	case []byte:
+		if string(r) == c.Owner {
+			return &strategy.LostError{Name: c.Name, Err: errSiblings}
+		}
+		return &strategy.LostError{Name: c.Name, Holder: string(r)}
+	case []any:
+		if len(r) == 1 {
+			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
+		}
+	}
+	return strategy.BadReply(p, reply)
+}
+
+var errSiblings = errors.New("this hold is over; its owner has the lock by another")
+
+// granted reads a fence. One that is none was not issued by our scripts.
+func (p *protocol) granted(fence int64, owner string) (strategy.Grant, error) {
+	if fence <= 0 || owner == "" {
+		return strategy.Grant{}, strategy.BadReply(p, fence)
+	}
+	return strategy.Grant{Fence: uint64(fence), Owner: owner}, nil
+}
+
+func keys(c strategy.Claim) []string { return []string{c.Key, counter(c)} }
+
+func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
+func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }
