@@ -136,7 +136,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), renewal(), handingOver(), fencing(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), renewal(), handingOver(), fencing(), reentering(), input(), closing())
 }
 
 // A Status is what became of a property.

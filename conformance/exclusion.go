@@ -64,11 +64,6 @@ func exclusion() []Property {
 			},
 		},
 		{
-			Name: "Reentry", Group: group, Scripted: true,
-			Clause: "A contender that holds a lock gets in again if the lock is re-entrant and the context names the same owner, and is refused otherwise.",
-			check:  reentry,
-		},
-		{
 			Name: "Contention", Group: group,
 			Clause: "However many contend at once, never do two hold the lock.",
 			check: func(t *trial) {
@@ -106,28 +101,6 @@ func exclusion() []Property {
 			check:  processes,
 		},
 	}
-}
-
-func reentry(t *trial) {
-	a, b := t.contender("A", ample), t.contender("B", ample)
-	owner := strategy.WithOwner(t.ctx, "request "+t.name)
-	outer := a.tryWith(owner).want(nil, "the lock is free")
-	if !t.Reentrant {
-		a.tryWith(owner).want(strategy.ErrHeld, "the lock is not re-entrant")
-		return
-	}
-	inner := b.tryWith(owner).want(nil, "the owner holds the lock already, and owners are not processes")
-	if inner.lease.Owner() != outer.lease.Owner() {
-		t.failf("Owner() of the inner hold = %q, want %q: that of the outer", inner.lease.Owner(), outer.lease.Owner())
-	}
-	b.try().want(strategy.ErrHeld, "a context without owner is somebody else")
-	b.tryWith(strategy.WithOwner(t.ctx, "another")).want(strategy.ErrHeld, "another owner is somebody else")
-	inner.release().want(nil, "the inner hold is held")
-	b.try().want(strategy.ErrHeld, "the outer hold is left")
-	inner.release().want(strategy.ErrReleased, "a hold is released once")
-	b.try().want(strategy.ErrHeld, "the second release of the inner hold is not the outer's")
-	outer.release().want(nil, "the outer hold is held")
-	b.try().want(nil, "both holds are released")
 }
 
 // compete lets n contenders of several threads each acquire the lock and call work

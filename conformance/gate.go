@@ -11,7 +11,9 @@ import (
 // A Gate stands before the servers. It is called for every request, by the
 // goroutine that makes it, and calls send once, when the request may leave; send
 // returns when the request was answered or has failed. So a gate can make things
-// happen between two requests of one call, and before a reply comes back.
+// happen between two requests of one call, and before a reply comes back. A second
+// send makes the request arrive twice, as if its reply had been lost and somebody had
+// sent it again.
 type Gate func(request string, send func())
 
 // GateNode makes every request to n pass g; for [Subject].OpenGated of protocols

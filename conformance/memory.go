@@ -234,6 +234,9 @@ func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant,
 	})
 }
 
+// Reenters says whether the owner of a lock gets in again.
+func (m *Memory) Reenters() bool { return m.Reentrant }
+
 // Extend makes the server count anew, if the token still holds.
 func (m *Memory) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	return ask(m, ctx, Request{OpExtend, []strategy.Claim{c}}, nil, func() (strategy.Grant, error) { return m.extend(c) })

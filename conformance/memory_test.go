@@ -37,4 +37,5 @@ func (m *Memory) subject(name string) Subject {
 
 func TestMemory(t *testing.T) {
 	Run(t, (&Memory{}).subject("memory"))
+	Run(t, (&Memory{Reentrant: true}).subject("reentrant"))
 }

@@ -22,8 +22,8 @@ var _ interface {
 	strategy.Checker
 } = (*protocol)(nil)
 
-// Reentrant says yes: acquire.lua lets the owner in again.
-func (p *protocol) Reentrant() bool { return true }
+// Reenters says yes: acquire.lua lets the owner in again.
+func (p *protocol) Reenters() bool { return true }
 
 // Watch hears of last releases: each is published in the step that releases, by owner.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {

@@ -45,7 +45,7 @@ func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 // mayReenter tells whether the caller may be the holder already.
 func (l *lock) mayReenter(ctx context.Context) bool {
 	re, ok := l.s.p.(Reenterer)
-	return ok && re.Reentrant() && ownerOf(ctx) != ""
+	return ok && re.Reenters() && ownerOf(ctx) != ""
 }
 
 // wait brings a contender from its place in line to the lock, after n attempts.

@@ -97,8 +97,8 @@ type Notifier interface {
 // be waiting for that owner. It asks with Claim.Again, so as not to overtake them: a
 // lock that nobody holds is a *[HeldError] then, without a holder.
 type Reenterer interface {
-	// Reentrant says whether it does.
-	Reentrant() bool
+	// Reenters says whether it does.
+	Reenters() bool
 }
 
 // A BulkExtender is a [Protocol] that renews many holds in few requests.
