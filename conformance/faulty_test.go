@@ -156,7 +156,7 @@ type mutant struct {
 }
 
 // mutants are all that must be convicted.
-var mutants = slices.Concat(commonMutants, clockMutants)
+var mutants = slices.Concat(commonMutants, clockMutants, reentryMutants)
 
 // always are moves that need no state.
 func always(m moves) func(*testing.T) moves { return func(*testing.T) moves { return m } }

@@ -1,0 +1,278 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// change does f to the lock at key, if there is one.
+func (m *Memory) change(key string, f func(l *memoryLock)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.find(key); l != nil {
+		f(l)
+	}
+}
+
+// first tells whether token is the first hold of key, and whether there are others.
+func (m *Memory) first(key, token string) (first, several bool) {
+	m.change(key, func(l *memoryLock) { first, several = l.holds[0].token == token, len(l.holds) > 1 })
+	return first, several
+}
+
+// tell gives all who watch key a notice.
+func (m *Memory) tell(key string, n strategy.Notice) {
+	m.mu.Lock()
+	told := slices.Clone(m.watches[key])
+	m.mu.Unlock()
+	for _, w := range told {
+		w.tell(n)
+	}
+}
+
+// onAcquire makes f change what an Acquire was given.
+func onAcquire(f func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error)) func(*testing.T) moves {
+	return always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		g, err := p.Acquire(ctx, c)
+		return f(p, c, g, err)
+	}})
+}
+
+// onRelease makes f decide what a Release does.
+func onRelease(f func(p gatedMemory, ctx context.Context, c strategy.Claim) error) func(*testing.T) moves {
+	return always(moves{release: f})
+}
+
+// reentryMutants are faults of locks that let their owner in again.
+var reentryMutants = reentrantly([]mutant{
+	{
+		name: "fence rises on re-entry", killed: []string{"ReentryFence"},
+		moves: onAcquire(func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error) {
+			if first, _ := p.first(c.Key, c.Token); !first && err == nil {
+				g.Fence++ // Redisson
+			}
+			return g, err
+		}),
+	},
+	{
+		name: "fence is the owner's for ever", killed: []string{"ReentryFence"},
+		moves: func(*testing.T) moves {
+			var fences sync.Map
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				g, err := p.Acquire(ctx, c)
+				if err == nil {
+					f, _ := fences.LoadOrStore(c.Owner, g.Fence)
+					g.Fence = f.(uint64)
+				}
+				return g, err
+			}}
+		},
+	},
+	{
+		name: "any name gets in", killed: []string{"ReentryByOwner", "ReentryAfterLoss"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if c.Owner != c.Token {
+				p.change(c.Key, func(l *memoryLock) { c.Owner = l.owner })
+			}
+			return p.Acquire(ctx, c)
+		}}),
+	},
+	{
+		name: "holder is called by its token", killed: []string{"ReentryByOwner"},
+		moves: onAcquire(func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error) {
+			var held *strategy.HeldError
+			if errors.As(err, &held) {
+				held.Holder = p.at(c.Key)
+			}
+			return g, err
+		}),
+	},
+	{
+		name: "all who have no name are one", killed: []string{"ReentryUnnamed"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			if c.Owner == c.Token {
+				c.Owner = "nobody"
+			}
+			return p.Acquire(ctx, c)
+		}}),
+	},
+	{
+		name: "counts holders, not holds", killed: []string{"ReentryCount"},
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+			info, err := p.Inspect(ctx, c)
+			info.Holds = min(info.Holds, 1)
+			return info, err
+		}}),
+	},
+	{
+		name: "inner release frees", killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal", "ReentryWakes"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			first, several := p.first(c.Key, c.Token)
+			err := p.Release(ctx, c)
+			if !first && several {
+				p.Evict(ctx, c.Key)
+			}
+			return err
+		}),
+	},
+	{
+		name: "outer release ends inner", killed: []string{"ReentryLastRelease", "ReentryRenewal"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			first, several := p.first(c.Key, c.Token)
+			err := p.Release(ctx, c)
+			if first && several {
+				p.Evict(ctx, c.Key)
+			}
+			return err
+		}),
+	},
+	{
+		name: "retry of a release ends another hold", killed: []string{"ReentryReleaseOnce"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) (err error) {
+			p.gate("HINCRBY -1", func() {
+				p.change(c.Key, func(l *memoryLock) {
+					if l.owner == c.Owner && l.hold(c.Token) == nil {
+						c.Token = l.holds[0].token
+					}
+				})
+				err = p.Memory.Release(ctx, c)
+			})
+			return err
+		}),
+	},
+	{
+		name: "retry of an acquire counts twice", killed: []string{"ReentryReleaseOnce"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (g strategy.Grant, err error) {
+			p.gate("HINCRBY", func() {
+				sent := c
+				p.change(c.Key, func(l *memoryLock) {
+					if l.hold(c.Token) != nil {
+						sent.Token += "'"
+					}
+				})
+				g, err = p.Memory.Acquire(ctx, sent)
+			})
+			return g, err
+		}}),
+	},
+	{
+		name: "re-entry sets the TTL of all", killed: []string{"ReentryOwnTTL"},
+		moves: onAcquire(func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error) {
+			if err == nil {
+				p.counts(c.Key, time.Now().Add(c.TTL))
+			}
+			return g, err
+		}),
+	},
+	{
+		name: "inner release resets the TTL to its own", killed: []string{"ReentryOwnTTL"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			err := p.Release(ctx, c)
+			if err == nil {
+				p.counts(c.Key, time.Now().Add(c.TTL))
+			}
+			return err
+		}),
+	},
+	{
+		name: "watchdog stops at inner release", killed: []string{"ReentryRenewal"},
+		moves: func(*testing.T) moves {
+			var stopped sync.Map
+			return moves{
+				extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					if _, yes := stopped.Load(c.Key + c.Owner); yes {
+						return strategy.Grant{}, nil
+					}
+					return p.Extend(ctx, c)
+				},
+				release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+					stopped.Store(c.Key+c.Owner, true)
+					return p.Release(ctx, c)
+				},
+			}
+		},
+	},
+	{
+		name: "renewal is the owner's, and so the dead are kept alive", killed: []string{"ReentryDeadHold"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			g, err := p.Extend(ctx, c)
+			if err == nil {
+				p.counts(c.Key, time.Now().Add(c.TTL))
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "tells of inner releases", killed: []string{"ReentryWakes"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			err := p.Release(ctx, c)
+			p.tell(c.Key, strategy.Notice{Holder: c.Owner})
+			return err
+		}),
+	},
+	{
+		name: "tells of a release by its token", killed: []string{"ReentryWakes"},
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+			return p.Watch(ctx, c, func(n strategy.Notice) {
+				if n.Holder != "" {
+					n.Holder = "the last hold's token"
+				}
+				fn(n)
+			})
+		}}),
+	},
+	{
+		name: "an operator ends one hold", killed: []string{"ReentryForce"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			c.Force = false
+			return p.Release(ctx, c)
+		}),
+	},
+	{
+		name: "an operator ends a later tenure", killed: []string{"ReentryForce"},
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			if c.Force {
+				p.change(c.Key, func(l *memoryLock) { c.Grant.Fence = l.fence })
+			}
+			return p.Release(ctx, c)
+		}),
+	},
+	{
+		name: "who adopts one hold takes all", killed: []string{"ReentryAdopt"},
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+			g, err := p.Adopt(ctx, c, from)
+			if err == nil {
+				p.change(c.Key, func(l *memoryLock) { l.owner = c.Owner })
+				g.Owner = c.Owner
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "who adopts the only hold stays a guest", killed: []string{"ReentryAdopt"},
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+			var owner string
+			p.change(c.Key, func(l *memoryLock) { owner = l.owner })
+			g, err := p.Adopt(ctx, c, from)
+			if err == nil {
+				p.change(c.Key, func(l *memoryLock) { l.owner = owner })
+				g.Owner = owner
+			}
+			return g, err
+		}}),
+	},
+})
+
+// reentrantly lets the mutants' server let owners in again.
+func reentrantly(ms []mutant) []mutant {
+	for i := range ms {
+		ms[i].memory = &Memory{Reentrant: true}
+	}
+	return ms
+}

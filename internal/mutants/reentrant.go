@@ -1,0 +1,115 @@
+package mutants
+
+// Reentrant judges package reentrant; ReentrantMemory judges, in this process, how the
+// machinery serves locks that let their owner in again.
+var (
+	Reentrant       = Judge{Package: "./reentrant", Test: "TestConformance/reentrant", Redis: true}
+	ReentrantMemory = Judge{Package: "./conformance", Test: "TestMemory/reentrant"}
+)
+
+// reentrant are faults of package reentrant, and of the machinery around it.
+func reentrant() []Mutant {
+	return []Mutant{
+		{
+			Name: "an owner waits for those who wait for it", File: "strategy/acquire.go",
+			Old: "if !line || l.mayReenter(ctx) {", New: "if !line {",
+			Judge: ReentrantMemory, Killed: []string{"ReentryBesideWaiters"},
+		},
+		{
+			Name: "a lease's context does not say whose it is", File: "strategy/lease.go",
+			Old: "context.WithCancelCause(WithOwner(parent, l.claim.Owner))", New: "context.WithCancelCause(parent)",
+			Judge: ReentrantMemory, Killed: []string{"ReentryByContext", "ReentryUnnamed"},
+		},
+		{
+			Name: "an adopted hold is always the adopter's", File: "strategy/lease.go",
+			Old: "l.claim.Owner = g.Owner // an adopted hold may come with one", New: "g.Owner = l.claim.Owner",
+			Judge: ReentrantMemory, Killed: []string{"ReentryAdopt"},
+		},
+
+		{
+			Name: "reentrant does not say that it is", File: "reentrant/capabilities.go",
+			Old: "Reenters() bool { return true }", New: "Reenters() bool { return false }",
+			Judge: Reentrant, Killed: []string{"ReentryBesideWaiters"},
+		},
+		{
+			Name: "reentrant names holds by their owner", File: "reentrant/reentrant.go",
+			Old: "keys(c), c.Owner, c.Token, c.TTL", New: "keys(c), c.Owner, c.Owner, c.TTL",
+			Judge: Reentrant, Killed: []string{"ReentryCount", "ReentryLastRelease"},
+		},
+		{
+			Name: "reentrant releases one hold by force", File: "reentrant/reentrant.go",
+			Old: "if c.Force {", New: "if false {",
+			Judge: Reentrant, Killed: []string{"ReentryForce"},
+		},
+		{
+			Name: "acquire.lua does not compare owners", File: "reentrant/acquire.lua",
+			Old: "if lock and lock.owner ~= ARGV[1] then", New: "if lock and lock.owner == '' then",
+			Judge: Reentrant, Killed: []string{"Exclusive", "ReentryByOwner", "ReentryUnnamed", "ReentryAfterLoss"},
+		},
+		{
+			Name: "acquire.lua issues a fence on re-entry", File: "reentrant/acquire.lua",
+			Old: "return lock.fence", New: "return (next_fence(KEYS[2]))",
+			Judge: Reentrant, Killed: []string{"ReentryFence"},
+		},
+		{
+			Name: "acquire.lua leaves the key without expiry", File: "reentrant/acquire.lua",
+			Old: "expiry)\nreturn fence", New: "'9999999999999')\nredis.call('PERSIST', KEYS[1])\nreturn fence",
+			Judge: Reentrant, Killed: []string{"Exclusive", "ReleaseFrees"},
+		},
+		{
+			Name: "holds.lua counts what has lapsed", File: "reentrant/holds.lua",
+			Old: "if ends < now then", New: "if false then",
+			Judge: Reentrant, Killed: []string{"ReentryDeadHold"},
+		},
+		{
+			Name: "holds.lua sets the key's TTL to that of the last to ask", File: "reentrant/holds.lua",
+			Old: "string.format('%.0f', math.max(lock.last, ends)))", New: "string.format('%.0f', ends))",
+			Judge: Reentrant, Killed: []string{"ReentryOwnTTL"},
+		},
+		{
+			Name: "holds.lua keeps the key and not the hold", File: "reentrant/holds.lua",
+			Old: "redis.call('HSET', key, 'hold:' .. token, string.format('%.0f', ends))", New: "redis.call('HSETNX', key, 'hold:' .. token, string.format('%.0f', ends))",
+			Judge: Reentrant, Killed: []string{"ExtendRestarts", "KeptAlive", "ReentryRenewal"},
+		},
+		{
+			Name: "extend.lua renews what is gone", File: "reentrant/extend.lua",
+			Old: "elseif not lock.ends[token] then", New: "elseif (function() lock.ends[token] = lock.ends[token] or 0 end)() then",
+			Judge: Reentrant, Killed: []string{"ExtendOnlyOwn", "ReentryAfterLoss"},
+		},
+		{
+			Name: "release.lua frees with the first release", File: "reentrant/release.lua",
+			Old: "if lock.count == 0 then", New: "if lock then",
+			Judge: Reentrant, Killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal"},
+		},
+		{
+			Name: "release.lua ends some hold when its own is gone", File: "reentrant/release.lua",
+			Old: "if not lock.ends[ARGV[1]] then return lock.owner end", New: "if not lock.ends[ARGV[1]] then ARGV[1] = next(lock.ends) end",
+			Judge: Reentrant, Killed: []string{"ReentryReleaseOnce", "ReleaseOnlyOwn"},
+		},
+		{
+			Name: "release.lua tells of a token", File: "reentrant/release.lua",
+			Old: "redis.pcall('PUBLISH', ARGV[2], lock.owner)", New: "redis.pcall('PUBLISH', ARGV[2], 'token')",
+			Judge: Reentrant, Killed: []string{"ReentryWakes", "WokenByNotice"},
+		},
+		{
+			Name: "force.lua does not compare fences", File: "reentrant/force.lua",
+			Old: " or lock.fence ~= tonumber(ARGV[2])", New: "",
+			Judge: Reentrant, Killed: []string{"ReentryForce"},
+		},
+		{
+			Name: "adopt.lua makes every hold a tenure", File: "reentrant/adopt.lua",
+			Old: "if lock.count == 1 then", New: "if lock then",
+			Judge: Reentrant, Killed: []string{"ReentryAdopt"},
+		},
+		{
+			Name: "adopt.lua leaves the old hold", File: "reentrant/adopt.lua",
+			Old: "redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1])\n", New: "",
+			Judge: Reentrant, Killed: []string{"AdoptOnce"},
+		},
+		{
+			Name: "inspect.lua counts one", File: "reentrant/inspect.lua",
+			Old: "tokens[1], lock.count,", New: "tokens[1], 1,",
+			Judge: Reentrant, Killed: []string{"ReentryCount"},
+		},
+	}
+}
