@@ -17,6 +17,8 @@ import (
 // url is redis://localhost:6379 in your program; here it is the tests' server.
 var url string
 
+// A function that holds the lock calls one that takes it: with the context that Do
+// hands out, it gets in again.
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
@@ -25,19 +27,27 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
+	account := locks.Lock("account/42")
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
-		fmt.Println("only one at a time gets here")
-		return nil // ctx ends if the lock is lost
+	withdraw := func(ctx context.Context, amount int) error {
+		return strategy.Do(ctx, account, func(context.Context, *strategy.Lease) error {
+			fmt.Println("withdrawn:", amount)
+			return nil
+		})
+	}
+	err = strategy.Do(context.Background(), account, func(ctx context.Context, _ *strategy.Lease) error {
+		return errors.Join(withdraw(ctx, 10), withdraw(ctx, 20))
 	})
 	fmt.Println("error:", err)
 	// Output:
-	// only one at a time gets here
+	// withdrawn: 10
+	// withdrawn: 20
 	// error: <nil>
 }
 
-// Without waiting, and with the fence that a store can refuse late writes by.
-func ExampleNew_tryAcquire() {
+// An owner with a name of its own, a request's id say, re-enters wherever its context
+// goes. Everybody else is refused until its last release.
+func ExampleNew_owner() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
 	locks, err := reentrant.New(pool, strategy.Options{})
@@ -45,29 +55,42 @@ func ExampleNew_tryAcquire() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	ctx := context.Background()
+	report := locks.Lock("report")
+	request := strategy.WithOwner(context.Background(), "request 4711")
+	other := strategy.WithOwner(context.Background(), "request 4712")
 
-	first, err := locks.Lock("report").TryAcquire(ctx)
+	outer, err := report.TryAcquire(request)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = locks.Lock("report").TryAcquire(ctx)
-	fmt.Println("held:", errors.Is(err, strategy.ErrHeld))
-	older, _ := first.Fence()
-	fmt.Println("released:", first.Release(ctx) == nil)
-
-	second, err := locks.Lock("report").TryAcquire(ctx)
+	inner, err := report.TryAcquire(request)
 	if err != nil {
 		log.Fatal(err)
 	}
-	newer, _ := second.Fence()
-	fmt.Println("the fence rises:", newer > older)
-	fmt.Println("released twice:", second.Release(ctx), "/", second.Release(ctx))
+	f1, _ := outer.Fence()
+	f2, _ := inner.Fence()
+	fmt.Println("the same fence:", f1 == f2)
+
+	info, err := locks.Inspect(context.Background(), "report")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held by", info.Owner, "times", info.Holds)
+
+	fmt.Println("outer released:", outer.Release(request)) // in any order
+	var held *strategy.HeldError
+	_, err = report.TryAcquire(other)
+	fmt.Println("still held:", errors.As(err, &held) && held.Holder == "request 4711")
+	fmt.Println("inner released:", inner.Release(request))
+	_, err = report.TryAcquire(other)
+	fmt.Println("free:", err == nil)
 	// Output:
-	// held: true
-	// released: true
-	// the fence rises: true
-	// released twice: <nil> / lock released
+	// the same fence: true
+	// held by request 4711 times 2
+	// outer released: <nil>
+	// still held: true
+	// inner released: <nil>
+	// free: true
 }
 
 // yourNode is your own strategy.Node, over another client; here it is the tests'.
@@ -85,14 +108,10 @@ func ExampleOn() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	lease, err := locks.Lock("counted").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := lease.Release(ctx); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("requests:", requests)
+	err = strategy.Do(ctx, locks.Lock("counted"), func(ctx context.Context, _ *strategy.Lease) error {
+		return strategy.Do(ctx, locks.Lock("counted"), func(context.Context, *strategy.Lease) error { return nil })
+	})
+	fmt.Println("requests:", requests, "error:", err)
 	// Output:
-	// requests: 2
+	// requests: 4 error: <nil>
 }

@@ -1,11 +1,23 @@
 package reentrant_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) {
@@ -20,3 +32,755 @@ func TestMain(m *testing.M) {
 
 // TestConformance holds the strategy to what every lock must do.
 func TestConformance(t *testing.T) { subjects.Run(t, "reentrant") }
+
+// open returns a strategy on s that is closed with the test.
+func open(t *testing.T, s *redistest.Server, o strategy.Options) *strategy.Strategy {
+	t.Helper()
+	return opened(t, func() (*strategy.Strategy, error) { return reentrant.New(s.Pool(), o) })
+}
+
+func opened(t *testing.T, f func() (*strategy.Strategy, error)) *strategy.Strategy {
+	t.Helper()
+	locks, err := f()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return locks
+}
+
+// unique is a lock's name that nobody else uses.
+func unique(t *testing.T) string { return fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano()) }
+
+func as(t *testing.T, owner string) context.Context { return strategy.WithOwner(t.Context(), owner) }
+
+func acquire(t *testing.T, ctx context.Context, s *strategy.Strategy, name string) *strategy.Lease {
+	t.Helper()
+	lease, err := s.Lock(name).TryAcquire(ctx)
+	if err != nil {
+		t.Fatalf("TryAcquire() = %v, want nil", err)
+	}
+	return lease
+}
+
+func release(t *testing.T, l *strategy.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
+	}
+}
+
+func fence(t *testing.T, l *strategy.Lease) uint64 {
+	t.Helper()
+	n, ok := l.Fence()
+	if !ok {
+		t.Fatal("Fence() = 0, false, want a fence")
+	}
+	return n
+}
+
+// do runs a command past the locks.
+func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
+	t.Helper()
+	c := s.Pool().Get()
+	defer c.Close()
+	reply, err := c.Do(cmd, args...)
+	if err != nil {
+		t.Fatalf("%s %v = %v", cmd, args, err)
+	}
+	return reply
+}
+
+func pttl(t *testing.T, s *redistest.Server, name string) time.Duration {
+	t.Helper()
+	return time.Duration(do(t, s, "PTTL", strategy.DefaultKey(name)).(int64)) * time.Millisecond
+}
+
+// fields returns the hash, without the times.
+func fields(t *testing.T, s *redistest.Server, name string) []string {
+	t.Helper()
+	names, err := redis.Strings(do(t, s, "HKEYS", strategy.DefaultKey(name)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// protocol returns the algorithm on s, and a claim for it.
+func protocol(t *testing.T, s *redistest.Server, name, owner, token string) (strategy.Protocol, strategy.Claim) {
+	t.Helper()
+	n, err := node.New(s.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return reentrant.On(n), strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Owner: owner, Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+}
+
+// TestRoundTrips: what the package doc says of the wire, as the server counts it.
+func TestRoundTrips(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{})
+	if err := acquire(t, t.Context(), locks, "warm").Extend(t.Context()); err != nil { // dials, and loads the scripts
+		t.Fatal(err)
+	}
+	for range 2 {
+		release(t, acquire(t, t.Context(), locks, "warmer"))
+	}
+	count := func(what string, f func()) {
+		t.Helper()
+		before, err := s.RoundTrips(t.Context())
+		if err != nil {
+			redistest.Skip(t, err, "how many round trips a lock costs")
+		}
+		f()
+		after, err := s.RoundTrips(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := after - before; got != 1 {
+			t.Errorf("round trips of %s = %d, want 1", what, got)
+		}
+	}
+	var outer, inner *strategy.Lease
+	count("Acquire", func() { outer = acquire(t, as(t, "me"), locks, "counted") })
+	count("re-entry", func() { inner = acquire(t, as(t, "me"), locks, "counted") })
+	count("a held TryAcquire", func() {
+		if _, err := locks.Lock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
+		}
+	})
+	count("Extend", func() {
+		if err := outer.Extend(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	count("an inner Release", func() { release(t, inner) })
+	count("the last Release", func() { release(t, outer) })
+}
+
+// TestOnTheWire: the hash is what the package doc says it is.
+func TestOnTheWire(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{})
+	name, owner := unique(t), "hold:\x00\xff owner"
+	outer := acquire(t, as(t, owner), locks, name)
+	inner := acquire(t, as(t, owner), locks, name)
+	want := []string{"fence", "hold:" + inner.Token(), "hold:" + outer.Token(), "owner"}
+	slices.Sort(want)
+	if got := fields(t, s, name); !slices.Equal(got, want) {
+		t.Errorf("the hash has the fields %q, want %q", got, want)
+	}
+	if got, _ := redis.String(do(t, s, "HGET", strategy.DefaultKey(name), "owner"), nil); got != owner {
+		t.Errorf("owner = %q, want %q", got, owner)
+	}
+	if got, _ := redis.Uint64(do(t, s, "HGET", strategy.DefaultKey(name), "fence"), nil); got != fence(t, outer) {
+		t.Errorf("fence = %d, want %d", got, fence(t, outer))
+	}
+	release(t, outer)
+	release(t, inner)
+	if n := do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+		t.Errorf("EXISTS = %v after the last release, want 0", n)
+	}
+}
+
+// TestTTLRule: the key lives exactly as long as the longest of its holds.
+func TestTTLRule(t *testing.T) {
+	s := redistest.Shared(t)
+	long := open(t, s, strategy.Options{TTL: 10 * time.Minute})
+	short, err := long.With(strategy.Options{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := unique(t)
+	within := func(what string, least, most time.Duration) {
+		t.Helper()
+		if got := pttl(t, s, name); got <= least || got > most {
+			t.Errorf("PTTL %s = %v, want more than %v and up to %v", what, got, least, most)
+		}
+	}
+	outer := acquire(t, as(t, "me"), short, name)
+	within("of the outer", 0, time.Minute)
+	inner := acquire(t, as(t, "me"), long, name)
+	within("with a longer inner", 5*time.Minute, 10*time.Minute)
+	release(t, inner)
+	within("after its release", 0, time.Minute)
+
+	inner = acquire(t, as(t, "me"), long, name)
+	if err := outer.Extend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	within("after a shorter renewal", 5*time.Minute, 10*time.Minute)
+	release(t, outer)
+	within("after the shorter's release", 5*time.Minute, 10*time.Minute)
+
+	token, err := inner.Detach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted, err := short.Adopt(t.Context(), name, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	within("after an adoption for less", 0, time.Minute)
+	release(t, adopted)
+}
+
+// TestLapsedHolds: they count no more, and writes drop them.
+func TestLapsedHolds(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{TTL: time.Minute})
+	name := unique(t)
+	key := strategy.DefaultKey(name)
+	lapse := func(l *strategy.Lease) { do(t, s, "HSET", key, "hold:"+l.Token(), 1000) }
+
+	outer := acquire(t, as(t, "me"), locks, name)
+	dead := acquire(t, as(t, "me"), locks, name)
+	lapse(dead)
+	var lost *strategy.LostError
+	if err := dead.Extend(t.Context()); !errors.As(err, &lost) || lost.Holder != "" || lost.Err == nil {
+		t.Errorf("Extend() of a hold that lapsed = %v, want a LostError that names no other holder, and a reason", err)
+	}
+	if info, err := locks.Inspect(t.Context(), name); err != nil || info.Holds != 1 || info.Token != outer.Token() {
+		t.Errorf("Inspect() = %+v, %v, want one hold, the outer", info, err)
+	}
+	if err := outer.Extend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := fields(t, s, name); len(got) != 3 {
+		t.Errorf("the hash has the fields %q, want that of the dead hold dropped", got)
+	}
+	inner := acquire(t, as(t, "me"), locks, name)
+	lapse(inner)
+	if err := inner.Release(t.Context()); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("Release() of a hold that lapsed = %v, want ErrLost", err)
+	}
+	lapse(outer)
+	if info, err := locks.Inspect(t.Context(), name); err != nil || info.Held {
+		t.Errorf("Inspect() = %+v, %v, want a free lock: all its holds have lapsed", info, err)
+	}
+	next := acquire(t, as(t, "another"), locks, name)
+	if got := fields(t, s, name); len(got) != 3 {
+		t.Errorf("the hash has the fields %q, want those of the new owner alone", got)
+	}
+	if fence(t, next) <= fence(t, outer) {
+		t.Errorf("fence = %d, want more than %d", fence(t, next), fence(t, outer))
+	}
+	release(t, next)
+}
+
+// TestNoLock: a key that is none of ours is refused, clearly, and left alone.
+func TestNoLock(t *testing.T) {
+	s := redistest.Shared(t)
+	for what, make := range map[string][][]any{
+		"a user's hash":         {{"HSET", "name", "Ann", "age", 42}, {"PEXPIRE", 600000}},
+		"no owner":              {{"HSET", "fence", 7, "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
+		"no fence":              {{"HSET", "owner", "me", "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
+		"a fence that is none":  {{"HSET", "owner", "me", "fence", "x", "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
+		"a time that is none":   {{"HSET", "owner", "me", "fence", 7, "hold:t", "soon"}, {"PEXPIRE", 600000}},
+		"a count":               {{"HSET", "owner", "me", "fence", 7, "count", 1}, {"PEXPIRE", 600000}},
+		"one field too many":    {{"HSET", "owner", "me", "fence", 7, "hold:t", 9999999999999, "x", "y"}, {"PEXPIRE", 600000}},
+		"without expiry":        {{"HSET", "owner", "me", "fence", 7, "hold:t", 9999999999999}},
+		"luascript's, a string": {{"SET", "token"}, {"PEXPIRE", 600000}},
+		"a list":                {{"RPUSH", "x"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := unique(t)
+			p, c := protocol(t, s, name, "me", "t")
+			for _, command := range make {
+				do(t, s, command[0].(string), append([]any{c.Key}, command[1:]...)...)
+			}
+			defer do(t, s, "DEL", c.Key)
+			before := do(t, s, "DUMP", c.Key)
+			refused := func(call string, err error) {
+				t.Helper()
+				if !errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+					t.Errorf("%s = %v, want ErrRefused and nothing else", call, err)
+				}
+				if !strings.Contains(fmt.Sprint(err), "NOLOCK") && !strings.Contains(fmt.Sprint(err), "WRONGTYPE") {
+					t.Errorf("%s = %v, want it to say that the key is no lock", call, err)
+				}
+			}
+			_, err := p.Acquire(t.Context(), c)
+			refused("Acquire()", err)
+			_, err = p.Extend(t.Context(), c)
+			refused("Extend()", err)
+			refused("Release()", p.Release(t.Context(), c))
+			force := c
+			force.Force, force.Grant.Fence = true, 7
+			refused("Release() by force", p.Release(t.Context(), force))
+			other := c
+			other.Token = "u"
+			_, err = p.(strategy.Adopter).Adopt(t.Context(), other, c.Token)
+			refused("Adopt()", err)
+			_, err = p.(strategy.Inspector).Inspect(t.Context(), c)
+			refused("Inspect()", err)
+			if after := do(t, s, "DUMP", c.Key); string(after.([]byte)) != string(before.([]byte)) {
+				t.Errorf("the key has changed: %q, want %q", after, before)
+			}
+			if what != "without expiry" && what != "a list" && pttl(t, s, name) <= 0 {
+				t.Errorf("the key has lost its expiry")
+			}
+			if n := do(t, s, "EXISTS", c.Key+":fence"); n != int64(0) {
+				t.Errorf("a counter was made, want none: no lock was taken")
+			}
+		})
+	}
+}
+
+// TestFenceSurvivesItsCounter: the server's clock is the floor. Re-entry needs no counter.
+func TestFenceSurvivesItsCounter(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{})
+	name := unique(t)
+	counter := strategy.DefaultKey(name) + ":fence"
+	first := acquire(t, as(t, "me"), locks, name)
+	do(t, s, "SET", counter, "seven")
+	if again := acquire(t, as(t, "me"), locks, name); fence(t, again) != fence(t, first) {
+		t.Errorf("fence on re-entry = %d, want %d", fence(t, again), fence(t, first))
+	} else {
+		release(t, again)
+	}
+	release(t, first)
+	_, err := locks.Lock(name).TryAcquire(t.Context())
+	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
+		t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
+	}
+	if n := do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+		t.Errorf("EXISTS = %v, want 0: refused, but taken", n)
+	}
+	do(t, s, "DEL", counter)
+	second := acquire(t, t.Context(), locks, name)
+	if fence(t, second) <= fence(t, first) {
+		t.Errorf("fence without the counter = %d, want more than %d", fence(t, second), fence(t, first))
+	}
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	do(t, s, "SET", counter, ahead)
+	release(t, second)
+	third := acquire(t, t.Context(), locks, name)
+	if got := fence(t, third); got != ahead+1 {
+		t.Errorf("fence = %d, want %d", got, ahead+1)
+	}
+	release(t, third)
+}
+
+// TestBulk: renewals go a hundred to a request, each with an answer of its own, also
+// where several are holds of one lock.
+func TestBulk(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	p, c := protocol(t, s, "", "me", "")
+	claims := make([]strategy.Claim, 250)
+	for i := range claims {
+		c := c
+		c.Name = strconv.Itoa(i / 2) // two holds each
+		c.Key, c.Token, c.TTL = strategy.DefaultKey(c.Name), "t"+strconv.Itoa(i), time.Second*10
+		g, err := p.Acquire(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start = time.Now()
+		c.Grant, c.TTL = g, time.Minute
+		claims[i] = c
+	}
+	gone, taken, spoiled, ended := 7, 107, 207, 11
+	do(t, s, "DEL", claims[gone].Key)
+	do(t, s, "HSET", claims[taken].Key, "owner", "another")
+	do(t, s, "HDEL", claims[taken].Key, "hold:"+claims[taken].Token)
+	do(t, s, "DEL", claims[spoiled].Key)
+	do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
+	do(t, s, "HDEL", claims[ended].Key, "hold:"+claims[ended].Token)
+
+	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	before, err := s.Calls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make([]error, len(claims))
+	var calls atomic.Int32
+	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
+		answers[i] = err
+		calls.Add(1)
+	})
+	after, err := s.Calls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scripts := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]; scripts != 3 {
+		t.Errorf("requests for %d renewals = %d, want 3", len(claims), scripts)
+	}
+	if n := int(calls.Load()); n != len(claims) {
+		t.Errorf("answers = %d, want %d", n, len(claims))
+	}
+	for i, err := range answers {
+		var lost *strategy.LostError
+		switch i {
+		case gone, gone - 1:
+			if !errors.As(err, &lost) || lost.Holder != "" {
+				t.Errorf("renewal of one that is gone = %v, want a LostError without holder", err)
+			}
+		case taken:
+			if !errors.As(err, &lost) || lost.Holder != "another" {
+				t.Errorf("renewal of one that was taken = %v, want a LostError with its holder", err)
+			}
+		case ended:
+			if !errors.As(err, &lost) || lost.Holder != "" || lost.Err == nil {
+				t.Errorf("renewal of one hold that is gone = %v, want a LostError without another holder", err)
+			}
+		case spoiled, spoiled - 1:
+			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("renewal of a list = %v, want ErrRefused and WRONGTYPE", err)
+			}
+		default:
+			if err != nil {
+				t.Errorf("renewal %d = %v, want nil", i, err)
+			}
+			if got := pttl(t, s, claims[i].Name); got < 30*time.Second {
+				t.Errorf("PTTL of renewal %d = %v, want about a minute", i, got)
+			}
+		}
+	}
+}
+
+// TestExtendNeverShortens: a renewal that was stuck on its way, and asked for less
+// than a later one got, must not take from the holder what it relies on.
+func TestExtendNeverShortens(t *testing.T) {
+	s := redistest.Shared(t)
+	p, c := protocol(t, s, unique(t), "me", "t")
+	g, err := p.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Grant = g
+	late := c
+	late.TTL = time.Second
+	if _, err := p.Extend(t.Context(), late); err != nil {
+		t.Errorf("Extend() by less = %v, want nil", err)
+	}
+	if _, err := p.Acquire(t.Context(), late); err != nil { // the acquire, once more
+		t.Errorf("Acquire() with the same token = %v, want nil", err)
+	}
+	if got := pttl(t, s, c.Name); got < 30*time.Second {
+		t.Errorf("PTTL = %v, want about a minute", got)
+	}
+	if info, err := p.(strategy.Inspector).Inspect(t.Context(), c); err != nil || info.Holds != 1 || info.TTL < 30*time.Second {
+		t.Errorf("Inspect() = %+v, %v, want one hold of about a minute", info, err)
+	}
+	if err := p.Release(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOnlyAgain: a claim that is to re-enter takes no lock that is free.
+func TestOnlyAgain(t *testing.T) {
+	s := redistest.Shared(t)
+	p, c := protocol(t, s, unique(t), "me", "t")
+	c.Again = true
+	var held *strategy.HeldError
+	if _, err := p.Acquire(t.Context(), c); !errors.As(err, &held) || held.Holder != "" {
+		t.Errorf("Acquire() again of a free lock = %v, want a HeldError without holder", err)
+	}
+	if n := do(t, s, "EXISTS", c.Key, c.Key+":fence"); n != int64(0) {
+		t.Errorf("EXISTS = %v, want 0: nothing was to be taken", n)
+	}
+	c.Again = false
+	first, err := p.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := c
+	again.Token, again.Again = "u", true
+	if g, err := p.Acquire(t.Context(), again); err != nil || g.Fence != first.Fence || g.Owner != "me" {
+		t.Errorf("Acquire() again = %+v, %v, want the same fence and owner", g, err)
+	}
+	again.Owner = "another"
+	if _, err := p.Acquire(t.Context(), again); !errors.As(err, &held) || held.Holder != "me" {
+		t.Errorf("Acquire() again by another = %v, want a HeldError: held by me", err)
+	}
+	do(t, s, "DEL", c.Key)
+}
+
+// lossy is a node on which the replies to some scripts are lost.
+type lossy struct {
+	strategy.Node
+	lose  func(script string) bool
+	calls atomic.Int32
+}
+
+func (n *lossy) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	reply, err := n.Node.Eval(ctx, due, s, keys, args...)
+	if n.lose(s.Name()) {
+		n.calls.Add(1)
+		return nil, &strategy.ServerError{Node: n.Name(), Kind: strategy.ErrUnknown, Err: errors.New("the reply was lost")}
+	}
+	return reply, err
+}
+
+// TestLostReplies: what the machinery repeats, or undoes, touches no other hold.
+func TestLostReplies(t *testing.T) {
+	s := redistest.Shared(t)
+	locks := open(t, s, strategy.Options{TTL: time.Minute})
+	for _, script := range []string{"acquire", "release", "adopt"} {
+		t.Run(script, func(t *testing.T) {
+			name := unique(t)
+			n, err := node.New(s.Pool())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var left atomic.Int32
+			losing := &lossy{Node: n, lose: func(name string) bool { return name == script && left.Add(-1) >= 0 }}
+			unlucky := opened(t, func() (*strategy.Strategy, error) {
+				return strategy.New(reentrant.On(losing), strategy.Options{TTL: time.Minute})
+			})
+			outer := acquire(t, as(t, "me"), locks, name)
+			switch script {
+			case "acquire":
+				left.Store(1)
+				_, err = unlucky.Lock(name).TryAcquire(as(t, "me"))
+			case "release":
+				inner := acquire(t, as(t, "me"), unlucky, name)
+				left.Store(3) // it is repeated, and repeated
+				err = inner.Release(t.Context())
+			case "adopt":
+				inner := acquire(t, as(t, "me"), locks, name)
+				token, e := inner.Detach()
+				if e != nil {
+					t.Fatal(e)
+				}
+				left.Store(1)
+				_, err = unlucky.Adopt(t.Context(), name, token)
+			}
+			if !errors.Is(err, strategy.ErrUnknown) {
+				t.Errorf("%s = %v, want ErrUnknown", script, err)
+			}
+			limit := time.Now().Add(30 * time.Second)
+			for {
+				info, err := locks.Inspect(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info.Holds == 1 && left.Load() <= 0 {
+					break
+				}
+				if time.Now().After(limit) {
+					t.Fatalf("Inspect() = %+v, want one hold: the other is undone", info)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err := unlucky.Close(); err != nil { // waits for what is repeated
+				t.Errorf("Close() = %v, want nil", err)
+			}
+			if err := outer.Extend(t.Context()); err != nil {
+				t.Errorf("Extend() of the outer hold = %v, want nil", err)
+			}
+			release(t, outer)
+			if n := do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+				t.Errorf("EXISTS = %v after the last release, want 0", n)
+			}
+		})
+	}
+}
+
+// TestOutOfMemory: what only renews or releases works when Redis takes no writes, and so
+// does re-entry; a new owner is refused.
+func TestOutOfMemory(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{TTL: time.Minute})
+	outer := acquire(t, as(t, "me"), locks, "a")
+	inner := acquire(t, as(t, "me"), locks, "a")
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
+		t.Skipf("NOT PROVEN: that locks are released when Redis is out of memory: %v", err)
+	}
+	_, err := locks.Lock("b").TryAcquire(t.Context())
+	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
+	}
+	if n := do(t, s, "EXISTS", "lock:{b}", "lock:{b}:fence"); n != int64(0) {
+		t.Errorf("EXISTS = %v, want 0: refused, but something was written", n)
+	}
+	if err := outer.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() = %v, want nil", err)
+	}
+	third := acquire(t, as(t, "me"), locks, "a")
+	release(t, inner)
+	release(t, third)
+	if err := outer.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() = %v, want nil", err)
+	}
+	release(t, outer)
+	if n := do(t, s, "EXISTS", "lock:{a}"); n != int64(0) {
+		t.Errorf("EXISTS = %v, want 0: released", n)
+	}
+}
+
+// TestForbidden: whichever command an ACL forbids, no key is ever left without expiry,
+// no lock is taken that could not be given back, and what is refused leaves the holds
+// as they were.
+func TestForbidden(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{TTL: time.Minute})
+	for _, command := range []string{"set", "del", "hdel", "hset", "pexpireat", "publish"} {
+		t.Run(command, func(t *testing.T) {
+			c := s.Pool().Get()
+			defer c.Close()
+			if _, err := c.Do("ACL", "SETUSER", "no-"+command, "on", ">secret", "~*", "&*", "+@all", "-"+command); err != nil {
+				t.Skipf("NOT PROVEN: that a lock is safe from ACLs: %v", err)
+			}
+			pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+				return redis.Dial("tcp", s.Addr(), redis.DialUsername("no-"+command), redis.DialPassword("secret"))
+			}}
+			defer pool.Close()
+			bound := opened(t, func() (*strategy.Strategy, error) {
+				return reentrant.New(pool, strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+			})
+			key := strategy.DefaultKey(command)
+			lease, err := bound.Lock(command).TryAcquire(t.Context())
+			if command == "publish" {
+				if err != nil {
+					t.Fatalf("TryAcquire() = %v, want nil: the notice is a hint", err)
+				}
+				release(t, lease)
+				return
+			}
+			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
+				t.Errorf("TryAcquire() = %v, want ErrRefused and NOPERM", err)
+			}
+			if n := do(t, s, "EXISTS", key); n != int64(0) {
+				t.Errorf("EXISTS = %v, want 0: refused, but taken", n)
+			}
+
+			// And where the lock is held already, by two of the same owner.
+			outer, other := acquire(t, as(t, "me"), locks, command), acquire(t, as(t, "me"), locks, command)
+			sound := func(after string, holds ...int) {
+				t.Helper()
+				info, err := locks.Inspect(t.Context(), command)
+				if err != nil || !slices.Contains(holds, info.Holds) || info.TTL <= 0 || info.TTL > time.Minute {
+					t.Errorf("Inspect() after %s = %+v, %v, want holds %v and a TTL", after, info, err, holds)
+				}
+				if err := outer.Extend(t.Context()); err != nil {
+					t.Errorf("Extend() of the outer hold after %s = %v, want nil", after, err)
+				}
+			}
+			_, err = bound.Lock(command).TryAcquire(as(t, "me"))
+			refused := errors.Is(err, strategy.ErrRefused)
+			switch {
+			case refused:
+				sound("re-entry was refused", 2)
+			case err != nil:
+				t.Errorf("re-entry = %v, want nil or ErrRefused", err)
+			default:
+				sound("re-entry", 3)
+			}
+			token, err := other.Detach()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bound.Adopt(t.Context(), command, token); err != nil {
+				if !errors.Is(err, strategy.ErrRefused) {
+					t.Errorf("Adopt() = %v, want nil or ErrRefused", err)
+				}
+				if adopted, err := locks.Adopt(t.Context(), command, token); err != nil {
+					t.Errorf("Adopt() after one that was refused = %v, want nil: nothing had changed", err)
+				} else {
+					sound("adoption", 2, 3)
+					release(t, adopted)
+				}
+			}
+			sound("all that", 1, 2, 3)
+		})
+	}
+}
+
+// TestCheck: it looks at the server, and runs a script.
+func TestCheck(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{})
+	if err := locks.Check(t.Context()); err != nil {
+		t.Errorf("Check() = %v, want nil", err)
+	}
+	if n := do(t, s, "DBSIZE"); n != int64(0) {
+		t.Errorf("DBSIZE = %v, want 0: Check changes nothing", n)
+	}
+	do(t, s, "REPLICAOF", "127.0.0.1", "1")
+	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "primary") {
+		t.Errorf("Check() of a replica = %v, want an error that says primary", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := reentrant.New(nil, strategy.Options{}); err == nil {
+		t.Error("New(nil) = nil, want an error")
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
+	if _, err := reentrant.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
+		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
+	}
+}
+
+// TestHeldTells: what a refused contender and an operator learn.
+func TestHeldTells(t *testing.T) {
+	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute, Label: "host-1/7"})
+	name := unique(t)
+	lease := acquire(t, as(t, "request 7"), locks, name)
+	defer lease.Release(context.Background())
+	_, err := locks.Lock(name).TryAcquire(t.Context())
+	var held *strategy.HeldError
+	if !errors.As(err, &held) || held.Holder != "request 7" || held.TTL <= 0 || held.TTL > time.Minute {
+		t.Errorf("TryAcquire() = %v, want a HeldError by request 7 and up to a minute", err)
+	}
+	info, err := locks.Inspect(t.Context(), name)
+	if err != nil || !info.Held || info.Token != lease.Token() || info.Owner != "request 7" || info.Holds != 1 || info.Label != "host-1/7" || info.Fence != fence(t, lease) {
+		t.Errorf("Inspect() = %+v, %v, want the lease's token, owner, label and fence", info, err)
+	}
+}
+
+// oneReply is a node that answers everything in the same way.
+type oneReply struct {
+	strategy.Node
+	reply any
+}
+
+func (n oneReply) Name() string  { return "fake" }
+func (n oneReply) Ordered() bool { return true }
+func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, ...any) (any, error) {
+	return n.reply, nil
+}
+
+// TestGarbage: what our scripts never return is neither a grant, nor held, nor lost:
+// nobody knows.
+func TestGarbage(t *testing.T) {
+	c := strategy.Claim{Name: "a", Key: "a", Owner: "me", Token: "t"}
+	unknown := func(call string, reply any, err error) {
+		t.Helper()
+		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+			t.Errorf("%s on %#v = %v, want ErrUnknown", call, reply, err)
+		}
+	}
+	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, []any{[]byte("x"), int64(-1)}, "text"} {
+		_, err := reentrant.On(oneReply{reply: reply}).Acquire(t.Context(), c)
+		unknown("Acquire()", reply, err)
+	}
+	for _, reply := range []any{int64(1), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
+		_, err := reentrant.On(oneReply{reply: reply}).Extend(t.Context(), c)
+		unknown("Extend()", reply, err)
+	}
+	for _, reply := range []any{int64(0), int64(-1), []any{}} {
+		unknown("Release()", reply, reentrant.On(oneReply{reply: reply}).Release(t.Context(), c))
+	}
+	for _, reply := range []any{int64(1), []any{}, []any{int64(0), []byte("x")}, []any{int64(7), []byte("")}, []any{[]byte("x"), int64(7)}} {
+		_, err := reentrant.On(oneReply{reply: reply}).(strategy.Adopter).Adopt(t.Context(), c, "u")
+		unknown("Adopt()", reply, err)
+	}
+	for _, reply := range []any{nil, []any{}, []any{[]byte("x"), nil, int64(1), int64(1), []byte("7")}, []any{[]byte("x"), []byte("t"), nil, int64(1), []byte("7")}} {
+		_, err := reentrant.On(oneReply{reply: reply}).(strategy.Inspector).Inspect(t.Context(), c)
+		unknown("Inspect()", reply, err)
+	}
+}

@@ -27,11 +27,6 @@ func reentrant() []Mutant {
 		},
 
 		{
-			Name: "reentrant does not say that it is", File: "reentrant/capabilities.go",
-			Old: "Reenters() bool { return true }", New: "Reenters() bool { return false }",
-			Judge: Reentrant, Killed: []string{"ReentryBesideWaiters"},
-		},
-		{
 			Name: "reentrant names holds by their owner", File: "reentrant/reentrant.go",
 			Old: "keys(c), c.Owner, c.Token, c.TTL", New: "keys(c), c.Owner, c.Owner, c.TTL",
 			Judge: Reentrant, Killed: []string{"ReentryCount", "ReentryLastRelease"},
