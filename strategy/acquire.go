@@ -8,52 +8,56 @@ import (
 	"time"
 )
 
-// Acquire asks at once, unless others of this process wait already. Even then an owner
-// asks whether it holds the lock, or it would wait for those who wait for it. Who is
-// refused stands in line; at the head of the line it asks again whenever it has reason
-// to.
+// Acquire asks at once, unless others of this process wait already. If the lock is held it
+// stands in line; at the head of the line it asks again whenever it has reason to. Behind
+// the head an owner asks only whether it holds the lock already, or it would wait for
+// those who wait for it.
 func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 	asked := time.Now()
 	n, err := 0, l.refuse(ctx)
 	if err != nil {
 		return nil, err // what is not allowed does not wait
 	}
-	line := l.s.hasLine(l.key)
-	if !line || l.mayReenter(ctx) {
+	if !l.s.hasLine(l.key) {
 		n++
-		lease, e := l.attempt(ctx, n, asked, line)
+		lease, e := l.attempt(ctx, n, asked, false)
 		if !l.worthWaiting(e) {
 			return lease, endedBy(ctx, e)
 		}
-		if !line { // else the line knows more, or it has gone, and the lock may be free
-			err = e
-		}
+		err = e
 	}
 	if err := l.s.enter(); err != nil {
 		return nil, err
 	}
 	defer l.s.leave()
-	owner := ""
-	if l.mayReenter(ctx) {
-		owner = ownerOf(ctx)
-	}
-	place := l.s.join(l.key, owner, reasonOf(err))
+	place := l.s.join(l.key, l.reentersAs(ctx), reasonOf(err))
 	defer place.leave()
 	return l.wait(ctx, place, n, asked)
 }
 
-// mayReenter tells whether the caller may be the holder already.
-func (l *lock) mayReenter(ctx context.Context) bool {
-	re, ok := l.s.p.(Reenterer)
-	return ok && re.Reenters() && ownerOf(ctx) != ""
+// reentersAs returns the owner by whom the caller may hold the lock already; empty: by
+// none.
+func (l *lock) reentersAs(ctx context.Context) string {
+	if re, ok := l.s.p.(Reenterer); !ok || !re.Reenters() {
+		return ""
+	}
+	return ownerOf(ctx)
 }
 
 // wait brings a contender from its place in line to the lock, after n attempts.
 func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lease, error) {
-	why, err := p.turn(ctx, l)
-	for ; errors.Is(err, errLetIn); why, err = p.turn(ctx, l) {
+	why, err := reason{}, errLetIn
+	if !p.unsure {
+		why, err = p.turn(ctx, l, n)
+	}
+	for ; errors.Is(err, errLetIn); why, err = p.turn(ctx, l, n) {
+		if ctx.Err() != nil {
+			err = errContext
+			break
+		}
 		n++
 		lease, e := l.attempt(ctx, n, asked, true)
+		p.unsure = !errors.Is(e, ErrHeld)
 		switch {
 		case e == nil:
 			return lease, nil
@@ -127,7 +131,7 @@ func (s *Strategy) giveBack(l *Lease) {
 }
 
 // errContext says that ctx ended a wait, before the reasons are put together;
-// errLetIn, that the owner of one who stands in line has the lock.
+// errLetIn, that one who stands in line has reason to ask whether its owner has the lock.
 var (
 	errContext = errors.New("context done")
 	errLetIn   = errors.New("let in")
@@ -247,10 +251,15 @@ func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
 	}
 }
 
+// jitter is a random pause after n attempts: full jitter.
+func (l *lock) jitter(n int) time.Duration {
+	return rand.N(max(l.s.o.Backoff(max(n, 1)), time.Microsecond)) + 1
+}
+
 // pauseLimit is how long a pause lasts that nothing cuts short.
 func (l *lock) pauseLimit(n int, why reason, told bool) time.Duration {
 	o := &l.s.o
-	jitter := rand.N(max(o.Backoff(max(n, 1)), time.Microsecond)) + 1 // full jitter
+	jitter := l.jitter(n)
 	if why.held == nil || why.until.IsZero() {
 		if told {
 			return o.TTL + min(jitter, o.TTL) // no expiry to wait for; look now and then

@@ -31,11 +31,12 @@ type line struct {
 
 // A place is a contender's in a line.
 type place struct {
-	ln    *line
-	owner string        // by whom it may re-enter; empty: by nobody
-	head  chan struct{} // closed when it is the head
-	letIn chan struct{} // owner has got the lock; holds one
-	away  chan error    // what the servers did to the head before it; holds one
+	ln     *line
+	owner  string        // by whom it may re-enter; empty: by nobody
+	unsure bool          // owner may hold the lock already: that is to be asked
+	head   chan struct{} // closed when it is the head
+	letIn  chan struct{} // owner has got the lock; holds one
+	away   chan error    // what the servers did to the head before it; holds one
 }
 
 // maxFreed bounds what a line remembers while an attempt is under way.
@@ -62,6 +63,7 @@ func (h *house) join(key, owner string, why reason) *place {
 	if len(ln.places) == 1 {
 		close(p.head)
 	}
+	p.unsure = owner != "" && len(ln.places) > 1 // from now on it is told: see letIn
 	return p
 }
 
@@ -86,13 +88,22 @@ func (h *house) letIn(key, owner string) {
 }
 
 // turn waits until the place is the head, and returns what its predecessor knew; or
-// until its owner has the lock: then the error is errLetIn.
-func (p *place) turn(ctx context.Context, l *lock) (reason, error) {
+// until there is reason to ask whether its owner has the lock: then the error is
+// errLetIn. n is how many attempts were made.
+func (p *place) turn(ctx context.Context, l *lock, n int) (reason, error) {
+	var again <-chan time.Time
+	if p.unsure { // it was asked, and not answered
+		timer := time.NewTimer(l.jitter(n))
+		defer timer.Stop()
+		again = timer.C
+	}
 	for {
 		select {
 		case <-p.head:
 			return p.ln.reason(), nil
 		case <-p.letIn:
+			return reason{}, errLetIn
+		case <-again:
 			return reason{}, errLetIn
 		case err := <-p.away:
 			if !l.s.o.Persist {

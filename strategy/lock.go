@@ -165,8 +165,8 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time, again bool) 
 		return nil, &LostError{Name: c.Name, Lapsed: true, Err: errors.New("the grant came after its validity")}
 	}
 	lease.begin()
-	if l.mayReenter(ctx) {
-		l.s.letIn(l.key, c.Owner)
+	if owner := l.reentersAs(ctx); owner != "" {
+		l.s.letIn(l.key, owner)
 	}
 	l.s.observe(Event{Kind: EventAcquired, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(asked)})
 	return lease, nil

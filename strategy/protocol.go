@@ -94,8 +94,8 @@ type Notifier interface {
 
 // A Reenterer is a [Protocol] that may let the owner of a lock in again. An Acquire
 // whose ctx names an owner then asks at once, though others stand in line: they may
-// be waiting for that owner. It asks with Claim.Again, so as not to overtake them: a
-// lock that nobody holds is a *[HeldError] then, without a holder.
+// be waiting for that owner. It asks with Claim.Again, so as not to overtake them: if
+// nobody holds the lock that is a *[HeldError] without a holder.
 type Reenterer interface {
 	// Reenters says whether it does.
 	Reenters() bool
