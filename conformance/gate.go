@@ -12,8 +12,7 @@ import (
 // goroutine that makes it, and calls send once, when the request may leave; send
 // returns when the request was answered or has failed. So a gate can make things
 // happen between two requests of one call, and before a reply comes back. A second
-// send makes the request arrive twice, as if its reply had been lost and somebody had
-// sent it again.
+// send makes the request arrive twice, where that can be done, and does nothing elsewhere.
 type Gate func(request string, send func())
 
 // GateNode makes every request to n pass g; for [Subject].OpenGated of protocols

@@ -163,18 +163,24 @@ func reentering() []Property {
 			Name: "ReentryReleaseOnce", Group: group, Scripted: true,
 			Clause: "A request that arrives twice, because its reply was lost, counts once: it makes no second hold, and ends no other.",
 			check: reentrant(func(t *trial) {
-				a, b, c := t.gated("A", ample), t.contender("B", ample), t.contender("C", ample)
+				hasty := strategy.Options{TTL: ample.TTL, OpTimeout: t.ttl}
+				a, b, c := t.gated("A", hasty), t.contender("B", ample), t.contender("C", ample)
 				outer := b.tryWith(t.owner()).want(nil, "the lock is free")
-				twice := func(_ int, send func()) {
+				twice := func(send func()) {
 					send()
 					t.rec.add("it arrives again")
 					send()
 				}
-				a.requests.each(twice)
+				a.requests.each(func(_ int, send func()) { twice(send) })
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
-				inner.release() // what the second reply says does not matter
+				a.requests.each(func(_ int, send func()) {
+					twice(send)
+					t.sleep(2 * hasty.OpTimeout) // whoever can give up waiting for the reply does, and asks again
+				})
+				inner.release() // what it says does not matter
 				a.requests.each(nil)
 				inner.release().want(strategy.ErrReleased, "a hold is released once")
+				a.close() // waits for what asks again
 				c.try().want(strategy.ErrHeld, "the outer hold is left")
 				outer.extend().want(nil, "B holds the lock")
 				outer.release().want(nil, "B holds the lock")

@@ -11,8 +11,8 @@ var (
 func reentrant() []Mutant {
 	return []Mutant{
 		{
-			Name: "an owner waits for those who wait for it", File: "strategy/acquire.go",
-			Old: "if !p.unsure {", New: "if true {",
+			Name: "an owner waits for those who wait for it", File: "strategy/line.go",
+			Old: "p.unsure = owner != \"\" && len(ln.places) > 1", New: "p.unsure = false",
 			Judge: ReentrantMemory, Killed: []string{"ReentryBesideWaiters"},
 		},
 		{
