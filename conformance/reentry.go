@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -289,6 +290,39 @@ func reentering() []Property {
 				outer.release().want(nil, "the outer hold is held")
 				inner.release().want(nil, "the inner hold is held")
 				queue.wantInOrder()
+			}),
+		},
+		{
+			Name: "ReentryOvertakesNobody", Group: group, Scripted: true,
+			Clause: "A contender with a name asks whether it holds the lock already, and does not take one that is free before those who wait in its process.",
+			check: reentrant(func(t *trial) {
+				patient := t.patient()
+				a, b := t.gated("A", patient), t.contender("B", patient)
+				h := b.try().want(nil, "the lock is free")
+				waiter := a.start().settles()
+				reached, thaw := make(chan struct{}), make(chan struct{})
+				goOn := sync.OnceFunc(func() { close(thaw) })
+				defer goOn()
+				a.requests.each(func(i int, send func()) {
+					if i == 1 { // the waiter's, who has heard that the lock is free
+						close(reached)
+						<-thaw
+					}
+					send()
+				})
+				h.release().want(nil, "B holds the lock")
+				select {
+				case <-reached:
+				case <-time.After(t.patience):
+					t.failf("A's waiter has not asked after %v, want it to: the lock is free", t.patience)
+				}
+				ctx, cancel := context.WithTimeout(t.owner(), t.ttl/2)
+				defer cancel()
+				if k := a.acquireWith(ctx); k.err == nil {
+					t.failf("%s by a newcomer = <nil>, want it to wait: another came before", k.text)
+				}
+				goOn()
+				waiter.wait("the lock is free").want(nil, "the lock is free")
 			}),
 		},
 		{

@@ -7,10 +7,15 @@
 -- Reads only: it is called before the first write, so that what is no lock (WRONGTYPE,
 -- NOLOCK) is an error and left alone.
 
--- The server's time in ms. A key's TTL ends in the same way: now > its end.
+-- The server's time in ms. A hold ends as keys do: when now is greater than its end.
 local function now_ms()
   local now = redis.call('TIME')
   return now[1] * 1000 + math.floor(now[2] / 1000)
+end
+
+-- The number that a text is; nil if it is none, or one that Lua cannot hold exactly.
+local function whole(text)
+  return string.match(text, '^%d+$') and #text < 17 and tonumber(text) or nil
 end
 
 -- Returns the lock: owner, fence, ends (by token), count and last of the live holds,
@@ -27,8 +32,8 @@ local function read_lock(key, now)
     if field == 'owner' then
       lock.owner = value
     elseif field == 'fence' then
-      lock.fence = string.match(value, '^%d+$') and tonumber(value)
-    elseif string.sub(field, 1, 5) == 'hold:' and string.match(value, '^%d+$') then
+      lock.fence = whole(value)
+    elseif string.sub(field, 1, 5) == 'hold:' and whole(value) then
       local ends = tonumber(value)
       if ends < now then
         table.insert(lock.lapsed, field)

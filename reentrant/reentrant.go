@@ -25,14 +25,14 @@
 // lease is one hold: it has a TTL, a deadline and a renewal of its own, and ends
 // alone, in any order. The key expires with the last of its holds.
 //
-// Others count the holds in one number (HINCRBY, as Redisson does), under one
-// TTL. Then a release that is repeated, because its reply was lost, ends another's hold,
-// unless a second key remembers it; an inner hold whose holder died is never counted
-// down, so the lock stays for as long as the outer is renewed; and whoever releases
-// first must guess how long the others rely on the lock. With a field for each hold a
-// retry finds its field gone; a dead hold lapses by its own TTL; and after a release the
-// key lives exactly as long as the longest of the holds that are left. That is the rule:
-// a lease relies on its own TTL, whatever the others do.
+// The usual design counts the holds in one number (HINCRBY, under one TTL). Then a
+// release that is sent again, because its reply was lost, ends another's hold, unless a
+// second key remembers the first; a hold whose holder died is never counted down, so the
+// lock stays for as long as the owner goes on elsewhere; and the first to release must
+// guess how long the others rely on the lock. With a field for each hold a retry finds
+// its field gone; a dead hold lapses by its own TTL; and after a release the key lives
+// exactly as long as the longest of the holds that are left. That is the rule: a lease
+// relies on its own TTL, whatever the others do.
 //
 // # What it guarantees
 //
@@ -41,8 +41,8 @@
 //     process, who keep their order.
 //   - Held until the last release; a hold that is not renewed ends by its own TTL.
 //   - Fencing: re-entry does not change the fence; the next owner's is greater. So a
-//     store compares the fence and, where it is the same, may compare the owner
-//     ([strategy.Lease.Owner]): inner and outer may both write.
+//     store that refuses lesser numbers lets inner and outer both write, and may compare
+//     the owner, too ([strategy.Lease.Owner]).
 //   - Quiet waiting: whoever waits sleeps through inner releases, and is woken by the last.
 //
 // # What it does not
@@ -50,12 +50,12 @@
 // It does not keep an owner's own calls apart: two goroutines with one owner are both
 // in. Whoever knows an owner's name can enter; make it unique.
 //
-// When the lock is lost (to an operator, a flush, a fail-over), all its leases are; when
-// one lapses, the others hold on. A waiter sleeps for as long as it was told that the
-// lock would last at most: if a long hold is released and its owner then dies, it
-// notices only then. What an owner gets in one process, its contenders that wait in
-// another hear of only when they next ask. And as with every lock on one Redis, what
-// Redis forgets is granted again.
+// When the lock is lost (to an operator, a flush, a fail-over), so are all its leases;
+// when one hold lapses, the others stay. A waiter sleeps until the end that it was told:
+// if a long hold is released and the owner then dies, it notices only at that end. And
+// an owner's contenders that wait in another process hear only when they next ask that
+// it has got the lock here. As with every lock on one Redis, what Redis forgets (a
+// restart without persistence, a fail-over, an eviction) is granted again.
 //
 // A hold that is passed on with [strategy.Lease.Detach] and [strategy.Strategy.Adopt]
 // begins a new tenure, with the adopter's owner and a new fence, if it is the only one.
@@ -71,14 +71,15 @@
 // # On the wire
 //
 // Acquire, re-entry, Extend and Release are one round trip each; holds that are kept
-// alive and due at about the same time are renewed together, up to a hundred per
+// alive and due at about the same time are renewed together, up to fifty per
 // request. Keys: lock:{name}, the hash; lock:{name}:fence, the counter, which stays.
 // Channel: lock:{name}:free, the owner whose last hold was released. The work of a
 // script grows with the number of holds. No other library's lock has this form: one that
 // is given the same key is refused.
 //
-// Source: the re-entrant lock of Redisson (https://github.com/redisson/redisson), with
-// fields for its count. Redis 6.2 or later, or Valkey.
+// Source: the counting lock of Redisson (https://github.com/redisson/redisson), whose
+// re-entry issues a new fence and whose inner release resets the TTL of all. Redis 6.2 or
+// later, or Valkey.
 package reentrant
 
 import (

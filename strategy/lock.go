@@ -57,7 +57,8 @@ type Lock interface {
 
 	// Acquire waits until it has the lock or ctx ends. ctx bounds the wait, never
 	// the hold. Contenders of one Strategy, and of those made from it by With, are
-	// served first come, first served.
+	// served first come, first served; but where locks are re-entrant, whoever has the
+	// holder's owner gets in beside those who wait.
 	//
 	// When ctx ends the wait, the error is what the last attempt found (ErrHeld;
 	// ErrUnknown if it was cut short, and with Options.Persist any other) and the

@@ -49,7 +49,7 @@ var groups = []group{
 
 	{title: "every hold has a greater fence", properties: []string{"FenceRises", "FenceKept", "FenceOrders"},
 		offered: func(s conformance.Subject) bool { return s.Fenced }},
-	{title: "re-entrant for the same owner", properties: []string{"Reentry", "ReentryByOwner", "ReentryUnnamed", "ReentryByContext", "ReentryBesideWaiters", "ReentryFence", "ReentryAfterLoss"},
+	{title: "re-entrant for the same owner", properties: []string{"Reentry", "ReentryByOwner", "ReentryUnnamed", "ReentryByContext", "ReentryBesideWaiters", "ReentryOvertakesNobody", "ReentryFence", "ReentryAfterLoss"},
 		offered: func(s conformance.Subject) bool { return s.Reentrant }},
 	{title: "… held until the last release", properties: []string{"ReentryLastRelease", "ReentryReleaseOnce", "ReentryCount", "ReentryWakes", "ReentryForce"}},
 	{title: "… each hold on its own terms", properties: []string{"ReentryRenewal", "ReentryOwnTTL", "ReentryDeadHold", "ReentryAdopt"}},

@@ -16,6 +16,11 @@ func reentrant() []Mutant {
 			Judge: ReentrantMemory, Killed: []string{"ReentryBesideWaiters"},
 		},
 		{
+			Name: "an owner takes what others stand in line for", File: "strategy/acquire.go",
+			Old: "l.attempt(ctx, n, asked, true)", New: "l.attempt(ctx, n, asked, false)",
+			Judge: ReentrantMemory, Killed: []string{"ReentryOvertakesNobody"},
+		},
+		{
 			Name: "a lease's context does not say whose it is", File: "strategy/lease.go",
 			Old: "context.WithCancelCause(WithOwner(parent, l.claim.Owner))", New: "context.WithCancelCause(parent)",
 			Judge: ReentrantMemory, Killed: []string{"ReentryByContext", "ReentryUnnamed"},
@@ -40,6 +45,11 @@ func reentrant() []Mutant {
 			Name: "acquire.lua does not compare owners", File: "reentrant/acquire.lua",
 			Old: "if lock and lock.owner ~= ARGV[1] then", New: "if lock and lock.owner == '' then",
 			Judge: Reentrant, Killed: []string{"Exclusive", "ReentryByOwner", "ReentryUnnamed", "ReentryAfterLoss"},
+		},
+		{
+			Name: "acquire.lua takes what is free for who asks only to enter again", File: "reentrant/acquire.lua",
+			Old: "if ARGV[4] == '1' then", New: "if ARGV[4] == '2' then",
+			Judge: Reentrant, Killed: []string{"ReentryOvertakesNobody"},
 		},
 		{
 			Name: "acquire.lua issues a fence on re-entry", File: "reentrant/acquire.lua",
