@@ -273,6 +273,7 @@ type call struct {
 	took time.Duration
 	hold *hold // acquired by it
 	of   *hold // made on it
+	late bool  // it ended after the deadline that of had when it began
 }
 
 // do makes a call and notes it.
@@ -324,6 +325,9 @@ func (k call) want(target error, why string) *hold {
 	}
 	if k.of != nil {
 		k.t.unlessLapsed(k.of)
+		if k.late && errors.Is(k.err, strategy.ErrLost) {
+			k.t.tooSlow(k.text + " = " + k.err.Error() + ", after the deadline that it had")
+		}
 	}
 	var lost *strategy.LostError
 	if errors.As(k.err, &lost) && lost.Lapsed && k.took > k.c.o.TTL/2 {
@@ -405,8 +409,9 @@ type hold struct {
 }
 
 func (h *hold) do(text string, f func() error) call {
+	deadline := h.lease.Deadline()
 	k := h.c.do(text, func() (*strategy.Lease, error) { return nil, f() })
-	k.of = h
+	k.of, k.late = h, !time.Now().Before(deadline)
 	return k
 }
 
