@@ -21,15 +21,16 @@ import (
 const module = "github.com/lockstrategies/locks/"
 
 type pkg struct {
-	ImportPath                                        string
-	Standard                                          bool
-	Imports, TestImports, XTestImports, Deps, GoFiles []string
+	ImportPath, Dir                          string
+	Standard                                 bool
+	Imports, TestImports, XTestImports, Deps []string
+	GoFiles, TestGoFiles, XTestGoFiles       []string
 }
 
 // packages lists this module's packages, by their path in it.
 func packages(t *testing.T) map[string]pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,TestImports,XTestImports,Deps,GoFiles", "./...")
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,Imports,TestImports,XTestImports,Deps,GoFiles,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir = "../.."
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
