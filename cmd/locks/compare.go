@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	usualDuration = 2 * time.Second
-	quickDuration = 400 * time.Millisecond
+	usualDuration = 1500 * time.Millisecond
+	quickDuration = 300 * time.Millisecond
 	leastDuration = 50 * time.Millisecond
 	mostDuration  = time.Hour
 )
@@ -38,20 +38,27 @@ type comparison struct {
 
 func compareCommand() *cobra.Command {
 	var c comparison
-	var all []string
+	var all, aside []string
 	var list strings.Builder
 	for _, v := range subjects.All() {
 		all = append(all, v.Name)
-		fmt.Fprintf(&list, "  %-14s %s\n", v.Name, v.Summary)
+		if v.Aside {
+			aside = append(aside, v.Name)
+		} else {
+			fmt.Fprintf(&list, "  %-17s  %s\n", v.Name, v.Summary)
+		}
+	}
+	if len(aside) > 0 {
+		fmt.Fprintf(&list, "Only when asked for: %s\n", strings.Join(aside, ", "))
 	}
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "Show what each strategy guarantees, costs, and how fast it is",
-		Long: `Compare holds the strategies against each other on one Redis, in about a minute:
-what each guarantees (trials of the conformance suite, held while you wait; a
-weakness is shown, not believed), what each request costs, how fast it is alone, how
-fast a lock goes from one process to the next, and what happens when 1, 8 and 64
-contend. At the end it says which one to take for what.
+		Long: `Compare holds the strategies against each other, in about two minutes: what each
+guarantees (trials of the conformance suite, held while you wait; a weakness is
+shown, not believed), what each request costs, how fast it is alone, how fast a lock
+goes from one process to the next, and what happens when 1, 8 and 64 contend. At the
+end it says which one to take for what.
 
 The Redis is the most real one to be had: what REDIS_ADDRS names, else a Docker
 container, else a local redis-server, else an embedded imitation, whose timings mean
@@ -59,14 +66,15 @@ nothing. The first line says which it is, and why. Containers and processes that
 were started go away at the end, also after Ctrl-C. On a Redis of your own (--redis,
 or REDIS_ADDRS, which keeps a password out of the list of processes) the locks have
 names that nobody else uses; but it is put under load, and the fence counters of the
-trials stay (lock:{conformance …}:fence).
+trials stay (lock:{conformance …}:fence). What takes more servers than you give is
+left out; the others take the first.
 
 Strategies:
 ` + strings.TrimRight(list.String(), "\n"),
-		Example: `  locks compare                                    # everything, about a minute
-  locks compare --quick                            # a first impression
+		Example: `  locks compare                                    # everything, about two minutes
+  locks compare --quick                            # a first impression, under a minute
   locks compare --strategy luascript --strategy setnxpx
-  locks compare --redis localhost:6379             # on your own Redis
+  locks compare --redis localhost:6379             # on one Redis of your own
   locks compare --json > comparison.json           # for programs
   locks compare --markdown                         # the guarantees alone`,
 		Args:    cobra.NoArgs,
@@ -110,11 +118,11 @@ func (c *comparison) check(cmd *cobra.Command) error {
 
 // choose finds the variants by name, and keeps them in teaching order.
 func (c *comparison) choose() error {
-	all := subjects.All()
 	if len(c.strategies) == 0 {
-		c.variants = all
+		c.variants = subjects.Compared()
 		return nil
 	}
+	all := subjects.All()
 	var names []string
 	for _, v := range all {
 		names = append(names, v.Name)
@@ -151,13 +159,19 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	}()
 	choice := c.asAsked(farm.Choice())
 	fmt.Fprintln(words, choice) // before the slow work
-	server, err := farm.Shared(ctx)
+	nodes, err := farm.AtMost(ctx, subjects.Most(c.variants))
 	if err != nil {
 		return c.gaveUp(ctx, err)
 	}
+	if err := c.enough(len(nodes)); err != nil {
+		return err
+	}
 	choice = c.asAsked(farm.Choice()) // the slow work may have shown that it must be another
 
-	report, err := c.measure(ctx, farm, server, choice, stderr)
+	report, err := c.measure(ctx, farm, nodes, choice, stderr)
+	if c.markdown && len(report.LeftOut) > 0 {
+		fmt.Fprintln(words, tooFew(report.LeftOut))
+	}
 	if e := c.show(stdout, report); e != nil {
 		return errors.Join(err, e)
 	}
@@ -167,9 +181,9 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	return verdict(report)
 }
 
-func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, server *redistest.Server, choice string, stderr io.Writer) (*compare.Report, error) {
+func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, choice string, stderr io.Writer) (*compare.Report, error) {
 	config := compare.Config{
-		Server:    server,
+		Servers:   nodes,
 		Kind:      farm.Kind(),
 		Choice:    choice,
 		Variants:  c.variants,
@@ -184,6 +198,17 @@ func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, server *
 	defer p.end()
 	config.Progress = p.set
 	return compare.Run(ctx, config)
+}
+
+// enough is an error if a strategy that was asked for by its name takes more servers
+// than there are. The others are left out.
+func (c *comparison) enough(servers int) error {
+	for _, v := range c.variants {
+		if len(c.strategies) > 0 && v.Servers > servers {
+			return errors.New(c.asAsked(fmt.Sprintf("%s takes %d servers, REDIS_ADDRS names %d. %s", v.Name, v.Servers, servers, waysToMore)))
+		}
+	}
+	return nil
 }
 
 // show prints the report, in one of three ways.
@@ -238,18 +263,22 @@ func childCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			w.Server = "" // which may be of what --redis has set aside
 			farm, err := redistest.Open(cmd.Context(), w)
 			if err != nil {
 				return err
 			}
 			defer farm.Close()
-			server, err := farm.Shared(cmd.Context())
+			variants := subjects.All()
+			nodes, err := farm.AtMost(cmd.Context(), subjects.Most(variants))
 			if err != nil {
 				return err
 			}
 			var all []conformance.Subject
-			for _, v := range subjects.All() {
-				all = append(all, v.Subject([]*redistest.Server{server}))
+			for _, v := range variants {
+				if v.Servers <= len(nodes) { // its parent has no more, and so is on trial with another
+					all = append(all, v.Subject(nodes[:v.Servers]))
+				}
 			}
 			if !conformance.Child(all...) {
 				return errors.New("this is for processes that locks compare starts")

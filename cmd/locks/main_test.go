@@ -127,10 +127,19 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestJSON takes everything, on a server with a password.
+// TestJSON takes everything, on servers with a password.
 func TestJSON(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{Password: "swordfish"})
-	out, errs, code := locks(t, "compare", "--redis", s.URL(), "--json", "--duration", "60ms")
+	args := []string{"compare", "--json", "--duration", "60ms"}
+	var s *redistest.Server // the first
+	most := subjects.Most(subjects.Compared())
+	for range most {
+		one := redistest.Own(t, redistest.Config{Password: "swordfish"})
+		args = append(args, "--redis", one.URL())
+		if s == nil {
+			s = one
+		}
+	}
+	out, errs, code := locks(t, args...)
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s", code, errs)
 	}
@@ -147,10 +156,13 @@ func TestJSON(t *testing.T) {
 	if r.Redis.Kind != "given" || r.Redis.Addr != s.Addr() || !strings.HasPrefix(r.Redis.Choice, "redis: ") || r.Machine.CPUs < 1 || r.Version == "" {
 		t.Errorf("%+v %+v %q", r.Redis, r.Machine, r.Version)
 	}
-	if len(r.Strategies) != len(subjects.All()) || len(r.Advice) == 0 {
-		t.Fatalf("%d strategies and %d pieces of advice", len(r.Strategies), len(r.Advice))
+	if most > 1 && len(r.Redis.Addrs) != most {
+		t.Errorf("Addrs = %q, want all %d", r.Redis.Addrs, most)
 	}
-	for i, v := range subjects.All() {
+	if len(r.Strategies) != len(subjects.Compared()) || len(r.LeftOut) > 0 || len(r.Advice) == 0 {
+		t.Fatalf("%d strategies, %v left out, and %d pieces of advice", len(r.Strategies), r.LeftOut, len(r.Advice))
+	}
+	for i, v := range subjects.Compared() {
 		col := r.Strategies[i]
 		if col.Name != v.Name || col.Cost == nil || col.Solo == nil || col.HandOff == nil || len(col.Contention) != len(compare.Contenders) {
 			t.Errorf("column %d, of %s, is not complete: %+v", i, v.Name, col)
@@ -181,6 +193,23 @@ func TestEmbedded(t *testing.T) {
 	}
 	if strings.Contains(out, "setnxpx") && strings.Contains(out, "blind") || strings.Contains(out, "\x1b") {
 		t.Errorf("want luascript alone, and no colours:\n%s", out)
+	}
+}
+
+// TestTooFewServers: with one server given, what takes more is left out, and refused
+// where it was asked for.
+func TestTooFewServers(t *testing.T) {
+	c := comparison{servers: servers{redis: []string{"localhost:6379"}}, variants: []subjects.Variant{{Name: "many", Servers: 5}}}
+	if err := c.enough(1); err != nil {
+		t.Errorf("enough(1) = %v, want nil: it was not asked for by name", err)
+	}
+	c.strategies = []string{"many"}
+	if err := c.enough(5); err != nil {
+		t.Errorf("enough(5) = %v, want nil", err)
+	}
+	const want = "many takes 5 servers, --redis names 1"
+	if err := c.enough(1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("enough(1) = %v, want %q", err, want)
 	}
 }
 

@@ -64,43 +64,32 @@ func (l look) prose(first, s string) string {
 	return b.String()
 }
 
-// A row is one line of the table. A section has no cells.
-type row struct {
-	title string
-	cells []string
-}
-
-// render is the report for people: one table, what its marks mean, and which
-// strategy to take.
+// render is the report for people: tables, what their marks mean, and which strategy
+// to take.
 func render(r *compare.Report, l look) string {
 	var b strings.Builder
 	server := r.Redis.Version + " at " + r.Redis.Addr
+	if n := len(r.Redis.Addrs); n > 1 {
+		server += fmt.Sprintf(" and %d more", n-1)
+	}
 	if !r.Redis.Comparable {
 		server = "embedded"
 	}
-	fmt.Fprintf(&b, "%s · %d CPUs · %s/%s · %s · locks %s\n\n",
-		server, r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go, r.Version)
+	b.WriteString(l.prose("", fmt.Sprintf("%s · %d CPUs · %s/%s · %s · locks %s",
+		server, r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go, r.Version)) + "\n")
 	warning := warn(r, l)
 	b.WriteString(warning)
 
 	var notes notes
-	rows := guaranteeRows(r, l, &notes)
+	tables := guarantees(r, l, &notes)
 	if r.Method.Each > 0 {
-		rows = slices.Concat(rows, costRows(r), timingRows(r))
+		tables += requests(r, l) + timings(r, l)
 	}
-	if r.Interrupted {
-		if rows = known(rows); len(rows) == 0 {
-			return "" // nothing to show
-		}
+	if r.Interrupted && tables == "" {
+		return "" // nothing to show
 	}
-	header := []string{""}
-	for _, s := range r.Strategies {
-		header = append(header, s.Name)
-	}
-	for _, block := range blocks(header, rows, l.width) {
-		b.WriteString(tabulate(header, rows, block, l) + "\n")
-	}
-	b.WriteString(legend(r, l))
+	b.WriteString(tables)
+	b.WriteString(leftOut(r, l))
 	b.WriteString(notes.render(l))
 	b.WriteString(failures(r, l))
 	b.WriteString(method(r, l))
@@ -127,126 +116,208 @@ func warn(r *compare.Report, l look) string {
 	return s
 }
 
-// known drops the rows of which nothing is known, and sections without rows.
-func known(rows []row) []row {
-	var left []row
-	for i, r := range rows {
-		if r.cells != nil {
-			if slices.ContainsFunc(r.cells, func(c string) bool { return c != missing }) {
-				left = append(left, r)
+// guarantees is a table with a column for each strategy. Its head is a flight of
+// stairs, since names are far wider than what stands below them.
+func guarantees(r *compare.Report, l look, ns *notes) string {
+	if len(r.Strategies) == 0 {
+		return ""
+	}
+	first, widest := 0, 0
+	var titles, names []string
+	cells := make([][]string, len(r.Strategies))
+	for _, s := range r.Strategies {
+		names = append(names, s.Name)
+	}
+	for i, g := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered in the order of reading
+		if !slices.ContainsFunc(r.Strategies, func(s compare.Strategy) bool { return s.Guarantees[i].Verdict != compare.Unknown }) {
+			continue // the work was called off before
+		}
+		titles = append(titles, g.Title)
+		first = max(first, textWidth(g.Title)+2)
+		for k, s := range r.Strategies {
+			cell := guaranteeCell(s.Guarantees[i], s.Name, l, ns)
+			cells[k] = append(cells[k], cell)
+			widest = max(widest, textWidth(cell))
+		}
+	}
+	if len(titles) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for len(names) > 0 {
+		gap := 3
+		for gap > 1 && fits(names, first, widest+gap, l.width) < len(names) {
+			gap--
+		}
+		n := max(1, fits(names, first, widest+gap, l.width))
+		width := first + n*(widest+gap) - gap
+		for i, name := range names[:n] {
+			title := ""
+			if i == 0 {
+				title = "GUARANTEES"
 			}
-			continue
+			b.WriteString(pad(l.paint(title, text.Bold), first))
+			b.WriteString(strings.Repeat(pad("│", widest+gap), i))
+			b.WriteString(l.paint(name, text.Bold) + "\n")
+			width = max(width, first+i*(widest+gap)+textWidth(name))
 		}
-		next := slices.IndexFunc(rows[i+1:], func(r row) bool { return r.cells == nil })
-		if next < 0 {
-			next = len(rows) - i - 1
+		b.WriteString(strings.Repeat("─", width) + "\n")
+		for i, title := range titles {
+			line := pad(title, first)
+			for k := range n {
+				line += pad(cells[k][i], widest+gap)
+			}
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
-		if len(known(rows[i+1:i+1+next])) > 0 {
-			left = append(left, r)
-		}
+		b.WriteString("\n")
+		names, cells = names[n:], cells[n:]
 	}
-	return left
+	return b.String() + legend(r, l)
 }
 
-// blocks splits the columns into tables that fit: the numbers of those in each.
-func blocks(header []string, rows []row, width int) [][]int {
-	first := 0
-	widths := make([]int, len(header))
-	for i, h := range header {
-		widths[i] = text.StringWidthWithoutEscSequences(h)
-	}
-	for _, r := range rows {
-		if r.cells == nil {
-			continue // a section's title runs over the columns
-		}
-		first = max(first, text.StringWidthWithoutEscSequences(r.title))
-		for i, c := range r.cells {
-			widths[i+1] = max(widths[i+1], text.StringWidthWithoutEscSequences(c))
+// fits is how many columns fit, and their names, each of which goes on to the right.
+func fits(names []string, first, column, width int) int {
+	for i, name := range names {
+		if first+i*column+textWidth(name) > width {
+			return i
 		}
 	}
-	const gap = 2
-	var all [][]int
-	var block []int
-	used := first
-	for i := 1; i < len(header); i++ {
-		if len(block) > 0 && used+gap+widths[i] > width {
-			all = append(all, block)
-			block, used = nil, first
-		}
-		block = append(block, i)
-		used += gap + widths[i]
-	}
-	return append(all, block)
+	return len(names)
 }
 
-// tabulate draws the table of some columns.
-func tabulate(header []string, rows []row, columns []int, l look) string {
-	t := table.NewWriter()
+func textWidth(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(0, width-textWidth(s)))
+}
+
+// A sheet is a table with a line for each strategy.
+type sheet struct {
+	title   string
+	columns []string
+	left    bool                            // the cells are words, not numbers
+	of      string                          // the measurement
+	cells   func(compare.Strategy) []string // nil: nothing was measured
+}
+
+// render draws the table, unless there is nothing in it.
+func (t sheet) render(r *compare.Report, l look) string {
+	const gap = "  "
+	w := table.NewWriter()
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Options.SeparateHeader = true
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", gap
 	style.Format.Header = text.FormatDefault
-	t.SetStyle(style)
+	w.SetStyle(style)
 
+	name, widths := 0, make([]int, len(t.columns))
 	head := table.Row{""}
+	for i, c := range t.columns {
+		head = append(head, c)
+		widths[i] = textWidth(c)
+	}
+	w.AppendHeader(head)
+	known := false
+	for _, s := range r.Strategies {
+		name = max(name, textWidth(s.Name))
+		cells := t.cells(s)
+		line := table.Row{s.Name}
+		for i := range t.columns {
+			switch {
+			case cells != nil:
+				known = true
+				line = append(line, cells[i])
+				widths[i] = max(widths[i], textWidth(cells[i]))
+			case failed(s, t.of):
+				known = true
+				line = append(line, "failed")
+			default:
+				line = append(line, missing)
+			}
+		}
+		w.AppendRow(line)
+	}
+	if !known {
+		return ""
+	}
 	var configs []table.ColumnConfig
-	for k, i := range columns {
-		head = append(head, l.paint(header[i], text.Bold))
-		configs = append(configs, table.ColumnConfig{Number: k + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	for i, max := range share(widths, l.width-name-len(gap)*(len(t.columns)+1)) {
+		c := table.ColumnConfig{Number: i + 2, WidthMax: max, WidthMaxEnforcer: text.WrapSoft}
+		if !t.left {
+			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
+		}
+		configs = append(configs, c)
 	}
-	t.SetColumnConfigs(configs)
-	t.AppendHeader(head)
-	// Sections' titles run over the columns, so they are put in afterwards.
-	titles := map[int]string{}
-	lines := 2 // the header and the line under it
-	for n, r := range rows {
-		if r.cells == nil {
-			if n > 0 {
-				t.AppendRow(table.Row{""})
-				lines++
-			}
-			titles[lines] = l.paint(r.title, text.Bold)
-		}
-		line := table.Row{r.title}
-		if r.cells == nil {
-			line[0] = ""
-		}
-		for _, i := range columns {
-			if r.cells != nil {
-				line = append(line, r.cells[i-1])
-			}
-		}
-		t.AppendRow(line)
-		lines++
-	}
+	w.SetColumnConfigs(configs)
 	var b strings.Builder
-	for i, line := range strings.Split(t.Render(), "\n") {
-		if title, ok := titles[i]; ok {
-			line = title
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	b.WriteString(l.paint(t.title, text.Bold) + "\n")
+	for line := range strings.Lines(w.Render()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	return b.String()
+	return b.String() + "\n"
 }
 
-// notes are what was seen where a mark is not ✓, each told once.
+func failed(s compare.Strategy, what string) bool {
+	return slices.ContainsFunc(s.Failures, func(f compare.Failure) bool { return f.Measurement == what })
+}
+
+// share gives each column what it wants, if there is enough; else the widest get less.
+func share(wanted []int, have int) []int {
+	got := slices.Clone(wanted)
+	for {
+		sum, widest := 0, 0
+		for i, w := range got {
+			sum += w
+			if w > got[widest] {
+				widest = i
+			}
+		}
+		if sum <= have || got[widest] <= 12 { // then it is left to the terminal
+			return got
+		}
+		got[widest]--
+	}
+}
+
+// notes are what was seen where a mark is neither ✓ nor –, each told once.
 type notes []note
 
 type note struct {
-	compare.Property
-	who []string
+	about  string // of which two are the same
+	names  []string
+	failed bool
+	seen   string
+	why    []string
+	who    []string
 }
 
-// number returns the note's number for a property of a strategy.
-func (ns *notes) number(p compare.Property, who string) int {
-	for i, n := range *ns {
-		if n.Name == p.Name && n.Verdict == p.Verdict && n.Reason == p.Reason {
-			(*ns)[i].who = append(n.who, who)
+// number returns the note's number for what was seen of a strategy.
+func (ns *notes) number(g compare.Guarantee, who string) int {
+	n := note{who: []string{who}, failed: g.Verdict == compare.Failed}
+	for _, p := range g.Properties {
+		if p.Verdict != g.Verdict {
+			continue
+		}
+		n.names = append(n.names, p.Name)
+		if p.Reason != "" && !slices.Contains(n.why, p.Reason) {
+			n.why = append(n.why, p.Reason)
+		}
+		if n.seen == "" {
+			n.seen = p.Evidence
+		}
+	}
+	n.about = fmt.Sprint(n.names, n.why)
+	if n.failed {
+		n.about += who // not expected: each is to be read
+	}
+	for i, m := range *ns {
+		if m.about == n.about {
+			(*ns)[i].who = append(m.who, who)
 			return i + 1
 		}
 	}
-	*ns = append(*ns, note{Property: p, who: []string{who}})
+	*ns = append(*ns, n)
 	return len(*ns)
 }
 
@@ -254,14 +325,14 @@ func (ns *notes) number(p compare.Property, who string) int {
 func (ns notes) render(l look) string {
 	var b strings.Builder
 	for i, n := range ns {
-		s := fmt.Sprintf("%s (%s): ", n.Name, strings.Join(n.who, ", "))
-		if n.Verdict == compare.Failed {
+		s := fmt.Sprintf("%s (%s): ", strings.Join(n.names, ", "), strings.Join(n.who, ", "))
+		if n.failed {
 			s += "NOT EXPECTED. "
 		}
-		if n.Reason != "" {
-			s += n.Reason + ". "
+		if len(n.why) > 0 {
+			s += strings.Join(n.why, "; ") + ". "
 		}
-		b.WriteString(l.prose(fmt.Sprintf("%3d ", i+1), s+"Seen: "+sentence(n.Evidence)))
+		b.WriteString(l.prose(fmt.Sprintf("%3d ", i+1), s+"Seen: "+sentence(n.seen)))
 	}
 	if len(ns) > 0 {
 		b.WriteString("\n")
@@ -278,145 +349,115 @@ func sentence(s string) string {
 	return s
 }
 
-func guaranteeRows(r *compare.Report, l look, ns *notes) []row {
-	rows := []row{{title: "GUARANTEES"}}
-	if len(r.Strategies) == 0 {
-		return rows
-	}
-	for i, g := range r.Strategies[0].Guarantees {
-		cells := make([]string, len(r.Strategies))
-		for k, s := range r.Strategies {
-			cells[k] = guaranteeCell(s.Guarantees[i], s.Name, l, ns)
-		}
-		rows = append(rows, row{g.Title, cells})
-	}
-	return rows
-}
-
 func guaranteeCell(g compare.Guarantee, who string, l look, ns *notes) string {
 	mark := g.Verdict.Mark()
 	switch g.Verdict {
 	case compare.Kept:
 		return l.paint(mark, text.FgGreen)
 	case compare.Weak, compare.Failed:
-	default:
-		return mark
+		return l.paint(mark, text.FgRed, text.Bold) + strconv.Itoa(ns.number(g, who))
 	}
-	var numbers []string
-	for _, p := range g.Properties {
-		if p.Verdict == compare.Weak || p.Verdict == compare.Failed {
-			numbers = append(numbers, strconv.Itoa(ns.number(p, who)))
-		}
-	}
-	return strings.Join(numbers, " ") + " " + l.paint(mark, text.FgRed, text.Bold)
+	return mark
 }
 
 const missing = "·"
 
-// cell is what was measured of every strategy, or why there is nothing.
-func cell(r *compare.Report, what string, get func(compare.Strategy) (string, bool)) []string {
-	cells := make([]string, len(r.Strategies))
-	for i, s := range r.Strategies {
-		text, ok := get(s)
-		switch {
-		case ok:
-			cells[i] = text
-		case slices.ContainsFunc(s.Failures, func(f compare.Failure) bool { return f.Measurement == what }):
-			cells[i] = "failed"
-		default:
-			cells[i] = missing
+func requests(r *compare.Report, l look) string {
+	s := sheet{
+		title:   "REQUESTS, while nobody contends",
+		columns: []string{"acquire", "release", "refused try", "keys left"},
+		left:    true,
+		of:      compare.MeasuringCost,
+		cells: func(s compare.Strategy) []string {
+			if s.Cost == nil {
+				return nil
+			}
+			left := missing
+			if s.Cost.KeysLeft != nil {
+				left = strconv.Itoa(*s.Cost.KeysLeft)
+			}
+			return []string{
+				commands(s.Cost.Acquire, s.Servers), commands(s.Cost.Release, s.Servers), commands(s.Cost.HeldTry, s.Servers), left,
+			}
+		},
+	}.render(r, l)
+	if s == "" {
+		return ""
+	}
+	words := "2: GET, DEL is two round trips, one after another, with these commands."
+	if slices.ContainsFunc(r.Strategies, func(s compare.Strategy) bool { return s.Servers > 1 }) {
+		words += " 1 ×5: EVALSHA is one round trip to each of five servers, all at the same time."
+	}
+	return s + l.prose("", words) + "\n"
+}
+
+// commands is "2: GET, DEL", and for several servers that are all asked alike and at
+// the same time "1 ×5: EVALSHA". What is not like that is told in sums.
+func commands(r compare.Requests, servers int) string {
+	each, head := 1.0, short(r.RoundTrips)
+	if servers > 1 {
+		each = float64(servers)
+		alike := r.RoundTrips == each*float64(r.InTurn) &&
+			!slices.ContainsFunc(r.Commands, func(c compare.Commands) bool { return math.Mod(c.Times, each) != 0 })
+		if head = fmt.Sprintf("%d ×%d", r.InTurn, servers); !alike {
+			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, short(r.RoundTrips))
 		}
 	}
-	return cells
-}
-
-func costRows(r *compare.Report) []row {
-	add := func(title string, get func(*compare.Cost) string) row {
-		return row{title, cell(r, compare.MeasuringCost, func(s compare.Strategy) (string, bool) {
-			if s.Cost == nil {
-				return "", false
-			}
-			return get(s.Cost), true
-		})}
-	}
-	requests := func(of func(*compare.Cost) compare.Requests) func(*compare.Cost) string {
-		return func(c *compare.Cost) string { return commands(of(c)) }
-	}
-	rows := []row{
-		{title: "REQUESTS, round trips: commands, while nobody contends"},
-		add("acquire", requests(func(c *compare.Cost) compare.Requests { return c.Acquire })),
-		add("release", requests(func(c *compare.Cost) compare.Requests { return c.Release })),
-		add("a try, while it is held", requests(func(c *compare.Cost) compare.Requests { return c.HeldTry })),
-		add("keys that stay, for each name", func(c *compare.Cost) string {
-			if c.KeysLeft == nil {
-				return missing
-			}
-			return strconv.Itoa(*c.KeysLeft)
-		}),
-	}
-	return rows
-}
-
-// commands is "2: GET, DEL".
-func commands(r compare.Requests) string {
 	var names []string
 	for _, c := range r.Commands {
 		name := c.Name
-		if c.Times != 1 {
-			name = short(c.Times) + " " + name
+		if c.Times != each {
+			name = short(c.Times/each) + " " + name
 		}
 		names = append(names, name)
 	}
-	return short(r.RoundTrips) + ": " + strings.Join(names, ", ")
+	return head + ": " + strings.Join(names, ", ")
 }
 
-func timingRows(r *compare.Report) []row {
+func timings(r *compare.Report, l look) string {
 	warning := ""
 	if !r.Redis.Comparable {
 		warning = "  !!! NOT COMPARABLE"
 	}
-	solo := func(title string, get func(*compare.Solo) string) row {
-		return row{title, cell(r, compare.MeasuringSolo, func(s compare.Strategy) (string, bool) {
+	var contenders []string
+	for _, n := range r.Method.Contenders {
+		contenders = append(contenders, strconv.Itoa(n)+" contending")
+	}
+	return sheet{
+		title:   "ONE CALLER, acquire and release" + warning,
+		columns: []string{"p50", "p99", "p50 in PINGs"},
+		of:      compare.MeasuringSolo,
+		cells: func(s compare.Strategy) []string {
 			if s.Solo == nil {
-				return "", false
+				return nil
 			}
-			return get(s.Solo), true
-		})}
-	}
-	handOff := func(title string, get func(*compare.HandOff) string) row {
-		return row{title, cell(r, compare.MeasuringHandOff, func(s compare.Strategy) (string, bool) {
+			return []string{micros(s.Solo.P50), micros(s.Solo.P99), short(s.Solo.PerPing)}
+		},
+	}.render(r, l) + sheet{
+		title:   fmt.Sprintf("HAND-OFF, release → grant to another process, hold %v", r.Method.Hold.Duration()) + warning,
+		columns: []string{"p50", "p99", "p50 in PINGs", "commands for each"},
+		of:      compare.MeasuringHandOff,
+		cells: func(s compare.Strategy) []string {
 			if s.HandOff == nil {
-				return "", false
+				return nil
 			}
-			return get(s.HandOff), true
-		})}
-	}
-	rows := []row{
-		{title: "ONE CALLER, acquire and release" + warning},
-		solo("p50", func(s *compare.Solo) string { return micros(s.P50) }),
-		solo("p99", func(s *compare.Solo) string { return micros(s.P99) }),
-		solo("p50 in PINGs", func(s *compare.Solo) string { return short(s.PerPing) }),
-		{title: fmt.Sprintf("HAND-OFF, release → grant to another process, hold %v", r.Method.Hold.Duration()) + warning},
-		handOff("p50", func(s *compare.HandOff) string { return micros(s.P50) }),
-		handOff("p99", func(s *compare.HandOff) string { return micros(s.P99) }),
-		handOff("p50 in PINGs", func(s *compare.HandOff) string { return short(s.PerPing) }),
-		handOff("commands for each", func(s *compare.HandOff) string { return short(s.Commands) }),
-		{title: "CONTENTION, acquisitions per second · fairness" + warning},
-	}
-	for i, n := range r.Method.Contenders {
-		title := strconv.Itoa(n) + " contenders"
-		if n == 1 {
-			title = "1 contender"
-		}
-		rows = append(rows, row{title, cell(r, compare.MeasuringContention, func(s compare.Strategy) (string, bool) {
-			if i >= len(s.Contention) {
-				return "", false
+			return []string{micros(s.HandOff.P50), micros(s.HandOff.P99), short(s.HandOff.PerPing), short(s.HandOff.Commands)}
+		},
+	}.render(r, l) + sheet{
+		title:   "CONTENTION, acquisitions per second · fairness" + warning,
+		columns: contenders,
+		of:      compare.MeasuringContention,
+		cells: func(s compare.Strategy) []string {
+			if len(s.Contention) == 0 {
+				return nil
 			}
-			c := s.Contention[i]
-			return fmt.Sprintf("%s · %.2f", rate(c.PerSecond), c.Jain), true
-		})})
-	}
-	return rows
+			cells := slices.Repeat([]string{missing}, len(contenders))
+			for i, c := range s.Contention {
+				cells[i] = fmt.Sprintf("%s · %.2f", rate(c.PerSecond), c.Jain)
+			}
+			return cells
+		},
+	}.render(r, l)
 }
 
 // legend says what the marks mean, of those that are there.
@@ -444,6 +485,25 @@ func legend(r *compare.Report, l look) string {
 	}
 	return l.prose("", strings.Join(parts, ", ")) + "\n"
 }
+
+// leftOut says for what there were too few servers.
+func leftOut(r *compare.Report, l look) string {
+	if len(r.LeftOut) == 0 {
+		return ""
+	}
+	return l.prose("", tooFew(r.LeftOut)) + "\n"
+}
+
+func tooFew(out []compare.LeftOut) string {
+	var names []string
+	for _, o := range out {
+		names = append(names, fmt.Sprintf("%s, which takes %d servers", o.Name, o.Servers))
+	}
+	return "Left out: " + strings.Join(names, "; ") + ". " + waysToMore
+}
+
+// waysToMore is for those who gave too few servers: what is started is always enough.
+const waysToMore = "Give as many, or none, and they are started."
 
 func failures(r *compare.Report, l look) string {
 	var b strings.Builder
@@ -477,11 +537,14 @@ func method(r *compare.Report, l look) string {
 		}
 	}
 	counted := ""
+	several := slices.ContainsFunc(r.Strategies, func(s compare.Strategy) bool { return s.Cost != nil && s.Servers > 1 })
 	switch {
+	case by["server"] && several:
+		counted = " Round trips were counted by the servers, and those one after another told from the others on a network made slow."
 	case by["server"]:
-		counted = " Round trips were counted by the server."
+		counted = " Round trips were counted by the servers."
 	case by["client"]:
-		counted = " Round trips were counted by the client: the server does not tell ours."
+		counted = " Round trips were counted by the client: a server does not tell ours."
 	}
 	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run.%s "+
 		"Timings: %v each, after a warm-up, the strategies in turn. "+

@@ -19,13 +19,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+func row(title string, v compare.Verdict, p ...compare.Property) compare.Guarantee {
+	return compare.Guarantee{Title: title, Verdict: v, Properties: p}
+}
+
 // fixed is a report with one of everything. Its figures are made up.
 func fixed() *compare.Report {
 	kept := func(name string) compare.Property {
 		return compare.Property{Name: name, Clause: "A clause.", Verdict: compare.Kept, Took: 1.5}
-	}
-	row := func(title string, v compare.Verdict, p ...compare.Property) compare.Guarantee {
-		return compare.Guarantee{Title: title, Verdict: v, Properties: p}
 	}
 	weak := func(reason string) compare.Property {
 		return compare.Property{
@@ -38,7 +39,7 @@ func fixed() *compare.Report {
 	failed := compare.Property{Name: "Processes", Clause: "One at a time.", Verdict: compare.Failed, Evidence: "child 2 ended\nwith much to say"}
 	one, zero := 1, 0
 	request := func(trips float64, names ...string) compare.Requests {
-		r := compare.Requests{RoundTrips: trips, Executed: trips}
+		r := compare.Requests{RoundTrips: trips, InTurn: int(trips), Executed: trips}
 		for _, n := range names {
 			r.Commands = append(r.Commands, compare.Commands{Name: n, Times: 1})
 		}
@@ -61,7 +62,7 @@ func fixed() *compare.Report {
 		Ping:    &compare.Ping{Latency: latency(50), Control: 1.02},
 		Strategies: []compare.Strategy{
 			{
-				Name: "setnxpx-blind", Summary: "blind",
+				Name: "setnxpx-blind", Servers: 1, Summary: "blind",
 				Guarantees: []compare.Guarantee{
 					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
 					row("… among processes too", compare.Kept, kept("Processes")),
@@ -74,7 +75,7 @@ func fixed() *compare.Report {
 				Contention: contention(9876),
 			},
 			{
-				Name: "setnxpx", Summary: "two steps",
+				Name: "setnxpx", Servers: 1, Summary: "two steps",
 				Guarantees: []compare.Guarantee{
 					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
 					row("… among processes too", compare.Failed, failed),
@@ -85,7 +86,7 @@ func fixed() *compare.Report {
 				Failures: []compare.Failure{{Measurement: compare.MeasuringSolo, Error: "127.0.0.1:6379: refused by the server: OOM"}},
 			},
 			{
-				Name: "luascript", Summary: "one step",
+				Name: "luascript", Servers: 1, Summary: "one step",
 				Guarantees: []compare.Guarantee{
 					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
 					row("… among processes too", compare.Kept, kept("Processes")),
@@ -98,7 +99,7 @@ func fixed() *compare.Report {
 				Contention: contention(123_456),
 			},
 			{
-				Name: "a-name-of-a-strategy-to-come", Summary: "not measured",
+				Name: "a-name-of-a-strategy-to-come", Servers: 1, Summary: "not measured",
 				Guarantees: []compare.Guarantee{
 					row("one holder at a time", compare.Unknown, compare.Property{Name: "Exclusive", Clause: "A clause."}),
 					row("… among processes too", compare.Unknown, compare.Property{Name: "Processes", Clause: "A clause."}),
@@ -114,6 +115,38 @@ func fixed() *compare.Report {
 	}
 }
 
+// full is a report with as many strategies as a line of 80 columns takes.
+func full() *compare.Report {
+	r := fixed()
+	r.Redis.Addrs = []string{"127.0.0.1:6379", "127.0.0.1:6380", "127.0.0.1:6381", "127.0.0.1:6382", "127.0.0.1:6383"}
+	kinds := r.Strategies[:3]
+	r.Strategies = nil
+	for i, name := range []string{
+		"setnxgetset-blind", "setnxgetset", "setnxgetset-watch", "setnxpx-blind", "setnxpx", "luascript", "reentrant", "redlock",
+	} {
+		s := kinds[min(i/2, 2)]
+		s.Name = name
+		switch cost := *s.Cost; name {
+		case "setnxgetset-watch":
+			cost.Release.RoundTrips, cost.Release.InTurn = 5, 5
+			cost.Release.Commands = nil
+			for _, c := range []string{"WATCH", "GET", "MULTI", "DEL", "EXEC"} {
+				cost.Release.Commands = append(cost.Release.Commands, compare.Commands{Name: c, Times: 1})
+			}
+			s.Cost = &cost
+		case "redlock":
+			s.Servers = 5
+			five := compare.Requests{RoundTrips: 5, InTurn: 1, Commands: []compare.Commands{{Name: "EVALSHA", Times: 5}}}
+			cost.Acquire, cost.Release, cost.HeldTry = five, five, five
+			cost.HeldTry.RoundTrips = 6.5
+			s.Cost = &cost
+		}
+		r.Strategies = append(r.Strategies, s)
+	}
+	r.LeftOut = []compare.LeftOut{{Name: "more", Servers: 7}}
+	return r
+}
+
 func TestRender(t *testing.T) {
 	embedded := func() *compare.Report {
 		r := fixed()
@@ -127,6 +160,7 @@ func TestRender(t *testing.T) {
 		for i := range r.Strategies {
 			s := &r.Strategies[i]
 			s.Solo, s.HandOff, s.Contention, s.Failures = nil, nil, nil, nil
+			s.Guarantees[3] = row("every hold has a greater fence", compare.Unknown) // of any: the row is left out
 		}
 		return r
 	}
@@ -136,6 +170,7 @@ func TestRender(t *testing.T) {
 	}{
 		"width80":     {fixed(), look{width: 80}},
 		"width120":    {fixed(), look{width: 120}},
+		"full":        {full(), look{width: 80}},
 		"colour":      {fixed(), look{width: 120, colour: true}},
 		"embedded":    {embedded(), look{width: 80}},
 		"interrupted": {interrupted(), look{width: 80}},

@@ -15,21 +15,17 @@ type Advice struct {
 
 // advise derives advice from what was measured, and gives none on what was not.
 func advise(columns []Strategy, comparable bool) []Advice {
+	if len(columns) == 0 {
+		return nil
+	}
 	for _, c := range columns {
 		if c.Cost == nil || slices.ContainsFunc(c.Guarantees, func(g Guarantee) bool { return g.Verdict == Unknown }) {
 			return nil
 		}
 	}
-	sound := names(columns, func(c Strategy) bool { return c.lacks() == 0 })
-	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
-	// A race is rare, a wrong clock is wrong all day: it is not one weakness among others.
-	scriptless := names(columns, func(c Strategy) bool { return !c.Cost.sends("EVAL") && c.verdict(clocksTitle) != Weak })
-	bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey })
-	traceless := names(columns, func(c Strategy) bool {
-		return c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 && c.verdict(cleanTitle) != Weak
-	})
-	weak := slices.Clone(columns)
-	slices.SortStableFunc(weak, func(a, b Strategy) int { return b.lacks() - a.lacks() })
+	alone := func(c Strategy) bool { return c.Servers == 1 }
+	reentrant := func(c Strategy) bool { return c.verdict(reentrantTitle) == Kept }
+	sound := func(c Strategy) bool { return c.lacks() == 0 }
 
 	best := func(of []string) []string { // those with the fewest weaknesses
 		least := -1
@@ -50,11 +46,22 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	add := func(purpose string, who []string, why string) {
 		advice = append(advice, Advice{For: purpose, Strategies: who, Why: why})
 	}
-	if len(sound) > 0 {
-		add("production, on one Redis", sound, "no weakness was seen here. One Redis stays one point of failure: what it forgets, it grants again.")
-	} else {
-		add("production, on one Redis", nil, "none of these: each showed a weakness.")
+	who := names(columns, func(c Strategy) bool { return sound(c) && alone(c) && !reentrant(c) })
+	if len(who) == 0 {
+		who = names(columns, func(c Strategy) bool { return sound(c) && alone(c) })
 	}
+	if len(who) > 0 {
+		add("production, on one Redis", who, "no weakness was seen here. One Redis stays one point of failure: what it forgets, it grants again.")
+	} else {
+		add("production, on one Redis", nil, "none of these: each showed a weakness, or takes several.")
+	}
+	if who := names(columns, func(c Strategy) bool { return !alone(c) && sound(c) }); len(who) > 0 {
+		add("a lock that outlives one of its servers", who, quorum(columns, who, comparable))
+	}
+	if who := best(names(columns, reentrant)); len(who) > 0 {
+		add("who holds the lock calls what takes it", who, "the owner that the context names gets in again, and the lock is free after the last release"+besides(columns, who)+". Where the code can be changed, hand the lease on instead.")
+	}
+	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
 	if len(fenced) > 0 {
 		add("work that must never run twice", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
 	} else {
@@ -63,25 +70,55 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	if who, why := quickest(columns); comparable && len(who) > 0 {
 		add("many contend for one lock", who, why)
 	}
-	if who := best(scriptless); len(who) > 0 {
+	// A race is rare, a wrong clock is wrong all day: it is not one weakness among others.
+	scriptless := func(c Strategy) bool { return !c.Cost.sends("EVAL") && c.verdict(clocksTitle) != Weak }
+	if who := best(names(columns, scriptless)); len(who) > 0 {
 		add("scripts are forbidden", who, "sends none"+besides(columns, who)+".")
 	}
-	if len(bare) > 0 {
+	if bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) }); len(bare) > 0 {
 		add("keys shared with redsync, redis-py, StackExchange.Redis …", bare, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key"+prefer(best(bare), bare)+". They publish no releases: wait with strategy.WaitPoll.")
 	}
-	if len(traceless) > 0 {
-		add("very many names, each used once", traceless, "no key stays behind"+leavers(columns)+".")
+	stamped := func(c Strategy) bool { return c.Cost.sends("SETNX") }
+	if who := best(names(columns, stamped)); len(who) > 0 {
+		add("keys shared with clients that store a time (SETNX, GETSET)", who, "and for nothing else: the key has no TTL, so the contenders' clocks decide who may take it.")
 	}
-	if weak[0].lacks() > 0 {
-		var who []string
-		for _, c := range weak {
-			if c.lacks() > 0 {
-				who = append(who, c.Name)
-			}
-		}
-		add("teaching: to see a lock fail", who, "the suite plays each weakness by script, so it shows every time; --json has it call by call.")
+	traceless := func(c Strategy) bool {
+		return alone(c) && c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 && c.verdict(cleanTitle) != Weak
+	}
+	if who := best(names(columns, traceless)); len(who) > 0 {
+		add("very many names, each used once", who, "no key stays behind"+besides(columns, who)+leavers(columns)+".")
+	}
+	weak := slices.DeleteFunc(slices.Clone(columns), sound)
+	slices.SortStableFunc(weak, func(a, b Strategy) int { return b.lacks() - a.lacks() })
+	if len(weak) > 0 {
+		add("teaching: to see a lock fail", names(weak, func(Strategy) bool { return true }), "the suite plays each weakness by script, so it shows every time; --json has it call by call.")
 	}
 	return advice
+}
+
+// quorum says what a lock on several servers costs, and what it does not give.
+func quorum(columns []Strategy, who []string, comparable bool) string {
+	why := "it goes on while a minority of its servers is down."
+	var one, all *Strategy
+	for i, c := range columns {
+		switch {
+		case c.Solo == nil:
+		case c.Name == who[0]:
+			all = &columns[i]
+		case c.Servers == 1 && c.lacks() == 0 && (one == nil || c.Solo.PerPing < one.Solo.PerPing):
+			one = &columns[i]
+		}
+	}
+	if comparable && one != nil && all != nil {
+		why += fmt.Sprintf(" Every call asks %d servers; alone it takes %.1f times as long as %s.", all.Servers, all.Solo.P50/one.Solo.P50, one.Name)
+	}
+	why += " The servers' clocks must run alike, and one that restarts empty must stay out for a TTL."
+	for _, c := range columns {
+		if slices.Contains(who, c.Name) && c.verdict(fenceTitle) != Kept {
+			return why + " It issues no fences: for what must never run twice it does not suffice."
+		}
+	}
+	return why
 }
 
 // alike is the factor within which rates are taken for the same: the noise of a busy
@@ -197,7 +234,10 @@ func leavers(columns []Strategy) string {
 			}
 			who = append(who, fmt.Sprintf("%s leaves %d %s a name", c.Name, *n, keys))
 			if c.verdict(fenceTitle) == Kept {
-				who[len(who)-1] += ", its fence counter (its option WithoutFences does not)"
+				who[len(who)-1] += ", its fence counter"
+			}
+			if c.Name == "luascript" {
+				who[len(who)-1] += " (its option WithoutFences does not)"
 			}
 		}
 	}

@@ -1,12 +1,14 @@
-// Package compare holds strategies against each other on one Redis: what each
+// Package compare holds strategies against each other on the same Redis: what each
 // guarantees, as the conformance suite sees it, what it costs, and how fast it is.
 // It measures and prints nothing; cmd/locks does that.
 //
 // # How it is measured
 //
 // Guarantees are trials of the suite, held in this run. Requests are counted: what
-// is sent, by a connection that counts; round trips, by the server, where it serves
-// nobody else. For timings the strategies take turns, so that a machine that is
+// is sent, by a connection that counts; round trips, by the servers, where they serve
+// nobody else; and how many of these come one after another, by the time that a call
+// takes where each takes 20 ms. A strategy on several servers takes the first of
+// them, and all counts are of them together. For timings the strategies take turns, so that a machine that is
 // slower for a while is slower for all; what one caller needs is taken call by call
 // beside a PING, and divided by it. A second series of PINGs, divided by the first,
 // shows the noise. What is given as a rate is the median of several rounds.
@@ -18,6 +20,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -34,9 +37,9 @@ const rounds = 3
 
 // Config says what is compared, and how.
 type Config struct {
-	Server   *redistest.Server
-	Kind     redistest.Kind // of the server
-	Choice   string         // which server it is, and why
+	Servers  []*redistest.Server // what takes more of them is left out
+	Kind     redistest.Kind      // of the servers
+	Choice   string              // which servers they are, and why
 	Variants []subjects.Variant
 	Version  string // of this module
 
@@ -64,7 +67,7 @@ type Progress struct {
 
 // trialCost is about what a trial adds to the whole, side by side with others. It
 // serves for progress alone.
-const trialCost = 60 * time.Millisecond
+const trialCost = 30 * time.Millisecond
 
 // A step is one part of the work.
 type step struct {
@@ -77,24 +80,41 @@ type step struct {
 // interrupted, and the error is ctx's cause. Any other error means that the server
 // failed; a measurement that fails is not an error but in the report.
 func Run(ctx context.Context, c Config) (*Report, error) {
+	var leftOut []LeftOut
+	c.Variants = slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool {
+		if v.Servers > len(c.Servers) {
+			leftOut = append(leftOut, LeftOut{Name: v.Name, Servers: v.Servers})
+			return true
+		}
+		return false
+	})
 	r := &Report{
 		Version: c.Version,
 		Began:   time.Now().UTC().Truncate(time.Millisecond),
 		Redis: Redis{
 			Choice:     c.Choice,
 			Kind:       string(c.Kind),
-			Version:    c.Server.Version(),
-			Addr:       c.Server.Addr(),
+			Version:    versions(c.Servers),
+			Addr:       c.Servers[0].Addr(),
 			Comparable: c.Kind != redistest.Embedded,
 		},
 		Machine:    Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
 		Strategies: make([]Strategy, len(c.Variants)),
+		LeftOut:    leftOut,
+	}
+	if len(c.Servers) > 1 {
+		for _, s := range c.Servers {
+			r.Redis.Addrs = append(r.Redis.Addrs, s.Addr())
+		}
 	}
 	for i, v := range c.Variants {
-		r.Strategies[i] = Strategy{Name: v.Name, Summary: v.Summary}
+		r.Strategies[i] = Strategy{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
 	}
 	began := time.Now()
-	err := ping(ctx, c.Server)
+	var err error
+	for _, s := range c.Servers {
+		err = errors.Join(err, ping(ctx, s))
+	}
 	if err == nil {
 		err = work(ctx, c, r)
 	}
@@ -107,6 +127,17 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		r.Advice = advise(r.Strategies, r.Redis.Comparable)
 	}
 	return r, err
+}
+
+// versions are what the servers run, each once.
+func versions(servers []*redistest.Server) string {
+	var all []string
+	for _, s := range servers {
+		if v := s.Version(); !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // ping asks whether there is a server at all: a table of nothing but failures would
@@ -167,7 +198,7 @@ func judging(c Config, r *Report) step {
 		doing: "guarantees",
 		about: time.Duration(trials*len(c.Variants)) * trialCost,
 		run: func(ctx context.Context, tell func(float64, string)) error {
-			rows := judge(ctx, c.Server, c.Variants, c.ChildArgs, func(done, all int) {
+			rows := judge(ctx, c.Servers, c.Variants, c.ChildArgs, func(done, all int) {
 				tell(float64(done)/float64(all), fmt.Sprintf("guarantees: trial %d of %d", done, all))
 			})
 			for i := range rows {
@@ -190,10 +221,10 @@ func costing(c Config, r *Report) []step {
 	for i, v := range c.Variants {
 		steps = append(steps, step{
 			doing: v.Name + ": counting requests",
-			about: 200 * time.Millisecond,
+			about: time.Second,
 			run: func(ctx context.Context, _ func(float64, string)) error {
 				var err error
-				r.Strategies[i].Cost, err = cost(ctx, c.Server, v, c.Kind == redistest.Given)
+				r.Strategies[i].Cost, err = cost(ctx, c.Servers[:v.Servers], v, c.Kind == redistest.Given)
 				r.Strategies[i].note(ctx, MeasuringCost, err)
 				return nil
 			},
@@ -208,7 +239,7 @@ func solo(c Config, r *Report, t timing) step {
 		doing: "one caller: PING and each strategy in turn",
 		about: d + d/10,
 		run: func(ctx context.Context, _ func(float64, string)) error {
-			ping, solos, errs, err := soloists(ctx, c.Server, c.Variants, d)
+			ping, solos, errs, err := soloists(ctx, c.Servers, c.Variants, d)
 			if err != nil {
 				return err
 			}
@@ -233,7 +264,7 @@ func handingOff(c Config, r *Report, t timing) []step {
 				run: func(ctx context.Context, _ func(float64, string)) error {
 					o, s := &all[i], &r.Strategies[i]
 					if o.h == nil {
-						*o = handOffs{s: c.Server, v: v, h: histogram()}
+						*o = handOffs{servers: c.Servers[:v.Servers], v: v, h: histogram()}
 					}
 					if s.failed(MeasuringHandOff) {
 						return nil
@@ -266,7 +297,7 @@ func contending(c Config, r *Report, t timing) []step {
 					run: func(ctx context.Context, _ func(float64, string)) error {
 						k, s := &all[i], &r.Strategies[i]
 						if k.got == nil {
-							*k = contention{s: c.Server, v: v, got: make([]int64, n)}
+							*k = contention{servers: c.Servers[:v.Servers], v: v, got: make([]int64, n)}
 						}
 						if s.failed(MeasuringContention) {
 							return nil

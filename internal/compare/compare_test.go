@@ -4,17 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -56,8 +62,10 @@ func TestEveryPropertyIsInOneGroup(t *testing.T) {
 	for name, title := range in {
 		t.Errorf("%q has %s, which is no property", title, name)
 	}
-	if !titles[fenceTitle] {
-		t.Errorf("no group is called %q, at which advice looks", fenceTitle)
+	for _, title := range []string{fenceTitle, reentrantTitle, clocksTitle, cleanTitle} {
+		if !titles[title] {
+			t.Errorf("no group is called %q, at which advice looks", title)
+		}
 	}
 }
 
@@ -77,7 +85,7 @@ func TestCost(t *testing.T) {
 		"setnxpx-blind": {want{1, []string{"SET"}}, want{1, []string{"DEL"}}, want{2, []string{"SET", "GET"}}},
 	} {
 		for _, shared := range []bool{false, true} {
-			c, err := cost(t.Context(), s, variant(t, name), shared)
+			c, err := cost(t.Context(), []*redistest.Server{s}, variant(t, name), shared)
 			if err != nil {
 				t.Errorf("cost of %s: %v", name, err)
 				continue
@@ -93,7 +101,7 @@ func TestCost(t *testing.T) {
 					}
 					commands = append(commands, k.Name)
 				}
-				if r.got.RoundTrips != r.want.trips || !slices.Equal(commands, r.want.commands) {
+				if r.got.RoundTrips != r.want.trips || r.got.InTurn != int(r.want.trips) || !slices.Equal(commands, r.want.commands) {
 					t.Errorf("%s: %s takes %v round trips with %v, want %v with %v", name, what, r.got.RoundTrips, commands, r.want.trips, r.want.commands)
 				}
 				if counts := r.got.Executed > 0; counts != (server && !shared) {
@@ -120,17 +128,108 @@ func TestCost(t *testing.T) {
 	wantNoKeys(t, s)
 }
 
-// wantNoKeys: measuring cleans up behind itself, fence counters included.
-func wantNoKeys(t *testing.T, s *redistest.Server) {
+// several is luascript on several servers, all of which must agree: asked at once, or
+// one after another.
+type several struct {
+	strategy.Protocol // on the first
+	all               []strategy.Protocol
+	atOnce            bool
+}
+
+func onSeveral(n int, atOnce bool) subjects.Variant {
+	return subjects.Variant{
+		Name: "several", Package: "several", Summary: "luascript on several servers", Servers: n,
+		On: func(nodes []strategy.Node) strategy.Protocol {
+			var all []strategy.Protocol
+			for _, n := range nodes {
+				all = append(all, luascript.On(n, luascript.WithoutFences()))
+			}
+			return &several{all[0], all, atOnce}
+		},
+	}
+}
+
+func (p *several) ask(do func(strategy.Protocol) error) error {
+	errs := make([]error, len(p.all))
+	var wg sync.WaitGroup
+	for i, q := range p.all {
+		wg.Go(func() { errs[i] = do(q) })
+		if !p.atOnce {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *several) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return strategy.Grant{}, p.ask(func(q strategy.Protocol) error {
+		_, err := q.Acquire(ctx, c)
+		return err
+	})
+}
+
+func (p *several) Release(ctx context.Context, c strategy.Claim) error {
+	return p.ask(func(q strategy.Protocol) error { return q.Release(ctx, c) })
+}
+
+func (p *several) Close() error {
+	return p.ask(func(q strategy.Protocol) error { return q.(io.Closer).Close() })
+}
+
+// TestCostOfSeveral: everything is counted on all servers, and what goes on at once
+// is told from what does not.
+func TestCostOfSeveral(t *testing.T) {
+	const n = 3
+	servers := own(t, n)
+	for _, atOnce := range []bool{true, false} {
+		inTurn := n
+		if atOnce {
+			inTurn = 1
+		}
+		c, err := cost(t.Context(), servers, onSeveral(n, atOnce), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, r := range map[string]Requests{"acquire": c.Acquire, "release": c.Release, "held try": c.HeldTry} {
+			if r.RoundTrips != n || r.Sum() != n || r.InTurn != inTurn || r.Executed != 0 && r.Executed < n {
+				t.Errorf("at once %v: %s = %+v, want %d round trips, of which %d in turn", atOnce, what, r, n, inTurn)
+			}
+		}
+		if !c.TokenInKey || c.KeysLeft == nil || *c.KeysLeft != 0 {
+			t.Errorf("at once %v: %+v, want the token in the key, and no keys left", atOnce, c)
+		}
+	}
+	wantNoKeys(t, servers...)
+}
+
+// own are servers that nobody else uses.
+func own(t *testing.T, n int) []*redistest.Server {
 	t.Helper()
-	conn := s.Pool().Get()
-	defer conn.Close()
-	keys, err := keysOf(t.Context(), conn, namePrefix)
+	var servers []*redistest.Server
+	for range n {
+		servers = append(servers, redistest.Own(t, redistest.Config{}))
+	}
+	return servers
+}
+
+// wantNoKeys: measuring cleans up behind itself, fence counters included.
+func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
+	t.Helper()
+	err := each(t.Context(), servers, func(conn redis.Conn) error {
+		keys, err := keysOf(t.Context(), conn, namePrefix)
+		if len(keys) > 0 {
+			t.Errorf("left on the server: %q", keys)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if len(keys) > 0 {
-		t.Errorf("left on the server: %q", keys)
 	}
 }
 
@@ -138,7 +237,12 @@ func wantNoKeys(t *testing.T, s *redistest.Server) {
 func TestChild(t *testing.T) {
 	var all []conformance.Subject
 	for _, v := range subjects.All() {
-		all = append(all, v.Subject(redistest.Nodes(t, v.Servers)))
+		servers, err := redistest.TryNodes(t, v.Servers)
+		if errors.Is(err, redistest.ErrImpossible) {
+			continue // its parent has fewer, and so is on trial with another
+		}
+		redistest.Must(t, err)
+		all = append(all, v.Subject(servers))
 	}
 	conformance.Child(all...)
 }
@@ -148,10 +252,10 @@ var childArgs = []string{"-test.run=^TestChild$", "-test.count=1"}
 
 // TestRun takes everything, briefly.
 func TestRun(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
+	servers := own(t, subjects.Most(subjects.Compared()))
 	var last Progress
 	c := Config{
-		Server: s, Kind: redistest.Docker, Variants: subjects.All(), Each: 150 * time.Millisecond, ChildArgs: childArgs,
+		Servers: servers, Kind: redistest.Docker, Variants: subjects.Compared(), Each: 150 * time.Millisecond, ChildArgs: childArgs,
 		Progress: func(p Progress) {
 			if p.Done < last.Done || p.Done > p.Until || p.Until > p.Total {
 				t.Errorf("progress %+v after %+v, want it to rise to the total", p, last)
@@ -159,7 +263,7 @@ func TestRun(t *testing.T) {
 			last = p
 		},
 	}
-	if _, err := s.RoundTrips(t.Context()); err != nil {
+	if _, err := servers[0].RoundTrips(t.Context()); err != nil {
 		c.Kind = redistest.Embedded
 	}
 	r, err := Run(t.Context(), c)
@@ -208,15 +312,15 @@ func TestRun(t *testing.T) {
 				t.Errorf("%s: %+v", col.Name, x)
 			}
 		}
-		if col.Name != subjects.All()[i].Name {
-			t.Errorf("column %d is %s", i, col.Name)
+		if v := c.Variants[i]; col.Name != v.Name || col.Servers != v.Servers {
+			t.Errorf("column %d is %s on %d servers", i, col.Name, col.Servers)
 		}
 	}
 	holdReadme(t, r)
 	if len(r.Advice) < 5 {
 		t.Errorf("Advice = %+v", r.Advice)
 	}
-	wantNoKeys(t, s)
+	wantNoKeys(t, servers...)
 
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -236,7 +340,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	c := Config{
-		Server: s, Variants: subjects.All()[:1], Each: time.Minute,
+		Servers: []*redistest.Server{s}, Variants: subjects.All()[:1], Each: time.Minute,
 		Progress: func(p Progress) {
 			if strings.HasPrefix(p.Doing, "one caller") {
 				time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
@@ -260,7 +364,7 @@ func TestInterrupted(t *testing.T) {
 func TestServerGone(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	ctx := context.Background()
-	c := Config{Server: s, Variants: subjects.All()[:1], Each: 300 * time.Millisecond, Progress: func(p Progress) {
+	c := Config{Servers: []*redistest.Server{s}, Variants: subjects.All()[:1], Each: 300 * time.Millisecond, Progress: func(p Progress) {
 		if strings.Contains(p.Doing, "hand-off") {
 			s.Kill(ctx)
 		}
@@ -274,6 +378,19 @@ func TestServerGone(t *testing.T) {
 	}
 	if _, err := Run(ctx, c); err == nil {
 		t.Error("Run on a dead server = <nil>, want its error")
+	}
+}
+
+// TestTooFewServers: what there are too few for is left out, and said so.
+func TestTooFewServers(t *testing.T) {
+	s := redistest.Shared(t)
+	c := Config{Servers: []*redistest.Server{s}, Variants: []subjects.Variant{onSeveral(3, true)}, Each: 50 * time.Millisecond}
+	r, err := Run(t.Context(), c)
+	if want := []LeftOut{{Name: "several", Servers: 3}}; err != nil || len(r.Strategies) != 0 || !slices.Equal(r.LeftOut, want) {
+		t.Errorf("Run() = %+v, %v, want no column, and left out %v", r, err, want)
+	}
+	if len(c.Variants) != 1 {
+		t.Error("Run has changed its Config")
 	}
 }
 
@@ -343,7 +460,7 @@ func TestAdvice(t *testing.T) {
 			r.Commands = append(r.Commands, Commands{Name: c, Times: 1})
 		}
 		return Strategy{
-			Name: name, Cost: &Cost{Release: r, KeysLeft: &left, TokenInKey: true},
+			Name: name, Servers: 1, Cost: &Cost{Release: r, KeysLeft: &left, TokenInKey: true},
 			Guarantees: []Guarantee{{Title: "late", Verdict: late}, {Title: fenceTitle, Verdict: fence}},
 		}
 	}
@@ -369,6 +486,44 @@ func TestAdvice(t *testing.T) {
 	} {
 		if got, ok := who(two, one)[purpose]; got != want || !ok {
 			t.Errorf("for %q: %q, want %q", purpose, got, want)
+		}
+	}
+	stamp := column("stamp", Weak, Absent, 0, "SETNX")
+	stamp.Cost.TokenInKey = false
+	stamp.Guarantees = append(stamp.Guarantees, Guarantee{Title: clocksTitle, Verdict: Weak}, Guarantee{Title: cleanTitle, Verdict: Weak})
+	again := column("again", Kept, Kept, 1, "EVALSHA")
+	again.Cost.TokenInKey = false
+	again.Guarantees = append(again.Guarantees, Guarantee{Title: reentrantTitle, Verdict: Kept})
+	five := column("five", Kept, Absent, 0, "EVALSHA")
+	five.Servers = 5
+	for purpose, want := range map[string]string{
+		"production, on one Redis":                                   "one",
+		"a lock that outlives one of its servers":                    "five",
+		"who holds the lock calls what takes it":                     "again",
+		"work that must never run twice":                             "one again",
+		"scripts are forbidden":                                      "two",
+		"keys shared with redsync, redis-py, StackExchange.Redis …":  "two one",
+		"keys shared with clients that store a time (SETNX, GETSET)": "stamp",
+		"very many names, each used once":                            "two",
+		"teaching: to see a lock fail":                               "stamp two",
+	} {
+		if got, ok := who(stamp, two, one, again, five)[purpose]; got != want || !ok {
+			t.Errorf("among five, for %q: %q, want %q", purpose, got, want)
+		}
+	}
+	if got := who(again)["production, on one Redis"]; got != "again" {
+		t.Errorf("for production with a re-entrant one alone: %q, want it", got)
+	}
+	if got, ok := who(five)["production, on one Redis"]; got != "" || !ok {
+		t.Errorf("for production on one Redis with one on five alone: %q, want none", got)
+	}
+	five.Solo, one.Solo = &Solo{Latency: Latency{P50: 300}, PerPing: 6}, &Solo{Latency: Latency{P50: 100}, PerPing: 2}
+	for _, comparable := range []bool{true, false} {
+		got := advise([]Strategy{one, five}, comparable)
+		i := slices.IndexFunc(got, func(a Advice) bool { return strings.HasPrefix(a.For, "a lock that outlives") })
+		const price = "asks 5 servers; alone it takes 3.0 times as long as one."
+		if i < 0 || strings.Contains(got[i].Why, price) != comparable || !strings.Contains(got[i].Why, "no fences") {
+			t.Errorf("with comparable timings %v: %+v, want what a quorum costs (%q), and that it has no fences", comparable, got, price)
 		}
 	}
 	same := one

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -24,78 +25,157 @@ const (
 	// certain that nothing else is ever sent.
 	costRounds = 20
 
+	// farRounds is how often each call is timed on a network on which a round trip
+	// takes nearest, or more, where it takes long anyhow, up to farthest: then a call's
+	// many are still within its time-out. In one round at least what the machine adds
+	// to a call is far less than that.
+	farRounds         = 5
+	nearest, farthest = 20 * time.Millisecond, 100 * time.Millisecond
+
 	// mostKeys is how many keys a server may have to be looked through for what a
 	// lock leaves behind: somebody may use it.
 	mostKeys = 100_000
 )
 
-// cost counts what an uncontended lock sends.
-func cost(ctx context.Context, s *redistest.Server, v subjects.Variant, shared bool) (c *Cost, err error) {
+// cost counts what an uncontended lock sends to all its servers.
+func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant, shared bool) (*Cost, error) {
 	var m meter
-	pool := m.pool(s.Pool())
-	defer pool.Close()
-	// Two, as two processes would have: one holds while the other tries.
-	holder, err := v.New([]*redis.Pool{pool}, strategy.Options{})
+	p, err := enlist(v, servers, &m)
 	if err != nil {
 		return nil, err
 	}
-	defer holder.Close()
-	rival, err := v.New([]*redis.Pool{pool}, strategy.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer rival.Close()
-
-	name := freshName()
-	defer sweep(ctx, s, name)
-	var lease *strategy.Lease
-	acquire := func() (err error) {
-		lease, err = holder.Lock(name).Acquire(ctx)
-		return err
-	}
-	release := func() error { return lease.Release(ctx) }
-	try := func() error {
-		l, err := rival.Lock(name).TryAcquire(ctx)
-		if err == nil {
-			return errors.Join(errors.New("the lock was granted while another held it"), l.Release(ctx))
-		}
-		if !errors.Is(err, strategy.ErrHeld) {
-			return err
-		}
-		return nil
-	}
-
-	var onAcquire, onRelease, onTry tally
-	count := counting{s: s, m: &m, client: shared}
+	defer p.end(ctx)
+	var all [3]tally
+	count := counting{servers: servers, m: &m, client: shared}
 	for i := -1; i < costRounds; i++ { // the first dials, and loads scripts
-		for _, step := range []struct {
-			do func() error
-			t  *tally
-		}{{acquire, &onAcquire}, {try, &onTry}, {release, &onRelease}} {
-			one, err := count.one(ctx, step.do)
+		for k, call := range p.calls() {
+			one, err := count.one(ctx, call)
 			if err != nil {
 				return nil, err
 			}
 			if i >= 0 {
-				step.t.add(one)
+				all[k].add(one)
 			}
 		}
 	}
-	c = &Cost{Acquire: onAcquire.each(), Release: onRelease.each(), HeldTry: onTry.each(), RoundTripsBy: "server"}
+	c := &Cost{Acquire: all[0].each(), HeldTry: all[1].each(), Release: all[2].each(), RoundTripsBy: "server"}
 	if count.client {
 		c.RoundTripsBy = "client"
 	}
-	if err := traces(ctx, s, holder, c); err != nil {
+	if err := inTurn(ctx, servers, v, c); err != nil {
+		return nil, err
+	}
+	if err := traces(ctx, servers, p.holder, c); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
+// players are two strategies, as two processes would have: one holds a lock while
+// the other tries.
+type players struct {
+	holder, rival *strategy.Strategy
+	name          string
+	lease         *strategy.Lease
+	servers       []*redistest.Server
+	close         func() // the pools
+}
+
+func enlist(v subjects.Variant, servers []*redistest.Server, m *meter) (p *players, err error) {
+	pools, end := m.pools(servers)
+	p = &players{name: freshName(), servers: servers, close: end}
+	if p.holder, err = v.New(pools, strategy.Options{}); err != nil {
+		end()
+		return nil, err
+	}
+	if p.rival, err = v.New(pools, strategy.Options{}); err != nil {
+		err = errors.Join(err, p.holder.Close())
+		end()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *players) end(ctx context.Context) {
+	p.holder.Close()
+	p.rival.Close()
+	p.close()
+	sweep(ctx, p.servers, p.name)
+}
+
+// calls are those that are counted, in the order in which they are to be made:
+// acquire, a try while it is held, release.
+func (p *players) calls() [3]func(context.Context) error {
+	return [3]func(context.Context) error{p.acquire, p.try, p.release}
+}
+
+func (p *players) acquire(ctx context.Context) (err error) {
+	p.lease, err = p.holder.Lock(p.name).Acquire(ctx)
+	return err
+}
+
+func (p *players) try(ctx context.Context) error {
+	l, err := p.rival.Lock(p.name).TryAcquire(ctx)
+	if err == nil {
+		return errors.Join(errors.New("the lock was granted while another held it"), l.Release(ctx))
+	}
+	if !errors.Is(err, strategy.ErrHeld) {
+		return err
+	}
+	return nil
+}
+
+func (p *players) release(ctx context.Context) error { return p.lease.Release(ctx) }
+
+// inTurn finds out how many round trips of a call come one after another, which no
+// count tells where there are several servers: it makes the network so slow that
+// they alone decide how long the call takes.
+func inTurn(ctx context.Context, servers []*redistest.Server, v subjects.Variant, c *Cost) error {
+	trip := nearest
+	if err := each(ctx, servers, func(conn redis.Conn) error {
+		quickest := farthest
+		for range farRounds {
+			began := time.Now()
+			if _, err := redis.DoContext(conn, ctx, "PING"); err != nil {
+				return err
+			}
+			quickest = min(quickest, time.Since(began))
+		}
+		trip = min(max(trip, 4*quickest), farthest)
+		return nil
+	}); err != nil {
+		return err
+	}
+	m := meter{trip: trip}
+	p, err := enlist(v, servers, &m)
+	if err != nil {
+		return err
+	}
+	defer p.end(ctx)
+	var least [3]time.Duration
+	for i := -1; i < farRounds; i++ { // the first dials, and loads scripts
+		for k, call := range p.calls() {
+			began := time.Now()
+			if err := call(ctx); err != nil {
+				return err
+			}
+			if took := time.Since(began); i == 0 || took < least[k] {
+				least[k] = took
+			}
+			m.settle(ctx, len(servers), trip)
+		}
+	}
+	for k, r := range []*Requests{&c.Acquire, &c.HeldTry, &c.Release} {
+		r.InTurn = int(least[k] / trip)
+	}
+	return nil
+}
+
 // counting counts what one call costs.
 type counting struct {
-	s      *redistest.Server
-	m      *meter
-	client bool // the server cannot tell
+	servers []*redistest.Server
+	m       *meter
+	client  bool // a server cannot tell
 }
 
 type tally struct {
@@ -121,17 +201,18 @@ func (t *tally) each() Requests {
 	return r
 }
 
-// one makes one call and counts it. Whether the server counts round trips is found
+// one makes one call and counts it. Whether the servers count round trips is found
 // out at the first, and kept to.
-func (c *counting) one(ctx context.Context, call func() error) (tally, error) {
+func (c *counting) one(ctx context.Context, call func(context.Context) error) (tally, error) {
 	tripsBefore, execBefore, err := c.server(ctx)
 	if err != nil {
 		return tally{}, err
 	}
 	c.m.take()
-	if err := call(); err != nil {
+	if err := call(ctx); err != nil {
 		return tally{}, err
 	}
+	c.m.settle(ctx, len(c.servers), standstill)
 	t := tally{n: 1, sent: c.m.take()}
 	trips, exec, err := c.server(ctx)
 	if err != nil {
@@ -144,54 +225,84 @@ func (c *counting) one(ctx context.Context, call func() error) (tally, error) {
 	return t, nil
 }
 
-// server asks for the server's counts, unless it has others to serve as well.
+// server asks for the servers' counts, unless they have others to serve as well.
 func (c *counting) server(ctx context.Context) (trips, executed int64, err error) {
-	if c.client {
-		return 0, 0, nil
-	}
-	trips, err = c.s.RoundTrips(ctx)
-	if errors.Is(err, redistest.ErrImpossible) {
-		c.client = true
-		return 0, 0, nil
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	calls, err := c.s.Calls(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, n := range calls {
-		executed += n
+	for _, s := range c.servers {
+		if c.client {
+			return 0, 0, nil
+		}
+		n, err := s.RoundTrips(ctx)
+		if errors.Is(err, redistest.ErrImpossible) {
+			c.client = true
+			continue
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		trips += n
+		calls, err := s.Calls(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, n := range calls {
+			executed += n
+		}
 	}
 	return trips, executed, nil
 }
 
 // traces looks at what the lock writes: while it is held, and what stays.
-func traces(ctx context.Context, s *redistest.Server, st *strategy.Strategy, c *Cost) error {
+func traces(ctx context.Context, servers []*redistest.Server, st *strategy.Strategy, c *Cost) error {
 	name := freshName()
-	defer sweep(ctx, s, name)
+	defer sweep(ctx, servers, name)
 	lease, err := st.Lock(name).Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	conn, err := s.Pool().GetContext(ctx)
-	if err != nil {
-		return errors.Join(err, lease.Release(ctx))
-	}
-	defer conn.Close()
-	value, err := redis.String(redis.DoContext(conn, ctx, "GET", strategy.DefaultKey(name)))
-	c.TokenInKey = err == nil && value == lease.Token() // WRONGTYPE is an answer as well
-	if err := lease.Release(ctx); err != nil {
+	bare, other := 0, 0 // a quorum may have sufficed, so not all need have it
+	err = each(ctx, servers, func(conn redis.Conn) error {
+		value, err := redis.String(redis.DoContext(conn, ctx, "GET", strategy.DefaultKey(name)))
+		var said redis.Error
+		switch {
+		case err == nil && value == lease.Token():
+			bare++
+		case err == nil, errors.As(err, &said): // WRONGTYPE is an answer as well
+			other++
+		case !errors.Is(err, redis.ErrNil):
+			return err
+		}
+		return nil
+	})
+	if err := errors.Join(err, lease.Release(ctx)); err != nil {
 		return err
 	}
-	keys, err := keysOf(ctx, conn, name)
+	c.TokenInKey = bare > 0 && other == 0
+	n, counted := 0, true
+	err = each(ctx, servers, func(conn redis.Conn) error {
+		keys, err := keysOf(ctx, conn, name)
+		n += len(keys)
+		counted = counted && keys != nil
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if keys != nil {
-		n := len(keys)
+	if counted {
 		c.KeysLeft = &n
+	}
+	return nil
+}
+
+// each lends do a connection to one server after another.
+func each(ctx context.Context, servers []*redistest.Server, do func(redis.Conn) error) error {
+	for _, s := range servers {
+		conn, err := s.Pool().GetContext(ctx)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(do(conn), conn.Close()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -224,19 +335,19 @@ func keysOf(ctx context.Context, conn redis.Conn, name string) ([]string, error)
 	}
 }
 
-// sweep removes what a lock of this name has left on the server, which may be
+// sweep removes what a lock of this name has left on the servers, which may be
 // somebody's: fence counters. It does its best; they harm nobody.
-func sweep(ctx context.Context, s *redistest.Server, name string) {
+func sweep(ctx context.Context, servers []*redistest.Server, name string) {
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
-	conn, err := s.Pool().GetContext(ctx)
-	if err != nil {
-		return
+	for i := range servers { // those after one that fails as well
+		each(ctx, servers[i:i+1], func(conn redis.Conn) error { //nolint:errcheck // its best
+			keys, err := keysOf(ctx, conn, name)
+			if err != nil || len(keys) == 0 {
+				return err
+			}
+			_, err = redis.DoContext(conn, ctx, "DEL", redis.Args{}.AddFlat(keys)...)
+			return err
+		})
 	}
-	defer conn.Close()
-	keys, err := keysOf(ctx, conn, name)
-	if err != nil || len(keys) == 0 {
-		return
-	}
-	redis.DoContext(conn, ctx, "DEL", redis.Args{}.AddFlat(keys)...)
 }

@@ -60,7 +60,8 @@ var groups = []group{
 
 // The rows that advice looks at.
 const (
-	fenceTitle  = "every hold has a greater fence"
-	clocksTitle = "clocks need not agree"
-	cleanTitle  = "cleans up behind itself"
+	fenceTitle     = "every hold has a greater fence"
+	reentrantTitle = "re-entrant for the same owner"
+	clocksTitle    = "clocks need not agree"
+	cleanTitle     = "cleans up behind itself"
 )

@@ -67,11 +67,11 @@ type Property struct {
 
 // atOnce is how many trials are held at once. Most of their time they wait for a TTL
 // to end, but too many would make the machine too slow for the short ones.
-const atOnce = 8
+const atOnce = 16
 
 // judge holds the suite's trials on all variants. Columns are complete or not: what
 // ctx's end kept from being held is Unknown. step is told how many are done.
-func judge(ctx context.Context, s *redistest.Server, variants []subjects.Variant, childArgs []string, step func(done, all int)) [][]Guarantee {
+func judge(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant, childArgs []string, step func(done, all int)) [][]Guarantee {
 	type trial struct {
 		subject conformance.Subject
 		p       conformance.Property
@@ -89,7 +89,7 @@ func judge(ctx context.Context, s *redistest.Server, variants []subjects.Variant
 	}
 	held := make([]conformance.Subject, len(variants))
 	for i, v := range variants {
-		held[i] = v.Subject([]*redistest.Server{s})
+		held[i] = v.Subject(servers[:v.Servers])
 		held[i].ChildArgs = childArgs
 		rows[i] = make([]Guarantee, len(groups))
 		for j, g := range groups {

@@ -10,11 +10,17 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/redistest"
 )
 
 // A meter counts what clients send, command by command. The server's own count
 // would not do: it adds what scripts call, and on a shared server what others send.
 type meter struct {
+	// trip is how long every request's answer is kept back, as if the server were
+	// that far away.
+	trip time.Duration
+
 	mu    sync.Mutex
 	count sent
 }
@@ -64,6 +70,28 @@ func (m *meter) take() sent {
 	return s
 }
 
+// standstill is how long nothing is sent, when nothing more will be: whoever answers
+// as soon as a quorum has may still be sending to the others.
+const standstill = 3 * time.Millisecond
+
+// settle waits until nothing has been sent for so long. One server is never behind
+// its caller.
+func (m *meter) settle(ctx context.Context, servers int, long time.Duration) {
+	if servers == 1 {
+		return
+	}
+	for before := int64(-1); ctx.Err() == nil; {
+		m.mu.Lock()
+		now := m.count.flushes
+		m.mu.Unlock()
+		if now == before {
+			return
+		}
+		before = now
+		wait(ctx, long)
+	}
+}
+
 // add sums up. Names keep the order in which they were first seen.
 func (s *sent) add(t sent) {
 	s.flushes += t.flushes
@@ -80,7 +108,19 @@ func (s *sent) add(t sent) {
 	}
 }
 
-// pool is p with every connection counted. It is to be closed by the caller.
+// pools are the servers' with every connection counted. They are to be closed by the
+// caller.
+func (m *meter) pools(servers []*redistest.Server) (pools []*redis.Pool, end func()) {
+	for _, s := range servers {
+		pools = append(pools, m.pool(s.Pool()))
+	}
+	return pools, func() {
+		for _, p := range pools {
+			p.Close()
+		}
+	}
+}
+
 func (m *meter) pool(p *redis.Pool) *redis.Pool {
 	return &redis.Pool{
 		MaxIdle:     p.MaxIdle,
@@ -117,34 +157,81 @@ type fullConn interface {
 type meteredConn struct {
 	fullConn
 	m *meter
+
+	mu      sync.Mutex
+	unsent  int         // commands in the buffer
+	answers []time.Time // when the answers to those sent are here, at the earliest
 }
 
 func (c *meteredConn) Send(cmd string, args ...any) error {
 	c.m.command(cmd)
+	c.mu.Lock()
+	c.unsent++
+	c.mu.Unlock()
 	return c.fullConn.Send(cmd, args...)
 }
 
 func (c *meteredConn) Flush() error {
 	c.m.flushed()
+	c.mu.Lock()
+	here := time.Now().Add(c.m.trip)
+	for ; c.unsent > 0; c.unsent-- {
+		c.answers = append(c.answers, here)
+	}
+	c.mu.Unlock()
 	return c.fullConn.Flush()
 }
 
-func (c *meteredConn) did(cmd string) {
+// received keeps an answer back until the way is done. What nobody asked for, a
+// message, is kept back by nothing.
+func (c *meteredConn) received() {
+	c.mu.Lock()
+	var here time.Time
+	if len(c.answers) > 0 {
+		here, c.answers = c.answers[0], c.answers[1:]
+	}
+	c.mu.Unlock()
+	time.Sleep(time.Until(here))
+}
+
+func (c *meteredConn) Receive() (any, error) {
+	defer c.received()
+	return c.fullConn.Receive()
+}
+
+func (c *meteredConn) ReceiveWithTimeout(limit time.Duration) (any, error) {
+	defer c.received()
+	return c.fullConn.ReceiveWithTimeout(limit)
+}
+
+func (c *meteredConn) ReceiveContext(ctx context.Context) (any, error) {
+	defer c.received()
+	return c.fullConn.ReceiveContext(ctx)
+}
+
+// did counts a request whose answer is read at once, and what was waiting to be
+// sent with it. The answer is here when the returned function returns.
+func (c *meteredConn) did(cmd string) (received func()) {
 	c.m.command(cmd)
 	c.m.flushed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsent, c.answers = 0, nil // redigo reads these answers as well
+	here := time.Now().Add(c.m.trip)
+	return func() { time.Sleep(time.Until(here)) }
 }
 
 func (c *meteredConn) Do(cmd string, args ...any) (any, error) {
-	c.did(cmd)
+	defer c.did(cmd)()
 	return c.fullConn.Do(cmd, args...)
 }
 
 func (c *meteredConn) DoWithTimeout(limit time.Duration, cmd string, args ...any) (any, error) {
-	c.did(cmd)
+	defer c.did(cmd)()
 	return c.fullConn.DoWithTimeout(limit, cmd, args...)
 }
 
 func (c *meteredConn) DoContext(ctx context.Context, cmd string, args ...any) (any, error) {
-	c.did(cmd)
+	defer c.did(cmd)()
 	return c.fullConn.DoContext(ctx, cmd, args...)
 }

@@ -16,15 +16,26 @@ type Report struct {
 	Method     Method     `json:"method"`
 	Ping       *Ping      `json:"ping,omitempty"`
 	Strategies []Strategy `json:"strategies"`
+	LeftOut    []LeftOut  `json:"left_out,omitempty"`
 	Advice     []Advice   `json:"advice,omitempty"`
 }
 
-// Redis is the server.
+// LeftOut is a strategy for which there were too few servers.
+type LeftOut struct {
+	Name    string `json:"name"`
+	Servers int    `json:"servers"` // that it takes
+}
+
+// Redis is the server, or the first of several.
 type Redis struct {
 	Choice  string `json:"choice"` // which, and why
 	Kind    string `json:"kind"`
 	Version string `json:"version"`
 	Addr    string `json:"addr"`
+
+	// Addrs are all of them, where there are several: as many as the most demanding
+	// strategy takes. The others take the first.
+	Addrs []string `json:"addrs,omitempty"`
 
 	// Comparable is false where timings say nothing about a real Redis.
 	Comparable bool `json:"timings_comparable"`
@@ -61,6 +72,7 @@ func (m Millis) Duration() time.Duration {
 type Strategy struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
+	Servers int    `json:"servers"` // that it takes
 
 	Guarantees []Guarantee  `json:"guarantees"`
 	Cost       *Cost        `json:"cost,omitempty"`
@@ -96,18 +108,18 @@ const (
 	MeasuringContention = "contention"
 )
 
-// Cost is what a lock costs its server, while nobody else wants it.
+// Cost is what a lock costs its servers, while nobody else wants it.
 type Cost struct {
 	Acquire Requests `json:"acquire"`
 	Release Requests `json:"release"`
 	HeldTry Requests `json:"held_try"` // TryAcquire, refused
 
-	// RoundTripsBy is who counted the round trips: "server", or "client" where the
+	// RoundTripsBy is who counted the round trips: "server", or "client" where a
 	// server cannot tell ours from others'.
 	RoundTripsBy string `json:"round_trips_by"`
 
-	// KeysLeft is how many keys stay after the release; nil: not counted, since the
-	// server has too many keys of others to look through.
+	// KeysLeft is how many keys stay after the release, on all servers; nil: not
+	// counted, since a server has too many keys of others to look through.
 	KeysLeft *int `json:"keys_left,omitempty"`
 
 	// TokenInKey: the lock's key is a string that holds the token and nothing else,
@@ -115,10 +127,15 @@ type Cost struct {
 	TokenInKey bool `json:"token_in_key"`
 }
 
-// Requests is what one call sends.
+// Requests is what one call sends, to all its servers.
 type Requests struct {
-	RoundTrips float64    `json:"round_trips"`
-	Commands   []Commands `json:"commands"` // in the order in which they are first sent
+	RoundTrips float64 `json:"round_trips"`
+
+	// InTurn is how many round trips come one after another, which is what the caller
+	// waits for: fewer than there are, where several servers are asked at once.
+	InTurn int `json:"round_trips_in_turn"`
+
+	Commands []Commands `json:"commands"` // in the order in which they are first sent
 
 	// Executed is how many commands the server executed, those inside scripts
 	// included; 0: the server did not count.

@@ -53,9 +53,9 @@ func record(h *hdrhistogram.Histogram, d time.Duration) {
 }
 
 // soloists measures acquire and release by one caller. Everything takes turns call
-// by call: PING, PING again for control, and each strategy.
-func soloists(ctx context.Context, s *redistest.Server, variants []subjects.Variant, d time.Duration) (*Ping, []*Solo, []error, error) {
-	conn, err := s.Pool().GetContext(ctx)
+// by call: PING of the first server, PING again for control, and each strategy.
+func soloists(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant, d time.Duration) (*Ping, []*Solo, []error, error) {
+	conn, err := servers[0].Pool().GetContext(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -68,8 +68,9 @@ func soloists(ctx context.Context, s *redistest.Server, variants []subjects.Vari
 	errs := make([]error, len(variants))
 	for i, v := range variants {
 		name := freshName()
-		defer sweep(ctx, s, name)
-		st, err := v.New([]*redis.Pool{s.Pool()}, strategy.Options{})
+		own := servers[:v.Servers]
+		defer sweep(ctx, own, name)
+		st, err := v.New(pools(own), strategy.Options{})
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -127,6 +128,15 @@ func soloists(ctx context.Context, s *redistest.Server, variants []subjects.Vari
 	return nil, nil, nil, context.Cause(ctx)
 }
 
+// pools are the servers' own.
+func pools(servers []*redistest.Server) []*redis.Pool {
+	var ps []*redis.Pool
+	for _, s := range servers {
+		ps = append(ps, s.Pool())
+	}
+	return ps
+}
+
 // hold is how long a lock is held before it is handed off: longer than a waiter
 // takes to begin to wait, so that it is the hand-off that is measured.
 const hold = time.Millisecond
@@ -134,19 +144,19 @@ const hold = time.Millisecond
 // handOffs measures the way of a lock from one process to another that waits for
 // it. Two strategies, each with connections of its own, pass it to and fro.
 type handOffs struct {
-	s *redistest.Server
-	v subjects.Variant
-	h *hdrhistogram.Histogram
-	n sent
+	servers []*redistest.Server // as many as v takes
+	v       subjects.Variant
+	h       *hdrhistogram.Histogram
+	n       sent
 }
 
 // round passes the lock to and fro for warm and then for d, which counts.
 func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error) {
 	var m meter
-	pool := m.pool(o.s.Pool())
-	defer pool.Close()
+	metered, end := m.pools(o.servers)
+	defer end()
 	name := freshName()
-	defer sweep(ctx, o.s, name)
+	defer sweep(ctx, o.servers, name)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -185,7 +195,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 	var players sync.WaitGroup
 	errs := make([]error, 2)
 	for i, ch := range [][2]chan struct{}{{a, b}, {b, a}} {
-		st, err := o.v.New([]*redis.Pool{pool}, strategy.Options{})
+		st, err := o.v.New(metered, strategy.Options{})
 		if err != nil {
 			cancel(err)
 			players.Wait()
@@ -222,20 +232,20 @@ func (o *handOffs) result(ping *Ping) *HandOff {
 // contention measures n contenders for one name: each is a goroutine of one process
 // that acquires and releases over and over, without holding.
 type contention struct {
-	s     *redistest.Server
-	v     subjects.Variant
-	got   []int64 // by contender, in all rounds
-	rates []float64
+	servers []*redistest.Server // as many as v takes
+	v       subjects.Variant
+	got     []int64 // by contender, in all rounds
+	rates   []float64
 }
 
 func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
-	st, err := c.v.New([]*redis.Pool{c.s.Pool()}, strategy.Options{})
+	st, err := c.v.New(pools(c.servers), strategy.Options{})
 	if err != nil {
 		return err
 	}
 	defer st.Close()
 	name := freshName()
-	defer sweep(ctx, c.s, name)
+	defer sweep(ctx, c.servers, name)
 	lock := st.Lock(name)
 
 	ctx, cancel := context.WithCancelCause(ctx)

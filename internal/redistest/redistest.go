@@ -383,6 +383,17 @@ func (f *Farm) Nodes(ctx context.Context, n int) ([]*Server, error) {
 	return slices.Clone(f.shared[:n]), nil
 }
 
+// AtMost is Nodes, or fewer where fewer are given.
+func (f *Farm) AtMost(ctx context.Context, n int) ([]*Server, error) {
+	f.mu.Lock()
+	g, ok := f.src.(*givenSource)
+	f.mu.Unlock()
+	if ok {
+		n = min(n, len(g.urls))
+	}
+	return f.Nodes(ctx, n)
+}
+
 // Start starts a server of one's own, to break. Given servers are not ours to break:
 // the error then wraps ErrImpossible.
 func (f *Farm) Start(ctx context.Context, c Config) (*Server, error) {

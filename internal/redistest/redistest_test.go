@@ -377,6 +377,9 @@ func TestGivenServers(t *testing.T) {
 	if _, err := f.Nodes(t.Context(), 2); !errors.Is(err, ErrImpossible) {
 		t.Errorf("Nodes(2) of one given server = %v, want ErrImpossible", err)
 	}
+	if s, err := f.AtMost(t.Context(), 2); len(s) != 1 || err != nil {
+		t.Errorf("AtMost(2) of one given server = %d servers, %v, want it", len(s), err)
+	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
