@@ -1,9 +1,11 @@
 # Everything here runs on a bare machine with Go: what it needs, it fetches.
 # A server for the tests is looked for in this order: REDIS_ADDRS, Docker, a local
-# redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one.
+# redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one,
+# and REDIS_SERVER=redis-7.0|redis-8.0|valkey-8.1|valkey-9.1 a version; what else there
+# is, "go doc ./internal/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench
+.PHONY: help demo test matrix check bench
 
 GO ?= go
 
@@ -19,6 +21,10 @@ test: ## run all tests, with the race detector, on real servers
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/which
 	$(GO) test -race -shuffle=on ./...
+
+matrix: ## the suite on all strategies, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/matrix $(ARGS)
 
 check: ## formatting, vet, lint, tidiness, directions of imports
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }

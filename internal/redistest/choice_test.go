@@ -38,6 +38,16 @@ func TestPlan(t *testing.T) {
 			[]step{builtContainer, unpackedProcess}, []string{"no REDIS_ADDRS"}},
 		{"an image or a package", Want{Image: "redis:8", Package: "redis-server@trixie"},
 			[]step{imageContainer, builtContainer, unpackedProcess}, []string{"no REDIS_ADDRS"}},
+		{"a named server, from its image or its package", Want{Server: "valkey-9.1"},
+			[]step{imageContainer, builtContainer, unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_SERVER=valkey-9.1"}},
+		{"a named server that no package has", Want{Server: "redis-7.4"},
+			[]step{imageContainer}, []string{"no REDIS_ADDRS", "REDIS_SERVER=redis-7.4"}},
+		{"a named server in containers", Want{Server: "redis-8.0", Kind: Docker},
+			[]step{imageContainer, builtContainer}, []string{"no REDIS_ADDRS", "REDIS_KIND=docker", "REDIS_SERVER=redis-8.0"}},
+		{"a named server as a process", Want{Server: "redis-8.0", Kind: Process},
+			[]step{unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_KIND=process", "REDIS_SERVER=redis-8.0"}},
+		{"a named image that must be a named server", Want{Server: "redis-8.0", Image: "redis:8-alpine"},
+			[]step{imageContainer}, []string{"no REDIS_ADDRS", "REDIS_SERVER=redis-8.0"}},
 		{"a named package as a process", Want{Kind: Process, Package: "valkey-server"},
 			[]step{unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_KIND=process"}},
 	} {
@@ -129,7 +139,7 @@ func TestFailedPreparationTakesTheNextWay(t *testing.T) {
 }
 
 func TestFromEnv(t *testing.T) {
-	for _, k := range []string{"REDIS_ADDRS", "REDIS_KIND", "REDIS_IMAGE", "REDIS_PACKAGE"} {
+	for _, k := range []string{"REDIS_ADDRS", "REDIS_KIND", "REDIS_SERVER", "REDIS_IMAGE", "REDIS_PACKAGE"} {
 		t.Setenv(k, "")
 	}
 	for _, c := range []struct{ key, value, complaint string }{
@@ -137,6 +147,10 @@ func TestFromEnv(t *testing.T) {
 		{"REDIS_KIND", "embedded", ""},
 		{"REDIS_KIND", "dokcer", "allowed are given, docker, process, embedded"},
 		{"REDIS_KIND", "given", "REDIS_ADDRS"},
+		{"REDIS_SERVER", "valkey-9.1", ""},
+		{"REDIS_SERVER", "redis-7.4", ""},
+		{"REDIS_SERVER", "valkey 9.1", "such as redis-7.0, redis-8.0, valkey-8.1, valkey-9.1"},
+		{"REDIS_SERVER", "redis-latest", "want redis-version"},
 		{"REDIS_PACKAGE", "valkey-server@trixie", ""},
 		{"REDIS_PACKAGE", "valkey", "package[@suite]"},
 		{"REDIS_PACKAGE", "../x-server", "package[@suite]"},
@@ -180,6 +194,49 @@ func TestConfigCheck(t *testing.T) {
 	for _, c := range []Config{{User: "u"}, {Password: "a b"}, {Database: -1}} {
 		if c.check() == nil {
 			t.Errorf("%+v.check() = nil, want an error", c)
+		}
+	}
+}
+
+func TestEdition(t *testing.T) {
+	t.Parallel()
+	for _, name := range Editions() {
+		e, err := parseEdition(name)
+		if err != nil || e.String() != name {
+			t.Errorf("parseEdition(%s) = %s, %v", name, e, err)
+		}
+		if p, err := parsePackage(e.pkg()); err != nil || p.suite == "" || !strings.HasPrefix(p.name, e.product) {
+			t.Errorf("the package of %s is %q, want one of %s in a named suite", name, e.pkg(), e.product)
+		}
+	}
+	for name, image := range map[string]string{"redis-7.0": "redis:7.0", "valkey-9.1": "valkey/valkey:9.1", "redis-7.4.2": "redis:7.4.2", "": ""} {
+		if e, err := parseEdition(name); err != nil || e.image() != image {
+			t.Errorf("the image of %q is %q, %v, want %q", name, e.image(), err, image)
+		}
+	}
+	for _, c := range []struct {
+		name, told string
+		want       bool
+	}{
+		{"redis-7.0", "Redis 7.0.15", true},
+		{"redis-7.0", "Redis 7.0", true},
+		{"redis-7", "Redis 7.0.15", true},
+		{"redis-7.0.1", "Redis 7.0.15", false},
+		{"redis-7.0", "Redis 7.2.1", false},
+		{"redis-8.0", "Valkey 8.0.1", false},
+		{"valkey-8.1", "Valkey 8.1.1", true},
+		{"valkey-8.1", "miniredis", false},
+		{"valkey-8.1", "Redis (version not told: NOPERM)", false},
+		{"", "whatever", true},
+	} {
+		e, err := parseEdition(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.wrong(c.told, "from somewhere"); (err == nil) != c.want {
+			t.Errorf("%q for %q: %v, want right %v", c.told, c.name, err, c.want)
+		} else if err != nil && (!strings.Contains(err.Error(), c.told) || !strings.Contains(err.Error(), "from somewhere")) {
+			t.Errorf("%q for %q: %v, want both, and where it is from", c.told, c.name, err)
 		}
 	}
 }

@@ -149,9 +149,10 @@ type dockerSource struct {
 func (*dockerSource) kind() Kind         { return Docker }
 func (s *dockerSource) describe() string { return s.what }
 
-// openImage takes the named image, or the default one, from here or from its registry.
+// openImage takes the named image, or that of the wanted server, or the default one,
+// from here or from its registry.
 func openImage(ctx context.Context, f *Farm, named string) (source, error) {
-	s := &dockerSource{f: f, e: f.engine, image: cmp.Or(named, DefaultImage)}
+	s := &dockerSource{f: f, e: f.engine, image: cmp.Or(named, f.want.edition().image(), DefaultImage)}
 	version, err := s.look(ctx)
 	switch {
 	case err == nil:

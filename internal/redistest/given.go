@@ -17,7 +17,7 @@ type givenSource struct {
 
 // openGiven asks every named server. One that does not answer is an error, since what
 // was named is not replaced by something else.
-func openGiven(ctx context.Context, addrs []string) (source, error) {
+func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 	g := &givenSource{}
 	for _, a := range addrs {
 		u, err := serverURL(a)
@@ -32,6 +32,9 @@ func openGiven(ctx context.Context, addrs []string) (source, error) {
 		s.end()
 		if err != nil {
 			return nil, fmt.Errorf("REDIS_ADDRS names %s, which cannot be used: %w", s.Addr(), err)
+		}
+		if err := e.wrong(version, s.Addr()+", of REDIS_ADDRS"); err != nil {
+			return nil, err
 		}
 		g.urls = append(g.urls, u)
 		if g.version == "" {

@@ -11,8 +11,22 @@
 //  4. local processes: redis-server on PATH, or the same unpacked packages;
 //  5. the embedded miniredis, which proves little and says so.
 //
-// What was named is never replaced by something else: REDIS_KIND demands a kind,
-// and REDIS_IMAGE, REDIS_PACKAGE and REDIS_ADDRS are used or the choice fails.
+// What was named is never replaced by something else; where it cannot be had, the
+// choice fails:
+//
+//	REDIS_ADDRS=host:port[,…]   these servers, or redis://[user:password@]host:port[/database]
+//	REDIS_KIND=docker           this kind: given, docker, process or embedded
+//	REDIS_SERVER=valkey-9.1     this server, from its official image (valkey/valkey:9.1)
+//	                            or, where no registry answers, from Debian's packages, for
+//	                            the versions that these have (see Editions)
+//	REDIS_IMAGE=redis:8-alpine  containers of this image
+//	REDIS_PACKAGE=redis-server@trixie
+//	                            this package[@suite], in a container or as a process
+//	REDIS_CACHE_DIR=/some/dir   where unpacked packages are kept; else in the user's cache
+//
+// REDIS_SERVER goes with REDIS_KIND: a container or a process of it. With REDIS_ADDRS,
+// REDIS_IMAGE or REDIS_PACKAGE it says what these must turn out to be: a server that
+// is another one than REDIS_SERVER names is an error, however it was come by.
 //
 // Containers, processes and directories also go away when their owner is killed
 // (see reaper.go). Should the reaper itself be killed, the containers are found by
@@ -22,6 +36,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,17 +77,19 @@ var (
 type Want struct {
 	Kind    Kind      // "": any
 	Addrs   []string  // host:port or redis:// URLs of servers to use
-	Image   string    // "": DefaultImage, or a built one
-	Package string    // package[@suite]; "": DefaultPackage of the host's suite
+	Server  string    // product-version, such as valkey-9.1; "": any
+	Image   string    // "": Server's, or DefaultImage, or a built one
+	Package string    // package[@suite]; "": Server's, or DefaultPackage of the host's suite
 	Cache   string    // "": locks-redistest in the user's cache directory
 	Log     io.Writer // progress of slow work; nil: none
 }
 
-// FromEnv reads REDIS_ADDRS, REDIS_KIND, REDIS_IMAGE, REDIS_PACKAGE and
-// REDIS_CACHE_DIR; progress goes to the standard error.
+// FromEnv reads REDIS_ADDRS, REDIS_KIND, REDIS_SERVER, REDIS_IMAGE, REDIS_PACKAGE
+// and REDIS_CACHE_DIR; progress goes to the standard error.
 func FromEnv() (Want, error) {
 	w := Want{
 		Kind:    Kind(strings.TrimSpace(os.Getenv("REDIS_KIND"))),
+		Server:  strings.TrimSpace(os.Getenv("REDIS_SERVER")),
 		Image:   strings.TrimSpace(os.Getenv("REDIS_IMAGE")),
 		Package: strings.TrimSpace(os.Getenv("REDIS_PACKAGE")),
 		Cache:   os.Getenv("REDIS_CACHE_DIR"),
@@ -101,9 +118,21 @@ func (w Want) check() error {
 			return err
 		}
 	}
+	if _, err := parseEdition(w.Server); err != nil {
+		return err
+	}
 	_, err := parsePackage(w.Package)
 	return err
 }
+
+// edition is the Server that is wanted. It was checked.
+func (w Want) edition() edition {
+	e, _ := parseEdition(w.Server)
+	return e
+}
+
+// packageName is what is unpacked. "": the default.
+func (w Want) packageName() string { return cmp.Or(w.Package, w.edition().pkg()) }
 
 // step is one way to a server; several steps can lead to the same kind.
 type step int
@@ -128,6 +157,7 @@ func plan(w Want) (steps []step, notes []string) {
 	}
 	docker := []step{imageContainer, builtContainer}
 	process := []step{pathProcess, unpackedProcess}
+	e := w.edition()
 	switch {
 	case w.Image != "" && w.Package != "":
 		process = process[1:] // a server on PATH is not the package that was named
@@ -135,9 +165,16 @@ func plan(w Want) (steps []step, notes []string) {
 		docker = docker[:1]
 	case w.Package != "":
 		docker, process = docker[1:], process[1:]
+	case e != edition{} && e.pkg() == "":
+		docker, process = docker[:1], nil // no package has it, and who knows what is on PATH
+	case e != edition{}:
+		process = process[1:]
 	}
 	if w.Kind != "" {
 		notes = append(notes, "REDIS_KIND="+string(w.Kind))
+	}
+	if w.Server != "" {
+		notes = append(notes, "REDIS_SERVER="+w.Server)
 	}
 	switch w.Kind {
 	case Docker:
@@ -148,7 +185,7 @@ func plan(w Want) (steps []step, notes []string) {
 		return []step{embeddedServer}, notes
 	}
 	switch {
-	case w.Package != "":
+	case w.Package != "", w.Image == "" && w.Server != "":
 		return slices.Concat(docker, process), notes
 	case w.Image != "":
 		return docker, notes
@@ -181,7 +218,7 @@ func walk(ctx context.Context, steps []step, notes []string, probe func(context.
 	}
 	return nil, nil, notes, fmt.Errorf("redistest: no Redis to be had (%s). Ways out: name servers that you have in REDIS_ADDRS; "+
 		"run a Docker engine that has, or can pull, an image of Redis; install redis-server; "+
-		"or unset REDIS_KIND, REDIS_IMAGE and REDIS_PACKAGE to take what there is", strings.Join(notes, "; "))
+		"or unset REDIS_KIND, REDIS_SERVER, REDIS_IMAGE and REDIS_PACKAGE to take what there is", strings.Join(notes, "; "))
 }
 
 // note adds a reason, in one line, unless the step before failed for the same one.
@@ -248,7 +285,7 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 func (f *Farm) probe(ctx context.Context, st step) (source, error) {
 	switch st {
 	case givenServers:
-		return openGiven(ctx, f.want.Addrs)
+		return openGiven(ctx, f.want.Addrs, f.want.edition())
 	case imageContainer, builtContainer:
 		if f.engine == nil && f.engErr == nil {
 			f.engine, f.engErr = openEngine(ctx)
@@ -259,11 +296,11 @@ func (f *Farm) probe(ctx context.Context, st step) (source, error) {
 		if st == imageContainer {
 			return openImage(ctx, f, f.want.Image)
 		}
-		return openBuilt(ctx, f, f.want.Package)
+		return openBuilt(ctx, f, f.want.packageName())
 	case pathProcess:
 		return openPath(ctx, f)
 	case unpackedProcess:
-		return openUnpacked(ctx, f, f.want.Package)
+		return openUnpacked(ctx, f, f.want.packageName())
 	default:
 		return embeddedSource{}, nil
 	}
@@ -437,6 +474,12 @@ func (f *Farm) launchOnce(ctx context.Context, c Config, shared int) (*Server, e
 	s := newServer(f, m, shared >= 0)
 	if err := s.ready(ctx); err != nil {
 		err = fmt.Errorf("redistest: %s at %s: %w", src.kind(), s.Addr(), err)
+		return nil, errors.Join(err, s.end())
+	}
+	f.mu.Lock()
+	what := src.describe()
+	f.mu.Unlock()
+	if err := f.want.edition().wrong(s.Version(), what); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
 	f.mu.Lock()

@@ -391,6 +391,32 @@ func TestGivenServers(t *testing.T) {
 	}
 }
 
+// TestOtherServerThanNamed: what answers is looked at, however it was come by.
+func TestOtherServerThanNamed(t *testing.T) {
+	t.Parallel()
+	real := start(t, open(t, Process), Config{})
+	right := strings.ToLower(strings.ReplaceAll(real.Version(), " ", "-"))
+	f, err := Open(t.Context(), Want{Addrs: []string{real.URL()}, Server: right})
+	if err != nil {
+		t.Fatalf("Open with REDIS_SERVER=%s for %s = %v, want nil", right, real.Version(), err)
+	}
+	f.Close()
+	if _, err := Open(t.Context(), Want{Addrs: []string{real.URL()}, Server: "valkey-1.2"}); err == nil || !strings.Contains(err.Error(), real.Version()+" has answered") {
+		t.Errorf("Open of a given %s with REDIS_SERVER=valkey-1.2 = %v, want what has answered", real.Version(), err)
+	}
+	f, err = Open(t.Context(), Want{Kind: Embedded, Server: "redis-7.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Shared(t.Context()); err == nil || !strings.Contains(err.Error(), "has answered (EMBEDDED") {
+		t.Errorf("Shared of an imitation with REDIS_SERVER=redis-7.0 = %v, want what has answered", err)
+	}
+	if len(f.servers) > 0 {
+		t.Error("the server that was another one was kept")
+	}
+}
+
 func TestCacheWithoutAHome(t *testing.T) {
 	for _, k := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "home"} {
 		t.Setenv(k, "")

@@ -1,0 +1,93 @@
+package redistest
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// packaged are the editions that Debian packages, in which suite: where no registry
+// answers, they come from there. A suite that is not yet stable moves on to other
+// versions; whoever starts a server is told then.
+var packaged = []struct{ edition, pkg string }{
+	{"redis-7.0", "redis-server@bookworm"},
+	{"redis-8.0", "redis-server@trixie"},
+	{"valkey-8.1", "valkey-server@trixie"},
+	{"valkey-9.1", "valkey-server@forky"},
+}
+
+// Editions are those that can be had with a registry and without, by the names that
+// REDIS_SERVER takes: what "make matrix" goes through.
+func Editions() []string {
+	var all []string
+	for _, p := range packaged {
+		all = append(all, p.edition)
+	}
+	return all
+}
+
+// edition is a product and its version, of which there may be more digits than are
+// asked for.
+type edition struct {
+	product string // redis, valkey
+	version string
+}
+
+var editionName = regexp.MustCompile(`^(redis|valkey)-(\d+(?:\.\d+){0,2})$`)
+
+// parseEdition splits product-version. "" is none.
+func parseEdition(s string) (e edition, err error) {
+	if s == "" {
+		return e, nil
+	}
+	m := editionName.FindStringSubmatch(s)
+	if m == nil {
+		return e, fmt.Errorf("redistest: REDIS_SERVER=%q: want redis-version or valkey-version, such as %s", s, strings.Join(Editions(), ", "))
+	}
+	return edition{product: m[1], version: m[2]}, nil
+}
+
+func (e edition) String() string {
+	if e == (edition{}) {
+		return ""
+	}
+	return e.product + "-" + e.version
+}
+
+// image is the official one.
+func (e edition) image() string {
+	switch e.product {
+	case "":
+		return ""
+	case "valkey":
+		return "valkey/valkey:" + e.version
+	}
+	return e.product + ":" + e.version
+}
+
+// pkg is Debian's package, if there is one.
+func (e edition) pkg() string {
+	for _, p := range packaged {
+		if p.edition == e.String() {
+			return p.pkg
+		}
+	}
+	return ""
+}
+
+// is compares with what a server says of itself: "Valkey 8.1.1" is valkey-8.1.
+func (e edition) is(told string) bool {
+	product, version, _ := strings.Cut(told, " ")
+	return strings.ToLower(product) == e.product && strings.HasPrefix(version+".", e.version+".")
+}
+
+// wrong is the error of a server that is another one than was asked for. what is where
+// it comes from.
+func (e edition) wrong(told, what string) error {
+	if e == (edition{}) || e.is(told) {
+		return nil
+	}
+	return fmt.Errorf("redistest: REDIS_SERVER=%s was asked for, but %s has answered (%s). "+
+		"If its packages have moved on to another version, have the image %s where it can be pulled, or ask for what there is",
+		e, told, what, e.image())
+}
