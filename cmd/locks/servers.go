@@ -73,7 +73,7 @@ func (v *servers) want(log io.Writer) (redistest.Want, error) {
 	case v.docker:
 		w.Kind = redistest.Docker
 	case v.embedded:
-		w.Kind = redistest.Embedded
+		w.Kind, w.Server = redistest.Embedded, "" // an imitation of no version
 	}
 	return w, nil
 }

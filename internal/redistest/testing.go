@@ -63,6 +63,9 @@ func farm(t testing.TB) *Farm {
 	if f == nil {
 		t.Fatal("redistest: no servers were chosen: this package needs func TestMain(m *testing.M) { redistest.Main(m) }")
 	}
+	// What Main read, go test has not seen: it watches only while tests run. Without
+	// this, results on one server would pass, from its cache, for those on another.
+	FromEnv() //nolint:errcheck // Main has checked it
 	return f
 }
 
