@@ -270,6 +270,8 @@ func (t *trial) next(words <-chan word) word {
 		return w
 	case <-time.After(t.patience):
 		t.failf("no child has said anything for %v, want them to get the lock in turn", t.patience)
+	case <-t.ctx.Done(): // and the children with it, whose last words nobody hears
+		t.brokef("no child has said anything: %w", context.Cause(t.ctx))
 	}
 	return word{}
 }
