@@ -73,12 +73,8 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 			err = errors.Join(err, e)
 		}
 	}()
-	fmt.Fprintln(words, s.asAsked(farm.Choice())) // before the slow work
-	n := serversWanted()
-	if farm.Kind() == redistest.Given {
-		n = min(n, len(w.Addrs)) // what takes more is left out
-	}
-	nodes, err := farm.Nodes(ctx, n)
+	fmt.Fprintln(words, s.asAsked(farm.Choice()))                      // before the slow work
+	nodes, err := farm.AtMost(ctx, subjects.Most(subjects.Compared())) // what takes more is left out
 	if err != nil {
 		return s.gaveUp(ctx, err)
 	}
@@ -109,17 +105,6 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 
 // saleCost is about what one sale takes. It serves for progress alone.
 const saleCost = 250 * time.Millisecond
-
-// serversWanted is how many servers let every strategy take part.
-func serversWanted() int {
-	n := 1
-	for _, v := range subjects.All() {
-		if !v.Aside {
-			n = max(n, v.Servers)
-		}
-	}
-	return n
-}
 
 // show prints the report, in one of two ways.
 func (s *sale) show(w io.Writer, r *flashsale.Report) error {
