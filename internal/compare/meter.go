@@ -213,11 +213,17 @@ func (c *meteredConn) ReceiveContext(ctx context.Context) (any, error) {
 // sent with it. The answer is here when the returned function returns.
 func (c *meteredConn) did(cmd string) (received func()) {
 	c.m.command(cmd)
-	c.m.flushed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unsent, c.answers = 0, nil // redigo reads these answers as well
-	here := time.Now().Add(c.m.trip)
+	var here time.Time
+	if len(c.answers) > 0 {
+		here = c.answers[len(c.answers)-1] // redigo reads these as well
+	}
+	if cmd != "" || c.unsent > 0 { // a pool sends nothing, to see whether something is left
+		c.m.flushed()
+		here = time.Now().Add(c.m.trip)
+	}
+	c.unsent, c.answers = 0, nil
 	return func() { time.Sleep(time.Until(here)) }
 }
 
