@@ -32,6 +32,13 @@
 // fails if the lock turns out not to have it. So a claim is checked whichever way
 // it goes, and the list of exceptions cannot go stale.
 //
+// # Several servers
+//
+// A lock that lives on several independent servers, of which a majority decides, says
+// so in Nodes, and gives the suite OpenNodes. Then each contender gets a network of its
+// own, in which the suite loses, delays and freezes servers, and the quorum properties
+// are judged. They are black box: nothing but what contenders get is looked at.
+//
 // # Several processes
 //
 // Some trials start this test binary again, to have contenders in processes of their
@@ -79,6 +86,19 @@ type Subject struct {
 	// OpenSkewed is Open, with the contender's wall clock put forward by that much (back,
 	// if negative). For an algorithm that takes no clock from its contenders it is Open.
 	OpenSkewed func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error)
+
+	// Nodes is on how many independent servers the lock lives, of which a majority has
+	// to agree. 0 and 1 mean no quorum: then the quorum properties are skipped.
+	Nodes int
+
+	// Down is how many of the Nodes, the last ones, are down all the time. The suite
+	// counts on the others only.
+	Down int
+
+	// OpenNodes is Open, with every request to server i passing gates[i], of which there
+	// are Nodes: see [GateNode]. So each contender has a network of its own, on which
+	// servers are lost, slow or frozen for it alone.
+	OpenNodes func(o strategy.Options, gates []Gate) (*strategy.Strategy, error)
 
 	// Evict takes key from its holder and tells nobody, as an expiry would. If key
 	// holds something that is not a lock (see Spoil), it is gone too. Trials also tidy up
@@ -136,7 +156,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), renewal(), handingOver(), fencing(), reentering(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), renewal(), handingOver(), fencing(), reentering(), quorum(), input(), closing())
 }
 
 // A Status is what became of a property.
@@ -241,6 +261,9 @@ func check(ctx context.Context, s Subject, p Property, limits limits) Result {
 func (s Subject) validate() error {
 	if s.Name == "" || s.Open == nil {
 		return errors.New("conformance: a Subject needs Name and Open")
+	}
+	if s.Nodes < 0 || s.Down < 0 || s.Down > 0 && s.Nodes-s.Down < majority(s.Nodes) {
+		return fmt.Errorf("conformance: Subject.Nodes is %d, of which %d are down: allowed is what leaves a majority", s.Nodes, s.Down)
 	}
 	properties := Properties()
 	for name := range s.Except {

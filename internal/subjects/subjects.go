@@ -162,21 +162,21 @@ func one(on func(strategy.Node) strategy.Protocol) func([]strategy.Node) strateg
 // New returns the variant's strategy on the Redis servers that the pools dial, as the
 // New of its package does.
 func (v Variant) New(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
-	return v.open(pools, o, v.On, func(n strategy.Node) strategy.Node { return n })
+	return v.open(pools, o, v.On, func(_ int, n strategy.Node) strategy.Node { return n })
 }
 
 // open is New with something around each node.
-func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(i int, n strategy.Node) strategy.Node) (*strategy.Strategy, error) {
 	if len(pools) != v.Servers {
 		return nil, fmt.Errorf("subjects: %s takes %d servers, not %d", v.Name, v.Servers, len(pools))
 	}
 	var nodes []strategy.Node
-	for _, pool := range slices.Concat(pools, v.deadPools()) {
+	for i, pool := range slices.Concat(pools, v.deadPools()) {
 		n, err := node.New(pool)
 		if err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, around(n))
+		nodes = append(nodes, around(i, n))
 	}
 	return strategy.New(on(nodes), o)
 }
@@ -211,14 +211,19 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 		Name: v.Name,
 		Open: func(o strategy.Options) (*strategy.Strategy, error) { return v.New(pools, o) },
 		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			return v.open(pools, o, v.On, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+			return v.open(pools, o, v.On, func(_ int, n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
 		},
 		OpenSkewed: func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
 			on := v.On
 			if v.Skewed != nil {
 				on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
 			}
-			return v.open(pools, o, on, func(n strategy.Node) strategy.Node { return n })
+			return v.open(pools, o, on, func(_ int, n strategy.Node) strategy.Node { return n })
+		},
+		Nodes: v.Servers + v.Dead,
+		Down:  v.Dead, // they come last
+		OpenNodes: func(o strategy.Options, gates []conformance.Gate) (*strategy.Strategy, error) {
+			return v.open(pools, o, v.On, func(i int, n strategy.Node) strategy.Node { return conformance.GateNode(n, gates[i]) })
 		},
 		Evict: func(ctx context.Context, key string) error {
 			return onAll(func(p *redis.Pool) error { return do(ctx, p, "DEL", key) })
