@@ -36,8 +36,8 @@ type Gate func(request string, send func())
 //		return strategy.New(luascript.On(conformance.GateNode(node, g)), o)
 //	},
 //
-// Once a request has overtaken an earlier one on the same key that was held up, the
-// node does not keep order any more, and Ordered says so.
+// Once a request has overtaken an earlier one on the same key, or leaves when its
+// caller is gone, the node does not keep order any more, and Ordered says so.
 func GateNode(n strategy.Node, g Gate) strategy.Node {
 	return &gatedNode{Node: n, gate: g, waiting: map[string][]*passage{}}
 }
@@ -149,7 +149,7 @@ func (n *gatedNode) leave(p *passage) (late, ok bool) {
 		return false, false
 	}
 	p.leaves = true
-	if n.waiting[p.key][0] != p {
+	if n.waiting[p.key][0] != p || p.gone { // gone: what its caller does next is under way with it
 		n.overtook = true
 	}
 	n.strike(p)

@@ -139,6 +139,9 @@ func (t *trial) cleanUp() {
 		if c.requests != nil {
 			c.requests.each(nil)
 		}
+		if c.links != nil {
+			c.links.restore()
+		}
 	}
 	for _, h := range slices.Backward(holds) {
 		h.lease.Release(t.ctx)
@@ -207,6 +210,7 @@ type contender struct {
 	s        *strategy.Strategy
 	lock     strategy.Lock
 	requests *requests // if gated
+	links    *links    // if linked
 }
 
 // ample is for trials in which nothing expires.
@@ -371,6 +375,8 @@ func nameOf(err error) string {
 		return "ErrReleased"
 	case strategy.ErrClosed:
 		return "ErrClosed"
+	case strategy.ErrNoQuorum:
+		return "ErrNoQuorum"
 	case context.Canceled:
 		return "context.Canceled"
 	case context.DeadlineExceeded:

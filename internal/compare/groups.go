@@ -36,6 +36,10 @@ var groups = []group{
 	{title: "a late extension is refused", properties: []string{"ExtendOnlyOwn", "ExtendNeverRecreates"}},
 	{title: "… also if overtaken midway", properties: []string{"ExtendAtomic"}},
 
+	{title: "works while a majority answers", properties: []string{"OneRound", "MinorityDown", "HungNode", "MinorityForgets", "WokenByMajority"}},
+	{title: "nothing without a majority", properties: []string{"QuorumNeeded", "MajorityDown", "MajorityForgets", "SlowQuorum"}},
+	{title: "every vote is taken back", properties: []string{"FailedAttemptLeavesNothing", "LateGrantUndone", "ReleaseEverywhere", "EvenSplit"}},
+
 	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry"}},
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
 	{title: "waiters are woken, not polling", properties: []string{"WokenByNotice", "NoMissedRelease", "WaitersAreCheap"}},
