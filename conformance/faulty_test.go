@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sources "github.com/lockstrategies/locks/internal/mutants"
@@ -153,6 +154,7 @@ type mutant struct {
 	moves  func(t *testing.T) moves
 	claims func(*Subject) // changed claims
 	memory *Memory        // nil: a zero Memory
+	bubble bool           // judged in fake time
 }
 
 // mutants are all that must be convicted.
@@ -640,7 +642,7 @@ func TestMutants(t *testing.T) {
 	for _, p := range Properties() {
 		properties[p.Name] = p
 	}
-	for _, x := range mutants {
+	for _, x := range slices.Concat(mutants, quorumMutants) {
 		for _, name := range x.killed {
 			p, ok := properties[name]
 			if !ok {
@@ -650,7 +652,13 @@ func TestMutants(t *testing.T) {
 				if !p.Alone {
 					t.Parallel()
 				}
-				end := holdTrial(t.Context(), x.subject(t), p, impatient)
+				var end verdict
+				hold := func(t *testing.T) { end = holdTrial(t.Context(), x.subject(t), p, impatient) }
+				if x.bubble {
+					synctest.Test(t, hold)
+				} else {
+					hold(t)
+				}
 				switch {
 				case end.skip != "":
 					t.Errorf("skipped (%s), want convicted", end.skip)
@@ -733,7 +741,7 @@ func TestFair(t *testing.T) {
 // doing, and what takes several processes, mutants of the sources must show.
 func TestEveryPropertyConvicts(t *testing.T) {
 	killers := map[string]bool{}
-	for _, x := range mutants {
+	for _, x := range slices.Concat(mutants, quorumMutants) {
 		for _, name := range x.killed {
 			killers[name] = true
 		}

@@ -88,7 +88,15 @@ func quorum() []Property {
 				a.reaches(minority)
 				a.try().wantNoQuorum("A reaches no majority")
 				a.acquire().wantNoQuorum("A reaches no majority, and waiting for a holder would not help")
-				h := b.eventually("A's attempts have failed")
+				b.eventually("A's attempts have failed").release().mustBe(nil, "B holds the lock")
+				a, b = a.on(t.sub(1)), b.on(t.sub(1))
+				h := b.tryAll().mustBe(nil, "the lock is free")
+				told := newBarrier(t, len(minority))
+				a.links.once(minority, func(_ int, send func()) { send(); told.pass() })
+				a.links.once(s.last(s.up-len(minority)), func(int, func()) {
+					told.wait()
+					t.sleep(t.ttl / 20) // so A hears of these last
+				})
 				a.try().wantNoQuorum("a minority says that the lock is held: that is not for it to say")
 				a.reaches(s.first(s.up))
 				a.try().mustBe(strategy.ErrHeld, "B holds the lock")
@@ -201,6 +209,7 @@ func quorum() []Property {
 					a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 					frost := a.freezeOnce(s.first(s.spare))
 					h := a.try().mustBe(nil, "the lock is free, and a majority answers")
+					frost.bites()
 					h.release().mustBe(nil, "A holds the lock")
 					frost.melt()
 					b.reaches(s.first(s.need)) // with all that were slow
@@ -211,6 +220,7 @@ func quorum() []Property {
 				if k := a.try(); k.err == nil {
 					t.failf("%s = <nil>, want an error: no server has answered", k.text)
 				}
+				t.sleep(t.ttl / 4) // A withdraws what is not there yet: were the time too short, the trial would be less severe
 				frost.melt()
 				b.reaches(s.first(s.need))
 				b.eventually("A's attempt has failed, and its late votes are taken back")
@@ -247,6 +257,7 @@ func quorum() []Property {
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				frost := a.freezeOnce(s.first(1))
 				h := a.try().mustBe(nil, "the lock is free, and a majority answers")
+				frost.bites()
 				t.evict(t.name)
 				frost.melt() // now that server alone may keep the lock
 				h.extend().mustBe(strategy.ErrLost, "no majority keeps A's lock")
@@ -271,14 +282,16 @@ func quorum() []Property {
 				some := s.first(s.spare)
 				a, b = a.on(t.sub(1)), b.on(t.sub(1))
 				frost := a.freezeReplies(some)
-				a.try().mustBe(nil, "the lock is free, and a majority answers").release().mustBe(nil, "A holds the lock")
+				h := a.try().mustBe(nil, "the lock is free, and a majority answers")
+				frost.bites()
+				h.release().mustBe(nil, "A holds the lock")
 				b.reaches(s.first(s.need))
 				b.eventually("A has released")
 				frost.melt()
 
 				a, b = a.on(t.sub(2)), b.on(t.sub(2))
 				a.reaches(s.first(s.up))
-				h := a.tryAll().mustBe(nil, "the lock is free")
+				h = a.tryAll().mustBe(nil, "the lock is free")
 				a.reaches(s.last(s.need))
 				h.release().mustBe(nil, "A holds the lock, and a majority answers")
 				a.reaches(s.first(s.up))
@@ -294,7 +307,7 @@ func quorum() []Property {
 				o.OpTimeout = t.lasting().OpTimeout
 				for i, hung := range [][]int{s.first(s.spare), s.last(s.spare)} {
 					a, b := t.linked("A", o).on(t.sub(i)), t.linked("B", o).on(t.sub(i))
-					h := a.try().mustBe(nil, "the lock is free")
+					h := a.tryAll().mustBe(nil, "the lock is free")
 					b.freeze(hung)
 					waiter := b.start()
 					t.sleep(2 * o.OpTimeout) // until it has listened, asked again, and sleeps
@@ -381,7 +394,7 @@ func evenSplit(t *trial) {
 	// A network in which whoever asks at the same time splits the votes again.
 	const lag = 20 * time.Millisecond
 	for x, far := range map[*contender][]int{a: theirs, b: ours} {
-		x.links.set(far, func(_ string, send func()) { t.sleep(lag); send() })
+		x.links.set(far, func(_ string, send func()) { t.sleep(lag); send(); t.sleep(lag) })
 	}
 	t.rec.add("servers %s are %v farther from A, and servers %s from B", numbers(theirs), lag, numbers(ours))
 	turns := make(chan call, 2)
@@ -476,6 +489,7 @@ func (t *trial) sub(i int) string { return fmt.Sprintf("%s/%d", t.name, i) }
 func (t *trial) lasting() strategy.Options {
 	o := t.patient()
 	o.OpTimeout = 2 * t.ttl
+	o.TTL = max(o.TTL, 8*o.OpTimeout)
 	return o
 }
 
@@ -594,8 +608,10 @@ func (c *contender) reaches(nodes []int) {
 
 // A frost holds requests or replies up.
 type frost struct {
-	t       *trial
-	melts   chan struct{}
+	t     *trial
+	nodes int
+	melts chan struct{}
+
 	mu      sync.Mutex
 	caught  int
 	arrived int
@@ -603,7 +619,7 @@ type frost struct {
 
 // freeze holds up all that the contender asks of these servers, until it melts.
 func (c *contender) freeze(nodes []int) *frost {
-	f := &frost{t: c.t, melts: make(chan struct{})}
+	f := &frost{t: c.t, nodes: len(nodes), melts: make(chan struct{})}
 	c.links.set(nodes, func(_ string, send func()) { f.hold(send) })
 	c.t.rec.add("servers %s do not answer %s", numbers(nodes), c.who)
 	return f
@@ -612,7 +628,7 @@ func (c *contender) freeze(nodes []int) *frost {
 // freezeOnce holds up the next request to each of these servers. What comes after it
 // overtakes it.
 func (c *contender) freezeOnce(nodes []int) *frost {
-	f := &frost{t: c.t, melts: make(chan struct{})}
+	f := &frost{t: c.t, nodes: len(nodes), melts: make(chan struct{})}
 	c.links.once(nodes, func(_ int, send func()) { f.hold(send) })
 	c.t.rec.add("%s's next requests to servers %s are held up", c.who, numbers(nodes))
 	return f
@@ -620,7 +636,7 @@ func (c *contender) freezeOnce(nodes []int) *frost {
 
 // freezeReplies holds up what each of these servers answers to the next request.
 func (c *contender) freezeReplies(nodes []int) *frost {
-	f := &frost{t: c.t, melts: make(chan struct{})}
+	f := &frost{t: c.t, nodes: len(nodes), melts: make(chan struct{})}
 	c.links.once(nodes, func(_ int, send func()) {
 		send()
 		f.hold(func() {})
@@ -641,6 +657,17 @@ func (f *frost) hold(then func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.arrived++
+}
+
+// bites waits until there is something to hold up at each of its servers. A lock that
+// does not ask all of them is not waited for.
+func (f *frost) bites() {
+	grace := time.Now().Add(f.t.ttl)
+	f.t.eventually("what is to be held up comes", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.caught >= f.nodes || time.Now().After(grace)
+	})
 }
 
 // melt lets what was held up arrive, and returns when it has.

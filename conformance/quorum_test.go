@@ -94,22 +94,21 @@ type mistakes struct {
 	quorum          int  // how many have to agree; 0: a majority
 	oneByOne        bool // asks a server when the one before it has answered
 	waitsForAll     bool // wants every server's answer
-	startsLate      bool // counts from the reply, and has no use for what took long
+	looksFirst      bool // asks each server twice
 	noValidity      bool // does not look how long it took
-	stragglers      bool // forgets those who have not answered when it has its quorum
-	keepsVotes      bool // withdraws nothing after a failure
-	heldWhenDown    bool // calls what cannot be reached held
-	extendsAny      bool // one server that extends is enough
-	extendsAll      bool // every server has to extend
+	startsLate      bool // counts from the last reply
+	inStep          bool // does not draw lots when votes were split
+	heldWhenDown    bool // calls held what a minority calls so
+	keepsVotes      bool // withdraws nothing when it has failed
 	releasesFirst   bool // releases on one server
 	releasesGranted bool // releases where the vote was confirmed, and nowhere else
 	releasesOnce    bool // does not come back to servers that did not answer
 	trustsNotThere  bool // believes that what is not there will not come
+	extendsAny      bool // one server that extends is enough
+	extendsAll      bool // every server has to extend
+	loses           bool // an error is a loss
 	watchesAll      bool // needs all servers to tell of releases
 	watchesFirst    bool // listens to one server
-	asksTwice       bool // looks before it votes
-	loses           bool // an error is a loss
-	inStep          bool // tries again without a random delay when votes were split
 }
 
 type quorumLock struct {
@@ -208,7 +207,7 @@ func (l *quorumLock) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gr
 	v := &votes{of: make([]vote, len(l.nodes))}
 	calm := context.WithoutCancel(ctx) // what was sent is to be answered
 	answers := l.ask(l.all(), func(i int) (any, error) {
-		if l.asksTwice {
+		if l.looksFirst {
 			l.nodes[i].Eval(calm, c.Due, renewScript, []string{c.Key}, c.Token, c.TTL)
 		}
 		reply, err := l.nodes[i].Eval(calm, c.Due, voteScript, []string{c.Key}, c.Token, c.TTL)
@@ -220,7 +219,7 @@ func (l *quorumLock) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gr
 		default:
 			v.set(i, unknown)
 		}
-		if v.isOver() && !l.stragglers { // it was withdrawn before it was cast
+		if v.isOver() && !l.releasesGranted && !l.trustsNotThere { // it was withdrawn before it was cast
 			l.withdrawFrom(c, v, i)
 		}
 		return reply, err
