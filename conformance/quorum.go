@@ -91,12 +91,7 @@ func quorum() []Property {
 				b.eventually("A's attempts have failed").release().mustBe(nil, "B holds the lock")
 				a, b = a.on(t.sub(1)), b.on(t.sub(1))
 				h := b.tryAll().mustBe(nil, "the lock is free")
-				told := newBarrier(t, len(minority))
-				a.links.once(minority, func(_ int, send func()) { send(); told.pass() })
-				a.links.once(s.last(s.up-len(minority)), func(int, func()) {
-					told.wait()
-					t.sleep(t.ttl / 20) // so A hears of these last
-				})
+				a.hears(minority)
 				a.try().wantNoQuorum("a minority says that the lock is held: that is not for it to say")
 				a.reaches(s.first(s.up))
 				a.try().mustBe(strategy.ErrHeld, "B holds the lock")
@@ -239,6 +234,9 @@ func quorum() []Property {
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				a.reaches(s.last(s.need)) // it is all the same whether the others forget it or never heard of it
 				h := a.try().mustBe(nil, "the lock is free, and a majority is up")
+				a.hears(s.first(s.spare))
+				h.extend().wantNoQuorum("a minority says that the lock is lost: that is not for it to say")
+				h.err().mustBe(nil, "A's deadline has not come")
 				a.reaches(s.first(s.up))
 				for range 2 {
 					h.extend().mustBe(nil, "a majority keeps A's lock")
@@ -604,6 +602,29 @@ func (c *contender) reaches(nodes []int) {
 		c.links.set([]int{i}, way)
 	}
 	c.t.rec.add("%s reaches servers %s of %d", c.who, numbers(nodes), c.t.Nodes)
+}
+
+// hears is reaches; and what the contender asks next, these servers answer before the
+// others fail.
+func (c *contender) hears(nodes []int) {
+	c.reaches(nodes)
+	answered := newBarrier(c.t, len(nodes))
+	c.links.once(nodes, func(_ int, send func()) {
+		send()
+		answered.pass()
+	})
+	var others []int
+	for i := range c.t.Nodes - c.t.Down {
+		if !slices.Contains(nodes, i) {
+			others = append(others, i)
+		}
+	}
+	for _, i := range others {
+		c.links.set([]int{i}, func(string, func()) {
+			answered.wait()
+			c.t.sleep(c.t.ttl / 20) // so it hears of these last
+		})
+	}
 }
 
 // A frost holds requests or replies up.

@@ -107,6 +107,7 @@ type mistakes struct {
 	extendsAny      bool // one server that extends is enough
 	extendsAll      bool // every server has to extend
 	loses           bool // an error is a loss
+	believesLoss    bool // so is one server that says so
 	watchesAll      bool // needs all servers to tell of releases
 	watchesFirst    bool // listens to one server
 }
@@ -362,7 +363,7 @@ func (l *quorumLock) Extend(ctx context.Context, c strategy.Claim) (strategy.Gra
 		if yes >= need {
 			return g, nil
 		}
-		if len(l.nodes)-lost < need {
+		if len(l.nodes)-lost < need || l.believesLoss && lost > 0 {
 			return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 		}
 	}
