@@ -206,7 +206,9 @@ func (m *Memory) BreakWatches() {
 	}
 }
 
-// Gated returns a protocol on m whose requests pass g; see [Subject].OpenGated.
+// Gated returns a protocol on m whose requests pass g; see [Subject].OpenGated. Here
+// the goroutine that makes a request calls g, and g must send it: for a bad network
+// there is Intercept.
 func (m *Memory) Gated(g Gate) strategy.Protocol { return gatedMemory{m, g} }
 
 // Acquire grants the lock if it is free, or, if Reentrant, the claim's owner's.

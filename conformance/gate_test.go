@@ -1,0 +1,194 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// askFor asks a node for key, with a time-out of a second.
+func askFor(ctx context.Context, n strategy.Node, key, token string) (any, error) {
+	return n.Eval(ctx, time.Now().Add(time.Second), voteScript, []string{key}, token, time.Hour)
+}
+
+func TestGates(t *testing.T) {
+	thaw := func() { time.Sleep(3 * time.Second) } // after the request's time-out
+	for name, x := range map[string]struct {
+		gate    Gate
+		want    error
+		after   time.Duration
+		then    bool // the request has taken effect when its caller goes away
+		later   bool // and when all is over
+		ordered bool // then
+	}{
+		"that do nothing":       {open, nil, 0, true, true, true},
+		"that lose the request": {closed, strategy.ErrUnsent, 0, false, false, true},
+		"that send twice":       {func(_ string, send func()) { send(); send() }, nil, 0, true, true, true},
+		"that send elsewhere, too late": {func(_ string, send func()) {
+			time.AfterFunc(time.Second, send)
+		}, strategy.ErrUnsent, 0, false, false, true},
+		"that are a little slow":     {func(_ string, send func()) { time.Sleep(time.Second / 2); send() }, nil, time.Second / 2, true, true, true},
+		"that hold the request up":   {func(_ string, send func()) { thaw(); send() }, strategy.ErrUnknown, time.Second, false, true, false},
+		"that hold the reply up":     {func(_ string, send func()) { send(); thaw() }, strategy.ErrUnknown, time.Second, true, true, true},
+		"that lose it after a while": {func(string, func()) { thaw() }, strategy.ErrUnknown, time.Second, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var m Memory
+				n := GateNode(memoryNode{Memory: &m, name: "server"}, x.gate)
+				began := time.Now()
+				reply, err := askFor(t.Context(), n, "key", "token")
+				var server *strategy.ServerError
+				if !matches(err, x.want) || err != nil && (!errors.As(err, &server) || server.Node != "server") || err == nil && reply != int64(1) {
+					t.Errorf("Eval = %v, %v, want %v of the server", reply, err, x.want)
+				}
+				if took := time.Since(began); took != x.after {
+					t.Errorf("Eval took %v, want %v", took, x.after)
+				}
+				if got := m.at("key") != ""; got != x.then {
+					t.Errorf("when its caller goes away the request has taken effect: %v, want %v", got, x.then)
+				}
+				time.Sleep(time.Minute)
+				if got := m.at("key") != ""; got != x.later {
+					t.Errorf("in the end the request has taken effect: %v, want %v", got, x.later)
+				}
+				if got := n.Ordered(); got != x.ordered {
+					t.Errorf("Ordered() = %v, want %v", got, x.ordered)
+				}
+			})
+		})
+	}
+}
+
+func TestGatesLetTheCallerGoWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m Memory
+		thaw := make(chan struct{})
+		n := GateNode(memoryNode{Memory: &m, name: "server"}, func(_ string, send func()) { <-thaw; send() })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("called off")
+		time.AfterFunc(time.Second/4, func() { cancel(why) })
+		if _, err := askFor(ctx, n, "key", "token"); !errors.Is(err, strategy.ErrUnknown) || !errors.Is(err, why) {
+			t.Errorf("Eval = %v, want ErrUnknown, and why", err)
+		}
+		if _, err := askFor(ctx, n, "key", "another"); !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("Eval with a context that is done = %v, want ErrUnsent", err)
+		}
+		close(thaw)
+		synctest.Wait()
+		if got := m.at("key"); got != "token" {
+			t.Errorf("the key holds %q, want the late request's token", got)
+		}
+	})
+}
+
+// What overtakes is noticed where it matters: on the same key, and before the reply of
+// what overtook.
+func TestGatesThatChangeTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m Memory
+		thaw := make(chan struct{})
+		var held atomic.Bool // one is
+		n := GateNode(memoryNode{Memory: &m, name: "server"}, func(_ string, send func()) {
+			if held.CompareAndSwap(false, true) {
+				<-thaw
+			}
+			send()
+		})
+		go askFor(t.Context(), n, "key", "slow")
+		synctest.Wait()
+		askFor(t.Context(), n, "other key", "token")
+		if !n.Ordered() {
+			t.Error("Ordered() = false, want true: the request that overtook was for another key")
+		}
+		askFor(t.Context(), n, "key", "fast")
+		if n.Ordered() {
+			t.Error("Ordered() = true, want false: a request on the same key was overtaken")
+		}
+		close(thaw)
+		synctest.Wait()
+		if got := m.at("key"); got != "fast" {
+			t.Errorf("the key holds %q, want the token of what overtook", got)
+		}
+	})
+}
+
+func TestGatesLeaveNoSubscription(t *testing.T) {
+	for name, gate := range map[string]Gate{
+		"held up before": func(_ string, send func()) { time.Sleep(time.Minute); send() },
+		"held up after":  func(_ string, send func()) { send(); time.Sleep(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var m Memory
+				n := GateNode(memoryNode{Memory: &m, name: "server"}, gate)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, err := n.Subscribe(ctx, "key", func([]byte, error) {}); !errors.Is(err, strategy.ErrUnknown) {
+					t.Errorf("Subscribe = %v, want ErrUnknown", err)
+				}
+				time.Sleep(2 * time.Minute)
+				if left, _ := m.Leftovers(t.Context(), "key"); len(left) != 0 {
+					t.Errorf("the server keeps %q, want nothing", left)
+				}
+			})
+		})
+	}
+}
+
+// sessions is a node with one command.
+type sessions struct {
+	memoryNode
+	conn counting
+}
+
+func (n sessions) Session(_ context.Context, _ time.Time, _ string, fn func(strategy.Conn) error) error {
+	return fn(n.conn)
+}
+
+type counting struct{ did *int }
+
+func (c counting) Do(string, ...any) (any, error) {
+	*c.did++
+	return "done", nil
+}
+
+func TestGatesOfSessions(t *testing.T) {
+	for name, x := range map[string]struct {
+		gate Gate
+		want error
+		did  int
+	}{
+		"that do nothing":          {open, nil, 1},
+		"that lose the command":    {closed, strategy.ErrUnsent, 0},
+		"that hold the command up": {func(_ string, send func()) { time.Sleep(time.Minute); send() }, strategy.ErrUnknown, 0},
+		"that hold the reply up":   {func(_ string, send func()) { send(); time.Sleep(time.Minute) }, strategy.ErrUnknown, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var did int
+				n := GateNode(sessions{memoryNode{Memory: &Memory{}, name: "server"}, counting{&did}}, x.gate)
+				err := n.Session(t.Context(), time.Now().Add(time.Second), "key", func(c strategy.Conn) error {
+					reply, err := c.Do("WATCH", "key")
+					if err == nil && reply != "done" {
+						err = fmt.Errorf("the reply is %v", reply)
+					}
+					return err
+				})
+				if !matches(err, x.want) {
+					t.Errorf("Session = %v, want %v", err, x.want)
+				}
+				time.Sleep(2 * time.Minute)
+				if did != x.did {
+					t.Errorf("the server got %d commands, want %d", did, x.did)
+				}
+			})
+		})
+	}
+}
