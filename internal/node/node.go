@@ -52,13 +52,16 @@ func New(pool *redis.Pool) (*Node, error) {
 	return n, nil
 }
 
-// Name returns the address at which the server sees itself reached, and "redis"
+// Unnamed is the name of every Node whose server has not told its address yet.
+const Unnamed = "redis"
+
+// Name returns the address at which the server sees itself reached, and [Unnamed]
 // until it has said so.
 func (n *Node) Name() string {
 	if s := n.name.Load(); s != nil {
 		return *s
 	}
-	return "redis"
+	return Unnamed
 }
 
 // Ordered reports whether commands on one key take effect in the order of the
