@@ -266,6 +266,12 @@ func (l *lock) pauseLimit(n int, why reason, told bool) time.Duration {
 		}
 		return jitter
 	}
+	if why.held.Holder == "" {
+		// Nobody in particular: rivals have split the votes of several servers, and each
+		// gives up its own. If all came back together they would split them again; so
+		// each waits some time of its own, or until somebody has had the lock.
+		told = false
+	}
 	// A key dies in the millisecond after its TTL. Of one that lives for ages, or so
 	// it says, look now and then, too.
 	expiry := min(max(time.Until(why.until), 0), MaxTTL) + time.Millisecond

@@ -46,7 +46,7 @@ var (
 // A HeldError says who holds a lock. It is [ErrHeld].
 type HeldError struct {
 	Name   string
-	Holder string        // its token, or, where locks are re-entrant, its owner; empty if the servers did not say
+	Holder string        // its token, or, where locks are re-entrant, its owner; empty if the servers did not say, or do not agree
 	TTL    time.Duration // until the servers let go; zero: not known; negative: never
 }
 

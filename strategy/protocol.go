@@ -36,6 +36,8 @@ type Protocol interface {
 	// not the holder any more; with Undo that is success, and nil, if and only if
 	// an acquire still under way can no longer take effect. [Remains](nil) means: it
 	// is over as far as anybody else can tell, and what is left of it must be undone.
+	// With Undo the mark says that a server has not answered since the acquire was
+	// sent to it, and so may not have begun to count the TTL.
 	Release(ctx context.Context, c Claim) error
 }
 

@@ -299,9 +299,11 @@ func (s *Strategy) undo(c Claim) {
 			err := s.p.Release(context.Background(), c) // Remains(nil) is an error: go on
 			now := time.Now()
 			answered := errors.Is(err, ErrRefused) || errors.Is(err, errAcquireMayArrive)
-			if !answered && c.Grant.IsZero() {
+			_, remains := unmark(err)
+			if !answered && (remains || c.Grant.IsZero() && !c.Force) {
 				// A server that stands still has not begun to count: it may execute
-				// the acquire when it goes on, and only then does the TTL begin.
+				// the acquire when it goes on, and only then does the TTL begin. So may
+				// one of several, though the others have granted the lock.
 				until = now.Add(min(c.TTL, MaxTTL-now.Sub(began)))
 			}
 			if err == nil || !now.Before(until) {
