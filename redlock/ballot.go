@@ -1,0 +1,375 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A ballot is what is known of one claim's token on each node: its Grant's State. It
+// outlives the move that made it, because a node that was not waited for answers when
+// that is over, and what it says decides who is to be asked to extend and release.
+type ballot struct {
+	mu    sync.Mutex
+	votes []vote
+	end   context.CancelFunc // ends what is under way still of the last round
+}
+
+// A vote is one node's.
+type vote struct {
+	standing standing
+	until    time.Time     // present: by then it is gone by itself
+	early    bool          // the node keeps no order: what it did not find may come yet
+	last     chan struct{} // closed when the last request of this claim to the node is over
+}
+
+// A standing says whether a token is on a node.
+type standing int
+
+const (
+	absent  standing = iota // it is not, and cannot come
+	unknown                 // the request for it is under way, or its answer was lost
+	present                 // it was granted
+)
+
+func newBallot(n int, s standing) *ballot {
+	b := &ballot{votes: make([]vote, n)}
+	over := make(chan struct{})
+	close(over)
+	for i := range b.votes {
+		b.votes[i] = vote{standing: s, last: over}
+	}
+	return b
+}
+
+// ballot is the claim's. Of a claim without one, an operator's, any node may have the
+// token.
+func (p *protocol) ballot(c strategy.Claim) *ballot {
+	if b, ok := c.Grant.State.(*ballot); ok {
+		return b
+	}
+	b := newBallot(len(p.nodes), present)
+	for i := range b.votes {
+		b.grant(i, strategy.MaxTTL)
+	}
+	return b
+}
+
+func (b *ballot) at(i int) standing {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.votes[i].standing
+}
+
+func (b *ballot) set(i int, s standing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.votes[i].standing = s
+}
+
+// grant notes that a node has just begun to count ttl.
+func (b *ballot) grant(i int, ttl time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.votes[i].standing = present
+	b.votes[i].until = time.Now().Add(ttl + strategy.Drift(ttl))
+}
+
+// doubt notes that a node may have begun to count ttl when nobody hears of it: as long
+// as the token is there, that is.
+func (b *ballot) doubt(i int, ttl time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[i]
+	v.until = v.until.Add(ttl + strategy.Drift(ttl))
+}
+
+func (b *ballot) early(i int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.votes[i].early = true
+}
+
+// mayHold counts the nodes that may have the token.
+func (b *ballot) mayHold() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for i := range b.votes {
+		v := &b.votes[i]
+		if v.standing == present && now.After(v.until) {
+			v.standing = absent // a node that is gone for good must not be asked for ever
+		}
+		if v.standing != absent {
+			n++
+		}
+	}
+	return n
+}
+
+// undone is what an undo says that is not at its end. A node that has neither answered
+// the acquire nor this stands still, perhaps: it has not begun to count the TTL, and
+// the machinery must not count it for it. So the word of a node that has answered does
+// not count then.
+func (b *ballot) undone(t *tally) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var still, answered []error
+	for i, err := range t.errs {
+		v := &b.votes[i]
+		switch {
+		case v.standing == absent || err == nil:
+		case v.standing == unknown && !v.early && !errors.Is(err, strategy.ErrRefused):
+			still = append(still, err)
+		default:
+			answered = append(answered, err)
+		}
+	}
+	if len(still) > 0 {
+		return strategy.Remains(errors.Join(still...))
+	}
+	return errors.Join(answered...)
+}
+
+// begin is called before each round. Each node is asked when its last request is over:
+// what came before must not arrive after it. What a node is slow to answer of the last
+// round is given up after a while, as nobody waits for it any more. begin returns what
+// to wait for and what to close then, nil for nodes that need not be asked.
+func (b *ballot) begin(end context.CancelFunc, patience time.Duration) (last, over []chan struct{}) {
+	b.mayHold()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.end != nil {
+		time.AfterFunc(patience, b.end)
+	}
+	b.end = end
+	last, over = make([]chan struct{}, len(b.votes)), make([]chan struct{}, len(b.votes))
+	for i := range b.votes {
+		v := &b.votes[i]
+		if v.standing == absent {
+			continue
+		}
+		last[i], over[i] = v.last, make(chan struct{})
+		v.last, v.early = over[i], false
+	}
+	return last, over
+}
+
+// ask runs call for all nodes that may have the token, side by side, until enough is
+// known. The others go on until due, or until the next round of this ballot.
+func (p *protocol) ask(ctx context.Context, b *ballot, due time.Time, call func(ctx context.Context, i int) error, enough func(*tally) bool) *tally {
+	asking, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // the caller's patience is none of the others'
+	last, over := b.begin(func() { cancel(errOvertaken) }, p.patience())
+
+	t := newTally(len(p.nodes), p.quorum)
+	type answer struct {
+		i   int
+		err error
+	}
+	answers := make(chan answer, len(p.nodes))
+	for i := range p.nodes {
+		if over[i] == nil {
+			t.note(i, errAbsent)
+			continue
+		}
+		p.requests.Go(func() {
+			defer close(over[i]) // not before last[i]: the next must not overtake that either
+			if err := wait(asking, due, last[i]); err != nil {
+				answers <- answer{i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err}}
+				<-last[i]
+				return
+			}
+			if b.at(i) == absent { // as it turned out
+				answers <- answer{i, errAbsent}
+				return
+			}
+			answers <- answer{i, call(asking, i)}
+		})
+	}
+	for t.pending > 0 && !enough(t) {
+		a := <-answers
+		t.note(a.i, a.err)
+	}
+	return t
+}
+
+// patience is how long the nodes that were not needed for the last quorum may take: in
+// the same way quick nodes have answered by then.
+func (p *protocol) patience() time.Duration {
+	return min(max(3*time.Duration(p.pace.Load()), time.Millisecond), 50*time.Millisecond)
+}
+
+// wait waits for the request before.
+func wait(ctx context.Context, due time.Time, last <-chan struct{}) error {
+	select {
+	case <-last:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-last:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return errBusy
+	}
+}
+
+var (
+	errTwin      = errors.New("the node has this attempt's token already")
+	errAbsent    = &strategy.LostError{}
+	errOvertaken = errors.New("the answer is not needed any more")
+	errBusy      = errors.New("the request before it has not been answered")
+	errPending   = errors.New("not waited for")
+)
+
+// A tally counts what the nodes have said in one round.
+type tally struct {
+	quorum  int
+	pending int  // have not answered
+	yes     int  // agreed
+	held    int  // have another holder's token, and do not lose it
+	lost    int  // do not have the token that they were asked about
+	twin    bool // a node is another one, too: twinAt
+	twinAt  int
+	errs    []error     // of each node; nil: agreed
+	until   []time.Time // of each node: when it is free; zero: it is, or nobody knows
+}
+
+func newTally(n, quorum int) *tally {
+	t := &tally{quorum: quorum, pending: n, errs: make([]error, n), until: make([]time.Time, n)}
+	for i := range t.errs {
+		t.errs[i] = errPending
+	}
+	return t
+}
+
+func (t *tally) note(i int, err error) {
+	t.pending--
+	t.errs[i] = err
+	var held *strategy.HeldError
+	switch {
+	case err == nil:
+		t.yes++
+	case err == errTwin:
+		t.twin, t.twinAt = true, i
+	case errors.As(err, &held):
+		t.held++
+		t.until[i] = time.Now().Add(held.TTL)
+		if held.TTL < 0 {
+			t.until[i] = never
+		}
+	case errors.Is(err, strategy.ErrLost):
+		t.lost++
+	}
+}
+
+// never is when a key without expiry is free.
+var never = time.Unix(math.MaxInt32, 0)
+
+// complete: every node has answered.
+func (t *tally) complete() bool { return t.pending == 0 }
+
+// answered: the nodes that have not said yet whether they grant cannot change what the
+// attempt comes to.
+func (t *tally) answered() bool {
+	spoke := t.yes + t.held
+	switch {
+	case t.twin || t.yes >= t.quorum:
+		return true
+	case t.yes+t.pending >= t.quorum:
+		return false
+	case spoke < t.quorum: // more than half may be out of reach: that is not "held"
+		return spoke+t.pending < t.quorum
+	}
+	// It is held. Who waits must know by whom, if one holder has a quorum.
+	_, most := t.leader()
+	return most >= t.quorum || most+t.pending < t.quorum
+}
+
+// decided: the nodes that have not said yet whether they have the token cannot change
+// whether a quorum has, or whether it is lost.
+func (t *tally) decided() bool {
+	others := len(t.errs) - t.quorum // so many may lack it
+	switch {
+	case t.twin || t.yes >= t.quorum || t.lost > others:
+		return true
+	default:
+		return t.yes+t.pending < t.quorum && t.lost+t.pending <= others
+	}
+}
+
+// leader is whom most of the nodes hold the lock for.
+func (t *tally) leader() (token string, most int) {
+	votes := map[string]int{}
+	for _, err := range t.errs {
+		holder := ""
+		var held *strategy.HeldError
+		var lost *strategy.LostError
+		switch {
+		case errors.As(err, &held):
+			holder = held.Holder
+		case errors.As(err, &lost):
+			holder = lost.Holder
+		}
+		if holder == "" {
+			continue
+		}
+		if votes[holder]++; votes[holder] > most {
+			token, most = holder, votes[holder]
+		}
+	}
+	return token, most
+}
+
+// holder is who has a quorum, if anybody.
+func (t *tally) holder(quorum int) string {
+	if token, most := t.leader(); most >= quorum {
+		return token
+	}
+	return ""
+}
+
+// heldError: by whom, and when a quorum will be free at the latest.
+func (t *tally) heldError(name string, quorum int) *strategy.HeldError {
+	e := &strategy.HeldError{Name: name, Holder: t.holder(quorum)}
+	var free []time.Time
+	for i, err := range t.errs {
+		if err == nil || !t.until[i].IsZero() {
+			free = append(free, t.until[i])
+		}
+	}
+	slices.SortFunc(free, time.Time.Compare)
+	if at := free[quorum-1]; at.Equal(never) {
+		e.TTL = -1
+	} else {
+		e.TTL = max(time.Until(at), time.Millisecond)
+	}
+	return e
+}
+
+// keeps is how long a quorum will show the token.
+func (t *tally) keeps(token string) time.Duration {
+	var until []time.Time
+	for i, err := range t.errs {
+		var held *strategy.HeldError
+		if errors.As(err, &held) && held.Holder == token {
+			until = append(until, t.until[i])
+		}
+	}
+	slices.SortFunc(until, time.Time.Compare)
+	last := until[len(until)-t.quorum] // when it goes, less than a quorum is left
+	if last.Equal(never) {
+		return -1
+	}
+	return max(time.Until(last), time.Millisecond)
+}

@@ -1,0 +1,235 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// What the protocol can do beside Acquire, Extend and Release, which are the lock.
+var _ interface {
+	strategy.Validator
+	strategy.Notifier
+	strategy.Adopter
+	strategy.Inspector
+	strategy.Checker
+} = (*protocol)(nil)
+
+// faultOf says what is wrong with nodes, as far as can be told without asking them.
+func faultOf(nodes []strategy.Node) error {
+	if len(nodes) == 0 {
+		return errors.New("redlock: no nodes: allowed are one or more, best an odd number, each a server of its own")
+	}
+	for i, n := range nodes {
+		if n == nil {
+			return fmt.Errorf("redlock: node %d is nil: allowed are servers", i+1)
+		}
+		for j, other := range nodes[:i] {
+			same := n.Name() == other.Name() && n.Name() != node.Unnamed
+			if same || reflect.TypeOf(n).Comparable() && n == other {
+				return fmt.Errorf("redlock: nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
+			}
+		}
+	}
+	return nil
+}
+
+// Validate looks at the nodes and the settings.
+func (p *protocol) Validate(o strategy.Options) error {
+	if p.fault != nil {
+		return p.fault
+	}
+	if d := p.nodeTimeout; d != nil && *d < time.Millisecond {
+		return fmt.Errorf("redlock: NodeTimeout is %v: allowed are 1ms and more", *d)
+	}
+	if d, most := p.minValidity, o.TTL-strategy.Drift(o.TTL); d != nil && (*d < 0 || *d >= most) {
+		return fmt.Errorf("redlock: MinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
+	}
+	return nil
+}
+
+// Close ends what nobody waits for any more, and closes the nodes.
+func (p *protocol) Close() error {
+	errs := make([]error, len(p.nodes))
+	var all sync.WaitGroup
+	for i, n := range p.nodes {
+		all.Go(func() { errs[i] = n.Close() })
+	}
+	all.Wait()
+	p.requests.Wait()
+	return errors.Join(errs...)
+}
+
+// Adopt puts the claim's token in the place of from on all nodes, and has the lock if
+// a quorum still had from, in time.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	g, err := p.take(ctx, c, (*tally).decided, func(ctx context.Context, due time.Time, n strategy.Node) error {
+		reply, err := n.Eval(ctx, due, adopt, []string{c.Key}, from, c.TTL.Milliseconds(), c.Token)
+		if err != nil {
+			return err
+		}
+		switch r := reply.(type) {
+		case int64:
+			return granted(n, r)
+		case []byte:
+			return &strategy.LostError{Name: c.Name, Holder: string(r)}
+		case nil:
+			return &strategy.LostError{Name: c.Name}
+		}
+		return strategy.BadReply(n, reply)
+	})
+	var none *strategy.QuorumError
+	if errors.As(err, &none) {
+		for i, a := range none.Nodes {
+			if a.Err == nil { // there it is not what it was
+				none.Nodes[i].Err = &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnknown, Err: errGivenBack}
+			}
+		}
+	}
+	return g, err
+}
+
+var errGivenBack = errors.New("adopted, and given back, as too few others were")
+
+// Inspect asks all nodes. The lock is held if a quorum shows one token.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	due := p.due(c)
+	t := p.ask(ctx, newBallot(len(p.nodes), unknown), due, func(ctx context.Context, i int) error {
+		reply, err := p.nodes[i].Eval(ctx, due, inspect, []string{c.Key})
+		if err != nil {
+			return err
+		}
+		if r, _ := reply.([]any); len(r) == 2 {
+			token, held := r[0].([]byte)
+			ms, ok := r[1].(int64)
+			switch {
+			case !held:
+				return nil
+			case ok:
+				return &strategy.HeldError{Holder: string(token), TTL: strategy.RemainingTTL(ms)}
+			}
+		}
+		return strategy.BadReply(p.nodes[i], reply)
+	}, (*tally).complete)
+
+	token, most := t.leader()
+	failed := len(p.nodes) - t.yes - t.held
+	switch {
+	case most >= p.quorum:
+		return strategy.Info{Held: true, Token: token, TTL: t.keeps(token)}, nil
+	case most+failed >= p.quorum: // it may be held, or not
+		return strategy.Info{}, &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, t)}
+	}
+	return strategy.Info{}, nil
+}
+
+// Check looks at every server, runs a script there that changes nothing, and tells
+// whether two of them are one.
+func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	due := time.Now().Add(o.OpTimeout)
+	c := strategy.Claim{Key: o.Key("check"), Due: due}
+	errs := make([]error, len(p.nodes))
+	var all sync.WaitGroup
+	for i, n := range p.nodes {
+		all.Go(func() {
+			if errs[i] = strategy.CheckNode(ctx, due, n); errs[i] == nil {
+				_, errs[i] = n.Eval(ctx, due, inspect, []string{c.Key})
+			}
+		})
+	}
+	all.Wait()
+	names := p.names()
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = named(names[i], err)
+		}
+	}
+	ids := p.identities(ctx, due)
+	for i, id := range ids {
+		if j := slices.Index(ids[:i], id); id != "" && j >= 0 {
+			errs = append(errs, fmt.Errorf("%s and %s are one server: give each server once", names[j], names[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// identities are the servers' own: new with each start. Empty where one does not tell.
+func (p *protocol) identities(ctx context.Context, due time.Time) []string {
+	ids := make([]string, len(p.nodes))
+	var all sync.WaitGroup
+	for i, n := range p.nodes {
+		all.Go(func() {
+			reply, _ := n.Do(ctx, due, "INFO", "server")
+			text, _ := reply.([]byte)
+			for line := range strings.Lines(string(text)) {
+				if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+					ids[i] = id
+				}
+			}
+		})
+	}
+	all.Wait()
+	return ids
+}
+
+// twinError refuses an attempt of which node i had the token before it was asked: two
+// votes would be one server's. It names the other one, too, if the servers tell.
+func (p *protocol) twinError(ctx context.Context, c strategy.Claim, i int) error {
+	names, other := p.names(), "another of the nodes"
+	ids := p.identities(ctx, p.due(c))
+	for j, id := range ids {
+		if j != i && id != "" && id == ids[i] {
+			other = names[j]
+		}
+	}
+	return &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrRefused,
+		Err: fmt.Errorf("%s and %s are one server under two names, which would vote twice: give each server once", names[i], other)}
+}
+
+// names are what the nodes are called in errors: by address, once that is known, and
+// with their number where that does not tell them apart.
+func (p *protocol) names() []string {
+	names, times := make([]string, len(p.nodes)), map[string]int{}
+	for i, n := range p.nodes {
+		names[i] = n.Name()
+		times[names[i]]++
+	}
+	for i, name := range names {
+		switch {
+		case name == node.Unnamed:
+			names[i] = fmt.Sprintf("node %d", i+1)
+		case times[name] > 1:
+			names[i] = fmt.Sprintf("node %d (%s)", i+1, name)
+		}
+	}
+	return names
+}
+
+// named puts a node's name before what it said, unless it is there.
+func named(name string, err error) error {
+	if strings.HasPrefix(err.Error(), name+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// answers is what each node said, for a QuorumError.
+func (p *protocol) answers(c strategy.Claim, t *tally) []strategy.NodeAnswer {
+	names := p.names()
+	answers := make([]strategy.NodeAnswer, len(names))
+	for i, err := range t.errs {
+		if err == errAbsent {
+			err = &strategy.LostError{Name: c.Name}
+		}
+		answers[i] = strategy.NodeAnswer{Node: names[i], Err: err}
+	}
+	return answers
+}

@@ -1,0 +1,19 @@
+-- release: delete the lock if its holder is who asks, and tell those who wait.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the holder's token
+-- ARGV[2]  the channel on which waiters listen; empty: nobody can be waiting for this
+--
+-- Returns  1      released
+--          nil    the lock is gone
+--          token  another holds it
+-- Errors   WRONGTYPE: nothing changed
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  return holder
+end
+redis.call('DEL', KEYS[1])
+if ARGV[2] ~= '' then
+  redis.pcall('PUBLISH', ARGV[2], ARGV[1]) -- a hint: if it is forbidden, the release stands
+end
+return 1
