@@ -221,7 +221,7 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 		case err == errTwin:
 			p.twin.Store(int64(i + 1))
 			b.set(i, absent) // what is there is the other's vote
-		case !errors.Is(err, strategy.ErrUnknown):
+		case certain(err):
 			b.set(i, absent)
 		}
 		return err
@@ -247,6 +247,16 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 		err = strategy.Remains(err)
 	}
 	return strategy.Grant{State: b}, err
+}
+
+// certain tells whether err says that nothing was granted.
+func certain(err error) bool {
+	for _, known := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
 }
 
 // Extend asks all nodes that may have the lock to count the TTL anew. A minority that

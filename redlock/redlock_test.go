@@ -1,13 +1,655 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redistest.Main(m)
+}
 
 // TestConformance holds the strategy to what every lock must do.
 func TestConformance(t *testing.T) { subjects.Run(t, "redlock") }
+
+// calm is for tests in which no time-out is meant to come.
+var calm = strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second}
+
+// unhurried lets a node take as long as the operation may: a busy machine is not
+// 50 ms precise.
+var unhurried = redlock.NodeTimeout(time.Minute)
+
+func pools(servers []*redistest.Server) []*redis.Pool {
+	var ps []*redis.Pool
+	for _, s := range servers {
+		ps = append(ps, s.Pool())
+	}
+	return ps
+}
+
+// open returns a strategy on servers that is closed with the test.
+func open(t *testing.T, servers []*redistest.Server, o strategy.Options, own ...redlock.Option) *strategy.Strategy {
+	t.Helper()
+	locks, err := redlock.New(pools(servers), o, own...)
+	return opened(t, locks, err)
+}
+
+func opened(t *testing.T, locks *strategy.Strategy, err error) *strategy.Strategy {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return locks
+}
+
+// gated is open with a gate before each node; nil: none.
+func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, own ...redlock.Option) *strategy.Strategy {
+	t.Helper()
+	var nodes []strategy.Node
+	for i, p := range pools(servers) {
+		n, err := node.New(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, n)
+		if gates[i] != nil {
+			nodes[i] = conformance.GateNode(n, gates[i])
+		}
+	}
+	locks, err := strategy.New(redlock.On(nodes, own...), o)
+	return opened(t, locks, err)
+}
+
+func acquire(t *testing.T, s *strategy.Strategy, name string) *strategy.Lease {
+	t.Helper()
+	lease, err := s.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatalf("TryAcquire() = %v, want nil", err)
+	}
+	return lease
+}
+
+func release(t *testing.T, l *strategy.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
+	}
+}
+
+// is checks that err is each of want.
+func is(t *testing.T, call string, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("%s = %v, want %v", call, err, w)
+		}
+	}
+}
+
+// isNot checks that err is none of those.
+func isNot(t *testing.T, call string, err error, unwanted ...error) {
+	t.Helper()
+	for _, w := range unwanted {
+		if errors.Is(err, w) {
+			t.Errorf("%s = %v, want no %v", call, err, w)
+		}
+	}
+}
+
+// do runs a command past the locks.
+func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
+	t.Helper()
+	c := s.Pool().Get()
+	defer c.Close()
+	reply, err := c.Do(cmd, args...)
+	if err != nil {
+		t.Fatalf("%s %v = %v", cmd, args, err)
+	}
+	return reply
+}
+
+// token is what a server has at the key of a lock.
+func token(t *testing.T, s *redistest.Server, name string) string {
+	t.Helper()
+	text, _ := do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
+	return string(text)
+}
+
+// eventually waits for what must come.
+func eventually(t *testing.T, want string, ok func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("not after 20 s, want: %s", want)
+		}
+	}
+}
+
+// settled waits until all servers have the lease's token.
+func settled(t *testing.T, servers []*redistest.Server, l *strategy.Lease) {
+	t.Helper()
+	eventually(t, "all servers have granted", func() bool {
+		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return token(t, s, l.Name()) != l.Token() })
+	})
+}
+
+// empty waits until no server has the lock's key.
+func empty(t *testing.T, servers []*redistest.Server, name string) {
+	t.Helper()
+	eventually(t, "no server has a key of the lock", func() bool {
+		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool {
+			return do(t, s, "EXISTS", strategy.DefaultKey(name)) != int64(0)
+		})
+	})
+}
+
+// own are servers of the test's own.
+func own(t *testing.T, n int) []*redistest.Server {
+	t.Helper()
+	servers := make([]*redistest.Server, n)
+	for i := range servers {
+		servers[i] = redistest.Own(t, redistest.Config{})
+	}
+	return servers
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		redistest.Skip(t, err, "what becomes of a lock when its servers fail")
+	}
+}
+
+// TestRoundTrips: what the package doc says of the wire, as the servers count it.
+func TestRoundTrips(t *testing.T) {
+	servers := own(t, 5)
+	locks := open(t, servers, calm, unhurried)
+	for range 2 { // dials, and loads the scripts
+		lease := acquire(t, locks, "warm")
+		settled(t, servers, lease)
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		release(t, lease)
+	}
+	counts := func() (n []int64) {
+		for _, s := range servers {
+			calls, err := s.Calls(t.Context())
+			if err != nil {
+				redistest.Skip(t, err, "how many round trips a lock costs")
+			}
+			n = append(n, calls["evalsha"]+calls["eval"])
+		}
+		return n
+	}
+	count := func(what string, want int64, f func()) {
+		t.Helper()
+		before := counts()
+		f()
+		wanted := slices.Clone(before)
+		for i := range wanted {
+			wanted[i] += want
+		}
+		eventually(t, fmt.Sprintf("%s is %d requests to each server", what, want), func() bool { return slices.Equal(counts(), wanted) })
+	}
+	var lease *strategy.Lease
+	count("Acquire", 1, func() { lease = acquire(t, locks, "counted") })
+	count("a held TryAcquire", 1, func() {
+		_, err := locks.Lock("counted").TryAcquire(t.Context())
+		is(t, "TryAcquire()", err, strategy.ErrHeld)
+	})
+	count("Extend", 1, func() {
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	count("Release", 1, func() { release(t, lease) })
+}
+
+// TestServersKilled: a minority is not missed. Without a majority nobody knows, and
+// nobody waits.
+func TestServersKilled(t *testing.T) {
+	servers := append(redistest.Nodes(t, 2), own(t, 3)...)
+	locks := open(t, servers, calm, unhurried)
+	before, last := acquire(t, locks, "before"), acquire(t, locks, "last")
+	settled(t, servers, before)
+	settled(t, servers, last)
+	must(t, servers[2].Kill(t.Context()))
+	must(t, servers[3].Kill(t.Context()))
+	if err := before.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() with a minority down = %v, want nil", err)
+	}
+	release(t, before)
+	for range 20 {
+		lease := acquire(t, locks, "minority")
+		_, err := locks.Lock("minority").TryAcquire(t.Context())
+		is(t, "TryAcquire() of a held lock with a minority down", err, strategy.ErrHeld, strategy.ErrNoQuorum)
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || held.Holder != lease.Token() {
+			t.Errorf("TryAcquire() = %v, want held by %q", err, lease.Token())
+		}
+		release(t, lease)
+	}
+	must(t, servers[4].Kill(t.Context()))
+	_, err := locks.Lock("last").Acquire(t.Context()) // does not wait: see calm
+	is(t, "Acquire() with a majority down", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
+	isNot(t, "Acquire() with a majority down", err, strategy.ErrHeld, strategy.ErrLost)
+	err = last.Extend(t.Context())
+	is(t, "Extend() with a majority down", err, strategy.ErrNoQuorum)
+	isNot(t, "Extend() with a majority down", err, strategy.ErrHeld, strategy.ErrLost)
+	if err := last.Err(); err != nil {
+		t.Errorf("Err() with validity left = %v, want nil", err)
+	}
+	is(t, "Release() with a majority down", last.Release(t.Context()), strategy.ErrNoQuorum)
+	if err := locks.Check(t.Context()); err == nil || strings.Count(err.Error(), "not sent") < 3 {
+		t.Errorf("Check() = %v, want the three that are down", err)
+	}
+	for i, s := range servers[2:] {
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatalf("server %d: %v", i, err)
+		}
+	}
+	empty(t, servers, "last")
+	release(t, acquire(t, locks, "last"))
+}
+
+// TestServerFrozen: a server that stands still delays no acquisition, and what it does
+// when it goes on is undone.
+func TestServerFrozen(t *testing.T) {
+	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
+	o := calm
+	o.OpTimeout = 50 * time.Second // longer than the test may take
+	locks := open(t, servers, o, unhurried)
+	release(t, acquire(t, locks, "warm"))
+	must(t, servers[4].Freeze(t.Context()))
+	lease := acquire(t, locks, "frozen") // its request lies in the frozen server's socket
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() with a minority frozen = %v, want nil", err)
+	}
+	must(t, servers[4].Thaw(t.Context()))
+	release(t, lease)
+	empty(t, servers, "frozen")
+
+	hasty := open(t, servers, strategy.Options{TTL: time.Minute}, redlock.NodeTimeout(100*time.Millisecond))
+	release(t, acquire(t, hasty, "warm"))
+	must(t, servers[4].Freeze(t.Context()))
+	for range 5 {
+		release(t, acquire(t, hasty, "hasty"))
+	}
+	must(t, servers[4].Thaw(t.Context()))
+	empty(t, servers, "hasty")
+}
+
+// TestLateVote: a vote whose answer comes when the lock has been released is undone.
+func TestLateVote(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	come := make(chan struct{})
+	var late atomic.Bool
+	gates := make([]conformance.Gate, 5)
+	gates[4] = func(_ string, send func()) {
+		send()
+		if late.CompareAndSwap(false, true) {
+			<-come
+		}
+	}
+	locks := gated(t, servers, gates, strategy.Options{TTL: time.Minute}, redlock.NodeTimeout(100*time.Millisecond))
+	name := t.Name()
+	lease := acquire(t, locks, name)
+	settled(t, servers, lease)
+	release(t, lease)
+	if got := token(t, servers[4], name); got != lease.Token() {
+		t.Fatalf("the server has %q, want the late vote: %q", got, lease.Token())
+	}
+	close(come)
+	empty(t, servers, name)
+}
+
+// TestSlowQuorum: a quorum that comes when too little validity is left is none.
+func TestSlowQuorum(t *testing.T) {
+	servers := redistest.Nodes(t, 3)
+	slow := func(_ string, send func()) {
+		send()
+		time.Sleep(300 * time.Millisecond)
+	}
+	locks := gated(t, servers, []conformance.Gate{slow, slow, nil}, calm, unhurried, redlock.MinValidity(calm.TTL-strategy.Drift(calm.TTL)-300*time.Millisecond))
+	_, err := locks.Lock(t.Name()).TryAcquire(t.Context())
+	var lost *strategy.LostError
+	if !errors.As(err, &lost) || !lost.Lapsed {
+		t.Errorf("TryAcquire() = %v, want a *LostError that says Lapsed", err)
+	}
+	for i, s := range servers { // not some time, but before it returned
+		if got := token(t, s, t.Name()); got != "" {
+			t.Errorf("server %d has %q, want nothing", i+1, got)
+		}
+	}
+}
+
+// TestHeldError: who holds the lock and until when, as a majority sees it.
+func TestHeldError(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	locks := open(t, servers, calm, unhurried)
+	for i, test := range []struct {
+		tokens []string // "": free
+		holder string
+		least  time.Duration // the TTLs are 10, 20 … s
+		most   time.Duration
+	}{
+		{[]string{"x", "x", "x", "x", "x"}, "x", 20 * time.Second, 30 * time.Second},
+		{[]string{"x", "x", "x", "", ""}, "x", 0, 10 * time.Second},
+		{[]string{"x", "y", "x", "y", "x"}, "x", 20 * time.Second, 30 * time.Second},
+		{[]string{"x", "x", "y", "y", ""}, "", 10 * time.Second, 20 * time.Second},
+		{[]string{"x", "x", "y", "y", "z"}, "", 20 * time.Second, 30 * time.Second},
+	} {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		for j, s := range servers {
+			if test.tokens[j] != "" {
+				do(t, s, "SET", strategy.DefaultKey(name), test.tokens[j], "PX", (j+1)*10000)
+			}
+		}
+		_, err := locks.Lock(name).TryAcquire(t.Context())
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || held.Holder != test.holder {
+			t.Errorf("%v: TryAcquire() = %v, want held by %q", test.tokens, err, test.holder)
+			continue
+		}
+		// Not all servers are waited for: a quorum of answers gives a bound.
+		if held.TTL <= test.least || held.TTL > 50*time.Second || test.holder == "" && held.TTL > test.most {
+			t.Errorf("%v: TTL = %v, want %v … %v", test.tokens, held.TTL, test.least, test.most)
+		}
+		for j, s := range servers {
+			if got := token(t, s, name); got != test.tokens[j] {
+				t.Errorf("%v: server %d has %q afterwards, want %q", test.tokens, j+1, got, test.tokens[j])
+			}
+		}
+		info, err := locks.Inspect(t.Context(), name)
+		if err != nil || info.Held != (test.holder != "") || info.Token != test.holder {
+			t.Errorf("%v: Inspect() = %+v, %v, want held by %q", test.tokens, info, err, test.holder)
+		}
+	}
+}
+
+// TestWrongType: a key that is no lock costs a vote, and a majority of such is refused.
+func TestWrongType(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	locks := open(t, servers, calm, unhurried)
+	key := strategy.DefaultKey(t.Name())
+	for i, s := range servers[:3] {
+		do(t, s, "LPUSH", key, "not a lock")
+		lease, err := locks.Lock(t.Name()).TryAcquire(t.Context())
+		if i < 2 {
+			if err != nil {
+				t.Fatalf("TryAcquire() with %d of 5 = %v, want nil", i+1, err)
+			}
+			release(t, lease)
+			continue
+		}
+		is(t, "TryAcquire() with a majority", err, strategy.ErrNoQuorum, strategy.ErrRefused)
+		isNot(t, "TryAcquire() with a majority", err, strategy.ErrHeld)
+	}
+	for _, s := range servers[:3] {
+		if n := do(t, s, "LLEN", key); n != int64(1) {
+			t.Errorf("LLEN = %v, want 1: left alone", n)
+		}
+		do(t, s, "DEL", key)
+	}
+	empty(t, servers, t.Name())
+}
+
+// TestCancelled: an attempt that is called off while it is under way leaves nothing.
+func TestCancelled(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	for k := range 5 { // so many servers have answered when it is
+		ctx, cancel := context.WithCancelCause(t.Context())
+		called := errors.New("called off")
+		var answered atomic.Int64
+		var first atomic.Int64
+		go1 := make(chan struct{})
+		gate := func(_ string, send func()) {
+			if first.Add(1) > 5 { // the undo
+				send()
+				return
+			}
+			send()
+			if answered.Add(1) == int64(k+1) {
+				cancel(called)
+				close(go1)
+			}
+			<-go1
+		}
+		locks := gated(t, servers, []conformance.Gate{gate, gate, gate, gate, gate}, calm, unhurried)
+		name := fmt.Sprintf("%s/%d", t.Name(), k)
+		lease, err := locks.Lock(name).Acquire(ctx)
+		if err == nil {
+			release(t, lease) // it had all it needed by then
+		} else {
+			is(t, "Acquire()", err, called)
+		}
+		empty(t, servers, name)
+		cancel(nil)
+	}
+}
+
+// TestTwins: one server under two names would vote twice.
+func TestTwins(t *testing.T) {
+	servers := redistest.Nodes(t, 3)
+	url := servers[0].URL()
+	alias := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
+	defer alias.Close()
+
+	t.Run("Refused", func(t *testing.T) {
+		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), alias}, calm, unhurried)
+		opened(t, locks, err)
+		_, err = locks.Lock(t.Name()).TryAcquire(t.Context())
+		is(t, "TryAcquire()", err, strategy.ErrRefused)
+		for _, word := range []string{"node 1 (", "node 2 (", "give each server once"} {
+			if err == nil || !strings.Contains(err.Error(), word) {
+				t.Errorf("TryAcquire() = %v, want it to say %q", err, word)
+			}
+		}
+		empty(t, servers, t.Name())
+	})
+
+	// Where a quorum is found without the twin, its answer comes too late for that
+	// attempt; the next is told.
+	t.Run("Late", func(t *testing.T) {
+		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), servers[1].Pool(), alias}, calm, unhurried)
+		opened(t, locks, err)
+		eventually(t, "an attempt is refused", func() bool {
+			lease, err := locks.Lock(t.Name()).TryAcquire(t.Context())
+			if err == nil {
+				release(t, lease)
+			}
+			return errors.Is(err, strategy.ErrRefused)
+		})
+		empty(t, servers, t.Name())
+	})
+
+	t.Run("Check", func(t *testing.T) {
+		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), alias}, calm, unhurried)
+		opened(t, locks, err)
+		if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "are one server") {
+			t.Errorf("Check() = %v, want that they are one server", err)
+		}
+		if err := open(t, servers, calm, unhurried).Check(t.Context()); err != nil {
+			t.Errorf("Check() of three servers = %v, want nil", err)
+		}
+	})
+}
+
+// TestPartsLost: a lock lives as long as a quorum keeps it, and no longer; it is made
+// again nowhere.
+func TestPartsLost(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	locks := open(t, servers, calm, unhurried)
+	key := strategy.DefaultKey(t.Name())
+	lease := acquire(t, locks, t.Name())
+	settled(t, servers, lease)
+	do(t, servers[0], "DEL", key)
+	do(t, servers[1], "SET", key, "another", "PX", 60000)
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() of a lock that a minority lost = %v, want nil", err)
+	}
+	if got := token(t, servers[0], t.Name()); got != "" {
+		t.Errorf("after Extend() the server that lost the lock has %q, want nothing", got)
+	}
+	if got := token(t, servers[1], t.Name()); got != "another" {
+		t.Errorf("after Extend() the other's vote is %q, want it left alone", got)
+	}
+	do(t, servers[2], "DEL", key)
+	is(t, "Extend() of a lock that a majority lost", lease.Extend(t.Context()), strategy.ErrLost)
+	is(t, "Err()", lease.Err(), strategy.ErrLost)
+	do(t, servers[1], "DEL", key)
+	empty(t, servers, t.Name()) // what was left of it is in nobody's way
+
+	lease = acquire(t, locks, t.Name())
+	settled(t, servers, lease)
+	for _, s := range servers[:2] {
+		do(t, s, "DEL", key)
+	}
+	release(t, lease)
+	lease = acquire(t, locks, t.Name())
+	settled(t, servers, lease)
+	for _, s := range servers[:3] {
+		do(t, s, "DEL", key)
+	}
+	is(t, "Release() of a lock that a majority lost", lease.Release(t.Context()), strategy.ErrLost)
+	empty(t, servers, t.Name())
+}
+
+// TestOutageCostsNothing: a server that is down is asked once for each acquisition, and
+// what was never sent is not undone.
+func TestOutageCostsNothing(t *testing.T) {
+	servers := redistest.Nodes(t, 3)
+	dead := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("down") }}
+	var asked atomic.Int64
+	var nodes []strategy.Node
+	for i, p := range append(pools(servers), dead, dead) {
+		n, err := node.New(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, n)
+		if i >= 3 {
+			nodes[i] = conformance.GateNode(n, func(_ string, send func()) { asked.Add(1); send() })
+		}
+	}
+	locks, err := strategy.New(redlock.On(nodes, unhurried), calm)
+	opened(t, locks, err)
+	const n = 50
+	for range n {
+		release(t, acquire(t, locks, t.Name()))
+	}
+	if got := asked.Load(); got != 2*n {
+		t.Errorf("two servers that are down were asked %d times for %d acquisitions, want %d", got, n, 2*n)
+	}
+}
+
+// TestSplitVotes: rivals on an even number of nodes, where the votes are often split,
+// come to an end.
+func TestSplitVotes(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			exclusive(t, redistest.Nodes(t, n), 2, 25)
+		})
+	}
+}
+
+// TestManyContenders: twenty, each as another process would be.
+func TestManyContenders(t *testing.T) { exclusive(t, redistest.Nodes(t, 5), 20, 3) }
+
+// exclusive lets n rivals take the lock, and looks that none has it beside another.
+func exclusive(t *testing.T, servers []*redistest.Server, n, rounds int) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var inside atomic.Int64
+	var all sync.WaitGroup
+	for range n {
+		locks := open(t, servers, calm, unhurried)
+		all.Go(func() {
+			for range rounds {
+				lease, err := locks.Lock(t.Name()).Acquire(ctx)
+				if err != nil {
+					t.Errorf("Acquire() = %v, want nil", err)
+					return
+				}
+				if got := inside.Add(1); got != 1 {
+					t.Errorf("%d hold the lock, want 1", got)
+				}
+				time.Sleep(100 * time.Microsecond)
+				inside.Add(-1)
+				release(t, lease)
+			}
+		})
+	}
+	all.Wait()
+	empty(t, servers, t.Name())
+}
+
+// TestSettings: what is not allowed is refused, and the error says what is.
+func TestSettings(t *testing.T) {
+	servers := redistest.Nodes(t, 1)
+	p := servers[0].Pool()
+	a, b := named("10.0.0.1:6379"), named("10.0.0.1:6379")
+	for what, call := range map[string]func() (*strategy.Strategy, error){
+		"no pools":     func() (*strategy.Strategy, error) { return redlock.New(nil, calm) },
+		"a nil pool":   func() (*strategy.Strategy, error) { return redlock.New([]*redis.Pool{nil}, calm) },
+		"a pool twice": func() (*strategy.Strategy, error) { return redlock.New([]*redis.Pool{p, p}, calm) },
+		"no nodes":     func() (*strategy.Strategy, error) { return strategy.New(redlock.On(nil), calm) },
+		"a nil node":   func() (*strategy.Strategy, error) { return strategy.New(redlock.On([]strategy.Node{nil}), calm) },
+		"a node twice": func() (*strategy.Strategy, error) {
+			return strategy.New(redlock.On([]strategy.Node{a, a}), calm)
+		},
+		"a name twice": func() (*strategy.Strategy, error) {
+			return strategy.New(redlock.On([]strategy.Node{a, b}), calm)
+		},
+		"a short NodeTimeout": func() (*strategy.Strategy, error) {
+			return redlock.New([]*redis.Pool{p}, calm, redlock.NodeTimeout(time.Microsecond))
+		},
+		"a negative MinValidity": func() (*strategy.Strategy, error) {
+			return redlock.New([]*redis.Pool{p}, calm, redlock.MinValidity(-1))
+		},
+		"a MinValidity of the TTL": func() (*strategy.Strategy, error) {
+			return redlock.New([]*redis.Pool{p}, calm, redlock.MinValidity(calm.TTL))
+		},
+	} {
+		s, err := call()
+		if err == nil {
+			s.Close()
+			t.Errorf("%s: New() = nil, want an error", what)
+		} else if !strings.Contains(err.Error(), "allowed") && !strings.Contains(err.Error(), "nil") {
+			t.Errorf("%s: New() = %v, want what is allowed", what, err)
+		}
+	}
+}
+
+// named is a node that knows its name and nothing else.
+func named(name string) strategy.Node { return &namedNode{name: name} }
+
+type namedNode struct {
+	strategy.Node
+	name string
+}
+
+func (n *namedNode) Name() string { return n.name }
+func (n *namedNode) Close() error { return nil }

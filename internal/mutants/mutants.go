@@ -27,5 +27,5 @@ type Judge struct {
 
 // All returns the mutants.
 func All() []Mutant {
-	return slices.Concat(machinery(), setNXGetSet(), setNXPX(), luaScript(), reentrant())
+	return slices.Concat(machinery(), setNXGetSet(), setNXPX(), luaScript(), reentrant(), redLock())
 }

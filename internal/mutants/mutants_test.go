@@ -14,11 +14,17 @@ import (
 	"github.com/lockstrategies/locks/internal/redistest"
 )
 
-// server is the one on which all algorithms are judged.
-var server *redistest.Server
+func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestMain(m *testing.M) {
-	redistest.Main(m, func(s *redistest.Server) { server = s })
+// nodes is on how many servers an algorithm that needs several is judged.
+const nodes = 5
+
+// servers are the URLs of those on which all algorithms are judged.
+func servers(t *testing.T) (urls []string) {
+	for _, s := range redistest.Nodes(t, nodes) {
+		urls = append(urls, s.URL())
+	}
+	return urls
 }
 
 // verdicts are kept for further counts: the sources do not change meanwhile.
@@ -32,13 +38,14 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	urls := servers(t)
 	for _, m := range All() {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			verdict, _ := verdicts.LoadOrStore(m.Name, sync.OnceValue(func() string {
 				atOnce <- struct{}{}
 				defer func() { <-atOnce }()
-				return judge(root, m, t.TempDir())
+				return judge(root, urls, m, t.TempDir())
 			}))
 			if complaint := verdict.(func() string)(); complaint != "" {
 				t.Error(complaint)
@@ -55,6 +62,7 @@ func TestSound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	urls := servers(t)
 	properties := map[Judge][]string{}
 	for _, m := range All() {
 		properties[m.Judge] = append(properties[m.Judge], m.Killed...)
@@ -65,7 +73,7 @@ func TestSound(t *testing.T) {
 			verdict, _ := verdicts.LoadOrStore(j, sync.OnceValue(func() string {
 				atOnce <- struct{}{}
 				defer func() { <-atOnce }()
-				out, err := hold(root, j, names)
+				out, err := hold(root, urls, j, names)
 				if err != nil {
 					return fmt.Sprintf("convicted without a fault:\n%s", out)
 				}
@@ -85,7 +93,7 @@ func TestSound(t *testing.T) {
 
 // judge puts the fault in and holds the trials. The empty string means that every
 // property convicted it.
-func judge(root string, m Mutant, dir string) (complaint string) {
+func judge(root string, urls []string, m Mutant, dir string) (complaint string) {
 	file := filepath.Join(root, m.File)
 	source, err := os.ReadFile(file)
 	if err != nil {
@@ -108,7 +116,7 @@ func judge(root string, m Mutant, dir string) (complaint string) {
 			return err.Error()
 		}
 	}
-	out, err := hold(root, m.Judge, m.Killed, "-overlay="+overlay)
+	out, err := hold(root, urls, m.Judge, m.Killed, "-overlay="+overlay)
 	// What does not compile has not been judged.
 	if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
 		return fmt.Sprintf("the mutant does not compile:\n%s", out)
@@ -125,7 +133,7 @@ func judge(root string, m Mutant, dir string) (complaint string) {
 }
 
 // hold runs the judge's subtests for these properties, and no others.
-func hold(root string, j Judge, properties []string, flags ...string) (out string, err error) {
+func hold(root string, urls []string, j Judge, properties []string, flags ...string) (out string, err error) {
 	var pattern []string
 	for part := range strings.SplitSeq(j.Test, "/") {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
@@ -134,7 +142,7 @@ func hold(root string, j Judge, properties []string, flags ...string) (out strin
 	args := append([]string{"test", "-vet=off", "-count=1", "-timeout=3m", "-v", "-parallel=8"}, flags...)
 	cmd := exec.Command("go", append(args, "-run="+strings.Join(pattern, "/"), j.Package)...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "REDIS_ADDRS="+server.URL(), "REDIS_KIND="+string(redistest.Given), "CONFORMANCE_PATIENCE=3s")
+	cmd.Env = append(os.Environ(), "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given), "CONFORMANCE_PATIENCE=3s")
 	b, err := cmd.CombinedOutput()
 	return string(b), err
 }
