@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,6 +81,14 @@ func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, 
 	locks, err := strategy.New(redlock.On(nodes, own...), o)
 	return opened(t, locks, err)
 }
+
+// lockOf names a lock that only this test uses, in this process: the servers may be
+// others', too.
+func lockOf(t *testing.T, which ...string) string {
+	return strings.Join(append([]string{t.Name(), thisProcess}, which...), " ")
+}
+
+var thisProcess = rand.Text()
 
 func acquire(t *testing.T, s *strategy.Strategy, name string) *strategy.Lease {
 	t.Helper()
@@ -186,7 +195,7 @@ func TestRoundTrips(t *testing.T) {
 	servers := own(t, 5)
 	locks := open(t, servers, calm, unhurried)
 	for range 2 { // dials, and loads the scripts
-		lease := acquire(t, locks, "warm")
+		lease := acquire(t, locks, lockOf(t, "warm"))
 		settled(t, servers, lease)
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Fatal(err)
@@ -214,9 +223,9 @@ func TestRoundTrips(t *testing.T) {
 		eventually(t, fmt.Sprintf("%s is %d requests to each server", what, want), func() bool { return slices.Equal(counts(), wanted) })
 	}
 	var lease *strategy.Lease
-	count("Acquire", 1, func() { lease = acquire(t, locks, "counted") })
+	count("Acquire", 1, func() { lease = acquire(t, locks, lockOf(t, "counted")) })
 	count("a held TryAcquire", 1, func() {
-		_, err := locks.Lock("counted").TryAcquire(t.Context())
+		_, err := locks.Lock(lockOf(t, "counted")).TryAcquire(t.Context())
 		is(t, "TryAcquire()", err, strategy.ErrHeld)
 	})
 	count("Extend", 1, func() {
@@ -232,7 +241,7 @@ func TestRoundTrips(t *testing.T) {
 func TestServersKilled(t *testing.T) {
 	servers := append(redistest.Nodes(t, 2), own(t, 3)...)
 	locks := open(t, servers, calm, unhurried)
-	before, last := acquire(t, locks, "before"), acquire(t, locks, "last")
+	before, last := acquire(t, locks, lockOf(t, "before")), acquire(t, locks, lockOf(t, "last"))
 	settled(t, servers, before)
 	settled(t, servers, last)
 	must(t, servers[2].Kill(t.Context()))
@@ -242,8 +251,8 @@ func TestServersKilled(t *testing.T) {
 	}
 	release(t, before)
 	for range 20 {
-		lease := acquire(t, locks, "minority")
-		_, err := locks.Lock("minority").TryAcquire(t.Context())
+		lease := acquire(t, locks, lockOf(t, "minority"))
+		_, err := locks.Lock(lockOf(t, "minority")).TryAcquire(t.Context())
 		is(t, "TryAcquire() of a held lock with a minority down", err, strategy.ErrHeld, strategy.ErrNoQuorum)
 		var held *strategy.HeldError
 		if !errors.As(err, &held) || held.Holder != lease.Token() {
@@ -252,7 +261,7 @@ func TestServersKilled(t *testing.T) {
 		release(t, lease)
 	}
 	must(t, servers[4].Kill(t.Context()))
-	_, err := locks.Lock("last").Acquire(t.Context()) // does not wait: see calm
+	_, err := locks.Lock(lockOf(t, "last")).Acquire(t.Context()) // does not wait: see calm
 	is(t, "Acquire() with a majority down", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 	isNot(t, "Acquire() with a majority down", err, strategy.ErrHeld, strategy.ErrLost)
 	err = last.Extend(t.Context())
@@ -270,8 +279,8 @@ func TestServersKilled(t *testing.T) {
 			t.Fatalf("server %d: %v", i, err)
 		}
 	}
-	empty(t, servers, "last")
-	release(t, acquire(t, locks, "last"))
+	empty(t, servers, lockOf(t, "last"))
+	release(t, acquire(t, locks, lockOf(t, "last")))
 }
 
 // TestServerFrozen: a server that stands still delays no acquisition, and what it does
@@ -281,48 +290,46 @@ func TestServerFrozen(t *testing.T) {
 	o := calm
 	o.OpTimeout = 50 * time.Second // longer than the test may take
 	locks := open(t, servers, o, unhurried)
-	release(t, acquire(t, locks, "warm"))
+	release(t, acquire(t, locks, lockOf(t, "warm")))
 	must(t, servers[4].Freeze(t.Context()))
-	lease := acquire(t, locks, "frozen") // its request lies in the frozen server's socket
+	lease := acquire(t, locks, lockOf(t, "frozen")) // its request lies in the frozen server's socket
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend() with a minority frozen = %v, want nil", err)
 	}
 	must(t, servers[4].Thaw(t.Context()))
 	release(t, lease)
-	empty(t, servers, "frozen")
+	empty(t, servers, lockOf(t, "frozen"))
 
 	hasty := open(t, servers, strategy.Options{TTL: time.Minute}, redlock.NodeTimeout(100*time.Millisecond))
-	release(t, acquire(t, hasty, "warm"))
+	release(t, acquire(t, hasty, lockOf(t, "warm")))
 	must(t, servers[4].Freeze(t.Context()))
 	for range 5 {
-		release(t, acquire(t, hasty, "hasty"))
+		release(t, acquire(t, hasty, lockOf(t, "hasty")))
 	}
 	must(t, servers[4].Thaw(t.Context()))
-	empty(t, servers, "hasty")
+	empty(t, servers, lockOf(t, "hasty"))
 }
 
-// TestLateVote: a vote whose answer comes when the lock has been released is undone.
+// TestLateVote: a vote that is cast when the lock has been released is undone.
 func TestLateVote(t *testing.T) {
 	servers := redistest.Nodes(t, 5)
-	come := make(chan struct{})
+	frozen, cast := make(chan struct{}), make(chan struct{})
 	var late atomic.Bool
 	gates := make([]conformance.Gate, 5)
 	gates[4] = func(_ string, send func()) {
-		send()
-		if late.CompareAndSwap(false, true) {
-			<-come
+		if !late.CompareAndSwap(false, true) {
+			send()
+			return
 		}
+		<-frozen
+		send()
+		close(cast)
 	}
-	locks := gated(t, servers, gates, strategy.Options{TTL: time.Minute}, redlock.NodeTimeout(100*time.Millisecond))
-	name := t.Name()
-	lease := acquire(t, locks, name)
-	settled(t, servers, lease)
-	release(t, lease)
-	if got := token(t, servers[4], name); got != lease.Token() {
-		t.Fatalf("the server has %q, want the late vote: %q", got, lease.Token())
-	}
-	close(come)
-	empty(t, servers, name)
+	locks := gated(t, servers, gates, strategy.Options{TTL: time.Minute}, unhurried)
+	release(t, acquire(t, locks, lockOf(t)))
+	close(frozen)
+	<-cast
+	empty(t, servers, lockOf(t))
 }
 
 // TestSlowQuorum: a quorum that comes when too little validity is left is none.
@@ -333,13 +340,13 @@ func TestSlowQuorum(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 	}
 	locks := gated(t, servers, []conformance.Gate{slow, slow, nil}, calm, unhurried, redlock.MinValidity(calm.TTL-strategy.Drift(calm.TTL)-300*time.Millisecond))
-	_, err := locks.Lock(t.Name()).TryAcquire(t.Context())
+	_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
 	var lost *strategy.LostError
 	if !errors.As(err, &lost) || !lost.Lapsed {
 		t.Errorf("TryAcquire() = %v, want a *LostError that says Lapsed", err)
 	}
 	for i, s := range servers { // not some time, but before it returned
-		if got := token(t, s, t.Name()); got != "" {
+		if got := token(t, s, lockOf(t)); got != "" {
 			t.Errorf("server %d has %q, want nothing", i+1, got)
 		}
 	}
@@ -361,7 +368,7 @@ func TestHeldError(t *testing.T) {
 		{[]string{"x", "x", "y", "y", ""}, "", 10 * time.Second, 20 * time.Second},
 		{[]string{"x", "x", "y", "y", "z"}, "", 20 * time.Second, 30 * time.Second},
 	} {
-		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		name := fmt.Sprintf("%s/%d", lockOf(t), i)
 		for j, s := range servers {
 			if test.tokens[j] != "" {
 				do(t, s, "SET", strategy.DefaultKey(name), test.tokens[j], "PX", (j+1)*10000)
@@ -393,10 +400,10 @@ func TestHeldError(t *testing.T) {
 func TestWrongType(t *testing.T) {
 	servers := redistest.Nodes(t, 5)
 	locks := open(t, servers, calm, unhurried)
-	key := strategy.DefaultKey(t.Name())
+	key := strategy.DefaultKey(lockOf(t))
 	for i, s := range servers[:3] {
 		do(t, s, "LPUSH", key, "not a lock")
-		lease, err := locks.Lock(t.Name()).TryAcquire(t.Context())
+		lease, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
 		if i < 2 {
 			if err != nil {
 				t.Fatalf("TryAcquire() with %d of 5 = %v, want nil", i+1, err)
@@ -413,7 +420,7 @@ func TestWrongType(t *testing.T) {
 		}
 		do(t, s, "DEL", key)
 	}
-	empty(t, servers, t.Name())
+	empty(t, servers, lockOf(t))
 }
 
 // TestCancelled: an attempt that is called off while it is under way leaves nothing.
@@ -438,7 +445,7 @@ func TestCancelled(t *testing.T) {
 			<-go1
 		}
 		locks := gated(t, servers, []conformance.Gate{gate, gate, gate, gate, gate}, calm, unhurried)
-		name := fmt.Sprintf("%s/%d", t.Name(), k)
+		name := fmt.Sprintf("%s/%d", lockOf(t), k)
 		lease, err := locks.Lock(name).Acquire(ctx)
 		if err == nil {
 			release(t, lease) // it had all it needed by then
@@ -448,6 +455,60 @@ func TestCancelled(t *testing.T) {
 		empty(t, servers, name)
 		cancel(nil)
 	}
+}
+
+// TestMinority: a minority's word does not make a lock held, or lost.
+func TestMinority(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	var gone atomic.Pointer[sync.WaitGroup] // the others, since they were asked last
+	gates := make([]conformance.Gate, 5)
+	for i := range gates {
+		gates[i] = func(_ string, send func()) {
+			minority := gone.Load()
+			switch {
+			case minority == nil:
+				send()
+			case i < 2:
+				send()
+				minority.Done()
+			default:
+				minority.Wait() // so that all that can be said has been
+			}
+		}
+	}
+	locks := gated(t, servers, gates, calm, unhurried)
+	cut := func() {
+		var two sync.WaitGroup
+		two.Add(2)
+		gone.Store(&two)
+	}
+	t.Run("Held", func(t *testing.T) {
+		lease := acquire(t, open(t, servers, calm, unhurried), lockOf(t))
+		settled(t, servers, lease)
+		cut()
+		_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+		gone.Store(nil)
+		is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
+		isNot(t, "TryAcquire()", err, strategy.ErrHeld)
+		release(t, lease)
+	})
+	t.Run("Lost", func(t *testing.T) {
+		lease := acquire(t, locks, lockOf(t))
+		settled(t, servers, lease)
+		for _, s := range servers[:2] {
+			do(t, s, "DEL", strategy.DefaultKey(lockOf(t)))
+		}
+		cut()
+		err := lease.Extend(t.Context())
+		gone.Store(nil)
+		is(t, "Extend()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
+		isNot(t, "Extend()", err, strategy.ErrLost)
+		if err := lease.Err(); err != nil {
+			t.Errorf("Err() = %v, want nil", err)
+		}
+		release(t, lease)
+	})
+	empty(t, servers, lockOf(t))
 }
 
 // TestTwins: one server under two names would vote twice.
@@ -460,29 +521,46 @@ func TestTwins(t *testing.T) {
 	t.Run("Refused", func(t *testing.T) {
 		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), alias}, calm, unhurried)
 		opened(t, locks, err)
-		_, err = locks.Lock(t.Name()).TryAcquire(t.Context())
+		_, err = locks.Lock(lockOf(t)).TryAcquire(t.Context())
 		is(t, "TryAcquire()", err, strategy.ErrRefused)
 		for _, word := range []string{"node 1 (", "node 2 (", "give each server once"} {
 			if err == nil || !strings.Contains(err.Error(), word) {
 				t.Errorf("TryAcquire() = %v, want it to say %q", err, word)
 			}
 		}
-		empty(t, servers, t.Name())
+		empty(t, servers, lockOf(t))
 	})
 
 	// Where a quorum is found without the twin, its answer comes too late for that
 	// attempt; the next is told.
 	t.Run("Late", func(t *testing.T) {
-		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), servers[1].Pool(), alias}, calm, unhurried)
-		opened(t, locks, err)
-		eventually(t, "an attempt is refused", func() bool {
-			lease, err := locks.Lock(t.Name()).TryAcquire(t.Context())
-			if err == nil {
-				release(t, lease)
+		aliased, err := node.New(alias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := make(chan struct{})
+		var asked atomic.Bool
+		nodes := []strategy.Node{nil, nil, conformance.GateNode(aliased, func(_ string, send func()) {
+			if !asked.Swap(true) {
+				<-found
+				send()
+			} // and later requests are lost: only the first can be what gives it away
+		})}
+		for i, s := range servers[:2] {
+			if nodes[i], err = node.New(s.Pool()); err != nil {
+				t.Fatal(err)
 			}
+		}
+		locks, err := strategy.New(redlock.On(nodes, unhurried), calm)
+		opened(t, locks, err)
+		lease := acquire(t, locks, lockOf(t))
+		close(found)
+		eventually(t, "an attempt is refused", func() bool {
+			_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
 			return errors.Is(err, strategy.ErrRefused)
 		})
-		empty(t, servers, t.Name())
+		release(t, lease)
+		empty(t, servers, lockOf(t))
 	})
 
 	t.Run("Check", func(t *testing.T) {
@@ -502,39 +580,39 @@ func TestTwins(t *testing.T) {
 func TestPartsLost(t *testing.T) {
 	servers := redistest.Nodes(t, 5)
 	locks := open(t, servers, calm, unhurried)
-	key := strategy.DefaultKey(t.Name())
-	lease := acquire(t, locks, t.Name())
+	key := strategy.DefaultKey(lockOf(t))
+	lease := acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
 	do(t, servers[0], "DEL", key)
 	do(t, servers[1], "SET", key, "another", "PX", 60000)
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend() of a lock that a minority lost = %v, want nil", err)
 	}
-	if got := token(t, servers[0], t.Name()); got != "" {
+	if got := token(t, servers[0], lockOf(t)); got != "" {
 		t.Errorf("after Extend() the server that lost the lock has %q, want nothing", got)
 	}
-	if got := token(t, servers[1], t.Name()); got != "another" {
+	if got := token(t, servers[1], lockOf(t)); got != "another" {
 		t.Errorf("after Extend() the other's vote is %q, want it left alone", got)
 	}
 	do(t, servers[2], "DEL", key)
 	is(t, "Extend() of a lock that a majority lost", lease.Extend(t.Context()), strategy.ErrLost)
 	is(t, "Err()", lease.Err(), strategy.ErrLost)
 	do(t, servers[1], "DEL", key)
-	empty(t, servers, t.Name()) // what was left of it is in nobody's way
+	empty(t, servers, lockOf(t)) // what was left of it is in nobody's way
 
-	lease = acquire(t, locks, t.Name())
+	lease = acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
 	for _, s := range servers[:2] {
 		do(t, s, "DEL", key)
 	}
 	release(t, lease)
-	lease = acquire(t, locks, t.Name())
+	lease = acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
 	for _, s := range servers[:3] {
 		do(t, s, "DEL", key)
 	}
 	is(t, "Release() of a lock that a majority lost", lease.Release(t.Context()), strategy.ErrLost)
-	empty(t, servers, t.Name())
+	empty(t, servers, lockOf(t))
 }
 
 // TestOutageCostsNothing: a server that is down is asked once for each acquisition, and
@@ -558,7 +636,7 @@ func TestOutageCostsNothing(t *testing.T) {
 	opened(t, locks, err)
 	const n = 50
 	for range n {
-		release(t, acquire(t, locks, t.Name()))
+		release(t, acquire(t, locks, lockOf(t)))
 	}
 	if got := asked.Load(); got != 2*n {
 		t.Errorf("two servers that are down were asked %d times for %d acquisitions, want %d", got, n, 2*n)
@@ -588,7 +666,7 @@ func exclusive(t *testing.T, servers []*redistest.Server, n, rounds int) {
 		locks := open(t, servers, calm, unhurried)
 		all.Go(func() {
 			for range rounds {
-				lease, err := locks.Lock(t.Name()).Acquire(ctx)
+				lease, err := locks.Lock(lockOf(t)).Acquire(ctx)
 				if err != nil {
 					t.Errorf("Acquire() = %v, want nil", err)
 					return
@@ -603,7 +681,7 @@ func exclusive(t *testing.T, servers []*redistest.Server, n, rounds int) {
 		})
 	}
 	all.Wait()
-	empty(t, servers, t.Name())
+	empty(t, servers, lockOf(t))
 }
 
 // TestSettings: what is not allowed is refused, and the error says what is.

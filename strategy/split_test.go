@@ -34,9 +34,14 @@ func (p *split) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, 
 	return p.Memory.Acquire(ctx, c)
 }
 
+func TestSplitVotes(t *testing.T) {
+	t.Run("RandomPauses", testRandomPauses)
+	t.Run("AnyNotice", testAnyNotice)
+}
+
 // Who has split the votes with others tries again after random pauses: not when the TTL
 // of what the others give up anyway is over, and not in step with them.
-func TestSplitVotes(t *testing.T) {
+func testRandomPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 12
 		p := newSplit(n)
@@ -65,7 +70,7 @@ func TestSplitVotes(t *testing.T) {
 }
 
 // It does not sleep through a release either, whosever that is.
-func TestSplitVotesNotice(t *testing.T) {
+func testAnyNotice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newSplit(2)
 		s := open(t, p, strategy.Options{TTL: ttl, Backoff: func(int) time.Duration { return time.Hour }})

@@ -7,6 +7,13 @@ var RedLock = Judge{Package: "./redlock", Test: "TestConformance/redlock", Redis
 // is set up, which the suite cannot make for it.
 var Twins = Judge{Package: "./redlock", Test: "TestTwins", Redis: true}
 
+// Minority judges what redlock makes of a minority's word, where that comes in time.
+var Minority = Judge{Package: "./redlock", Test: "TestMinority", Redis: true}
+
+// Split judges the wait of those who have split the votes, on fake time: the suite sees
+// only that it ends.
+var Split = Judge{Package: "./strategy", Test: "TestSplitVotes"}
+
 // redLock are faults of package redlock. The first two live on in another library's own tests.
 func redLock() []Mutant {
 	return []Mutant{
@@ -44,7 +51,7 @@ func redLock() []Mutant {
 		{
 			Name: "redlock calls a lock held of which a minority says so", File: "redlock/redlock.go",
 			Old: "	if t.lost == 0 && t.yes+t.held >= p.quorum {", New: "	if t.lost == 0 && t.held > 0 {\n\t\te.Held = &strategy.HeldError{Name: c.Name}\n\t}\n\tif t.lost == 0 && t.yes+t.held >= p.quorum {",
-			Judge: RedLock, Killed: []string{"MajorityDown"},
+			Judge: Minority, Killed: []string{"Held"},
 		},
 		{
 			Name: "redlock counts one server's two votes", File: "redlock/acquire.lua",
@@ -81,7 +88,7 @@ func redLock() []Mutant {
 		{
 			Name: "redlock undoes once, whatever comes of it", File: "redlock/redlock.go",
 			Old: "case c.Undo && left == 0:", New: "case c.Undo:",
-			Judge: RedLock, Killed: []string{"LateGrantUndone", "ReleaseEverywhere"},
+			Judge: RedLock, Killed: []string{"LateGrantUndone"},
 		},
 		{
 			Name: "release.lua, of redlock, does not compare", File: "redlock/release.lua",
@@ -94,6 +101,11 @@ func redLock() []Mutant {
 			Name: "redlock takes no answer for an extension", File: "redlock/redlock.go",
 			Old: "		switch {\n\t\tcase err != nil:\n\t\t\treturn err\n\t\tcase reply == int64(1):\n\t\t\tb.grant(i, c.TTL)", New: "		switch {\n\t\tcase err != nil:\n\t\t\treturn nil\n\t\tcase reply == int64(1):\n\t\t\tb.grant(i, c.TTL)",
 			Judge: RedLock, Killed: []string{"MajorityDown"},
+		},
+		{
+			Name: "redlock calls a lock lost of which a minority says so", File: "redlock/redlock.go",
+			Old: "	if t.lost > len(p.nodes)-p.quorum {\n\t\treturn", New: "	if t.lost > 0 {\n\t\treturn",
+			Judge: Minority, Killed: []string{"Lost"},
 		},
 		{
 			Name: "redlock extends only what all nodes keep", File: "redlock/redlock.go",
@@ -125,7 +137,7 @@ func redLock() []Mutant {
 		{
 			Name: "who has split the votes sleeps until they expire", File: "strategy/acquire.go",
 			Old: "		told = false\n", New: "		told = true\n",
-			Judge: RedLock, Killed: []string{"EvenSplit"},
+			Judge: Split, Killed: []string{"RandomPauses"},
 		},
 	}
 }
