@@ -89,7 +89,7 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 	var none *strategy.QuorumError
 	if errors.As(err, &none) {
 		for i, a := range none.Nodes {
-			if a.Err == nil { // there it is not what it was
+			if a.Err == nil || a.Err == errPending { // there it may not be what it was
 				none.Nodes[i].Err = &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnknown, Err: errGivenBack}
 			}
 		}
@@ -97,7 +97,7 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 	return g, err
 }
 
-var errGivenBack = errors.New("adopted, and given back, as too few others were")
+var errGivenBack = errors.New("given back, if it was adopted, as too few others were")
 
 // Inspect asks all nodes. The lock is held if a quorum shows one token.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {

@@ -23,7 +23,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.Main(m)
+	redistest.Main(m, func(s *redistest.Server) {
+		url = s.URL()
+		for _, f := range []*fake{{name: "east"}, {name: "north", down: true}, {name: "west", down: true}} {
+			yourNodes = append(yourNodes, f)
+		}
+	})
 }
 
 // TestConformance holds the strategy to what every lock must do.

@@ -1,0 +1,63 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// url is redis://localhost:6379 in your program; here it is the tests' server.
+var url string
+
+// One pool for each server. Here it is one server, and in your program five.
+func ExampleNew() {
+	var pools []*redis.Pool
+	for _, url := range []string{url} {
+		pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
+		defer pool.Close()
+		pools = append(pools, pool)
+	}
+	locks, err := redlock.New(pools, strategy.Options{TTL: 10 * time.Second}, redlock.NodeTimeout(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+		fmt.Println("only one at a time gets here")
+		return nil // ctx ends if the lock is lost
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// only one at a time gets here
+	// error: <nil>
+}
+
+// yourNodes are nodes of your own, over another client; here two of three are down.
+var yourNodes []strategy.Node
+
+// What a majority does not say is not known: that is not "held", and not waited for.
+func ExampleOn() {
+	locks, err := strategy.New(redlock.On(yourNodes), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	_, err = locks.Lock("report").Acquire(context.Background())
+	fmt.Println("held:", errors.Is(err, strategy.ErrHeld))
+	var none *strategy.QuorumError // it also has what each of them said
+	if errors.As(err, &none) {
+		fmt.Printf("%d of %d have to agree\n", none.Need, len(none.Nodes))
+	}
+	// Output:
+	// held: false
+	// 2 of 3 have to agree
+}

@@ -1,0 +1,423 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// In this file time is that of a synctest bubble, and the servers are fakes: what the
+// protocol does about time-outs, late answers and subscriptions that break is exact.
+
+// A fake is one server: one key and one channel.
+type fake struct {
+	name string
+
+	mu        sync.Mutex
+	token     string
+	until     time.Time
+	down      bool          // refuses connections
+	hangs     time.Duration // until it answers
+	lost      []func()      // requests that hang: their caller may be gone
+	unordered bool
+	listeners []func([]byte, error)
+	asked     int
+}
+
+func newFakes(n int) (fakes []*fake, nodes []strategy.Node) {
+	for i := range n {
+		f := &fake{name: fmt.Sprintf("fake %d", i+1)}
+		fakes, nodes = append(fakes, f), append(nodes, f)
+	}
+	return fakes, nodes
+}
+
+func (f *fake) fail(kind error) error {
+	return &strategy.ServerError{Node: f.name, Kind: kind, Err: errors.New("as the test has it")}
+}
+
+func (f *fake) Name() string  { return f.name }
+func (f *fake) Ordered() bool { return !f.unordered }
+func (f *fake) Close() error  { return nil }
+
+func (f *fake) Do(context.Context, time.Time, string, string, ...any) (any, error) {
+	return nil, f.fail(strategy.ErrRefused)
+}
+
+func (f *fake) Session(context.Context, time.Time, string, func(strategy.Conn) error) error {
+	return f.fail(strategy.ErrUnsent)
+}
+
+func (f *fake) Eval(ctx context.Context, due time.Time, s *strategy.Script, _ []string, args ...any) (any, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	if f.down {
+		return nil, f.fail(strategy.ErrUnsent)
+	}
+	if f.hangs > 0 {
+		f.lost = append(f.lost, func() { f.serve(s.Name(), args) })
+		wait := min(f.hangs, time.Until(due))
+		f.mu.Unlock()
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		f.mu.Lock()
+		return nil, f.fail(strategy.ErrUnknown)
+	}
+	return f.serve(s.Name(), args), nil
+}
+
+// serve is the scripts, with mu held.
+func (f *fake) serve(script string, args []any) any {
+	now := time.Now()
+	if f.token != "" && !now.Before(f.until) {
+		f.token = ""
+	}
+	for len(args) > 0 && script != "acquire" && f.token != args[0] {
+		if f.token == "" {
+			return nil
+		}
+		return []byte(f.token)
+	}
+	switch script {
+	case "acquire":
+		switch f.token {
+		case "":
+			f.token, f.until = args[0].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
+			return int64(1)
+		case args[0]:
+			return int64(0)
+		}
+		return []any{[]byte(f.token), f.until.Sub(now).Milliseconds()}
+	case "extend":
+		f.until = now.Add(time.Duration(args[1].(int64)) * time.Millisecond)
+	case "adopt":
+		f.token, f.until = args[2].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
+	case "release":
+		f.token = ""
+		if args[1] != "" {
+			f.publish(args[0].(string))
+		}
+	}
+	return int64(1)
+}
+
+// publish tells the listeners, each in its own goroutine, as a connection's reader is.
+func (f *fake) publish(token string) {
+	for _, fn := range f.listeners {
+		go fn([]byte(token), nil)
+	}
+}
+
+func (f *fake) Subscribe(ctx context.Context, _ string, fn func([]byte, error)) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return nil, f.fail(strategy.ErrUnsent)
+	}
+	if f.hangs > 0 {
+		f.mu.Unlock()
+		var err error
+		select {
+		case <-time.After(f.hangs):
+		case <-ctx.Done():
+			err = f.fail(strategy.ErrUnknown)
+		}
+		f.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	i := len(f.listeners)
+	f.listeners = append(f.listeners, fn)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if i < len(f.listeners) { // or it broke
+			f.listeners[i] = func([]byte, error) {}
+		}
+	}, nil
+}
+
+// breaks ends the subscriptions, as a lost connection does.
+func (f *fake) breaks() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, fn := range f.listeners {
+		go fn(nil, f.fail(strategy.ErrUnknown))
+	}
+	f.listeners = nil
+}
+
+// set changes a fake.
+func (f *fake) set(change func(f *fake)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func claim(token string) strategy.Claim {
+	return strategy.Claim{Name: "n", Key: "lock:{n}", Token: token, Owner: token, TTL: 10 * time.Second, Due: time.Now().Add(time.Second)}
+}
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+// heard collects notices.
+type heard struct {
+	mu  sync.Mutex
+	all []strategy.Notice
+}
+
+func (h *heard) note(n strategy.Notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, n)
+}
+
+func (h *heard) want(t *testing.T, when string, want ...strategy.Notice) {
+	t.Helper()
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if fmt.Sprint(h.all) != fmt.Sprint(want) {
+		t.Errorf("notices %s = %v, want %v", when, h.all, want)
+	}
+	h.all = nil
+}
+
+const longestPause = 50 * time.Millisecond
+
+func watch(t *testing.T, p strategy.Protocol, h *heard) (stop func()) {
+	t.Helper()
+	stop, err := p.(strategy.Notifier).Watch(t.Context(), claim(""), h.note)
+	if err != nil {
+		t.Fatalf("Watch() = %v, want nil", err)
+	}
+	return stop
+}
+
+// TestWatch: one release is one notice, soon after the first server tells of it; what a
+// server tells later is passed on again.
+func TestWatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(5)
+		fakes[4].hangs = 500 * time.Millisecond // joins late
+		p := redlock.On(nodes)
+		var h heard
+		start := time.Now()
+		stop := watch(t, p, &h)
+		if took := time.Since(start); took != 0 {
+			t.Errorf("Watch() took %v, want no time: a quorum has confirmed", took)
+		}
+		a := strategy.Notice{Holder: "a"}
+		for _, f := range fakes[:4] {
+			f.set(func(f *fake) { f.publish("a") })
+		}
+		time.Sleep(longestPause)
+		h.want(t, "of a release that four servers tell of", a)
+		fakes[0].set(func(f *fake) { f.publish("a") })
+		time.Sleep(longestPause)
+		h.want(t, "of one that told later", a)
+		time.Sleep(time.Second)
+		fakes[4].set(func(f *fake) { f.publish("a") })
+		time.Sleep(longestPause)
+		h.want(t, "of the one that joined late", a)
+
+		fakes[0].breaks()
+		fakes[1].breaks()
+		h.want(t, "when two of five have broken")
+		fakes[2].set(func(f *fake) { f.publish("b") })
+		fakes[3].breaks()
+		h.want(t, "when three have", strategy.Notice{})
+		fakes[4].set(func(f *fake) { f.publish("c") })
+		time.Sleep(longestPause)
+		h.want(t, "after that")
+		stop()
+	})
+}
+
+// TestWatchStops: nothing is heard after stop, and nothing goes on.
+func TestWatchStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		fakes[2].hangs = time.Hour
+		p := redlock.On(nodes)
+		var h heard
+		stop := watch(t, p, &h)
+		fakes[0].set(func(f *fake) { f.publish("a") })
+		stop() // the bubble ends only if all goroutines do
+		fakes[1].set(func(f *fake) { f.publish("a") })
+		time.Sleep(longestPause)
+		h.want(t, "after stop")
+		for i, f := range fakes[:2] {
+			if len(f.listeners) != 1 {
+				t.Errorf("server %d had %d subscriptions, want 1", i+1, len(f.listeners))
+			}
+		}
+	})
+}
+
+// TestWatchNeedsAQuorum: what a minority would tell may be missed.
+func TestWatchNeedsAQuorum(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		fakes[1].down, fakes[2].hangs = true, time.Hour
+		p := redlock.On(nodes)
+		start := time.Now()
+		_, err := p.(strategy.Notifier).Watch(t.Context(), claim(""), func(strategy.Notice) {})
+		is(t, "Watch()", err, strategy.ErrNoQuorum)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("Watch() took %v, want until Due", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err = p.(strategy.Notifier).Watch(ctx, claim(""), func(strategy.Notice) {})
+		is(t, "Watch() that is called off", err, context.Canceled)
+	})
+}
+
+// TestNodeTimeout: no node is waited for longer than its time-out, and only where its
+// answer matters.
+func TestNodeTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(5)
+		took := func(what string, want time.Duration, f func()) {
+			t.Helper()
+			start := time.Now()
+			f()
+			if got := time.Since(start); got != want {
+				t.Errorf("%s took %v, want %v", what, got, want)
+			}
+		}
+		p := redlock.On(nodes)
+		fakes[0].hangs, fakes[1].hangs = time.Hour, time.Hour
+		var g strategy.Grant
+		var err error
+		took("Acquire() with a minority hung", 0, func() { g, err = p.Acquire(t.Context(), claim("a")) })
+		if err != nil {
+			t.Fatalf("Acquire() = %v, want nil", err)
+		}
+		took("Acquire() by another", 0, func() { _, err = redlock.On(nodes[2:]).Acquire(t.Context(), claim("b")) })
+		is(t, "Acquire()", err, strategy.ErrHeld)
+		c := claim("a")
+		c.Grant = g
+		time.Sleep(time.Second) // the stragglers are over
+		c.Due = time.Now().Add(time.Second)
+		took("Extend() with a minority hung", 0, func() { _, err = p.Extend(t.Context(), c) })
+		is(t, "Extend()", err)
+		time.Sleep(time.Second)
+		c.Due = time.Now().Add(time.Second)
+		took("Release() with a minority hung", 50*time.Millisecond, func() { err = p.Release(t.Context(), c) })
+		if err == nil || errors.Is(err, strategy.ErrNoQuorum) {
+			t.Errorf("Release() = %v, want the mark of strategy.Remains alone", err)
+		}
+
+		for _, f := range fakes[:3] {
+			f.set(func(f *fake) { f.down = true })
+		}
+		fakes[3].hangs = time.Hour
+		took("Acquire() with a majority down", 50*time.Millisecond, func() { _, err = p.Acquire(t.Context(), claim("c")) })
+		is(t, "Acquire()", err, strategy.ErrNoQuorum)
+		if fakes[4].token != "" {
+			t.Errorf("the server that is up has %q, want nothing", fakes[4].token)
+		}
+		p.(interface{ Close() error }).Close()
+	})
+}
+
+// TestUndoUnordered: on a server that keeps no order, what is not there may come yet.
+func TestUndoUnordered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		fakes[2].unordered, fakes[2].hangs = true, time.Hour
+		p := redlock.On(nodes)
+		g, err := p.Acquire(t.Context(), claim("a"))
+		is(t, "Acquire()", err)
+		time.Sleep(time.Second)
+		fakes[2].set(func(f *fake) { f.hangs = 0 })
+		c := claim("a")
+		c.Grant = g
+		err = p.Release(t.Context(), c)
+		if err == nil {
+			t.Error("Release() = nil, want the mark of strategy.Remains: the vote may come yet")
+		}
+		c.Undo = true
+		for range 2 {
+			is(t, "Release() again", p.Release(t.Context(), c), strategy.ErrUnknown)
+		}
+		fakes[2].set(func(f *fake) { f.lost[0]() }) // now it comes
+		if fakes[2].token != "a" {
+			t.Fatalf("the server has %q, want the late vote", fakes[2].token)
+		}
+		is(t, "Release() at last", p.Release(t.Context(), c))
+		if err := p.Release(t.Context(), c); err != nil || fakes[2].token != "" {
+			t.Errorf("Release() = %v, and the server has %q, want nil and nothing", err, fakes[2].token)
+		}
+	})
+}
+
+// TestUndoEnds: what a server had that is gone for good goes by itself, and is not
+// undone for ever; nor is anything asked of servers that can have nothing.
+func TestUndoEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		p := redlock.On(nodes)
+		g, err := p.Acquire(t.Context(), claim("a"))
+		is(t, "Acquire()", err)
+		synctest.Wait()
+		fakes[0].down = true
+		c := claim("a")
+		c.Grant = g
+		if err := p.Release(t.Context(), c); err == nil {
+			t.Error("Release() = nil, want the mark of strategy.Remains")
+		}
+		c.Undo = true
+		is(t, "Release() again", p.Release(t.Context(), c), strategy.ErrUnsent)
+		time.Sleep(c.TTL + strategy.Drift(c.TTL) + time.Millisecond)
+		c.Due = time.Now().Add(time.Second)
+		is(t, "Release() after the TTL", p.Release(t.Context(), c))
+
+		before := fakes[0].asked
+		g, err = p.Acquire(t.Context(), claim("b"))
+		is(t, "Acquire()", err)
+		synctest.Wait()
+		c = claim("b")
+		c.Grant = g
+		is(t, "Release()", p.Release(t.Context(), c))
+		if asked := fakes[0].asked - before; asked != 1 {
+			t.Errorf("a server that is down was asked %d times, want 1: it has nothing to release", asked)
+		}
+	})
+}
+
+// TestAdoptUnreachable: an adoption that finds no quorum is undone where it was made,
+// and says that nobody knows what is left.
+func TestAdoptUnreachable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		p := redlock.On(nodes)
+		_, err := p.Acquire(t.Context(), claim("a"))
+		is(t, "Acquire()", err)
+		synctest.Wait()
+		fakes[0].down, fakes[1].down = true, true
+		_, err = p.(strategy.Adopter).Adopt(t.Context(), claim("b"), "a")
+		is(t, "Adopt()", err, strategy.ErrNoQuorum, strategy.ErrUnknown)
+		isNot(t, "Adopt()", err, strategy.ErrLost)
+		if fakes[2].token == "b" {
+			t.Error("the server that adopted has it still, want it given back")
+		}
+	})
+}
