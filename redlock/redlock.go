@@ -228,9 +228,14 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 	}, enough)
 
 	elapsed := time.Since(start)
+	validity := c.TTL - elapsed - strategy.Drift(c.TTL)
 	if t.yes+t.held >= p.quorum {
 		p.pace.Store(int64(elapsed))
 	}
+	if !t.twin && t.yes >= p.quorum && validity >= p.least(c.TTL) {
+		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil
+	}
+	left := p.giveBack(ctx, c, b)
 	var err error
 	switch {
 	case t.twin:
@@ -238,15 +243,10 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 		err = p.twinError(ctx, c, t.twinAt)
 	case t.yes < p.quorum:
 		err = p.refusal(c, t)
-	case c.TTL-elapsed-strategy.Drift(c.TTL) < p.least(c.TTL):
-		err = &strategy.LostError{Name: c.Name, Lapsed: true, Err: fmt.Errorf("the quorum took %v, which leaves too little of the validity", elapsed)}
 	default:
-		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil
+		err = &strategy.LostError{Name: c.Name, Lapsed: true, Err: fmt.Errorf("the quorum took %v, which leaves too little of the validity", elapsed)}
 	}
-	if left := p.giveBack(ctx, c, b); left > 0 {
-		err = strategy.Remains(err)
-	}
-	return strategy.Grant{State: b}, err
+	return strategy.Grant{State: b}, remains(left, err)
 }
 
 // certain tells whether err says that nothing was granted.
@@ -306,6 +306,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	return p.refusal(c, t)
 }
 
+// remains marks err if something may be left on some nodes.
 func remains(left int, err error) error {
 	if left > 0 {
 		return strategy.Remains(err)
@@ -373,9 +374,12 @@ func (p *protocol) refusal(c strategy.Claim, t *tally) error {
 
 // due is when a request that begins now has to be answered.
 func (p *protocol) due(c strategy.Claim) time.Time {
-	d := min(max(c.TTL/20, 5*time.Millisecond), 50*time.Millisecond)
-	if p.nodeTimeout != nil {
+	d := 50 * time.Millisecond
+	switch {
+	case p.nodeTimeout != nil:
 		d = *p.nodeTimeout
+	case c.TTL > 0: // not Inspect's
+		d = min(max(c.TTL/20, 5*time.Millisecond), d)
 	}
 	if due := time.Now().Add(d); due.Before(c.Due) {
 		return due

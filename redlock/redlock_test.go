@@ -620,6 +620,32 @@ func TestPartsLost(t *testing.T) {
 	empty(t, servers, lockOf(t))
 }
 
+// TestForgetfulServer shows the weakness that the package doc names first: a server that
+// comes back without its data votes a second time, and two hold the lock.
+func TestForgetfulServer(t *testing.T) {
+	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
+	away := func(string, func()) {} // what is sent there is lost
+	first := gated(t, servers, []conformance.Gate{away, away, nil, nil, nil}, calm, unhurried)
+	second := gated(t, servers, []conformance.Gate{nil, nil, away, away, nil}, calm, unhurried)
+	a := acquire(t, first, lockOf(t)) // on the last three
+	_, err := second.Lock(lockOf(t)).TryAcquire(t.Context())
+	is(t, "TryAcquire() on the first two and the last", err, strategy.ErrNoQuorum)
+	must(t, servers[4].Restart(t.Context()))
+	var b *strategy.Lease
+	eventually(t, "the last server votes for another", func() bool {
+		b, _ = second.Lock(lockOf(t)).TryAcquire(t.Context())
+		return b != nil
+	})
+	if a.Err() != nil || b.Err() != nil {
+		t.Errorf("Err() = %v and %v, want two who believe to hold the lock", a.Err(), b.Err())
+	}
+	is(t, "Extend() by the first", a.Extend(t.Context()), strategy.ErrLost)
+	if err := b.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() by the second = %v, want nil", err)
+	}
+	release(t, b)
+}
+
 // TestOutageCostsNothing: a server that is down is asked once for each acquisition, and
 // what was never sent is not undone.
 func TestOutageCostsNothing(t *testing.T) {

@@ -69,8 +69,9 @@ const (
 	WaitPoll
 	// WaitNotice sleeps until a release is published or the holder's TTL has run
 	// out (and 1 to 3 ms more, so that not all who wait wake at once). While there
-	// is no subscription it waits as WaitPoll does. New refuses it for an algorithm
-	// that publishes nothing.
+	// is no subscription, or the servers name no one holder (rivals have split their
+	// votes), it waits as WaitPoll does. New refuses it for an algorithm that publishes
+	// nothing.
 	WaitNotice
 )
 

@@ -25,12 +25,12 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock does not look at the time that its votes took", File: "redlock/redlock.go",
-			Old: "case c.TTL-elapsed-strategy.Drift(c.TTL) < p.least(c.TTL):", New: "case false:",
+			Old: "validity >= p.least(c.TTL)", New: "validity > -c.TTL",
 			Judge: RedLock, Killed: []string{"SlowQuorum"},
 		},
 		{
 			Name: "redlock is content with any validity", File: "redlock/redlock.go",
-			Old: "< p.least(c.TTL):", New: "<= 0:",
+			Old: "validity >= p.least(c.TTL)", New: "validity > 0",
 			Judge: RedLock, Killed: []string{"SlowQuorum"},
 		},
 		{
@@ -72,7 +72,7 @@ func redLock() []Mutant {
 		// What votes leave behind.
 		{
 			Name: "redlock keeps the votes of an attempt that failed", File: "redlock/redlock.go",
-			Old: "if left := p.giveBack(ctx, c, b); left > 0 {", New: "if false {",
+			Old: "left := p.giveBack(ctx, c, b)", New: "left := 0",
 			Judge: RedLock, Killed: []string{"FailedAttemptLeavesNothing"},
 		},
 		{
@@ -82,7 +82,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock releases the votes that it needed, and no others", File: "redlock/redlock.go",
-			Old: "	default:\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil", New: "	default:\n\t\td := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, State: d}, nil",
+			Old: "		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil\n\t}\n\tleft", New: "		d := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, State: d}, nil\n\t}\n\tleft",
 			Judge: RedLock, Killed: []string{"LateGrantUndone", "ReleaseEverywhere"},
 		},
 		{
