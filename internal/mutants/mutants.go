@@ -23,6 +23,7 @@ type Judge struct {
 	Package string // from the module's root
 	Test    string // with the subject: a property is a subtest of it
 	Redis   bool   // needs a server
+	Own     bool   // a test of the package's own: its subtests are no properties
 }
 
 // All returns the mutants.

@@ -5,14 +5,14 @@ var RedLock = Judge{Package: "./redlock", Test: "TestConformance/redlock", Redis
 
 // Twins judges what redlock does about two names for one server: a mistake in how it
 // is set up, which the suite cannot make for it.
-var Twins = Judge{Package: "./redlock", Test: "TestTwins", Redis: true}
+var Twins = Judge{Package: "./redlock", Test: "TestTwins", Redis: true, Own: true}
 
 // Minority judges what redlock makes of a minority's word, where that comes in time.
-var Minority = Judge{Package: "./redlock", Test: "TestMinority", Redis: true}
+var Minority = Judge{Package: "./redlock", Test: "TestMinority", Redis: true, Own: true}
 
 // Split judges the wait of those who have split the votes, on fake time: the suite sees
 // only that it ends.
-var Split = Judge{Package: "./strategy", Test: "TestSplitVotes"}
+var Split = Judge{Package: "./strategy", Test: "TestSplitVotes", Own: true}
 
 // redLock are faults of package redlock. The first two live on in another library's own tests.
 func redLock() []Mutant {
@@ -73,7 +73,7 @@ func redLock() []Mutant {
 		{
 			Name: "redlock keeps the votes of an attempt that failed", File: "redlock/redlock.go",
 			Old: "left := p.giveBack(ctx, c, b)", New: "left := 0",
-			Judge: RedLock, Killed: []string{"FailedAttemptLeavesNothing"},
+			Judge: RedLock, Killed: []string{"FailedAttemptLeavesNothing", "EvenSplit"},
 		},
 		{
 			Name: "redlock takes a vote without an answer for none", File: "redlock/redlock.go",
@@ -101,6 +101,11 @@ func redLock() []Mutant {
 			Name: "redlock takes no answer for an extension", File: "redlock/redlock.go",
 			Old: "		switch {\n\t\tcase err != nil:\n\t\t\treturn err\n\t\tcase reply == int64(1):\n\t\t\tb.grant(i, c.TTL)", New: "		switch {\n\t\tcase err != nil:\n\t\t\treturn nil\n\t\tcase reply == int64(1):\n\t\t\tb.grant(i, c.TTL)",
 			Judge: RedLock, Killed: []string{"MajorityDown"},
+		},
+		{
+			Name: "redlock calls a lock lost that no node has, and no other", File: "redlock/redlock.go",
+			Old: "	if t.lost > len(p.nodes)-p.quorum {\n\t\treturn", New: "	if t.lost == len(p.nodes) {\n\t\treturn",
+			Judge: RedLock, Killed: []string{"MajorityForgets"},
 		},
 		{
 			Name: "redlock calls a lock lost of which a minority says so", File: "redlock/redlock.go",
