@@ -57,6 +57,7 @@ type passage struct {
 	key     string
 	due     time.Time // zero: none
 	fragile bool      // nothing of it leaves once its caller is gone
+	single  bool      // nor does it arrive twice
 
 	sent   chan struct{} // closed when send has returned
 	passed chan struct{} // closed when the gate has
@@ -87,6 +88,14 @@ func pass[T any](ctx context.Context, n *gatedNode, p passage, ask func(ctx cont
 		n.gate(p.request, func() {
 			late, ok := n.leave(&p)
 			if !ok {
+				if n.again(&p) {
+					r, e := ask(ctx, p.due)
+					n.mu.Lock()
+					defer n.mu.Unlock()
+					if !p.gone { // nor has anybody looked at the first reply
+						reply, err = r, e
+					}
+				}
 				return
 			}
 			defer close(p.sent)
@@ -156,6 +165,13 @@ func (n *gatedNode) leave(p *passage) (late, ok bool) {
 	return p.gone, true
 }
 
+// again tells whether a request that was sent can be sent once more.
+func (n *gatedNode) again(p *passage) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return p.leaves && !p.gone && !p.single && isClosed(p.sent)
+}
+
 // goAway is called when the caller waits no longer.
 func (n *gatedNode) goAway(p *passage) (leaves, passed bool) {
 	n.mu.Lock()
@@ -212,7 +228,7 @@ func (n *gatedNode) Session(ctx context.Context, due time.Time, key string, fn f
 }
 
 func (n *gatedNode) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
-	return pass(ctx, n, passage{request: "SUBSCRIBE " + channel, key: channel, fragile: true}, func(ctx context.Context, _ time.Time) (func(), error) {
+	return pass(ctx, n, passage{request: "SUBSCRIBE " + channel, key: channel, fragile: true, single: true}, func(ctx context.Context, _ time.Time) (func(), error) {
 		return n.Node.Subscribe(ctx, channel, fn)
 	})
 }
