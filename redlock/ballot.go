@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -274,7 +273,7 @@ func (t *tally) note(i int, err error) {
 }
 
 // never is when a key without expiry is free.
-var never = time.Unix(math.MaxInt32, 0)
+var never = time.Now().Add(100 * 365 * 24 * time.Hour)
 
 // complete: every node has answered.
 func (t *tally) complete() bool { return t.pending == 0 }
