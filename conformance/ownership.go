@@ -153,48 +153,55 @@ func ownership() []Property {
 // handOverInside plays A's move on a lock that it holds, once for each request that
 // the move waits for: just before that request, the lock goes from A to B. Then it
 // checks.
-//
-// A move may make its requests side by side, to several servers. They pass one at a
-// time, so that those before have been answered, and those after have not been sent. It
-// may also be over before all are answered: what comes then does not come inside it.
 func (t *trial) handOverInside(move func(*hold) call, check func(moved call, successor *hold)) {
 	t.needs(t.Evict != nil, "Subject.Evict is nil")
 	a, b := t.gated("A", ample), t.contender("B", ample)
 	for k := 1; ; k++ {
 		name := fmt.Sprintf("%s/%d", t.name, k)
 		held := a.on(name).try().want(nil, "the lock is free")
-		var turn sync.Mutex // guards what follows
-		var passed int
-		var reached bool
 		var evicted error
-		var successor call
-		over := make(chan struct{})
-		a.requests.each(func(_ int, send func()) {
-			turn.Lock()
-			defer turn.Unlock()
-			if passed++; passed == k && (k == 1 || !within(over, t.ttl)) {
-				reached = true
-				t.rec.add("the lock is taken from its holder, as by expiry")
-				evicted = t.Evict(t.ctx, strategy.DefaultKey(name))
-				successor = b.on(name).try()
-			}
-			send()
-		})
-		moved := move(held)
-		close(over)
-		a.requests.each(nil)
-		turn.Lock() // what has begun inside the move is brought to its end
-		inside, failed, next := reached, evicted, successor
-		turn.Unlock()
-		if failed != nil {
-			t.brokef("Subject.Evict: %w", failed)
+		var moved, successor call
+		inside := t.inside(a, k, func() {
+			t.rec.add("the lock is taken from its holder, as by expiry")
+			evicted = t.Evict(t.ctx, strategy.DefaultKey(name))
+			successor = b.on(name).try()
+		}, func() { moved = move(held) })
+		if evicted != nil {
+			t.brokef("Subject.Evict: %w", evicted)
 		}
 		if !inside { // the move waits for fewer requests than that
 			moved.want(nil, "A holds the lock")
 			return
 		}
-		check(moved, next.want(nil, "nobody holds the lock any more"))
+		check(moved, successor.want(nil, "nobody holds the lock any more"))
 	}
+}
+
+// inside has step called just before the k-th of the requests that a's move waits for,
+// and tells whether there are so many.
+//
+// A move may make its requests side by side, to several servers. They pass one at a
+// time, so that those before have been answered, and those after have not been sent. It
+// may also be over before all are answered: what comes then does not come inside it.
+func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
+	var turn sync.Mutex // guards what follows
+	passed := 0
+	over := make(chan struct{})
+	a.requests.each(func(_ int, send func()) {
+		turn.Lock()
+		defer turn.Unlock()
+		if passed++; passed == k && (k == 1 || !within(over, t.ttl)) {
+			reached = true
+			step()
+		}
+		send()
+	})
+	move()
+	close(over)
+	a.requests.each(nil)
+	turn.Lock() // what has begun inside the move is brought to its end
+	defer turn.Unlock()
+	return reached
 }
 
 // within tells whether ch is closed within d.

@@ -3,7 +3,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -66,31 +65,17 @@ func (t *trial) quickerInside(move func(b *contender) call, check func(b *conten
 		left.detach() // as if it had died
 		b.seesExpire(left)
 
-		// Requests to several servers go on beside each other, and beside the try's end.
-		var mu sync.Mutex
-		var reached, over bool
-		var quicker call
-		step := func() {
-			mu.Lock()
-			defer mu.Unlock()
-			if !over {
-				reached, quicker = true, move(b)
-			}
-		}
+		reached := true
+		var late, quicker call
 		if k == 0 {
-			step()
+			quicker = move(b)
 			quicker.want(nil, "D's lock has expired, and A has not asked yet")
+			late = a.try()
 		} else {
-			a.requests.before(k, step)
+			reached = t.inside(a, k, func() { quicker = move(b) }, func() { late = a.try() })
 		}
-		late := a.try()
-		mu.Lock()
-		over = true
-		mu.Unlock()
-		a.requests.each(nil)
-
 		switch {
-		case !reached: // the try makes fewer requests than that
+		case !reached: // the try waits for fewer requests than that
 			late.want(nil, "D's lock has expired")
 			return
 		case quicker.err == nil:
