@@ -9,7 +9,7 @@ func machinery() []Mutant {
 		// Waiting.
 		{
 			Name: "everybody asks the servers before standing in line", File: "strategy/acquire.go",
-			Old: "if !l.s.hasLine(l.key) ||", New: "if true ||",
+			Old: "if !l.s.hasLine(l.key) {", New: "if true {",
 			Judge: Memory, Killed: []string{"WaitersAreCheap"},
 		},
 		{

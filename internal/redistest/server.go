@@ -199,7 +199,8 @@ func (s *Server) ready(ctx context.Context) error {
 		if err == nil {
 			return true, nil
 		}
-		if last == nil || limit.Err() == nil { // one that the limit cut short says less
+		end, _ := try.Deadline()
+		if last == nil || time.Now().Before(end) { // one that time cut short says less
 			last = err
 		}
 		var said redis.Error
