@@ -131,7 +131,7 @@ func find(ctx context.Context, e string) (version string, err error) {
 
 // test runs the suite and returns the packages that passed.
 func test(ctx context.Context, e string, packages, args []string) (passed []string, err error) {
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-run=^TestConformance$"}, args, packages)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-timeout=1h", "-run=^TestConformance$"}, args, packages)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test ends its tests
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Env = environment(e)
