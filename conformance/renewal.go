@@ -217,7 +217,8 @@ func (h *hold) mustLast(rival *contender, d time.Duration) {
 			t.unlessLapsed(h)
 			t.failf("%s.Err() = %w, want <nil>: the lock is kept alive", h.c.who, err)
 		}
-		if k := rival.try(); k.err == nil && h.lease.Err() == nil {
+		if k := rival.try(); k.err == nil {
+			t.unlessLapsed(h)
 			t.failf("%s = <nil>, want ErrHeld: %s keeps the lock alive", k.text, h.c.who)
 		}
 		t.sleep(h.c.o.TTL / 20)
