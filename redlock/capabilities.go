@@ -26,16 +26,16 @@ var _ interface {
 // faultOf says what is wrong with nodes, as far as can be told without asking them.
 func faultOf(nodes []strategy.Node) error {
 	if len(nodes) == 0 {
-		return errors.New("redlock: no nodes: allowed are one or more, best an odd number, each a server of its own")
+		return errors.New("locks: redlock has no servers: allowed are one or more, best an odd number, each once")
 	}
 	for i, n := range nodes {
 		if n == nil {
-			return fmt.Errorf("redlock: node %d is nil: allowed are servers", i+1)
+			return fmt.Errorf("locks: redlock's node %d is nil: allowed are servers", i+1)
 		}
 		for j, other := range nodes[:i] {
 			same := n.Name() == other.Name() && n.Name() != node.Unnamed
 			if same || reflect.TypeOf(n).Comparable() && n == other {
-				return fmt.Errorf("redlock: nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
+				return fmt.Errorf("locks: redlock's nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
 			}
 		}
 	}
@@ -48,10 +48,10 @@ func (p *protocol) Validate(o strategy.Options) error {
 		return p.fault
 	}
 	if d := p.nodeTimeout; d != nil && *d < time.Millisecond {
-		return fmt.Errorf("redlock: NodeTimeout is %v: allowed are 1ms and more", *d)
+		return fmt.Errorf("locks: redlock.NodeTimeout is %v: allowed are 1ms and more", *d)
 	}
 	if d, most := p.minValidity, o.TTL-strategy.Drift(o.TTL); d != nil && (*d < 0 || *d >= most) {
-		return fmt.Errorf("redlock: MinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
+		return fmt.Errorf("locks: redlock.MinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 			case !held:
 				return nil
 			case ok:
-				return &strategy.HeldError{Holder: string(token), TTL: strategy.RemainingTTL(ms)}
+				return &strategy.HeldError{Name: c.Name, Holder: string(token), TTL: strategy.RemainingTTL(ms)}
 			}
 		}
 		return strategy.BadReply(p.nodes[i], reply)

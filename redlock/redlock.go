@@ -117,11 +117,11 @@ func New(pools []*redis.Pool, o strategy.Options, own ...Option) (*strategy.Stra
 	nodes := make([]strategy.Node, len(pools))
 	for i, pool := range pools {
 		if j := slices.Index(pools[:i], pool); j >= 0 {
-			return nil, fmt.Errorf("redlock: pools %d and %d are one: allowed is one for each server", j+1, i+1)
+			return nil, fmt.Errorf("locks: redlock's pools %d and %d are one: allowed is one for each server", j+1, i+1)
 		}
 		n, err := node.New(pool)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w (number %d of %d)", err, i+1, len(pools))
 		}
 		nodes[i] = n
 	}

@@ -497,6 +497,18 @@ func TestMinority(t *testing.T) {
 		isNot(t, "TryAcquire()", err, strategy.ErrHeld)
 		release(t, lease)
 	})
+	t.Run("Inspected", func(t *testing.T) {
+		lease := acquire(t, open(t, servers, calm, unhurried), lockOf(t))
+		settled(t, servers, lease)
+		cut()
+		_, err := locks.Inspect(t.Context(), lockOf(t))
+		gone.Store(nil)
+		is(t, "Inspect()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
+		if err != nil && strings.Contains(err.Error(), `lock ""`) {
+			t.Errorf("Inspect() = %v, want the lock by its name", err)
+		}
+		release(t, lease)
+	})
 	t.Run("Lost", func(t *testing.T) {
 		lease := acquire(t, locks, lockOf(t))
 		settled(t, servers, lease)

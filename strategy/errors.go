@@ -15,7 +15,8 @@ var (
 	// ErrHeld: somebody else holds the lock; try later. See [HeldError].
 	ErrHeld = errors.New("held by another")
 
-	// ErrNoQuorum: too few of several servers agreed. See [QuorumError].
+	// ErrNoQuorum: too few of several servers agreed, because another holds the lock
+	// (then it is ErrHeld, too), or because they cannot be reached. See [QuorumError].
 	ErrNoQuorum = errors.New("no quorum")
 
 	// ErrLost: this lease has ended before its release; stop the work that it
@@ -72,7 +73,8 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // is [ErrNoQuorum]. It is [ErrHeld] too, by Held, if and only if a quorum answered:
 // then waiting makes sense. Otherwise it is what the servers that failed said
 // (ErrUnsent, ErrUnknown, ErrRefused): a lock that cannot be reached is not "held",
-// though a minority may say so.
+// though a minority may say so. So whoever tells an outage from a lock that is held
+// asks for ErrHeld first.
 type QuorumError struct {
 	Name  string
 	Need  int          // how many have to agree
@@ -87,6 +89,11 @@ type NodeAnswer struct {
 }
 
 func (e *QuorumError) Error() string {
+	lock := fmt.Sprintf("lock %q: ", e.Name) // said once, not by each
+	head := lock
+	if e.Held != nil { // what most callers ask: a lock that is held is no outage
+		head = e.Held.Error() + "; "
+	}
 	agreed := 0
 	var others strings.Builder
 	for _, n := range e.Nodes {
@@ -94,13 +101,13 @@ func (e *QuorumError) Error() string {
 			agreed++
 			continue
 		}
-		words := n.Err.Error()
+		words := strings.TrimPrefix(n.Err.Error(), lock)
 		if !strings.HasPrefix(words, n.Node+": ") { // a ServerError names it
 			words = n.Node + ": " + words
 		}
 		fmt.Fprintf(&others, "; %s", words)
 	}
-	return fmt.Sprintf("lock %q: no quorum: %d of %d servers agreed, needed are %d%s", e.Name, agreed, len(e.Nodes), e.Need, &others)
+	return fmt.Sprintf("%sno quorum: %d of %d servers agreed, needed are %d%s", head, agreed, len(e.Nodes), e.Need, &others)
 }
 
 // Is makes a QuorumError match [ErrNoQuorum].
