@@ -79,8 +79,9 @@ func (v *servers) want(log io.Writer) (redistest.Want, error) {
 }
 
 // asAsked says what redistest says of its variables in the words of whoever gave
-// flags.
+// flags, and who has never heard of a package of that name.
 func (v *servers) asAsked(s string) string {
+	s = strings.TrimPrefix(s, "redistest: ")
 	switch {
 	case len(v.redis) > 0:
 		s, _, _ = strings.Cut(s, ". Ways out: ") // the one that was asked for is the only one

@@ -19,6 +19,7 @@ type givenSource struct {
 // was named is not replaced by something else.
 func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 	g := &givenSource{}
+	runs := map[string]string{} // address by what the server calls its run
 	for _, a := range addrs {
 		u, err := serverURL(a)
 		if err != nil {
@@ -28,11 +29,15 @@ func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 		limit, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err = s.ready(limit)
 		cancel()
-		version := s.Version()
+		version, run := s.Version(), s.run
 		s.end()
 		if err != nil {
 			return nil, fmt.Errorf("REDIS_ADDRS names %s, which cannot be used: %w", s.Addr(), err)
 		}
+		if other, twice := runs[run]; twice && run != "" { // as several it would be on trial with itself
+			return nil, fmt.Errorf("REDIS_ADDRS names %s and %s, which are one server: name each once", other, s.Addr())
+		}
+		runs[run] = s.Addr()
 		if err := e.wrong(version, s.Addr()+", of REDIS_ADDRS"); err != nil {
 			return nil, err
 		}

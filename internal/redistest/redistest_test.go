@@ -391,6 +391,19 @@ func TestGivenServers(t *testing.T) {
 	}
 }
 
+// TestGivenTwice: one server by two names is no two servers.
+func TestGivenTwice(t *testing.T) {
+	t.Parallel()
+	real := start(t, open(t, Process), Config{})
+	f, err := Open(t.Context(), Want{Kind: Given, Addrs: []string{real.URL(), real.URL() + "/1"}})
+	if err == nil {
+		f.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "are one server: name each once") {
+		t.Errorf("Open of one server given twice = %v, want which two are one", err)
+	}
+}
+
 // TestOtherServerThanNamed: what answers is looked at, however it was come by.
 func TestOtherServerThanNamed(t *testing.T) {
 	t.Parallel()

@@ -129,6 +129,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	version string
+	run     string     // what the server calls this run of itself; empty: it does not tell
 	watch   redis.Conn // looks at the server, kept open so that looking costs one command
 	looks   int64      // INFO commands sent since the server's start
 }
@@ -230,7 +231,7 @@ func (s *Server) ready(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		s.version = versionOf(info)
+		s.version, s.run = versionOf(info), info["run_id"]
 	}
 	return nil
 }
