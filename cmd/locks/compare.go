@@ -38,18 +38,18 @@ type comparison struct {
 
 func compareCommand() *cobra.Command {
 	var c comparison
-	var all, aside []string
-	var list strings.Builder
+	var all []string
+	var list, aside strings.Builder
 	for _, v := range subjects.All() {
 		all = append(all, v.Name)
+		which := &list
 		if v.Aside {
-			aside = append(aside, v.Name)
-		} else {
-			fmt.Fprintf(&list, "  %-17s  %s\n", v.Name, v.Summary)
+			which = &aside
 		}
+		fmt.Fprintf(which, "  %-17s  %s\n", v.Name, v.Summary)
 	}
-	if len(aside) > 0 {
-		fmt.Fprintf(&list, "Only when asked for: %s\n", strings.Join(aside, ", "))
+	if aside.Len() > 0 {
+		list.WriteString("Only when asked for:\n" + aside.String())
 	}
 	cmd := &cobra.Command{
 		Use:   "compare",

@@ -231,7 +231,8 @@ func (t sheet) render(r *compare.Report, l look) string {
 				widths[i] = max(widths[i], textWidth(cells[i]))
 			case failed(s, t.of):
 				known = true
-				line = append(line, "failed")
+				line = append(line, gone)
+				widths[i] = max(widths[i], textWidth(gone))
 			default:
 				line = append(line, missing)
 			}
@@ -360,7 +361,10 @@ func guaranteeCell(g compare.Guarantee, who string, l look, ns *notes) string {
 	return mark
 }
 
-const missing = "·"
+const (
+	missing = "·"
+	gone    = "failed"
+)
 
 func requests(r *compare.Report, l look) string {
 	s := sheet{
@@ -544,7 +548,7 @@ func method(r *compare.Report, l look) string {
 	case by["server"]:
 		counted = " Round trips were counted by the servers."
 	case by["client"]:
-		counted = " Round trips were counted by the client: a server does not tell ours."
+		counted = " Round trips were counted by the client, as a server that has other clients, too, does not tell whose they were."
 	}
 	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run.%s "+
 		"Timings: %v each, after a warm-up, the strategies in turn. "+

@@ -268,3 +268,15 @@ func TestProgressLine(t *testing.T) {
 		t.Errorf("in a log: %q, want %q", got, want)
 	}
 }
+
+// TestRenderAllFailed: where nothing else is in a column, it is as wide as that word.
+func TestRenderAllFailed(t *testing.T) {
+	r := fixed()
+	r.Strategies = r.Strategies[:1]
+	s := &r.Strategies[0]
+	s.Solo, s.Failures = nil, []compare.Failure{{Measurement: compare.MeasuringSolo, Error: "no answer"}}
+	got := render(r, look{width: 80})
+	if n := strings.Count(got, " failed"); n < 3 {
+		t.Errorf("failed stands there in one piece %d times, want for each of three columns:\n%s", n, got)
+	}
+}
