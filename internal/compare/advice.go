@@ -63,9 +63,9 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	}
 	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
 	if len(fenced) > 0 {
-		add("work that must never run twice", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
+		add("work that must never be written twice", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
 	} else {
-		add("work that must never run twice", nil, "none of these: it takes fences, and a store that compares them.")
+		add("work that must never be written twice", nil, "none of these: it takes fences, and a store that compares them.")
 	}
 	if who, why := quickest(columns); comparable && len(who) > 0 {
 		add("many contend for one lock", who, why)
@@ -76,16 +76,24 @@ func advise(columns []Strategy, comparable bool) []Advice {
 		add("scripts are forbidden", who, "sends none"+besides(columns, who)+".")
 	}
 	if bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) }); len(bare) > 0 {
-		add("keys shared with redsync, redis-py, StackExchange.Redis …", bare, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key"+prefer(best(bare), bare)+". They publish no releases: wait with strategy.WaitPoll.")
+		who := best(bare)
+		add("keys shared with redsync, redis-py, StackExchange.Redis …", who, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key. They publish no releases: wait with strategy.WaitPoll."+lesser(bare, who, "can share them, too"))
 	}
 	stamped := func(c Strategy) bool { return c.Cost.sends("SETNX") }
 	if who := best(names(columns, stamped)); len(who) > 0 {
-		add("keys shared with clients that store a time (SETNX, GETSET)", who, "and for nothing else: the key has no TTL, so the contenders' clocks decide who may take it.")
+		add("keys shared with clients that store a time (SETNX, GETSET)", who, "and for nothing else: the key has no TTL, so the contenders' clocks decide who may take it. They must be able to read ours, too: milliseconds, a colon, a token.")
 	}
 	traceless := func(c Strategy) bool {
 		return alone(c) && c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 && c.verdict(cleanTitle) != Weak
 	}
-	if who := best(names(columns, traceless)); len(who) > 0 {
+	who = best(names(columns, traceless))
+	fenceless := names(columns, func(c Strategy) bool {
+		return c.Name == "luascript" && sound(c) && !traceless(c)
+	})
+	switch {
+	case len(fenceless) > 0:
+		add("very many names, each used once", fenceless, "with its option WithoutFences, which was not tried here: without it the fence counter of each name stays."+lesser(who, nil, "leave no key as they are"))
+	case len(who) > 0:
 		add("very many names, each used once", who, "no key stays behind"+besides(columns, who)+leavers(columns)+".")
 	}
 	weak := slices.DeleteFunc(slices.Clone(columns), sound)
@@ -115,7 +123,7 @@ func quorum(columns []Strategy, who []string, comparable bool) string {
 	why += " The servers' clocks must run alike, and one that restarts empty must stay out for a TTL."
 	for _, c := range columns {
 		if slices.Contains(who, c.Name) && c.verdict(fenceTitle) != Kept {
-			return why + " It issues no fences: for what must never run twice it does not suffice."
+			return why + " It issues no fences: for what must never be written twice it does not suffice."
 		}
 	}
 	return why
@@ -152,7 +160,11 @@ func quickest(columns []Strategy) (who []string, why string) {
 		return nil, ""
 	}
 	last := columns[0].Contention[len(columns[0].Contention)-1].Contenders
-	return who, fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending; where nobody is told of a release, the lock lies free until somebody asks again.", best/others, last)
+	why = fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending. Where nobody is told of a release, the lock lies free until somebody asks again", best/others, last)
+	if slices.ContainsFunc(columns, func(c Strategy) bool { return c.Servers > 1 && !slices.Contains(who, c.Name) }) {
+		why += "; where several servers vote, until they have all been asked anew, after a random pause"
+	}
+	return who, why + "."
 }
 
 // lacks is how many demands the strategy does not meet.
@@ -216,11 +228,13 @@ func besides(columns []Strategy, who []string) string {
 	return ", but is weak, as shown above: keep the TTL far above the work, and renew"
 }
 
-func prefer(best, of []string) string {
-	if len(best) == len(of) {
+// lesser names those of some who are not the ones to take.
+func lesser(some, take []string, what string) string {
+	others := slices.DeleteFunc(slices.Clone(some), func(s string) bool { return slices.Contains(take, s) })
+	if len(others) == 0 {
 		return ""
 	}
-	return ". Fewest weaknesses: " + strings.Join(best, ", ")
+	return " Weaker, as shown above, but " + what + ": " + strings.Join(others, ", ") + "."
 }
 
 // leavers tells who leaves how many keys.
@@ -235,9 +249,6 @@ func leavers(columns []Strategy) string {
 			who = append(who, fmt.Sprintf("%s leaves %d %s a name", c.Name, *n, keys))
 			if c.verdict(fenceTitle) == Kept {
 				who[len(who)-1] += ", its fence counter"
-			}
-			if c.Name == "luascript" {
-				who[len(who)-1] += " (its option WithoutFences does not)"
 			}
 		}
 	}

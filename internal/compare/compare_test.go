@@ -478,9 +478,9 @@ func TestAdvice(t *testing.T) {
 	}
 	for purpose, want := range map[string]string{
 		"production, on one Redis":                                  "one",
-		"work that must never run twice":                            "one",
+		"work that must never be written twice":                     "one",
 		"scripts are forbidden":                                     "two",
-		"keys shared with redsync, redis-py, StackExchange.Redis …": "two one",
+		"keys shared with redsync, redis-py, StackExchange.Redis …": "one",
 		"many contend for one lock":                                 "one",
 		"very many names, each used once":                           "two",
 		"teaching: to see a lock fail":                              "two",
@@ -501,9 +501,9 @@ func TestAdvice(t *testing.T) {
 		"production, on one Redis":                                   "one",
 		"a lock that outlives one of its servers":                    "five",
 		"who holds the lock calls what takes it":                     "again",
-		"work that must never run twice":                             "one again",
+		"work that must never be written twice":                      "one again",
 		"scripts are forbidden":                                      "two",
-		"keys shared with redsync, redis-py, StackExchange.Redis …":  "two one",
+		"keys shared with redsync, redis-py, StackExchange.Redis …":  "one",
 		"keys shared with clients that store a time (SETNX, GETSET)": "stamp",
 		"very many names, each used once":                            "two",
 		"teaching: to see a lock fail":                               "stamp two",
@@ -511,6 +511,11 @@ func TestAdvice(t *testing.T) {
 		if got, ok := who(stamp, two, one, again, five)[purpose]; got != want || !ok {
 			t.Errorf("among five, for %q: %q, want %q", purpose, got, want)
 		}
+	}
+	lua := one
+	lua.Name = "luascript" // which has an option for it
+	if got := who(two, lua)["very many names, each used once"]; got != "luascript" {
+		t.Errorf("for very many names with luascript: %q, want it", got)
 	}
 	if got := who(again)["production, on one Redis"]; got != "again" {
 		t.Errorf("for production with a re-entrant one alone: %q, want it", got)

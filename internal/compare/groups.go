@@ -66,6 +66,6 @@ var groups = []group{
 const (
 	fenceTitle     = "every hold has a greater fence"
 	reentrantTitle = "re-entrant for the same owner"
-	clocksTitle    = "clocks need not agree"
+	clocksTitle    = "contenders' clocks may disagree"
 	cleanTitle     = "cleans up behind itself"
 )
