@@ -40,16 +40,15 @@
 //
 // Take it when one Redis is what you have, and the work can be fenced or an
 // exclusion broken once in a fail-over costs no more than doing the work twice.
-// Do not take it for what a single atomic command can do: to
-// decrement a stock, decrement it.
+// Do not take it for what a single atomic command can do: to decrement a stock,
+// decrement it.
 //
 // # On the wire
 //
 // Acquire and Release are one round trip each, and so is Extend; locks that are kept
 // alive and due at about the same time are renewed together, up to a hundred per
-// request. Keys: lock:{name},
-// the lock; lock:{name}:fence, the counter, which stays (see [WithoutFences]).
-// Channel: lock:{name}:free, the token of whoever released.
+// request. Keys: lock:{name}, the lock; lock:{name}:fence, the counter, which stays
+// (see [WithoutFences]). Channel: lock:{name}:free, the token of whoever released.
 //
 // Source: SET, "Patterns", in the Redis documentation
 // (https://redis.io/docs/latest/commands/set/), and its page on distributed locks.

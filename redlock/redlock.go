@@ -18,7 +18,8 @@
 //
 // # What it guarantees
 //
-// For as long as the servers' clocks run at about one speed (1 %) and none forgets what it granted:
+// For as long as the servers' clocks run at about one speed (1 %) and none forgets what
+// it granted:
 //
 //   - Exclusion: at most one holder until its deadline, with a minority of the servers
 //     down, frozen, slow or cut off, and without waiting for them.
@@ -28,7 +29,7 @@
 //   - Nothing stays behind: a vote whose answer was lost, or came when it was not
 //     needed any more, is undone, also on a server that was frozen meanwhile.
 //   - An unreachable majority is [strategy.ErrNoQuorum] and not [strategy.ErrHeld]: it
-//     is not worth waiting for.
+//     is not worth waiting for. A lock that is held is both: ask for ErrHeld first.
 //   - Quiet waiting: releases are published on every server, so a waiter hears of
 //     one though a minority is down.
 //
@@ -38,8 +39,8 @@
 //     holder has A, B, C; C restarts without its data; another gets C, D, E. Until
 //     this package keeps such a server out by itself, do it for it: let no server
 //     come back before the longest TTL in use has passed, or persist every write
-//     (appendfsync always). The same goes for FLUSHALL, for eviction, and for a node
-//     that fails over to a replica: give it servers that do not.
+//     (appendfsync always). The same goes for FLUSHALL, for eviction, and for a server
+//     that fails over to a replica: take servers that do none of these.
 //   - A server whose clock jumps ahead drops its vote early, and a holder with just a
 //     majority shares the lock then. Let clocks be slewed, not set.
 //   - No fence yet ([strategy.Lease.Fence]): counters on several servers drift apart,
@@ -56,16 +57,19 @@
 // Take it if the lock must go on when a server dies, if five (or three) servers without
 // replication can be had for it, and if an exclusion broken by a restart at a bad moment
 // costs no more than doing work twice. Do not take it to be safer than one server on
-// a quiet day: it is not; it is more available. On one node it is package luascript
+// a quiet day: it is not; it is more available. On one server it is package luascript
 // without the fence.
 //
 // # On the wire
 //
 // Acquire, Extend and Release are one round trip each, on all servers side by side: N
 // requests, of which Acquire and Extend await the quickest majority, and Release all
-// that have the lock. Each server has a time-out of its own ([NodeTimeout]). Key:
-// lock:{name}, the same on each. Channel: lock:{name}:free, the token of whoever
-// released.
+// that have the lock. An attempt that got votes, but too few, gives them back: one more
+// round trip. Each server has a time-out of its own ([NodeTimeout]). Key: lock:{name},
+// the same on each. Channel: lock:{name}:free, the token of whoever released.
+//
+// To read the algorithm, read redlock.go. What it asks of a ballot (which servers may
+// have the token) and a tally (what they said) is kept in ballot.go.
 //
 // Source: "Distributed Locks with Redis"
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/); M.
@@ -143,9 +147,9 @@ func On(nodes []strategy.Node, own ...Option) strategy.Protocol {
 type Option func(*protocol)
 
 // NodeTimeout bounds each request to each server, so that one which does not answer
-// delays a lock no longer than that, and only where its answer matters. It must cover
-// a round trip, and a dial for the first one not to fail; Options.OpTimeout bounds it. Default TTL/20,
-// but at least 5 ms and at most 50 ms.
+// delays a lock no longer than that, and only where its answer matters. It must cover a
+// round trip, and a dial for the first one not to fail; Options.OpTimeout bounds it.
+// Default TTL/20, but at least 5 ms and at most 50 ms.
 func NodeTimeout(d time.Duration) Option {
 	return func(p *protocol) { p.nodeTimeout = &d }
 }

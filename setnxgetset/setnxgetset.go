@@ -41,6 +41,8 @@
 //     lock, and the SET takes it away. With WatchTakeOver they are transactions, and
 //     the hole is closed, without scripts. [BlindRelease] does not compare at all.
 //   - A dead holder's key stays until somebody takes it over: Redis does not clean up.
+//     To another strategy, when given the same key, it looks held for ever: delete such
+//     keys when you change over.
 //   - No fences: a number drawn before or after the lock can come in the wrong order,
 //     and stamps are as good as the clocks. No wake-up: whoever waits asks again after
 //     random pauses. A renewal writes a value, so a Redis out of memory refuses it.

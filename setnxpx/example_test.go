@@ -59,7 +59,8 @@ func ExampleBlindRelease() {
 	// Remove: true
 }
 
-// StackExchange.Redis: LockTake, LockQuery, LockExtend, LockRelease.
+// StackExchange.Redis: LockTake, LockQuery, LockExtend, LockRelease. Theirs compare and
+// write in one step, as luascript does; these do not.
 func ExampleNew_stackExchange() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
@@ -87,7 +88,8 @@ func ExampleNew_stackExchange() {
 	// LockRelease: true
 }
 
-// CSRedisCore: Lock(name, seconds, autoDelay) asks every 3 ms for up to the TTL.
+// CSRedisCore: Lock(name, seconds, autoDelay) asks every 3 ms for up to the TTL. Its
+// release is a script, as luascript's is.
 func ExampleNew_csRedisCore() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()

@@ -48,6 +48,11 @@
 //
 // where raw is func(name string) string { return name }.
 //
+// The next two have the same wire format, but not the hole: StackExchange.Redis compares
+// and deletes in a transaction, CSRedisCore in a script. What follows shares keys with
+// them; for what they guarantee write luascript.New for setnxpx.New, and add
+// Wait: strategy.WaitPoll, because they publish no releases.
+//
 // StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):
 //
 //	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw})
@@ -59,8 +64,9 @@
 // The token is drawn here, not the caller's: one token for two holders would undo
 // the lock. [strategy.Lease.Detach] and [strategy.Strategy.Adopt] pass it on.
 //
-// CSRedisCore, Lock(name, seconds, autoDelay): asks every 3 ms for up to the TTL, and
-// renews by itself if autoDelay is set.
+// CSRedisCore, Lock(name, seconds, autoDelay): asks every 3 ms (here, after random
+// pauses below 3 ms) for up to the TTL, and renews by itself, at half the TTL (here, at
+// a third), if autoDelay is set.
 //
 //	s, err := setnxpx.New(pool, strategy.Options{
 //		TTL:     seconds,

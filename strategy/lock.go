@@ -61,13 +61,13 @@ type Lock interface {
 	// holder's owner gets in beside those who wait.
 	//
 	// When ctx ends the wait, the error is what the last attempt found (ErrHeld;
-	// ErrUnknown if it was cut short, and with Options.Persist any other) and the
-	// context's error and cause. That is at once, or, with a request under way, as
-	// for TryAcquire.
+	// ErrLost if it was granted too late, ErrUnknown if it was cut short, and with
+	// Options.Persist any other) and the context's error and cause. That is at once, or,
+	// with a request under way, as for TryAcquire.
 	//
-	// Errors other than ErrHeld end the wait at once, unless Options.Persist; what
-	// they leave behind is as for TryAcquire. When the servers have failed two in a
-	// row, all who stand in line behind them get that error, too.
+	// Errors other than ErrHeld and that ErrLost end the wait at once, unless
+	// Options.Persist; what they leave behind is as for TryAcquire. When the servers have
+	// failed two in a row, all who stand in line behind them get that error, too.
 	Acquire(ctx context.Context) (*Lease, error)
 }
 

@@ -48,8 +48,8 @@ type Options struct {
 	Wait Wait
 
 	// Persist makes Acquire go on waiting also when the servers fail, until ctx
-	// ends. Without it Acquire waits only for a holder ([ErrHeld]); any other
-	// error ends it at once.
+	// ends. Without it Acquire waits only for a holder ([ErrHeld]), and asks again
+	// where a grant came too late ([ErrLost]); any other error ends it at once.
 	Persist bool
 
 	// Observe, if set, is told what happens, as it happens. It is called by the
