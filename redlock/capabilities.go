@@ -221,13 +221,15 @@ func named(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
+var errNotThere = errors.New("it is not there: not granted, or gone since")
+
 // answers is what each node said, for a QuorumError.
 func (p *protocol) answers(c strategy.Claim, t *tally) []strategy.NodeAnswer {
 	names := p.names()
 	answers := make([]strategy.NodeAnswer, len(names))
 	for i, err := range t.errs {
 		if err == errAbsent {
-			err = &strategy.LostError{Name: c.Name}
+			err = &strategy.LostError{Name: c.Name, Err: errNotThere}
 		}
 		answers[i] = strategy.NodeAnswer{Node: names[i], Err: err}
 	}

@@ -22,7 +22,7 @@
 // it granted:
 //
 //   - Exclusion: at most one holder until its deadline, with a minority of the servers
-//     down, frozen, slow or cut off, and without waiting for them.
+//     down, frozen, slow or cut off, and without waiting for them to take or keep it.
 //   - Ownership: only the holder releases or extends, in one step on each server. A
 //     lock that has lost its majority is lost; it is never completed again.
 //   - No deadlock: a holder that dies is gone after its TTL, on each server by itself.
@@ -64,9 +64,10 @@
 //
 // Acquire, Extend and Release are one round trip each, on all servers side by side: N
 // requests, of which Acquire and Extend await the quickest majority, and Release all
-// that have the lock. An attempt that got votes, but too few, gives them back: one more
-// round trip. Each server has a time-out of its own ([NodeTimeout]). Key: lock:{name},
-// the same on each. Channel: lock:{name}:free, the token of whoever released.
+// that may have the lock, so one that does not answer delays it by its time-out
+// ([NodeTimeout]). An attempt that got votes, but too few, gives them back: one more
+// round trip. Key: lock:{name}, the same on each. Channel: lock:{name}:free, the token
+// of whoever released.
 //
 // To read the algorithm, read redlock.go. What it asks of a ballot (which servers may
 // have the token) and a tally (what they said) is kept in ballot.go.

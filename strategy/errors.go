@@ -156,24 +156,28 @@ type LostError struct {
 	Name   string
 	Holder string // the token that the servers show instead; empty: none
 	Lapsed bool   // the deadline came; nobody asked the servers, or none answered
-	Err    error  // why it could not be renewed, or why it was not
+	Err    error  // why it could not be renewed, or why it was not; nil: the key is gone, or Holder's
 }
 
 func (e *LostError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "lock %q: lost: ", e.Name)
+	lock := fmt.Sprintf("lock %q: ", e.Name)
+	why := ""
+	if e.Err != nil {
+		why = strings.TrimPrefix(e.Err.Error(), lock)
+	}
+	what := "the key is gone"
 	switch {
 	case e.Lapsed:
-		b.WriteString("its deadline came")
+		what = "its deadline came"
 	case e.Holder != "":
-		fmt.Fprintf(&b, "now held by %.100q", e.Holder)
-	default:
-		b.WriteString("the key is gone")
+		what = fmt.Sprintf("now held by %.100q", e.Holder)
+	case why != "":
+		what, why = why, ""
 	}
-	if e.Err != nil {
-		fmt.Fprintf(&b, ": %v", e.Err)
+	if why != "" {
+		what += ": " + why
 	}
-	return b.String()
+	return lock + "lost: " + what
 }
 
 // Is makes a LostError match [ErrLost].
