@@ -128,7 +128,8 @@ func (e *QuorumError) Unwrap() []error {
 }
 
 // Remains marks what a [Protocol] returns, if something of the claim may remain with
-// servers that did not answer, so that the machinery undoes it in the background.
+// some servers, so that the machinery undoes it in the background: at once, or, of an
+// Extend that failed, when the lease is lost.
 // Callers get err: nil, if what they asked for is done all the same.
 func Remains(err error) error { return &remaining{err} }
 

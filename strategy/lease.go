@@ -21,7 +21,7 @@ type Lease struct {
 	deadline time.Time       // guarded: Drift before the servers let go
 	end      error           // nil while held; then ErrReleased or the *LostError, for ever
 	failing  error           // why the last renewal failed
-	doubt    bool            // a renewal that nobody heard of may outlast the deadline
+	doubt    bool            // a renewal that nobody heard of, or a part of one, may outlast the deadline
 	counted  time.Time       // until when the servers were asked to count at the latest
 	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
 	lost     chan struct{}   // made by the first Lost
@@ -385,6 +385,8 @@ func (l *Lease) bind(asked time.Time) {
 // its caller is to know.
 func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	now := time.Now()
+	err, remains := unmark(err)
+	remains = remains || errors.Is(err, ErrUnknown)
 	l.mu.Lock()
 	close(l.busy)
 	l.busy = nil
@@ -398,7 +400,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 		if err == nil {
 			c.Grant = l.grant(g, start) // what ends the claim is told the last one
 		}
-		if l.isLost() && (err == nil || errors.Is(err, ErrUnknown)) {
+		if l.isLost() && (err == nil || remains) {
 			l.s.undo(c)
 		}
 		end := l.end
@@ -421,9 +423,12 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 		}
 		err = lost
 		after = l.over(lost)
+		if remains {
+			l.s.undo(c)
+		}
 	default:
 		l.failing = err
-		l.doubt = l.doubt || errors.Is(err, ErrUnknown)
+		l.doubt = l.doubt || remains
 		if l.keep {
 			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
 		}

@@ -28,7 +28,8 @@ type Protocol interface {
 
 	// Extend makes the servers count c.TTL anew if c.Token is still the holder.
 	// Otherwise the error is a *[LostError], and nothing has changed: a lock that
-	// is gone is never made again.
+	// is gone is never made again. An error that [Remains] has marked says that some of
+	// several servers may keep the token beyond the deadline all the same.
 	Extend(ctx context.Context, c Claim) (Grant, error)
 
 	// Release ends a claim that is granted or unanswered. nil means: it has no

@@ -138,6 +138,42 @@ func TestRemains(t *testing.T) {
 	})
 }
 
+// partial is a protocol whose extensions fail, and may have been made by a minority.
+type partial struct {
+	*remaining
+	err error
+}
+
+func (p partial) Extend(context.Context, strategy.Claim) (strategy.Grant, error) {
+	return strategy.Grant{}, strategy.Remains(p.err)
+}
+
+// What an extension without a majority leaves is undone once the lease is lost.
+func TestRemainsOfAnExtension(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		refused := &strategy.QuorumError{Name: name, Need: 2}
+		r := newRemaining()
+		s := open(t, partial{r, refused}, strategy.Options{TTL: ttl})
+		lease := take(t, s)
+		if err := lease.Extend(bg); err != refused {
+			t.Errorf("Extend = %#v, want the bare error", err)
+		}
+		equal(t, "Failing", lease.Failing(), error(refused))
+		synctest.Wait()
+		equal(t, "undone while it is held", len(r.undone), 0)
+		<-lease.Lost()
+		equal(t, "token of what is undone", (<-r.undone).Token, lease.Token())
+
+		lost := &strategy.LostError{Name: name}
+		s = open(t, partial{r, lost}, strategy.Options{TTL: ttl})
+		lease = take(t, s)
+		if err := lease.Extend(bg); err != lost {
+			t.Errorf("Extend = %#v, want the bare error", err)
+		}
+		equal(t, "token of what is undone", (<-r.undone).Token, lease.Token())
+	})
+}
+
 // An undo that leaves something goes on, and Close says so.
 func TestRemainsAfterUndo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
