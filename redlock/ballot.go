@@ -71,21 +71,34 @@ func (b *ballot) set(i int, s standing) {
 	b.votes[i].standing = s
 }
 
-// grant notes that a node has just begun to count ttl.
+// grant notes that a node has just begun to count ttl, unless it counts to a later
+// moment: it never shortens.
 func (b *ballot) grant(i int, ttl time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.votes[i].standing = present
-	b.votes[i].until = time.Now().Add(ttl + strategy.Drift(ttl))
+	v := &b.votes[i]
+	v.standing = present
+	if until := time.Now().Add(ttl + strategy.Drift(ttl)); until.After(v.until) {
+		v.until = until
+	}
 }
 
-// doubt notes that a node may have begun to count ttl when nobody hears of it: as long
-// as the token is there, that is.
-func (b *ballot) doubt(i int, ttl time.Duration) {
+// doubt notes that a node may begin to count ttl when nobody hears of it: as long as
+// the token is there, that is. It returns until when it is there otherwise.
+func (b *ballot) doubt(i int, ttl time.Duration) (otherwise time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[i]
+	otherwise = v.until
 	v.until = v.until.Add(ttl + strategy.Drift(ttl))
+	return otherwise
+}
+
+// lasts takes doubt back.
+func (b *ballot) lasts(i int, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.votes[i].until = until
 }
 
 func (b *ballot) early(i int) {

@@ -269,8 +269,11 @@ func certain(err error) bool {
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	start, due, b := time.Now(), p.due(c), p.ballot(c)
 	t := p.ask(ctx, b, due, func(ctx context.Context, i int) error {
-		b.doubt(i, c.TTL) // should the answer be lost, the key may last so much longer
+		until := b.doubt(i, c.TTL) // should the answer be lost, the key may last so much longer
 		reply, err := p.nodes[i].Eval(ctx, due, extend, []string{c.Key}, c.Token, c.TTL.Milliseconds())
+		if err == nil || certain(err) {
+			b.lasts(i, until)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -284,10 +287,10 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	switch {
 	case t.yes >= p.quorum:
 		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil
-	case t.lost > len(p.nodes)-p.quorum:
-		p.giveBack(ctx, c, b) // a minority that has it still: in nobody's way then
+	case t.lost > len(p.nodes)-p.quorum: // a minority that has it still: in nobody's way then
+		p.clear(context.WithoutCancel(ctx), c, b, p.due(c), channel(c))
 	}
-	return strategy.Grant{}, p.refusal(c, t)
+	return strategy.Grant{}, remains(b.mayHold(), p.refusal(c, t))
 }
 
 // Release deletes the lock on all nodes that may have it, and waits for each.
@@ -319,7 +322,7 @@ func remains(left int, err error) error {
 	return err
 }
 
-// giveBack ends what an attempt, or a loss, has left on any node, and returns on how
+// giveBack ends what an attempt has left on any node, and returns on how
 // many something may be left. A caller that is gone does not end it.
 func (p *protocol) giveBack(ctx context.Context, c strategy.Claim, b *ballot) (left int) {
 	to := channel(c)

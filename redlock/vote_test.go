@@ -99,7 +99,9 @@ func (f *fake) serve(script string, args []any) any {
 		}
 		return []any{[]byte(f.token), f.until.Sub(now).Milliseconds()}
 	case "extend":
-		f.until = now.Add(time.Duration(args[1].(int64)) * time.Millisecond)
+		if until := now.Add(time.Duration(args[1].(int64)) * time.Millisecond); until.After(f.until) {
+			f.until = until // it never shortens
+		}
 	case "adopt":
 		f.token, f.until = args[2].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
 	case "release":
@@ -418,6 +420,118 @@ func TestAdoptUnreachable(t *testing.T) {
 		isNot(t, "Adopt()", err, strategy.ErrLost)
 		if fakes[2].token == "b" {
 			t.Error("the server that adopted has it still, want it given back")
+		}
+	})
+}
+
+// TestUndoOfAShortExtension: servers never shorten, so what was asked to last for a
+// moment more may last for as long as it was asked to before.
+func TestUndoOfAShortExtension(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		p := redlock.On(nodes)
+		c := claim("a")
+		var err error
+		c.Grant, err = p.Acquire(t.Context(), c)
+		is(t, "Acquire()", err)
+		synctest.Wait()
+		c.TTL = 100 * time.Millisecond // as much as the maximum hold leaves
+		_, err = p.Extend(t.Context(), c)
+		is(t, "Extend()", err)
+		synctest.Wait()
+		fakes[0].set(func(f *fake) { f.down = true })
+		if err := p.Release(t.Context(), c); err == nil {
+			t.Error("Release() = nil, want the mark of strategy.Remains")
+		}
+		time.Sleep(time.Second)
+		fakes[0].set(func(f *fake) { f.down = false })
+		c.Undo, c.Due = true, time.Now().Add(time.Second)
+		is(t, "Release() again", p.Release(t.Context(), c))
+		if fakes[0].token != "" {
+			t.Errorf("the server that was down has %q, want nothing", fakes[0].token)
+		}
+	})
+}
+
+// TestLapsed: the votes of a minority that went on being extended when the majority was
+// gone are given back when the lease is lost.
+func TestLapsed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(5)
+		s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+		is(t, "New()", err)
+		defer s.Close()
+		lease, err := s.Lock("n").TryAcquire(t.Context())
+		is(t, "TryAcquire()", err)
+		synctest.Wait()
+		for _, f := range fakes[2:] {
+			f.set(func(f *fake) { f.down = true })
+		}
+		is(t, "KeepAlive()", lease.KeepAlive(0))
+		<-lease.Lost()
+		synctest.Wait()
+		for _, f := range fakes[:2] {
+			if f.token != "" {
+				t.Errorf("%s has %q after the deadline, want nothing", f.name, f.token)
+			}
+		}
+	})
+}
+
+// TestLostGivesBack: what a minority has of a lock that is lost is given back, also by a
+// server that could not be reached at first, and those who wait for its holder are told.
+func TestLostGivesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(5)
+		p := redlock.On(nodes)
+		s, err := strategy.New(p, strategy.Options{TTL: 10 * time.Second})
+		is(t, "New()", err)
+		defer s.Close()
+		var h heard
+		defer watch(t, p, &h)()
+		lease, err := s.Lock("n").TryAcquire(t.Context())
+		is(t, "TryAcquire()", err)
+		synctest.Wait()
+		for _, f := range fakes[:3] {
+			f.set(func(f *fake) { f.token = "" })
+		}
+		fakes[3].set(func(f *fake) { f.down = true })
+		is(t, "Extend()", lease.Extend(t.Context()), strategy.ErrLost)
+		time.Sleep(longestPause)
+		h.want(t, "of the loss", strategy.Notice{Holder: lease.Token()})
+		fakes[3].set(func(f *fake) { f.down = false })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, f := range fakes {
+			if f.token != "" {
+				t.Errorf("%s has %q of a lock that is lost, want nothing", f.name, f.token)
+			}
+		}
+	})
+}
+
+// TestLongOutage: a server that has been down for longer than the TTL has nothing to
+// extend or to release, however long the lock is held.
+func TestLongOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+		is(t, "New()", err)
+		defer s.Close()
+		lease, err := s.Lock("n").TryAcquire(t.Context())
+		is(t, "TryAcquire()", err)
+		synctest.Wait()
+		is(t, "KeepAlive()", lease.KeepAlive(0))
+		fakes[0].set(func(f *fake) { f.down = true })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		before := fakes[0].asked
+		time.Sleep(time.Minute)
+		is(t, "Release()", lease.Release(t.Context()))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if asked := fakes[0].asked - before; asked != 0 {
+			t.Errorf("a server was asked %d times when it had been down for a minute, want 0", asked)
 		}
 	})
 }
