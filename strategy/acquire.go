@@ -65,6 +65,9 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 			return nil, l.last(ctx, p, e, asked)
 		}
 	}
+	if why.held != nil && p.owner != "" && why.held.Holder == p.owner {
+		why.ask = true // nobody waits for a release of its own: the lock lets it in
+	}
 	for err == nil {
 		if err = p.pause(ctx, l, n, why); err == nil && ctx.Err() != nil {
 			err = errContext // both had come: a context that is done sends nothing

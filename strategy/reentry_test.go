@@ -292,6 +292,60 @@ func TestAnUnansweredReentryIsRepeated(t *testing.T) {
 	})
 }
 
+// TestAnOwnerAtTheHeadAsks: whoever comes to the head of a line and hears there that its
+// own owner has the lock does not wait for that, whatever kept it from being told before.
+func TestAnOwnerAtTheHeadAsks(t *testing.T) {
+	for what, get := range map[string]func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) (outer *strategy.Lease, inner *waiter, leave func()){
+		"its question got no answer": func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) (*strategy.Lease, *waiter, func()) {
+			outer := takeAs(t, s, "me")
+			ctx, cancel := context.WithCancel(bg)
+			head := wait(ctx, s)
+			m.Intercept(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+				m.Intercept(nil)
+				return conformance.Refused("LOADING")
+			}))
+			inner := wait(as("me"), s)
+			return outer, inner, func() { cancel(); <-head.done }
+		},
+		"another process got it": func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) (*strategy.Lease, *waiter, func()) {
+			away := open(t, m, strategy.Options{})
+			holder := take(t, away)
+			ctx, cancel := context.WithCancel(bg)
+			head := wait(ctx, s)
+			inner := wait(as("me"), s)
+			m.Intercept(only(conformance.OpAcquire, func(_ context.Context, r conformance.Request, serve func() error) error {
+				if r.Claims[0].Owner != "me" {
+					time.Sleep(time.Millisecond) // the head is slow to ask
+				}
+				return serve()
+			}))
+			release(t, holder)
+			outer := takeAs(t, away, "me")
+			time.Sleep(2 * time.Millisecond)
+			return outer, inner, func() { cancel(); <-head.done }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := reentrant()
+				s := open(t, m, strategy.Options{Persist: true, Backoff: func(int) time.Duration { return time.Hour }})
+				outer, inner, leave := get(t, m, s)
+				is(t, "KeepAlive", outer.KeepAlive(0))
+				if closed(inner.done) {
+					t.Fatal("the owner has the lock already, want that it stands in line")
+				}
+				start := time.Now()
+				leave()
+				<-inner.done
+				is(t, "Acquire by the owner", inner.err)
+				since(t, "Acquire by the owner at the head", start, 0)
+				release(t, inner.lease)
+				release(t, outer)
+			})
+		})
+	}
+}
+
 // TestNamedContendersWait: a name that does not hold the lock waits like any other, and
 // ctx and Close end its wait.
 func TestNamedContendersWait(t *testing.T) {
