@@ -58,7 +58,7 @@ func (f *slowFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, 
 		f.mu.Lock()
 		for f.frozen {
 			f.mu.Unlock()
-			time.Sleep(time.Millisecond)
+			time.Sleep(5 * time.Millisecond)
 			f.mu.Lock()
 		}
 		reply := f.serve(s.Name(), args)
