@@ -100,24 +100,23 @@ func expiry() []Property {
 				var winners atomic.Int32
 				var wrong atomic.Pointer[call]
 				limit := time.Now().Add(t.patience)
-				var all sync.WaitGroup
-				for _, c := range rivals {
-					for range 2 {
-						all.Go(func() {
-							for over := false; !over && time.Now().Before(limit) && t.ctx.Err() == nil; {
-								over = winners.Load() > 0 // and one last try
+				for over := false; !over && time.Now().Before(limit) && t.ctx.Err() == nil && wrong.Load() == nil; {
+					over = winners.Load() > 0 // and one last round
+					var round sync.WaitGroup  // all at the same moment, so that they are rivals on a busy machine, too
+					for _, c := range rivals {
+						for range 2 {
+							round.Go(func() {
 								if k := c.try(); k.err == nil {
 									winners.Add(1)
 								} else if !errors.Is(k.err, strategy.ErrHeld) {
 									wrong.Store(&k)
-									return
 								}
-								time.Sleep(time.Millisecond)
-							}
-						})
+							})
+						}
 					}
+					round.Wait()
+					t.sleep(time.Millisecond)
 				}
-				all.Wait()
 				if k := wrong.Load(); k != nil {
 					k.want(strategy.ErrHeld, "somebody holds the lock")
 				}
