@@ -7,15 +7,10 @@ import (
 	"maps"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 )
-
-// clockTick is how often the embedded server's clock moves: fine enough for the
-// shortest TTL that locks allow, 10 ms.
-const clockTick = 2 * time.Millisecond
 
 // embeddedSource has miniredis, an imitation written in Go.
 type embeddedSource struct{}
@@ -45,16 +40,15 @@ type embeddedMachine struct {
 	addr string
 
 	redis *miniredis.Miniredis
-	stop  chan struct{}
-	clock sync.WaitGroup
 
 	mu    sync.Mutex
 	count map[string]int64
 }
 
-// run starts a miniredis, empty as a real one without persistence, and its clock.
+// run starts a miniredis, empty as a real one without persistence.
 func (m *embeddedMachine) run(addr string) error {
 	r := miniredis.NewMiniRedis()
+	r.ClockTTL(true) // or its time stands still: keys would never expire
 	switch {
 	case m.c.User != "":
 		r.RequireUserAuth(m.c.User, m.c.Password)
@@ -70,24 +64,7 @@ func (m *embeddedMachine) run(addr string) error {
 		m.count[strings.ToLower(cmd)]++
 		return false
 	})
-	m.redis, m.addr, m.stop = r, r.Addr(), make(chan struct{})
-	// miniredis' own time stands still: keys would never expire.
-	stop := m.stop
-	m.clock.Go(func() {
-		tick := time.NewTicker(clockTick)
-		defer tick.Stop()
-		last := time.Now()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				now := time.Now()
-				r.FastForward(now.Sub(last))
-				last = now
-			}
-		}
-	})
+	m.redis, m.addr = r, r.Addr()
 	return nil
 }
 
@@ -108,8 +85,6 @@ func (m *embeddedMachine) thaw(context.Context) error { return nil }
 
 // kill closes all connections, as the death of a process would.
 func (m *embeddedMachine) kill(context.Context) error {
-	close(m.stop)
-	m.clock.Wait()
 	m.redis.Close()
 	m.redis = nil
 	return nil
