@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -624,6 +625,26 @@ func TestAdoptTooLate(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Nanosecond)
 		equal(t, "holder", holds(&m, key), "")
+	})
+}
+
+// Whoever observes is told when an adopted lock lapses, with nobody asking.
+func TestObserverOfAnAdoptedLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		token, err := take(t, open(t, &m, strategy.Options{})).Detach()
+		is(t, "Detach", err)
+		var lost atomic.Int32
+		heir := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventLost {
+				lost.Add(1)
+			}
+		}})
+		_, err = heir.Adopt(bg, name, token)
+		is(t, "Adopt", err)
+		time.Sleep(ttl)
+		synctest.Wait()
+		equal(t, "events of a loss", lost.Load(), 1)
 	})
 }
 
