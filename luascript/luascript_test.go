@@ -144,8 +144,26 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	if err := second.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fence(t, acquire(t, locks, "a")), ahead+1; got != want {
+	third := acquire(t, locks, "a")
+	if got, want := fence(t, third), ahead+1; got != want {
 		t.Errorf("fence = %d, want %d", got, want)
+	}
+	token, err := third.Detach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	heir, err := locks.Adopt(t.Context(), "a", token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fence(t, heir), ahead+2; got != want {
+		t.Errorf("fence of the heir = %d, want %d", got, want)
+	}
+	if err := heir.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fence(t, acquire(t, locks, "a")), ahead+3; got != want {
+		t.Errorf("fence after the heir = %d, want %d: no two holds share one", got, want)
 	}
 }
 
@@ -154,7 +172,7 @@ func TestBadCounter(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{})
 	for what, value := range map[string]string{
-		"a word": "seven", "negative": "-1", "2^53": "9007199254740992", "infinite": "inf", "not a number": "nan",
+		"a word": "seven", "negative": "-1", "2^53-1": "9007199254740991", "2^53": "9007199254740992", "infinite": "inf", "not a number": "nan",
 	} {
 		t.Run(what, func(t *testing.T) {
 			name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))

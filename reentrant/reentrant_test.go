@@ -367,7 +367,28 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	if got := fence(t, third); got != ahead+1 {
 		t.Errorf("fence = %d, want %d", got, ahead+1)
 	}
-	release(t, third)
+	token, err := third.Detach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	heir, err := locks.Adopt(t.Context(), name, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fence(t, heir); got != ahead+2 {
+		t.Errorf("fence of the heir = %d, want %d", got, ahead+2)
+	}
+	release(t, heir)
+	last := acquire(t, t.Context(), locks, name)
+	if got := fence(t, last); got != ahead+3 {
+		t.Errorf("fence after the heir = %d, want %d: no two holds share one", got, ahead+3)
+	}
+	release(t, last)
+	do(t, s, "SET", counter, "9007199254740991") // one more is 2^53, where numbers are not exact any more
+	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+		t.Errorf("TryAcquire() after the last fence = %v, want ErrRefused", err)
+	}
+	do(t, s, "DEL", counter)
 }
 
 // TestBulk: renewals go fifty to a request, each with an answer of its own, also
