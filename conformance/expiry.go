@@ -97,6 +97,7 @@ func expiry() []Property {
 				a := t.contender("A", t.brief())
 				rivals := []*contender{t.contender("B", ample), t.contender("C", ample), t.contender("D", ample), t.contender("E", ample)}
 				a.try().want(nil, "the lock is free").detach()
+				t.sleep(t.ttl * 3 / 4) // whether it is held so long, other trials look
 				var winners atomic.Int32
 				var wrong atomic.Pointer[call]
 				limit := time.Now().Add(t.patience)

@@ -204,7 +204,7 @@ var commonMutants = []mutant{
 		claims: func(s *Subject) { s.Reentrant = true },
 	},
 	{
-		name: "looks, then takes", killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
+		name: "looks, then takes", bubble: true, killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
 		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
 				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
