@@ -274,6 +274,38 @@ func TestLapsedHolds(t *testing.T) {
 	release(t, next)
 }
 
+// TestHoldBeyondItsKey: a hold counts no longer than its key is there, whatever its field
+// says. Those who wait are not told of a later end, and no other hold's release or
+// renewal lets the key live until then.
+func TestHoldBeyondItsKey(t *testing.T) {
+	s := redistest.Shared(t)
+	name := unique(t)
+	p, c := protocol(t, s, name, "me", "mine")
+	defer do(t, s, "DEL", c.Key, c.Key+":fence")
+	do(t, s, "HSET", c.Key, "owner", "me", "fence", 7, "hold:t", "9999999999999999")
+	do(t, s, "PEXPIRE", c.Key, 600000)
+
+	stranger := c
+	stranger.Owner, stranger.Token = "you", "yours"
+	_, err := p.Acquire(t.Context(), stranger)
+	var held *strategy.HeldError
+	if !errors.As(err, &held) || held.TTL <= 0 || held.TTL > 10*time.Minute {
+		t.Errorf("Acquire() = %v, want ErrHeld for 10 minutes at most, as long as the key is there", err)
+	}
+	if _, err := p.Acquire(t.Context(), c); err != nil {
+		t.Fatalf("Acquire() by the owner = %v, want nil", err)
+	}
+	if left := pttl(t, s, name); left <= 0 || left > 10*time.Minute {
+		t.Errorf("PTTL = %v after re-entry, want 10 minutes at most", left)
+	}
+	if err := p.Release(t.Context(), c); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
+	}
+	if left := pttl(t, s, name); left <= 0 || left > 10*time.Minute {
+		t.Errorf("PTTL = %v after the release, want 10 minutes at most", left)
+	}
+}
+
 // TestNoLock: a key that is none of ours is refused, clearly, and left alone.
 func TestNoLock(t *testing.T) {
 	s := redistest.Shared(t)
@@ -282,6 +314,8 @@ func TestNoLock(t *testing.T) {
 		"no owner":              {{"HSET", "fence", 7, "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
 		"no fence":              {{"HSET", "owner", "me", "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
 		"a fence that is none":  {{"HSET", "owner", "me", "fence", "x", "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
+		"a fence never issued":  {{"HSET", "owner", "me", "fence", 0, "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
+		"an owner of no name":   {{"HSET", "owner", "", "fence", 7, "hold:t", 9999999999999}, {"PEXPIRE", 600000}},
 		"a time that is none":   {{"HSET", "owner", "me", "fence", 7, "hold:t", "soon"}, {"PEXPIRE", 600000}},
 		"a time out of range":   {{"HSET", "owner", "me", "fence", 7, "hold:t", "99999999999999999999"}, {"PEXPIRE", 600000}},
 		"a count":               {{"HSET", "owner", "me", "fence", 7, "count", 1}, {"PEXPIRE", 600000}},
@@ -649,7 +683,7 @@ func TestOutOfMemory(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	locks := open(t, s, strategy.Options{TTL: time.Minute})
-	for _, command := range []string{"set", "del", "hdel", "hset", "pexpireat", "publish"} {
+	for _, command := range []string{"get", "time", "hgetall", "pttl", "set", "del", "hdel", "hset", "pexpireat", "publish"} {
 		t.Run(command, func(t *testing.T) {
 			c := s.Pool().Get()
 			defer c.Close()
