@@ -45,7 +45,9 @@
 //     keys when you change over.
 //   - No fences: a number drawn before or after the lock can come in the wrong order,
 //     and stamps are as good as the clocks. No wake-up: whoever waits asks again after
-//     random pauses. A renewal writes a value, so a Redis out of memory refuses it.
+//     random pauses. A renewal writes a value, so a Redis out of memory refuses it; and
+//     with WatchTakeOver the release too, since it takes no transactions then. That
+//     release is repeated in the background for a TTL.
 //   - What Redis forgets is granted again, as with every lock on one Redis.
 //
 // # When

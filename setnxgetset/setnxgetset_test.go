@@ -516,3 +516,50 @@ func FuzzStamp(f *testing.F) {
 		}
 	})
 }
+
+// TestOutOfMemory: nothing is stamped when Redis is out of memory, and a holder can still
+// release: but not in a transaction, which Redis refuses then, whatever is in it. What
+// was refused has changed nothing.
+func TestOutOfMemory(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			s := redistest.Own(t, redistest.Config{})
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, mode.own...)
+			lease := try(t, locks, "a")
+			c := s.Pool().Get()
+			defer c.Close()
+			if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
+				t.Skipf("NOT PROVEN: what a Redis out of memory does to a lock: %v", err)
+			}
+			before, err := redis.String(c.Do("GET", "lock:{a}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := func(call string, err error) {
+				t.Helper()
+				if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
+					t.Errorf("%s = %v, want ErrRefused and OOM", call, err)
+				}
+			}
+			_, err = locks.Lock("b").TryAcquire(t.Context())
+			refused("TryAcquire()", err)
+			refused("Extend()", lease.Extend(t.Context()))
+			if after, err := redis.String(c.Do("GET", "lock:{a}")); err != nil || after != before {
+				t.Errorf("the key holds %q, %v, want %q: refused", after, err, before)
+			}
+			if mode.own == nil {
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release() = %v, want nil", err)
+				}
+			} else {
+				refused("Release()", lease.Release(t.Context()))
+			}
+			if n, err := redis.Int(c.Do("EXISTS", "lock:{a}")); err != nil || n != len(mode.own) {
+				t.Errorf("EXISTS = %d, %v, want %d", n, err, len(mode.own))
+			}
+			if _, err := c.Do("CONFIG", "SET", "maxmemory", 0); err != nil { // what is left can be undone
+				t.Fatal(err)
+			}
+		})
+	}
+}
