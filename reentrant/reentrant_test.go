@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -355,7 +356,7 @@ func TestNoLock(t *testing.T) {
 			refused("Adopt()", err)
 			_, err = p.(strategy.Inspector).Inspect(t.Context(), c)
 			refused("Inspect()", err)
-			if after := do(t, s, "DUMP", c.Key); string(after.([]byte)) != string(before.([]byte)) {
+			if after := do(t, s, "DUMP", c.Key); !reflect.DeepEqual(after, before) {
 				t.Errorf("the key has changed: %q, want %q", after, before)
 			}
 			if what != "without expiry" && what != "a list" && pttl(t, s, name) <= 0 {

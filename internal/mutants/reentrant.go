@@ -5,6 +5,9 @@ package mutants
 var (
 	Reentrant       = Judge{Package: "./reentrant", Test: "TestConformance/reentrant", Redis: true}
 	ReentrantMemory = Judge{Package: "./conformance", Test: "TestMemory/reentrant"}
+
+	// NoLock judges what the suite cannot write, as it does not know the form of a lock.
+	NoLock = Judge{Package: "./reentrant", Test: "TestNoLock", Redis: true, Own: true}
 )
 
 // reentrant are faults of package reentrant, and of the machinery around it.
@@ -65,6 +68,16 @@ func reentrant() []Mutant {
 			Name: "holds.lua counts what has lapsed", File: "reentrant/holds.lua",
 			Old: "if ends < now then", New: "if false then",
 			Judge: Reentrant, Killed: []string{"ReentryDeadHold"},
+		},
+		{
+			Name: "holds.lua takes a fence that was never issued", File: "reentrant/holds.lua",
+			Old: " or lock.fence == 0", New: "",
+			Judge: NoLock, Killed: []string{"a_fence_never_issued"},
+		},
+		{
+			Name: "holds.lua takes an owner of no name", File: "reentrant/holds.lua",
+			Old: " or lock.owner == ''", New: "",
+			Judge: NoLock, Killed: []string{"an_owner_of_no_name"},
 		},
 		{
 			Name: "holds.lua sets the key's TTL to that of the last to ask", File: "reentrant/holds.lua",
