@@ -86,18 +86,23 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 		}
 		return strategy.BadReply(n, reply)
 	})
+	return g, p.changed(err, "given back, if it was adopted, as too few others were")
+}
+
+// changed makes an error of too few nodes say that those who agreed, or were not waited
+// for, may not be what they were: "not sent" of the others alone would mean that nothing
+// has changed.
+func (p *protocol) changed(err error, what string) error {
 	var none *strategy.QuorumError
 	if errors.As(err, &none) {
 		for i, a := range none.Nodes {
-			if a.Err == nil || a.Err == errPending { // there it may not be what it was
-				none.Nodes[i].Err = &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnknown, Err: errGivenBack}
+			if a.Err == nil || a.Err == errPending {
+				none.Nodes[i].Err = &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnknown, Err: errors.New(what)}
 			}
 		}
 	}
-	return g, err
+	return err
 }
-
-var errGivenBack = errors.New("given back, if it was adopted, as too few others were")
 
 // Inspect asks all nodes. The lock is held if a quorum shows one token.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {

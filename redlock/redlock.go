@@ -26,8 +26,9 @@
 //   - Ownership: only the holder releases or extends, in one step on each server. A
 //     lock that has lost its majority is lost; it is never completed again.
 //   - No deadlock: a holder that dies is gone after its TTL, on each server by itself.
-//   - Nothing stays behind: a vote whose answer was lost, or came when it was not
-//     needed any more, is undone, also on a server that was frozen meanwhile.
+//   - Nothing stays behind of an attempt that failed, or of a lock that was released: a
+//     vote whose answer was lost, or came when it was not needed any more, is undone, also
+//     on a server that was frozen meanwhile.
 //   - An unreachable majority is [strategy.ErrNoQuorum] and not [strategy.ErrHeld]: it
 //     is not worth waiting for. A lock that is held is both: ask for ErrHeld first.
 //   - Quiet waiting: releases are published on every server, so a waiter hears of
@@ -311,7 +312,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	case len(p.nodes)-left >= p.quorum: // free for others
 		return remains(left, nil)
 	}
-	return p.refusal(c, t)
+	return p.changed(p.refusal(c, t), "released, but too few others were")
 }
 
 // remains marks err if something may be left on some nodes.

@@ -535,3 +535,30 @@ func TestLongOutage(t *testing.T) {
 		}
 	})
 }
+
+// An operator who reaches only a minority is not told that nothing has changed.
+func TestForceReleaseOfAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		s, err := strategy.New(redlock.On(nodes), strategy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		lease, err := s.Lock("n").TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		seen := strategy.Info{Name: "n", Held: true, Token: lease.Token(), Owner: lease.Owner(), Holds: 1}
+		for _, f := range fakes[1:] {
+			f.mu.Lock()
+			f.down = true
+			f.mu.Unlock()
+		}
+		err = s.ForceRelease(t.Context(), seen)
+		if !errors.Is(err, strategy.ErrNoQuorum) || !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrLost) {
+			t.Errorf("ForceRelease = %v, want ErrNoQuorum and ErrUnknown: one server has released it", err)
+		}
+	})
+}

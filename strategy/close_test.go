@@ -381,3 +381,22 @@ func ours() int {
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	return strings.Count(string(stacks), "locks/strategy.(")
 }
+
+// An adoption that Close overtakes gives no lease that nobody would renew.
+func TestCloseDuringAnAdoption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		token, err := take(t, s).Detach()
+		is(t, "Detach", err)
+		m.Intercept(only(conformance.OpAdopt, slow(0, 10*ms)))
+		time.AfterFunc(5*ms, func() { s.Close() })
+		lease, err := s.Adopt(bg, name, token)
+		is(t, "Adopt", err, strategy.ErrClosed)
+		if lease != nil {
+			t.Errorf("Adopt = %v, want no lease", lease)
+		}
+		synctest.Wait()
+		equal(t, "holder", holds(&m, key), "")
+	})
+}

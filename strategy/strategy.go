@@ -197,6 +197,10 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 		s.undo(lease.claim) // renewed too late to be of use: nobody else will release it
 		return nil, err
 	}
+	if s.isClosed() { // Close came meanwhile: nobody would renew it
+		s.undo(lease.claim)
+		return nil, ErrClosed
+	}
 	s.observe(Event{Kind: EventAcquired, Name: name, Token: c.Token, Attempt: 1, Took: time.Since(start)})
 	return lease, nil
 }
