@@ -2,11 +2,8 @@ package luascript
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -71,58 +68,14 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	return err
 }
 
-// bulk is how many locks one request renews: enough that requests hardly count,
-// few enough that the script does not keep others waiting (well under 1 ms).
-const bulk = 100
-
 // ExtendAll renews many locks, a round trip for each hundred.
 func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
-	var all sync.WaitGroup
-	for first := 0; first < len(cs); first += bulk {
-		batch := cs[first:min(first+bulk, len(cs))]
-		all.Go(func() { // in one packet, not one after the other's reply
-			p.extendBatch(ctx, batch, func(i int, err error) { done(first+i, strategy.Grant{}, err) })
-		})
-	}
-	all.Wait()
+	p.extending().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) extendBatch(ctx context.Context, cs []strategy.Claim, done func(int, error)) {
-	keys := make([]string, len(cs))
-	args := make([]any, 0, 2*len(cs))
-	due := cs[0].Due
-	for i, c := range cs {
-		keys[i] = c.Key
-		args = append(args, c.Token, c.TTL.Milliseconds())
-		if c.Due.Before(due) {
-			due = c.Due
-		}
-	}
-	reply, err := p.Eval(ctx, due, extend, keys, args...)
-	if len(cs) > 1 && severalSlots(err) {
-		for i := range cs { // a cluster: each lock lies where its name says
-			p.extendBatch(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
-		}
-		return
-	}
-	answers, _ := reply.([]any)
-	for i, c := range cs {
-		switch {
-		case err != nil:
-			done(i, err)
-		case len(answers) != len(cs):
-			done(i, strategy.BadReply(p, reply))
-		case answers[i] == int64(1):
-			done(i, nil)
-		default:
-			done(i, p.notOurs(c, answers[i]))
-		}
-	}
-}
-
-// severalSlots tells that a cluster refuses a script over keys in several slots.
-func severalSlots(err error) bool {
-	return errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
+// extending is extend.lua, which takes many locks.
+func (p *protocol) extending() strategy.BulkScript {
+	return strategy.BulkScript{Node: p, Script: extend, Most: 100, Refused: p.notOurs}
 }
 
 // Adopt is Extend for a token from elsewhere, which the claim's takes the place of.

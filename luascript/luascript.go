@@ -150,9 +150,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 
 // Extend counts the TTL anew if the key still holds the token. One round trip.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	var err error // extend.lua takes many locks: here, one
-	p.extendBatch(ctx, []strategy.Claim{c}, func(_ int, e error) { err = e })
-	return strategy.Grant{}, err
+	return p.extending().Extend(ctx, c)
 }
 
 // Release deletes the key if it still holds the token. One round trip.

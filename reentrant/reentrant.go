@@ -177,9 +177,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 
 // Extend counts the hold's TTL anew if it is still there. One round trip.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	var err error // extend.lua takes many holds: here, one
-	p.extendBatch(ctx, []strategy.Claim{c}, func(_ int, e error) { err = e })
-	return strategy.Grant{}, err
+	return p.extending().Extend(ctx, c)
 }
 
 // Release ends the hold, and with the last the lock; an operator's ends all. One round

@@ -1,0 +1,83 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+)
+
+// A BulkScript is a Lua script that counts the TTLs of many locks anew in one request,
+// and how a protocol whose Extend is such a script uses it.
+type BulkScript struct {
+	Node Node
+
+	// Script gets the locks as KEYS, and for each in turn its token and its TTL in
+	// milliseconds as ARGV. It answers for each in turn: 1 is extended.
+	Script *Script
+
+	// Most is how many locks one request renews: enough that requests hardly count, few
+	// enough that the script does not keep others waiting (well under 1 ms).
+	Most int
+
+	// Refused reads any other answer.
+	Refused func(c Claim, answer any) error
+}
+
+// Extend is a protocol's, for one lock.
+func (b BulkScript) Extend(ctx context.Context, c Claim) (Grant, error) {
+	var err error
+	b.extend(ctx, []Claim{c}, func(_ int, e error) { err = e })
+	return Grant{}, err
+}
+
+// ExtendAll is a [BulkExtender]'s. A request that a cluster refuses because its locks lie
+// in several slots is made again for each of them.
+func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
+	var all sync.WaitGroup
+	for first := 0; first < len(cs); first += b.Most {
+		batch := cs[first:min(first+b.Most, len(cs))]
+		all.Go(func() { // in one packet, not one after the other's reply
+			b.extend(ctx, batch, func(i int, err error) { done(first+i, Grant{}, err) })
+		})
+	}
+	all.Wait()
+}
+
+func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err error)) {
+	keys := make([]string, len(cs))
+	args := make([]any, 0, 2*len(cs))
+	due := cs[0].Due
+	for i, c := range cs {
+		keys[i] = c.Key
+		args = append(args, c.Token, c.TTL.Milliseconds())
+		if c.Due.Before(due) {
+			due = c.Due
+		}
+	}
+	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
+	if len(cs) > 1 && severalSlots(err) {
+		for i := range cs { // a cluster: each lock lies where its name says
+			b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+		}
+		return
+	}
+	answers, _ := reply.([]any)
+	for i, c := range cs {
+		switch {
+		case err != nil:
+			done(i, err)
+		case len(answers) != len(cs):
+			done(i, BadReply(b.Node, reply))
+		case answers[i] == int64(1):
+			done(i, nil)
+		default:
+			done(i, b.Refused(c, answers[i]))
+		}
+	}
+}
+
+// severalSlots tells that a cluster refuses a script over keys in several slots.
+func severalSlots(err error) bool {
+	return errors.Is(err, ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
+}
