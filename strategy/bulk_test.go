@@ -1,0 +1,128 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// bulkNode answers a bulk script: what it was asked is kept.
+type bulkNode struct {
+	node
+	answer func(keys []string) (any, error)
+
+	mu    sync.Mutex
+	asked [][]string
+	dues  []time.Time
+	args  []any
+}
+
+func (n *bulkNode) Eval(_ context.Context, due time.Time, _ *strategy.Script, keys []string, args ...any) (any, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, keys)
+	n.dues = append(n.dues, due)
+	n.args = append(n.args, args...)
+	return n.answer(keys)
+}
+
+func bulkOf(n *bulkNode, most int) strategy.BulkScript {
+	return strategy.BulkScript{Node: n, Script: strategy.NewScript("extend", ""), Most: most, Refused: func(c strategy.Claim, answer any) error {
+		return &strategy.LostError{Name: c.Name, Holder: fmt.Sprint(answer)}
+	}}
+}
+
+func bulkClaims(n int) []strategy.Claim {
+	cs := make([]strategy.Claim, n)
+	for i := range cs {
+		cs[i] = strategy.Claim{Name: fmt.Sprint(i), Key: fmt.Sprint("k", i), Token: fmt.Sprint("t", i), TTL: time.Second, Due: time.Unix(int64(100-i), 0)}
+	}
+	return cs
+}
+
+// extendAll returns what done was told, by claim.
+func extendAll(t *testing.T, b strategy.BulkScript, cs []strategy.Claim) []error {
+	t.Helper()
+	errs, told := make([]error, len(cs)), make([]int, len(cs))
+	var mu sync.Mutex
+	b.ExtendAll(bg, cs, func(i int, _ strategy.Grant, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		errs[i] = err
+		told[i]++
+	})
+	for i, n := range told {
+		if n != 1 {
+			t.Errorf("done was called %d times for claim %d, want once", n, i)
+		}
+	}
+	return errs
+}
+
+func TestBulkScript(t *testing.T) {
+	t.Parallel()
+	n := &bulkNode{answer: func(keys []string) (any, error) {
+		answers := make([]any, len(keys))
+		for i, key := range keys {
+			if answers[i] = int64(1); key == "k3" {
+				answers[i] = "another"
+			}
+		}
+		return answers, nil
+	}}
+	for i, err := range extendAll(t, bulkOf(n, 2), bulkClaims(5)) {
+		if i == 3 {
+			is(t, "the lost one", err, strategy.ErrLost)
+		} else {
+			is(t, "the others", err)
+		}
+	}
+	equal(t, "requests for 5 locks, 2 at most in each", len(n.asked), 3)
+	for i, keys := range n.asked {
+		last := keys[len(keys)-1]
+		if want := fmt.Sprint("k", 100-n.dues[i].Unix()); last != want {
+			t.Errorf("due of %v is that of %s, want the earliest, of %s", keys, want, last)
+		}
+	}
+	equal(t, "arguments", len(n.args), 10)
+}
+
+// A cluster refuses a script over several slots: then each lock gets its own request,
+// and one that cannot be renewed does not keep the others from it.
+func TestBulkScriptOnACluster(t *testing.T) {
+	t.Parallel()
+	words := "CROSSSLOT Keys in request don't hash to the same slot"
+	n := &bulkNode{answer: func(keys []string) (any, error) {
+		switch {
+		case len(keys) > 1:
+			return nil, &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New(words)}
+		case keys[0] == "k1":
+			return nil, unreachable()
+		}
+		return []any{int64(1)}, nil
+	}}
+	for i, err := range extendAll(t, bulkOf(n, 100), bulkClaims(3)) {
+		if i == 1 {
+			is(t, "the one whose node is down", err, strategy.ErrUnsent)
+		} else {
+			is(t, "the others", err)
+		}
+	}
+	equal(t, "requests", len(n.asked), 4)
+}
+
+// What no such script answers is no renewal.
+func TestBulkScriptOddAnswers(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []any{nil, int64(1), []byte("OK"), []any{}, []any{int64(1), int64(1), int64(1)}} {
+		n := &bulkNode{answer: func([]string) (any, error) { return reply, nil }}
+		for _, err := range extendAll(t, bulkOf(n, 100), bulkClaims(2)) {
+			is(t, fmt.Sprintf("reply %v", reply), err, strategy.ErrUnknown)
+		}
+	}
+}
