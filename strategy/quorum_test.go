@@ -235,6 +235,13 @@ func TestValidator(t *testing.T) {
 	})
 }
 
+func TestNoProtocol(t *testing.T) {
+	t.Parallel()
+	if _, err := strategy.New(nil, strategy.Options{}); err == nil || !strings.Contains(err.Error(), "allowed") {
+		t.Errorf("New(nil) = %v, want what is allowed", err)
+	}
+}
+
 func TestAdoptUnsupported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, bare(&conformance.Memory{}), strategy.Options{})

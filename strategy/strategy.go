@@ -36,6 +36,9 @@ type house struct {
 // New puts the machinery around an algorithm. Users call the New of a strategy's
 // own package. It does no I/O: see [Strategy.Check].
 func New(p Protocol, o Options) (*Strategy, error) {
+	if p == nil {
+		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")
+	}
 	h := &house{closing: make(chan struct{}), lines: map[string]*line{}}
 	h.idle.L = &h.mu
 	return (&Strategy{p: p, house: h}).With(o)
