@@ -21,7 +21,6 @@ type slowFake struct {
 	rng    *rand.Rand // guarded by mu, as what follows
 	most   time.Duration
 	frozen bool
-	last   time.Time // when the last request arrives
 	first  chan struct{}
 }
 
