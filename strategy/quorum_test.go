@@ -163,6 +163,7 @@ func TestRemainsOfAnExtension(t *testing.T) {
 		equal(t, "undone while it is held", len(r.undone), 0)
 		<-lease.Lost()
 		equal(t, "token of what is undone", (<-r.undone).Token, lease.Token())
+		synctest.Wait() // it is undone
 
 		lost := &strategy.LostError{Name: name}
 		s = open(t, partial{r, lost}, strategy.Options{TTL: ttl})
