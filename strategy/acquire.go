@@ -46,24 +46,9 @@ func (l *lock) reentersAs(ctx context.Context) string {
 
 // wait brings a contender from its place in line to the lock, after n attempts.
 func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lease, error) {
-	why, err := reason{}, errLetIn
-	if !p.unsure {
-		why, err = p.turn(ctx, l, n)
-	}
-	for ; errors.Is(err, errLetIn); why, err = p.turn(ctx, l, n) {
-		if ctx.Err() != nil {
-			err = errContext
-			break
-		}
-		n++
-		lease, e := l.attempt(ctx, n, asked, true)
-		p.unsure = !errors.Is(e, ErrHeld)
-		switch {
-		case e == nil:
-			return lease, nil
-		case !l.worthWaiting(e):
-			return nil, l.last(ctx, p, e, asked)
-		}
+	lease, why, err := l.comeForward(ctx, p, &n, asked)
+	if lease != nil {
+		return lease, nil
 	}
 	if why.held != nil && p.owner != "" && why.held.Holder == p.owner {
 		why.ask = true // nobody waits for a release of its own: the lock lets it in
@@ -103,6 +88,31 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		return nil, l.gaveUp(ctx, p, asked)
 	}
 	return nil, err
+}
+
+// comeForward waits until the contender is the head of the line, and returns what its
+// predecessor knew. On the way, an owner that may hold the lock already asks whether it
+// does, and has a lease if so. n counts its attempts.
+func (l *lock) comeForward(ctx context.Context, p *place, n *int, asked time.Time) (*Lease, reason, error) {
+	for ask := p.unsure; ; ask = false {
+		if !ask {
+			if why, err := p.turn(ctx, l, *n); !errors.Is(err, errLetIn) {
+				return nil, why, err
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, reason{}, errContext
+		}
+		*n++
+		lease, err := l.attempt(ctx, *n, asked, true)
+		if err == nil {
+			return lease, reason{}, nil
+		}
+		if !l.worthWaiting(err) {
+			return nil, reason{}, l.last(ctx, p, err, asked)
+		}
+		p.unsure = !errors.Is(err, ErrHeld)
+	}
 }
 
 // outlast is ctx with a little patience: it ends that much later. A wait is often

@@ -35,8 +35,9 @@ func (b BulkScript) Extend(ctx context.Context, c Claim) (Grant, error) {
 // in several slots is made again for each of them.
 func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
 	var all sync.WaitGroup
-	for first := 0; first < len(cs); first += b.Most {
-		batch := cs[first:min(first+b.Most, len(cs))]
+	most := max(b.Most, 1)
+	for first := 0; first < len(cs); first += most {
+		batch := cs[first:min(first+most, len(cs))]
 		all.Go(func() { // in one packet, not one after the other's reply
 			b.extend(ctx, batch, func(i int, err error) { done(first+i, Grant{}, err) })
 		})

@@ -20,7 +20,7 @@ func reentrant() []Mutant {
 		},
 		{
 			Name: "an owner takes what others stand in line for", File: "strategy/acquire.go",
-			Old: "l.attempt(ctx, n, asked, true)", New: "l.attempt(ctx, n, asked, false)",
+			Old: "l.attempt(ctx, *n, asked, true)", New: "l.attempt(ctx, *n, asked, false)",
 			Judge: ReentrantMemory, Killed: []string{"ReentryOvertakesNobody"},
 		},
 		{
