@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -20,16 +19,7 @@ var _ interface {
 
 // Watch hears of releases: each is published in the step that releases.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
-	ctx, cancel := context.WithDeadline(ctx, c.Due)
-	defer cancel()
-	return p.Subscribe(ctx, channel(c), func(token []byte, err error) {
-		switch {
-		case err != nil:
-			fn(strategy.Notice{})
-		case len(token) > 0: // anything else was not published by release.lua
-			fn(strategy.Notice{Holder: string(token)})
-		}
-	})
+	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
 // Inspect reads the lock and its fence counter in one step.
@@ -60,12 +50,7 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 
 // Check looks at the server, and runs a script that changes nothing.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	due := time.Now().Add(o.OpTimeout)
-	if err := strategy.CheckNode(ctx, due, p); err != nil {
-		return err
-	}
-	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
-	return err
+	return strategy.CheckLock(ctx, o, p, p)
 }
 
 // ExtendAll renews many locks, a round trip for each hundred.

@@ -65,18 +65,6 @@ func fence(t *testing.T, l *strategy.Lease) uint64 {
 	return n
 }
 
-// do runs a command past the locks.
-func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
-	t.Helper()
-	c := s.Pool().Get()
-	defer c.Close()
-	reply, err := c.Do(cmd, args...)
-	if err != nil {
-		t.Fatalf("%s %v = %v", cmd, args, err)
-	}
-	return reply
-}
-
 // TestRoundTrips: what the package doc says of the wire, as the server counts it.
 func TestRoundTrips(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
@@ -130,7 +118,7 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	locks := open(t, s, strategy.Options{})
 	first := acquire(t, locks, "a")
 	older := fence(t, first)
-	do(t, s, "FLUSHALL")
+	redistest.Do(t, s, "FLUSHALL")
 	second := acquire(t, locks, "a")
 	if newer := fence(t, second); newer <= older {
 		t.Errorf("fence after FLUSHALL = %d, want more than %d", newer, older)
@@ -140,7 +128,7 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	}
 	// The counter also rises when the clock stands still, or was ahead before.
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-	do(t, s, "SET", "lock:{a}:fence", ahead)
+	redistest.Do(t, s, "SET", "lock:{a}:fence", ahead)
 	if err := second.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -177,13 +165,13 @@ func TestBadCounter(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
 			key := strategy.DefaultKey(name)
-			do(t, s, "SET", key+":fence", value)
-			defer do(t, s, "DEL", key+":fence")
+			redistest.Do(t, s, "SET", key+":fence", value)
+			defer redistest.Do(t, s, "DEL", key+":fence")
 			_, err := locks.Lock(name).TryAcquire(t.Context())
 			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
 				t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
 			}
-			if n := do(t, s, "EXISTS", key); n != int64(0) {
+			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 				t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
 			}
 		})
@@ -191,12 +179,12 @@ func TestBadCounter(t *testing.T) {
 	t.Run("a list", func(t *testing.T) {
 		name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
 		key := strategy.DefaultKey(name)
-		do(t, s, "RPUSH", key+":fence", "x")
-		defer do(t, s, "DEL", key+":fence")
+		redistest.Do(t, s, "RPUSH", key+":fence", "x")
+		defer redistest.Do(t, s, "DEL", key+":fence")
 		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
 			t.Errorf("TryAcquire() = %v, want ErrRefused", err)
 		}
-		if n := do(t, s, "EXISTS", key); n != int64(0) {
+		if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 			t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
 		}
 	})
@@ -219,7 +207,7 @@ func TestWithoutFences(t *testing.T) {
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := do(t, s, "DBSIZE"); n != int64(0) {
+	if n := redistest.Do(t, s, "DBSIZE"); n != int64(0) {
 		t.Errorf("DBSIZE = %v, want 0: no counter is left", n)
 	}
 }
@@ -247,10 +235,10 @@ func TestBulk(t *testing.T) {
 		claims[i] = c
 	}
 	gone, taken, spoiled := 7, 107, 207
-	do(t, s, "DEL", claims[gone].Key)
-	do(t, s, "SET", claims[taken].Key, "another")
-	do(t, s, "DEL", claims[spoiled].Key)
-	do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
+	redistest.Do(t, s, "DEL", claims[gone].Key)
+	redistest.Do(t, s, "SET", claims[taken].Key, "another")
+	redistest.Do(t, s, "DEL", claims[spoiled].Key)
+	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
 
 	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
 		t.Fatal(err)
@@ -295,7 +283,7 @@ func TestBulk(t *testing.T) {
 			if err != nil {
 				t.Errorf("renewal %d = %v, want nil", i, err)
 			}
-			if ms := do(t, s, "PTTL", claims[i].Key).(int64); ms < 30_000 {
+			if ms := redistest.Do(t, s, "PTTL", claims[i].Key).(int64); ms < 30_000 {
 				t.Errorf("PTTL of renewal %d = %d ms, want about a minute", i, ms)
 			}
 		}
@@ -386,8 +374,8 @@ func TestCheck(t *testing.T) {
 	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("Check() of a server that evicts = %v, want an error that says noeviction", err)
 	}
-	do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-	do(t, s, "REPLICAOF", "127.0.0.1", "1")
+	redistest.Do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	redistest.Do(t, s, "REPLICAOF", "127.0.0.1", "1")
 	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "primary") {
 		t.Errorf("Check() of a replica = %v, want an error that says primary", err)
 	}
@@ -441,7 +429,7 @@ func TestExtendNeverShortens(t *testing.T) {
 	if _, err := p.Extend(t.Context(), late); err != nil {
 		t.Errorf("Extend() by less = %v, want nil", err)
 	}
-	if ms := do(t, s, "PTTL", c.Key).(int64); ms < 30_000 {
+	if ms := redistest.Do(t, s, "PTTL", c.Key).(int64); ms < 30_000 {
 		t.Errorf("PTTL = %d ms, want about a minute", ms)
 	}
 	if err := p.Release(t.Context(), c); err != nil {

@@ -131,22 +131,10 @@ func isNot(t *testing.T, call string, err error, unwanted ...error) {
 	}
 }
 
-// do runs a command past the locks.
-func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
-	t.Helper()
-	c := s.Pool().Get()
-	defer c.Close()
-	reply, err := c.Do(cmd, args...)
-	if err != nil {
-		t.Fatalf("%s %v = %v", cmd, args, err)
-	}
-	return reply
-}
-
 // token is what a server has at the key of a lock.
 func token(t *testing.T, s *redistest.Server, name string) string {
 	t.Helper()
-	text, _ := do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
+	text, _ := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
 	return string(text)
 }
 
@@ -173,7 +161,7 @@ func empty(t *testing.T, servers []*redistest.Server, name string) {
 	t.Helper()
 	eventually(t, "no server has a key of the lock", func() bool {
 		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool {
-			return do(t, s, "EXISTS", strategy.DefaultKey(name)) != int64(0)
+			return redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)) != int64(0)
 		})
 	})
 }
@@ -394,7 +382,7 @@ func TestHeldError(t *testing.T) {
 		name := fmt.Sprintf("%s/%d", lockOf(t), i)
 		for j, s := range servers {
 			if test.tokens[j] != "" {
-				do(t, s, "SET", strategy.DefaultKey(name), test.tokens[j], "PX", (j+1)*10000)
+				redistest.Do(t, s, "SET", strategy.DefaultKey(name), test.tokens[j], "PX", (j+1)*10000)
 			}
 		}
 		_, err := locks.Lock(name).TryAcquire(t.Context())
@@ -425,7 +413,7 @@ func TestWrongType(t *testing.T) {
 	locks := open(t, servers, calm, unhurried)
 	key := strategy.DefaultKey(lockOf(t))
 	for i, s := range servers[:3] {
-		do(t, s, "LPUSH", key, "not a lock")
+		redistest.Do(t, s, "LPUSH", key, "not a lock")
 		lease, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
 		if i < 2 {
 			if err != nil {
@@ -438,10 +426,10 @@ func TestWrongType(t *testing.T) {
 		isNot(t, "TryAcquire() with a majority", err, strategy.ErrHeld)
 	}
 	for _, s := range servers[:3] {
-		if n := do(t, s, "LLEN", key); n != int64(1) {
+		if n := redistest.Do(t, s, "LLEN", key); n != int64(1) {
 			t.Errorf("LLEN = %v, want 1: left alone", n)
 		}
-		do(t, s, "DEL", key)
+		redistest.Do(t, s, "DEL", key)
 	}
 	empty(t, servers, lockOf(t))
 }
@@ -531,7 +519,7 @@ func TestMinority(t *testing.T) {
 		lease := acquire(t, locks, lockOf(t))
 		settled(t, servers, lease)
 		for _, s := range servers[:2] {
-			do(t, s, "DEL", strategy.DefaultKey(lockOf(t)))
+			redistest.Do(t, s, "DEL", strategy.DefaultKey(lockOf(t)))
 		}
 		cut()
 		err := lease.Extend(t.Context())
@@ -619,8 +607,8 @@ func TestPartsLost(t *testing.T) {
 	key := strategy.DefaultKey(lockOf(t))
 	lease := acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
-	do(t, servers[0], "DEL", key)
-	do(t, servers[1], "SET", key, "another", "PX", 60000)
+	redistest.Do(t, servers[0], "DEL", key)
+	redistest.Do(t, servers[1], "SET", key, "another", "PX", 60000)
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend() of a lock that a minority lost = %v, want nil", err)
 	}
@@ -630,22 +618,22 @@ func TestPartsLost(t *testing.T) {
 	if got := token(t, servers[1], lockOf(t)); got != "another" {
 		t.Errorf("after Extend() the other's vote is %q, want it left alone", got)
 	}
-	do(t, servers[2], "DEL", key)
+	redistest.Do(t, servers[2], "DEL", key)
 	is(t, "Extend() of a lock that a majority lost", lease.Extend(t.Context()), strategy.ErrLost)
 	is(t, "Err()", lease.Err(), strategy.ErrLost)
-	do(t, servers[1], "DEL", key)
+	redistest.Do(t, servers[1], "DEL", key)
 	empty(t, servers, lockOf(t)) // what was left of it is in nobody's way
 
 	lease = acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
 	for _, s := range servers[:2] {
-		do(t, s, "DEL", key)
+		redistest.Do(t, s, "DEL", key)
 	}
 	release(t, lease)
 	lease = acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
 	for _, s := range servers[:3] {
-		do(t, s, "DEL", key)
+		redistest.Do(t, s, "DEL", key)
 	}
 	is(t, "Release() of a lock that a majority lost", lease.Release(t.Context()), strategy.ErrLost)
 	empty(t, servers, lockOf(t))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -24,16 +23,7 @@ func (p *protocol) Reenters() bool { return true }
 
 // Watch hears of last releases: each is published in the step that releases, by owner.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
-	ctx, cancel := context.WithDeadline(ctx, c.Due)
-	defer cancel()
-	return p.Subscribe(ctx, channel(c), func(owner []byte, err error) {
-		switch {
-		case err != nil:
-			fn(strategy.Notice{})
-		case len(owner) > 0: // anything else was not published by release.lua
-			fn(strategy.Notice{Holder: string(owner)})
-		}
-	})
+	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
 // Inspect reads the lock, or else its fence counter, in one step.
@@ -71,12 +61,7 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 
 // Check looks at the server, and runs a script that changes nothing.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	due := time.Now().Add(o.OpTimeout)
-	if err := strategy.CheckNode(ctx, due, p); err != nil {
-		return err
-	}
-	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
-	return err
+	return strategy.CheckLock(ctx, o, p, p)
 }
 
 // ExtendAll renews many holds, a round trip for each fifty.

@@ -84,27 +84,15 @@ func fence(t *testing.T, l *strategy.Lease) uint64 {
 	return n
 }
 
-// do runs a command past the locks.
-func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
-	t.Helper()
-	c := s.Pool().Get()
-	defer c.Close()
-	reply, err := c.Do(cmd, args...)
-	if err != nil {
-		t.Fatalf("%s %v = %v", cmd, args, err)
-	}
-	return reply
-}
-
 func pttl(t *testing.T, s *redistest.Server, name string) time.Duration {
 	t.Helper()
-	return time.Duration(do(t, s, "PTTL", strategy.DefaultKey(name)).(int64)) * time.Millisecond
+	return time.Duration(redistest.Do(t, s, "PTTL", strategy.DefaultKey(name)).(int64)) * time.Millisecond
 }
 
 // fields returns the hash, without the times.
 func fields(t *testing.T, s *redistest.Server, name string) []string {
 	t.Helper()
-	names, err := redis.Strings(do(t, s, "HKEYS", strategy.DefaultKey(name)), nil)
+	names, err := redis.Strings(redistest.Do(t, s, "HKEYS", strategy.DefaultKey(name)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,15 +165,15 @@ func TestOnTheWire(t *testing.T) {
 	if got := fields(t, s, name); !slices.Equal(got, want) {
 		t.Errorf("the hash has the fields %q, want %q", got, want)
 	}
-	if got, _ := redis.String(do(t, s, "HGET", strategy.DefaultKey(name), "owner"), nil); got != owner {
+	if got, _ := redis.String(redistest.Do(t, s, "HGET", strategy.DefaultKey(name), "owner"), nil); got != owner {
 		t.Errorf("owner = %q, want %q", got, owner)
 	}
-	if got, _ := redis.Uint64(do(t, s, "HGET", strategy.DefaultKey(name), "fence"), nil); got != fence(t, outer) {
+	if got, _ := redis.Uint64(redistest.Do(t, s, "HGET", strategy.DefaultKey(name), "fence"), nil); got != fence(t, outer) {
 		t.Errorf("fence = %d, want %d", got, fence(t, outer))
 	}
 	release(t, outer)
 	release(t, inner)
-	if n := do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+	if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
 		t.Errorf("EXISTS = %v after the last release, want 0", n)
 	}
 }
@@ -238,7 +226,7 @@ func TestLapsedHolds(t *testing.T) {
 	locks := open(t, s, strategy.Options{TTL: time.Minute})
 	name := unique(t)
 	key := strategy.DefaultKey(name)
-	lapse := func(l *strategy.Lease) { do(t, s, "HSET", key, "hold:"+l.Token(), 1000) }
+	lapse := func(l *strategy.Lease) { redistest.Do(t, s, "HSET", key, "hold:"+l.Token(), 1000) }
 
 	outer := acquire(t, as(t, "me"), locks, name)
 	dead := acquire(t, as(t, "me"), locks, name)
@@ -282,9 +270,9 @@ func TestHoldBeyondItsKey(t *testing.T) {
 	s := redistest.Shared(t)
 	name := unique(t)
 	p, c := protocol(t, s, name, "me", "mine")
-	defer do(t, s, "DEL", c.Key, c.Key+":fence")
-	do(t, s, "HSET", c.Key, "owner", "me", "fence", 7, "hold:t", "9999999999999999")
-	do(t, s, "PEXPIRE", c.Key, 600000)
+	defer redistest.Do(t, s, "DEL", c.Key, c.Key+":fence")
+	redistest.Do(t, s, "HSET", c.Key, "owner", "me", "fence", 7, "hold:t", "9999999999999999")
+	redistest.Do(t, s, "PEXPIRE", c.Key, 600000)
 
 	stranger := c
 	stranger.Owner, stranger.Token = "you", "yours"
@@ -329,9 +317,9 @@ func TestNoLock(t *testing.T) {
 			name := unique(t)
 			p, c := protocol(t, s, name, "me", "t")
 			for _, command := range make {
-				do(t, s, command[0].(string), append([]any{c.Key}, command[1:]...)...)
+				redistest.Do(t, s, command[0].(string), append([]any{c.Key}, command[1:]...)...)
 			}
-			defer do(t, s, "DEL", c.Key)
+			defer redistest.Do(t, s, "DEL", c.Key)
 			before := content(t, s, c.Key)
 			refused := func(call string, err error) {
 				t.Helper()
@@ -362,7 +350,7 @@ func TestNoLock(t *testing.T) {
 			if what != "without expiry" && what != "a list" && pttl(t, s, name) <= 0 {
 				t.Errorf("the key has lost its expiry")
 			}
-			if n := do(t, s, "EXISTS", c.Key+":fence"); n != int64(0) {
+			if n := redistest.Do(t, s, "EXISTS", c.Key+":fence"); n != int64(0) {
 				t.Errorf("a counter was made, want none: no lock was taken")
 			}
 		})
@@ -376,7 +364,7 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	name := unique(t)
 	counter := strategy.DefaultKey(name) + ":fence"
 	first := acquire(t, as(t, "me"), locks, name)
-	do(t, s, "SET", counter, "seven")
+	redistest.Do(t, s, "SET", counter, "seven")
 	if again := acquire(t, as(t, "me"), locks, name); fence(t, again) != fence(t, first) {
 		t.Errorf("fence on re-entry = %d, want %d", fence(t, again), fence(t, first))
 	} else {
@@ -387,16 +375,16 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
 		t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
 	}
-	if n := do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+	if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
 		t.Errorf("EXISTS = %v, want 0: refused, but taken", n)
 	}
-	do(t, s, "DEL", counter)
+	redistest.Do(t, s, "DEL", counter)
 	second := acquire(t, t.Context(), locks, name)
 	if fence(t, second) <= fence(t, first) {
 		t.Errorf("fence without the counter = %d, want more than %d", fence(t, second), fence(t, first))
 	}
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-	do(t, s, "SET", counter, ahead)
+	redistest.Do(t, s, "SET", counter, ahead)
 	release(t, second)
 	third := acquire(t, t.Context(), locks, name)
 	if got := fence(t, third); got != ahead+1 {
@@ -419,11 +407,11 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 		t.Errorf("fence after the heir = %d, want %d: no two holds share one", got, ahead+3)
 	}
 	release(t, last)
-	do(t, s, "SET", counter, "9007199254740991") // one more is 2^53, where numbers are not exact any more
+	redistest.Do(t, s, "SET", counter, "9007199254740991") // one more is 2^53, where numbers are not exact any more
 	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
 		t.Errorf("TryAcquire() after the last fence = %v, want ErrRefused", err)
 	}
-	do(t, s, "DEL", counter)
+	redistest.Do(t, s, "DEL", counter)
 }
 
 // TestBulk: renewals go fifty to a request, each with an answer of its own, also
@@ -445,12 +433,12 @@ func TestBulk(t *testing.T) {
 		claims[i] = c
 	}
 	gone, taken, spoiled, ended := 7, 107, 207, 11
-	do(t, s, "DEL", claims[gone].Key)
-	do(t, s, "HSET", claims[taken].Key, "owner", "another")
-	do(t, s, "HDEL", claims[taken].Key, "hold:"+claims[taken].Token)
-	do(t, s, "DEL", claims[spoiled].Key)
-	do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
-	do(t, s, "HDEL", claims[ended].Key, "hold:"+claims[ended].Token)
+	redistest.Do(t, s, "DEL", claims[gone].Key)
+	redistest.Do(t, s, "HSET", claims[taken].Key, "owner", "another")
+	redistest.Do(t, s, "HDEL", claims[taken].Key, "hold:"+claims[taken].Token)
+	redistest.Do(t, s, "DEL", claims[spoiled].Key)
+	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
+	redistest.Do(t, s, "HDEL", claims[ended].Key, "hold:"+claims[ended].Token)
 
 	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
 		t.Fatal(err)
@@ -543,7 +531,7 @@ func TestOnlyAgain(t *testing.T) {
 	if _, err := p.Acquire(t.Context(), c); !errors.As(err, &held) || held.Holder != "" {
 		t.Errorf("Acquire() again of a free lock = %v, want a HeldError without holder", err)
 	}
-	if n := do(t, s, "EXISTS", c.Key, c.Key+":fence"); n != int64(0) {
+	if n := redistest.Do(t, s, "EXISTS", c.Key, c.Key+":fence"); n != int64(0) {
 		t.Errorf("EXISTS = %v, want 0: nothing was to be taken", n)
 	}
 	c.Again = false
@@ -560,7 +548,7 @@ func TestOnlyAgain(t *testing.T) {
 	if _, err := p.Acquire(t.Context(), again); !errors.As(err, &held) || held.Holder != "me" {
 		t.Errorf("Acquire() again by another = %v, want a HeldError: held by me", err)
 	}
-	do(t, s, "DEL", c.Key)
+	redistest.Do(t, s, "DEL", c.Key)
 }
 
 // lossy is a node on which the replies to some scripts are lost.
@@ -637,7 +625,7 @@ func TestLostReplies(t *testing.T) {
 				t.Errorf("Extend() of the outer hold = %v, want nil", err)
 			}
 			release(t, outer)
-			if n := do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+			if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
 				t.Errorf("EXISTS = %v after the last release, want 0", n)
 			}
 		})
@@ -660,7 +648,7 @@ func TestOutOfMemory(t *testing.T) {
 	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
 	}
-	if n := do(t, s, "EXISTS", "lock:{b}", "lock:{b}:fence"); n != int64(0) {
+	if n := redistest.Do(t, s, "EXISTS", "lock:{b}", "lock:{b}:fence"); n != int64(0) {
 		t.Errorf("EXISTS = %v, want 0: refused, but something was written", n)
 	}
 	if err := outer.Extend(t.Context()); err != nil {
@@ -673,7 +661,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("Extend() = %v, want nil", err)
 	}
 	release(t, outer)
-	if n := do(t, s, "EXISTS", "lock:{a}"); n != int64(0) {
+	if n := redistest.Do(t, s, "EXISTS", "lock:{a}"); n != int64(0) {
 		t.Errorf("EXISTS = %v, want 0: released", n)
 	}
 }
@@ -710,7 +698,7 @@ func TestForbidden(t *testing.T) {
 			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "run") { // "can't run this command", "no permissions to run"
 				t.Errorf("TryAcquire() = %v, want ErrRefused, and that the user may not run it", err)
 			}
-			if n := do(t, s, "EXISTS", key); n != int64(0) {
+			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 				t.Errorf("EXISTS = %v, want 0: refused, but taken", n)
 			}
 
@@ -759,13 +747,13 @@ func TestForbidden(t *testing.T) {
 // content is all that a key holds.
 func content(t *testing.T, s *redistest.Server, key string) string {
 	t.Helper()
-	switch kind := fmt.Sprint(do(t, s, "TYPE", key)); kind {
+	switch kind := fmt.Sprint(redistest.Do(t, s, "TYPE", key)); kind {
 	case "hash":
-		return fmt.Sprintf("%s %q", kind, do(t, s, "HGETALL", key))
+		return fmt.Sprintf("%s %q", kind, redistest.Do(t, s, "HGETALL", key))
 	case "list":
-		return fmt.Sprintf("%s %q", kind, do(t, s, "LRANGE", key, 0, -1))
+		return fmt.Sprintf("%s %q", kind, redistest.Do(t, s, "LRANGE", key, 0, -1))
 	default:
-		return fmt.Sprintf("%s %q", kind, do(t, s, "GET", key))
+		return fmt.Sprintf("%s %q", kind, redistest.Do(t, s, "GET", key))
 	}
 }
 
@@ -776,7 +764,7 @@ func TestCheck(t *testing.T) {
 	if err := locks.Check(t.Context()); err != nil {
 		t.Errorf("Check() = %v, want nil", err)
 	}
-	if n := do(t, s, "DBSIZE"); n != int64(0) {
+	if n := redistest.Do(t, s, "DBSIZE"); n != int64(0) {
 		t.Errorf("DBSIZE = %v, want 0: Check changes nothing", n)
 	}
 	conn := s.Pool().Get()

@@ -95,13 +95,10 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 // Check looks at the server, reads a key, and, if that is how locks are taken over,
 // does so in a transaction.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	if err := strategy.CheckLock(ctx, o, p, p); err != nil || !p.watch {
+		return err
+	}
 	c := strategy.Claim{Key: o.Key("check"), Due: time.Now().Add(o.OpTimeout)}
-	if err := strategy.CheckNode(ctx, c.Due, p); err != nil {
-		return err
-	}
-	if _, err := p.Inspect(ctx, c); err != nil || !p.watch {
-		return err
-	}
 	return p.Session(ctx, c.Due, c.Key, func(conn strategy.Conn) error {
 		if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
 			return err

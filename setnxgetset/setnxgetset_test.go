@@ -66,17 +66,6 @@ func try(t *testing.T, locks *strategy.Strategy, name string) *strategy.Lease {
 
 func fresh(t *testing.T) string { return fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano()) }
 
-func do(t *testing.T, s *redistest.Server, cmd string, args ...any) any {
-	t.Helper()
-	c := s.Pool().Get()
-	defer c.Close()
-	reply, err := c.Do(cmd, args...)
-	if err != nil {
-		t.Fatalf("%s = %v", cmd, err)
-	}
-	return reply
-}
-
 // A clock can be put forward, so that stamps pass without anybody sleeping.
 type clock struct{ ahead atomic.Int64 }
 
@@ -158,7 +147,7 @@ func TestManySeeItLapsed(t *testing.T) {
 			name := fresh(t)
 			for round := range rounds {
 				name := fmt.Sprintf("%s/%d", name, round)
-				do(t, s, "SET", strategy.DefaultKey(name), time.Now().Add(-time.Second).UnixMilli())
+				redistest.Do(t, s, "SET", strategy.DefaultKey(name), time.Now().Add(-time.Second).UnixMilli())
 				start := make(chan struct{})
 				type result struct {
 					lease *strategy.Lease
@@ -185,7 +174,7 @@ func TestManySeeItLapsed(t *testing.T) {
 				if winners != 1 {
 					t.Fatalf("round %d: %d took the lapsed lock over, want 1", round, winners)
 				}
-				do(t, s, "DEL", strategy.DefaultKey(name))
+				redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 			}
 		})
 	}
@@ -215,7 +204,7 @@ func TestNoStamp(t *testing.T) {
 				"\x00\xff", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", // the token of a SET NX PX
 			} {
 				lease := try(t, locks, name)
-				do(t, s, "SET", key, value)
+				redistest.Do(t, s, "SET", key, value)
 				_, tried := locks.Lock(name).TryAcquire(t.Context())
 				_, waited := locks.Lock(name).Acquire(t.Context())
 				_, inspected := locks.Inspect(t.Context(), name)
@@ -228,21 +217,21 @@ func TestNoStamp(t *testing.T) {
 						t.Errorf("%s() of %q = %v, want ErrRefused", what, value, err)
 					}
 				}
-				if got, err := redis.String(do(t, s, "GET", key), nil); got != value || err != nil {
+				if got, err := redis.String(redistest.Do(t, s, "GET", key), nil); got != value || err != nil {
 					t.Errorf("the value is %q, want %q, left alone", got, value)
 				}
-				do(t, s, "DEL", key)
+				redistest.Do(t, s, "DEL", key)
 			}
 			lease := try(t, locks, name)
-			do(t, s, "DEL", key)
-			do(t, s, "LPUSH", key, "not a lock")
+			redistest.Do(t, s, "DEL", key)
+			redistest.Do(t, s, "LPUSH", key, "not a lock")
 			_, tried := locks.Lock(name).TryAcquire(t.Context())
 			for what, err := range map[string]error{"TryAcquire": tried, "Extend": lease.Extend(t.Context()), "Release": lease.Release(t.Context())} {
 				if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
 					t.Errorf("%s() of a list = %v, want ErrRefused and WRONGTYPE", what, err)
 				}
 			}
-			do(t, s, "DEL", key)
+			redistest.Do(t, s, "DEL", key)
 		})
 	}
 }
@@ -258,7 +247,7 @@ func TestDigitsOnly(t *testing.T) {
 			name := fresh(t)
 			key := strategy.DefaultKey(name)
 			stamp := time.Now().Add(time.Minute).UnixMilli()
-			do(t, s, "SET", key, stamp)
+			redistest.Do(t, s, "SET", key, stamp)
 
 			_, err := locks.Lock(name).TryAcquire(t.Context())
 			var held *strategy.HeldError
@@ -269,16 +258,16 @@ func TestDigitsOnly(t *testing.T) {
 			if err != nil || !seen.Held || seen.Token != fmt.Sprint(stamp) || seen.TTL <= 0 || seen.TTL > time.Minute {
 				t.Errorf("Inspect() = %+v, %v, want held by the stamp, for up to a minute", seen, err)
 			}
-			do(t, s, "SET", key, stamp+1) // released, and taken by another
+			redistest.Do(t, s, "SET", key, stamp+1) // released, and taken by another
 			if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
 				t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
 			}
-			do(t, s, "SET", key, stamp)
+			redistest.Do(t, s, "SET", key, stamp)
 			if err := locks.ForceRelease(t.Context(), seen); err != nil {
 				t.Errorf("ForceRelease() = %v, want nil", err)
 			}
 
-			do(t, s, "SET", key, stamp)
+			redistest.Do(t, s, "SET", key, stamp)
 			wall.forward(2 * time.Minute)
 			if info, err := locks.Inspect(t.Context(), name); err != nil || info.Held || info.Token != "" {
 				t.Errorf("Inspect() of a lapsed lock = %+v, %v, want not held", info, err)
@@ -286,7 +275,7 @@ func TestDigitsOnly(t *testing.T) {
 			if err := try(t, locks, name).Release(t.Context()); err != nil {
 				t.Errorf("Release() = %v, want nil", err)
 			}
-			if n := do(t, s, "EXISTS", key); n != int64(0) {
+			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 				t.Error("the key is left after the release")
 			}
 		})
@@ -315,17 +304,17 @@ func TestLapsedIsAnybodys(t *testing.T) {
 				}},
 			} {
 				lease := try(t, locks, name)
-				before, _ := redis.String(do(t, s, "GET", key), nil)
+				before, _ := redis.String(redistest.Do(t, s, "GET", key), nil)
 				wall.forward(2 * time.Minute) // as when the machine was suspended, and its monotonic clock with it
 				var lost *strategy.LostError
 				if err := c.move(lease); !errors.As(err, &lost) || !lost.Lapsed {
 					t.Errorf("%s() past the stamp = %v, want a LostError that says so", c.what, err)
 				}
-				if after, err := redis.String(do(t, s, "GET", key), nil); err != nil || after != before {
+				if after, err := redis.String(redistest.Do(t, s, "GET", key), nil); err != nil || after != before {
 					t.Errorf("after %s the value is %q, want %q", c.what, after, before)
 				}
 			}
-			do(t, s, "DEL", key)
+			redistest.Do(t, s, "DEL", key)
 		})
 	}
 }
@@ -340,12 +329,12 @@ func TestExtendNeverSetsBack(t *testing.T) {
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
 			name := fresh(t)
 			lease := try(t, locks, name)
-			before := do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
+			before := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
 			wall.forward(-time.Hour)
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Errorf("Extend() = %v, want nil", err)
 			}
-			if after := do(t, s, "GET", strategy.DefaultKey(name)).([]byte); string(after) != string(before) {
+			if after := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte); string(after) != string(before) {
 				t.Errorf("the value is %q, want %q as before", after, before)
 			}
 			if err := lease.Release(t.Context()); err != nil {

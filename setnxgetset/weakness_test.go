@@ -25,7 +25,7 @@ import (
 func TestDeleteAndSet(t *testing.T) {
 	s := redistest.Shared(t)
 	key := strategy.DefaultKey(fresh(t))
-	defer do(t, s, "DEL", key)
+	defer redistest.Do(t, s, "DEL", key)
 	lapsed := time.Now().Add(-time.Second).UnixMilli()
 	ahead := time.Now().Add(time.Minute).UnixMilli()
 	c1, c2 := s.Pool().Get(), s.Pool().Get()
@@ -33,7 +33,7 @@ func TestDeleteAndSet(t *testing.T) {
 	defer c2.Close()
 	both := func() (first, second bool) { // have seen the stamp pass
 		t.Helper()
-		do(t, s, "SET", key, lapsed)
+		redistest.Do(t, s, "SET", key, lapsed)
 		for _, c := range []redis.Conn{c1, c2} {
 			if stamp, err := redis.Int64(c.Do("GET", key)); err != nil || stamp != lapsed {
 				t.Fatalf("GET = %d, %v, want %d", stamp, err, lapsed)
@@ -146,7 +146,7 @@ func TestLoserCutsTheWinnerShort(t *testing.T) {
 		a := open(t, s, strategy.Options{TTL: time.Hour}, wall.option())
 		name := fresh(t)
 		key := strategy.DefaultKey(name)
-		do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
+		redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 		var winner *strategy.Lease
 		b := loser(t, s, strategy.Options{TTL: c.ttl}, func() {
 			wall.forward(c.onWay)
@@ -160,7 +160,7 @@ func TestLoserCutsTheWinnerShort(t *testing.T) {
 		if winner.Err() != nil || third.Err() != nil {
 			t.Errorf("%s: winner.Err() = %v, third.Err() = %v, want nil: both hold it", what, winner.Err(), third.Err())
 		}
-		do(t, s, "DEL", key)
+		redistest.Do(t, s, "DEL", key)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestUnansweredGetSet(t *testing.T) {
 	var wall clock
 	name := fresh(t)
 	key := strategy.DefaultKey(name)
-	do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
+	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 	locks, _ := unanswered(t, s, "GETSET", wall.option())
 	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
@@ -306,8 +306,8 @@ func TestUnansweredGetSetLapses(t *testing.T) {
 	var wall clock
 	name := fresh(t)
 	key := strategy.DefaultKey(name)
-	defer do(t, s, "DEL", key)
-	do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
+	defer redistest.Do(t, s, "DEL", key)
+	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 	locks, _ := unanswered(t, s, "GETSET", wall.option())
 	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
@@ -334,7 +334,7 @@ func TestUnansweredIsUndone(t *testing.T) {
 		name := fresh(t)
 		key := strategy.DefaultKey(name)
 		if c.lapsed {
-			do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
+			redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 		}
 		locks, m := unanswered(t, s, c.cmd, c.own...)
 		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
@@ -344,7 +344,7 @@ func TestUnansweredIsUndone(t *testing.T) {
 		if err := locks.Close(); err != nil {
 			t.Errorf("%s: Close() = %v, want nil", c.cmd, err)
 		}
-		if n := do(t, s, "EXISTS", key); n != int64(0) {
+		if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 			t.Errorf("%s: the lock is left, want it undone", c.cmd)
 		}
 	}

@@ -91,7 +91,6 @@ package setnxpx
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -268,10 +267,5 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 
 // Check looks at the server, and reads a key.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	due := time.Now().Add(o.OpTimeout)
-	if err := strategy.CheckNode(ctx, due, p); err != nil {
-		return err
-	}
-	_, err := p.Inspect(ctx, strategy.Claim{Key: o.Key("check"), Due: due})
-	return err
+	return strategy.CheckLock(ctx, o, p, p)
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What every protocol that speaks to Redis needs to read its replies.
+// What every protocol that speaks to Redis needs, beside its algorithm.
 
 // Gone is what a protocol's Release returns when the token that it was to remove
 // is not there; holder is the token that is, empty if none.
@@ -85,4 +85,30 @@ func CheckNode(ctx context.Context, due time.Time, n Node) error {
 		faults = append(faults, fmt.Errorf("%s: may evict locks (maxmemory-policy %s): set it to noeviction", n.Name(), policy))
 	}
 	return errors.Join(faults...)
+}
+
+// CheckLock is the Check of a protocol on one node: [CheckNode], and a look at a lock that
+// nobody has, which changes nothing.
+func CheckLock(ctx context.Context, o Options, n Node, p Inspector) error {
+	due := time.Now().Add(o.OpTimeout)
+	if err := CheckNode(ctx, due, n); err != nil {
+		return err
+	}
+	_, err := p.Inspect(ctx, Claim{Key: o.Key("check"), Due: due})
+	return err
+}
+
+// WatchChannel is the Watch of a protocol on one node that publishes the holder of a lock
+// in the step that releases it. A message that is empty is none of such.
+func WatchChannel(ctx context.Context, n Node, c Claim, channel string, fn func(Notice)) (stop func(), err error) {
+	ctx, cancel := context.WithDeadline(ctx, c.Due)
+	defer cancel()
+	return n.Subscribe(ctx, channel, func(holder []byte, err error) {
+		switch {
+		case err != nil:
+			fn(Notice{})
+		case len(holder) > 0:
+			fn(Notice{Holder: string(holder)})
+		}
+	})
 }

@@ -140,3 +140,16 @@ func Own(t testing.TB, c Config) *Server {
 	})
 	return s
 }
+
+// Do sends one command to s, for tests that look at what a lock has written or put
+// something in its way. An error ends the test.
+func Do(t testing.TB, s *Server, cmd string, args ...any) any {
+	t.Helper()
+	c := s.Pool().Get()
+	defer c.Close()
+	reply, err := c.Do(cmd, args...)
+	if err != nil {
+		t.Fatalf("%s %v = %v", cmd, args, err)
+	}
+	return reply
+}
