@@ -562,3 +562,46 @@ func TestForceReleaseOfAMinority(t *testing.T) {
 		}
 	})
 }
+
+// tardy answers late, and well.
+type tardy struct {
+	*fake
+	by time.Duration
+}
+
+func (n tardy) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	if s.Name() == "acquire" {
+		time.Sleep(n.by)
+	}
+	return n.fake.Eval(ctx, due, s, keys, args...)
+}
+
+// TestValidityLessDrift: what is left is counted from before the requests, less the drift
+// of the clocks, to the millisecond. TTL 1 s, drift 12 ms.
+func TestValidityLessDrift(t *testing.T) {
+	for by, granted := range map[time.Duration]bool{987 * time.Millisecond: true, 989 * time.Millisecond: false} {
+		t.Run(by.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				fakes, _ := newFakes(3)
+				var nodes []strategy.Node
+				for _, f := range fakes {
+					nodes = append(nodes, tardy{f, by})
+				}
+				p := redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.MinValidity(0))
+				c := claim("a")
+				c.TTL, c.Due = time.Second, time.Now().Add(time.Minute)
+				_, err := p.Acquire(t.Context(), c)
+				if granted {
+					is(t, "Acquire()", err)
+					return
+				}
+				is(t, "Acquire()", err, strategy.ErrLost)
+				for _, f := range fakes {
+					if f.token != "" {
+						t.Errorf("%s has %q, want what came too late given back", f.name, f.token)
+					}
+				}
+			})
+		})
+	}
+}
