@@ -394,3 +394,33 @@ func TestPortsAreReserved(t *testing.T) {
 		seen[port] = true
 	}
 }
+
+// TestNoOtherEdition: what was named, or is not ours, is not replaced by another edition.
+func TestNoOtherEdition(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what string
+		src  source
+		want Want
+		says string
+	}{
+		{"embedded servers", embeddedSource{}, Want{}, "of embedded servers there is no other edition"},
+		{"given servers", &givenSource{}, Want{}, "of given servers there is no other edition"},
+		{"a named server", fakeSource{}, Want{Server: "redis-7.0"}, "redis-7.0 was asked for, and is not replaced by redis-8.0"},
+		{"a named image", fakeSource{}, Want{Image: "redis:6"}, "redis:6 was asked for"},
+	} {
+		f := &Farm{log: io.Discard, src: c.src, want: c.want}
+		for range 2 {
+			if _, err := f.Of(t.Context(), "redis-8.0"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("Of, %s = %v, want ErrImpossible and %q", c.what, err, c.says)
+			}
+		}
+	}
+	f := &Farm{log: io.Discard, src: embeddedSource{}}
+	if _, err := f.Having(t.Context(), "WAITAOF", "redis-8.0"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "the servers know no WAITAOF") {
+		t.Errorf("Having, embedded servers = %v, want ErrImpossible, and what they do not know", err)
+	}
+	if _, err := f.Of(t.Context(), "redis 8"); err == nil || errors.Is(err, ErrImpossible) {
+		t.Errorf("Of redis 8 = %v, want that there is no such edition", err)
+	}
+}

@@ -15,12 +15,14 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ory/dockertest/v3"
@@ -144,6 +146,9 @@ type dockerSource struct {
 	pull  bool       // it is not here yet
 	what  string     // for the choice line
 	cmd   []string   // what runs redis-server in the image; set by look
+
+	anchoring sync.Mutex
+	anchor    string // the container whose network the others share; "": none yet
 }
 
 func (*dockerSource) kind() Kind         { return Docker }
@@ -496,7 +501,7 @@ func (s *dockerSource) start(ctx context.Context, c Config) (_ machine, err erro
 	}
 	m := &dockerMachine{
 		f: s.f, e: s.e, c: c, release: release,
-		name: fmt.Sprintf("locks-redistest-%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8])),
+		name: containerName(),
 		addr: net.JoinHostPort(s.e.host, strconv.Itoa(port)),
 	}
 	// Before it exists: whoever kills us now kills nothing that nobody knows of.
@@ -504,15 +509,15 @@ func (s *dockerSource) start(ctx context.Context, c Config) (_ machine, err erro
 		release()
 		return nil, err
 	}
-	repo, tag := splitImage(s.image)
-	o := &dockertest.RunOptions{
-		Name: m.name, Repository: repo, Tag: tag,
-		Labels: map[string]string{label: strconv.Itoa(os.Getpid())},
-	}
+	o := s.options(m.name)
 	var network func(*docker.HostConfig)
 	if s.e.hostNet {
+		anchor, err := s.dropAnchor(ctx)
+		if err != nil {
+			return nil, errors.Join(err, m.remove(ctx))
+		}
 		o.Cmd = c.args(loopback, port)
-		network = func(h *docker.HostConfig) { h.NetworkMode, h.PublishAllPorts = "host", false }
+		network = func(h *docker.HostConfig) { h.NetworkMode, h.PublishAllPorts = "container:"+anchor, false }
 	} else {
 		o.Cmd = c.args("0.0.0.0", 6379)
 		ip := loopback
@@ -523,7 +528,66 @@ func (s *dockerSource) start(ctx context.Context, c Config) (_ machine, err erro
 		o.PortBindings = map[docker.Port][]docker.PortBinding{"6379/tcp": {{HostIP: ip, HostPort: strconv.Itoa(port)}}}
 		network = func(h *docker.HostConfig) { h.PublishAllPorts = false }
 	}
+	if err := s.run(ctx, o, network); err != nil {
+		if text := err.Error(); strings.Contains(text, "port is already allocated") || strings.Contains(text, "address already in use") {
+			err = fmt.Errorf("%w: %w", errPortTaken, err)
+		}
+		if errors.Is(err, errEngineHangs) {
+			return nil, err
+		}
+		// Removed under a limit of its own: ctx may have ended.
+		limit, done := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+		defer done()
+		return nil, errors.Join(err, m.remove(limit))
+	}
+	return m, nil
+}
+
+// options are those of every container.
+func (s *dockerSource) options(name string) *dockertest.RunOptions {
+	repo, tag := splitImage(s.image)
+	return &dockertest.RunOptions{
+		Name: name, Repository: repo, Tag: tag,
+		Labels: map[string]string{label: strconv.Itoa(os.Getpid())},
+	}
+}
+
+// dropAnchor starts, once, the container whose network the servers share: this machine's.
+// It listens to nobody. A container that joins another's network has no part in the
+// engine's bookkeeping of networks, which locks up for good (seen on Docker 20.10) when
+// many containers on the host's network come and go at once.
+func (s *dockerSource) dropAnchor(ctx context.Context) (name string, err error) {
+	s.anchoring.Lock()
+	defer s.anchoring.Unlock()
+	if s.anchor != "" {
+		return s.anchor, nil
+	}
+	name = containerName()
+	if err := s.f.keep("container", name); err != nil { // the reaper ends it, too
+		return "", err
+	}
+	o := s.options(name)
+	o.Cmd = []string{"--port", "0", "--unixsocket", "anchor.sock", "--save", ""}
+	if err := s.run(ctx, o, func(h *docker.HostConfig) { h.NetworkMode, h.PublishAllPorts = "host", false }); err != nil {
+		return "", err
+	}
+	s.anchor = name
+	return name, nil
+}
+
+func containerName() string {
+	return fmt.Sprintf("locks-redistest-%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+var errEngineHangs = errors.New("the engine hangs")
+
+// run starts a container. With an error other than errEngineHangs it may be there, and
+// has to be removed.
+func (s *dockerSource) run(ctx context.Context, o *dockertest.RunOptions, network func(*docker.HostConfig)) (err error) {
 	o.Cmd = slices.Concat(s.cmd, o.Cmd)
+	// An engine that starts nothing any more has been seen; nobody must wait for it for ever.
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not started within %v", startLimit))
+	defer cancel()
 	ran := make(chan error, 1)
 	go func() {
 		_, err := s.e.pool.RunWithOptions(o, network)
@@ -538,19 +602,13 @@ func (s *dockerSource) start(ctx context.Context, c Config) (_ machine, err erro
 		case <-ran:
 			err = context.Cause(ctx)
 		case <-time.After(engineLimit):
-			return nil, fmt.Errorf("redistest: container of %s: the engine hangs: %w", s.image, context.Cause(ctx))
+			return fmt.Errorf("redistest: container of %s: %w: %w", s.image, errEngineHangs, context.Cause(ctx))
 		}
 	}
-	if err == nil {
-		return m, nil
+	if err != nil {
+		return fmt.Errorf("redistest: container of %s: %w", s.image, err)
 	}
-	if text := err.Error(); strings.Contains(text, "port is already allocated") || strings.Contains(text, "address already in use") {
-		err = fmt.Errorf("%w: %w", errPortTaken, err)
-	}
-	// Removed under a limit of its own: ctx may have ended.
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("redistest: container of %s: %w", s.image, err), m.remove(limit))
+	return nil
 }
 
 type dockerMachine struct {
@@ -609,7 +667,88 @@ func (m *dockerMachine) kill(ctx context.Context) error {
 }
 
 func (m *dockerMachine) restart(ctx context.Context) error {
-	return m.e.client.StartContainerWithContext(m.name, nil, ctx)
+	var runs *docker.ContainerAlreadyRunning
+	if err := m.e.client.StartContainerWithContext(m.name, nil, ctx); !errors.As(err, &runs) { // from a call that was given up
+		return err
+	}
+	return nil
+}
+
+// dataDir is where the server starts, and so keeps its files.
+func (m *dockerMachine) dataDir(ctx context.Context) (string, error) {
+	c, err := m.e.client.InspectContainerWithContext(m.name, ctx)
+	if err != nil {
+		return "", err
+	}
+	if c.Config == nil || c.Config.WorkingDir == "" || c.Config.WorkingDir == "/" {
+		return "", errors.New("the image has no directory of its own for data (WorkingDir)")
+	}
+	return c.Config.WorkingDir, nil
+}
+
+func (m *dockerMachine) files(ctx context.Context) (map[string][]byte, error) {
+	dir, err := m.dataDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var archive bytes.Buffer
+	if err := m.e.client.DownloadFromContainer(m.name, docker.DownloadFromContainerOptions{
+		Path: dir, OutputStream: &archive, Context: ctx,
+	}); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for t := tar.NewReader(&archive); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		// The first element is the directory itself.
+		if _, name, ok := strings.Cut(path.Clean(h.Name), "/"); ok && h.Typeflag == tar.TypeReg {
+			if files[name], err = io.ReadAll(t); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func (m *dockerMachine) put(ctx context.Context, files map[string][]byte) error {
+	dir, err := m.dataDir(ctx)
+	if err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	t := tar.NewWriter(&archive)
+	for name, b := range files {
+		// Everybody's to read: official images do not run their server as root.
+		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o666, Size: int64(len(b))}); err != nil {
+			return err
+		}
+		if _, err := t.Write(b); err != nil {
+			return err
+		}
+	}
+	if err := t.Close(); err != nil {
+		return err
+	}
+	return m.e.client.UploadToContainer(m.name, docker.UploadToContainerOptions{Path: dir, InputStream: &archive, Context: ctx})
+}
+
+func (m *dockerMachine) peer(ctx context.Context) (string, error) {
+	if m.e.hostNet {
+		return m.addr, nil
+	}
+	c, err := m.e.client.InspectContainerWithContext(m.name, ctx)
+	if err != nil {
+		return "", err
+	}
+	if c.NetworkSettings == nil || c.NetworkSettings.IPAddress == "" {
+		return "", fmt.Errorf("the engine gives the container no address of its own: %w", ErrImpossible)
+	}
+	return net.JoinHostPort(c.NetworkSettings.IPAddress, "6379"), nil
 }
 
 func (m *dockerMachine) remove(ctx context.Context) error {

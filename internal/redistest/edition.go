@@ -17,7 +17,7 @@ var packaged = []struct{ edition, pkg string }{
 }
 
 // Editions are those that can be had with a registry and without, by the names that
-// REDIS_SERVER takes: what "make matrix" goes through.
+// REDIS_SERVER takes: what "make editions" goes through.
 func Editions() []string {
 	var all []string
 	for _, p := range packaged {

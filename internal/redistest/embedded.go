@@ -83,6 +83,20 @@ func (m *embeddedMachine) freeze(context.Context) error {
 
 func (m *embeddedMachine) thaw(context.Context) error { return nil }
 
+func (m *embeddedMachine) files(context.Context) (map[string][]byte, error) {
+	return nil, m.diskless()
+}
+
+func (m *embeddedMachine) put(context.Context, map[string][]byte) error { return m.diskless() }
+
+func (*embeddedMachine) diskless() error {
+	return fmt.Errorf("miniredis keeps no files: %w", ErrImpossible)
+}
+
+func (*embeddedMachine) peer(context.Context) (string, error) {
+	return "", fmt.Errorf("miniredis has no peers: %w", ErrImpossible)
+}
+
 // kill closes all connections, as the death of a process would.
 func (m *embeddedMachine) kill(context.Context) error {
 	m.redis.Close()

@@ -83,3 +83,7 @@ func (g givenMachine) freeze(context.Context) error  { return g.refuse() }
 func (g givenMachine) thaw(context.Context) error    { return g.refuse() }
 func (g givenMachine) kill(context.Context) error    { return g.refuse() }
 func (g givenMachine) restart(context.Context) error { return g.refuse() }
+
+func (g givenMachine) files(context.Context) (map[string][]byte, error) { return nil, g.refuse() }
+func (g givenMachine) put(context.Context, map[string][]byte) error     { return g.refuse() }
+func (g givenMachine) peer(context.Context) (string, error)             { return "", g.refuse() }

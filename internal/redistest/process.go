@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -212,6 +214,46 @@ func (m *processMachine) kill(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+func (m *processMachine) files(context.Context) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := filepath.WalkDir(m.dir, func(p string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (e.IsDir() || p == m.logFile()) {
+			return nil // the server removes files of its own, and then they are none
+		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(m.dir, p)
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		files[filepath.ToSlash(name)] = b
+		return err
+	})
+	return files, err
+}
+
+func (m *processMachine) put(_ context.Context, files map[string][]byte) error {
+	for name, b := range files {
+		p := filepath.Join(m.dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(p, b, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *processMachine) peer(context.Context) (string, error) {
+	return net.JoinHostPort(loopback, strconv.Itoa(m.port)), nil
 }
 
 func (m *processMachine) remove(ctx context.Context) error {

@@ -46,6 +46,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 // Kind is a way of having a Redis server.
@@ -243,6 +245,7 @@ type Farm struct {
 
 	preparing sync.Mutex // held during slow work; taken before mu
 	sharing   sync.Mutex // held while the shared servers start; taken before preparing
+	choosing  sync.Mutex // held while a farm of another edition is opened; taken before preparing
 
 	mu       sync.Mutex
 	src      source
@@ -257,6 +260,13 @@ type Farm struct {
 	dir      string // parent of the processes' directories
 	servers  map[*Server]bool
 	shared   []*Server
+	others   map[string]other // by edition
+}
+
+// An other is a farm of another edition, or why there is none.
+type other struct {
+	farm *Farm
+	err  error
 }
 
 // Open chooses. It looks and asks, for seconds at the most, but pulls, builds and
@@ -492,6 +502,111 @@ func (f *Farm) launchOnce(ctx context.Context, c Config, shared int) (*Server, e
 	return s, nil
 }
 
+// Of is a farm of the same kind whose servers are of the edition, for what takes a newer
+// one than was chosen. It is opened once, its choice line is logged, and it ends with f.
+// Where that cannot be had the error wraps ErrImpossible: given and embedded servers are
+// what they are, and a server that was named is not replaced by another.
+func (f *Farm) Of(ctx context.Context, edition string) (*Farm, error) {
+	o, err := f.of(ctx, edition)
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %w", err)
+	}
+	return o, nil
+}
+
+func (f *Farm) of(ctx context.Context, edition string) (*Farm, error) {
+	f.choosing.Lock()
+	defer f.choosing.Unlock()
+	f.mu.Lock()
+	known, ok := f.others[edition]
+	f.mu.Unlock()
+	if ok {
+		return known.farm, known.err
+	}
+	if err := f.Prepare(ctx); err != nil { // the kind may change until then
+		return nil, err
+	}
+	if _, err := parseEdition(edition); err != nil {
+		return nil, err
+	}
+	w := Want{Kind: f.Kind(), Server: edition, Cache: f.want.Cache, Log: f.want.Log}
+	var why error
+	switch named := cmp.Or(f.want.Server, f.want.Image, f.want.Package); {
+	case w.Kind == Given, w.Kind == Embedded:
+		why = fmt.Errorf("of %s servers there is no other edition: %w; unset REDIS_ADDRS, or set REDIS_KIND=docker or process", w.Kind, ErrImpossible)
+	case named != "":
+		why = fmt.Errorf("%s was asked for, and is not replaced by %s: %w; unset REDIS_SERVER, REDIS_IMAGE and REDIS_PACKAGE, or name one that is new enough", named, edition, ErrImpossible)
+	}
+	if why != nil {
+		return nil, f.remember(edition, other{err: why})
+	}
+	o, err := Open(ctx, w)
+	if err == nil {
+		fmt.Fprintf(f.log, "redis, for what takes %s: %s\n", edition, strings.TrimPrefix(o.Choice(), "redis: "))
+		if err = o.Prepare(ctx); err != nil {
+			err = errors.Join(err, o.Close())
+		}
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, err // it may be asked for again
+	case err != nil:
+		return nil, f.remember(edition, other{err: fmt.Errorf("no %s beside what was chosen: %w: %w", edition, ErrImpossible, err)})
+	}
+	return o, f.remember(edition, other{farm: o})
+}
+
+// Having is the farm, if its servers know the command, or a farm Of the edition, which does.
+func (f *Farm) Having(ctx context.Context, command, edition string) (*Farm, error) {
+	if err := f.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	if f.Kind() != Embedded {
+		s, err := f.Shared(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, err := s.Pool().GetContext(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("redistest: %s: %w", s.Addr(), err)
+		}
+		defer c.Close()
+		known, err := redis.Values(redis.DoContext(c, ctx, "COMMAND", "INFO", command))
+		if err != nil {
+			return nil, fmt.Errorf("redistest: %s, asked for %s: %w", s.Addr(), command, err)
+		}
+		if len(known) == 1 && known[0] != nil {
+			return f, nil
+		}
+	}
+	o, err := f.of(ctx, edition)
+	if err != nil {
+		return nil, fmt.Errorf("redistest: the servers know no %s: %w", command, err)
+	}
+	return o, nil
+}
+
+// remember keeps a farm of another edition until Close.
+func (f *Farm) remember(edition string, o other) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		if o.farm != nil {
+			return errors.Join(ErrClosed, o.farm.Close())
+		}
+		return ErrClosed
+	}
+	if f.others == nil {
+		f.others = map[string]other{}
+	}
+	f.others[edition] = o
+	return o.err
+}
+
+// ReservePort finds a free port of this machine and keeps it, also while nothing listens
+// on it: no other server is given it, nor any outgoing connection, until release.
+func (f *Farm) ReservePort() (port int, release func(), err error) { return f.cache.reservePort() }
+
 // keep tells the reaper, starting it if need be, of something that has to go away.
 func (f *Farm) keep(what ...string) error {
 	f.mu.Lock()
@@ -567,12 +682,17 @@ func (f *Farm) Close() error {
 		return nil
 	}
 	f.closed = true
-	servers, r, dir := f.servers, f.reaper, f.dir
-	f.servers = nil
+	servers, r, dir, others := f.servers, f.reaper, f.dir, f.others
+	f.servers, f.others = nil, nil
 	f.mu.Unlock()
 
 	var wg sync.WaitGroup
-	errs := make(chan error, len(servers)+3)
+	errs := make(chan error, len(servers)+len(others)+3)
+	for _, o := range others {
+		if o.farm != nil {
+			wg.Go(func() { errs <- o.farm.Close() })
+		}
+	}
 	for s := range servers {
 		wg.Go(func() { errs <- s.end() })
 	}

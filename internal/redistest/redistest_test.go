@@ -639,3 +639,91 @@ func endChild(t *testing.T, f *Farm, k Kind, end string) {
 		t.Errorf("containers: %v", err)
 	}
 }
+
+func TestFiles(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) { filesOf(t, f) })
+}
+
+// TestFilesOfPublished covers engines whose network is not ours.
+func TestFilesOfPublished(t *testing.T) {
+	t.Parallel()
+	f := open(t, Docker)
+	f.engine.hostNet = false
+	filesOf(t, f)
+}
+
+func filesOf(t *testing.T, f *Farm) {
+	s := start(t, f, Config{})
+	ctx := t.Context()
+	_, err := s.Files(ctx)
+	Skip(t, err, "what a server has on its disk")
+	if err := s.Put(ctx, map[string][]byte{"../x": nil}); err == nil {
+		t.Error("Put outside of the data directory = nil, want an error")
+	}
+	do(t, s, "SET", "k", "old")
+	do(t, s, "SAVE")
+	saved, err := s.Files(ctx)
+	if err != nil || len(saved["dump.rdb"]) == 0 {
+		t.Fatalf("files after SAVE = %d, %v, want dump.rdb", len(saved), err)
+	}
+	do(t, s, "SET", "k", "new")
+	do(t, s, "SAVE")
+	if s.Dead() || s.Frozen() {
+		t.Error("a server that runs is said to be dead, or frozen")
+	}
+	if err := s.Freeze(ctx); err != nil || !s.Frozen() {
+		t.Errorf("Freeze = %v, Frozen %v", err, s.Frozen())
+	}
+	if files, err := s.Files(ctx); err != nil || len(files["dump.rdb"]) == 0 {
+		t.Errorf("files of a frozen server = %d, %v, want dump.rdb", len(files), err)
+	}
+	if err := s.Kill(ctx); err != nil || !s.Dead() || s.Frozen() {
+		t.Errorf("Kill = %v, Dead %v, Frozen %v, want nil, true, false", err, s.Dead(), s.Frozen())
+	}
+	if err := s.Put(ctx, saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(ctx); err != nil || s.Dead() {
+		t.Fatalf("Restart = %v, Dead %v", err, s.Dead())
+	}
+	if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "old" {
+		t.Errorf("GET after the older files were put back = %q, want old", v)
+	}
+	if err := s.Put(ctx, map[string][]byte{"sub/dir/file": []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := s.Files(ctx); err != nil || string(files["sub/dir/file"]) != "x" {
+		t.Errorf("what was put = %q, %v, want x", files["sub/dir/file"], err)
+	}
+
+	replica := start(t, f, Config{})
+	peer, err := s.Peer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(peer)
+	do(t, s, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+	do(t, replica, "REPLICAOF", host, port)
+	limit, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := pollUntil(limit, func() (bool, error) {
+		v, err := try(t, replica, patience, "GET", "k")
+		return v != nil, err
+	}); err != nil {
+		t.Errorf("replication from %s: %v", peer, err)
+	}
+}
+
+func TestRedial(t *testing.T) {
+	t.Parallel()
+	s := start(t, open(t, Embedded), Config{})
+	do(t, s, "PING")
+	if n := s.Pool().IdleCount(); n != 1 {
+		t.Fatalf("idle connections after a command = %d, want 1", n)
+	}
+	s.Redial()
+	do(t, s, "PING")
+	if n := s.Pool().Stats().ActiveCount; n != 1 {
+		t.Errorf("connections after Redial = %d, want the old one closed, and a new one", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,6 +98,10 @@ type machine interface {
 	kill(ctx context.Context) error    // returns once it is dead
 	restart(ctx context.Context) error // a dead one; does not wait until it answers
 	remove(ctx context.Context) error  // with all it has left
+
+	files(ctx context.Context) (map[string][]byte, error)   // of its data directory
+	put(ctx context.Context, files map[string][]byte) error // into it
+	peer(ctx context.Context) (addr string, err error)      // host:port for its peers
 }
 
 // errPortTaken: somebody who does not ask for our reservations was quicker.
@@ -387,11 +392,9 @@ func (s *Server) Freeze(ctx context.Context) error {
 		if s.dead {
 			return errors.New("it was killed: Restart it first")
 		}
-		if err := s.m.freeze(ctx); err != nil {
-			return err
-		}
-		s.frozen = true
-		return nil
+		err := s.m.freeze(ctx)
+		s.frozen = !errors.Is(err, ErrImpossible) // or may be, if it was given up
+		return err
 	})
 }
 
@@ -450,6 +453,57 @@ func (s *Server) Restart(ctx context.Context) error {
 		return s.ready(ctx)
 	})
 }
+
+// Dead tells whether Kill has ended the server, and Restart has not started it again.
+func (s *Server) Dead() bool {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	return s.dead
+}
+
+// Frozen tells whether Freeze has stopped the server, and Thaw has not let it go on.
+func (s *Server) Frozen() bool {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	return s.frozen
+}
+
+// Files are those of the server's data directory, which is where it starts, by their
+// slash-separated path in it: what its persistence has written. They can be read
+// whatever state it is in; of one that is being written, as much as is there.
+func (s *Server) Files(ctx context.Context) (files map[string][]byte, err error) {
+	err = s.change(ctx, "reading the files", func() error {
+		files, err = s.m.files(ctx)
+		return err
+	})
+	return files, err
+}
+
+// Put writes files into the server's data directory, as Files has them, over those of
+// the same name; others stay. The server reads them when it starts.
+func (s *Server) Put(ctx context.Context, files map[string][]byte) error {
+	return s.change(ctx, "writing files", func() error {
+		for name := range files {
+			if !filepath.IsLocal(filepath.FromSlash(name)) {
+				return fmt.Errorf("%q does not lie in the data directory", name)
+			}
+		}
+		return s.m.put(ctx, files)
+	})
+}
+
+// Peer is the host:port by which other servers of the farm reach this one, for
+// REPLICAOF: containers need not share our network.
+func (s *Server) Peer(ctx context.Context) (addr string, err error) {
+	err = s.change(ctx, "asking for the address", func() error {
+		addr, err = s.m.peer(ctx)
+		return err
+	})
+	return addr, err
+}
+
+// Redial makes Pool dial anew, for whoever has ended its connections.
+func (s *Server) Redial() { s.touch() }
 
 // Stop ends the server and removes everything it has left. A second Stop does nothing.
 func (s *Server) Stop(ctx context.Context) error {

@@ -69,6 +69,12 @@ func farm(t testing.TB) *Farm {
 	return f
 }
 
+// ForTests is the farm that Main opened, for packages that start servers for tests.
+func ForTests(t testing.TB) *Farm {
+	t.Helper()
+	return farm(t)
+}
+
 // must ends the test, unless err is nil: it skips it for what cannot be had here, and
 // fails it for everything else, and for that too where a kind of server was demanded.
 func must(t testing.TB, f *Farm, err error) {
@@ -127,7 +133,12 @@ func Must(t testing.TB, err error) {
 // Own is a server for this test alone, to break. It ends with the test.
 func Own(t testing.TB, c Config) *Server {
 	t.Helper()
-	f := farm(t)
+	return OwnOf(t, farm(t), c)
+}
+
+// OwnOf is Own, from a farm that the tests' Having or Of gave.
+func OwnOf(t testing.TB, f *Farm, c Config) *Server {
+	t.Helper()
 	s, err := f.Start(t.Context(), c)
 	must(t, f, err)
 	t.Cleanup(func() {

@@ -1,9 +1,9 @@
-// Matrix holds the conformance suite on all strategies, on one server after another:
+// Editions holds the conformance suite on all strategies, on one server after another:
 // those of redistest.Editions, or REDIS_SERVER alone, in containers. Arguments are
 // further ones of go test, such as -count=10. It exits with 1 unless all passed on all.
 //
-//	make matrix
-//	make matrix ARGS='-count=10 -shuffle=on'
+//	make editions
+//	make editions ARGS='-count=10 -shuffle=on'
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "matrix:", err)
+		fmt.Fprintln(os.Stderr, "editions:", err)
 		os.Exit(1)
 	}
 }
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 		r.took = time.Since(began)
 		if r.err != nil {
 			failed++
-			fmt.Fprintf(os.Stderr, "matrix: %s: %v\n", e, r.err)
+			fmt.Fprintf(os.Stderr, "editions: %s: %v\n", e, r.err)
 		}
 		results = append(results, r)
 		fmt.Println()
