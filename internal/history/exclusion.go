@@ -1,0 +1,161 @@
+package history
+
+import (
+	"time"
+)
+
+// Exclusion finds holds of a lock that were believed in at once. A hold is believed in
+// from the return of the call that granted it until its release is called, its holder last
+// saw that it held what it then found lost, or its deadline; a renewal moves the deadline.
+// Both holders would have told who asked them "yes", so each overlap is real. One that
+// began after the last look at a lease that was lost is overlooked: look often.
+// Holds of one owner may overlap where the lock is re-entrant.
+//
+// It proves nothing about what the holders did: one that looked, was paused, and then
+// wrote is found by [NoLostUpdate] and [Register].
+func Exclusion(ops []Op, reentrant bool) []Violation { return bookOf(ops).exclusion(reentrant) }
+
+func (b *book) exclusion(reentrant bool) []Violation {
+	var found []Violation
+	for _, key := range b.keys() {
+		var open []span
+		for _, s := range b.byKey[key].spans {
+			still := open[:0]
+			for _, o := range open {
+				if o.until <= s.from {
+					continue
+				}
+				still = append(still, o)
+				if rival(o.hold, s.hold, reentrant) {
+					found = append(found, violation("Exclusion", overlap(o, s), "%s and %s both believed to hold %q, for %v",
+						o.hold.client, s.hold.client, key, short(min(o.until, s.until)-s.from)))
+				}
+			}
+			open = append(still, s)
+		}
+	}
+	return found
+}
+
+// overlap is what shows that two believed at once: both grants, and what ended the spans.
+func overlap(a, b span) []Op {
+	show := []Op{a.hold.grant, b.hold.grant}
+	for _, s := range []span{a, b} {
+		if at, by := s.hold.disbelieved(); at == s.until {
+			show = append(show, by)
+			continue
+		}
+		for _, r := range s.hold.renewals() {
+			if r.Deadline == s.until {
+				show = append(show, r)
+			}
+		}
+	}
+	return show
+}
+
+// Ownership finds what was done to a lock by somebody who did not own it: only an owner
+// releases or renews, and what it owns is not taken from it. Of that a client's history
+// shows, and this reports:
+//
+//   - a release or renewal that succeeded although another believed to hold for all of
+//     the time that it took;
+//   - a hold that was released twice, or renewed after that: the second time it was
+//     somebody else's lock, or nobody's;
+//   - a hold that the servers called lost before its deadline: its key was deleted. Unless
+//     a fault since its grant makes servers forget, or somebody adopted it.
+//
+// What it cannot see: a deletion of which nobody notices anything (no other gets the
+// lock, and the holder does not ask again before its deadline), and who did it.
+func Ownership(ops []Op, reentrant bool, forgets func(fault Op) bool) []Violation {
+	return bookOf(ops).ownership(reentrant, forgets)
+}
+
+func (b *book) ownership(reentrant bool, forgets func(Op) bool) []Violation {
+	var found []Violation
+	report := func(ops []Op, format string, args ...any) {
+		found = append(found, violation("Ownership", ops, format, args...))
+	}
+	for _, key := range b.keys() {
+		p := b.byKey[key]
+		covers := p.covering()
+		for _, h := range p.holds {
+			var freed *Op
+			for _, op := range h.ops {
+				if op.Kind != KindRelease && op.Kind != KindRenew && op.Kind != KindLost {
+					continue
+				}
+				if op.Result == OK {
+					if s, ok := covers(op, func(o *hold) bool { return rival(o, h, reentrant) }); ok {
+						report([]Op{s.hold.grant, h.grant, op}, "the %s of %s succeeded while %s held %q all the time", op.Kind, h.client, s.hold.client, key)
+					}
+					if freed != nil && op.Start >= freed.End {
+						report([]Op{h.grant, *freed, op}, "the %s of %s succeeded after it had released %q", op.Kind, h.client, key)
+					}
+					if op.Kind == KindRelease && freed == nil {
+						freed = &op
+					}
+					continue
+				}
+				if op.Kind != KindLost && op.Result != Lost {
+					continue
+				}
+				deadline, by := h.deadlineBefore(op.Start)
+				if op.End < deadline && !b.excused(h, op, forgets) {
+					report([]Op{h.grant, by, op}, "%s lost %q %v before its deadline, and nothing made a server forget it", h.client, key, short(deadline-op.End))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// deadlineBefore is until when the holder surely believed at t to hold: what a renewal
+// has given that had ended counts.
+func (h *hold) deadlineBefore(t time.Duration) (time.Duration, Op) {
+	last := h.grant
+	for _, r := range h.renewals() {
+		if r.End <= t {
+			last = r
+		}
+	}
+	return last.Deadline, last
+}
+
+// excused tells whether a hold may be gone when op said so: something made a server
+// forget it, or somebody adopted it.
+func (b *book) excused(h *hold, op Op, forgets func(Op) bool) bool {
+	if forgets != nil {
+		for _, f := range b.faults {
+			if hits(f, h.grant.Key) && f.Start <= op.End && f.End >= h.grant.Start && forgets(f) {
+				return true
+			}
+		}
+	}
+	for _, a := range b.byKey[h.grant.Key].attempts {
+		if a.Kind == KindAdopt && a.From == h.grant.Hold && a.Start <= op.End && (a.Result == OK || a.Result == Unknown) {
+			return true
+		}
+	}
+	return false
+}
+
+// covering finds a span of another that lasted for the whole of an operation.
+func (p *page) covering() func(op Op, other func(*hold) bool) (span, bool) {
+	latest := make([]time.Duration, len(p.spans)) // until when spans up to this one last
+	for i, s := range p.spans {
+		latest[i] = s.until
+		if i > 0 {
+			latest[i] = max(latest[i], latest[i-1])
+		}
+	}
+	return func(op Op, other func(*hold) bool) (span, bool) {
+		i := sortedBefore(p.spans, op.Start)
+		for i--; i >= 0 && latest[i] > op.End; i-- {
+			if s := p.spans[i]; s.until > op.End && other(s.hold) {
+				return s, true
+			}
+		}
+		return span{}, false
+	}
+}

@@ -1,0 +1,126 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// FenceOrder finds fences that do not order the holds. Every hold has a fence; no two
+// share one; whoever asked after another had got its fence gets a greater one; a hold
+// keeps its fence for life. Where the lock is re-entrant, the holds of one owner that
+// follow each other without a gap are one tenure and share the fence. For real time this
+// check is complete: if no two grants that did not overlap are in the wrong order, an
+// order of all exists that none contradicts.
+func FenceOrder(ops []Op, reentrant bool) []Violation { return bookOf(ops).fenceOrder(reentrant) }
+
+func (b *book) fenceOrder(reentrant bool) []Violation {
+	var found []Violation
+	report := func(ops []Op, format string, args ...any) {
+		found = append(found, violation("FenceOrder", ops, format, args...))
+	}
+	for _, key := range b.keys() {
+		byFence := map[uint64][]*hold{}
+		var ended []*hold // by the grant's End
+		for _, h := range b.byKey[key].holds {
+			fence := h.grant.Fence
+			if fence == 0 {
+				report([]Op{h.grant}, "%s got %q without a fence", h.client, key)
+				continue
+			}
+			for _, op := range h.ops {
+				if op.Fence != 0 && op.Fence != fence {
+					report([]Op{h.grant, op}, "the fence of %s for %q changed from %d to %d", h.client, key, fence, op.Fence)
+				}
+			}
+			byFence[fence] = append(byFence[fence], h)
+			ended = append(ended, h)
+		}
+		shared := func(a, c *hold) bool { return false }
+		if reentrant {
+			shared = tenures(b.byKey[key])
+		}
+		for _, hs := range byFence {
+			for _, h := range hs[1:] {
+				if !shared(hs[0], h) {
+					report([]Op{hs[0].grant, h.grant}, "%s and %s got %q with the same fence %d", hs[0].client, h.client, key, h.grant.Fence)
+				}
+			}
+		}
+		begun := slices.Clone(ended) // these are by the grant's Start
+		slices.SortStableFunc(ended, func(a, b *hold) int { return cmp.Compare(a.grant.End, b.grant.End) })
+		var greatest *hold
+		i := 0
+		for _, h := range begun {
+			for ; i < len(ended) && ended[i].grant.End < h.grant.Start; i++ {
+				if greatest == nil || ended[i].grant.Fence > greatest.grant.Fence {
+					greatest = ended[i]
+				}
+			}
+			if greatest != nil && greatest.grant.Fence > h.grant.Fence {
+				report([]Op{greatest.grant, h.grant}, "%s got %q with fence %d after %s had got it with %d", h.client, key, h.grant.Fence, greatest.client, greatest.grant.Fence)
+			}
+		}
+		if reentrant {
+			for _, pair := range reentries(b.byKey[key]) {
+				if pair[0].grant.Fence != 0 && pair[1].grant.Fence != 0 && pair[0].grant.Fence != pair[1].grant.Fence {
+					report([]Op{pair[0].grant, pair[1].grant}, "%s, which held %q with fence %d, entered it again with fence %d",
+						pair[0].owner, key, pair[0].grant.Fence, pair[1].grant.Fence)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// tenures tells of two holds of one owner whether they may be parts of one tenure: whether
+// at every moment between them the owner may have had some hold. One that was not
+// released may still be there, for all that its client knows; so may one of which nobody
+// knows.
+func tenures(p *page) func(a, b *hold) bool {
+	grants := map[string]*hold{}
+	for _, h := range p.holds {
+		grants[h.grant.Hold] = h
+	}
+	type last struct {
+		tenure int
+		until  time.Duration
+	}
+	of := map[*hold]int{}
+	open := map[string]last{} // by owner
+	for i, op := range p.attempts {
+		if !op.grants() && !op.remains() {
+			continue
+		}
+		l, ok := open[op.owner()]
+		if !ok || op.Start > l.until {
+			l = last{tenure: i}
+		}
+		h, until := grants[op.Hold], Forever
+		if h != nil {
+			of[h] = l.tenure
+			if r, ok := h.released(); ok && !op.remains() {
+				until = r.End
+			}
+		}
+		l.until = max(l.until, until)
+		open[op.owner()] = l
+	}
+	return func(a, b *hold) bool { return a.owner == b.owner && of[a] == of[b] }
+}
+
+// reentries are pairs of holds of one owner of which the second was got while the first
+// was surely held.
+func reentries(p *page) [][2]*hold {
+	var pairs [][2]*hold
+	covers := p.covering()
+	for _, h := range p.holds {
+		if h.grant.Kind != KindAcquire {
+			continue // adopting the only hold begins a tenure
+		}
+		if s, ok := covers(h.grant, func(o *hold) bool { return o != h && o.owner == h.owner }); ok {
+			pairs = append(pairs, [2]*hold{s.hold, h})
+		}
+	}
+	return pairs
+}

@@ -1,0 +1,193 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// HonestLoss finds holders that were not told in time, and what was lost and came back.
+//
+//   - Nothing that the lock protects is begun at or after the deadline, or after the
+//     holder knew of the end. (Whoever works under a lock begins an operation, asks the
+//     lease, and sends it then: one that was not sent is none.)
+//   - No renewal succeeds that was called after the loss or the deadline, or answered after
+//     the deadline; nor does a release that was called then, which would claim that the lock
+//     was held until then.
+//   - No deadline is later than the servers' expiry can be: one TTL after the answer.
+//
+// Whether the holder was woken at its deadline is not judged: a machine may stand still.
+func HonestLoss(ops []Op) []Violation { return bookOf(ops).honestLoss() }
+
+func (b *book) honestLoss() []Violation {
+	var found []Violation
+	report := func(ops []Op, format string, args ...any) {
+		found = append(found, violation("HonestLoss", ops, format, args...))
+	}
+	for _, h := range b.holds {
+		over, by := h.over()
+		for _, op := range append([]Op{h.grant}, h.renewals()...) {
+			if op.TTL > 0 && op.Deadline > plus(op.End, op.TTL) {
+				report([]Op{op}, "%s believes to hold %q until %v after the answer, more than the TTL of %v", h.client, op.Key, short(op.Deadline-op.End), op.TTL)
+			}
+		}
+		for _, op := range h.ops {
+			use := (op.Kind == KindRead || op.Kind == KindWrite) && op.Result != Unsent && op.Result != Closed && op.Result != Released
+			if !use && !((op.Kind == KindRenew || op.Kind == KindRelease) && op.Result == OK) {
+				continue
+			}
+			late := false
+			if deadline, since := h.deadlineAt(op.Start, op); op.Start >= deadline {
+				late = true
+				report([]Op{h.grant, since, op}, "the %s of %s %s at or after its deadline: %v after it", op.Kind, h.client, began(use), short(op.Start-deadline))
+			}
+			if op.Kind == KindRenew && !op.Noticed && !late {
+				if deadline, since := h.deadlineAt(op.End, op); op.End >= deadline {
+					report([]Op{h.grant, since, op}, "the %s of %s was believed %v after its deadline: it was lost, and came back", op.Kind, h.client, short(op.End-deadline))
+				}
+			}
+			if op.Start >= over && by != op {
+				report([]Op{h.grant, by, op}, "the %s of %s %s although it knew that its hold was over", op.Kind, h.client, began(use))
+			}
+		}
+	}
+	return found
+}
+
+func began(use bool) string {
+	if use {
+		return "began"
+	}
+	return "succeeded, called"
+}
+
+// HonestAmbiguity finds what nobody knew and was yet reported as held, lost or acquired.
+// What a client's history shows of that, and this reports:
+//
+//   - a hold that was used, renewed or released although the acquire that asked for it was
+//     not OK, or whose token was granted twice: an answer that nobody got was believed;
+//   - "held" although nobody could have held the lock at any moment of the call: an
+//     attempt that failed was called one that was refused. Who could: a hold from the
+//     call that got it until its release was confirmed or until linger past its TTL; an
+//     attempt of unknown outcome, or that its client gave up, likewise; and, as a server that stands still counts no
+//     time, until linger and a TTL past any fault on the way. linger 0: not judged;
+//   - an operation that was not recorded whole, of which nothing can be said.
+//
+// It cannot see an answer of OK that no server gave, if nobody else notices:
+// [Exclusion] finds what comes of it.
+func HonestAmbiguity(ops []Op, linger time.Duration) []Violation {
+	return bookOf(ops).honestAmbiguity(linger)
+}
+
+func (b *book) honestAmbiguity(linger time.Duration) []Violation {
+	var found []Violation
+	report := func(ops []Op, format string, args ...any) {
+		found = append(found, violation("HonestAmbiguity", ops, format, args...))
+	}
+	for _, op := range b.ops {
+		if err := op.Check(); err != nil {
+			report([]Op{op}, "%v", err)
+		}
+	}
+	for _, g := range b.twice {
+		report(g[:], "%s and %s were granted the same token", g[0].Client, g[1].Client)
+	}
+	for _, op := range b.stray {
+		if op.Result == OK || op.Kind == KindRead || op.Kind == KindWrite || op.Kind == KindDetach {
+			report(append(b.asked(op.Hold), op), "the %s of %s is for a hold of %q that nobody was granted", op.Kind, op.Client, op.Key)
+		}
+	}
+	if linger <= 0 {
+		return found
+	}
+	for _, key := range b.keys() {
+		p := b.byKey[key]
+		present := b.present(key, p, linger)
+		for _, op := range p.attempts {
+			if op.Result != Held {
+				continue
+			}
+			last, _ := slices.BinarySearchFunc(present, op.End, func(q presence, t time.Duration) int {
+				if q.from <= t {
+					return -1
+				}
+				return 1
+			})
+			if last == 0 || present[last-1].latest < op.Start {
+				report([]Op{op}, "%s was told that %q is held, but nobody could have held it then", op.Client, key)
+			}
+		}
+	}
+	return found
+}
+
+// asked are the attempts that name a hold, though it was not granted.
+func (b *book) asked(hold string) []Op {
+	var found []Op
+	for _, p := range b.byKey {
+		for _, op := range p.attempts {
+			if op.Hold == hold {
+				found = append(found, op)
+			}
+		}
+	}
+	return found
+}
+
+// A presence is a time in which something of an attempt may have been on a server.
+type presence struct {
+	from, until time.Duration
+	latest      time.Duration // until when this one or one that came before it lasted
+}
+
+func (b *book) present(key string, p *page, linger time.Duration) []presence {
+	lapses := func(asked Op) time.Duration { return b.lapses(key, asked, linger) }
+	var all []presence
+	add := func(from, until time.Duration) { all = append(all, presence{from: from, until: until}) }
+	for _, op := range p.attempts {
+		if op.remains() {
+			add(op.Start, lapses(op))
+		}
+	}
+	for _, h := range p.holds {
+		if r, ok := h.released(); ok {
+			add(h.grant.Start, r.End)
+			continue
+		}
+		until := lapses(h.grant)
+		for _, op := range h.ops {
+			if op.Kind == KindRenew && op.Result != Refused && op.Result != Unsent { // lost: perhaps only told too late
+				until = max(until, lapses(op))
+			}
+		}
+		add(h.grant.Start, until)
+	}
+	slices.SortFunc(all, func(a, b presence) int { return cmp.Compare(a.from, b.from) })
+	for i := range all {
+		all[i].latest = all[i].until
+		if i > 0 {
+			all[i].latest = max(all[i].latest, all[i-1].latest)
+		}
+	}
+	return all
+}
+
+// lapses is when nothing can be left any more of what op asked for: linger past its TTL.
+// A server that stands still counts no time, and may do later what it was asked for, so
+// both begin again after every fault on the way.
+func (b *book) lapses(key string, asked Op, linger time.Duration) time.Duration {
+	if asked.TTL == 0 {
+		return Forever
+	}
+	rest := asked.TTL + linger
+	end := plus(asked.End, rest)
+	for again := true; again; {
+		again = false
+		for _, f := range b.faults {
+			if hits(f, key) && f.Start <= end && f.End >= asked.Start && plus(f.End, rest) > end {
+				end, again = plus(f.End, rest), true
+			}
+		}
+	}
+	return end
+}

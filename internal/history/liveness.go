@@ -1,0 +1,90 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// DeadlockFree finds who kept trying in vain: while nobody believes to hold a lock and no
+// fault hinders him, nobody is to go on trying for longer than bound. An operation under way
+// is a try; so is the pause to the client's next one, if that is less than a tenth of
+// bound. Whoever was killed no longer tries. A client that is paused is a fault, too.
+func DeadlockFree(ops []Op, bound time.Duration, hinders func(fault Op, client string) bool) []Violation {
+	return bookOf(ops).deadlockFree(bound, hinders)
+}
+
+func (b *book) deadlockFree(bound time.Duration, hinders func(Op, string) bool) []Violation {
+	var found []Violation
+	for _, key := range b.keys() {
+		p := b.byKey[key]
+		type obstacle struct {
+			from, until time.Duration
+			fault       *Op // nil: the lock was not to be had
+		}
+		var obstacles []obstacle
+		for _, s := range p.spans {
+			obstacles = append(obstacles, obstacle{s.from, s.until, nil})
+		}
+		for _, h := range p.holds {
+			obstacles = append(obstacles, obstacle{h.grant.End, h.grant.End, nil}) // somebody got it
+		}
+		for i, f := range b.faults {
+			if hits(f, key) {
+				obstacles = append(obstacles, obstacle{f.Start, f.End, &b.faults[i]})
+			}
+		}
+		slices.SortFunc(obstacles, func(a, b obstacle) int { return cmp.Compare(a.from, b.from) })
+		for _, try := range tries(p.attempts, bound/10) {
+			from := try.from
+			report := func(until time.Duration) {
+				if until = min(until, try.until); until-from > bound {
+					first, last := try.ops[0], try.ops[len(try.ops)-1]
+					found = append(found, violation("DeadlockFree", []Op{first, last}, "%s tried for %v to get %q, which nobody held: allowed are %v",
+						first.Client, short(until-from), key, bound))
+				}
+			}
+			for _, c := range obstacles {
+				if c.until < from || c.fault != nil && hinders != nil && !hinders(*c.fault, try.ops[0].Client) {
+					continue
+				}
+				if c.from >= try.until {
+					break
+				}
+				report(c.from)
+				from = max(from, c.until)
+			}
+			report(try.until)
+		}
+	}
+	return found
+}
+
+// A try is a client's attempts, one soon after the other.
+type try struct {
+	from, until time.Duration
+	ops         []Op
+}
+
+// tries puts attempts together that follow each other within a pause.
+func tries(attempts []Op, pause time.Duration) []try {
+	var all []try
+	open := map[string]int{} // by client: its last
+	for _, op := range attempts {
+		if op.Kind != KindAcquire || op.End == Forever {
+			continue
+		}
+		i, ok := open[op.Client]
+		if !ok || op.Start > all[i].until+pause {
+			i = len(all)
+			open[op.Client] = i
+			all = append(all, try{from: op.Start, until: op.End})
+		}
+		all[i].until = max(all[i].until, op.End)
+		all[i].ops = append(all[i].ops, op)
+		if op.Result == OK {
+			delete(open, op.Client)
+		}
+	}
+	return all
+}

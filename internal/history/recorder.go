@@ -1,0 +1,153 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+)
+
+// A Recorder collects the operations of one process. It is safe for concurrent use.
+type Recorder struct {
+	mu   sync.Mutex
+	w    io.Writer
+	err  error
+	last uint64
+	ops  []Op
+}
+
+// NewRecorder returns a Recorder. If w is not nil it gets a line of JSON for each
+// operation when it begins, and one when it ends, each in one Write: for a file opened
+// with O_APPEND, which outlives its process. [Read] reads it.
+func NewRecorder(w io.Writer) *Recorder { return &Recorder{w: w} }
+
+// Begin is called before an operation is sent, with what is known of it: Client, Kind,
+// Key, … It gives it its Start and ID; the caller completes what it returns, and passes
+// that to [Recorder.End].
+func (r *Recorder) Begin(op Op) Op {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	op.ID, op.Start, op.End, op.Result = r.last, Now(), Forever, ""
+	if r.w != nil {
+		r.write(op)
+		op.Start = Now() // not what writing took, which is none of the operation's time
+	}
+	return op
+}
+
+// End records an operation that [Recorder.Begin] began, and gives it its End.
+func (r *Recorder) End(op Op) Op {
+	op.End = Now() // before the lock: others must not make it seem longer
+	r.Add(op)
+	return op
+}
+
+// Add records an operation that is complete, its times included.
+func (r *Recorder) Add(op Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops = append(r.ops, op)
+	if r.w != nil {
+		r.write(op)
+	}
+}
+
+func (r *Recorder) write(op Op) {
+	line, err := json.Marshal(op)
+	if err == nil {
+		_, err = r.w.Write(append(line, '\n'))
+	}
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("history: a line could not be written: %w", err)
+	}
+}
+
+// Ops returns what has ended so far, by Start.
+func (r *Recorder) Ops() []Op {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Merge(r.ops)
+}
+
+// Err returns why a line could not be written; nil if all were. Then what [Read] reads
+// is not the whole history.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Merge puts the operations of several processes of one machine in the order in which
+// they began.
+func Merge(histories ...[]Op) []Op {
+	all := slices.Concat(histories...)
+	slices.SortStableFunc(all, byStart)
+	return all
+}
+
+// Write writes operations as lines of JSON.
+func Write(w io.Writer, ops []Op) error {
+	e := json.NewEncoder(w)
+	for _, op := range ops {
+		if err := e.Encode(op); err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+	}
+	return nil
+}
+
+// Read reads what [Write] or a [Recorder] wrote, by Start. An operation that began and
+// did not end, because its process was killed, is Unknown and ends Forever. A last line
+// that breaks off was being written when that happened and is left out: what it told of
+// has begun, and so is Unknown. Any other line that makes no sense is an error.
+func Read(r io.Reader) ([]Op, error) {
+	type id struct {
+		client string
+		n      uint64
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	var ops []Op
+	begun := map[id]int{}
+	for n := 1; len(text) > 0; n++ {
+		line, rest, whole := bytes.Cut(text, []byte("\n"))
+		text = rest
+		if !whole {
+			break
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var op Op
+		if err := json.Unmarshal(line, &op); err != nil {
+			return nil, fmt.Errorf("history: line %d: %w", n, err)
+		}
+		key := id{op.Client, op.ID}
+		switch i, ok := begun[key]; {
+		case op.Result == "" && op.End == Forever:
+			if !op.Kind.silent() {
+				op.Result = Unknown
+			}
+			if op.ID != 0 {
+				begun[key] = len(ops)
+			}
+			ops = append(ops, op)
+		case op.ID != 0 && ok:
+			ops[i] = op
+			delete(begun, key)
+		default:
+			ops = append(ops, op)
+		}
+	}
+	for _, op := range ops {
+		if err := op.Check(); err != nil {
+			return nil, err
+		}
+	}
+	return Merge(ops), nil
+}

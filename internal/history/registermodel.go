@@ -1,0 +1,143 @@
+package history
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// FencedRegister looks for an order that explains what a store answered that holds one
+// value, initial at first, and refuses stale holders: it accepts an operation, a read too,
+// iff its fence is greater than all before it, or equal to the greatest and of the same
+// owner.
+func FencedRegister(ops []Op, initial string, limit time.Duration) []Violation {
+	var found []Violation
+	byKey := uses(ops)
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		var s script
+		for _, op := range byKey[key] {
+			switch op.Result {
+			case OK, Refused:
+				s.add(op.Client, op, &op, op.Start, op.End)
+			case Unknown:
+				s.add("nobody", op, &op, op.Start, Forever)
+			}
+		}
+		found = append(found, linear("FencedRegister", key, fencedModel(initial), s.steps, limit)...)
+	}
+	return found
+}
+
+// uses are the operations on each register.
+func uses(ops []Op) map[string][]Op {
+	byKey := map[string][]Op{}
+	for _, op := range Merge(ops) {
+		if op.Kind == KindRead || op.Kind == KindWrite {
+			byKey[op.Key] = append(byKey[op.Key], op)
+		}
+	}
+	return byKey
+}
+
+type fencedState struct {
+	max          uint64
+	owner, value string
+}
+
+func fencedModel(initial string) porcupine.NondeterministicModel {
+	return porcupine.NondeterministicModel{
+		Init: func() []any { return []any{fencedState{value: initial}} },
+		Step: func(state, input, _ any) []any {
+			s, op := state.(fencedState), input.(Op)
+			accepts := op.Fence > s.max || op.Fence == s.max && op.owner() == s.owner
+			if !accepts {
+				if op.Result == OK {
+					return nil
+				}
+				return []any{s}
+			}
+			if op.Result == Refused || op.Kind == KindRead && op.Result == OK && op.Value != s.value {
+				return nil
+			}
+			s.max, s.owner = op.Fence, op.owner()
+			if op.Kind == KindWrite {
+				s.value = op.Value
+			}
+			return []any{s}
+		},
+		Equal: func(a, b any) bool { return a.(fencedState) == b.(fencedState) },
+	}
+}
+
+// Register looks for an order that explains what clients did with one value, initial at
+// first, if a lock makes a hold's last read and the write that follows it one step. A lost
+// update is no such order. A write that was refused has done nothing.
+func Register(ops []Op, initial string, limit time.Duration) []Violation {
+	var found []Violation
+	byKey := uses(ops)
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		var s script
+		bases := map[string]Op{} // by hold: a read that a write may follow
+		alone := func(r Op) {
+			s.add(r.Client, transfer{reads: true, from: r.Value}, &r, r.Start, r.End)
+		}
+		for _, op := range byKey[key] {
+			hold := cmp.Or(op.Hold, op.Client)
+			base, based := bases[hold]
+			switch {
+			case op.Kind == KindRead && op.Result == OK:
+				if based {
+					alone(base)
+				}
+				bases[hold] = op
+			case op.Kind == KindWrite && (op.Result == OK || op.Result == Unknown):
+				t := transfer{reads: based, from: base.Value, writes: true, to: op.Value, maybe: op.Result == Unknown}
+				start, end := op.Start, op.End
+				if based {
+					start = base.Start
+				}
+				if t.maybe {
+					end = Forever
+					if based {
+						alone(base) // that is known
+					}
+				}
+				s.add(op.Client, t, &op, start, end)
+				delete(bases, hold)
+			}
+		}
+		for _, hold := range slices.Sorted(maps.Keys(bases)) {
+			alone(bases[hold])
+		}
+		found = append(found, linear("Register", key, registerModel(initial), s.steps, limit)...)
+	}
+	return found
+}
+
+// A transfer is a read, a write, or both in one step.
+type transfer struct {
+	reads, writes, maybe bool
+	from, to             string
+}
+
+func registerModel(initial string) porcupine.NondeterministicModel {
+	return porcupine.NondeterministicModel{
+		Init: func() []any { return []any{initial} },
+		Step: func(state, input, _ any) []any {
+			t := input.(transfer)
+			switch {
+			case t.reads && state != t.from && t.maybe:
+				return []any{state} // it has not taken effect
+			case t.reads && state != t.from:
+				return nil
+			case t.writes:
+				return []any{t.to}
+			}
+			return []any{state}
+		},
+		Equal: func(a, b any) bool { return a == b },
+	}
+}

@@ -1,0 +1,753 @@
+package history
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ops reads operations, one to a line: who, what, when in milliseconds (5- has not
+// ended), with what result, and the rest by name. The lock is k, its TTL 100 ms.
+//
+//	A acquire 0-5 ok hold=a until=97 fence=1
+func ops(t *testing.T, text string) []Op {
+	t.Helper()
+	var all []Op
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		op := Op{Client: words[0], Kind: Kind(words[1]), Key: "k"}
+		at := func(s string) time.Duration {
+			if s == "" {
+				return Forever
+			}
+			n, err := strconv.Atoi(s)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			return time.Duration(n) * ms
+		}
+		from, to, _ := strings.Cut(words[2], "-")
+		op.Start, op.End = at(from), at(to)
+		for _, word := range words[3:] {
+			name, value, named := strings.Cut(word, "=")
+			switch {
+			case !named:
+				op.Result = Result(word)
+			case name == "hold":
+				op.Hold = value
+			case name == "owner":
+				op.Owner = value
+			case name == "from":
+				op.From = value
+			case name == "until":
+				op.Deadline = at(value)
+			case name == "value":
+				op.Value = value
+			case name == "key":
+				op.Key = value
+			case name == "note":
+				op.Note = value
+			case name == "gaveup":
+				op.GaveUp = true
+			case name == "noticed":
+				op.Noticed = true
+			case name == "doubts":
+				op.Doubts = int(at(value) / ms)
+			case name == "fence":
+				op.Fence = uint64(at(value) / ms)
+			case name == "holds":
+				op.Holds = int(at(value) / ms)
+			default:
+				t.Fatalf("%s: %q?", line, word)
+			}
+		}
+		switch op.Kind {
+		case KindFault:
+			op.Key, op.Note = "", words[0]
+			op.Client = ""
+		case KindAcquire, KindAdopt, KindRenew:
+			op.TTL = 100 * ms
+		}
+		all = append(all, op)
+	}
+	return all
+}
+
+func forgets(f Op) bool { return f.Note == "flush" }
+
+var judges = map[string]func([]Op) []Violation{
+	"Exclusion":    func(o []Op) []Violation { return Exclusion(o, false) },
+	"Exclusion/re": func(o []Op) []Violation { return Exclusion(o, true) },
+	"Ownership":    func(o []Op) []Violation { return Ownership(o, false, forgets) },
+	"DeadlockFree": func(o []Op) []Violation { return DeadlockFree(o, 200*ms, nil) },
+	"DeadlockFree/slow": func(o []Op) []Violation {
+		return DeadlockFree(o, 200*ms, func(f Op, _ string) bool { return f.Note != "slow" })
+	},
+	"DeadlockFree/A": func(o []Op) []Violation {
+		return DeadlockFree(o, 200*ms, func(_ Op, client string) bool { return client == "A" })
+	},
+	"HonestLoss":      func(o []Op) []Violation { return HonestLoss(o) },
+	"HonestAmbiguity": func(o []Op) []Violation { return HonestAmbiguity(o, 20*ms) },
+	"FenceOrder":      func(o []Op) []Violation { return FenceOrder(o, false) },
+	"FenceOrder/re":   func(o []Op) []Violation { return FenceOrder(o, true) },
+	"NoLostUpdate":    func(o []Op) []Violation { return NoLostUpdate(o) },
+	"LinearLock": func(o []Op) []Violation {
+		return LinearLock(o, Rules{Fenced: true, Forgets: forgets, Linger: 20 * ms}, time.Minute)
+	},
+	"LinearLock/re": func(o []Op) []Violation {
+		return LinearLock(o, Rules{Fenced: true, Reentrant: true, Linger: 20 * ms}, time.Minute)
+	},
+	"LinearLock/lenient": func(o []Op) []Violation { return LinearLock(o, Rules{}, time.Minute) },
+	"FencedRegister":     func(o []Op) []Violation { return FencedRegister(o, "0", time.Minute) },
+	"Register":           func(o []Op) []Violation { return Register(o, "0", time.Minute) },
+}
+
+// planted are histories that each judge must reject, and those that it must not: bad ones
+// name a word of the sentence.
+var planted = []struct{ judge, name, bad, history string }{
+	{"Exclusion", "one after the other", "", `
+		A acquire 0-5 ok hold=a until=97
+		A release 50-55 ok hold=a
+		B acquire 40-53 ok hold=b until=147
+		B lost 150-160 hold=b
+		A acquire 147-148 ok hold=a2 until=244`},
+	{"Exclusion", "lost some time before it was noticed", "", `
+		A acquire 0-5 ok hold=a until=97
+		A lost 40-60 hold=a
+		B acquire 45-55 ok hold=b until=142`},
+	{"Exclusion", "seen to believe after that", "A and B", `
+		A acquire 0-5 ok hold=a until=97
+		A lost 56-60 hold=a
+		B acquire 45-55 ok hold=b until=142`},
+	{"Exclusion", "deadline and renewals", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 40-45 ok hold=a until=137
+		A renew 50-52 unknown hold=a
+		B acquire 120-137 ok hold=b until=220
+		B renew 150-152 lost hold=b
+		C acquire 150-152 ok hold=c until=250`},
+	{"Exclusion", "a slow renewal does not fill the gap", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 98-99 ok hold=b until=195
+		B release 105-110 ok hold=b
+		A renew 90-106 ok hold=a until=187`},
+	{"Exclusion", "two at once", "A and B", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 90-96 ok hold=b until=187`},
+	{"Exclusion", "renewed", "A and B", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 40-45 ok hold=a until=137
+		B acquire 98-100 ok hold=b until=195`},
+	{"Exclusion", "renewed too late", "B and A", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 98-99 ok hold=b until=195
+		A renew 90-106 ok hold=a until=187`},
+	{"Exclusion", "not with the neighbour in time", "A and C", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 6-8 ok hold=a until=500
+		B acquire 110-112 ok hold=b until=207 key=other
+		C acquire 110-112 ok hold=c until=207`},
+	{"Exclusion", "of an owner where nobody re-enters", "A and B", `
+		A acquire 0-5 ok hold=a until=97 owner=o
+		B acquire 10-15 ok hold=b until=107 owner=o`},
+	{"Exclusion", "adopted before it was detached", "A and B", `
+		A acquire 0-5 ok hold=a until=97
+		B adopt 10-15 ok hold=b until=107 from=a
+		A detach 20-20 hold=a`},
+	{"Exclusion/re", "of an owner", "", `
+		A acquire 0-5 ok hold=a until=97 owner=o
+		B acquire 10-15 ok hold=b until=107 owner=o
+		A release 20-25 ok hold=a
+		B release 30-35 ok hold=b
+		C acquire 30-35 ok hold=c until=127`},
+	{"Exclusion/re", "detached and adopted", "", `
+		A acquire 0-5 ok hold=a until=97 owner=o
+		A detach 10-10 hold=a
+		B adopt 11-15 ok hold=b until=107 from=a`},
+	{"Exclusion/re", "while the owner's second hold lasts", "B and C", `
+		A acquire 0-5 ok hold=a until=97 owner=o
+		B acquire 10-15 ok hold=b until=107 owner=o
+		A release 20-25 ok hold=a
+		C acquire 20-29 ok hold=c until=127
+		B release 30-35 ok hold=b`},
+
+	{"Ownership", "its own", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 40-45 ok hold=a until=137
+		A release 50-60 ok hold=a
+		B acquire 40-55 ok hold=b until=150
+		B renew 148-155 lost hold=b`},
+	{"Ownership", "released while the next one gets it", "", `
+		A acquire 0-5 ok hold=a until=97
+		A release 50-60 ok hold=a
+		B acquire 40-55 ok hold=b until=150`},
+	{"Ownership", "flushed", "", `
+		A acquire 0-5 ok hold=a until=97
+		flush fault 10-12
+		A renew 40-45 lost hold=a`},
+	{"Ownership", "adopted", "", `
+		A acquire 0-5 ok hold=a until=97
+		B adopt 10-12 unknown from=a
+		A renew 40-45 lost hold=a`},
+	{"Ownership", "gone at its deadline, though a renewal was under way", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 40-60 ok hold=a until=140
+		A lost 50-100 hold=a`},
+	{"Ownership", "renewed what another holds", "renew of A", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 98-99 ok hold=b until=195
+		A renew 110-115 ok hold=a until=207`},
+	{"Ownership", "released what another holds", "release of A", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 98-99 ok hold=b until=195
+		A release 110-115 ok hold=a
+		B release 116-120 lost hold=b`},
+	{"Ownership", "released twice", "after it had released", `
+		A acquire 0-5 ok hold=a until=97
+		A release 10-15 ok hold=a
+		A release 20-25 ok hold=a`},
+	{"Ownership", "renewed after the release", "after it had released", `
+		A acquire 0-5 ok hold=a until=97
+		A release 10-15 ok hold=a
+		A renew 20-25 ok hold=a until=117`},
+	{"Ownership", "gone", "before its deadline", `
+		A acquire 0-5 ok hold=a until=97
+		slow fault 10-12
+		A renew 40-45 lost hold=a`},
+	{"Ownership", "gone, it was told", "before its deadline", `
+		flush fault 0-1
+		A acquire 3-5 ok hold=a until=97
+		A lost 20-96 hold=a`},
+	{"Ownership", "gone, after a renewal", "before its deadline", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 40-45 ok hold=a until=137
+		A release 90-100 lost hold=a`},
+
+	{"DeadlockFree", "somebody gets it", "", `
+		A acquire 0-190 held
+		B acquire 0-195 ok hold=b until=290
+		A acquire 191-400 held`},
+	{"DeadlockFree", "a fault", "", `
+		A acquire 0-150 held
+		cut fault 151-160
+		A acquire 155-350 ok hold=a until=450`},
+	{"DeadlockFree", "nobody keeps trying", "", `
+		A acquire 0-150 held
+		A acquire 180-350 held
+		B acquire 100-250 held
+		C acquire 0- unknown
+		A read 900-901 ok hold=a value=0`},
+	{"DeadlockFree", "it is held", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 90-95 ok hold=a until=187
+		A renew 180-185 ok hold=a until=277
+		B acquire 10-470 held`},
+	{"DeadlockFree", "one waits too long", "nobody held", `
+		A acquire 0-5 ok hold=a until=97
+		A release 50-60 ok hold=a
+		B acquire 10-270 held`},
+	{"DeadlockFree", "one asks again and again", "nobody held", `
+		A acquire 0-100 held
+		A acquire 110-150 unsent
+		A acquire 160-300 ok hold=a until=400`},
+	{"DeadlockFree", "long after a fault", "nobody held", `
+		cut fault 0-50
+		A acquire 0-300 held`},
+	{"DeadlockFree", "its holder was killed", "nobody held", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 10-298 unknown
+		C acquire 0- unknown`},
+	{"DeadlockFree", "another lock is free", "nobody held", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 10-298 held key=other`},
+	{"DeadlockFree/slow", "a fault that hinders nobody", "nobody held", `
+		slow fault 0-250
+		A acquire 0-300 held`},
+
+	{"DeadlockFree/A", "who is hindered", "", `
+		cut fault 0-250
+		A acquire 0-300 held`},
+	{"DeadlockFree/A", "who is not", "B tried", `
+		cut fault 0-250
+		A acquire 0-300 held
+		B acquire 0-300 held`},
+
+	{"HonestLoss", "in time", "", `
+		A acquire 0-5 ok hold=a until=97
+		A read 96-120 ok hold=a value=0
+		A renew 90-95 ok hold=a until=187
+		A write 186-200 refused hold=a value=1
+		A write 187-187 unsent hold=a value=1
+		A lost 188-190 hold=a
+		A release 190-190 lost hold=a`},
+	{"HonestLoss", "what a renewal has given that was noticed later", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 90-105 ok hold=a until=187 noticed=yes
+		A write 98-99 ok hold=a value=1
+		A renew 95-110 ok hold=a until=190
+		A release 120-125 ok hold=a`},
+	{"HonestLoss", "two renewals side by side", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 50-90 ok hold=a until=147
+		A renew 60-110 ok hold=a until=157
+		A release 120-125 ok hold=a`},
+	{"HonestLoss", "what a renewal under way has not given yet", "write of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 90-105 unknown hold=a until=187
+		A write 98-99 ok hold=a value=1`},
+	{"HonestLoss", "lost, used and back again", "write of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 50-150 ok hold=a until=147
+		A write 120-121 ok hold=a value=1`},
+	{"HonestLoss", "lost and back again", "renew of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 50-97 ok hold=a until=147`},
+	{"HonestLoss", "a write at the deadline", "write of A", `
+		A acquire 0-5 ok hold=a until=97
+		A write 97-98 ok hold=a value=1`},
+	{"HonestLoss", "a read after a renewal failed", "read of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 90-95 unknown hold=a
+		A read 100-101 ok hold=a value=0`},
+	{"HonestLoss", "a write after the loss was known", "write of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 10-15 lost hold=a
+		A write 16-17 unknown hold=a value=1`},
+	{"HonestLoss", "a write after the release", "write of A", `
+		A acquire 0-5 ok hold=a until=97
+		A release 10-15 unknown hold=a
+		A write 11-12 ok hold=a value=1`},
+	{"HonestLoss", "renewed after the loss", "renew of A", `
+		A acquire 0-5 ok hold=a until=97
+		A lost 8-10 hold=a
+		A renew 20-25 ok hold=a until=117`},
+	{"HonestLoss", "renewed after the deadline", "renew of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 97-99 ok hold=a until=194`},
+	{"HonestLoss", "released after the deadline", "release of A", `
+		A acquire 0-5 ok hold=a until=97
+		A release 98-99 ok hold=a`},
+	{"HonestLoss", "a deadline beyond the TTL", "more than the TTL", `
+		A acquire 0-5 ok hold=a until=106`},
+	{"HonestLoss", "a renewed deadline beyond the TTL", "more than the TTL", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 10-15 ok hold=a until=116`},
+
+	{"HonestAmbiguity", "as it was", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 10-15 held
+		A renew 20-30 unknown hold=a
+		B acquire 140-145 held
+		C acquire 300-305 unknown
+		B acquire 310-315 held
+		B acquire 424-426 held
+		A write 10-12 ok hold=a value=1`},
+	{"HonestAmbiguity", "the server stood still", "", `
+		A acquire 0-5 unknown
+		freeze fault 100-300
+		freeze fault 310-500
+		B acquire 619-640 held
+		C acquire 700-705 refused`},
+	{"HonestAmbiguity", "who gave up may have got it", "", `
+		A acquire 0-5 unsent gaveup=yes
+		B acquire 6-7 held`},
+	{"HonestAmbiguity", "an attempt of an acquire that went on", "", `
+		A acquire 0-50 ok hold=a until=97 doubts=1
+		A release 51-52 ok hold=a
+		B acquire 53-54 held`},
+	{"HonestAmbiguity", "used what nobody knows", "nobody was granted", `
+		A acquire 0-5 unknown hold=a
+		A write 10-12 ok hold=a value=1`},
+	{"HonestAmbiguity", "renewed what was held", "nobody was granted", `
+		B acquire 0-1 ok hold=b until=97
+		A acquire 0-5 held hold=a
+		A renew 10-12 ok hold=a until=107`},
+	{"HonestAmbiguity", "released what was never sent", "nobody was granted", `
+		A acquire 0-5 unsent hold=a
+		A release 10-12 ok hold=a`},
+	{"HonestAmbiguity", "one token twice", "same token", `
+		A acquire 0-5 ok hold=a until=97
+		A release 10-12 ok hold=a
+		B acquire 20-25 ok hold=a until=117`},
+	{"HonestAmbiguity", "held by nobody", "nobody could have held it", `
+		A acquire 0-5 ok hold=a until=97
+		A release 10-12 ok hold=a
+		B acquire 13-15 held
+		A acquire 16-17 ok hold=a2 until=117`},
+	{"HonestAmbiguity", "held for too long", "nobody could have held it", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 10-20 ok hold=a until=107
+		B acquire 141-145 held`},
+	{"HonestAmbiguity", "not recorded whole", "no hold", `
+		A acquire 0-5 ok until=97`},
+
+	{"FenceOrder", "they rise", "", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		A renew 6-7 ok hold=a until=103 fence=5
+		A release 10-12 ok hold=a
+		B acquire 5-15 ok hold=b until=97 fence=9
+		C acquire 5-25 ok hold=c until=97 fence=7`},
+	{"FenceOrder", "they rise again", "", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		B acquire 6-15 ok hold=b until=97 fence=6
+		B write 20-22 ok hold=b value=1 fence=6
+		A acquire 16-20 ok hold=a2 until=97 fence=7 key=other
+		A adopt 23-25 ok hold=c until=107 fence=7 from=b`},
+	{"FenceOrder", "a lesser one", "after A", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		B acquire 6-15 ok hold=b until=97 fence=4`},
+	{"FenceOrder", "a lesser one, far away", "after A", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		C acquire 0-35 ok hold=c until=97 fence=1
+		D acquire 0-45 ok hold=d until=97 fence=2
+		B acquire 6-55 ok hold=b until=97 fence=3`},
+	{"FenceOrder", "the same at once", "same fence", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		B acquire 4-15 ok hold=b until=97 fence=5`},
+	{"FenceOrder", "the same of one owner", "same fence", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
+		B acquire 8-15 ok hold=b until=97 fence=5 owner=o`},
+	{"FenceOrder", "none", "without a fence", `
+		A acquire 0-5 ok hold=a until=97`},
+	{"FenceOrder", "renewal changes it", "changed", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		A renew 6-7 ok hold=a until=103 fence=6`},
+	{"FenceOrder", "adopted with the old one", "same fence", `
+		A acquire 0-5 ok hold=a until=97 fence=5
+		A detach 6-6 hold=a
+		B adopt 7-9 ok hold=b until=103 fence=5 from=a`},
+	{"FenceOrder/re", "a tenure", "", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
+		B acquire 8-15 ok hold=b until=110 fence=5 owner=o
+		A release 20-22 ok hold=a
+		C acquire 25-27 ok hold=c until=120 fence=5 owner=o
+		B release 30-32 ok hold=b
+		C release 40-42 ok hold=c
+		D acquire 40-45 ok hold=d until=140 fence=6`},
+	{"FenceOrder/re", "a new tenure", "", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
+		A release 20-22 ok hold=a
+		B acquire 23-25 ok hold=b until=120 fence=6 owner=o
+		B lost 121-122 hold=b
+		A acquire 122-123 ok hold=c until=220 fence=6 owner=o`},
+	{"FenceOrder/re", "a tenure of an attempt that nobody knew of", "", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o doubts=1
+		A release 20-22 ok hold=a
+		B acquire 23-25 ok hold=b until=120 fence=5 owner=o`},
+	{"FenceOrder/re", "a tenure that has ended", "same fence", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
+		A release 20-22 ok hold=a
+		B acquire 23-25 ok hold=b until=120 fence=5 owner=o`},
+	{"FenceOrder/re", "re-entry with a new one", "entered it again", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
+		B acquire 8-15 ok hold=b until=110 fence=6 owner=o`},
+	{"FenceOrder/re", "of two owners", "same fence", `
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
+		B acquire 8-15 ok hold=b until=110 fence=5 owner=p`},
+	{"FenceOrder/re", "re-entry with an old one", "after X", `
+		X acquire 0-1 ok hold=x until=97 fence=5 owner=p
+		A acquire 2-5 ok hold=a until=97 fence=4 owner=o`},
+
+	{"NoLostUpdate", "a chain", "", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 ok hold=a value=1
+		A write 3-4 ok hold=a value=1b
+		B read 5-6 ok hold=b value=1b
+		B write 7-8 unknown hold=b value=2
+		C read 9-10 ok hold=c value=1b
+		C write 11-12 ok hold=c value=3
+		D read 13-14 ok hold=d value=3`},
+	{"NoLostUpdate", "nobody knows, but it did", "", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 unknown hold=a value=1
+		B read 5-6 ok hold=b value=1
+		B write 7-8 ok hold=b value=2
+		C read 1-20 ok hold=c value=0
+		C write 21-22 refused hold=c value=3
+		D read 5-6 ok hold=d value=0 key=other`},
+	{"NoLostUpdate", "both from one value", "one of them is lost", `
+		A read 0-1 ok hold=a value=0
+		B read 5-6 ok hold=b value=0
+		B write 7-8 ok hold=b value=2
+		A write 9-10 ok hold=a value=1`},
+	{"NoLostUpdate", "both from one value, long after", "one of them is lost", `
+		A read 0-1 ok hold=a value=0
+		B read 5-6 ok hold=b value=0
+		B write 7-8 ok hold=b value=2
+		C read 9-10 ok hold=c value=2
+		C write 11-12 ok hold=c value=3
+		A write 19-20 ok hold=a value=1`},
+	{"NoLostUpdate", "what was written is not seen", "after A had written", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 ok hold=a value=1
+		B read 5-6 ok hold=b value=0`},
+	{"NoLostUpdate", "an old value comes back", "after B had written", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 ok hold=a value=1
+		B read 5-6 ok hold=b value=1
+		B write 7-8 ok hold=b value=2
+		C read 9-10 ok hold=c value=1`},
+	{"NoLostUpdate", "values that are not unique", "twice", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 ok hold=a value=1
+		B read 5-6 ok hold=b value=1
+		B write 7-8 ok hold=b value=1`},
+
+	{"LinearLock", "in turn", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 1-10 held
+		A renew 40-45 ok hold=a until=137 fence=1
+		A release 50-60 ok hold=a
+		B acquire 40-55 ok hold=b until=150 fence=2
+		C acquire 60-280 ok hold=c until=370 fence=3`},
+	{"LinearLock", "an acquire that took effect", "", `
+		A acquire 0-5 unknown
+		B acquire 10-15 held
+		B acquire 60-65 ok hold=b until=160 fence=2`},
+	{"LinearLock", "an acquire that did not", "", `
+		A acquire 0-5 unknown
+		B acquire 10-15 ok hold=b until=107 fence=1
+		B release 20-25 unknown hold=b
+		C acquire 26-30 held
+		C acquire 31-35 ok hold=c until=130 fence=2`},
+	{"LinearLock", "a flush", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		flush fault 10-12
+		B acquire 15-20 ok hold=b until=115 fence=2
+		A release 30-35 lost hold=a`},
+	{"LinearLock", "a flush that came late", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		flush fault 10-12
+		B acquire 15-20 held`},
+	{"LinearLock", "adopted", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A detach 6-6 hold=a
+		B adopt 7-9 ok hold=b until=103 from=a fence=2
+		C adopt 10-12 lost from=a
+		A acquire 10-12 held
+		B release 20-22 ok hold=b`},
+	{"LinearLock", "a renewal that nobody knows", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A renew 80-90 unknown hold=a
+		B acquire 160-165 held
+		B acquire 166-170 ok hold=b until=260 fence=2`},
+	{"LinearLock", "an attempt of an acquire that went on", "", `
+		A acquire 0-50 ok hold=a until=97 fence=1 doubts=1
+		A release 51-52 ok hold=a
+		B acquire 53-54 held
+		B acquire 55-56 ok hold=b until=150 fence=3`},
+	{"LinearLock", "early", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 90-95 ok hold=b until=187 fence=2`},
+	{"LinearLock", "held for too long", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 130-140 held`},
+	{"LinearLock", "a renewed one is not", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A renew 40-45 ok hold=a until=137 fence=1
+		B acquire 100-110 ok hold=b until=197 fence=2`},
+	{"LinearLock", "released by a stranger", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 130-140 ok hold=b until=230 fence=2
+		A release 150-155 ok hold=a`},
+	{"LinearLock", "lost before its time", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A renew 40-45 lost hold=a`},
+	{"LinearLock", "held by nobody", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A release 10-12 ok hold=a
+		B acquire 13-15 held`},
+	{"LinearLock", "fence of the one before", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A release 10-12 ok hold=a
+		B acquire 13-15 ok hold=b until=110 fence=1`},
+	{"LinearLock", "adopted twice", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		A detach 6-6 hold=a
+		B adopt 7-9 ok hold=b until=103 from=a fence=2
+		C adopt 10-12 ok hold=c until=110 from=a fence=3`},
+	{"LinearLock", "no order of two keys", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 6-7 ok hold=b until=97 fence=1 key=other
+		C acquire 8-9 ok hold=c until=97 fence=2 key=other`},
+	{"LinearLock/re", "enters again", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o holds=1
+		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o holds=2
+		B acquire 9-10 held owner=p
+		A release 11-12 ok hold=a owner=o holds=1
+		B acquire 13-14 held owner=p
+		A release 15-16 ok hold=a2 owner=o
+		B acquire 17-18 ok hold=b until=110 fence=2 owner=p holds=1`},
+	{"LinearLock/re", "one of two is adopted", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
+		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
+		A detach 9-9 hold=a
+		B adopt 10-12 ok hold=b until=110 fence=1 owner=o from=a
+		A release 13-14 ok hold=a2 owner=o
+		C acquire 15-16 held owner=p`},
+	{"LinearLock/re", "enters a tenure that nobody knew of", "", `
+		A acquire 0-5 unknown owner=o
+		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o holds=2
+		B acquire 9-10 held owner=p`},
+	{"LinearLock/re", "one release frees both", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
+		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
+		A release 11-12 ok hold=a owner=o
+		B acquire 13-14 ok hold=b until=110 fence=2 owner=p`},
+	{"LinearLock/re", "a retry counts twice", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o holds=1
+		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o holds=3`},
+	{"LinearLock/re", "the owner is refused", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
+		A acquire 6-8 held owner=o`},
+	{"LinearLock/re", "a fence for each", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
+		A acquire 6-8 ok hold=a2 until=103 fence=2 owner=o`},
+	{"LinearLock/re", "a release leaves too few", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
+		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
+		A acquire 9-10 ok hold=a3 until=103 fence=1 owner=o
+		A release 11-12 ok hold=a owner=o holds=1`},
+	{"LinearLock/lenient", "losers leave traces", "", `
+		B acquire 0-5 held
+		A acquire 0-5 ok hold=a until=97
+		C acquire 300-305 held
+		C acquire 306-308 ok hold=c until=400`},
+	{"LinearLock/lenient", "two at once", "does not explain", `
+		A acquire 0-5 ok hold=a until=97
+		C acquire 30-35 ok hold=c until=130`},
+
+	{"FencedRegister", "in turn", "", `
+		A read 0-1 ok hold=a value=0 fence=1
+		A write 2-3 ok hold=a value=1 fence=1
+		B read 4-5 ok hold=b value=1 fence=2
+		A write 6-7 refused hold=a value=x fence=1
+		B write 6-8 unknown hold=b value=2 fence=2
+		C read 20-21 ok hold=c value=1 fence=3
+		C write 22-23 ok hold=c value=3 fence=3`},
+	{"FencedRegister", "nobody knows, but it did", "", `
+		A write 2-3 unknown hold=a value=1 fence=2
+		B read 4-5 ok hold=b value=0 fence=1
+		B read 6-7 refused hold=b fence=1
+		C read 8-9 ok hold=c value=1 fence=3`},
+	{"FencedRegister", "a stale write", "does not explain", `
+		B write 4-5 ok hold=b value=1 fence=2
+		A write 6-7 ok hold=a value=2 fence=1`},
+	{"FencedRegister", "a read does not raise", "does not explain", `
+		B read 4-5 ok hold=b value=0 fence=2
+		A write 6-7 ok hold=a value=2 fence=1`},
+	{"FencedRegister", "the same fence of another", "does not explain", `
+		B write 4-5 ok hold=b value=1 fence=2
+		A write 6-7 ok hold=a value=2 fence=2`},
+	{"FencedRegister", "refused for nothing", "does not explain", `
+		B write 4-5 ok hold=b value=1 fence=2
+		A write 6-7 refused hold=a value=2 fence=3`},
+	{"FencedRegister", "an old value", "does not explain", `
+		B write 4-5 ok hold=b value=1 fence=2
+		A read 6-7 ok hold=a value=0 fence=3`},
+
+	{"NoLostUpdate", "of unknown end, and never seen", "", `
+		A read 0-1 ok hold=a value=0
+		A write 2- unknown hold=a value=1
+		B read 3-4 ok hold=b value=0
+		B write 5-6 ok hold=b value=2
+		C read 7-8 ok hold=c value=2`},
+	{"NoLostUpdate", "of unknown end, and seen last", "", `
+		A read 0-1 ok hold=a value=0
+		A write 2- unknown hold=a value=1
+		C read 3-4 ok hold=c value=0
+		D read 5-6 ok hold=d value=1`},
+	{"NoLostUpdate", "of unknown end, seen, and lost", "both come from", `
+		A read 0-1 ok hold=a value=0
+		B read 0-1 ok hold=b value=0
+		A write 2- unknown hold=a value=1
+		C read 3-4 ok hold=c value=1
+		B write 5-6 ok hold=b value=2
+		D read 7-8 ok hold=d value=2`},
+	{"NoLostUpdate", "of unknown end, seen, and no more", "C read", `
+		A read 0-1 ok hold=a value=0
+		A write 2- unknown hold=a value=1
+		B read 3-4 ok hold=b value=1
+		C read 5-6 ok hold=c value=0`},
+	{"Register", "in turn", "", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 ok hold=a value=1
+		B read 1-5 ok hold=b value=1
+		B write 6-7 ok hold=b value=2
+		C read 8-9 ok hold=c value=2`},
+	{"Register", "nobody knows, but it did", "", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 unknown hold=a value=1
+		B read 4-5 ok hold=b value=0
+		B read 6-7 ok hold=b value=1
+		B write 8-9 ok hold=b value=2
+		C write 10-11 ok hold=c value=3
+		C write 12-13 refused hold=c value=4`},
+	{"Register", "a lost update", "does not explain", `
+		A read 0-1 ok hold=a value=0
+		B read 2-3 ok hold=b value=0
+		B write 4-5 ok hold=b value=2
+		A write 6-7 ok hold=a value=1`},
+	{"Register", "a lost update at once", "does not explain", `
+		A read 0-10 ok hold=a value=0
+		B read 0-10 ok hold=b value=0
+		B write 11-20 ok hold=b value=2
+		A write 11-20 ok hold=a value=1`},
+	{"Register", "a stale read", "does not explain", `
+		A write 0-1 ok hold=a value=1
+		B read 2-3 ok hold=b value=0`},
+	{"Register", "a value from nowhere", "does not explain", `
+		A read 0-1 ok hold=a value=7`},
+	{"Register", "what was refused is there", "does not explain", `
+		A write 0-1 refused hold=a value=7
+		A read 2-3 ok hold=a value=7`},
+	{"Register", "read, though it has been overwritten, by one that nobody knows of", "does not explain", `
+		A read 0-1 ok hold=a value=0
+		A write 2-3 ok hold=a value=1
+		B read 4-5 ok hold=b value=0
+		B write 6-7 unknown hold=b value=2`},
+}
+
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	good, bad := map[string]int{}, map[string]int{}
+	for _, c := range planted {
+		judge, _, _ := strings.Cut(c.judge, "/")
+		if c.bad == "" {
+			good[judge]++
+		} else {
+			bad[judge]++
+		}
+		t.Run(c.judge+"/"+c.name, func(t *testing.T) {
+			t.Parallel()
+			found := judges[c.judge](ops(t, c.history))
+			switch {
+			case c.bad == "" && len(found) > 0:
+				t.Errorf("%v, want none", found)
+			case c.bad != "" && len(found) == 0:
+				t.Errorf("no violation, want one that says %q", c.bad)
+			case c.bad != "" && !strings.Contains(fmt.Sprint(found), c.bad):
+				t.Errorf("%v, want one that says %q", found, c.bad)
+			}
+			for _, v := range found {
+				if v.Property != judge {
+					t.Errorf("property %q, want %q", v.Property, judge)
+				}
+				if len(v.Ops) == 0 {
+					t.Errorf("%v: shows no operation", v)
+				}
+			}
+		})
+	}
+	for name := range judges {
+		name, _, _ = strings.Cut(name, "/")
+		if good[name] < 2 || bad[name] < 4 {
+			t.Errorf("%s: %d good histories and %d bad, want 2 and 4", name, good[name], bad[name])
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Violation is a guarantee that a history shows to be broken.
+type Violation struct {
+	Property string // as the judge is called
+	Sentence string
+	Ops      []Op // what shows it, the first cause first
+}
+
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", v.Property, v.Sentence)
+	for _, op := range v.Ops {
+		fmt.Fprintf(&b, "\n  %v", op)
+	}
+	return b.String()
+}
+
+// Rules say by what a lock is judged: what it claims.
+type Rules struct {
+	Reentrant bool // holds of one owner may overlap, and share a fence
+	Fenced    bool // every hold has a fence
+
+	// Forgets tells of a fault whether it takes locks from their holders: servers
+	// restarted empty, flushed, keys evicted. nil: none does.
+	Forgets func(fault Op) bool
+
+	// Hinders tells of a fault whether the lock may be out of reach for a client while it
+	// lasts. nil: it may, for all.
+	Hinders func(fault Op, client string) bool
+
+	// Bound is how long a lock that nobody holds may be out of reach for somebody who
+	// keeps trying: the TTL, and what he waits between attempts. 0: not judged.
+	Bound time.Duration
+
+	// Linger is how long past its TTL a hold may stay on a server that nothing hinders.
+	// 0: whether "held" was true is not judged, as where a loser leaves traces (the
+	// timestamp lock) or votes split (a quorum).
+	Linger time.Duration
+}
+
+// Judge is all complete sweeps: none needs to search, so none gives up on a long history.
+func Judge(ops []Op, r Rules) []Violation {
+	b := bookOf(ops)
+	all := slices.Concat(
+		b.exclusion(r.Reentrant),
+		b.ownership(r.Reentrant, r.Forgets),
+		b.honestLoss(),
+		b.honestAmbiguity(r.Linger),
+		NoLostUpdate(b.ops),
+	)
+	if r.Bound > 0 {
+		all = append(all, b.deadlockFree(r.Bound, r.Hinders)...)
+	}
+	if r.Fenced {
+		all = append(all, b.fenceOrder(r.Reentrant)...)
+	}
+	return all
+}
+
+// violation makes one. An operation that plays two parts is shown once.
+func violation(property string, ops []Op, format string, args ...any) Violation {
+	v := Violation{Property: property, Sentence: fmt.Sprintf(format, args...)}
+	for _, op := range ops {
+		if !slices.Contains(v.Ops, op) {
+			v.Ops = append(v.Ops, op)
+		}
+	}
+	return v
+}
+
+// String is the operation in a line.
+func (op Op) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s–%s", clock(op.Start), clock(op.End))
+	if op.Client != "" {
+		fmt.Fprintf(&b, "  %s", op.Client)
+	}
+	fmt.Fprintf(&b, "  %s", op.Kind)
+	if op.Key != "" {
+		fmt.Fprintf(&b, " %s", op.Key)
+	}
+	if op.Kind == KindWrite {
+		fmt.Fprintf(&b, " %q", op.Value)
+	}
+	if op.Result != "" {
+		fmt.Fprintf(&b, " = %s", op.Result)
+	}
+	if op.Kind == KindRead && op.Result == OK {
+		fmt.Fprintf(&b, " %q", op.Value)
+	}
+	if op.Hold != "" {
+		fmt.Fprintf(&b, ", hold %.8s", op.Hold)
+	}
+	if op.Owner != "" && op.Owner != op.Hold {
+		fmt.Fprintf(&b, ", owner %.20s", op.Owner)
+	}
+	if op.Fence != 0 {
+		fmt.Fprintf(&b, ", fence %d", op.Fence)
+	}
+	if op.Deadline != 0 {
+		fmt.Fprintf(&b, ", until %s", clock(op.Deadline))
+	}
+	if op.Doubts != 0 {
+		fmt.Fprintf(&b, ", %d attempts of unknown outcome", op.Doubts)
+	}
+	if op.Note != "" {
+		fmt.Fprintf(&b, ", %s", op.Note)
+	}
+	return b.String()
+}
+
+// short shows a duration to the microsecond.
+func short(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
+
+// clock shows a moment in seconds, so that moments can be compared at a glance.
+func clock(d time.Duration) string {
+	if d == Forever {
+		return "∞"
+	}
+	return fmt.Sprintf("%.6fs", d.Seconds())
+}
