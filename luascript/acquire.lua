@@ -7,10 +7,14 @@
 --
 -- Returns  the fence (an integer; 0 without fences): granted
 --          {holder's token, its remaining TTL in ms or -1}: held, nothing changed
--- Errors   WRONGTYPE, FENCE: nothing changed
+-- Errors   WRONGTYPE, NOPERM, FENCE: nothing changed
 local holder = redis.call('GET', KEYS[1])
 if holder then
   return {holder, redis.call('PTTL', KEYS[1])}
+end
+
+if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', KEYS[1]) then -- Redis 7.0
+  return redis.error_reply('NOPERM whoever may not DEL this lock could not release it: allow this user +del')
 end
 
 local fence = 0

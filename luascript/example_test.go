@@ -96,3 +96,28 @@ func ExampleOn() {
 	// Output:
 	// requests: 2
 }
+
+// A lock that outlives a fail-over to the one replica that there is.
+func ExampleAcknowledged() {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", "primary:6379") }}
+	defer pool.Close()
+	locks, err := luascript.New(pool, strategy.Options{}, luascript.Acknowledged(strategy.Acks{Replicas: 1}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+	if err := locks.Check(ctx); err != nil {
+		log.Fatal(err) // no replica confirms
+	}
+
+	lease, err := locks.Lock("invoice/42").Acquire(ctx)
+	var missing *strategy.AcksError
+	if errors.As(err, &missing) {
+		log.Fatalf("%d replicas have the lock, which is taken back: %v", missing.Got.Replicas, err)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx) //nolint:errcheck // it goes with its TTL
+}

@@ -1,6 +1,7 @@
 -- extend: for each lock, if its holder is who asks, count the TTL anew. Never makes
 -- a lock that is gone, and never shortens one: a request that was stuck on its way
--- may come after a later one that asked for more, on which the holder relies.
+-- may come after a later one that asked for more, on which the holder relies. It writes
+-- all the same: replicas confirm what is written, not what was written before.
 --
 -- KEYS[i]       a lock
 -- ARGV[2i-1]    its holder's token
@@ -17,9 +18,7 @@ for i, lock in ipairs(KEYS) do
   local token, ttl = ARGV[2 * i - 1], ARGV[2 * i]
   local holder = redis.pcall('GET', lock)
   if holder == token then
-    if redis.call('PTTL', lock) < tonumber(ttl) then
-      redis.call('PEXPIRE', lock, ttl)
-    end
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl))
     answers[i] = 1
   elseif type(holder) == 'table' then
     answers[i] = {holder.err} -- one that cannot be renewed must not stop the others

@@ -470,6 +470,30 @@ func TestLeastPermissions(t *testing.T) {
 	}
 }
 
+// TestUnreleasable: a user who may not release is not granted what he could only leave to
+// its TTL.
+func TestUnreleasable(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("EVAL", "return redis.acl_check_cmd('DEL', 'a') and 1", 0); err != nil {
+		t.Skipf("NOT PROVEN: that a lock which cannot be released is not granted (Redis 7.0): %v", err)
+	}
+	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
+	locks, err := luascript.New(s.Pool(), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	_, err = locks.Lock("a").TryAcquire(t.Context())
+	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "+del") {
+		t.Errorf("TryAcquire() = %v, want ErrRefused, and what to allow", err)
+	}
+	if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey("a")); n != int64(0) {
+		t.Errorf("EXISTS = %v, want 0", n)
+	}
+}
+
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
 	strategy.Node

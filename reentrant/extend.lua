@@ -1,7 +1,8 @@
 -- extend: for each hold that still counts, count its TTL anew. Never makes a hold that is
 -- gone or has lapsed, though its owner goes on elsewhere; and never shortens one: a
 -- request that was stuck on its way may come after a later one that asked for more, on
--- which the holder relies.
+-- which the holder relies. It writes all the same: replicas confirm what is written, not
+-- what was written before.
 --
 -- KEYS[i]       a lock; the same one may come several times, for several holds
 -- ARGV[2i-1]    a hold's token
@@ -25,9 +26,7 @@ for i, key in ipairs(KEYS) do
   elseif not lock.ends[token] then
     answers[i] = lock.owner
   else
-    if lock.ends[token] < ends then
-      keep(key, lock, token, ends)
-    end
+    keep(key, lock, token, math.max(lock.ends[token], ends))
     prune(key, lock)
     answers[i] = 1
   end

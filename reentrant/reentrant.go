@@ -124,23 +124,48 @@ var (
 // settings (address, password, TLS, database) and, for its own two connections,
 // dials beside it; the pool stays the caller's to close. It does no I/O: see
 // [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(n), o)
+	return strategy.New(On(n, own...), o)
 }
 
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
-func On(n strategy.Node) strategy.Protocol {
-	return &protocol{n}
+func On(n strategy.Node, own ...Option) strategy.Protocol {
+	p := &protocol{Node: n}
+	for _, set := range own {
+		set(p)
+	}
+	if p.acks != nil {
+		return strategy.Acknowledged(n, *p.acks, p.on)
+	}
+	return p
+}
+
+// on is the same algorithm on another node.
+func (p protocol) on(n strategy.Node) *protocol {
+	p.Node = n
+	return &p
+}
+
+// An Option is a setting that only this algorithm has.
+type Option func(*protocol)
+
+// Acknowledged makes what grants or prolongs a lock count only once replicas, or the
+// append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
+// see [strategy.Acks], also for what it cannot do. Two more round trips for each, over
+// connections of the pool.
+func Acknowledged(a strategy.Acks) Option {
+	return func(p *protocol) { p.acks = &a }
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	strategy.Node // Close is the node's
+	strategy.Node                // Close is the node's
+	acks          *strategy.Acks // nil: nobody is waited for
 }
 
 var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go

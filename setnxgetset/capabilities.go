@@ -40,6 +40,14 @@ func BlindRelease() Option {
 	return func(p *protocol) { p.blind = true }
 }
 
+// Acknowledged makes what grants or prolongs a lock count only once replicas, or the
+// append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
+// see [strategy.Acks], also for what it cannot do. Two more round trips for each, over
+// connections of the pool.
+func Acknowledged(a strategy.Acks) Option {
+	return func(p *protocol) { p.acks = &a }
+}
+
 // Clock makes now the clock by which locks are stamped, and stamps read: to keep the
 // time of a server that all contenders agree with, or, in tests, to be wrong. Leases
 // mind the monotonic clock all the same. The default is time.Now.

@@ -121,7 +121,16 @@ func On(n strategy.Node, own ...Option) strategy.Protocol {
 	for _, set := range own {
 		set(p)
 	}
+	if p.acks != nil {
+		return strategy.Acknowledged(n, *p.acks, p.on)
+	}
 	return p
+}
+
+// on is the same algorithm on another node.
+func (p protocol) on(n strategy.Node) *protocol {
+	p.Node = n
+	return &p
 }
 
 // protocol is the algorithm on one node.
@@ -129,6 +138,7 @@ type protocol struct {
 	strategy.Node // Close is the node's
 	watch, blind  bool
 	now           func() time.Time
+	acks          *strategy.Acks // nil: nobody is waited for
 }
 
 var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go

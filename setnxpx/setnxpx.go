@@ -117,7 +117,16 @@ func On(n strategy.Node, own ...Option) strategy.Protocol {
 	for _, set := range own {
 		set(p)
 	}
+	if p.acks != nil {
+		return strategy.Acknowledged(n, *p.acks, p.on)
+	}
 	return p
+}
+
+// on is the same algorithm on another node.
+func (p protocol) on(n strategy.Node) *protocol {
+	p.Node = n
+	return &p
 }
 
 // An Option is a setting that only this algorithm has.
@@ -135,10 +144,19 @@ func BlindRelease() Option {
 	return func(p *protocol) { p.blind = true }
 }
 
+// Acknowledged makes what grants or prolongs a lock count only once replicas, or the
+// append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
+// see [strategy.Acks], also for what it cannot do. Two more round trips for each, over
+// connections of the pool.
+func Acknowledged(a strategy.Acks) Option {
+	return func(p *protocol) { p.acks = &a }
+}
+
 // protocol is the algorithm on one node.
 type protocol struct {
 	strategy.Node // Close is the node's
 	blind         bool
+	acks          *strategy.Acks // nil: nobody is waited for
 }
 
 var _ interface {

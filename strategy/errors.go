@@ -33,8 +33,9 @@ var (
 	ErrUnsent = errors.New("not sent")
 
 	// ErrUnknown: the request left and its answer did not come back. Nobody knows
-	// whether it took effect. An acquire that ends so is undone in the
-	// background; a release that ends so is repeated in the background.
+	// whether it took effect; or, with an [AcksError], whether that will last. An
+	// acquire that ends so is undone in the background; a release that ends so is
+	// repeated in the background.
 	ErrUnknown = errors.New("outcome unknown")
 
 	// ErrUnsupported: this algorithm or this server cannot do that.
@@ -146,10 +147,14 @@ func (r *remaining) Unwrap() error { return r.err }
 
 // unmark takes the mark of [Remains] off.
 func unmark(err error) (unmarked error, remains bool) {
+	if err == nil {
+		return nil, false
+	}
 	if r, ok := err.(*remaining); ok {
 		return r.err, true
 	}
-	return err, false
+	var r *remaining // within an error that says more
+	return err, errors.As(err, &r)
 }
 
 // A LostError says how a lease ended before its release. It is [ErrLost].

@@ -21,7 +21,7 @@ type Lease struct {
 	deadline time.Time       // guarded: Drift before the servers let go
 	end      error           // nil while held; then ErrReleased or the *LostError, for ever
 	failing  error           // why the last renewal failed
-	doubt    bool            // a renewal that nobody heard of, or a part of one, may outlast the deadline
+	doubt    bool            // an answer that nobody heard of may be that of a grant, or a part of one, which outlasts the deadline
 	counted  time.Time       // until when the servers were asked to count at the latest
 	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
 	lost     chan struct{}   // made by the first Lost
@@ -45,7 +45,7 @@ func newLease(s *Strategy, c Claim, g Grant, start time.Time) *Lease {
 	if g.Owner != "" {
 		l.claim.Owner = g.Owner // an adopted hold may come with one
 	}
-	l.deadline = l.claim.Grant.deadline()
+	l.deadline, l.doubt = l.claim.Grant.deadline(), g.Doubt
 	return l
 }
 
@@ -412,7 +412,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	switch {
 	case err == nil:
 		l.deadline = l.grant(g, start).deadline()
-		l.failing, l.doubt = nil, false
+		l.failing, l.doubt = nil, g.Doubt
 		l.next = l.nextRenewal(start)
 		l.bind(start.Add(c.TTL))
 		e = Event{Kind: EventRenewed, Took: now.Sub(start)}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
+	"strings"
 	"time"
 )
 
@@ -70,6 +72,13 @@ type Script struct {
 func NewScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source)) // Redis names scripts by SHA-1; it protects nothing here
 	return &Script{name: name, source: source, hash: hex.EncodeToString(sum[:])}
+}
+
+// Missing tells whether err is a server's word that it does not have the script: it has
+// changed nothing, and the script is to be sent in full. For those who write a [Node].
+func (s *Script) Missing(err error) bool {
+	var said *ServerError
+	return errors.As(err, &said) && said.Kind == ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), "NOSCRIPT ")
 }
 
 // Name returns the script's name.

@@ -71,6 +71,10 @@ type Grant struct {
 	// token: what a [HeldError] and a [Notice] call the holder. Re-entrant algorithms
 	// set it. Empty means the claim's Token.
 	Owner string
+	// Doubt says that some server has not answered, and may have what it was asked for for
+	// longer than the lease: should the lease lapse, so that nobody releases it, the
+	// machinery undoes it.
+	Doubt bool
 	// State is the protocol's own: the machinery hands it back with the claim.
 	State any
 }

@@ -77,11 +77,6 @@ func firstOf(err error, reply any) any {
 	return reply
 }
 
-func isNoScript(err error) bool {
-	var said redis.Error
-	return errors.As(err, &said) && errors.Is(err, strategy.ErrRefused) && strings.HasPrefix(string(said), "NOSCRIPT ")
-}
-
 // passing are the refusals that speak of the server's state, not of what it
 // forbids: they prove nothing about what it will allow later.
 func passing(err error) bool {

@@ -91,7 +91,7 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // is a call of its own, which is not made when ctx or due have ended meanwhile.
 func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.pipe.do(ctx, scriptOp("EVALSHA", s.Hash(), due, keys, args))
-	if isNoScript(err) {
+	if s.Missing(err) {
 		return n.pipe.do(ctx, scriptOp("EVAL", s.Source(), due, keys, args))
 	}
 	return reply, err
