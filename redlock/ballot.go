@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,10 +13,15 @@ import (
 // A ballot is what is known of one claim's token on each node: its Grant's State. It
 // outlives the move that made it, because a node that was not waited for answers when
 // that is over, and what it says decides who is to be asked to extend and release.
+//
+// A claim's moves come one after the other, in rounds. A request of an earlier round that
+// is under way when the next begins is given a while and then given up; one that still
+// waits for its turn is not sent any more.
 type ballot struct {
 	mu    sync.Mutex
 	votes []vote
-	end   context.CancelFunc // ends what is under way still of the last round
+	round context.Context    // that of the requests of the last round that has begun
+	end   context.CancelFunc // ends them
 }
 
 // A vote is one node's.
@@ -23,7 +29,7 @@ type vote struct {
 	standing standing
 	until    time.Time     // present: by then it is gone by itself
 	early    bool          // the node keeps no order: what it did not find may come yet
-	last     chan struct{} // closed when the last request of this claim to the node is over
+	turn     chan struct{} // holds one element while no request of this claim to the node is under way
 }
 
 // A standing says whether a token is on a node.
@@ -37,10 +43,9 @@ const (
 
 func newBallot(n int, s standing) *ballot {
 	b := &ballot{votes: make([]vote, n)}
-	over := make(chan struct{})
-	close(over)
 	for i := range b.votes {
-		b.votes[i] = vote{standing: s, last: over}
+		b.votes[i] = vote{standing: s, turn: make(chan struct{}, 1)}
+		b.pass(i)
 	}
 	return b
 }
@@ -147,60 +152,89 @@ func (b *ballot) undone(t *tally) error {
 	return errors.Join(answered...)
 }
 
-// begin is called before each round. Each node is asked when its last request is over:
-// what came before must not arrive after it. What a node is slow to answer of the last
-// round is given up after a while, as nobody waits for it any more. begin returns what
-// to wait for and what to close then, nil for nodes that need not be asked.
-func (b *ballot) begin(end context.CancelFunc, patience time.Duration) (last, over []chan struct{}) {
+// begin begins a round, whose requests end calls off. The last round's are called off
+// after a while: nobody waits for them any more.
+func (b *ballot) begin(round context.Context, end context.CancelFunc, patience time.Duration) {
 	b.mayHold()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.end != nil {
 		time.AfterFunc(patience, b.end)
 	}
-	b.end = end
-	last, over = make([]chan struct{}, len(b.votes)), make([]chan struct{}, len(b.votes))
 	for i := range b.votes {
-		v := &b.votes[i]
-		if v.standing == absent {
-			continue
-		}
-		last[i], over[i] = v.last, make(chan struct{})
-		v.last, v.early = over[i], false
+		b.votes[i].early = false
 	}
-	return last, over
+	b.round, b.end = round, end
 }
 
-// ask runs call for all nodes that may have the token, side by side, until enough is
-// known. The others go on until due, or until the next round of this ballot.
-func (p *protocol) ask(ctx context.Context, b *ballot, due time.Time, call func(ctx context.Context, i int) error, enough func(*tally) bool) *tally {
-	asking, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+// free takes a node's turn if nothing is under way there. The first round, to which that
+// applies everywhere, so goes before any later one, however long its goroutines take to start.
+func (b *ballot) free(i int) bool {
+	select {
+	case <-b.votes[i].turn:
+		return true
+	default:
+		return false
+	}
+}
+
+// take waits for a node's turn: what a round sends there must not overtake what came
+// before, nor come after what a later round sends. nil: the caller has to pass it on.
+func (b *ballot) take(round context.Context, due time.Time, i int) error {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-b.votes[i].turn:
+	case <-round.Done():
+		return context.Cause(round)
+	case <-timer.C:
+		return errBusy
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.round != round {
+		b.pass(i)
+		return errOvertaken
+	}
+	return nil
+}
+
+// pass lets the next request to the node go.
+func (b *ballot) pass(i int) { b.votes[i].turn <- struct{}{} }
+
+// ask runs call for those of the nodes that may have the token, side by side, until
+// enough is known. The others go on until due, or until the next round of this ballot.
+func (p *protocol) ask(ctx context.Context, b *ballot, nodes []int, due time.Time, call func(ctx context.Context, i int) error, enough func(*tally) bool) *tally {
+	round, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // the caller's patience is none of the others'
-	last, over := b.begin(func() { cancel(errOvertaken) }, p.patience())
+	b.begin(round, func() { cancel(errOvertaken) }, p.patience())
 
 	t := newTally(len(p.nodes), p.quorum)
-	type answer struct {
-		i   int
-		err error
-	}
 	answers := make(chan answer, len(p.nodes))
+	t.round, t.answers = round, answers
 	for i := range p.nodes {
-		if over[i] == nil {
+		switch {
+		case !slices.Contains(nodes, i):
+			t.note(i, errPending)
+			continue
+		case b.at(i) == absent:
 			t.note(i, errAbsent)
 			continue
 		}
+		free := b.free(i)
 		p.requests.Go(func() {
-			defer close(over[i]) // not before last[i]: the next must not overtake that either
-			if err := wait(asking, due, last[i]); err != nil {
-				answers <- answer{i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err}}
-				<-last[i]
-				return
+			if !free {
+				if err := b.take(round, due, i); err != nil {
+					answers <- answer{i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err}}
+					return
+				}
 			}
-			if b.at(i) == absent { // as it turned out
-				answers <- answer{i, errAbsent}
-				return
+			err := error(errAbsent)
+			if b.at(i) != absent { // as it turned out
+				err = call(round, i)
 			}
-			answers <- answer{i, call(asking, i)}
+			b.pass(i)
+			answers <- answer{i, err}
 		})
 	}
 	for t.pending > 0 && !enough(t) {
@@ -214,25 +248,6 @@ func (p *protocol) ask(ctx context.Context, b *ballot, due time.Time, call func(
 // the same way quick nodes have answered by then.
 func (p *protocol) patience() time.Duration {
 	return min(max(3*time.Duration(p.pace.Load()), time.Millisecond), 50*time.Millisecond)
-}
-
-// wait waits for the request before.
-func wait(ctx context.Context, due time.Time, last <-chan struct{}) error {
-	select {
-	case <-last:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	select {
-	case <-last:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return errBusy
-	}
 }
 
 var (

@@ -34,7 +34,7 @@ func faultOf(nodes []strategy.Node) error {
 		}
 		for j, other := range nodes[:i] {
 			same := n.Name() == other.Name() && n.Name() != node.Unnamed
-			if same || reflect.TypeOf(n).Comparable() && n == other {
+			if same || reflect.ValueOf(n).Comparable() && reflect.ValueOf(other).Comparable() && n == other {
 				return fmt.Errorf("locks: redlock's nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
 			}
 		}
@@ -53,7 +53,7 @@ func (p *protocol) Validate(o strategy.Options) error {
 	if d, most := p.minValidity, o.TTL-strategy.Drift(o.TTL); d != nil && (*d < 0 || *d >= most) {
 		return fmt.Errorf("locks: redlock.MinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
 	}
-	return nil
+	return p.validateGuard(o)
 }
 
 // Close ends what nobody waits for any more, and closes the nodes.
@@ -71,20 +71,12 @@ func (p *protocol) Close() error {
 // Adopt puts the claim's token in the place of from on all nodes, and has the lock if
 // a quorum still had from, in time.
 func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
-	g, err := p.take(ctx, c, (*tally).decided, func(ctx context.Context, due time.Time, n strategy.Node) error {
-		reply, err := n.Eval(ctx, due, adopt, []string{c.Key}, from, c.TTL.Milliseconds(), c.Token)
-		if err != nil {
-			return err
+	g, err := p.take(ctx, c, (*tally).decided, func(ctx context.Context, due time.Time, n strategy.Node) (any, error) {
+		reply, err := n.Eval(ctx, due, adopt, p.keys(c), from, c.TTL.Milliseconds(), c.Token, p.longest(c.TTL))
+		if holder, held := reply.([]byte); err == nil && (held || reply == nil) {
+			return nil, &strategy.LostError{Name: c.Name, Holder: string(holder)}
 		}
-		switch r := reply.(type) {
-		case int64:
-			return granted(n, r)
-		case []byte:
-			return &strategy.LostError{Name: c.Name, Holder: string(r)}
-		case nil:
-			return &strategy.LostError{Name: c.Name}
-		}
-		return strategy.BadReply(n, reply)
+		return reply, err
 	})
 	return g, p.changed(err, "given back, if it was adopted, as too few others were")
 }
@@ -107,18 +99,26 @@ func (p *protocol) changed(err error, what string) error {
 // Inspect asks all nodes. The lock is held if a quorum shows one token.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
 	due := p.due(c)
-	t := p.ask(ctx, newBallot(len(p.nodes), unknown), due, func(ctx context.Context, i int) error {
-		reply, err := p.nodes[i].Eval(ctx, due, inspect, []string{c.Key})
+	keys := []string{c.Key}
+	if p.fences {
+		keys = append(keys, counter(c))
+	}
+	fences := make([]uint64, len(p.nodes)) // each is written before its node's answer is noted
+	t := p.ask(ctx, newBallot(len(p.nodes), unknown), p.all, due, func(ctx context.Context, i int) error {
+		reply, err := p.nodes[i].Eval(ctx, due, inspect, keys)
 		if err != nil {
 			return err
 		}
-		if r, _ := reply.([]any); len(r) == 2 {
+		if r, _ := reply.([]any); len(r) == 3 {
 			token, held := r[0].([]byte)
 			ms, ok := r[1].(int64)
+			fence, ok2 := r[2].(int64)
+			fences[i] = uint64(max(fence, 0))
 			switch {
+			case !ok || !ok2:
 			case !held:
 				return nil
-			case ok:
+			default:
 				return &strategy.HeldError{Name: c.Name, Holder: string(token), TTL: strategy.RemainingTTL(ms)}
 			}
 		}
@@ -127,40 +127,56 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 
 	token, most := t.leader()
 	failed := len(p.nodes) - t.yes - t.held
+	info := strategy.Info{Fence: slices.Max(fences)} // that of whoever holds it is noted by a quorum
 	switch {
 	case most >= p.quorum:
-		return strategy.Info{Held: true, Token: token, TTL: t.keeps(token)}, nil
+		info.Held, info.Token, info.TTL = true, token, t.keeps(token)
 	case most+failed >= p.quorum: // it may be held, or not
 		return strategy.Info{}, &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, t)}
 	}
-	return strategy.Info{}, nil
+	return info, nil
 }
 
-// Check looks at every server, runs a script there that changes nothing, and tells
-// whether two of them are one.
+// Check looks at every server, runs scripts there that change nothing, and tells which of
+// them do not vote yet, why and for how long, and whether two of them are one.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	due := time.Now().Add(o.OpTimeout)
 	c := strategy.Claim{Key: o.Key("check"), Due: due}
-	errs := make([]error, len(p.nodes))
-	var all sync.WaitGroup
-	for i, n := range p.nodes {
-		all.Go(func() {
-			if errs[i] = strategy.CheckNode(ctx, due, n); errs[i] == nil {
-				_, errs[i] = n.Eval(ctx, due, inspect, []string{c.Key})
-			}
-		})
-	}
-	all.Wait()
-	names := p.names()
-	for i, err := range errs {
-		if err != nil {
-			errs[i] = named(names[i], err)
+	errs := []error{p.each(func(n strategy.Node) error {
+		if err := strategy.CheckNode(ctx, due, n); err != nil {
+			return err
 		}
+		if _, err := n.Eval(ctx, due, inspect, []string{c.Key}); err != nil {
+			return err
+		}
+		return p.checkVote(ctx, due, n, o.TTL)
+	})}
+	var guard *GuardError
+	if errors.As(errs[0], &guard) { // whoever checks before the first lock would wait for ever
+		errs = append(errs, errors.New("a server begins to wait when it is first asked for a lock, which Check does not do; redlock.Prime lets those that are known to be new vote at once"))
 	}
+	names := p.names()
 	ids := p.identities(ctx, due)
 	for i, id := range ids {
 		if j := slices.Index(ids[:i], id); id != "" && j >= 0 {
 			errs = append(errs, fmt.Errorf("%s and %s are one server: give each server once", names[j], names[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// each runs f for every node, side by side, and names those that fail.
+func (p *protocol) each(f func(strategy.Node) error) error {
+	errs := make([]error, len(p.nodes))
+	var all sync.WaitGroup
+	for i, n := range p.nodes {
+		all.Go(func() { errs[i] = f(n) })
+	}
+	all.Wait()
+	names := p.names() // now they may have told
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = named(names[i], err)
 		}
 	}
 	return errors.Join(errs...)

@@ -21,8 +21,11 @@ type slowFake struct {
 	rng    *rand.Rand // guarded by mu, as what follows
 	most   time.Duration
 	frozen bool
+	deaf   bool // executes, and does not answer
 	first  chan struct{}
 }
+
+func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
 func (f *slowFake) delay() time.Duration {
 	if f.rng.IntN(20) == 0 {
@@ -61,7 +64,11 @@ func (f *slowFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, 
 			f.mu.Lock()
 		}
 		reply := f.serve(s.Name(), args)
+		deaf := f.deaf
 		f.mu.Unlock()
+		if deaf {
+			return
+		}
 		go func() {
 			time.Sleep(back)
 			answer <- reply

@@ -16,7 +16,8 @@ import (
 // url is redis://localhost:6379 in your program; here it is the tests' server.
 var url string
 
-// One pool for each server. Here it is one server, and in your program five.
+// One pool for each server. Here it is one server, and in your program five, which were
+// told to vote when they were set up: see Prime.
 func ExampleNew() {
 	var pools []*redis.Pool
 	for _, url := range []string{url} {
@@ -38,6 +39,15 @@ func ExampleNew() {
 	// Output:
 	// only one at a time gets here
 	// error: <nil>
+}
+
+// Servers that are new are told so once, when they are set up, and not whenever a program
+// starts.
+func ExamplePrime() {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
+	defer pool.Close()
+	fmt.Println("error:", redlock.Prime(context.Background(), []*redis.Pool{pool})) // of all of them
+	// Output: error: <nil>
 }
 
 // yourNodes are nodes of your own, over another client; here two of three are down.

@@ -18,60 +18,126 @@
 //
 // # What it guarantees
 //
-// For as long as the servers' clocks run at about one speed (1 %) and none forgets what
-// it granted:
+// For as long as the servers' clocks run at about one speed (1 %):
 //
 //   - Exclusion: at most one holder until its deadline, with a minority of the servers
-//     down, frozen, slow or cut off, and without waiting for them to take or keep it.
+//     down, frozen, slow or cut off, and without waiting for them to take or keep it;
+//     also when servers restart without their data, or lose it: see the restart guard.
 //   - Ownership: only the holder releases or extends, in one step on each server. A
 //     lock that has lost its majority is lost; it is never completed again.
+//   - It outlives the servers that it was granted by: while a majority has it, an
+//     extension also asks those to take it that do not have it.
 //   - No deadlock: a holder that dies is gone after its TTL, on each server by itself.
 //   - Nothing stays behind of an attempt that failed, or of a lock that was released: a
 //     vote whose answer was lost, or came when it was not needed any more, is undone, also
 //     on a server that was frozen meanwhile.
 //   - An unreachable majority is [strategy.ErrNoQuorum] and not [strategy.ErrHeld]: it
 //     is not worth waiting for. A lock that is held is both: ask for ErrHeld first.
+//   - Fences, if asked for ([WithFences]): see there.
 //   - Quiet waiting: releases are published on every server, so a waiter hears of
 //     one though a minority is down.
 //
+// # The restart guard
+//
+// A server that forgets a lock and comes back within the TTL would vote twice: one holder
+// has A, B, C; C restarts without its data; another gets C, D, E. So a server that may have
+// forgotten does not vote until the longest TTL ([MaxTTL]) has passed, counted from when it
+// is first asked for a lock again. Each
+// server has a key of its own for that ([GuardKey]), and the script that grants compares
+// it with the process that runs, so it costs no round trip. A server may have forgotten
+// if the key is missing (it is new, was emptied, or restarted without its data) or was
+// written by another process (it was restarted, with whatever its persistence kept, or
+// was a replica of the one that wrote it), or by one that has been a replica since. It
+// learns of that, and begins to count, when it is next asked for a lock. Until it votes, it
+// refuses ([GuardError]) what it is asked to grant, and counts as if it were down: extending
+// and releasing what it has go on, and what a majority has may join it.
+//
+// A new cluster therefore waits, or is told that it is new: [Prime]. Servers of which more
+// than a minority restart within one MaxTTL, or while nobody asks for a lock, grant nothing
+// for the rest of it.
+//
+// The guard rests on the server's clock: one that jumps ahead opens it early. (One that is
+// set back makes it wait for no longer than MaxTTL again.) It does not see what is taken
+// away beside it: an eviction (maxmemory-policy must be noeviction), keys deleted by hand, a
+// database swapped. Nor does it see that a server was a replica meanwhile, if since then it
+// had no replica for repl-backlog-ttl (an hour by default) and was not asked either: where
+// servers have replicas, let that be no less than MaxTTL. A server that does not tell its
+// run_id, such as an embedded imitation, is guarded by the presence of the key alone. It
+// needs the rights to INFO and to its key.
+//
+// # Fences
+//
+// Each server counts for itself, and the greatest of what the voters know, plus one, is
+// unsound: it may be greater than what the next majority knows. So the number is written
+// back. Phase one: the script that grants also tells the server's counter c; on the
+// servers that granted, Q, F is the greatest c plus one. Phase two: each server of Q sets
+// its counter to F if the lock there still has this attempt's token. The lock counts if a
+// majority W, part of Q, has done so, within the validity.
+//
+// Two holds never have one number, and one that begins when another has been granted has
+// the greater. For their majorities W1 and W2 share a server. From its grant to its
+// write-back each hold had that server's key without a break, as tokens are fresh and are
+// never set a second time before that; so the two spans lie one after the other there.
+// Whichever is second has read, with its grant, what the first had written: F2 > F1. And a
+// hold that was complete before the other began is the first. No clock is part of this, so
+// pauses, early expiry and clocks that are set do no harm.
+//
+// Counters have to last for it, and they may be lost as locks are. Beside each number stands
+// the name of the guard's memory that noted it (a memory ends where the guard begins to
+// wait), and a server whose counter is missing or of another memory does not remember: its
+// silence is not a zero. (On one that was primed, nothing has been lost, and it is.) Phase
+// one waits, within [NodeTimeout], for a majority that remembers, and of it W is made: a
+// write-back elsewhere does not count. A server that had forgotten, and so said when it
+// granted, is told the number when all of a W have it, and remembers from then on. It then
+// knows all that it forgot: whatever was noted on it before shares a server z with the W of
+// the hold that tells it, was first there (it was noted before the loss, of which that
+// hold had heard before it noted anything), and so has the lesser number. That is free of
+// clocks, too; it would not be if any write-back made a server remember, for a grant that
+// was long under way may find it without the memory that the rest of its voters had.
+//
+// Where fewer than a majority remember, or can be reached that do, the clocks decide, which
+// are asked in any case: F is at least the greatest time, in microseconds, that a server
+// of Q tells; all of Q count, and remember from then on. That is what package luascript
+// does about a lost counter, and is sound unless those clocks are behind the last fence.
+//
 // # What it does not
 //
-//   - A server that forgets a lock and comes back within the TTL votes twice: one
-//     holder has A, B, C; C restarts without its data; another gets C, D, E. Until
-//     this package keeps such a server out by itself, do it for it: let no server
-//     come back before the longest TTL in use has passed, or persist every write
-//     (appendfsync always). The same goes for FLUSHALL, for eviction, and for a server
-//     that fails over to a replica: take servers that do none of these.
 //   - A server whose clock jumps ahead drops its vote early, and a holder with just a
 //     majority shares the lock then. Let clocks be slewed, not set.
-//   - No fence yet ([strategy.Lease.Fence]): counters on several servers drift apart,
-//     and the greatest of them is not sound without being written back. So a holder
-//     that was paused past its deadline can still write. Kleppmann's objection of 2016
-//     stands, and antirez's answer (compare the token where you write) asks of the
-//     store what a fence does. Where a late write is
-//     a disaster, take package luascript and its fence.
+//   - Two servers that pass for one vote twice: a replica that was promoted while its old
+//     primary goes on does not vote for a MaxTTL, and the old one never stops. Whoever
+//     holds and extends a lock by the old one shares it with whoever sees the new one.
+//     So use no replicas, or stop the old one before it is replaced.
+//   - Without the guard ([WithoutGuard]) a server that forgets votes twice. Then let no
+//     server come back before the longest TTL in use has passed.
+//   - Without fences a holder that was paused past its deadline can still write.
+//     Kleppmann's objection of 2016 stands there, and antirez's answer (compare the token
+//     where you write) asks of the store what a fence does.
 //   - No queue between processes: who is next is chance, and a rival that
 //     asks at the same moment may cost both an attempt.
 //
 // # When
 //
-// Take it if the lock must go on when a server dies, if five (or three) servers without
-// replication can be had for it, and if an exclusion broken by a restart at a bad moment
-// costs no more than doing work twice. Do not take it to be safer than one server on
+// Take it if the lock must go on when a server dies, and five (or three) servers without
+// replication can be had for it. Do not take it to be safer than one server on
 // a quiet day: it is not; it is more available. On one server it is package luascript
-// without the fence.
+// with a guard.
 //
 // # On the wire
 //
 // Acquire, Extend and Release are one round trip each, on all servers side by side: N
 // requests, of which Acquire and Extend await the quickest majority, and Release all
 // that may have the lock, so one that does not answer delays it by its time-out
-// ([NodeTimeout]). An attempt that got votes, but too few, gives them back: one more
-// round trip. Key: lock:{name}, the same on each. Channel: lock:{name}:free, the token
-// of whoever released.
+// ([NodeTimeout]). With fences Acquire is two. An attempt that got votes, but too few,
+// gives them back: one more round trip. After an extension, each server that does not have
+// the lock gets one request more, for which nobody waits. Keys: lock:{name}, the same on
+// each, and, with fences, lock:{name}:fence. Channel: lock:{name}:free, the token
+// of whoever released. And one key for all locks, [GuardKey]: so servers, not nodes of a
+// Redis Cluster.
 //
-// To read the algorithm, read redlock.go. What it asks of a ballot (which servers may
-// have the token) and a tally (what they said) is kept in ballot.go.
+// To read the algorithm, read redlock.go; for what is beside it guard.go, fence.go and
+// join.go. What it asks of a ballot (which servers may have the token) is kept in
+// ballot.go, and of a tally (what they said) in tally.go.
 //
 // Source: "Distributed Locks with Redis"
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/); M.
@@ -91,11 +157,12 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 var (
+	//go:embed vote.lua
+	voteLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed extend.lua
@@ -107,10 +174,10 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", acquireLua)
+	acquire = strategy.NewScript("acquire", guardLua+voteLua+acquireLua)
 	extend  = strategy.NewScript("extend", extendLua)
 	release = strategy.NewScript("release", releaseLua)
-	adopt   = strategy.NewScript("adopt", adoptLua)
+	adopt   = strategy.NewScript("adopt", guardLua+voteLua+adoptLua)
 	inspect = strategy.NewScript("inspect", inspectLua)
 )
 
@@ -120,16 +187,9 @@ var (
 // beside them; the pools stay the caller's to close. It does no I/O: see
 // [strategy.Strategy.Check], which also tells whether two of them are one server.
 func New(pools []*redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
-	nodes := make([]strategy.Node, len(pools))
-	for i, pool := range pools {
-		if j := slices.Index(pools[:i], pool); j >= 0 {
-			return nil, fmt.Errorf("locks: redlock's pools %d and %d are one: allowed is one for each server", j+1, i+1)
-		}
-		n, err := node.New(pool)
-		if err != nil {
-			return nil, fmt.Errorf("%w (number %d of %d)", err, i+1, len(pools))
-		}
-		nodes[i] = n
+	nodes, err := dialled(pools)
+	if err != nil {
+		return nil, err
 	}
 	return strategy.New(On(nodes, own...), o)
 }
@@ -138,8 +198,15 @@ func New(pools []*redis.Pool, o strategy.Options, own ...Option) (*strategy.Stra
 // Closing the protocol closes the nodes.
 func On(nodes []strategy.Node, own ...Option) strategy.Protocol {
 	p := &protocol{nodes: slices.Clone(nodes), quorum: len(nodes)/2 + 1}
+	for i := range nodes {
+		p.all = append(p.all, i)
+	}
 	p.fault = faultOf(p.nodes)
-	for _, set := range own {
+	for i, set := range own {
+		if set == nil {
+			p.fault = errors.Join(p.fault, fmt.Errorf("locks: redlock's option %d is nil: allowed are what its functions return", i+1))
+			continue
+		}
 		set(p)
 	}
 	return p
@@ -149,9 +216,11 @@ func On(nodes []strategy.Node, own ...Option) strategy.Protocol {
 type Option func(*protocol)
 
 // NodeTimeout bounds each request to each server, so that one which does not answer
-// delays a lock no longer than that, and only where its answer matters. It must cover a
-// round trip, and a dial for the first one not to fail; Options.OpTimeout bounds it.
-// Default TTL/20, but at least 5 ms and at most 50 ms.
+// delays a lock no longer than that for each round of requests, and only where its answer
+// matters. An attempt has one round, and one more to give back what was not enough; with
+// fences there is one between. An extension and a release have one. NodeTimeout must cover a
+// round trip, and a dial for the first one not to fail; Options.OpTimeout bounds it. Default
+// TTL/20, but at least 5 ms and at most 50 ms.
 func NodeTimeout(d time.Duration) Option {
 	return func(p *protocol) { p.nodeTimeout = &d }
 }
@@ -165,62 +234,92 @@ func MinValidity(d time.Duration) Option {
 // protocol is the algorithm on its nodes.
 type protocol struct {
 	nodes  []strategy.Node
+	all    []int // their indices
 	quorum int
-	fault  error // what is wrong with the nodes
+	fault  error // what is wrong with the nodes, and the options
 
-	nodeTimeout, minValidity *time.Duration // nil: by the TTL
+	nodeTimeout, minValidity, maxTTL *time.Duration // nil: by the TTL
+	unguarded, fences                bool
 
 	requests sync.WaitGroup // also those that nobody waits for any more
 	pace     atomic.Int64   // how long the last quorum took, in nanoseconds
+	known    atomic.Int64   // the longest TTL in use, in milliseconds, as far as it is known here
 	twin     atomic.Int64   // the number from 1 of a node that is another one, too; 0: none is known
 }
 
 var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go and watch.go
 
-// Acquire asks all nodes for the lock, and has it if a quorum grants it in time.
+// Acquire asks all nodes for the lock, and has it if a quorum grants it in time; with
+// fences, if a quorum of those that granted it has then noted its number in time.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	return p.take(ctx, c, (*tally).answered, func(ctx context.Context, due time.Time, n strategy.Node) error {
-		reply, err := n.Eval(ctx, due, acquire, []string{c.Key}, c.Token, c.TTL.Milliseconds())
-		if err != nil {
-			return err
-		}
-		switch r := reply.(type) {
-		case int64:
-			return granted(n, r)
-		case []any:
-			if len(r) == 2 {
-				holder, ok := r[0].([]byte)
-				ms, ok2 := r[1].(int64)
-				if ok && ok2 {
-					return &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: strategy.RemainingTTL(ms)}
-				}
+	return p.take(ctx, c, (*tally).answered, func(ctx context.Context, due time.Time, n strategy.Node) (any, error) {
+		reply, err := n.Eval(ctx, due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), p.longest(c.TTL))
+		if r, _ := reply.([]any); len(r) == 3 {
+			holder, ok := r[0].([]byte)
+			ms, ok2 := r[1].(int64)
+			longest, ok3 := r[2].(int64)
+			if ok && ok2 && ok3 {
+				p.hear(longest)
+				return nil, &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: strategy.RemainingTTL(ms)}
 			}
 		}
-		return strategy.BadReply(n, reply)
+		return reply, err
 	})
 }
 
-// granted reads the number that a node gives whose vote is, or was, ours.
-func granted(n strategy.Node, reply int64) error {
-	switch reply {
-	case 1:
-		return nil
-	case 0:
-		return errTwin
+// keys are those of the scripts that grant: without the guard there are no fences.
+func (p *protocol) keys(c strategy.Claim) []string {
+	if p.fences {
+		return append(p.voteKeys(c), counter(c))
 	}
-	return strategy.BadReply(n, reply)
+	return p.voteKeys(c)
+}
+
+// voteKeys are those of a vote: the lock's, and the guard's if there is one.
+func (p *protocol) voteKeys(c strategy.Claim) []string {
+	if p.unguarded {
+		return []string{c.Key}
+	}
+	return []string{c.Key, GuardKey}
+}
+
+// voted reads the reply of a node that has granted its vote, or does not vote yet.
+func (p *protocol) voted(n strategy.Node, reply any) (memory, error) {
+	switch r := reply.(type) {
+	case int64:
+		if r == 0 {
+			return memory{}, errTwin
+		}
+		if r > 0 && !p.fences {
+			p.hear(r)
+			return memory{}, nil
+		}
+	case []any:
+		if m, longest, ok := remembered(r); ok && p.fences {
+			p.hear(longest)
+			return m, nil
+		}
+		if err := p.guarded(n, reply); err != nil {
+			return memory{}, err
+		}
+	}
+	return memory{}, strategy.BadReply(n, reply)
 }
 
 // take is what Acquire and Adopt have in common: the vote, and what follows from it.
-// grant asks one node.
-func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tally) bool, grant func(context.Context, time.Time, strategy.Node) error) (strategy.Grant, error) {
+// grant asks one node, and reads those of its replies that voted does not know.
+func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tally) bool, grant func(context.Context, time.Time, strategy.Node) (any, error)) (strategy.Grant, error) {
 	if i := p.twin.Swap(0); i != 0 { // an answer that came too late for the last attempt
 		return strategy.Grant{}, p.twinError(ctx, c, int(i-1))
 	}
 	start, due := time.Now(), p.due(c) // the servers begin to count later
 	b := newBallot(len(p.nodes), unknown)
-	t := p.ask(ctx, b, due, func(ctx context.Context, i int) error {
-		err := grant(ctx, due, p.nodes[i])
+	said := make([]memory, len(p.nodes)) // each is written before its node's answer is noted
+	t := p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
+		reply, err := grant(ctx, due, p.nodes[i])
+		if err == nil {
+			said[i], err = p.voted(p.nodes[i], reply)
+		}
 		switch {
 		case err == nil:
 			b.grant(i, c.TTL)
@@ -231,28 +330,51 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 			b.set(i, absent)
 		}
 		return err
-	}, enough)
+	}, func(t *tally) bool {
+		return enough(t) && (!p.fences || t.twin || t.yes < p.quorum || t.recalled(said))
+	})
 
-	elapsed := time.Since(start)
-	validity := c.TTL - elapsed - strategy.Drift(c.TTL)
 	if t.yes+t.held >= p.quorum {
-		p.pace.Store(int64(elapsed))
+		p.pace.Store(int64(time.Since(start)))
 	}
-	if !t.twin && t.yes >= p.quorum && validity >= p.least(c.TTL) {
-		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil
+	if p.fences && t.yes >= p.quorum {
+		t.await(p.patience()) // or one that stands still from now on would cost the lock
+	}
+	err := p.verdict(ctx, c, t, start)
+	var fence uint64
+	if err == nil && p.fences {
+		if fence, err = p.number(ctx, c, b, t, said); err == nil {
+			err = p.inTime(c, start)
+		}
+	}
+	if err == nil {
+		return strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil
 	}
 	left := p.giveBack(ctx, c, b)
-	var err error
+	return strategy.Grant{State: b}, remains(left, p.advised(err))
+}
+
+// verdict is nil if a quorum has granted its votes, in time.
+func (p *protocol) verdict(ctx context.Context, c strategy.Claim, t *tally, start time.Time) error {
 	switch {
 	case t.twin:
 		p.twin.Store(0)
-		err = p.twinError(ctx, c, t.twinAt)
+		return p.twinError(ctx, c, t.twinAt)
 	case t.yes < p.quorum:
-		err = p.refusal(c, t)
-	default:
-		err = &strategy.LostError{Name: c.Name, Lapsed: true, Err: fmt.Errorf("the quorum took %v, which leaves too little of the validity", elapsed)}
+		return p.refusal(c, t)
 	}
-	return strategy.Grant{State: b}, remains(left, err)
+	return p.inTime(c, start)
+}
+
+// inTime is nil if enough validity is left: TTL less what has passed since before the
+// first request, less drift.
+func (p *protocol) inTime(c strategy.Claim, start time.Time) error {
+	elapsed := time.Since(start)
+	validity := c.TTL - elapsed - strategy.Drift(c.TTL)
+	if validity >= p.least(c.TTL) {
+		return nil
+	}
+	return &strategy.LostError{Name: c.Name, Lapsed: true, Err: fmt.Errorf("the quorum took %v, which leaves too little of the validity", elapsed)}
 }
 
 // certain tells whether err says that nothing was granted.
@@ -266,10 +388,13 @@ func certain(err error) bool {
 }
 
 // Extend asks all nodes that may have the lock to count the TTL anew. A minority that
-// cannot be reached keeps nothing from being extended, and ends nothing.
+// cannot be reached keeps nothing from being extended, and ends nothing. The guard is
+// not asked, here and in Release: what has the token has not forgotten it, and nobody
+// else gets in while a quorum has it.
 func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	start, due, b := time.Now(), p.due(c), p.ballot(c)
-	t := p.ask(ctx, b, due, func(ctx context.Context, i int) error {
+	var extended atomic.Bool
+	t := p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
 		until := b.doubt(i, c.TTL) // should the answer be lost, the key may last so much longer
 		reply, err := p.nodes[i].Eval(ctx, due, extend, []string{c.Key}, c.Token, c.TTL.Milliseconds())
 		if err == nil || certain(err) {
@@ -282,16 +407,21 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 			b.grant(i, c.TTL)
 			return nil
 		}
-		return p.notThere(c, b, i, reply)
+		err = p.notThere(c, b, i, reply)
+		if extended.Load() { // as others have said: nobody waits for this answer
+			p.join(ctx, c, b, i, start)
+		}
+		return err
 	}, (*tally).decided)
 
-	switch {
-	case t.yes >= p.quorum:
-		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil
-	case t.lost > len(p.nodes)-p.quorum: // a minority that has it still: in nobody's way then
-		p.clear(context.WithoutCancel(ctx), c, b, p.due(c), channel(c))
+	if t.yes < p.quorum {
+		// What a minority has still is in others' way, and the machinery gives it back; but
+		// not before the holder is told, which may have been alone with the lock until then.
+		return strategy.Grant{}, remains(b.mayHold(), p.refusal(c, t))
 	}
-	return strategy.Grant{}, remains(b.mayHold(), p.refusal(c, t))
+	extended.Store(true) // before the look at who does not have it, which those who answer later miss
+	p.rejoin(t.round, c, b, start)
+	return strategy.Grant{Start: start, TTL: c.TTL, Doubt: t.yes < len(p.nodes), State: b}, nil
 }
 
 // Release deletes the lock on all nodes that may have it, and waits for each.
@@ -336,7 +466,7 @@ func (p *protocol) giveBack(ctx context.Context, c strategy.Claim, b *ballot) (l
 
 // clear deletes the lock on all nodes that may have it.
 func (p *protocol) clear(ctx context.Context, c strategy.Claim, b *ballot, due time.Time, to string) *tally {
-	return p.ask(ctx, b, due, func(ctx context.Context, i int) error {
+	return p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
 		reply, err := p.nodes[i].Eval(ctx, due, release, []string{c.Key}, c.Token, to)
 		switch {
 		case err != nil:

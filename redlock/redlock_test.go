@@ -25,6 +25,9 @@ import (
 func TestMain(m *testing.M) {
 	redistest.Main(m, func(s *redistest.Server) {
 		url = s.URL()
+		if err := redlock.Prime(context.Background(), []*redis.Pool{s.Pool()}); err != nil {
+			panic(err)
+		}
 		for _, f := range []*fake{{name: "east"}, {name: "north", down: true}, {name: "west", down: true}} {
 			yourNodes = append(yourNodes, f)
 		}
@@ -41,6 +44,22 @@ var calm = strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second}
 // 50 ms precise.
 var unhurried = redlock.NodeTimeout(time.Minute)
 
+// primed are servers that this test binary has primed already.
+var primed sync.Map
+
+// known primes servers, each once: what becomes of one that forgets is for its own tests.
+func known(t *testing.T, servers []*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		prime, _ := primed.LoadOrStore(s, sync.OnceValue(func() error {
+			return redlock.Prime(context.Background(), pools([]*redistest.Server{s}))
+		}))
+		if err := prime.(func() error)(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func pools(servers []*redistest.Server) []*redis.Pool {
 	var ps []*redis.Pool
 	for _, s := range servers {
@@ -52,6 +71,7 @@ func pools(servers []*redistest.Server) []*redis.Pool {
 // open returns a strategy on servers that is closed with the test.
 func open(t *testing.T, servers []*redistest.Server, o strategy.Options, own ...redlock.Option) *strategy.Strategy {
 	t.Helper()
+	known(t, servers)
 	locks, err := redlock.New(pools(servers), o, own...)
 	return opened(t, locks, err)
 }
@@ -72,6 +92,7 @@ func opened(t *testing.T, locks *strategy.Strategy, err error) *strategy.Strateg
 // gated is open with a gate before each node; nil: none.
 func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, own ...redlock.Option) *strategy.Strategy {
 	t.Helper()
+	known(t, servers)
 	var nodes []strategy.Node
 	for i, p := range pools(servers) {
 		n, err := node.New(p)
@@ -227,6 +248,26 @@ func TestRoundTrips(t *testing.T) {
 		}
 	})
 	count("Release", 1, func() { release(t, lease) })
+
+	fencing := open(t, servers, calm, unhurried, redlock.WithFences())
+	eventually(t, "all servers know the scripts", func() bool {
+		release(t, acquire(t, fencing, lockOf(t, "warm"))) // also of those that were not needed
+		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return noted(t, s, lockOf(t, "warm")) == "" })
+	})
+	before := counts()
+	lease = acquire(t, fencing, lockOf(t, "fenced"))
+	twice := 0
+	for i, n := range counts() {
+		if n -= before[i]; n > 2 {
+			t.Errorf("Acquire with fences is %d requests to server %d, want 2 at most", n, i+1)
+		} else if n == 2 {
+			twice++
+		}
+	}
+	if twice < 3 {
+		t.Errorf("Acquire with fences is two requests to %d servers, want a majority", twice)
+	}
+	release(t, lease)
 }
 
 // TestServersKilled: a minority is not missed. Without a majority nobody knows, and
@@ -274,6 +315,9 @@ func TestServersKilled(t *testing.T) {
 		}
 	}
 	empty(t, servers, lockOf(t, "last"))
+	if err := redlock.Prime(t.Context(), pools(servers)); err != nil { // there is nothing that they could have forgotten
+		t.Fatal(err)
+	}
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // dials that failed are not repeated at once
 		lease, err := locks.Lock(lockOf(t, "last")).TryAcquire(t.Context())
 		if err == nil {
@@ -538,6 +582,7 @@ func TestMinority(t *testing.T) {
 func TestTwins(t *testing.T) {
 	servers := redistest.Nodes(t, 3)
 	imitation(t, servers[0], "that a server under two names is named: it has no run_id")
+	known(t, servers)
 	url := servers[0].URL()
 	alias := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer alias.Close()
@@ -599,29 +644,33 @@ func TestTwins(t *testing.T) {
 	})
 }
 
-// TestPartsLost: a lock lives as long as a quorum keeps it, and no longer; it is made
-// again nowhere.
+// TestPartsLost: a lock lives as long as a quorum keeps it, and no longer; whom another
+// holds is left alone.
 func TestPartsLost(t *testing.T) {
 	servers := redistest.Nodes(t, 5)
 	locks := open(t, servers, calm, unhurried)
 	key := strategy.DefaultKey(lockOf(t))
 	lease := acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
-	redistest.Do(t, servers[0], "DEL", key)
-	redistest.Do(t, servers[1], "SET", key, "another", "PX", 60000)
-	if err := lease.Extend(t.Context()); err != nil {
-		t.Errorf("Extend() of a lock that a minority lost = %v, want nil", err)
+	for _, s := range servers[:2] {
+		redistest.Do(t, s, "SET", key, "another", "PX", 60000)
 	}
-	if got := token(t, servers[0], lockOf(t)); got != "" {
-		t.Errorf("after Extend() the server that lost the lock has %q, want nothing", got)
-	}
-	if got := token(t, servers[1], lockOf(t)); got != "another" {
-		t.Errorf("after Extend() the other's vote is %q, want it left alone", got)
+	for range 2 {
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend() of a lock that a minority lost = %v, want nil", err)
+		}
+		for _, s := range servers[:2] {
+			if got := token(t, s, lockOf(t)); got != "another" {
+				t.Errorf("after Extend() the other's vote is %q, want it left alone", got)
+			}
+		}
 	}
 	redistest.Do(t, servers[2], "DEL", key)
 	is(t, "Extend() of a lock that a majority lost", lease.Extend(t.Context()), strategy.ErrLost)
 	is(t, "Err()", lease.Err(), strategy.ErrLost)
-	redistest.Do(t, servers[1], "DEL", key)
+	for _, s := range servers[:2] {
+		redistest.Do(t, s, "DEL", key)
+	}
 	empty(t, servers, lockOf(t)) // what was left of it is in nobody's way
 
 	lease = acquire(t, locks, lockOf(t))
@@ -639,36 +688,11 @@ func TestPartsLost(t *testing.T) {
 	empty(t, servers, lockOf(t))
 }
 
-// TestForgetfulServer shows the weakness that the package doc names first: a server that
-// comes back without its data votes a second time, and two hold the lock.
-func TestForgetfulServer(t *testing.T) {
-	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
-	away := func(string, func()) {} // what is sent there is lost
-	first := gated(t, servers, []conformance.Gate{away, away, nil, nil, nil}, calm, unhurried)
-	second := gated(t, servers, []conformance.Gate{nil, nil, away, away, nil}, calm, unhurried)
-	a := acquire(t, first, lockOf(t)) // on the last three
-	_, err := second.Lock(lockOf(t)).TryAcquire(t.Context())
-	is(t, "TryAcquire() on the first two and the last", err, strategy.ErrNoQuorum)
-	must(t, servers[4].Restart(t.Context()))
-	var b *strategy.Lease
-	eventually(t, "the last server votes for another", func() bool {
-		b, _ = second.Lock(lockOf(t)).TryAcquire(t.Context())
-		return b != nil
-	})
-	if a.Err() != nil || b.Err() != nil {
-		t.Errorf("Err() = %v and %v, want two who believe to hold the lock", a.Err(), b.Err())
-	}
-	is(t, "Extend() by the first", a.Extend(t.Context()), strategy.ErrLost)
-	if err := b.Extend(t.Context()); err != nil {
-		t.Errorf("Extend() by the second = %v, want nil", err)
-	}
-	release(t, b)
-}
-
 // TestOutageCostsNothing: a server that is down is asked once for each acquisition, and
 // what was never sent is not undone.
 func TestOutageCostsNothing(t *testing.T) {
 	servers := redistest.Nodes(t, 3)
+	known(t, servers)
 	dead := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("down") }}
 	var asked atomic.Int64
 	var nodes []strategy.Node
@@ -679,7 +703,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		}
 		nodes = append(nodes, n)
 		if i >= 3 {
-			nodes[i] = conformance.GateNode(n, func(_ string, send func()) { asked.Add(1); send() })
+			nodes[i] = counted{n, &asked}
 		}
 	}
 	locks, err := strategy.New(redlock.On(nodes, unhurried), calm)
@@ -691,6 +715,17 @@ func TestOutageCostsNothing(t *testing.T) {
 	if got := asked.Load(); got != 2*n {
 		t.Errorf("two servers that are down were asked %d times for %d acquisitions, want %d", got, n, 2*n)
 	}
+}
+
+// counted counts what it is asked. (A gate, on a busy machine, would hide that nothing left.)
+type counted struct {
+	strategy.Node
+	asked *atomic.Int64
+}
+
+func (n counted) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	n.asked.Add(1)
+	return n.Node.Eval(ctx, due, s, keys, args...)
 }
 
 // TestSplitVotes: rivals on an even number of nodes, where the votes are often split,

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -19,6 +20,15 @@ type tally struct {
 	twinAt  int
 	errs    []error     // of each node; nil: agreed
 	until   []time.Time // of each node: when it is free; zero: it is, or nobody knows
+
+	round   context.Context // whose requests they answer
+	answers <-chan answer   // of those that are pending
+}
+
+// An answer is one node's; nil: it agreed.
+type answer struct {
+	i   int
+	err error
 }
 
 func newTally(n, quorum int) *tally {
@@ -46,6 +56,19 @@ func (t *tally) note(i int, err error) {
 		}
 	case errors.Is(err, strategy.ErrLost):
 		t.lost++
+	}
+}
+
+// await notes what the nodes say that are pending, for a while.
+func (t *tally) await(d time.Duration) {
+	over := time.After(d)
+	for t.pending > 0 {
+		select {
+		case a := <-t.answers:
+			t.note(a.i, a.err)
+		case <-over:
+			return
+		}
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,11 +26,13 @@ type fake struct {
 	token     string
 	until     time.Time
 	down      bool          // refuses connections
+	refuses   bool          // every script
 	hangs     time.Duration // until it answers
 	lost      []func()      // requests that hang: their caller may be gone
 	unordered bool
 	listeners []func([]byte, error)
 	asked     int
+	ran       []string
 }
 
 func newFakes(n int) (fakes []*fake, nodes []strategy.Node) {
@@ -62,6 +66,9 @@ func (f *fake) Eval(ctx context.Context, due time.Time, s *strategy.Script, _ []
 	if f.down {
 		return nil, f.fail(strategy.ErrUnsent)
 	}
+	if f.refuses {
+		return nil, f.fail(strategy.ErrRefused)
+	}
 	if f.hangs > 0 {
 		f.lost = append(f.lost, func() { f.serve(s.Name(), args) })
 		wait := min(f.hangs, time.Until(due))
@@ -79,16 +86,22 @@ func (f *fake) Eval(ctx context.Context, due time.Time, s *strategy.Script, _ []
 // serve is the scripts, with mu held.
 func (f *fake) serve(script string, args []any) any {
 	now := time.Now()
+	f.ran = append(f.ran, script)
 	if f.token != "" && !now.Before(f.until) {
 		f.token = ""
 	}
-	if script != "acquire" && f.token != args[0] {
+	if script != "acquire" && (script != "join" || f.token != "") && f.token != args[0] {
 		if f.token == "" {
 			return nil
 		}
 		return []byte(f.token)
 	}
 	switch script {
+	case "join":
+		if f.token != "" {
+			return []byte(f.token)
+		}
+		f.token, f.until = args[0].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
 	case "acquire":
 		switch f.token {
 		case "":
@@ -97,7 +110,7 @@ func (f *fake) serve(script string, args []any) any {
 		case args[0]:
 			return int64(0)
 		}
-		return []any{[]byte(f.token), f.until.Sub(now).Milliseconds()}
+		return []any{[]byte(f.token), f.until.Sub(now).Milliseconds(), int64(0)}
 	case "extend":
 		if until := now.Add(time.Duration(args[1].(int64)) * time.Millisecond); until.After(f.until) {
 			f.until = until // it never shortens
@@ -165,6 +178,13 @@ func (f *fake) set(change func(f *fake)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(f)
+}
+
+// count is how often it has been asked.
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
 }
 
 func claim(token string) strategy.Claim {
@@ -272,6 +292,23 @@ func TestWatchStops(t *testing.T) {
 	})
 }
 
+// TestWatchInTime: who has gone asks nothing of the servers.
+func TestWatchInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := redlock.On(nodes).(strategy.Notifier).Watch(ctx, claim(""), func(strategy.Notice) {}); !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch() with a context that is done = %v, want that", err)
+		}
+		for i, f := range fakes {
+			if len(f.listeners) > 0 {
+				t.Errorf("server %d has %d subscriptions, want none", i+1, len(f.listeners))
+			}
+		}
+	})
+}
+
 // TestWatchNeedsAQuorum: what a minority would tell may be missed.
 func TestWatchNeedsAQuorum(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -326,6 +363,21 @@ func TestNodeTimeout(t *testing.T) {
 		if err == nil || errors.Is(err, strategy.ErrNoQuorum) {
 			t.Errorf("Release() = %v, want the mark of strategy.Remains alone", err)
 		}
+
+		g, err = p.Acquire(t.Context(), claim("d"))
+		is(t, "Acquire()", err)
+		c = claim("d")
+		c.Grant = g
+		time.Sleep(time.Second)
+		fakes[2].set(func(f *fake) { f.hangs = time.Hour })
+		c.Due = time.Now().Add(time.Second)
+		took("Extend() with a majority hung", 50*time.Millisecond, func() { _, err = p.Extend(t.Context(), c) })
+		is(t, "Extend()", err, strategy.ErrNoQuorum)
+		time.Sleep(time.Second)
+		c.Due = time.Now().Add(time.Second)
+		took("Release() with a majority hung", 50*time.Millisecond, func() { err = p.Release(t.Context(), c) })
+		is(t, "Release()", err, strategy.ErrNoQuorum)
+		fakes[2].set(func(f *fake) { f.hangs = 0 })
 
 		for _, f := range fakes[:3] {
 			f.set(func(f *fake) { f.down = true })
@@ -424,33 +476,215 @@ func TestAdoptUnreachable(t *testing.T) {
 	})
 }
 
-// TestUndoOfAShortExtension: servers never shorten, so what was asked to last for a
-// moment more may last for as long as it was asked to before.
-func TestUndoOfAShortExtension(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		fakes, nodes := newFakes(3)
-		p := redlock.On(nodes)
-		c := claim("a")
-		var err error
-		c.Grant, err = p.Acquire(t.Context(), c)
-		is(t, "Acquire()", err)
-		synctest.Wait()
-		c.TTL = 100 * time.Millisecond // as much as the maximum hold leaves
-		_, err = p.Extend(t.Context(), c)
-		is(t, "Extend()", err)
-		synctest.Wait()
-		fakes[0].set(func(f *fake) { f.down = true })
-		if err := p.Release(t.Context(), c); err == nil {
-			t.Error("Release() = nil, want the mark of strategy.Remains")
-		}
-		time.Sleep(time.Second)
-		fakes[0].set(func(f *fake) { f.down = false })
-		c.Undo, c.Due = true, time.Now().Add(time.Second)
-		is(t, "Release() again", p.Release(t.Context(), c))
-		if fakes[0].token != "" {
-			t.Errorf("the server that was down has %q, want nothing", fakes[0].token)
-		}
+// TestUndone: what a server may have, it is asked to give back, for as long as it may.
+func TestUndone(t *testing.T) {
+	// Servers never shorten, so what was asked to last for a
+	// moment more may last for as long as it was asked to before.
+	t.Run("OfAShortExtension", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(3)
+			p := redlock.On(nodes)
+			c := claim("a")
+			var err error
+			c.Grant, err = p.Acquire(t.Context(), c)
+			is(t, "Acquire()", err)
+			synctest.Wait()
+			c.TTL = 100 * time.Millisecond // as much as the maximum hold leaves
+			_, err = p.Extend(t.Context(), c)
+			is(t, "Extend()", err)
+			synctest.Wait()
+			fakes[0].set(func(f *fake) { f.down = true })
+			if err := p.Release(t.Context(), c); err == nil {
+				t.Error("Release() = nil, want the mark of strategy.Remains")
+			}
+			time.Sleep(time.Second)
+			fakes[0].set(func(f *fake) { f.down = false })
+			c.Undo, c.Due = true, time.Now().Add(time.Second)
+			is(t, "Release() again", p.Release(t.Context(), c))
+			if fakes[0].token != "" {
+				t.Errorf("the server that was down has %q, want nothing", fakes[0].token)
+			}
+		})
 	})
+
+	// A server that has extended, and whose answer was lost, has the
+	// token for longer than it was heard to.
+	t.Run("OfALostExtension", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(3)
+			p := redlock.On(nodes)
+			c := claim("a")
+			var err error
+			c.Grant, err = p.Acquire(t.Context(), c)
+			is(t, "Acquire()", err)
+			time.Sleep(8 * time.Second)
+			fakes[0].set(func(f *fake) { f.hangs = time.Hour })
+			c.Due = time.Now().Add(time.Second)
+			_, err = p.Extend(t.Context(), c)
+			is(t, "Extend()", err)
+			fakes[0].set(func(f *fake) {
+				for _, serve := range f.lost {
+					serve()
+				}
+				f.hangs = 0
+			})
+			time.Sleep(5 * time.Second) // the TTL that it granted is over, and the one of the extension is not
+			if fakes[0].has() == "" {
+				t.Fatal("the server has dropped the token, want it extended")
+			}
+			c.Due = time.Now().Add(time.Second)
+			is(t, "Release()", p.Release(t.Context(), c))
+			if got := fakes[0].has(); got != "" {
+				t.Errorf("the server whose answer was lost has %q after the release, want nothing", got)
+			}
+		})
+	})
+
+	// A lease that has lost its majority knows it before a minority is free for others.
+	t.Run("OfALostLease", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var lease atomic.Pointer[strategy.Lease]
+			var early atomic.Int64
+			fakes, nodes := newFakes(5)
+			for i, f := range fakes {
+				nodes[i] = watchedFake{f, func(script string) {
+					if script == "release" && lease.Load().Err() == nil {
+						early.Add(1)
+					}
+				}}
+			}
+			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			is(t, "New()", err)
+			defer s.Close()
+			l, err := s.Lock("n").TryAcquire(t.Context())
+			is(t, "TryAcquire()", err)
+			lease.Store(l)
+			synctest.Wait()
+			forget(fakes[:3]...)
+			is(t, "Extend()", l.Extend(t.Context()), strategy.ErrLost)
+			synctest.Wait()
+			for _, f := range fakes {
+				if got := f.has(); got != "" {
+					t.Errorf("%s has %q, want nothing", f.name, got)
+				}
+			}
+			if n := early.Load(); n > 0 {
+				t.Errorf("%d servers were asked to let go while the lease believed to be held, want none", n)
+			}
+		})
+	})
+
+	// Nor must the advice about servers that do not vote hide what others may grant late.
+	t.Run("OfAnAttemptWithoutVotes", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(5)
+			for i := range 3 {
+				nodes[i] = guardedFake{fakes[i]}
+			}
+			for _, f := range fakes[3:] {
+				f.hangs = time.Hour
+			}
+			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			is(t, "New()", err)
+			defer s.Close()
+			_, err = s.Lock("n").TryAcquire(t.Context())
+			is(t, "TryAcquire()", err, strategy.ErrNoQuorum)
+			if !strings.Contains(err.Error(), "redlock.Prime") {
+				t.Errorf("TryAcquire() = %v, want the advice to prime", err)
+			}
+			time.Sleep(time.Second)
+			for _, f := range fakes[3:] {
+				f.set(func(f *fake) {
+					f.hangs = 0
+					f.lost[0]() // the request to acquire
+				})
+				if f.has() == "" {
+					t.Fatal("the server has nothing, want the late vote")
+				}
+			}
+			time.Sleep(5 * time.Second) // less than a TTL
+			for _, f := range fakes[3:] {
+				if got := f.has(); got != "" {
+					t.Errorf("%s has %q, want its late vote undone", f.name, got)
+				}
+			}
+		})
+	})
+
+	// A lease that lapses is released by nobody; what a server may grant late is undone.
+	t.Run("OfALeaseThatLapsed", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(5)
+			fakes[4].hangs = time.Hour
+			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			is(t, "New()", err)
+			defer s.Close()
+			lease, err := s.Lock("n").TryAcquire(t.Context())
+			is(t, "TryAcquire()", err)
+			<-lease.Lost()
+			time.Sleep(5 * time.Second)
+			fakes[4].set(func(f *fake) {
+				f.hangs = 0
+				f.lost[0]()
+			})
+			if fakes[4].has() == "" {
+				t.Fatal("the server has nothing, want the late vote")
+			}
+			time.Sleep(5 * time.Second) // less than a TTL
+			if got := fakes[4].has(); got != "" {
+				t.Errorf("the server that was silent has %q, want its late vote undone", got)
+			}
+		})
+	})
+
+	// A server that has not answered at all has not begun to count, and
+	// may grant its vote when the TTL is long over; it is undone then.
+	t.Run("OfALateVote", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(3)
+			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			is(t, "New()", err)
+			defer s.Close()
+			fakes[0].hangs = time.Hour
+			lease, err := s.Lock("n").TryAcquire(t.Context())
+			is(t, "TryAcquire()", err)
+			is(t, "Release()", lease.Release(t.Context()))
+			fakes[0].set(func(f *fake) { f.down = true })
+			time.Sleep(time.Minute)
+			fakes[0].set(func(f *fake) {
+				f.down, f.hangs = false, 0
+				f.lost[0]() // the request to acquire, of all that have hung
+			})
+			if fakes[0].has() == "" {
+				t.Fatal("the server has nothing, want the late vote")
+			}
+			time.Sleep(5 * time.Second) // less than a TTL
+			if got := fakes[0].has(); got != "" {
+				t.Errorf("the server that was silent for a minute has %q, want its late vote undone", got)
+			}
+		})
+	})
+}
+
+// A watchedFake tells of a script before it runs.
+type watchedFake struct {
+	*fake
+	before func(script string)
+}
+
+func (f watchedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	f.before(s.Name())
+	return f.fake.Eval(ctx, due, s, keys, args...)
+}
+
+// A guardedFake does not vote.
+type guardedFake struct{ *fake }
+
+func (f guardedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	if s.Name() == "acquire" {
+		return []any{[]byte("guard"), []byte(redlock.ReasonEmpty), int64(5000), int64(10000)}, nil
+	}
+	return f.fake.Eval(ctx, due, s, keys, args...)
 }
 
 // TestLapsed: the votes of a minority that went on being extended when the majority was
@@ -474,6 +708,28 @@ func TestLapsed(t *testing.T) {
 			if f.token != "" {
 				t.Errorf("%s has %q after the deadline, want nothing", f.name, f.token)
 			}
+		}
+	})
+}
+
+// TestMinorityRefuses: errors of a minority, of whatever kind, end nothing, however long
+// they last.
+func TestMinorityRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(5)
+		lease := holding(t, nodes)
+		is(t, "KeepAlive()", lease.KeepAlive(0))
+		fakes[0].set(func(f *fake) { f.refuses = true })
+		fakes[1].set(func(f *fake) { f.hangs = time.Hour })
+		time.Sleep(time.Hour)
+		if lease.Err() != nil || lease.Failing() != nil {
+			t.Errorf("Err() = %v, Failing() = %v after an hour, want nil: a majority extends it", lease.Err(), lease.Failing())
+		}
+		fakes[2].set(func(f *fake) { f.refuses = true })
+		<-lease.Lost()
+		is(t, "Err() when a majority refuses", lease.Err(), strategy.ErrLost)
+		for _, f := range fakes {
+			f.set(func(f *fake) { f.refuses, f.hangs = false, 0 })
 		}
 	})
 }
@@ -511,7 +767,8 @@ func TestLostGivesBack(t *testing.T) {
 }
 
 // TestLongOutage: a server that has been down for longer than the TTL has nothing to
-// extend or to release, however long the lock is held.
+// extend or to release, however long the lock is held: it is asked to join, once for each
+// extension.
 func TestLongOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
@@ -525,13 +782,18 @@ func TestLongOutage(t *testing.T) {
 		fakes[0].set(func(f *fake) { f.down = true })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		before := fakes[0].asked
+		before, others := fakes[0].count(), fakes[1].count()
 		time.Sleep(time.Minute)
+		synctest.Wait()
+		if asked, extended := fakes[0].count()-before, fakes[1].count()-others; asked != extended {
+			t.Errorf("a server was asked %d times when it had been down for a minute, want %d: once for each extension", asked, extended)
+		}
+		before = fakes[0].count()
 		is(t, "Release()", lease.Release(t.Context()))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if asked := fakes[0].asked - before; asked != 0 {
-			t.Errorf("a server was asked %d times when it had been down for a minute, want 0", asked)
+		if asked := fakes[0].count() - before; asked != 0 {
+			t.Errorf("a server that is down was asked %d times when the lock was released, want 0", asked)
 		}
 	})
 }
@@ -563,14 +825,15 @@ func TestForceReleaseOfAMinority(t *testing.T) {
 	})
 }
 
-// tardy answers late, and well.
-type tardy struct {
+// tardyOn answers one script late, and well.
+type tardyOn struct {
 	*fake
-	by time.Duration
+	script string
+	by     time.Duration
 }
 
-func (n tardy) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
-	if s.Name() == "acquire" {
+func (n tardyOn) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	if s.Name() == n.script {
 		time.Sleep(n.by)
 	}
 	return n.fake.Eval(ctx, due, s, keys, args...)
@@ -585,7 +848,7 @@ func TestValidityLessDrift(t *testing.T) {
 				fakes, _ := newFakes(3)
 				var nodes []strategy.Node
 				for _, f := range fakes {
-					nodes = append(nodes, tardy{f, by})
+					nodes = append(nodes, tardyOn{f, "acquire", by})
 				}
 				p := redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.MinValidity(0))
 				c := claim("a")

@@ -20,6 +20,9 @@ import (
 // others say until then is the same release; what one says later is passed on again,
 // for the lock may not have been free before.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	joining, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
 	w := &watch{quorum: p.quorum, pause: p.patience, fn: fn, cancel: cancel, soon: map[string]*time.Timer{}}
 	type answer struct {

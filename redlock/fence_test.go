@@ -1,0 +1,361 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// In this file counters are put far ahead of the clock, which would hide what they do.
+
+const ahead = uint64(1) << 52
+
+func counterOf(name string) string { return strategy.SiblingKey(strategy.DefaultKey(name), "fence") }
+
+// note puts a fence on servers, each of which remembers it.
+func note(t *testing.T, name string, fence uint64, servers ...*redistest.Server) {
+	t.Helper()
+	known(t, servers)
+	for _, s := range servers {
+		redistest.Do(t, s, "HSET", counterOf(name), "n", fence, "gen", guardOf(t, s)["gen"])
+	}
+}
+
+// noted is the fence that a server has.
+func noted(t *testing.T, s *redistest.Server, name string) string {
+	t.Helper()
+	n, _ := redistest.Do(t, s, "HGET", counterOf(name), "n").([]byte)
+	return string(n)
+}
+
+func fenceOf(t *testing.T, l *strategy.Lease) uint64 {
+	t.Helper()
+	fence, ok := l.Fence()
+	if !ok {
+		t.Fatal("Fence() = none, want one")
+	}
+	return fence
+}
+
+// lost is a gate that lets nothing pass.
+func lost(string, func()) {}
+
+// only are gates that let so many of five pass, by number from 0.
+func only(open ...int) []conformance.Gate {
+	gates := make([]conformance.Gate, 5)
+	for i := range gates {
+		if !slices.Contains(open, i) {
+			gates[i] = lost
+		}
+	}
+	return gates
+}
+
+// fenced opens a strategy with fences that reaches some of five servers.
+func fenced(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, own ...redlock.Option) *strategy.Strategy {
+	t.Helper()
+	return gated(t, servers, gates, calm, append([]redlock.Option{unhurried, redlock.WithFences()}, own...)...)
+}
+
+// before is a gate that calls f before the first request of that script leaves.
+func before(script string, f func()) conformance.Gate {
+	var once sync.Once
+	return func(request string, send func()) {
+		if request == "script "+script {
+			once.Do(f)
+		}
+		send()
+	}
+}
+
+// TestFences: what makes them sound, each part where nothing else does.
+func TestFences(t *testing.T) {
+	// Whoever comes next shares just one server with whoever was before.
+	t.Run("WrittenBack", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		for i := range 3 { // whichever of the three knows the last
+			name := lockOf(t, fmt.Sprint(i))
+			clean(t, servers, counterOf(name)) // of an earlier run
+			note(t, name, ahead, servers[i])
+			first := acquire(t, fenced(t, servers, only(0, 1, 2)), name)
+			if got := fenceOf(t, first); got != ahead+1 {
+				t.Errorf("Fence() = %d, want %d: server %d has noted one less", got, ahead+1, i+1)
+			}
+			release(t, first)
+			second := acquire(t, fenced(t, servers, only(2, 3, 4)), name)
+			if got := fenceOf(t, second); got != ahead+2 {
+				t.Errorf("Fence() of the next = %d, want %d", got, ahead+2)
+			}
+			release(t, second)
+		}
+	})
+
+	// A number is of no use where the lock is gone by then: another may have been granted it.
+	t.Run("WhileItIsThere", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		known(t, servers)
+		name := lockOf(t)
+		clean(t, servers, counterOf(name)) // of an earlier run
+		gates := only(0, 1, 2)
+		gates[1] = before("writeback", func() { redistest.Do(t, servers[1], "SET", strategy.DefaultKey(name), "another", "PX", 60000) })
+		lease, err := fenced(t, servers, gates).Lock(name).TryAcquire(t.Context())
+		if err == nil {
+			t.Errorf("TryAcquire() = fence %d, want an error: only two have noted it while the lock was there", fenceOf(t, lease))
+		}
+		is(t, "TryAcquire()", err, strategy.ErrNoQuorum)
+		if got := noted(t, servers[1], name); got != "" {
+			t.Errorf("the server that has another's lock has noted %s, want nothing", got)
+		}
+		if got := token(t, servers[1], name); got != "another" {
+			t.Errorf("it has %q, want the other's left alone", got)
+		}
+		redistest.Do(t, servers[1], "DEL", strategy.DefaultKey(name))
+		empty(t, servers, name)
+	})
+
+	// Nor is it where the server has forgotten meanwhile what it knew when it was asked.
+	t.Run("InOneMemory", func(t *testing.T) {
+		servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
+		known(t, servers)
+		name := lockOf(t)
+		gates := only(0, 1, 4)
+		gates[4] = before("writeback", func() { redistest.Do(t, servers[4], "DEL", redlock.GuardKey) })
+		lease, err := fenced(t, servers, gates).Lock(name).TryAcquire(t.Context())
+		if err == nil {
+			t.Errorf("TryAcquire() = fence %d, want an error: one of three has another memory", fenceOf(t, lease))
+		}
+		is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrRefused)
+		var g *redlock.GuardError
+		if !errors.As(err, &g) {
+			t.Errorf("TryAcquire() = %v, want a *GuardError", err)
+		}
+		empty(t, servers, name)
+	})
+
+	// A server that has lost its counter says nothing of what was noted there, and heals
+	// with the next number.
+	t.Run("Remembered", func(t *testing.T) {
+		servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
+		known(t, servers)
+		name := lockOf(t)
+		clean(t, servers, counterOf(name)) // of an earlier run
+		note(t, name, ahead, servers[0], servers[1], servers[4])
+		redistest.Do(t, servers[4], "FLUSHALL")
+		redistest.Do(t, servers[4], "HSET", redlock.GuardKey, "run", runOf(t, servers[4]), "gen", "another", "born", 1, "max", 0, "new", 0, "why", "empty")
+
+		var last sync.WaitGroup // the three that know nothing: they answer first
+		last.Add(3)
+		gates := make([]conformance.Gate, 5)
+		for i := range gates {
+			var first sync.Once
+			gates[i] = func(_ string, send func()) {
+				if i < 2 {
+					first.Do(func() {
+						last.Wait()
+						time.Sleep(4 * longestPause) // longer than who is not needed is waited for
+					})
+				}
+				send()
+				if i >= 2 {
+					first.Do(last.Done)
+				}
+			}
+		}
+		lease := acquire(t, fenced(t, servers, gates), name)
+		if got := fenceOf(t, lease); got != ahead+1 {
+			t.Errorf("Fence() = %d, want %d, which only those know who answer last", got, ahead+1)
+		}
+		release(t, lease)
+		for limit := time.Now().Add(time.Minute); noted(t, servers[4], name) == "" && time.Now().Before(limit); {
+			time.Sleep(time.Millisecond) // it is told in the background
+		}
+		lease = acquire(t, fenced(t, servers, only(2, 3, 4)), name)
+		if got := fenceOf(t, lease); got != ahead+2 {
+			t.Errorf("Fence() = %d, want %d: all three have noted the last by now", got, ahead+2)
+		}
+		release(t, lease)
+		if gen := redistest.Do(t, servers[4], "HGET", counterOf(name), "gen"); string(gen.([]byte)) != "another" {
+			t.Errorf("the server that had lost its counter has %q for its memory, want it to remember again", gen)
+		}
+	})
+
+	// Until it is healed, what it notes does not count, and an attempt that fails heals nobody:
+	// its number may not be greater than what was forgotten.
+	t.Run("Forgotten", func(t *testing.T) {
+		servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
+		known(t, servers)
+		name := lockOf(t)
+		note(t, name, ahead, servers[0], servers[1], servers[2])
+		redistest.Do(t, servers[4], "HSET", redlock.GuardKey, "gen", "another", "new", 0)
+		gates := only(0, 1, 2, 4)
+		spoke := make(chan struct{}) // the one that had forgotten, before a quorum of the others
+		once := sync.OnceFunc(func() { close(spoke) })
+		gates[4] = func(_ string, send func()) {
+			send()
+			once()
+		}
+		gates[2] = func(request string, send func()) {
+			<-spoke
+			if request != "script writeback" {
+				send()
+			}
+		}
+		locks := fenced(t, servers, gates)
+		lease, err := locks.Lock(name).TryAcquire(t.Context())
+		if err == nil {
+			t.Errorf("TryAcquire() = fence %d, want an error: of those who remember two have noted it", fenceOf(t, lease))
+		}
+		is(t, "TryAcquire()", err, strategy.ErrNoQuorum)
+		is(t, "Close()", locks.Close())
+		if got := noted(t, servers[4], name); got != "" {
+			t.Errorf("the server that had forgotten has noted %s, want nothing", got)
+		}
+		empty(t, servers, name)
+	})
+
+	// Where too many have lost theirs, their clocks stand in.
+	t.Run("CountersLost", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		locks := fenced(t, servers, make([]conformance.Gate, 5))
+		lease := acquire(t, locks, lockOf(t))
+		first := fenceOf(t, lease)
+		settled(t, servers, lease)
+		release(t, lease)
+		for _, s := range servers {
+			redistest.Do(t, s, "HSET", counterOf(lockOf(t)), "n", 0, "gen", "another")
+		}
+		lease = acquire(t, locks, lockOf(t))
+		if got := fenceOf(t, lease); got <= first {
+			t.Errorf("Fence() when all counters are lost = %d, want more than %d", got, first)
+		}
+		release(t, lease)
+	})
+
+	// The validity counts when the number has been noted, too.
+	t.Run("InTime", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		gates := make([]conformance.Gate, 5)
+		for i := range gates {
+			gates[i] = before("writeback", func() { time.Sleep(300 * time.Millisecond) })
+		}
+		least := calm.TTL - strategy.Drift(calm.TTL) - 300*time.Millisecond
+		_, err := fenced(t, servers, gates, redlock.MinValidity(least)).Lock(lockOf(t)).TryAcquire(t.Context())
+		var late *strategy.LostError
+		if !errors.As(err, &late) || !late.Lapsed {
+			t.Errorf("TryAcquire() = %v, want a *LostError that says Lapsed", err)
+		}
+		empty(t, servers, lockOf(t))
+	})
+
+	// A counter that is none is a clear error, and costs nothing but that server's vote.
+	t.Run("NoCounter", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		locks := fenced(t, servers, make([]conformance.Gate, 5))
+		for i, s := range servers[:3] {
+			if i == 0 {
+				redistest.Do(t, s, "SET", counterOf(lockOf(t)), 5)
+			} else {
+				redistest.Do(t, s, "HSET", counterOf(lockOf(t)), "n", []string{"", "soon", "9007199254740991"}[i])
+			}
+			lease, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+			if i < 2 {
+				if err != nil {
+					t.Fatalf("TryAcquire() with %d of 5 = %v, want nil", i+1, err)
+				}
+				release(t, lease)
+				continue
+			}
+			is(t, "TryAcquire() with a majority", err, strategy.ErrNoQuorum, strategy.ErrRefused)
+		}
+		empty(t, servers, lockOf(t))
+		for _, s := range servers {
+			redistest.Do(t, s, "DEL", counterOf(lockOf(t)))
+		}
+	})
+
+	t.Run("Inspected", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		locks := fenced(t, servers, make([]conformance.Gate, 5))
+		lease := acquire(t, locks, lockOf(t))
+		fence := fenceOf(t, lease)
+		release(t, lease)
+		info, err := locks.Inspect(t.Context(), lockOf(t))
+		if err != nil || info.Held || info.Fence != fence {
+			t.Errorf("Inspect() = %+v, %v, want it free, and the last fence, %d", info, err, fence)
+		}
+	})
+}
+
+// runOf is what the server calls its run, as the guard has it.
+func runOf(t *testing.T, s *redistest.Server) string {
+	t.Helper()
+	try(t, alone(t, s, time.Minute)) // which makes it a guard
+	return guardOf(t, s)["run"]
+}
+
+// A fencedFake keeps a counter, and may stand still when it is to note a fence.
+type fencedFake struct {
+	*fake
+	n      int64
+	after  time.Duration // when it answers
+	freeze bool
+}
+
+func (f *fencedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	time.Sleep(f.after)
+	if s.Name() == "writeback" {
+		if f.freeze {
+			time.Sleep(time.Until(due))
+			return nil, f.fail(strategy.ErrUnknown)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if args[0] != "" && args[0] != f.token {
+			return []byte(f.token), nil
+		}
+		f.n = max(f.n, args[1].(int64))
+		return int64(1), nil
+	}
+	reply, err := f.fake.Eval(ctx, due, s, keys, args...)
+	if s.Name() == "acquire" && reply == int64(1) {
+		return []any{int64(1), f.n, int64(1), time.Now().UnixMicro(), []byte("memory")}, nil
+	}
+	return reply, err
+}
+
+// TestSpare: more servers than it takes note a fence, if they voted in time.
+func TestSpare(t *testing.T) {
+	t.Run("FrozenAfterItsVote", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(5)
+			for i, f := range fakes {
+				ff := &fencedFake{fake: f, after: time.Millisecond}
+				if i >= 3 {
+					ff.after = 2 * time.Millisecond
+				}
+				ff.freeze = i == 2
+				nodes[i] = ff
+			}
+			s, err := strategy.New(redlock.On(nodes, redlock.WithFences()), strategy.Options{TTL: 10 * time.Second})
+			is(t, "New()", err)
+			defer s.Close()
+			for range 3 {
+				lease, err := s.Lock("n").TryAcquire(t.Context())
+				if err != nil {
+					t.Fatalf("TryAcquire() with one server frozen of five that voted = %v, want nil", err)
+				}
+				is(t, "Release()", lease.Release(t.Context()))
+				time.Sleep(time.Second)
+			}
+		})
+	})
+}

@@ -1,0 +1,525 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// forgetful are the ways in which a server forgets what it granted. Each returns the
+// server that is in its place then.
+var forgetful = []struct {
+	name   string
+	reason string
+	config redistest.Config
+	// before is called before the lock is granted: what comes later is not kept.
+	before func(t *testing.T, s *redistest.Server) (after func() *redistest.Server)
+}{
+	{
+		name: "Restarted", reason: redlock.ReasonEmpty,
+		before: func(t *testing.T, s *redistest.Server) func() *redistest.Server {
+			return func() *redistest.Server {
+				must(t, s.Restart(t.Context()))
+				return s
+			}
+		},
+	},
+	{
+		name: "Flushed", reason: redlock.ReasonEmpty,
+		before: func(t *testing.T, s *redistest.Server) func() *redistest.Server {
+			return func() *redistest.Server {
+				redistest.Do(t, s, "FLUSHALL")
+				return s
+			}
+		},
+	},
+	{
+		// As after a loss of power with appendfsync everysec: the guard is there, the lock,
+		// which is younger, is not.
+		name: "OldAOF", reason: redlock.ReasonRestarted, config: redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
+		before: func(t *testing.T, s *redistest.Server) func() *redistest.Server {
+			redistest.Do(t, s, "CONFIG", "SET", "appendonly", "no")
+			return func() *redistest.Server {
+				must(t, s.Restart(t.Context()))
+				return s
+			}
+		},
+	},
+	{
+		// As at a fail-over to a replica that has not heard of the last writes.
+		name: "Promoted", reason: redlock.ReasonRestarted,
+		before: func(t *testing.T, s *redistest.Server) func() *redistest.Server {
+			replica := redistest.Own(t, redistest.Config{})
+			copies(t, replica, s)
+			redistest.Do(t, replica, "REPLICAOF", "127.0.0.1", "1") // it hears nothing any more
+			return func() *redistest.Server {
+				must(t, s.Kill(t.Context()))
+				redistest.Do(t, replica, "REPLICAOF", "NO", "ONE")
+				return replica
+			}
+		},
+	},
+	{
+		// And back, before anybody has asked the replica: it is the process that wrote the
+		// guard, with what the replica knew.
+		name: "PromotedAgain", reason: redlock.ReasonRestarted,
+		before: func(t *testing.T, s *redistest.Server) func() *redistest.Server {
+			replica := redistest.Own(t, redistest.Config{})
+			copies(t, replica, s)
+			redistest.Do(t, replica, "REPLICAOF", "127.0.0.1", "1")
+			return func() *redistest.Server {
+				redistest.Do(t, replica, "REPLICAOF", "NO", "ONE")
+				copies(t, s, replica)
+				redistest.Do(t, s, "REPLICAOF", "NO", "ONE")
+				return s
+			}
+		},
+	},
+}
+
+// copies makes a server a replica of another, and waits until it is one, guard and all.
+func copies(t *testing.T, s, of *redistest.Server) {
+	t.Helper()
+	host, port, _ := strings.Cut(of.Addr(), ":")
+	redistest.Do(t, s, "REPLICAOF", host, port)
+	eventually(t, "the replica has the guard", func() bool {
+		c := s.Pool().Get()
+		defer c.Close()
+		info, err := redis.String(c.Do("INFO", "replication"))
+		there, err2 := redis.Bool(c.Do("EXISTS", redlock.GuardKey))
+		return err == nil && err2 == nil && there && strings.Contains(info, "master_link_status:up")
+	})
+}
+
+// TestForgetfulServer: one holder has a majority, of which one server forgets; another
+// reaches that one, and those that the first did not. Without the guard two hold the lock
+// then. With it the second is refused, and told why.
+func TestForgetfulServer(t *testing.T) {
+	imitation(t, redistest.Shared(t), "that a server which may have forgotten does not vote: an embedded one has no run_id, and is never restarted with data")
+	for _, fault := range forgetful {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			servers := append(redistest.Nodes(t, 4), redistest.Own(t, fault.config))
+			away := func(string, func()) {} // what is sent there is lost
+			onFirst, onLast := []conformance.Gate{nil, nil, away, away, nil}, []conformance.Gate{away, away, nil, nil, nil}
+			known(t, servers)
+			forget := fault.before(t, servers[4])
+			guarded := acquire(t, gated(t, servers, onLast, calm, unhurried), lockOf(t, "guarded"))
+			open := acquire(t, gated(t, servers, onLast, calm, unhurried, redlock.WithoutGuard()), lockOf(t, "open"))
+			_, err := gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
+			is(t, "TryAcquire() by the second before", err, strategy.ErrNoQuorum)
+
+			servers[4] = forget()
+			primed.Store(servers[4], func() error { return nil }) // the operator does not say that it has forgotten nothing
+			second := gated(t, servers, onFirst, calm, unhurried, redlock.WithoutGuard())
+			var both *strategy.Lease
+			eventually(t, "without the guard the server votes for another", func() bool { // its connections are new
+				both, _ = second.Lock(open.Name()).TryAcquire(t.Context())
+				return both != nil
+			})
+			if open.Err() != nil || both.Err() != nil {
+				t.Errorf("without the guard Err() = %v and %v, want two who believe to hold the lock", open.Err(), both.Err())
+			}
+			if err := open.Extend(t.Context()); err == nil {
+				t.Error("without the guard Extend() by the first = nil, want an error: the other's vote is one of its majority")
+			}
+			if err := both.Extend(t.Context()); err != nil {
+				t.Errorf("without the guard Extend() by the second = %v, want nil", err)
+			}
+			open.Detach() // what it has left lies on the others, and expires
+			release(t, both)
+
+			_, err = gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
+			is(t, "TryAcquire() by the second", err, strategy.ErrNoQuorum, strategy.ErrRefused)
+			isNot(t, "TryAcquire() by the second", err, strategy.ErrHeld)
+			refusedBy(t, err, fault.reason, 0, strategy.MaxTTL) // shared servers may have heard of longer TTLs
+			if n := servers[4].Addr(); err != nil && !strings.Contains(err.Error(), n+": refused by the server: it does not vote for ") {
+				t.Errorf("TryAcquire() by the second = %v, want it to name %s", err, n)
+			}
+			if err := guarded.Err(); err != nil {
+				t.Errorf("Err() of the first = %v, want nil", err)
+			}
+			guarded.Detach()
+			clean(t, servers, strategy.DefaultKey(open.Name()), strategy.DefaultKey(guarded.Name()))
+		})
+	}
+}
+
+// TestForgottenAdoption: who adopts brings the old token, and a server that has forgotten
+// an adoption shows it again.
+func TestForgottenAdoption(t *testing.T) {
+	t.Run("Refused", func(t *testing.T) {
+		servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}}))
+		lease := acquire(t, open(t, servers, calm, unhurried), lockOf(t))
+		settled(t, servers, lease)
+		token, err := lease.Detach()
+		is(t, "Detach()", err)
+		redistest.Do(t, servers[4], "CONFIG", "SET", "appendonly", "no") // what comes now is forgotten
+		first, err := gated(t, servers, only(2, 3, 4), calm, unhurried).Adopt(t.Context(), lockOf(t), token)
+		is(t, "Adopt()", err)
+		must(t, servers[4].Restart(t.Context()))
+		second, err := gated(t, servers, only(0, 1, 4), calm, unhurried).Adopt(t.Context(), lockOf(t), token)
+		is(t, "Adopt() by another", err, strategy.ErrNoQuorum, strategy.ErrRefused)
+		if err == nil {
+			t.Errorf("Err() = %v and %v, want one holder", first.Err(), second.Err())
+		}
+		first.Detach()
+		clean(t, servers, strategy.DefaultKey(lockOf(t)))
+	})
+}
+
+// clean removes keys from servers that other tests use, too, or this one again.
+func clean(t *testing.T, servers []*redistest.Server, keys ...any) {
+	t.Helper()
+	for _, s := range servers {
+		redistest.Do(t, s, "DEL", keys...)
+	}
+}
+
+// refusedBy checks that err has a *GuardError for that reason, for more than least and at
+// most most.
+func refusedBy(t *testing.T, err error, reason string, least, most time.Duration) *redlock.GuardError {
+	t.Helper()
+	var g *redlock.GuardError
+	if !errors.As(err, &g) {
+		t.Fatalf("error = %v, want a *GuardError", err)
+	}
+	if g.Reason != reason || g.For <= least || g.For > most {
+		t.Errorf("*GuardError = %+v, want %q, and %v … %v", *g, reason, least, most)
+	}
+	return g
+}
+
+// alone opens a strategy on one server, which is not primed.
+func alone(t *testing.T, s *redistest.Server, ttl time.Duration, own ...redlock.Option) *strategy.Strategy {
+	t.Helper()
+	locks, err := redlock.New([]*redis.Pool{s.Pool()}, strategy.Options{TTL: ttl, OpTimeout: ttl - 1}, append([]redlock.Option{unhurried}, own...)...)
+	return opened(t, locks, err)
+}
+
+func try(t *testing.T, s *strategy.Strategy) error {
+	t.Helper()
+	lease, err := s.Lock(lockOf(t)).TryAcquire(t.Context())
+	if err == nil {
+		release(t, lease)
+	}
+	return err
+}
+
+// TestGuardOpens: a server that is new votes when MaxTTL has passed, and not before.
+func TestGuardOpens(t *testing.T) {
+	t.Run("AfterMaxTTL", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{})
+		locks := alone(t, s, time.Second, redlock.MaxTTL(2*time.Second))
+		err := try(t, locks)
+		first := time.Now()
+		g := refusedBy(t, err, redlock.ReasonEmpty, time.Second, 2*time.Second)
+		eventually(t, "it votes", func() bool {
+			err = try(t, locks)
+			var refused *redlock.GuardError
+			if errors.As(err, &refused) {
+				refusedBy(t, err, redlock.ReasonEmpty, 0, g.For)
+			}
+			return err == nil // or it was too slow, on a busy machine
+		})
+		if passed := time.Since(first); passed < g.For-g.For/100-2*time.Millisecond {
+			t.Errorf("it voted after %v, want not before %v have passed", passed, g.For)
+		}
+	})
+}
+
+// TestGuardHears: the longest TTL that anybody uses decides, as far as the servers can tell.
+func TestGuardHears(t *testing.T) {
+	const short, long = 10 * time.Second, 10 * time.Minute
+	t.Run("OfAGrant", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{})
+		known(t, []*redistest.Server{s})
+		is(t, "TryAcquire()", try(t, alone(t, s, long)))
+		locks := alone(t, s, short)
+		is(t, "TryAcquire()", try(t, locks))
+		redistest.Do(t, s, "FLUSHALL")
+		refusedBy(t, try(t, locks), redlock.ReasonEmpty, short, long)
+	})
+	t.Run("OfARefusal", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{})
+		known(t, []*redistest.Server{s})
+		lease := acquire(t, alone(t, s, long), lockOf(t))
+		locks := alone(t, s, short)
+		is(t, "TryAcquire()", try(t, locks), strategy.ErrHeld)
+		redistest.Do(t, s, "FLUSHALL")
+		refusedBy(t, try(t, locks), redlock.ReasonEmpty, short, long)
+		is(t, "Release()", lease.Release(t.Context()), strategy.ErrLost)
+	})
+	t.Run("Later", func(t *testing.T) { // what it may have forgotten was not for those alone who asked first
+		s := redistest.Own(t, redistest.Config{})
+		refusedBy(t, try(t, alone(t, s, short)), redlock.ReasonEmpty, 0, short)
+		refusedBy(t, try(t, alone(t, s, long)), redlock.ReasonEmpty, short, long)
+		refusedBy(t, try(t, alone(t, s, short)), redlock.ReasonEmpty, short, long)
+	})
+	t.Run("AfterARestart", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+		imitation(t, s, "what a server remembers over a restart")
+		known(t, []*redistest.Server{s})
+		is(t, "TryAcquire()", try(t, alone(t, s, long)))
+		must(t, s.Restart(t.Context()))
+		refusedBy(t, try(t, alone(t, s, short)), redlock.ReasonRestarted, short, long)
+	})
+}
+
+// TestPromotedLongAgo: a server that has no replica forgets after a while that it was
+// promoted. That is no reason to stop voting.
+func TestPromotedLongAgo(t *testing.T) {
+	s, replica := redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{})
+	imitation(t, s, "what becomes of a server that was promoted long ago")
+	known(t, []*redistest.Server{s})
+	redistest.Do(t, replica, "CONFIG", "SET", "repl-backlog-ttl", 1)
+	is(t, "TryAcquire()", try(t, alone(t, s, time.Second)))
+	copies(t, replica, s)
+	redistest.Do(t, replica, "REPLICAOF", "NO", "ONE")
+	locks := alone(t, replica, time.Second)
+	refusedBy(t, try(t, locks), redlock.ReasonRestarted, 0, strategy.MaxTTL)
+	eventually(t, "the promoted server votes", func() bool { return try(t, locks) == nil })
+	eventually(t, "it forgets its promotion", func() bool {
+		return bytes.Contains(redistest.Do(t, replica, "INFO", "replication").([]byte), []byte("master_replid2:0000"))
+	})
+	for range 2 {
+		is(t, "TryAcquire() after that", try(t, locks))
+	}
+}
+
+// TestGuardHearsNoNonsense: a TTL that nobody can use, which one server has heard of for
+// whatever reason, keeps no server from voting for longer than the longest that can be.
+func TestGuardHearsNoNonsense(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	known(t, []*redistest.Server{s})
+	redistest.Do(t, s, "HSET", redlock.GuardKey, "max", "1000000000000000")
+	locks := alone(t, s, time.Minute)
+	is(t, "TryAcquire() on a primed server", try(t, locks))
+	is(t, "TryAcquire() again", try(t, locks))
+	redistest.Do(t, s, "FLUSHALL")
+	refusedBy(t, try(t, locks), redlock.ReasonEmpty, strategy.MaxTTL-time.Minute, strategy.MaxTTL)
+}
+
+// TestCheckKnowsMaxTTL: Check tells how long the locks will be refused.
+func TestCheckKnowsMaxTTL(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	refusedBy(t, alone(t, s, time.Second, redlock.MaxTTL(time.Hour)).Check(t.Context()), redlock.ReasonEmpty, time.Hour-time.Minute, time.Hour)
+}
+
+// TestGuardBegins: the wait of a server that was restarted begins with the first question,
+// also for a lock that it has kept: or it would begin with the release, for all who wait.
+func TestGuardBegins(t *testing.T) {
+	t.Run("WhileHeld", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+		imitation(t, s, "what a server remembers over a restart")
+		known(t, []*redistest.Server{s})
+		first := acquire(t, alone(t, s, time.Minute), lockOf(t))
+		before := guardOf(t, s)
+		must(t, s.Restart(t.Context()))
+		is(t, "TryAcquire()", try(t, alone(t, s, time.Hour)), strategy.ErrHeld)
+		after := guardOf(t, s)
+		if after["why"] != redlock.ReasonRestarted || after["run"] == before["run"] {
+			t.Errorf("the guard is %v after a refusal, and was %v before the restart, want it to have begun", after, before)
+		}
+		if after["max"] != "3600000" {
+			t.Errorf("the guard has heard of a TTL of %s ms, want 3600000, that of who was refused", after["max"])
+		}
+		redistest.Do(t, s, "CONFIG", "SET", "maxmemory", 1) // it needs no memory to say that it is held
+		is(t, "TryAcquire() of a server out of memory", try(t, alone(t, s, 2*time.Hour)), strategy.ErrHeld)
+		redistest.Do(t, s, "CONFIG", "SET", "maxmemory", 0)
+		first.Detach()
+	})
+}
+
+// TestGuardClockSetBack: what has passed before is not known then, so it counts anew, and
+// for no longer than the clock was set back by.
+func TestGuardClockSetBack(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := alone(t, s, time.Minute)
+	refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
+	year := int64(365 * 24 * time.Hour / time.Millisecond)
+	redistest.Do(t, s, "HINCRBY", redlock.GuardKey, "born", year) // as if it had begun before the clock was set back
+	refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
+}
+
+// TestGuardNeedsInfo: a server that does not say who it is cannot be guarded, and says so.
+func TestGuardNeedsInfo(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
+	imitation(t, s, "what becomes of the guard where INFO is forbidden")
+	known(t, []*redistest.Server{s})
+	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-info")
+	err := try(t, alone(t, s, time.Minute))
+	is(t, "TryAcquire()", err, strategy.ErrRefused)
+	for _, word := range []string{"INFO", "WithoutGuard"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("TryAcquire() = %v, want it to say %s", err, word)
+		}
+	}
+	is(t, "TryAcquire() without the guard", try(t, alone(t, s, time.Minute, redlock.WithoutGuard())))
+}
+
+// TestUnreleasable: a user who may not release is not granted what he could only leave to
+// its TTL.
+func TestUnreleasable(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
+	known(t, []*redistest.Server{s})
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("EVAL", "return redis.acl_check_cmd('DEL', 'a') and 1", 0); err != nil {
+		t.Skipf("NOT PROVEN: that a lock which cannot be released is not granted (Redis 7.0): %v", err)
+	}
+	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
+	err := try(t, alone(t, s, time.Minute))
+	is(t, "TryAcquire()", err, strategy.ErrRefused)
+	if err == nil || !strings.Contains(err.Error(), "+del") {
+		t.Errorf("TryAcquire() = %v, want what to allow", err)
+	}
+	empty(t, []*redistest.Server{s}, lockOf(t))
+}
+
+// guardOf is the guard that a server has.
+func guardOf(t *testing.T, s *redistest.Server) map[string]string {
+	t.Helper()
+	g, err := redis.StringMap(redistest.Do(t, s, "HGETALL", redlock.GuardKey), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestPrime: a cluster that is known to be new need not wait; whoever does not know of
+// that is told.
+func TestPrime(t *testing.T) {
+	servers := own(t, 3)
+	locks, err := redlock.New(pools(servers), calm, unhurried)
+	opened(t, locks, err)
+
+	err = locks.Check(t.Context())
+	refusedBy(t, err, redlock.ReasonEmpty, 0, calm.TTL)
+	if err == nil || strings.Count(err.Error(), "does not vote") != 3 {
+		t.Errorf("Check() of new servers = %v, want that none of the three votes", err)
+	}
+	if err == nil || strings.Count(err.Error(), "redlock.Prime") != 1 || !strings.Contains(err.Error(), "first asked for a lock") {
+		t.Errorf("Check() of new servers = %v, want it to say, once, what to do, and that to check again is no use", err)
+	}
+	for i, s := range servers {
+		if g := guardOf(t, s); len(g) > 0 {
+			t.Errorf("after Check() server %d has %v, want it to have written nothing", i+1, g)
+		}
+	}
+
+	err = try(t, locks)
+	is(t, "TryAcquire() on new servers", err, strategy.ErrNoQuorum, strategy.ErrRefused)
+	if err == nil || !strings.Contains(err.Error(), "redlock.Prime") {
+		t.Errorf("TryAcquire() on new servers = %v, want it to say what to do", err)
+	}
+	for range 2 {
+		before := guardOf(t, servers[0])
+		if err := redlock.Prime(t.Context(), pools(servers)); err != nil {
+			t.Fatalf("Prime() = %v, want nil", err)
+		}
+		is(t, "TryAcquire() on primed servers", try(t, locks))
+		is(t, "Check() of primed servers", locks.Check(t.Context()))
+		if after := guardOf(t, servers[0]); before["new"] == "1" && !maps.Equal(before, after) {
+			t.Errorf("after a second Prime() the guard is %v, want %v as before", after, before)
+		}
+	}
+
+	lease := acquire(t, locks, lockOf(t))
+	settled(t, servers, lease)
+	redistest.Do(t, servers[1], "DEL", redlock.GuardKey)
+	if err := redlock.Prime(t.Context(), pools(servers)); err != nil {
+		t.Fatalf("Prime() = %v, want nil", err)
+	}
+	settled(t, servers, lease) // what is there stays
+	release(t, lease)
+
+	down := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("as the test has it") }}
+	redistest.Do(t, servers[2], "FLUSHALL")
+	err = redlock.Prime(t.Context(), append([]*redis.Pool{down}, pools(servers[2:])...))
+	is(t, "Prime() of one that is down", err, strategy.ErrUnsent)
+	if err == nil || !strings.HasPrefix(err.Error(), "node 1: ") {
+		t.Errorf("Prime() = %v, want node 1 by its name", err)
+	}
+	is(t, "TryAcquire() on the other", try(t, alone(t, servers[2], time.Minute)))
+	if err := redlock.Prime(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "allowed are") {
+		t.Errorf("Prime() of nothing = %v, want what is allowed", err)
+	}
+}
+
+// TestQuarantinedMinority: one server that does not vote costs no more than one that is down.
+func TestQuarantinedMinority(t *testing.T) {
+	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
+	known(t, servers[:4])
+	primed.Store(servers[4], func() error { return nil })
+	locks := open(t, servers, calm, unhurried)
+	lease := acquire(t, locks, lockOf(t))
+	settled(t, servers[:4], lease)
+	_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+	is(t, "TryAcquire() of a held lock", err, strategy.ErrHeld)
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend() = %v, want nil", err)
+	}
+	settled(t, servers, lease) // it does not vote, but may keep what a majority has granted
+	release(t, lease)
+	empty(t, servers, lockOf(t))
+	err = locks.Check(t.Context())
+	refusedBy(t, err, redlock.ReasonEmpty, 0, strategy.MaxTTL) // as shared servers may have heard of longer TTLs
+	if err != nil && (strings.Count(err.Error(), "does not vote") != 1 || !strings.Contains(err.Error(), servers[4].Addr())) {
+		t.Errorf("Check() = %v, want the one that does not vote, %s", err, servers[4].Addr())
+	}
+}
+
+// TestGuardSettings: what is not allowed is refused, and the error says what is.
+func TestGuardSettings(t *testing.T) {
+	for what, own := range map[string][]redlock.Option{
+		"a MaxTTL below the TTL":     {redlock.MaxTTL(calm.TTL - time.Millisecond)},
+		"a MaxTTL of no whole ms":    {redlock.MaxTTL(calm.TTL + time.Microsecond)},
+		"a MaxTTL beyond all":        {redlock.MaxTTL(strategy.MaxTTL + time.Millisecond)},
+		"a MaxTTL without the guard": {redlock.MaxTTL(calm.TTL), redlock.WithoutGuard()},
+		"fences without the guard":   {redlock.WithFences(), redlock.WithoutGuard()},
+		"an option that is nil":      {nil},
+	} {
+		s, err := strategy.New(redlock.On([]strategy.Node{named("a")}, own...), calm)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "allowed") {
+			t.Errorf("%s: New() = %v, want an error that says what is allowed", what, err)
+		}
+	}
+	for what, own := range map[string][]redlock.Option{
+		"MaxTTL":       {redlock.MaxTTL(calm.TTL)},
+		"fences":       {redlock.WithFences()},
+		"WithoutGuard": {redlock.WithoutGuard()},
+	} {
+		s, err := strategy.New(redlock.On([]strategy.Node{named("a")}, own...), calm)
+		if err != nil {
+			t.Errorf("%s: New() = %v, want nil", what, err)
+			continue
+		}
+		s.Close()
+	}
+	// A node of a type that can be compared, with something in it that cannot.
+	odd := struct{ strategy.Node }{uncomparable{Node: named("a")}}
+	if err := redlock.PrimeNodes(context.Background(), slices.Repeat([]strategy.Node{odd}, 2)); err == nil || !strings.Contains(err.Error(), "each server once") {
+		t.Errorf("PrimeNodes() of one node twice = %v, want each server once", err)
+	}
+}
+
+type uncomparable struct {
+	strategy.Node
+	_ []int
+}
