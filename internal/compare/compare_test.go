@@ -224,7 +224,11 @@ func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 	t.Helper()
 	err := each(t.Context(), servers, func(conn redis.Conn) error {
 		keys, err := keysOf(t.Context(), conn, namePrefix)
-		if len(keys) > 0 {
+		if err != nil {
+			return err
+		}
+		guards, err := keysOf(t.Context(), conn, "redlock")
+		if keys = append(keys, guards...); len(keys) > 0 {
 			t.Errorf("left on the server: %q", keys)
 		}
 		return err

@@ -110,6 +110,8 @@ type Config struct {
 
 	// Progress, if set, is told before each way how many are done, of how many.
 	Progress func(next Way, done, all int)
+
+	told []*redistest.Server // to vote, for the time of the sale
 }
 
 // A Report is what came of it.
@@ -201,6 +203,8 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
 	id := prefix + rand.Text()
 	var t *team
+	sold := slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool { return v.Aside })
+	c.told, err = subjects.Prime(ctx, sold, c.Servers)
 	defer func() {
 		if ctx.Err() != nil {
 			r.Interrupted, err = true, context.Cause(ctx)
@@ -208,10 +212,13 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 		if t != nil {
 			t.end() // before the sweep: they may still write
 		}
-		if e := sweep(ctx, c.Servers, id); e != nil {
+		if e := sweep(ctx, c.Servers, c.told, id); e != nil {
 			err = errors.Join(err, e)
 		}
 	}()
+	if err != nil {
+		return r, err
+	}
 	for i, w := range ways {
 		if c.Progress != nil {
 			c.Progress(w, i, len(ways))
@@ -256,7 +263,7 @@ func (c *Config) hold(ctx context.Context, t *team, w Way, run, sale string) (*R
 	if _, err := redis.DoContext(conn, ctx, "SET", goodsKey(sale), Goods); err != nil {
 		return nil, err
 	}
-	tallies := t.sell(ctx, job{Way: w, Run: run, Sale: sale, Buyers: Buyers, Think: c.Think, Patience: c.Patience})
+	tallies := t.sell(ctx, job{Way: w, Run: run, Told: places(c.Servers, c.told), Sale: sale, Buyers: Buyers, Think: c.Think, Patience: c.Patience})
 
 	r := &Result{Way: w, Want: Exact}
 	if w.Name == NoLock {
@@ -303,10 +310,24 @@ func verdictOf(r *Result, agreed bool) Verdict {
 	return Wrong
 }
 
-// sweep removes every key of a run. It is done also when ctx is over.
-func sweep(ctx context.Context, servers []*redistest.Server, run string) error {
+// places are where some of the servers stand.
+func places(servers, some []*redistest.Server) (at []int) {
+	for i, s := range servers {
+		if slices.Contains(some, s) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// sweep removes every key of a run, and undoes what the servers were told for it. It is
+// done also when ctx is over.
+func sweep(ctx context.Context, servers, told []*redistest.Server, run string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
+	if err := subjects.Unprime(ctx, told); err != nil {
+		return err
+	}
 	for _, s := range servers {
 		if err := sweepOne(ctx, s.Pool(), run); err != nil {
 			return fmt.Errorf("keys with %s in them may be left at %s: %w", run, s.Addr(), err)

@@ -49,6 +49,7 @@ const (
 type job struct {
 	Way      Way
 	Run      string // what the keys of all sales have in them
+	Told     []int  // which servers were told to vote for that time
 	Sale     string // … and of this one
 	Process  int    // which of the children this is
 	Buyers   int
@@ -288,7 +289,7 @@ func Child(ctx context.Context, servers []*redistest.Server, variants []subjects
 		}
 		if err != nil {
 			if ctx.Err() != nil && w.run != "" { // else the parent is there, and does it
-				err = errors.Join(err, sweep(ctx, servers, w.run))
+				err = errors.Join(err, sweep(ctx, servers, w.told, w.run))
 			}
 			return err
 		}
@@ -308,6 +309,7 @@ type worker struct {
 	counter  counter
 	pools    []*redis.Pool // counted, of the servers
 	run      string        // whose keys to sweep
+	told     []*redistest.Server
 }
 
 // work does one job. An error ends the child.
@@ -316,7 +318,10 @@ func (w *worker) work(ctx context.Context, line string) error {
 	if err := json.Unmarshal([]byte(line), &j); err != nil {
 		return err
 	}
-	w.run = j.Run
+	w.run, w.told = j.Run, nil
+	for _, i := range j.Told {
+		w.told = append(w.told, w.servers[i])
+	}
 	s := &shop{
 		pool:  w.pools[0],
 		goods: goodsKey(j.Sale), orders: ordersKey(j.Sale),
