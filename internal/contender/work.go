@@ -1,0 +1,242 @@
+package contender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A Workload is what a contender does on its own. Each worker goes round: it takes a
+// lock, reads what it protects, thinks, writes back, and releases. Chances are 1 in so
+// many; 0 means never.
+type Workload struct {
+	Locks   []string // one of them each time, by chance
+	Workers int
+	Seed    uint64 // of all that is left to chance
+
+	Patience time.Duration // the longest wait for a lock
+	Think    time.Duration // the longest time between reading and writing
+	Rest     time.Duration // the longest time between two rounds
+
+	Try      int // the chance that a worker asks once and does not wait
+	Renew    int // that it extends the lease while it thinks
+	Keep     int // that it keeps the lease alive, and thinks for about a TTL
+	Overstay int // that it does not release, but stays until it has lost the lock
+	Reenter  int // that it takes the lock again while it has it, as the same owner
+}
+
+func (w Workload) check() error {
+	if len(w.Locks) == 0 || w.Workers < 1 || w.Patience <= 0 {
+		return fmt.Errorf("contender: a workload of %d locks, %d workers and a patience of %v: allowed are 1 or more of each", len(w.Locks), w.Workers, w.Patience)
+	}
+	return nil
+}
+
+// A shift is a workload under way.
+type shift struct {
+	Workload
+	*client
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+
+	mu   sync.Mutex
+	errs []error
+}
+
+func (c *client) work(w Workload) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shift != nil {
+		return errors.New("contender: it works already: let it rest first")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &shift{Workload: w, client: c, stop: cancel}
+	c.shift = s
+	for i := range w.Workers {
+		s.workers.Go(func() {
+			who := worker{shift: s, name: fmt.Sprintf("%s/%d", c.setup.Name, i+1), chance: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
+			if err := who.work(ctx); err != nil {
+				s.mu.Lock()
+				s.errs = append(s.errs, fmt.Errorf("%s: %w", who.name, err))
+				s.mu.Unlock()
+			}
+		})
+	}
+	return nil
+}
+
+// rest ends the work. Who waits for a lock gives up; who has one goes on to its end.
+func (c *client) rest(ctx context.Context) error {
+	c.mu.Lock()
+	s := c.shift
+	c.shift = nil
+	c.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.stop()
+	s.workers.Wait()
+	return errors.Join(s.errs...)
+}
+
+// A worker is one goroutine of a shift.
+type worker struct {
+	*shift
+	name   string
+	chance *rand.Rand
+	writes int
+}
+
+func (w *worker) oneIn(n int) bool { return n > 0 && w.chance.IntN(n) == 0 }
+
+func (w *worker) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.chance.Int64N(int64(max(d, 0)) + 1))
+}
+
+// work goes round until ctx ends. An error is one that no fault excuses.
+func (w *worker) work(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := w.round(ctx); err != nil {
+			return err
+		}
+		pause(ctx, w.upTo(w.Rest))
+	}
+	return nil
+}
+
+// round is one acquisition, or the attempt. That a lock is not to be had, is lost, or
+// that nobody knows, is in the history, and no error here.
+func (w *worker) round(ctx context.Context) error {
+	b := Bid{Lock: w.Locks[w.chance.IntN(len(w.Locks))], Wait: w.Patience, Try: w.oneIn(w.Try)}
+	again := w.oneIn(w.Reenter)
+	if again {
+		w.writes++ // a name that nobody had
+		b.Owner = fmt.Sprintf("%s owner %d", w.name, w.writes)
+	}
+	h, err := w.acquire(ctx, w.name, b)
+	if err != nil {
+		return nil
+	}
+	defer h.forget()
+	seen, err := w.see(h)
+	if err != nil {
+		return w.over(h, err)
+	}
+	if again {
+		if err := w.reenter(ctx, h, b); err != nil {
+			return w.over(h, err)
+		}
+	}
+	if err := w.think(h); err != nil {
+		return w.over(h, err)
+	}
+	if w.store != nil {
+		w.writes++
+		value := fmt.Sprintf("%s #%d%s%s", w.name, w.writes, after, writer(seen))
+		if err := h.write(context.Background(), value, func() error { return nil }); err != nil {
+			return w.over(h, err)
+		}
+	}
+	if !h.isKept() && w.oneIn(w.Overstay) { // or it would be held for ever
+		for h.check() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	}
+	return w.over(h, nil)
+}
+
+// writer is the head of a value: which write it was.
+func writer(value string) string {
+	if value == "" {
+		return "nobody"
+	}
+	head, _, _ := strings.Cut(value, after)
+	return head
+}
+
+// after stands in each value between the write and the one that it follows.
+const after = " after "
+
+func (w *worker) see(h *hold) (string, error) {
+	if w.store == nil {
+		return "", h.check()
+	}
+	return h.read(context.Background())
+}
+
+// think passes the time in which others must keep out.
+func (w *worker) think(h *hold) error {
+	long := w.upTo(w.Think)
+	switch {
+	case w.oneIn(w.Keep):
+		if err := h.keepAlive(0); err != nil {
+			return err
+		}
+		long += w.upTo(w.setup.TTL * 3 / 2)
+	case w.oneIn(w.Renew):
+		time.Sleep(long)
+		if err := h.extend(context.Background()); errors.Is(err, strategy.ErrLost) {
+			return err
+		}
+	}
+	// Look often: a holder that has not looked believes nothing, and what two do not believe at
+	// one moment is no violation. It also brings renewals in the background into the history.
+	for end := time.Now().Add(long); time.Now().Before(end); {
+		time.Sleep(min(time.Until(end), w.setup.TTL/200))
+		if err := h.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reenter takes the lock again, and gives the inner hold back.
+func (w *worker) reenter(ctx context.Context, h *hold, b Bid) error {
+	inner, err := w.acquire(ctx, w.name, b)
+	if err != nil {
+		return h.check()
+	}
+	time.Sleep(w.upTo(w.Think / 4))
+	return w.over(inner, inner.check())
+}
+
+// over ends a hold, if it has not ended, after what ended its work. What a fault may
+// cause is excused.
+func (w *worker) over(h *hold, err error) error {
+	released := h.release(context.Background())
+	for _, e := range []error{err, released} {
+		if e != nil && !errors.Is(e, ErrStale) && !isStrategys(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// isStrategys tells whether an error is one of the contract's.
+func isStrategys(err error) bool {
+	for _, s := range []error{strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum} {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
