@@ -1,0 +1,203 @@
+package faults
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// clientFaults are those of the contenders themselves.
+func clientFaults() []Fault {
+	return []Fault{
+		{
+			Name: "holder dies", Group: "client",
+			Story: "A holds the lock, and dies. C asks.",
+			Cells: every(Unavailable, "a dead holder releases nothing: the lock is free when its TTL is over"),
+			play: func(s *Stage) {
+				a := s.holder("A")
+				a.by.die()
+				a.over.Store(true)
+				s.next("C")
+			},
+		},
+		{
+			Name: "contender dies within its acquire", Group: "client",
+			Story: "A's first request to acquire is executed, and A dies before it hears of it. C asks.",
+			Cells: every(Unavailable, "the request that takes the lock also says when it lapses, in one step: the lock is free when its TTL is over"),
+			play: func(s *Stage) {
+				a := s.contender("A")
+				a.at(1, nil, a.die)
+				if h, _ := a.try(); h != nil {
+					h.over.Store(true)
+				}
+				s.next("C")
+			},
+		},
+		{
+			Name: "acquire cancelled", Group: "client",
+			Story:  "A's acquire is granted, and A's context is cancelled before it hears of it. C asks.",
+			Cells:  every(Kept, "A is told that it does not hold the lock, and what it might have got is undone in the background"),
+			Turned: []Sloppy{undoesNothing, releasesNothing},
+			play: func(s *Stage) {
+				a := s.contender("A")
+				a.beyond((*rig.Link).Refuse)
+				ctx, cancel := context.WithCancel(s.ctx)
+				defer cancel()
+				returned := make(chan struct{})
+				a.at(1, nil, func() { cancel(); <-returned })
+				lease, err := a.locks.Lock(s.name).TryAcquire(ctx)
+				close(returned)
+				s.say("A.TryAcquire() = %v", err)
+				if h := a.got(lease, err); h != nil {
+					s.cannot("A hears of it in time")
+				}
+				s.next("C")
+			},
+		},
+		{
+			Name: "waiter gives up", Group: "client",
+			Story:  "A holds the lock, B waits for it, and gives up. A releases, C asks.",
+			Cells:  every(Kept, "who waits leaves nothing on a server, so there is nothing to take back"),
+			Turned: []Sloppy{grantsWhatIsHeld},
+			play: func(s *Stage) {
+				a := s.holder("A")
+				s.contender("B").acquire(s.short / 4)
+				a.release()
+				s.next("C")
+			},
+		},
+		{
+			Name: "renewal fails to run", Group: "client",
+			Story: "A holds the lock and does not renew it: what was to do that has died. B waits.",
+			Cells: every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, and the deadline comes before the servers let go"),
+			play: func(s *Stage) {
+				a := s.holder("A", brief(s))
+				if s.contender("B").acquire(s.ttl) == nil {
+					s.note(Unavailable, "B does not get the lock after its TTL")
+				}
+				a.awaitLoss(0)
+			},
+		},
+		{
+			Name: "renewal outlives the work", Group: "client",
+			Story: "A keeps the lock alive, for a maximum hold, and forgets to release it. B waits.",
+			Cells: every(Detected, "the last renewal asks for no more than is left of the maximum hold, so the servers let go when the lease is over"),
+			play: func(s *Stage) {
+				a := s.holder("A", brief(s))
+				if err := a.lease.KeepAlive(3 * s.short / 2); err != nil {
+					s.cannot("KeepAlive: %w", err)
+				}
+				if s.contender("B").acquire(s.ttl) == nil {
+					s.note(Unavailable, "B does not get the lock after the maximum hold")
+				}
+				a.awaitLoss(0)
+			},
+		},
+		{
+			Name: "pool exhausted", Group: "client",
+			Story: "A's connection pool has one connection, and another part of A's program keeps it. A acquires, extends, B asks, A releases, C asks.",
+			Cells: every(Kept, "the strategy has a connection of its own, dialled beside the pool",
+				in(Unavailable, "its transactions borrow a connection of the pool, and there is none", "setnxgetset-watch"),
+				in(Unavailable, "it waits for the replica on a connection of the pool, and there is none", acknowledged...),
+				in(Unavailable, "it waits for the sync on a connection of the pool, and there is none", synced...)),
+			Turned: []Sloppy{sharesThePool},
+			play: func(s *Stage) {
+				var kept []redis.Conn
+				s.tired = func(l *rig.Link) *redis.Pool {
+					p := l.PoolOf(1, true)
+					kept = append(kept, p.Get())
+					return p
+				}
+				a := s.contender("A")
+				s.tired = nil
+				h := a.acquire(s.ttl / 3)
+				if h == nil {
+					s.note(Unavailable, "A does not get the lock")
+				} else {
+					h.insist()
+					s.rival("B")
+					h.release()
+				}
+				s.next("C")
+				for _, c := range kept {
+					c.Close()
+				}
+			},
+		},
+		{
+			Name: "expiry within the release", Group: "client",
+			Story: "A releases. Just before the request that deletes, the lock expires, and B gets it. C asks.",
+			Cells: every(Detected, "comparing and deleting are one step: A is told that it has lost the lock",
+				in(Violated, "two steps: A compared when the lock was still its own, and now deletes B's", "setnxgetset", "setnxpx"),
+				in(Violated, "DEL does not compare, and frees B's lock", "setnxgetset-blind", "setnxpx-blind"),
+				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A is told that it has lost the lock", "setnxgetset-watch")),
+			play: func(s *Stage) {
+				a := s.holder("A")
+				a.by.at(s.column.deletes, func() { a.over.Store(true); s.expire(); s.rival("B") }, nil)
+				a.release()
+				s.rival("C")
+			},
+		},
+		{
+			Name: "expiry within the extension", Group: "client",
+			Story: "A extends. Just before the request that renews, the lock expires, and B gets it. A believes what it is told. C asks.",
+			Cells: every(Detected, "comparing and renewing are one step: A is told that it has lost the lock",
+				in(Violated, "two steps: A compared when the lock was still its own, and now renews B's, and believes that it is its own", "setnxgetset", "setnxpx"),
+				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A is told that it has lost the lock", "setnxgetset-watch")),
+			play: func(s *Stage) {
+				a := s.holder("A")
+				var b *hold
+				a.by.at(s.column.renews, func() { a.over.Store(true); s.expire(); b = s.rival("B") }, nil)
+				err := a.lease.Extend(s.ctx)
+				s.say("A.Extend() = %v", err)
+				switch {
+				case errors.Is(err, strategy.ErrLost):
+					s.note(Detected, "A has lost the lock, and is told: %v", err)
+				case err == nil && b != nil && b.lease.Err() == nil:
+					s.note(Violated, "B holds the lock, and A is told that it has extended it")
+				}
+				s.rival("C")
+			},
+		},
+		{
+			Name: "release after another has it", Group: "client",
+			Story: "The lock expires, B gets it, and A, who has not noticed, releases. C asks.",
+			Cells: every(Detected, "the release compares, finds B's token, and A is told that it has lost the lock",
+				in(Violated, "DEL does not compare, and frees B's lock", "setnxgetset-blind", "setnxpx-blind")),
+			play: func(s *Stage) {
+				a := s.holder("A")
+				a.over.Store(true)
+				s.expire()
+				s.rival("B")
+				a.release()
+				s.rival("C")
+			},
+		},
+	}
+}
+
+// misuse is what those who use a lock do to it.
+func misuse() []Fault {
+	return []Fault{
+		{
+			Name: "operator's release", Group: "misuse",
+			Story: "A holds the lock. An operator looks at it, and releases it by force. B asks.",
+			Cells: every(Violated, "the holder is not asked, and learns of it at its next renewal: until then two believe, and only a fence keeps their writes apart"),
+			play: func(s *Stage) {
+				a := s.holder("A")
+				op := s.contender("operator")
+				seen, err := op.locks.Inspect(s.ctx, s.name)
+				if err != nil {
+					s.cannot("Inspect: %w", err)
+				}
+				err = op.locks.ForceRelease(s.ctx, seen)
+				s.say("operator.ForceRelease() = %v", err)
+				s.follow(a)
+			},
+		},
+	}
+}

@@ -1,0 +1,336 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A contender has a connection, and a network, of its own to each server.
+type contender struct {
+	s      *Stage
+	who    string
+	locks  *strategy.Strategy
+	links  []*rig.Link
+	points []*points // of each server
+	dead   bool      // nothing of it happens any more
+	ample  bool      // no lock of it lapses before the play is over
+}
+
+// contender opens a new one. Its requests have time enough on a busy machine.
+func (s *Stage) contender(who string, set ...func(*strategy.Options)) *contender {
+	return s.skewed(who, 0, set...)
+}
+
+// skewed is a contender whose wall clock is ahead by so much.
+func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Options)) *contender {
+	c := &contender{s: s, who: who}
+	o := strategy.Options{TTL: s.ttl, OpTimeout: s.op, Label: who}
+	for _, f := range set {
+		f(&o)
+	}
+	c.ample = o.TTL == s.ttl
+	if ahead != 0 && !s.column.stamps {
+		s.cannot("%s reads no clock that could be wrong", s.column.Name)
+	}
+	var nodes []strategy.Node
+	for _, place := range s.rig.Nodes {
+		l := place.Link()
+		pool := l.Pool()
+		if s.tired != nil {
+			pool = s.tired(l)
+		}
+		n, err := node.New(pool)
+		if err != nil {
+			s.cannot("opening %s: %w", who, err)
+		}
+		if f := s.weather[place]; f != nil {
+			f(l)
+		}
+		p := &points{}
+		c.links, c.points = append(c.links, l), append(c.points, p)
+		gated := conformance.GateNode(n, p.pass)
+		if s.sloppy != nil && s.sloppy.node != nil {
+			gated = s.sloppy.node(gated)
+		}
+		nodes = append(nodes, gated)
+	}
+	if s.sloppy != nil && s.sloppy.trusts != nil {
+		nodes = s.sloppy.trusts(nodes, s.struck())
+	}
+	column := s.column
+	for _, v := range Columns() {
+		if s.sloppy != nil && v.Name == s.sloppy.variant && v.Of == column.Name {
+			column = v
+		}
+	}
+	p := column.on(nodes, ahead, s.op)
+	if s.sloppy != nil && s.sloppy.protocol != nil {
+		p = s.sloppy.protocol(p)
+	}
+	locks, err := strategy.New(p, o)
+	if err != nil {
+		s.cannot("opening %s: %w", who, err)
+	}
+	c.locks = locks
+	s.contenders = append(s.contenders, c)
+	return c
+}
+
+// each does something to all networks of the contender.
+func (c *contender) each(f func(*rig.Link)) {
+	for _, l := range c.links {
+		f(l)
+	}
+}
+
+// connect opens the contender's connections, so that what follows is no handshake.
+func (c *contender) connect() {
+	lease, err := c.locks.Lock("another").TryAcquire(c.s.ctx)
+	if err == nil {
+		err = lease.Release(c.s.ctx)
+	}
+	if err != nil {
+		c.s.cannot("%s does not reach its servers: %w", c.who, err)
+	}
+}
+
+// beyond does something to the networks to the servers that a quorum can do without.
+func (c *contender) beyond(f func(*rig.Link)) {
+	for i := c.s.quorum(); i < len(c.links); i++ {
+		f(c.links[i])
+		c.points[i].recount()
+	}
+}
+
+// mend ends what beyond began, once the contender has asked those servers in vain: nobody
+// waits for them, and what came late would get through.
+func (c *contender) mend() {
+	limit := time.Now().Add(c.s.op)
+	if c.s.sloppy != nil && c.s.sloppy.trusts != nil { // it does not ask them
+		limit = time.Now()
+	}
+	for _, p := range c.points[c.s.quorum():] {
+		for !p.idle() && time.Now().Before(limit) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	c.beyond((*rig.Link).Heal)
+}
+
+func (c *contender) heal() { c.each((*rig.Link).Heal) }
+
+// die takes the contender out of the play, as a kill would: nothing of it gets out any more.
+func (c *contender) die() {
+	c.s.say("%s dies", c.who)
+	c.dead = true
+	c.each((*rig.Link).Refuse)
+}
+
+func (c *contender) leave() {
+	if c.dead {
+		c.each((*rig.Link).Refuse) // what Close tries is not done by the dead
+	}
+	c.locks.Close() // what it could not undo is the play's to find
+	c.each((*rig.Link).Close)
+}
+
+// try asks once.
+func (c *contender) try() (*hold, error) {
+	lease, err := c.locks.Lock(c.s.name).TryAcquire(c.s.ctx)
+	c.s.say("%s.TryAcquire() = %v", c.who, err)
+	return c.got(lease, err), err
+}
+
+// acquire waits, also for servers that fail meanwhile, and returns nil if it was in vain.
+func (c *contender) acquire(atMost time.Duration) *hold {
+	ctx, cancel := context.WithTimeout(c.s.ctx, atMost)
+	defer cancel()
+	for {
+		lease, err := c.locks.Lock(c.s.name).Acquire(ctx)
+		if err == nil || ctx.Err() != nil || errors.Is(err, strategy.ErrClosed) {
+			c.s.say("%s.Acquire() = %v", c.who, err)
+			return c.got(lease, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// got takes in a grant, and looks at who else believes to hold the lock.
+func (c *contender) got(lease *strategy.Lease, err error) *hold {
+	if err != nil {
+		return nil
+	}
+	h := &hold{by: c, lease: lease}
+	s := c.s
+	s.mu.Lock()
+	others := append([]*hold(nil), s.holds...)
+	s.holds = append(s.holds, h)
+	s.mu.Unlock()
+	for _, o := range others {
+		o.look()
+		// The other's belief first: if it still believes now, it did when the grant came.
+		if !o.over.Load() && o.lease.Err() == nil && lease.Err() == nil && o.lease.Owner() != lease.Owner() {
+			s.note(Violated, "%s holds the lock, and so does %s", c.who, o.by.who)
+		}
+	}
+	return h
+}
+
+// A hold is a lease in its contender's hands.
+type hold struct {
+	by    *contender
+	lease *strategy.Lease
+	over  atomic.Bool
+}
+
+// look notices that the lock has lapsed which ought not to: the play has taken too long.
+func (h *hold) look() {
+	if !h.by.ample || h.over.Load() || h.by.dead || time.Now().Before(h.lease.Deadline()) {
+		return
+	}
+	h.by.s.mu.Lock()
+	defer h.by.s.mu.Unlock()
+	h.by.s.late = h.by.who + "'s lock has lapsed within the play"
+}
+
+// release gives the lock up. A holder who learns only now that it was lost has not
+// noticed what happened; that another got it meanwhile would have been a violation.
+func (h *hold) release() error {
+	h.look()
+	h.over.Store(true)
+	err := h.lease.Release(context.WithoutCancel(h.by.s.ctx))
+	h.by.s.say("%s.Release() = %v", h.by.who, err)
+	if errors.Is(err, strategy.ErrLost) {
+		h.by.s.note(Detected, "%s has lost the lock, and is told: %v", h.by.who, err)
+	}
+	return err
+}
+
+// extend renews the lock once.
+func (h *hold) extend() error {
+	h.look()
+	err := h.lease.Extend(h.by.s.ctx)
+	h.by.s.say("%s.Extend() = %v", h.by.who, err)
+	if errors.Is(err, strategy.ErrLost) {
+		h.over.Store(true)
+		h.by.s.note(Detected, "%s has lost the lock, and is told: %v", h.by.who, err)
+	}
+	return err
+}
+
+// awaitLoss waits until the holder knows that the lock is lost.
+func (h *hold) awaitLoss(atMost time.Duration) {
+	select {
+	case <-h.lease.Lost():
+	case <-time.After(atMost):
+		select { // both may have come
+		case <-h.lease.Lost():
+		default:
+			h.by.s.say("%s still believes to hold the lock", h.by.who)
+			return
+		}
+	}
+	h.over.Store(true)
+	h.by.s.say("%s: %v", h.by.who, h.lease.Err())
+	h.by.s.note(Detected, "%s has lost the lock, and knows: %v", h.by.who, h.lease.Err())
+}
+
+// points are where a contender's requests to one server can be stepped into.
+type points struct {
+	mu   sync.Mutex
+	n    int
+	step func(i int, request string, send func())
+
+	asked, answered int // of all requests
+}
+
+func (p *points) pass(request string, send func()) {
+	p.mu.Lock()
+	p.n++
+	p.asked++
+	i, step := p.n, p.step
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.answered++
+		p.mu.Unlock()
+	}()
+	if step == nil {
+		send()
+		return
+	}
+	step(i, request, send)
+}
+
+// recount begins to count anew, with the requests that are under way.
+func (p *points) recount() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked, p.answered = p.asked-p.answered, 0
+}
+
+// idle tells whether the server has been asked, and all that has been is over.
+func (p *points) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked > 0 && p.asked == p.answered
+}
+
+// at steps in before or after the k-th request from now on to the server that the fault
+// strikes, once.
+func (c *contender) at(k int, before, after func()) { c.atServer(c.s.struck(), k, before, after) }
+
+// atServer is at, for any of the servers.
+func (c *contender) atServer(server, k int, before, after func()) {
+	p := c.points[server]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n = 0
+	p.step = func(i int, request string, send func()) {
+		if i != k {
+			send()
+			return
+		}
+		if before != nil {
+			c.s.say("before %s's request %d (%s) leaves", c.who, k, request)
+			before()
+		}
+		send()
+		if after != nil {
+			c.s.say("%s's request %d (%s) is answered", c.who, k, request)
+			after()
+		}
+	}
+}
+
+// keepAlive renews the lock until it is over.
+func (h *hold) keepAlive() {
+	if err := h.lease.KeepAlive(0); err != nil {
+		h.by.s.cannot("%s.KeepAlive: %w", h.by.who, err)
+	}
+	h.by.s.say("%s keeps the lock alive", h.by.who)
+}
+
+// insist extends until that works, or the lock is lost.
+func (h *hold) insist() {
+	for range 5 {
+		if err := h.extend(); err == nil || h.over.Load() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	h.by.s.note(Unavailable, "%s cannot extend the lock, though everything is well", h.by.who)
+}
+
+// brief gives a contender a TTL that the play lives through.
+func brief(s *Stage) func(*strategy.Options) {
+	return func(o *strategy.Options) { o.TTL, o.OpTimeout = s.short, s.short/3 }
+}

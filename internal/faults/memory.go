@@ -1,0 +1,267 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/rig"
+)
+
+// memoryFaults are those by which a server forgets what it has granted, or might.
+func memoryFaults() []Fault {
+	const (
+		gone     = "the key is gone, and so the next who asks gets the lock"
+		guarded  = "the server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, is told that it has lost the lock"
+		unguided = "the server has forgotten its vote, and votes again"
+	)
+	return []Fault{
+		{
+			Name: "restart, nothing persisted", Group: "memory",
+			Story: "A holds the lock. Its server is killed and comes back empty within the TTL. B asks.",
+			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
+				in(Violated, "the server comes back empty as a primary, and its replica forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
+				in(Unavailable, "a server that keeps no file refuses WAITAOF, and so A is not told that it has the lock: nobody gets one until the server keeps a file, which Check demands", synced...)),
+			play: func(s *Stage) {
+				a := s.inMemory("A")
+				s.do("the server is killed and comes back empty", s.victim().Restart)
+				s.reunited()
+				if a == nil {
+					s.next("B")
+					return
+				}
+				s.forgotten(a)
+			},
+		},
+		{
+			Name: "restart, append-only file", Group: "memory",
+			Story:  "A holds the lock. Its server, which appends each write to a file before it answers, is killed and comes back. B asks, A extends and releases, C asks.",
+			Cells:  every(Kept, "what was answered was written to the file, and the kernel has it though the process is dead (a machine that loses power is another thing, see below; and with appendfsync everysec a server whose disk is slow may answer up to two seconds before it writes)"),
+			Turned: []Sloppy{keptInMemory},
+			fsync:  "no",
+			play: func(s *Stage) {
+				a := s.holder("A")
+				s.do("the server is killed and comes back with its file", s.victim().Restart)
+				s.reunited()
+				s.remembered(a)
+			},
+		},
+		{
+			Name: "power loss, fsync every second", Group: "memory",
+			Story: "A gets the lock. Less than a second later the machine loses power (emulated: the server is killed, and finds its files as they were before the lock, or, where the lock waits for syncs, as the last sync left them that the server has confirmed). B asks.",
+			Cells: every(Violated, "the file is synced once a second, and what was answered since then is not on the disk", in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
+				in(Violated, "the server comes back without the lock, and its replica, which had it, forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
+				in(Kept, "A is told that it has the lock only when the file is synced: that takes up to a second, and then the lock is on the disk (if the server tells the truth: Valkey 8.1 and 9.1 confirm it too soon)", synced...)),
+			Turned: []Sloppy{takesWrittenForSynced, votesAtOnce},
+			fsync:  "everysec",
+			play: func(s *Stage) {
+				if s.column.synced {
+					s.remembered(s.lastSync())
+					return
+				}
+				a := s.lastSecond()
+				s.reunited()
+				s.forgotten(a)
+			},
+		},
+		{
+			Name: "power loss, fsync always", Group: "memory",
+			Story:  "As before; but the server syncs its file before it answers, so the files are found as they were left (emulated, too: no disk lies about a sync). B asks, A extends and releases, C asks.",
+			Cells:  every(Kept, "what was answered was on the disk"),
+			Turned: []Sloppy{keptInMemory},
+			fsync:  "always",
+			play: func(s *Stage) {
+				a := s.holder("A")
+				s.do("the machine loses power", func(ctx context.Context) error { return s.victim().PowerLoss(ctx, nil) })
+				s.reunited()
+				s.remembered(a)
+			},
+		},
+		{
+			Name: "FLUSHALL", Group: "memory",
+			Story: "A holds the lock. Somebody flushes the server. B asks.",
+			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
+			play: func(s *Stage) {
+				a := s.holder("A")
+				s.do("FLUSHALL", s.victim().FlushAll)
+				s.forgotten(a)
+			},
+		},
+		{
+			Name: "FLUSHALL, after a renewal", Group: "memory",
+			Story:  "A holds the lock, and has renewed it. Somebody flushes the server. B asks, A extends and releases, C asks.",
+			Cells:  every(Violated, gone, in(Kept, "with the renewal the servers that were not needed at first have joined, so the holder has votes to spare", "redlock")),
+			Turned: []Sloppy{trustsOneServer},
+			play: func(s *Stage) {
+				a := s.holder("A")
+				a.insist()
+				s.joined()
+				s.do("FLUSHALL", s.victim().FlushAll)
+				s.forgotten(a)
+			},
+		},
+		{
+			Name: "eviction, volatile-lru", Group: "memory",
+			Story: "A holds the lock. Its server runs out of memory, and evicts keys that have a TTL. B asks.",
+			Cells: every(Violated, "a lock is a key with a TTL, and this policy evicts those and no others",
+				in(Kept, "the key has no TTL, and so is not evicted", "setnxgetset"),
+				in(Violated, "the vote is a key with a TTL, and is evicted; the guard has none, stays, and does not see it: set noeviction, which Check demands", "redlock")),
+			Turned: []Sloppy{givesItsKeyATTL},
+			play:   func(s *Stage) { s.evicted("volatile-lru") },
+		},
+		{
+			Name: "eviction, allkeys-lru", Group: "memory",
+			Story: "A holds the lock. Its server runs out of memory, and evicts whatever it likes: all there is. B asks.",
+			Cells: every(Violated, gone, in(Detected, "the guard is evicted, too: "+guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
+			play:  func(s *Stage) { s.evicted("allkeys-lru") },
+		},
+	}
+}
+
+func (s *Stage) evicted(policy string) {
+	a := s.holder("A")
+	s.do("the server evicts by "+policy, func(ctx context.Context) error { return s.victim().Evict(ctx, policy) })
+	s.forgotten(a)
+}
+
+// reunited lets the server's replica find it again where the lock waits for it: by itself it
+// would look in a few seconds, which is most of a TTL.
+func (s *Stage) reunited() {
+	if s.column.replicas > 0 {
+		s.do("its replica finds it again, and has what it has", s.victim().Replicate)
+	}
+}
+
+// forgotten is how a play goes on when a server may have forgotten the lock.
+func (s *Stage) forgotten(a *hold) {
+	if s.rival("B") != nil {
+		return
+	}
+	if a.extend(); !a.over.Load() {
+		a.release()
+	}
+	s.next("C")
+}
+
+// remembered is how a play goes on when no server has forgotten the lock: the holder, who
+// has no vote to spare, can extend it. A guard alone would keep B out as well.
+func (s *Stage) remembered(a *hold) {
+	if s.rival("B") != nil {
+		return
+	}
+	if a.insist(); !a.over.Load() {
+		a.release()
+	}
+	s.next("C")
+}
+
+// joined waits until all servers have the lock, if they ever do.
+func (s *Stage) joined() {
+	limit := time.Now().Add(s.ttl / 3)
+	for _, n := range s.rig.Nodes {
+		for held := 0; held == 0; time.Sleep(5 * time.Millisecond) {
+			var err error
+			if held, err = redis.Int(n.Do(s.ctx, "EXISTS", s.key())); err != nil {
+				s.cannot("looking for the lock: %w", err)
+			}
+			if time.Now().After(limit) {
+				s.say("not all servers have the lock")
+				return
+			}
+		}
+	}
+	s.say("all servers have the lock")
+}
+
+// inMemory is a holder whose server keeps no file, or nil where it must.
+func (s *Stage) inMemory(who string) *hold {
+	if !s.column.synced {
+		return s.holder(who)
+	}
+	s.do("the server is told to keep no file", s.victim().Unpersist)
+	s.later(func(ctx context.Context) error { return s.victim().Persist(ctx, "always") })
+	return s.attempt(who)
+}
+
+// lastSync lets the server lose what it has not synced: A gets the lock just after a sync,
+// and the machine loses power as soon as A believes in it. What is synced the server says
+// itself, asked for marks in its file, whatever A was told: one before the last sync, one
+// before A asks, and one behind the write that grants the lock. The file is cut behind the
+// last that it confirms. Where a sync came between the last two, A takes the lock again.
+func (s *Stage) lastSync() *hold {
+	mark := func() *rig.Mark {
+		m, err := s.victim().Mark(s.ctx)
+		if err != nil {
+			s.cannot("a mark: %w", err)
+		}
+		return m
+	}
+	synced := func(m *rig.Mark, within time.Duration) bool {
+		is, err := m.Synced(within)
+		if err != nil {
+			s.cannot("asking how far the file is synced: %w", err)
+		}
+		return is
+	}
+	for range 10 {
+		c := s.contender("A")
+		c.connect()
+		before := mark()
+		if !synced(before, s.ttl) {
+			s.cannot("the server syncs nothing")
+		}
+		s.say("the server has synced its file")
+		asked, granted := mark(), (*rig.Mark)(nil)
+		c.at(1, nil, func() { granted = mark() })
+		a, err := c.try()
+		if err != nil {
+			s.cannot("A gets no lock to begin with: %w", err)
+		}
+		if granted == nil {
+			s.cannot("A gets the lock without a request")
+		}
+		last, next := before, asked
+		switch {
+		case synced(granted, 0):
+			s.say("the server confirms that it has synced what was written when A was granted the lock")
+			last, next = granted, nil
+		case synced(asked, 0):
+			a.release() // the sync came between
+			continue
+		}
+		switch err := s.victim().PowerLossBehind(s.ctx, last, next); {
+		case err == nil:
+			s.say("the machine loses power, and what is not synced")
+			return a
+		case !errors.Is(err, rig.ErrStale):
+			s.cannot("the power loss: %w", err)
+		}
+		a.release()
+	}
+	s.cannot("the machine is too slow for a power loss before the next sync")
+	return nil
+}
+
+// lastSecond lets the server lose what it was told within the last second, among which is
+// that A holds the lock. On a machine that is too slow for that, A takes the lock again.
+func (s *Stage) lastSecond() *hold {
+	for range 10 {
+		before, err := s.victim().Checkpoint(s.ctx)
+		if err != nil {
+			s.cannot("the checkpoint: %w", err)
+		}
+		a := s.holder("A")
+		switch err := s.victim().PowerLoss(s.ctx, before); {
+		case err == nil:
+			s.say("the machine loses power, and its last second")
+			return a
+		case !errors.Is(err, rig.ErrStale):
+			s.cannot("the power loss: %w", err)
+		}
+		a.release()
+	}
+	s.cannot("the machine is too slow for a power loss within the second")
+	return nil
+}

@@ -1,0 +1,294 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A Stage is where one fault meets one lock. Its play tells a story, line by line: what
+// happens is done by its methods, and what that means for the lock is noted there.
+type Stage struct {
+	ctx    context.Context
+	column Column
+	sloppy *Sloppy
+	rig    *rig.Rig
+	name   string        // of the lock
+	ttl    time.Duration // ample: nothing lapses unless the play waits for it
+	short  time.Duration // where a play lives through an expiry
+	op     time.Duration // what a request may take
+
+	mu         sync.Mutex
+	began      time.Time
+	history    conformance.History
+	contenders []*contender
+	holds      []*hold
+	facts      map[Verdict][]string
+	mending    []func(context.Context) error
+	tired      func(*rig.Link) *redis.Pool   // what the next contenders dial with; nil: pools of their own
+	weather    map[*rig.Node]func(*rig.Link) // everybody's network to a server
+	err        error                         // the play could not be played
+	late       string                        // which lock lapsed that had ample time
+}
+
+// An Outcome is how a play ended.
+type Outcome struct {
+	Verdict Verdict
+	Saw     []string // the facts that it rests on
+	History conformance.History
+	Err     error // the play could not be played to its end: the verdict is on what was seen till then
+
+	Slow   string   // why the machine was too slow for the play, if it was
+	Before []string // how it ended before, where that did not count
+}
+
+// errHangs is the end of a play that does not end.
+var errHangs = errors.New("the play hangs")
+
+// act runs the play. What cannot be set up ends it.
+func (s *Stage) act(play func(*Stage)) Outcome {
+	s.began = time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				s.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+		s.prologue()
+		play(s)
+		s.epilogue()
+	}()
+	select {
+	case <-done:
+		for _, c := range s.contenders {
+			c.leave()
+		}
+	case <-time.After(20*s.longest() + time.Minute):
+		s.mu.Lock()
+		s.err = errHangs
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := Outcome{Verdict: Kept, History: slices.Clone(s.history), Err: s.err, Slow: s.late}
+	for _, v := range []Verdict{Violated, Detected, Unavailable} {
+		if saw := s.facts[v]; len(saw) > 0 {
+			out.Verdict, out.Saw = v, saw
+			break
+		}
+	}
+	return out
+}
+
+// prologue makes servers that are known to be new fit for redlock, and makes them know all scripts. Otherwise the reply that a play loses
+// might be the one that asks for a script's source.
+func (s *Stage) prologue() {
+	if s.quorum() > 1 {
+		var pools []*redis.Pool
+		for _, n := range s.rig.Nodes {
+			pools = append(pools, n.Server().Pool())
+		}
+		if err := redlock.Prime(s.ctx, pools); err != nil {
+			s.cannot("the servers cannot be primed: %w", err)
+		}
+	}
+	if s.column.replicas > 0 {
+		if err := s.victim().Replicate(s.ctx); err != nil {
+			s.cannot("the server cannot be given a replica: %w", err)
+		}
+	}
+	sloppy := s.sloppy
+	s.sloppy = nil
+	defer func() { s.sloppy = sloppy }()
+	c := s.contender("somebody")
+	h := c.acquire(s.longest())
+	if h == nil {
+		s.cannot("the lock cannot be had to begin with")
+	}
+	if err := errors.Join(h.extend(), h.release()); err != nil {
+		s.cannot("the lock cannot be used to begin with: %w", err)
+	}
+	c.leave()
+	s.contenders, s.holds, s.history, s.began = nil, nil, nil, time.Now()
+}
+
+// epilogue is how all plays end: everything is mended, whoever still holds the lock
+// releases it, and then somebody must get it, at the latest when the TTL is over.
+func (s *Stage) epilogue() {
+	s.mend()
+	for _, h := range slices.Clone(s.holds) {
+		if !h.over.Load() && !h.by.dead {
+			h.release()
+		}
+	}
+	z := s.contender("Z")
+	if h := z.acquire(s.longest() + 20*time.Second); h == nil {
+		s.note(Violated, "nobody gets the lock any more, though everything is mended and the TTL is over")
+	} else {
+		h.release()
+	}
+}
+
+// longest is what a key may live.
+func (s *Stage) longest() time.Duration { return s.ttl + time.Second }
+
+// say adds a line to the history.
+func (s *Stage) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = append(s.history, conformance.Event{At: time.Since(s.began), Text: fmt.Sprintf(format, args...), Times: 1})
+}
+
+// note adds a fact that the verdict rests on.
+func (s *Stage) note(v Verdict, format string, args ...any) {
+	fact := fmt.Sprintf(format, args...)
+	s.say("⇒ %v: %s", v, fact)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.facts[v] = append(s.facts[v], fact)
+}
+
+// cannot ends the play: it could not be set up, and there is no verdict.
+func (s *Stage) cannot(format string, args ...any) {
+	s.mu.Lock()
+	s.err = fmt.Errorf(format, args...)
+	s.mu.Unlock()
+	runtime.Goexit()
+}
+
+// do does something to the servers or the network, now.
+func (s *Stage) do(what string, f func(context.Context) error) {
+	if err := f(s.ctx); err != nil {
+		s.cannot("%s: %w", what, err)
+	}
+	s.say("%s", what)
+}
+
+// later is done by mend, or at the end of the play.
+func (s *Stage) later(f func(context.Context) error) { s.mending = append(s.mending, f) }
+
+// mend undoes what was broken.
+func (s *Stage) mend() {
+	if len(s.mending) > 0 {
+		s.say("everything is mended")
+	}
+	for _, f := range slices.Backward(s.mending) {
+		if err := f(s.ctx); err != nil {
+			s.cannot("mending: %w", err)
+		}
+	}
+	s.mending = nil
+	clear(s.weather)
+	for _, c := range s.contenders {
+		if !c.dead {
+			c.heal()
+		}
+	}
+}
+
+// everywhere does something to everybody's network to a server, also to that of those
+// who come later.
+func (s *Stage) everywhere(what string, where *rig.Node, f func(*rig.Link)) {
+	s.weather[where] = f
+	for _, c := range s.contenders {
+		for i, l := range c.links {
+			if s.rig.Nodes[i] == where && !c.dead {
+				f(l)
+			}
+		}
+	}
+	s.say("%s", what)
+}
+
+// quorum is how many servers must agree.
+func (s *Stage) quorum() int { return len(s.rig.Nodes)/2 + 1 }
+
+// victim is the server that the fault strikes: one without which the holder has no
+// quorum, and which a rival needs for his.
+func (s *Stage) victim() *rig.Node { return s.rig.Nodes[s.struck()] }
+
+func (s *Stage) struck() int { return s.quorum() - 1 }
+
+// majority are as many servers as the holder cannot do without.
+func (s *Stage) majority() []*rig.Node { return s.rig.Nodes[:s.quorum()] }
+
+// key is the servers' name of the lock.
+func (s *Stage) key() string { return strategy.DefaultKey(s.name) }
+
+// holder is a new contender who gets the lock, from no more servers than it needs: the
+// others are out of its reach meanwhile.
+func (s *Stage) holder(who string, set ...func(*strategy.Options)) *hold {
+	c := s.contender(who, set...)
+	c.beyond((*rig.Link).Refuse)
+	h, err := c.try()
+	if err != nil {
+		s.cannot("%s gets no lock to begin with: %w", who, err)
+	}
+	c.mend()
+	return h
+}
+
+// rival is a new contender who asks once for a lock that another believes to hold. A
+// server that has just come back may not answer the first time.
+func (s *Stage) rival(who string) *hold {
+	c := s.contender(who)
+	for range 5 {
+		h, err := c.try()
+		if err == nil {
+			return h
+		}
+		if errors.Is(err, strategy.ErrHeld) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
+}
+
+// next is a new contender who ought to get the lock now: it is nobody's. If it does not,
+// the lock is unavailable. What is undone in the background has a moment for it.
+func (s *Stage) next(who string) *hold {
+	h := s.contender(who).acquire(s.ttl / 3)
+	if h == nil {
+		s.note(Unavailable, "%s does not get the lock, though nobody works under it", who)
+	}
+	return h
+}
+
+// follow is how most plays go on when the fault has struck: a rival must not get the lock,
+// the holder releases it, and somebody else gets it.
+func (s *Stage) follow(a *hold) {
+	if s.rival("B") != nil {
+		return // two have it: what comes of that does not matter any more
+	}
+	if !a.over.Load() {
+		a.release()
+	}
+	s.next("C")
+}
+
+// expire takes the lock from its holder on all servers, as an expiry would.
+func (s *Stage) expire() {
+	s.do("the lock expires", func(ctx context.Context) error {
+		for _, n := range s.rig.Nodes {
+			if _, err := n.Do(ctx, "DEL", s.key()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
