@@ -1,8 +1,9 @@
 // Locks is the command line tool of this module: it compares the lock strategies on
-// a Redis, and puts them to work in a flash sale.
+// a Redis, puts them to work in a flash sale, and shows what each does when things break.
 //
 //	locks compare --help
 //	locks flashsale --help
+//	locks faults --help
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
 // not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
@@ -21,9 +22,15 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/internal/contender"
+	"github.com/lockstrategies/locks/internal/faults"
 )
 
 func main() {
+	if contender.Child(faults.Players()...) { // a process that a play of faults stops
+		return
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -92,13 +99,13 @@ func rootCommand() *cobra.Command {
 		Use:   "locks",
 		Short: "Redis locks, compared",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. locks flashsale puts\neach to work: 10 goods, 30 buyers, 2 processes.",
+			"locks compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. locks flashsale puts\neach to work: 10 goods, 30 buyers, 2 processes. locks faults shows what each\ndoes when things break.",
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("locks {{.Version}} " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n")
-	root.AddCommand(compareCommand(), flashsaleCommand(), childCommand(), saleChildCommand())
+	root.AddCommand(compareCommand(), flashsaleCommand(), faultsCommand(), childCommand(), saleChildCommand())
 	return root
 }
 
