@@ -28,7 +28,7 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
-			Old: "if redis.call('PTTL', lock) < tonumber(ttl) then", New: "ttl = 1; do",
+			Old: "math.max(redis.call('PTTL', lock), ttl)", New: "1",
 			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
 		},
 		{

@@ -24,9 +24,10 @@ type Judge struct {
 	Test    string // with the subject: a property is a subtest of it
 	Redis   bool   // needs a server
 	Own     bool   // a test of the package's own: its subtests are no properties
+	Starts  bool   // it starts servers to break, and so chooses them itself
 }
 
 // All returns the mutants.
 func All() []Mutant {
-	return slices.Concat(machinery(), setNXGetSet(), setNXPX(), luaScript(), reentrant(), redLock())
+	return slices.Concat(machinery(), setNXGetSet(), setNXPX(), luaScript(), reentrant(), redLock(), acks())
 }

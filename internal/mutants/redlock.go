@@ -10,6 +10,35 @@ var Twins = Judge{Package: "./redlock", Test: "TestTwins", Redis: true, Own: tru
 // Minority judges what redlock makes of a minority's word, where that comes in time.
 var Minority = Judge{Package: "./redlock", Test: "TestMinority", Redis: true, Own: true}
 
+// Forgetful, GuardOpens, GuardHears and GuardBegins judge the restart guard, which takes servers that
+// forget.
+var (
+	GuardOpens = Judge{Package: "./redlock", Test: "TestGuardOpens", Redis: true, Own: true, Starts: true}
+	Forgetful  = Judge{Package: "./redlock", Test: "TestForgetfulServer", Redis: true, Own: true, Starts: true}
+	GuardHears = Judge{Package: "./redlock", Test: "TestGuardHears", Redis: true, Own: true, Starts: true}
+
+	GuardBegins = Judge{Package: "./redlock", Test: "TestGuardBegins", Redis: true, Own: true, Starts: true}
+)
+
+// ForgottenAdoption judges the guard's word about what is handed on.
+var ForgottenAdoption = Judge{Package: "./redlock", Test: "TestForgottenAdoption", Redis: true, Own: true, Starts: true}
+
+// Fences judges redlock's fences where the servers' clocks do not hide what they lack.
+var Fences = Judge{Package: "./redlock", Test: "TestFences", Redis: true, Own: true, Starts: true}
+
+// Join and Rejoin judge how a lock gets back to nodes that do not have it: on fake time,
+// and on real servers.
+var (
+	Join   = Judge{Package: "./redlock", Test: "TestJoin", Own: true, Redis: true}
+	Rejoin = Judge{Package: "./redlock", Test: "TestRejoin", Redis: true, Own: true, Starts: true}
+)
+
+// Undone judges, on fake time, for how long what may be left on a node is undone.
+var Undone = Judge{Package: "./redlock", Test: "TestUndone", Own: true, Redis: true}
+
+// Spare judges, on fake time, what a node costs that stands still after its vote.
+var Spare = Judge{Package: "./redlock", Test: "TestSpare", Own: true, Redis: true}
+
 // Split judges the wait of those who have split the votes, on fake time: the suite sees
 // only that it ends.
 var Split = Judge{Package: "./strategy", Test: "TestSplitVotes", Own: true}
@@ -55,7 +84,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock counts one server's two votes", File: "redlock/acquire.lua",
-			Old: "return 0", New: "return 1",
+			Old: "return 0\nend", New: "return 1\nend",
 			Judge: Twins, Killed: []string{"Refused", "Late"},
 		},
 		{
@@ -69,7 +98,179 @@ func redLock() []Mutant {
 			Judge: RedLock, Killed: []string{"Exclusive", "Contention"},
 		},
 
+		// The restart guard.
+		{
+			Name: "redlock's guard refuses nobody", File: "redlock/vote.lua",
+			Old: "if g.wait > 0 then", New: "if false then",
+			Judge: Forgetful, Killed: []string{"Flushed", "Restarted", "OldAOF", "Promoted", "PromotedAgain"},
+		},
+		{
+			Name: "redlock's guard is content to be there", File: "redlock/guard.lua",
+			Old: "elseif run ~= actual or promoted ~= '' and past ~= promoted then", New: "elseif false then",
+			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
+		},
+		{
+			Name: "redlock's guard knows a process by its run alone", File: "redlock/guard.lua",
+			Old: " or promoted ~= '' and past ~= promoted then", New: " then",
+			Judge: Forgetful, Killed: []string{"PromotedAgain"},
+		},
+		{
+			Name: "redlock's guard believes what it finds first", File: "redlock/guard.lua",
+			Old: "if not run or not gen or not g.born then", New: "if not run or not gen or not g.born then g.born = 0 elseif false then",
+			Judge: Forgetful, Killed: []string{"Flushed", "Restarted"},
+		},
+		{
+			Name: "redlock's guard waits for the TTL of whoever asks", File: "redlock/guard.lua",
+			Old: "g.max = math.max(stored, tonumber(longest))", New: "g.max = tonumber(longest)",
+			Judge: GuardHears, Killed: []string{"Later", "AfterARestart"},
+		},
+		{
+			Name: "redlock does not mind its MaxTTL", File: "redlock/guard.go",
+			Old: "		p.hear(p.maxTTL.Milliseconds())\n", New: "",
+			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
+		},
+		{
+			Name: "redlock's guard never opens", File: "redlock/guard.lua",
+			Old: "g.wait = g.born + g.max - now", New: "g.wait = g.max",
+			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
+		},
+		{
+			Name: "redlock minds no longer TTL than its own", File: "redlock/guard.go",
+			Old: "if ms <= known || p.known", New: "if known > 0 || p.known",
+			Judge: GuardHears, Killed: []string{"OfAGrant", "OfARefusal"},
+		},
+		{
+			Name: "redlock's guard knows no longer TTL than the first", File: "redlock/guard.lua",
+			Old: "g.wait = g.born + g.max - now", New: "g.wait = g.born + (g.fresh and g.max or stored) - now",
+			Judge: GuardHears, Killed: []string{"Later"},
+		},
+
+		{
+			Name: "redlock's guard sleeps while the lock is held", File: "redlock/acquire.lua",
+			Old: "    pcall(keep, KEYS[2], g)", New: "    --",
+			Judge: GuardBegins, Killed: []string{"WhileHeld"},
+		},
+		{
+			Name: "redlock's guard has no say in what is handed on", File: "redlock/adopt.lua",
+			Old: "return vote(ARGV[3],", New: "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])\ndo return 1 end\nreturn vote(ARGV[3],",
+			Judge: ForgottenAdoption, Killed: []string{"Refused"},
+		},
+
+		// Fences.
+		{
+			Name: "redlock issues fences in one phase", File: "redlock/fence.go",
+			Old: "	due := p.due(c)\n", New: "	if fence > 0 {\n\t\treturn fence, nil\n\t}\n\tdue := p.due(c)\n",
+			Judge: Fences, Killed: []string{"WrittenBack", "WhileItIsThere", "InOneMemory", "InTime"},
+		},
+		{
+			Name: "redlock is content with one who has noted the fence", File: "redlock/fence.go",
+			Old: "if noted.yes < p.quorum {", New: "if noted.yes < 1 {",
+			Judge: Fences, Killed: []string{"WhileItIsThere", "InOneMemory"},
+		},
+		{
+			Name: "redlock takes the fence of one node", File: "redlock/fence.go",
+			Old: "		fence = max(fence,", New: "		if fence > 0 {\n\t\t\tsaid[i].last, said[i].now = 0, 0\n\t\t}\n\t\tfence = max(fence,",
+			Judge: Fences, Killed: []string{"WrittenBack"},
+		},
+		{
+			Name: "redlock does not wait for those who remember", File: "redlock/fence.go",
+			Old: "return n >= t.quorum || n+t.pending < t.quorum", New: "return n >= 0",
+			Judge: Fences, Killed: []string{"Remembered"},
+		},
+		{
+			Name: "a lost counter, of redlock, counts as none", File: "redlock/vote.lua",
+			Old: "local recalls = memory == g.gen or not memory and g.new", New: "local recalls = true",
+			Judge: Fences, Killed: []string{"Remembered"},
+		},
+		{
+			Name: "a node that forgot, of redlock, counts before it is healed", File: "redlock/fence.go",
+			Old: "if len(asked) < p.quorum {", New: "if true {",
+			Judge: Fences, Killed: []string{"Forgotten"},
+		},
+		{
+			Name: "a lost counter, of redlock, stays lost", File: "redlock/writeback.lua",
+			Old: ", 'gen', g.gen)", New: ")",
+			Judge: Fences, Killed: []string{"Remembered"},
+		},
+		{
+			Name: "writeback.lua, of redlock, does not compare", File: "redlock/writeback.lua",
+			Old: "if holder ~= ARGV[1] then", New: "if false then",
+			Judge: Fences, Killed: []string{"WhileItIsThere"},
+		},
+		{
+			Name: "writeback.lua, of redlock, notes what another memory granted", File: "redlock/writeback.lua",
+			Old: "if g.gen ~= ARGV[3] then", New: "if false then",
+			Judge: Fences, Killed: []string{"InOneMemory"},
+		},
+		{
+			Name: "redlock does not look at the time that its fence took", File: "redlock/redlock.go",
+			Old: "if fence, err = p.number(ctx, c, b, t, said); err == nil {", New: "if fence, err = p.number(ctx, c, b, t, said); false {",
+			Judge: Fences, Killed: []string{"InTime"},
+		},
+
+		// Joining.
+		{
+			Name: "redlock leaves those out that do not have the lock", File: "redlock/redlock.go",
+			Old: "	p.rejoin(t.round, c, b, start)\n", New: "",
+			Judge: Join, Killed: []string{"Survives", "LateIsUndone"},
+		},
+		{
+			Name: "redlock leaves those out that tell late that they do not have the lock", File: "redlock/redlock.go",
+			Old: "			p.join(ctx, c, b, i, start)\n", New: "",
+			Judge: Join, Killed: []string{"LateAnswer"},
+		},
+		{
+			Name: "redlock lets nodes join what no majority has", File: "redlock/redlock.go",
+			Old: "	if t.yes < p.quorum {\n		// What a minority", New: "	p.rejoin(t.round, c, b, start)\n	if t.yes < p.quorum {\n		// What a minority",
+			Judge: Join, Killed: []string{"OnlyWithAQuorum"},
+		},
+		{
+			Name: "redlock forgets whom it has asked to join", File: "redlock/join.go",
+			Old: "	v.standing = unknown\n", New: "",
+			Judge: Join, Killed: []string{"LateIsUndone", "LateIsUndoneUnordered"},
+		},
+		{
+			Name: "join.lua, of redlock, takes the lock of another", File: "redlock/join.lua",
+			Old: "if holder then", New: "if false then",
+			Judge: Rejoin, Killed: []string{"LeavesOthers"},
+		},
+		{
+			Name: "join.lua, of redlock, does not tell the guard", File: "redlock/join.lua",
+			Old: "  keep(KEYS[2], g)\n", New: "",
+			Judge: Rejoin, Killed: []string{"TellsTheGuard"},
+		},
+
 		// What votes leave behind.
+		{
+			Name: "redlock takes an extension without an answer for none", File: "redlock/ballot.go",
+			Old: "	v.until = v.until.Add(ttl + strategy.Drift(ttl))\n	return otherwise", New: "	return otherwise",
+			Judge: Undone, Killed: []string{"OfALostExtension"},
+		},
+		{
+			Name: "a lease that lapses leaves late votes alone", File: "strategy/lease.go",
+			Old: "l.deadline, l.doubt = l.claim.Grant.deadline(), g.Doubt", New: "l.deadline = l.claim.Grant.deadline()",
+			Judge: Undone, Killed: []string{"OfALeaseThatLapsed"},
+		},
+		{
+			Name: "redlock gives a lost lock back before its holder knows", File: "redlock/redlock.go",
+			Old: "		// What a minority has still is in others' way,", New: "		p.clear(context.WithoutCancel(ctx), c, b, p.due(c), channel(c)) //",
+			Judge: Undone, Killed: []string{"OfALostLease"},
+		},
+		{
+			Name: "redlock's advice hides what may come", File: "redlock/redlock.go",
+			Old: "remains(left, p.advised(err))", New: "errors.Join(p.advised(err), remains(0*left, nil))",
+			Judge: Undone, Killed: []string{"OfAnAttemptWithoutVotes"},
+		},
+		{
+			Name: "redlock has a fence noted by those alone who voted first", File: "redlock/redlock.go",
+			Old: "		t.await(p.patience())", New: "		_ = t.await",
+			Judge: Spare, Killed: []string{"FrozenAfterItsVote"},
+		},
+		{
+			Name: "redlock counts for a node that is silent", File: "redlock/ballot.go",
+			Old: "	if len(still) > 0 {\n		return strategy.Remains(errors.Join(still...))\n	}\n	return errors.Join(answered...)", New: "	return errors.Join(append(answered, still...)...)",
+			Judge: Undone, Killed: []string{"OfALateVote"},
+		},
 		{
 			Name: "redlock keeps the votes of an attempt that failed", File: "redlock/redlock.go",
 			Old: "left := p.giveBack(ctx, c, b)", New: "left := 0",
@@ -82,7 +283,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock releases the votes that it needed, and no others", File: "redlock/redlock.go",
-			Old: "		return strategy.Grant{Start: start, TTL: c.TTL, State: b}, nil\n\t}\n\tleft", New: "		d := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, State: d}, nil\n\t}\n\tleft",
+			Old: "	if err == nil {\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil", New: "	if err == nil {\n\t\td := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, State: d}, nil",
 			Judge: RedLock, Killed: []string{"LateGrantUndone", "ReleaseEverywhere"},
 		},
 		{
@@ -114,7 +315,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock extends only what all nodes keep", File: "redlock/redlock.go",
-			Old: "	case t.yes >= p.quorum:\n\t\treturn strategy.Grant{Start: start,", New: "	case t.yes == len(p.nodes):\n\t\treturn strategy.Grant{Start: start,",
+			Old: "	if t.yes < p.quorum {\n		// What a minority", New: "	if t.yes < len(p.nodes) {\n		// What a minority",
 			Judge: RedLock, Killed: []string{"MinorityDown", "MinorityForgets"},
 		},
 		{
@@ -124,7 +325,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "adopt.lua, of redlock, keeps the token", File: "redlock/adopt.lua",
-			Old: "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])", New: "redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+			Old: "return vote(ARGV[3],", New: "return vote(ARGV[1],",
 			Judge: RedLock, Killed: []string{"AdoptOnce"},
 		},
 
