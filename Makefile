@@ -5,7 +5,7 @@
 # is, "go doc ./internal/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test matrix check bench
+.PHONY: help demo test faults mutants soak editions check bench
 
 GO ?= go
 
@@ -17,20 +17,40 @@ demo: ## compare the locks, and hold a flash sale, on the most real Redis to be 
 	@$(GO) run ./cmd/locks compare
 	@$(GO) run ./cmd/locks flashsale
 
+# What breaks many servers at once has the machine for itself: one that is too slow lets
+# locks lapse, and proves nothing.
 test: ## run all tests, with the race detector, on real servers
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/which
-	$(GO) test -race -shuffle=on ./...
+	$(GO) test -race -shuffle=on -p 3 -timeout 20m $$($(GO) list ./... | grep -v -e internal/mutants -e internal/faults -e internal/nemesis)
+	$(GO) test -race -shuffle=on -p 1 -timeout 20m ./internal/faults ./internal/nemesis
+	cd docs/fencing && $(GO) test -race -shuffle=on ./...
 
-matrix: ## the suite on all strategies, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
+faults: ## the matrix of faults, on all strategies and, in every row, on all their variants
 	@$(GO) mod download
-	@$(GO) run ./internal/redistest/matrix $(ARGS)
+	@$(GO) run ./internal/redistest/which
+	$(GO) test -race -count=1 -timeout 30m -run '^TestCells$$' ./internal/faults -all
+
+mutants: ## put faults into the sources, one at a time, and see the tests find each
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/which
+	$(GO) test -count=1 -timeout 30m ./internal/mutants
+
+soak: ## an hour of random faults on all strategies; ARGS='-for 10m -seed 7' for others
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/which
+	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived)$$' ./internal/nemesis -for 1h $(ARGS)
+
+editions: ## the suite on all strategies, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/editions $(ARGS)
 
 check: ## formatting, vet, lint, tidiness, directions of imports
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool -modfile=.ci/tools/go.mod staticcheck ./...
 	$(GO) mod tidy -diff
+	cd docs/fencing && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/go.mod staticcheck ./... && $(GO) mod tidy -diff
 	$(GO) test ./internal/layout
 
 bench: ## measure the transport and the locks

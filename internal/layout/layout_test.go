@@ -10,9 +10,11 @@ import (
 	"go/token"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -148,6 +150,50 @@ func TestNoWallClock(t *testing.T) {
 	}
 	if len(readers(stamped)) == 0 {
 		t.Errorf("%s reads no clock: the test has lost its sight", stamped)
+	}
+}
+
+// TestNoDates: no strategy tells a server when a lock ends, only for how long it lasts, so a
+// contender's clock has no part in it. A script may, if it takes the date from the server.
+func TestNoDates(t *testing.T) {
+	dates := regexp.MustCompile(`(?i)\b(PXAT|EXAT|P?EXPIREAT)\b`)
+	all, scripts := packages(t), 0
+	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "internal/node")
+	for _, name := range names {
+		for _, file := range all[module+name].GoFiles {
+			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(tree, func(n ast.Node) bool {
+				if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING && dates.MatchString(s.Value) {
+					t.Errorf("%s/%s: %s: a lock's end is told as a date", name, file, s.Value)
+				}
+				return true
+			})
+		}
+		files, err := filepath.Glob(filepath.Join("../..", name, "*.lua"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		asked := false
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if scripts++; dates.Match(text) {
+				told = append(told, filepath.Base(file))
+			}
+			asked = asked || strings.Contains(string(text), "redis.call('TIME')")
+		}
+		if len(told) > 0 && !asked {
+			t.Errorf("%s: %v tell a lock's end as a date, and no script asks the server for the time", name, told)
+		}
+	}
+	if scripts == 0 {
+		t.Error("there are no scripts: the test has lost its sight")
 	}
 }
 
