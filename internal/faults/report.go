@@ -1,9 +1,11 @@
 package faults
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
+	"text/template"
 )
 
 // Mark is the verdict in one character.
@@ -104,84 +106,19 @@ func (f Fault) Findings() (all []Finding) {
 	return all
 }
 
+//go:embed faults.md.tmpl
+var page string
+
 // Markdown is docs/faults.md.
 func Markdown() string {
+	t := template.Must(template.New("faults.md").Funcs(template.FuncMap{
+		"columns": Columns, "groups": Groups, "join": strings.Join, "strategies": Strategies, "verdicts": Verdicts,
+	}).Parse(page))
 	var b strings.Builder
-	strategies := Strategies()
-	b.WriteString(`# What each lock does when things break
-
-Each cell is a verdict that a test has seen on real servers, with a real fault at the
-named point of the protocol. ` + "`go run ./cmd/locks faults`" + ` prints them,
-` + "`go run ./cmd/locks faults --play power loss`" + ` plays those rows before your eyes, and
-` + "`go test ./internal/faults`" + ` plays all that is told here. This page is written from the
-table, and a test holds it to that. Where there is nothing to break, no play is needed: the
-reason says that the cell is not played, and from what it follows.
-
-| | |
-|---|---|
-`)
-	for _, v := range Verdicts() {
-		fmt.Fprintf(&b, "| %s %v | %s |\n", v.Mark(), v, v.Meaning())
+	if err := t.Execute(&b, nil); err != nil {
+		panic(err) // the page is part of the program, and a test writes it
 	}
-	b.WriteString(`
-Each ✗ was seen to happen. For each ✓ that is played there is a lock with a mistake that
-locks in the field make (it trusts one server, it undoes nothing, …), and the same play
-convicts it: so the play can fail. Of several verdicts on one play the worst counts.
-
-A and B are rivals: A holds the lock, and B asks for it while A believes in it. C asks when
-A has let go, and ought to get the lock at once. In the end everything is mended, and
-somebody must get it.
-
-Verdicts are on the lock, except in the rows on a holder that is paused: no lock can stop a
-holder that has looked, is paused, and then writes, so these look at what is stored (see
-[fencing](fencing.md)).
-
-On several servers the holder has only as many votes as it needs, and the fault strikes
-one that it cannot do without: the worst case. On one server it strikes that one. More of
-what the words mean is in the [README](../README.md#words); for how it is done see
-[design](design.md#faults-and-histories).
-
-A variant is a strategy with an option. It is told in the rows where that makes a
-difference, and is played there each time; elsewhere the strategy's own verdict stands for
-it, to which ` + "`make faults`" + ` holds it: that plays every variant in every row.
-
-Those that are acknowledged are given a replica, which after a restart has found its server
-again before anything else happens. Those that are synced are given an append-only file,
-which is synced before each answer unless the row says every second; and they are played
-on a server that has WAITAOF: on Redis 8.0, where the others are played on an older one.
-
-| | |
-|---|---|
-`)
-	for _, c := range Columns() {
-		if c.Of != "" {
-			fmt.Fprintf(&b, "| %s | %s |\n", c.Name, c.Summary)
-		}
-	}
-	b.WriteString("\n")
-	for _, g := range Groups() {
-		fmt.Fprintf(&b, "## %s\n\n%s\n\n|", g.Title, g.About)
-		for _, c := range strategies {
-			fmt.Fprintf(&b, " | %s", c.Name)
-		}
-		b.WriteString(" |\n|---|" + strings.Repeat(":-:|", len(strategies)) + "\n")
-		for _, f := range g.Faults {
-			fmt.Fprintf(&b, "| %s", f.Name)
-			for _, c := range strategies {
-				fmt.Fprintf(&b, " | %s", f.Cells[c.Name].Verdict.Mark())
-			}
-			b.WriteString(" |\n")
-		}
-		b.WriteString("\n")
-		for _, f := range g.Faults {
-			fmt.Fprintf(&b, "**%s.** %s\n\n", f.Name, f.Story)
-			for _, x := range f.Findings() {
-				fmt.Fprintf(&b, "- %s %s: %s.\n", x.Verdict.Mark(), strings.Join(x.Columns, ", "), x.Reason)
-			}
-			b.WriteString("\n")
-		}
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
+	return b.String()
 }
 
 // String is the verdict, and what it rests on.
