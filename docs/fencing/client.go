@@ -22,7 +22,8 @@ func (s HTTP) Read(ctx context.Context, id string, h Holder) (value string, err 
 	return s.touch(ctx, http.MethodGet, id, "", h, http.StatusOK)
 }
 
-// Write sets the value of id.
+// Write sets the value of id. After any error but ErrStale, and that of a Holder which is
+// none, nobody knows whether it took effect.
 func (s HTTP) Write(ctx context.Context, id, value string, h Holder) error {
 	_, err := s.touch(ctx, http.MethodPut, id, value, h, http.StatusNoContent)
 	return err
@@ -34,7 +35,7 @@ func (s HTTP) touch(ctx context.Context, method, id, body string, h Holder, done
 		return "", err
 	}
 	request.Header.Set(FenceHeader, strconv.FormatUint(h.Fence, 10))
-	request.Header.Set(OwnerHeader, h.Owner)
+	request.Header.Set(OwnerHeader, url.QueryEscape(h.Owner)) // outer spaces would be cut off
 	// A redirect may turn a PUT into a GET, whose answer says nothing of the write.
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if s.Client != nil {

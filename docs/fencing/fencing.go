@@ -12,7 +12,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// ErrStale means that a later holder has been here. Nothing was read or written; stop the work.
+// ErrStale means that a later holder has been here (or, after the lock server lost its
+// counter, that this fence is too small). Nothing was read or written; stop the work.
 var ErrStale = errors.New("stale fence")
 
 // A Holder is what a store knows a hold by.
@@ -25,7 +26,7 @@ type Holder struct {
 func Of(lease *strategy.Lease) (Holder, error) {
 	fence, ok := lease.Fence()
 	if !ok {
-		return Holder{}, fmt.Errorf("lock %q issues no fences: allowed are luascript, reentrant, and redlock with fences", lease.Name())
+		return Holder{}, fmt.Errorf("lock %q issues no fences: allowed are reentrant, luascript not WithoutFences, and redlock WithFences", lease.Name())
 	}
 	return Holder{Fence: fence, Owner: lease.Owner()}, nil
 }

@@ -3,18 +3,21 @@ package fencing
 import (
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 )
 
-// The headers that name a holder. They are a precondition, as If-Match is.
+// The headers that name a holder, the owner percent-encoded. They are a precondition, as
+// If-Match is.
 const (
 	FenceHeader = "Lock-Fence"
 	OwnerHeader = "Lock-Owner"
 )
 
 // NewHandler returns a store, in memory, behind GET and PUT /items/{id}. It answers
-// 200 OK with the value to a GET, 204 No Content to a PUT, 412 Precondition Failed to a stale fence, 428 Precondition Required where there is no
-// holder, and 400 Bad Request to what no lock has issued.
+// 200 OK with the value to a GET, 204 No Content to a PUT, 412 Precondition Failed to a
+// stale fence, 428 Precondition Required where there is no holder, and 400 Bad Request to
+// what no lock has issued.
 func NewHandler() http.Handler {
 	m := &memory{items: map[string]item{}}
 	mux := http.NewServeMux()
@@ -41,9 +44,10 @@ func (m *memory) serve(w http.ResponseWriter, r *http.Request, value *string) {
 		return
 	}
 	fence, err := strconv.ParseUint(number, 10, 64)
+	owner, unescaped := url.QueryUnescape(owner)
 	h := Holder{Fence: fence, Owner: owner}
-	if err != nil || h.check() != nil {
-		http.Error(w, FenceHeader+": allowed are 1 … 2^53-1", http.StatusBadRequest)
+	if err != nil || unescaped != nil || h.check() != nil {
+		http.Error(w, FenceHeader+": allowed are 1 … 2^53-1; "+OwnerHeader+": allowed is what is percent-encoded", http.StatusBadRequest)
 		return
 	}
 	now, err := m.touch(r.PathValue("id"), h, value)

@@ -358,6 +358,8 @@ func (s *careless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.values.Store(r.URL.Path, string(body))
+		w.WriteHeader(http.StatusNoContent)
+		return
 	}
 	value, _ := s.values.Load(r.URL.Path)
 	fmt.Fprint(w, value)

@@ -23,7 +23,8 @@ func (s Redis) Read(ctx context.Context, id string, h Holder) (value string, err
 	return s.touch(ctx, id, h)
 }
 
-// Write sets the value of id.
+// Write sets the value of id. After any error but ErrStale, and that of a Holder which is
+// none, nobody knows whether it took effect.
 func (s Redis) Write(ctx context.Context, id, value string, h Holder) error {
 	_, err := s.touch(ctx, id, h, value)
 	return err

@@ -35,7 +35,8 @@ func (s SQL) Read(ctx context.Context, id string, h Holder) (value string, err e
 	return value, err
 }
 
-// Write sets the value of id.
+// Write sets the value of id. After any error but ErrStale, and that of a Holder which is
+// none, nobody knows whether it took effect.
 func (s SQL) Write(ctx context.Context, id, value string, h Holder) error {
 	return s.touch(ctx, id, h, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE items SET value = ? WHERE id = ?`, value, id)
