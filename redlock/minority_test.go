@@ -107,7 +107,7 @@ func minority(t *testing.T, seed uint64, acquisitions int) {
 					time.Sleep(time.Duration(rng.IntN(int(20 * time.Millisecond))))
 					began = time.Now()
 					err := lease.Extend(ctx)
-					within("Extend", 2, began)
+					within("Extend", 1, began)
 					if errors.Is(err, strategy.ErrLost) {
 						t.Errorf("seed %d: Extend() = %v: no server has lost anything", seed, err)
 					}

@@ -121,7 +121,7 @@
 // Take it if the lock must go on when a server dies, and five (or three) servers without
 // replication can be had for it. Do not take it to be safer than one server on
 // a quiet day: it is not; it is more available. On one server it is package luascript
-// with a guard.
+// with a guard, with fences only on request, and without bulk renewal and Acknowledged.
 //
 // # On the wire
 //

@@ -108,11 +108,12 @@ func (l *Lease) Token() string { return l.claim.Token }
 // Owner returns who holds the lock: the owner that ctx named, or else the token.
 func (l *Lease) Owner() string { return l.claim.Owner }
 
-// Fence returns the number of this hold: unique for the lock, greater than that of
-// every earlier hold, unchanged by renewal. A store that remembers the greatest
-// number it has seen and refuses lesser ones cannot be written to by a holder
-// that was paused past its deadline. ok is false where the algorithm cannot issue
-// such numbers soundly.
+// Fence returns the number of this hold: greater than that of every earlier hold of
+// the lock, and unchanged by renewal. With a re-entrant lock all holds of an owner, from
+// its first until its last is over, have the same. A store that remembers the greatest
+// number that has touched an item, be it to read, and refuses lesser ones cannot be
+// written to by a holder that was paused and overtaken (docs/fencing.md). ok is false
+// where the algorithm cannot issue such numbers soundly.
 //
 // Should the server lose its counter, its clock stands in for it: fences go on
 // rising unless that clock is behind the last fence.
@@ -154,7 +155,8 @@ func (l *Lease) Lost() <-chan struct{} {
 
 // Err returns nil while the lock is held, ErrReleased after Release or Detach, and
 // a *LostError (ErrLost) once it is lost. It looks at the clock, so it does not say
-// nil past the deadline even if no timer has run yet.
+// nil past the deadline even if no timer has run yet. (After a suspension of the machine
+// it may: see Deadline.)
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	after := l.look()
@@ -200,9 +202,9 @@ func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel con
 }
 
 // Extend makes the servers count the TTL anew, once. After success [Lease.Deadline]
-// has moved. After ErrLost the lock is lost; it is never taken again. After any
-// other error the lock is held until the deadline that it had, and Extend may be
-// called again. If ctx was done, nothing was sent.
+// has moved. After ErrLost the lock is lost, and never taken again; after ErrReleased
+// it was over before. After any other error the lock is held until the deadline that it
+// had, and Extend may be called again. If ctx was done, nothing was sent.
 func (l *Lease) Extend(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))

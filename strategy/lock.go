@@ -16,15 +16,16 @@
 //
 // The TTL is how long the servers keep a lock without renewal. The wait is how
 // long Acquire may take: the context's business. The operation time-out bounds
-// one request. The maximum hold bounds how long renewal goes on ([Lease.KeepAlive]).
+// one attempt, renewal or release ([Options]). The maximum hold bounds how long renewal goes on ([Lease.KeepAlive]).
 // They are set apart and none stands in for another.
 //
 // # What no lease can promise
 //
-// A holder that is paused (a long garbage collection, a stopped process, a
-// suspended machine) does not notice its deadline until it runs again. If the
-// thing that the lock protects can compare numbers, give it [Lease.Fence]: then a
-// late write is refused there.
+// A holder that is paused (a long garbage collection, a stopped process) does not
+// notice its deadline until it runs again; after a suspension of the machine not even
+// then, because most systems' monotonic clock stood still, too. If the thing that the
+// lock protects can compare numbers, give it [Lease.Fence]: then a late write is
+// refused there.
 package strategy
 
 import (

@@ -23,9 +23,10 @@ type Options struct {
 	// default 10 s.
 	TTL time.Duration
 
-	// OpTimeout bounds every single request to the servers, apart from how long
-	// Acquire may wait in all. 1 ms … less than TTL; default the smaller of TTL/6
-	// and 1 s.
+	// OpTimeout bounds each operation, which is one attempt, renewal or release with
+	// all its round trips: one or two, with setnxgetset's WatchTakeOver up to eight,
+	// with Acknowledged two more. How long Acquire may wait in all is another matter.
+	// 1 ms … less than TTL; default the smaller of TTL/6 and 1 s.
 	OpTimeout time.Duration
 
 	// Key turns a lock's name into the servers' key. It must be pure, and give

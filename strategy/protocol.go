@@ -64,8 +64,8 @@ type Grant struct {
 	Start time.Time
 	// TTL is what the servers count. Zero means the claim's.
 	TTL time.Duration
-	// Fence is this hold's number: unique for the key and greater than that of
-	// every earlier hold. Zero means none.
+	// Fence is this hold's number: greater than that of every earlier hold of the key,
+	// except that holds of one owner who has re-entered share theirs. Zero means none.
 	Fence uint64
 	// Owner is who holds the lock as the servers know it, where that is not the
 	// token: what a [HeldError] and a [Notice] call the holder. Re-entrant algorithms

@@ -34,7 +34,8 @@ in a sentence, why. With words of a fault's name it prints those rows only.
 With --play it does not repeat what is known but breaks real servers before your
 eyes: it starts some of its own, plays the rows on each strategy, tells step by
 step what happens, and comes to its verdict by what it has seen. It fails if that is
-another than the matrix says. docs/faults.md has the matrix, too.`,
+another than the matrix says. Without words it plays all rows, which is hundreds of
+plays, one after another. docs/faults.md has the matrix, too.`,
 		Example: `  locks faults                                    # the matrix
   locks faults power loss                         # its rows on power loss
   locks faults --play restart --strategy redlock  # see it happen`,
@@ -50,7 +51,7 @@ another than the matrix says. docs/faults.md has the matrix, too.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&t.play, "play", false, "break real servers, and tell what happens")
-	cmd.Flags().StringSliceVar(&t.strategies, "strategy", nil, "with --play: on these `strategies` only; variants are named one by one")
+	cmd.Flags().StringSliceVar(&t.strategies, "strategy", nil, "with --play: on these `strategies` only; a variant is played if it is named, in rows where it differs")
 	cmd.Flags().BoolVar(&t.docker, "docker", false, "with --play: demand Docker containers")
 	return cmd
 }

@@ -63,9 +63,9 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	}
 	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
 	if len(fenced) > 0 {
-		add("work that must never be written twice", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
+		add("writes that a paused holder must never overwrite", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
 	} else {
-		add("work that must never be written twice", nil, "none of these: it takes fences, and a store that compares them.")
+		add("writes that a paused holder must never overwrite", nil, "none of these: it takes fences, and a store that compares them.")
 	}
 	if who, why := quickest(columns); comparable && len(who) > 0 {
 		add("many contend for one lock", who, why)
@@ -123,7 +123,7 @@ func quorum(columns []Strategy, who []string, comparable bool) string {
 	why += " The servers' clocks must run alike, and one that restarts empty must stay out for a TTL."
 	for _, c := range columns {
 		if slices.Contains(who, c.Name) && c.verdict(fenceTitle) != Kept {
-			return why + " It issues no fences: for what must never be written twice it does not suffice."
+			return why + " It issues no fences: where a paused holder must never overwrite, it does not suffice."
 		}
 	}
 	return why

@@ -482,7 +482,7 @@ func TestAdvice(t *testing.T) {
 	}
 	for purpose, want := range map[string]string{
 		"production, on one Redis":                                  "one",
-		"work that must never be written twice":                     "one",
+		"writes that a paused holder must never overwrite":          "one",
 		"scripts are forbidden":                                     "two",
 		"keys shared with redsync, redis-py, StackExchange.Redis …": "one",
 		"many contend for one lock":                                 "one",
@@ -505,7 +505,7 @@ func TestAdvice(t *testing.T) {
 		"production, on one Redis":                                   "one",
 		"a lock that outlives one of its servers":                    "five",
 		"who holds the lock calls what takes it":                     "again",
-		"work that must never be written twice":                      "one again",
+		"writes that a paused holder must never overwrite":           "one again",
 		"scripts are forbidden":                                      "two",
 		"keys shared with redsync, redis-py, StackExchange.Redis …":  "one",
 		"keys shared with clients that store a time (SETNX, GETSET)": "stamp",

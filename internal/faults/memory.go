@@ -14,13 +14,13 @@ import (
 func memoryFaults() []Fault {
 	const (
 		gone     = "the key is gone, and so the next who asks gets the lock"
-		guarded  = "the server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, is told that it has lost the lock"
+		guarded  = "the server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, is told at its next renewal that it has lost the lock"
 		unguided = "the server has forgotten its vote, and votes again"
 	)
 	return []Fault{
 		{
 			Name: "restart, nothing persisted", Group: "memory",
-			Story: "A holds the lock. Its server is killed and comes back empty within the TTL. B asks.",
+			Story: "A holds the lock. Its server is killed and comes back empty within the TTL. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back empty as a primary, and its replica forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
 				in(Unavailable, "a server that keeps no file refuses WAITAOF, and so A is not told that it has the lock: nobody gets one until the server keeps a file, which Check demands", synced...)),
@@ -81,7 +81,7 @@ func memoryFaults() []Fault {
 		},
 		{
 			Name: "FLUSHALL", Group: "memory",
-			Story: "A holds the lock. Somebody flushes the server. B asks.",
+			Story: "A holds the lock. Somebody flushes the server. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
 			play: func(s *Stage) {
 				a := s.holder("A")
@@ -104,7 +104,7 @@ func memoryFaults() []Fault {
 		},
 		{
 			Name: "eviction, volatile-lru", Group: "memory",
-			Story: "A holds the lock. Its server runs out of memory, and evicts keys that have a TTL. B asks.",
+			Story: "A holds the lock. Its server runs out of memory, and evicts keys that have a TTL. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, "a lock is a key with a TTL, and this policy evicts those and no others",
 				in(Kept, "the key has no TTL, and so is not evicted", "setnxgetset"),
 				in(Violated, "the vote is a key with a TTL, and is evicted; the guard has none, stays, and does not see it: set noeviction, which Check demands", "redlock")),
@@ -113,8 +113,8 @@ func memoryFaults() []Fault {
 		},
 		{
 			Name: "eviction, allkeys-lru", Group: "memory",
-			Story: "A holds the lock. Its server runs out of memory, and evicts whatever it likes: all there is. B asks.",
-			Cells: every(Violated, gone, in(Detected, "the guard is evicted, too: "+guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
+			Story: "A holds the lock. Its server runs out of memory, and evicts whatever it likes: all there is. B asks; if it is refused, A extends and releases, C asks.",
+			Cells: every(Violated, gone, in(Detected, "the guard is evicted, too: "+guarded+". (Where a server evicts the vote and leaves the guard, it is as with volatile-lru: set noeviction, which Check demands.)", "redlock"), in(Violated, unguided, "redlock-unguarded")),
 			play:  func(s *Stage) { s.evicted("allkeys-lru") },
 		},
 	}

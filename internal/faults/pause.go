@@ -8,7 +8,7 @@ import (
 )
 
 // pauses are those of a holder who stands still for longer than its lock lasts: a garbage
-// collection, a suspended machine, SIGSTOP. It is stopped for real, in a process of its own.
+// collection, SIGSTOP. It is stopped for real, in a process of its own.
 // What the lock protects is in a store beside the servers.
 func pauses() []Fault {
 	const (
@@ -19,7 +19,7 @@ func pauses() []Fault {
 		{
 			Name: "holder paused, looks before it writes", Group: "client",
 			Story: "A's process is stopped (SIGSTOP) past its TTL. B gets the lock and writes. A goes on, and looks whether it still holds the lock before it writes.",
-			Cells: every(Detected, "A's deadline is on a clock that went on while A stood still, so A knows as soon as it looks"),
+			Cells: every(Detected, "A's deadline is on a clock that went on while A stood still, so A knows as soon as it looks (that of a machine that was suspended may not have: then only a fence helps)"),
 			play: func(s *Stage) {
 				a := s.process("A", steered.OpenCarelessStore)
 				if err := a.by.Pause(s.ctx); err != nil {

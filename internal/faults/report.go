@@ -27,7 +27,7 @@ func (v Verdict) Mark() string {
 func (v Verdict) Meaning() string {
 	switch v {
 	case Kept:
-		return "nobody noticed"
+		return "the holder held, rivals waited, and whoever came next got the lock at once (one who is cut off himself, and gives up, does not count)"
 	case Unavailable:
 		return "somebody who could have had the lock had to wait for the end of the fault, or of a TTL"
 	case Detected:
@@ -59,7 +59,8 @@ var abouts = map[string]string{
 On one server nothing else remembers. On several the restart guard keeps one that may have
 forgotten from voting, until every lock that it may have granted has lapsed.`,
 	"fail-over": `A replica that takes over knows what has reached it, and replication does not wait. The
-variants that are acknowledged do.`,
+variants that are acknowledged wait for the one replica that they are given. Where more can
+take over than are waited for, one that has not heard of the lock may be, and grants it.`,
 	"server": `A server that is down, frozen, full or forbidden grants nothing. That is safe: the question
 is who has to wait, what the error says, and what is left behind.`,
 	"network": `Whoever is not answered does not know what became of his request. It must be taken
@@ -69,7 +70,7 @@ come first.`,
 two steps can change hands between them.`,
 	"clock": `A TTL is counted by the server's clock, a deadline by the holder's monotonic one; only
 setnxgetset compares the wall clocks of its contenders.`,
-	"misuse": `What those do to a lock who may.`,
+	"misuse": `What people do to a lock who have the right to.`,
 }
 
 // Groups are the rows by their kind, in the order of the table.

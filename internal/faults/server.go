@@ -133,8 +133,9 @@ func serverFaults() []Fault {
 		{
 			Name: "out of memory", Group: "server",
 			Story: "A holds the lock, and its server is out of memory (noeviction). A extends, B asks, A releases, C asks.",
-			Cells: every(Unavailable, "nothing new is granted, since that takes memory; what is held can be released, since that takes none",
-				in(Unavailable, "nothing new is granted, and a transaction is refused whatever is in it, so what is held cannot be released", "setnxgetset-watch"),
+			Cells: every(Unavailable, "nothing new is granted, since that takes memory; what is held can be renewed and released, since that takes none",
+				in(Unavailable, "nothing new is granted, and what is held cannot be renewed, since both write a value; it can be released", "setnxgetset"),
+				in(Unavailable, "nothing new is granted, and a transaction is refused whatever is in it, so what is held can be neither renewed nor released", "setnxgetset-watch"),
 				in(Kept, allowance, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
