@@ -39,7 +39,7 @@ mutants: ## put faults into the sources, one at a time, and see the tests find e
 soak: ## an hour of random faults on all strategies; ARGS='-for 10m -seed 7' for others
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/which
-	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived)$$' ./internal/nemesis -for 1h $(ARGS)
+	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived)$$' ./internal/nemesis -parallel 6 -for 1h $(ARGS)
 
 editions: ## the suite on all strategies, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
 	@$(GO) mod download
