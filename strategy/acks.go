@@ -266,7 +266,8 @@ func (a Acks) cover(want Acks) bool {
 // acknowledgedBulk is the ExtendAll of an acknowledged protocol that has one.
 type acknowledgedBulk struct{ w *acknowledged }
 
-// ExtendAll is the protocol's; all are waited for at once.
+// ExtendAll is the protocol's; all are waited for at once. What needs no confirming is
+// passed on before that: a holder that has lost its lock has to be told at once.
 func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
 	if len(cs) == 0 {
 		return
@@ -283,7 +284,12 @@ func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i
 	}
 	answers := make([]*answer, len(cs))
 	err := b.w.confirm(ctx, due, cs[0].Key, func(p single) (wrote bool) {
-		p.(BulkExtender).ExtendAll(ctx, cs, func(i int, g Grant, err error) { answers[i] = &answer{g, err} })
+		p.(BulkExtender).ExtendAll(ctx, cs, func(i int, g Grant, err error) {
+			answers[i] = &answer{g, err}
+			if err != nil && !elsewhere(err) {
+				done(i, g, err)
+			}
+		})
 		for _, a := range answers {
 			wrote = wrote || a != nil && a.err == nil
 		}
@@ -296,11 +302,12 @@ func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i
 		case a == nil: // no answer: whoever called sees to that
 		case a.err == nil:
 			done(i, a.g, err)
-		case elsewhere(a.err): // a cluster: the connection was to the first one's server
+		}
+	}
+	for i, a := range answers {
+		if a != nil && elsewhere(a.err) { // a cluster: the connection was to the first one's server
 			g, err := b.w.Extend(ctx, cs[i])
 			done(i, g, err)
-		default:
-			done(i, a.g, a.err)
 		}
 	}
 }

@@ -510,6 +510,29 @@ func TestAcks(t *testing.T) {
 				}
 			}
 		},
+		// A holder that has lost its lock is told before the others' renewals are confirmed.
+		"BulkLoss": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0", "k1": "another", "k2": "t2"}
+			var told []int
+			var before []int // the WAIT
+			p.before = func(cmd string) error {
+				if cmd == "WAIT" {
+					before = slices.Clone(told)
+				}
+				return nil
+			}
+			w := strategy.Acknowledged(p, one, bulkily)
+			w.(strategy.BulkExtender).ExtendAll(bg, bulkClaims(3), func(i int, _ strategy.Grant, err error) {
+				told = append(told, i)
+				if i == 1 {
+					is(t, "ExtendAll of the lost one", err, strategy.ErrLost)
+				} else {
+					is(t, "ExtendAll", err)
+				}
+			})
+			equal(t, "told before the WAIT", fmt.Sprint(before), "[1]")
+			equal(t, "told in all", fmt.Sprint(told), "[1 0 2]")
+		},
 		// Of a cluster, a connection reaches one server.
 		"BulkElsewhere": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0", "k1": "t1", "k2": "t2"}

@@ -70,9 +70,14 @@ func acks() []Mutant {
 		},
 		{
 			Name: "what is renewed together counts though too few confirm", File: "strategy/acks.go",
-			Old:   "done(i, a.g, err)\n\t\tcase elsewhere",
-			New:   "done(i, a.g, nil)\n\t\tcase elsewhere",
+			Old:   "done(i, a.g, err)\n\t\t}",
+			New:   "done(i, a.g, nil)\n\t\t}",
 			Judge: Acks, Killed: []string{"Bulk"},
+		},
+		{
+			Name: "a loss among what is renewed together is not told", File: "strategy/acks.go",
+			Old: "if err != nil && !elsewhere(err) {", New: "if false {",
+			Judge: Acks, Killed: []string{"Bulk", "BulkLoss"},
 		},
 		{
 			Name: "of a cluster only one server is asked", File: "strategy/acks.go",
