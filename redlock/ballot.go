@@ -111,7 +111,17 @@ func (b *ballot) early(i int) {
 	b.votes[i].early = true
 }
 
-// mayHold counts the nodes that may have the token.
+// holding are the nodes that may have the token.
+func (b *ballot) holding() (nodes []int) {
+	for i := range b.votes {
+		if b.at(i) != absent {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
+
+// mayHold counts them.
 func (b *ballot) mayHold() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

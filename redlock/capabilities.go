@@ -78,17 +78,17 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 		}
 		return reply, err
 	})
-	return g, p.changed(err, "given back, if it was adopted, as too few others were")
+	return g, p.changed(err, p.all, "given back, if it was adopted, as too few others were")
 }
 
-// changed makes an error of too few nodes say that those who agreed, or were not waited
-// for, may not be what they were: "not sent" of the others alone would mean that nothing
-// has changed.
-func (p *protocol) changed(err error, what string) error {
+// changed makes an error of too few nodes say of those among some that agreed, or were not
+// waited for, that they may not be what they were: "not sent" of the others alone would
+// mean that nothing has changed.
+func (p *protocol) changed(err error, some []int, what string) error {
 	var none *strategy.QuorumError
 	if errors.As(err, &none) {
-		for i, a := range none.Nodes {
-			if a.Err == nil || a.Err == errPending {
+		for _, i := range some {
+			if e := none.Nodes[i].Err; e == nil || e == errPending {
 				none.Nodes[i].Err = &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnknown, Err: errors.New(what)}
 			}
 		}

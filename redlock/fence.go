@@ -73,6 +73,11 @@ func (p *protocol) number(ctx context.Context, c strategy.Claim, b *ballot, t *t
 		return p.note(ctx, due, c, b, i, c.Token, fence, said[i].gen)
 	}, (*tally).decided)
 	if noted.yes < p.quorum {
+		for i, err := range t.errs { // what those said that have not granted it is part of the reason
+			if err != nil {
+				noted.errs[i] = err
+			}
+		}
 		return 0, p.refusal(c, noted)
 	}
 	for _, i := range forgot {
@@ -85,7 +90,7 @@ func (p *protocol) number(ctx context.Context, c strategy.Claim, b *ballot, t *t
 // given, that token.
 func (p *protocol) note(ctx context.Context, due time.Time, c strategy.Claim, b *ballot, i int, token string, fence uint64, gen string) error {
 	n := p.nodes[i]
-	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), gen)
+	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), gen, p.longest(c.TTL))
 	switch {
 	case err != nil:
 		return err

@@ -111,7 +111,7 @@ func TestFences(t *testing.T) {
 		if err == nil {
 			t.Errorf("TryAcquire() = fence %d, want an error: only two have noted it while the lock was there", fenceOf(t, lease))
 		}
-		is(t, "TryAcquire()", err, strategy.ErrNoQuorum)
+		is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 		if got := noted(t, servers[1], name); got != "" {
 			t.Errorf("the server that has another's lock has noted %s, want nothing", got)
 		}
@@ -238,6 +238,28 @@ func TestFences(t *testing.T) {
 			t.Errorf("Fence() when all counters are lost = %d, want more than %d", got, first)
 		}
 		release(t, lease)
+	})
+
+	// Who did not grant it, and why, is told as well when it is a number that fails.
+	t.Run("Reasons", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		gates := only(0, 1, 2)
+		gates[2] = func(request string, send func()) {
+			if request != "script writeback" {
+				send()
+			}
+		}
+		_, err := fenced(t, servers, gates).Lock(lockOf(t)).TryAcquire(t.Context())
+		var none *strategy.QuorumError
+		if !errors.As(err, &none) {
+			t.Fatalf("TryAcquire() = %v, want a *QuorumError", err)
+		}
+		for i, n := range none.Nodes {
+			if i >= 2 {
+				is(t, "of "+n.Node, n.Err, strategy.ErrUnsent)
+			}
+		}
+		empty(t, servers, lockOf(t))
 	})
 
 	// The validity counts when the number has been noted, too.

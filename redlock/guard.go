@@ -181,7 +181,8 @@ func (p *protocol) checkVote(ctx context.Context, due time.Time, n strategy.Node
 //
 // Each server is asked for 10 s at most, in the database that its pool selects. The error
 // has, by name, those that were not primed or may not be; the others are. It may be called
-// again.
+// again, and has to be if the first client with a longer TTL ([MaxTTL]) comes so soon that
+// a server has not been there for so long: that one waits anew.
 func Prime(ctx context.Context, pools []*redis.Pool) error {
 	nodes, err := dialled(pools)
 	if err != nil {

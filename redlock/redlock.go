@@ -59,7 +59,7 @@
 // The guard rests on the server's clock: one that jumps ahead opens it early. (One that is
 // set back makes it wait for no longer than MaxTTL again.) It does not see what is taken
 // away beside it: an eviction (maxmemory-policy must be noeviction), keys deleted by hand, a
-// database swapped. Nor does it see that a server was a replica meanwhile, if since then it
+// database swapped; nor that a whole machine or process was set back to a snapshot. Nor does it see that a server was a replica meanwhile, if since then it
 // had no replica for repl-backlog-ttl (an hour by default) and was not asked either: where
 // servers have replicas, let that be no less than MaxTTL. A server that does not tell its
 // run_id, such as an embedded imitation, is guarded by the presence of the key alone. It
@@ -351,7 +351,8 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 		return strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil
 	}
 	left := p.giveBack(ctx, c, b)
-	return strategy.Grant{State: b}, remains(left, p.advised(err))
+	err = p.changed(p.advised(err), b.holding(), "perhaps granted, and not yet given back")
+	return strategy.Grant{State: b}, remains(left, err)
 }
 
 // verdict is nil if a quorum has granted its votes, in time.
@@ -417,7 +418,7 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	if t.yes < p.quorum {
 		// What a minority has still is in others' way, and the machinery gives it back; but
 		// not before the holder is told, which may have been alone with the lock until then.
-		return strategy.Grant{}, remains(b.mayHold(), p.refusal(c, t))
+		return strategy.Grant{}, remains(b.mayHold(), p.changed(p.refusal(c, t), b.holding(), "extended, if it got so far, but too few others were"))
 	}
 	extended.Store(true) // before the look at who does not have it, which those who answer later miss
 	p.rejoin(t.round, c, b, start)
@@ -442,7 +443,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	case len(p.nodes)-left >= p.quorum: // free for others
 		return remains(left, nil)
 	}
-	return p.changed(p.refusal(c, t), "released, but too few others were")
+	return p.changed(p.refusal(c, t), p.all, "released, but too few others were")
 }
 
 // remains marks err if something may be left on some nodes.

@@ -569,10 +569,21 @@ func TestMinority(t *testing.T) {
 		err := lease.Extend(t.Context())
 		gone.Store(nil)
 		is(t, "Extend()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
-		isNot(t, "Extend()", err, strategy.ErrLost)
+		isNot(t, "Extend()", err, strategy.ErrLost, strategy.ErrUnknown) // nobody counts anew
 		if err := lease.Err(); err != nil {
 			t.Errorf("Err() = %v, want nil", err)
 		}
+		release(t, lease)
+	})
+	// Some count anew: "not sent" alone would say that nothing has changed.
+	t.Run("Extended", func(t *testing.T) {
+		lease := acquire(t, locks, lockOf(t))
+		settled(t, servers, lease)
+		cut()
+		err := lease.Extend(t.Context())
+		gone.Store(nil)
+		is(t, "Extend()", err, strategy.ErrNoQuorum, strategy.ErrUnsent, strategy.ErrUnknown)
+		isNot(t, "Extend()", err, strategy.ErrLost)
 		release(t, lease)
 	})
 	empty(t, servers, lockOf(t))

@@ -10,9 +10,9 @@ import (
 )
 
 // Watch hears of releases: each is published on every node that had the lock, in the
-// step that releases it there. It returns when a quorum of the nodes has confirmed, so
-// that whatever releases a lock, which takes a quorum, is heard; the others may join
-// until Due.
+// step that releases it there. It returns when a quorum of the nodes has confirmed: a
+// release that reaches a quorum is heard by one of them, if that one had the lock. (If not,
+// the wait ends with the holder's TTL.) The others may join until Due.
 //
 // The first word of a release is passed on after a random pause, below three times
 // what the last quorum took (and 1 … 50 ms): by then the other nodes have released as

@@ -13,6 +13,7 @@
 -- ARGV[1]  the holder's token; empty: a quorum has noted it already
 -- ARGV[2]  the fence
 -- ARGV[3]  the name of the memory that granted the lock
+-- ARGV[4]  the longest TTL that the client knows of, in milliseconds
 --
 -- Returns  1      noted
 --          nil    the lock is gone
@@ -25,7 +26,7 @@ if ARGV[1] ~= '' then
     return holder
   end
 end
-local g, err = guard(KEYS[2], 0) -- guard.lua, which stands before this script
+local g, err = guard(KEYS[2], ARGV[4]) -- guard.lua, which stands before this script
 if err then return err end
 if g.gen ~= ARGV[3] then
   return {'guard', g.why, g.wait, g.max}

@@ -208,6 +208,17 @@ func redLock() []Mutant {
 			Judge: Fences, Killed: []string{"InTime"},
 		},
 
+		{
+			Name: "redlock forgets who did not grant when a number fails", File: "redlock/fence.go",
+			Old: "				noted.errs[i] = err\n", New: "				_ = i\n",
+			Judge: Fences, Killed: []string{"Reasons", "WhileItIsThere"},
+		},
+		{
+			Name: "redlock says not sent of what a minority has extended", File: "redlock/redlock.go",
+			Old: "p.changed(p.refusal(c, t), b.holding(), \"extended, if it got so far, but too few others were\")", New: "p.refusal(c, t)",
+			Judge: Minority, Killed: []string{"Extended"},
+		},
+
 		// Joining.
 		{
 			Name: "redlock leaves those out that do not have the lock", File: "redlock/redlock.go",
@@ -257,8 +268,8 @@ func redLock() []Mutant {
 			Judge: Undone, Killed: []string{"OfALostLease"},
 		},
 		{
-			Name: "redlock's advice hides what may come", File: "redlock/redlock.go",
-			Old: "remains(left, p.advised(err))", New: "errors.Join(p.advised(err), remains(0*left, nil))",
+			Name: "redlock tells nobody of what may come", File: "redlock/redlock.go",
+			Old: "	err = p.changed(p.advised(err), b.holding(), \"perhaps granted, and not yet given back\")\n	return strategy.Grant{State: b}, remains(left, err)", New: "	_ = left\n	return strategy.Grant{State: b}, p.advised(err)",
 			Judge: Undone, Killed: []string{"OfAnAttemptWithoutVotes"},
 		},
 		{
