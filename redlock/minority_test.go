@@ -17,23 +17,26 @@ import (
 // TestAnyMinority: ten thousand acquisitions on five servers, of which any two are frozen,
 // down or deaf at any time. No two hold the lock, and nobody waits for those two longer
 // than the documented bound: [redlock.NodeTimeout] for each round of requests. An attempt
-// has one, and one more to give back; with fences, which the fakes do not have, it has
-// three. An extension has one, and a release.
+// has one, and one more to give back; with fences, which then only rise, it has three. An
+// extension has one, and a release.
 func TestAnyMinority(t *testing.T) {
 	const acquisitions = 10_000
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { minority(t, seed, acquisitions/4) })
+			bubble(t, func(t *testing.T) { minority(t, seed, acquisitions/4, 2, redlock.WithoutGuard()) })
+		})
+		t.Run(fmt.Sprint("Fenced", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { minority(t, seed, acquisitions/4, 3, redlock.WithFences()) })
 		})
 	}
 }
 
-func minority(t *testing.T, seed uint64, acquisitions int) {
+func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.Option) {
 	const timeout = 20 * time.Millisecond
 	var fakes []*slowFake
 	var nodes []strategy.Node
 	for i := range 5 {
-		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1)}, rng: rand.New(rand.NewPCG(seed, uint64(i+2))), most: time.Millisecond}
+		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1), fenced: rounds == 3}, rng: rand.New(rand.NewPCG(seed, uint64(i+2))), most: time.Millisecond}
 		fakes, nodes = append(fakes, f), append(nodes, f)
 	}
 	stop := make(chan struct{})
@@ -67,12 +70,17 @@ func minority(t *testing.T, seed uint64, acquisitions int) {
 
 	var mu sync.Mutex
 	var holder *strategy.Lease
-	got := 0
+	got, last := 0, uint64(0)
 	enter := func(l *strategy.Lease) (enough bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if holder != nil && holder.Err() == nil && l.Err() == nil {
 			t.Errorf("seed %d: %s has the lock beside %s", seed, l.Token(), holder.Token())
+		}
+		if fence, fenced := l.Fence(); fenced != (rounds == 3) || fenced && fence <= last {
+			t.Errorf("seed %d: Fence() = %d, %t after %d", seed, fence, fenced, last)
+		} else {
+			last = fence
 		}
 		holder = l
 		got++
@@ -87,7 +95,7 @@ func minority(t *testing.T, seed uint64, acquisitions int) {
 	var stores []*strategy.Strategy
 	for k := range 3 {
 		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := strategy.New(redlock.On(nodes, redlock.NodeTimeout(timeout), redlock.WithoutGuard()), strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond})
+		s, err := strategy.New(redlock.On(nodes, redlock.NodeTimeout(timeout), own), strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond})
 		is(t, "New()", err)
 		stores = append(stores, s)
 		work.Go(func() {
@@ -97,7 +105,7 @@ func minority(t *testing.T, seed uint64, acquisitions int) {
 				mu.Unlock()
 				began := time.Now()
 				lease, err := s.Lock("n").TryAcquire(ctx)
-				within("TryAcquire", 2, began)
+				within("TryAcquire", rounds, began)
 				if err != nil {
 					time.Sleep(time.Duration(rng.IntN(int(10 * time.Millisecond))))
 					continue

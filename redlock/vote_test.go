@@ -25,6 +25,8 @@ type fake struct {
 	mu        sync.Mutex
 	token     string
 	until     time.Time
+	fenced    bool // it keeps the counter n; its clock says nothing of fences
+	n         int64
 	down      bool          // refuses connections
 	refuses   bool          // every script
 	hangs     time.Duration // until it answers
@@ -90,6 +92,10 @@ func (f *fake) serve(script string, args []any) any {
 	if f.token != "" && !now.Before(f.until) {
 		f.token = ""
 	}
+	if script == "writeback" && args[0] == "" { // a quorum has noted it
+		f.n = max(f.n, args[1].(int64))
+		return int64(1)
+	}
 	if script != "acquire" && (script != "join" || f.token != "") && f.token != args[0] {
 		if f.token == "" {
 			return nil
@@ -106,6 +112,9 @@ func (f *fake) serve(script string, args []any) any {
 		switch f.token {
 		case "":
 			f.token, f.until = args[0].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
+			if f.fenced {
+				return []any{int64(1), f.n, int64(1), int64(0), []byte("memory")}
+			}
 			return int64(1)
 		case args[0]:
 			return int64(0)
@@ -115,6 +124,8 @@ func (f *fake) serve(script string, args []any) any {
 		if until := now.Add(time.Duration(args[1].(int64)) * time.Millisecond); until.After(f.until) {
 			f.until = until // it never shortens
 		}
+	case "writeback":
+		f.n = max(f.n, args[1].(int64))
 	case "adopt":
 		f.token, f.until = args[2].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
 	case "release":
