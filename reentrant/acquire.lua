@@ -20,7 +20,7 @@ end
 
 local ends = now + ARGV[3]
 if lock then
-  keep(KEYS[1], lock, ARGV[2], math.max(lock.ends[ARGV[2]] or 0, ends)) -- a token counts once
+  keep(KEYS[1], lock, ARGV[2], math.max(lock.ends[ARGV[2]] or 0, ends)) -- a token counts once; if it comes too late, so does the answer
   prune(KEYS[1], lock)
   return lock.fence
 end

@@ -25,10 +25,11 @@ for i, key in ipairs(KEYS) do
     answers[i] = false
   elseif not lock.ends[token] then
     answers[i] = lock.owner
-  else
-    keep(key, lock, token, math.max(lock.ends[token], ends))
+  elseif keep(key, lock, token, math.max(lock.ends[token], ends)) then
     prune(key, lock)
     answers[i] = 1
+  else
+    answers[i] = false
   end
 end
 return answers

@@ -78,7 +78,13 @@ end
 -- free all the same, a hold that outlives its key is not. And that needs no memory, and
 -- after a script's first write Redis lets the rest have what it needs, so holders can
 -- renew, and enter again, when Redis is out of it.
+--
+-- Returns whether there still is a lock. If the server has stood still since now, for a TTL,
+-- PEXPIREAT deletes the key; a field written then would be a lock without owner and expiry,
+-- which nobody would ever get.
 local function keep(key, lock, token, ends)
   redis.call('PEXPIREAT', key, string.format('%.0f', math.max(lock.last, ends)))
+  if redis.call('PTTL', key) == -2 then return false end
   redis.call('HSET', key, 'hold:' .. token, string.format('%.0f', ends))
+  return true
 end

@@ -523,6 +523,66 @@ func TestExtendNeverShortens(t *testing.T) {
 }
 
 // TestOnlyAgain: a claim that is to re-enter takes no lock that is free.
+// A stalled node's server stands still in the middle of a script, before it keeps a hold.
+type stalled struct {
+	strategy.Node
+	t *testing.T
+}
+
+func (n stalled) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	const keep = "local function keep(key, lock, token, ends)\n"
+	if !strings.Contains(s.Source(), keep) {
+		n.t.Fatalf("%s does not keep a hold: stop it elsewhere", s.Name())
+	}
+	// Servers differ in whether time passes within a script.
+	const pause = "local now = now_ms()\nfor i = 1, 1000000 do if now_ms() > now + 60 then break end end\n"
+	return n.Node.Eval(ctx, due, strategy.NewScript(s.Name(), strings.Replace(s.Source(), keep, keep+pause, 1)), keys, args...)
+}
+
+// TestStoodStill: a server that stands still in the middle of a script, for longer than the
+// TTL, deletes the key when it goes on. What the script writes then would be a lock without
+// owner and expiry, which nobody ever gets again.
+func TestStoodStill(t *testing.T) {
+	s := redistest.Shared(t)
+	n, err := node.New(s.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	late := reentrant.On(stalled{n, t})
+	for name, move := range map[string]func(c strategy.Claim) error{
+		"Extended": func(c strategy.Claim) error {
+			_, err := late.Extend(t.Context(), c)
+			return err
+		},
+		"Reentered": func(c strategy.Claim) error {
+			c.Token = "another"
+			_, err := late.Acquire(t.Context(), c)
+			return err
+		},
+		"Adopted": func(c strategy.Claim) error {
+			from := c.Token
+			c.Token = "another"
+			_, err := late.(strategy.Adopter).Adopt(t.Context(), c, from)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, c := protocol(t, s, unique(t), "owner", "token")
+			c.TTL = 50 * time.Millisecond
+			if _, err := p.Acquire(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%v", move(c))
+			for limit := time.Now().Add(10 * time.Second); redistest.Do(t, s, "EXISTS", c.Key) != int64(0); time.Sleep(time.Millisecond) {
+				if time.Now().After(limit) {
+					t.Fatalf("long after its TTL the key has %q", redistest.Do(t, s, "HKEYS", c.Key))
+				}
+			}
+		})
+	}
+}
+
 func TestOnlyAgain(t *testing.T) {
 	s := redistest.Shared(t)
 	p, c := protocol(t, s, unique(t), "me", "t")

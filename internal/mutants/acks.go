@@ -99,8 +99,8 @@ func acks() []Mutant {
 		},
 		{
 			Name: "extend.lua, of reentrant, writes only what lasts longer", File: "reentrant/extend.lua",
-			Old:   "keep(key, lock, token, math.max(lock.ends[token], ends))",
-			New:   "if lock.ends[token] < ends then keep(key, lock, token, ends) end",
+			Old:   "elseif keep(key, lock, token, math.max(lock.ends[token], ends)) then",
+			New:   "elseif lock.ends[token] >= ends or keep(key, lock, token, ends) then",
 			Judge: Extensions, Killed: []string{"reentrant"},
 		},
 	}

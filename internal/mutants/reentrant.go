@@ -8,6 +8,10 @@ var (
 
 	// NoLock judges what the suite cannot write, as it does not know the form of a lock.
 	NoLock = Judge{Package: "./reentrant", Test: "TestNoLock", Redis: true, Own: true}
+
+	// StoodStill judges what a script does that a server has executed half, and then stood
+	// still for a TTL.
+	StoodStill = Judge{Package: "./reentrant", Test: "TestStoodStill", Redis: true, Own: true}
 )
 
 // reentrant are faults of package reentrant, and of the machinery around it.
@@ -68,6 +72,11 @@ func reentrant() []Mutant {
 			Name: "holds.lua counts what has lapsed", File: "reentrant/holds.lua",
 			Old: "if ends < now then", New: "if false then",
 			Judge: Reentrant, Killed: []string{"ReentryDeadHold"},
+		},
+		{
+			Name: "holds.lua writes a hold to a key that is gone", File: "reentrant/holds.lua",
+			Old: "if redis.call('PTTL', key) == -2 then return false end", New: "",
+			Judge: StoodStill, Killed: []string{"Extended", "Reentered"},
 		},
 		{
 			Name: "holds.lua takes a fence that was never issued", File: "reentrant/holds.lua",
