@@ -30,8 +30,9 @@ func clientFaults() []Fault {
 			Cells: every(Unavailable, "the request that takes the lock also says when it lapses, in one step: the lock is free when its TTL is over"),
 			play: func(s *Stage) {
 				a := s.contender("A")
-				a.at(1, nil, a.die)
-				if h, _ := a.try(); h != nil {
+				died := a.at(1, nil, func() { s.granted(); a.die() })
+				h, _ := a.try()
+				if died(); h != nil {
 					h.over.Store(true)
 				}
 				s.next("C")
@@ -48,7 +49,7 @@ func clientFaults() []Fault {
 				ctx, cancel := context.WithCancel(s.ctx)
 				defer cancel()
 				returned := make(chan struct{})
-				a.at(1, nil, func() { cancel(); <-returned })
+				a.at(1, nil, func() { s.granted(); cancel(); <-returned })
 				lease, err := a.locks.Lock(s.name).TryAcquire(ctx)
 				close(returned)
 				s.say("A.TryAcquire() = %v", err)
@@ -137,8 +138,9 @@ func clientFaults() []Fault {
 				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A is told that it has lost the lock", "setnxgetset-watch")),
 			play: func(s *Stage) {
 				a := s.holder("A")
-				a.by.at(s.column.deletes, func() { a.over.Store(true); s.expire(); s.rival("B") }, nil)
+				expired := a.by.at(s.column.deletes, func() { a.over.Store(true); s.expire(); s.rival("B") }, nil)
 				a.release()
+				expired()
 				s.rival("C")
 			},
 		},
@@ -151,8 +153,9 @@ func clientFaults() []Fault {
 			play: func(s *Stage) {
 				a := s.holder("A")
 				var b *hold
-				a.by.at(s.column.renews, func() { a.over.Store(true); s.expire(); b = s.rival("B") }, nil)
+				expired := a.by.at(s.column.renews, func() { a.over.Store(true); s.expire(); b = s.rival("B") }, nil)
 				err := a.lease.Extend(s.ctx)
+				expired()
 				s.say("A.Extend() = %v", err)
 				switch {
 				case errors.Is(err, strategy.ErrLost):

@@ -285,20 +285,33 @@ func (p *points) idle() bool {
 }
 
 // at steps in before or after the k-th request from now on to the server that the fault
-// strikes, once.
-func (c *contender) at(k int, before, after func()) { c.atServer(c.s.struck(), k, before, after) }
+// strikes, once. Whoever made the request may not wait for it: a majority of others can
+// answer. stepped does, and lets no step begin any more.
+func (c *contender) at(k int, before, after func()) (stepped func()) {
+	return c.atServer(c.s.struck(), k, before, after)
+}
 
 // atServer is at, for any of the servers.
-func (c *contender) atServer(server, k int, before, after func()) {
+func (c *contender) atServer(server, k int, before, after func()) (stepped func()) {
+	var mu sync.Mutex
+	var begun, late bool
+	done := make(chan struct{})
+	begin := func(i int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		begun = begun || i == k && !late
+		return i == k && !late
+	}
 	p := c.points[server]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n = 0
 	p.step = func(i int, request string, send func()) {
-		if i != k {
+		if !begin(i) {
 			send()
 			return
 		}
+		defer close(done)
 		if before != nil {
 			c.s.say("before %s's request %d (%s) leaves", c.who, k, request)
 			before()
@@ -307,6 +320,15 @@ func (c *contender) atServer(server, k int, before, after func()) {
 		if after != nil {
 			c.s.say("%s's request %d (%s) is answered", c.who, k, request)
 			after()
+		}
+	}
+	return func() {
+		mu.Lock()
+		late = true
+		wait := begun
+		mu.Unlock()
+		if wait {
+			<-done
 		}
 	}
 }

@@ -159,20 +159,35 @@ func (s *Stage) remembered(a *hold) {
 
 // joined waits until all servers have the lock, if they ever do.
 func (s *Stage) joined() {
-	limit := time.Now().Add(s.ttl / 3)
-	for _, n := range s.rig.Nodes {
-		for held := 0; held == 0; time.Sleep(5 * time.Millisecond) {
-			var err error
-			if held, err = redis.Int(n.Do(s.ctx, "EXISTS", s.key())); err != nil {
-				s.cannot("looking for the lock: %w", err)
+	if s.have(len(s.rig.Nodes)) {
+		s.say("all servers have the lock")
+	} else {
+		s.say("not all servers have the lock")
+	}
+}
+
+// granted waits until as many servers have the lock as it takes.
+func (s *Stage) granted() {
+	if !s.have(s.quorum()) {
+		s.say("not enough servers have the lock")
+	}
+}
+
+// have waits until so many servers have the lock, if they ever do.
+func (s *Stage) have(enough int) bool {
+	for limit := time.Now().Add(s.ttl / 3); ; time.Sleep(time.Millisecond) {
+		held := 0
+		for _, n := range s.rig.Nodes {
+			has, err := redis.Int(n.Do(s.ctx, "EXISTS", s.key()))
+			if err != nil {
+				s.say("looking for the lock: %v", err)
 			}
-			if time.Now().After(limit) {
-				s.say("not all servers have the lock")
-				return
-			}
+			held += has
+		}
+		if held >= enough || time.Now().After(limit) {
+			return held >= enough
 		}
 	}
-	s.say("all servers have the lock")
 }
 
 // inMemory is a holder whose server keeps no file, or nil where it must.
@@ -214,8 +229,9 @@ func (s *Stage) lastSync() *hold {
 		}
 		s.say("the server has synced its file")
 		asked, granted := mark(), (*rig.Mark)(nil)
-		c.at(1, nil, func() { granted = mark() })
+		marked := c.at(1, nil, func() { granted = mark() })
 		a, err := c.try()
+		marked()
 		if err != nil {
 			s.cannot("A gets no lock to begin with: %w", err)
 		}

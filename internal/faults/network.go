@@ -116,8 +116,9 @@ func networkFaults() []Fault {
 			play: func(s *Stage) {
 				a := s.holder("A")
 				a.by.connect() // who was granted the lock on a connection that was lent has no other yet
-				a.by.at(s.column.deletes, func() { s.lost(a.by, "replies to A are lost on the way", rig.Replies) }, nil)
+				lost := a.by.at(s.column.deletes, func() { s.lost(a.by, "replies to A are lost on the way", rig.Replies) }, nil)
 				a.release()
+				lost()
 				c := s.next("C")
 				a.by.heal()
 				s.say("A's network heals")
