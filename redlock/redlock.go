@@ -42,15 +42,15 @@
 // A server that forgets a lock and comes back within the TTL would vote twice: one holder
 // has A, B, C; C restarts without its data; another gets C, D, E. So a server that may have
 // forgotten does not vote until the longest TTL ([MaxTTL]) has passed, counted from when it
-// is first asked for a lock again. Each
-// server has a key of its own for that ([GuardKey]), and the script that grants compares
-// it with the process that runs, so it costs no round trip. A server may have forgotten
-// if the key is missing (it is new, was emptied, or restarted without its data) or was
-// written by another process (it was restarted, with whatever its persistence kept, or
-// was a replica of the one that wrote it), or by one that has been a replica since. It
-// learns of that, and begins to count, when it is next asked for a lock. Until it votes, it
-// refuses ([GuardError]) what it is asked to grant, and counts as if it were down: extending
-// and releasing what it has go on, and what a majority has may join it.
+// is first asked for a lock again. Each server has a key of its own for that ([GuardKey]),
+// and the script that grants compares it with the process that runs, so it costs no round
+// trip. A server may have forgotten if the key is missing (it is new, was emptied, or
+// restarted without its data) or was written by another process (it was restarted, with
+// whatever its persistence kept, or was a replica of the one that wrote it), or by one that
+// has been a replica since. It learns of that, and begins to count, when it is next asked
+// for a lock. Until it votes, it refuses ([GuardError]) what it is asked to grant, and
+// counts as if it were down: extending and releasing what it has go on, and what a majority
+// has may join it.
 //
 // A new cluster therefore waits, or is told that it is new: [Prime]. Servers of which more
 // than a minority restart within one MaxTTL, or while nobody asks for a lock, grant nothing
@@ -58,12 +58,13 @@
 //
 // The guard rests on the server's clock: one that jumps ahead opens it early. (One that is
 // set back makes it wait for no longer than MaxTTL again.) It does not see what is taken
-// away beside it: an eviction (maxmemory-policy must be noeviction), keys deleted by hand, a
-// database swapped; nor that a whole machine or process was set back to a snapshot. Nor does it see that a server was a replica meanwhile, if since then it
-// had no replica for repl-backlog-ttl (an hour by default) and was not asked either: where
-// servers have replicas, let that be no less than MaxTTL. A server that does not tell its
-// run_id, such as an embedded imitation, is guarded by the presence of the key alone. It
-// needs the rights to INFO and to its key.
+// away beside it: an eviction (maxmemory-policy must be noeviction), keys deleted by hand,
+// a database swapped; nor that a whole machine or process was set back to a snapshot. Nor
+// does it see that a server was a replica meanwhile, if since then it had no replica for
+// repl-backlog-ttl (an hour by default) and was not asked either: where servers have
+// replicas, let that be no less than MaxTTL. A server that does not tell its run_id, such
+// as an embedded imitation, is guarded by the presence of the key alone. It needs the
+// rights to INFO and to its key.
 //
 // # Fences
 //

@@ -8,10 +8,10 @@
 // the inner. Better is to take the lock in one place only; where that cannot be (a
 // library, a callback, a public method that calls another), re-entry helps.
 //
-// Who re-enters is said by the context, and by nothing else: [strategy.WithOwner], or
-// the context that strategy.Do and [strategy.Lease.Context] hand out. An owner is no
-// goroutine and no process: it may re-enter from another machine, if its name is
-// sent along and given to WithOwner there. An acquisition whose context names nobody owns itself, and never
+// Who re-enters is said by the context, and by nothing else: [strategy.WithOwner], or the
+// context that strategy.Do and [strategy.Lease.Context] hand out. An owner is no goroutine
+// and no process: it may re-enter from another machine, if its name is sent along and given
+// to WithOwner there. An acquisition whose context names nobody owns itself, and never
 // re-enters.
 //
 //	err := strategy.Do(ctx, lock, func(ctx context.Context, outer *strategy.Lease) error {

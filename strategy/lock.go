@@ -14,10 +14,10 @@
 //
 // # Four durations
 //
-// The TTL is how long the servers keep a lock without renewal. The wait is how
-// long Acquire may take: the context's business. The operation time-out bounds
-// one attempt, renewal or release ([Options]). The maximum hold bounds how long renewal goes on ([Lease.KeepAlive]).
-// They are set apart and none stands in for another.
+// The TTL is how long the servers keep a lock without renewal. The wait is how long Acquire
+// may take: the context's business. The operation time-out bounds one attempt, renewal or
+// release ([Options]). The maximum hold bounds how long renewal goes on
+// ([Lease.KeepAlive]). They are set apart and none stands in for another.
 //
 // # What no lease can promise
 //

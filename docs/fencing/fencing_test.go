@@ -115,6 +115,28 @@ func TestRule(t *testing.T) {
 	}
 }
 
+// TestOddOwners: owners are told apart, and get through, whatever they are made of.
+func TestOddOwners(t *testing.T) {
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			for i, owner := range []string{"a", "a ", " a", "a\n", "ä%20"} {
+				id := fmt.Sprint("item ", i)
+				if err := s.Write(t.Context(), id, "v", Holder{5, owner}); err != nil {
+					t.Errorf("Write() of owner %q = %v, want nil", owner, err)
+				}
+				if owner == "a" {
+					continue
+				}
+				if err := s.Write(t.Context(), id, "w", Holder{5, "a"}); !errors.Is(err, ErrStale) {
+					t.Errorf("Write() of another with the fence of owner %q = %v, want ErrStale", owner, err)
+				}
+			}
+		})
+	}
+}
+
 // TestRace lets holders at the store all at once, each to read and append its letter
 // once. Whatever gets in, none that got in is missing.
 func TestRace(t *testing.T) {

@@ -4,14 +4,14 @@
 //
 // # How it is measured
 //
-// Guarantees are trials of the suite, held in this run. Requests are counted: what
-// is sent, by a connection that counts; round trips, by the servers, where they serve
-// nobody else; and how many of these come one after another, by the time that a call
-// takes where each takes 20 ms. A strategy on several servers takes the first of
-// them, and all counts are of them together. For timings the strategies take turns, so that a machine that is
-// slower for a while is slower for all; what one caller needs is taken call by call
-// beside a PING, and divided by it. A second series of PINGs, divided by the first,
-// shows the noise. What is given as a rate is the median of several rounds.
+// Guarantees are trials of the suite, held in this run. Requests are counted: what is sent,
+// by a connection that counts; round trips, by the servers, where they serve nobody else;
+// and how many of these come one after another, by the time that a call takes where each
+// takes 20 ms. A strategy on several servers takes the first of them, and all counts are of
+// them together. For timings the strategies take turns, so that a machine that is slower
+// for a while is slower for all; what one caller needs is taken call by call beside a PING,
+// and divided by it. A second series of PINGs, divided by the first, shows the noise. What
+// is given as a rate is the median of several rounds.
 package compare
 
 import (

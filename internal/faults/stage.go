@@ -94,8 +94,9 @@ func (s *Stage) act(play func(*Stage)) Outcome {
 	return out
 }
 
-// prologue makes servers that are known to be new fit for redlock, and makes them know all scripts. Otherwise the reply that a play loses
-// might be the one that asks for a script's source.
+// prologue makes servers that are known to be new fit for redlock, and makes them know all
+// scripts. Otherwise the reply that a play loses might be the one that asks for a script's
+// source.
 func (s *Stage) prologue() {
 	if s.quorum() > 1 {
 		var pools []*redis.Pool

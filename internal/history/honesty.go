@@ -69,8 +69,9 @@ func began(use bool) string {
 //   - "held" although nobody could have held the lock at any moment of the call: an
 //     attempt that failed was called one that was refused. Who could: a hold from the
 //     call that got it until its release was confirmed or until linger past its TTL; an
-//     attempt of unknown outcome, or that its client gave up, likewise; and, as a server that stands still counts no
-//     time, until linger and a TTL past any fault on the way. linger 0: not judged;
+//     attempt of unknown outcome, or that its client gave up, likewise; and, as a server
+//     that stands still counts no time, until linger and a TTL past any fault on the way.
+//     linger 0: not judged;
 //   - an operation that was not recorded whole, of which nothing can be said.
 //
 // It cannot see an answer of OK that no server gave, if nobody else notices:
