@@ -184,8 +184,6 @@ func (p *pipe) bring(a *attempt, conn redis.ConnWithTimeout) error {
 		return err
 	}
 	w.used = time.Now()
-	w.guard = time.AfterFunc(time.Hour, func() { p.overdue(w) })
-	w.guard.Stop()
 	for {
 		first, taken := p.dialled(a, w)
 		if len(first) == 0 {

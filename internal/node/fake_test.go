@@ -28,6 +28,7 @@ type fake struct {
 	mu    sync.Mutex
 	serve func(c *fakeConn, cmd []string) // answers a command
 	conns []*fakeConn
+	over  bool     // the test is: who comes now is too late to be cut off with the others
 	log   []string // "2 SET k v": by the number of the connection
 }
 
@@ -53,6 +54,9 @@ func newFake(t *testing.T, serve func(c *fakeConn, cmd []string)) *fake {
 				return
 			}
 			f.mu.Lock()
+			if f.over {
+				nc.Close()
+			}
 			c := &fakeConn{fake: f, Conn: nc, id: len(f.conns) + 1}
 			f.conns = append(f.conns, c)
 			f.mu.Unlock()
@@ -61,6 +65,9 @@ func newFake(t *testing.T, serve func(c *fakeConn, cmd []string)) *fake {
 	})
 	t.Cleanup(func() {
 		ln.Close()
+		f.mu.Lock()
+		f.over = true
+		f.mu.Unlock()
 		f.cut()
 		wg.Wait()
 	})

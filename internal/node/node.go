@@ -73,7 +73,7 @@ func (n *Node) Ordered() bool { return !n.unordered.Load() }
 // Do sends one command. An empty key without further arguments sends the bare
 // command, such as TIME.
 //
-// Whoever waits at the head of the line reads for all and cannot be interrupted
+// A caller that reads for itself, as one does who is alone, cannot be interrupted
 // meanwhile: when its ctx ends it returns with the next reply, at due at the latest.
 func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 	o := newOp(cmd, due)

@@ -19,7 +19,7 @@ type op struct {
 	// Guarded by the pipe's lock.
 	role   role  // what its caller is to do for all
 	on     *wire // where
-	asleep bool  // its caller is woken through wake
+	asleep bool  // its caller is woken through wake; in the ring of sleepers
 	gone   bool  // its caller has left; nobody wants the reply
 	over   bool  // reply, err and kind are set
 	reply  any
@@ -27,8 +27,9 @@ type op struct {
 	kind   error // nil: answered; otherwise err is the reason for this kind
 	reuse  bool  // nothing refers to the op any more but its caller
 
-	wake  chan signal
-	timer *time.Timer
+	wake chan signal
+
+	prev, next *op // the ring
 }
 
 // How far a command got.
@@ -52,16 +53,13 @@ const (
 type signal int
 
 const (
-	act  signal = iota // look what changed
+	look signal = iota // at what changed, or at the time
 	done               // over; what is in the op is the caller's alone
-	late               // never sent: due or the context came first
 )
 
 var ops = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	// Two signals at most: one that grants a role and one that it is over.
-	return &op{wake: make(chan signal, 2), timer: t}
+	// Two signals at most: one to look, and one that it is over.
+	return &op{wake: make(chan signal, 2)}
 }}
 
 func newOp(cmd string, due time.Time) *op {
@@ -89,10 +87,31 @@ func (o *op) recycle() {
 
 // grant gives the caller a role.
 func (o *op) grant(r role, w *wire) {
-	if o.asleep && o.role == none {
-		o.wake <- act
-	}
+	o.nudge()
 	o.role, o.on = r, w
+}
+
+// nudge wakes the caller, if nothing has yet.
+func (o *op) nudge() {
+	if o.asleep && len(o.wake) == 0 {
+		o.wake <- look
+	}
+}
+
+// lieDown joins the ring of those who sleep.
+func (o *op) lieDown(ring *op) {
+	o.asleep = true
+	o.prev, o.next = ring, ring.next
+	o.next.prev, ring.next = o, o
+}
+
+func (o *op) getUp() {
+	if !o.asleep {
+		return
+	}
+	o.asleep = false
+	o.prev.next, o.next.prev = o.next, o.prev
+	o.prev, o.next = nil, nil
 }
 
 // answer hands the caller its reply.
@@ -108,7 +127,7 @@ func (o *op) finish(reply any, err, kind error) {
 	o.over, o.reply, o.err, o.kind = true, reply, err, kind
 	o.reuse = kind == nil && o.progress.Load() == sent
 	if o.asleep {
-		o.asleep = false
+		o.getUp()
 		o.wake <- done // the last that is done to the op
 	}
 }

@@ -12,18 +12,24 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A pipe carries the ops of all callers over one connection, without goroutines of
-// its own. Two duties are taken over by callers, at most one caller each at a time:
+// A pipe carries the ops of all callers over one connection. Two duties are there for
+// all, each done by one at a time:
 //
-// The writer sends everything queued. Before it starts it yields once, so that
-// others that are ready to call can join: then one packet carries many commands.
+// The writer, a caller, sends everything queued. Before it starts it yields once, so
+// that others that are ready to call can join: then one packet carries many commands.
 //
-// The reader ("leader") is the caller of the oldest op that somebody waits for. It
-// hands every reply to its op, and with its own it hands on the duty and leaves.
+// The reader hands every reply to its op. A single caller reads for itself: to be woken
+// by another goroutine costs more than the reply. Where callers come together that is
+// the other way about, for each that leaves with its reply would have to wake the next
+// to read; so a goroutine reads for all, for as long as somebody waits. Where neither is
+// at work the caller of the oldest op ("leader") reads.
 //
 // Everybody else sleeps and may leave at any time. An op that is still queued when
 // its caller leaves is never sent; of one that was sent the outcome is unknown, and
 // its reply is read and dropped by whoever reads.
+//
+// One timer, the watch, is there for all who sleep: a timer of its own for each op
+// costs about as much as all else that is done for it.
 type pipe struct {
 	n *Node
 
@@ -41,10 +47,19 @@ type pipe struct {
 	failure   error
 	notBefore time.Time
 
-	work sync.WaitGroup // closing of connections
+	sleepers op          // the ring of those asleep
+	watch    *time.Timer // runs patrol
+	watchAt  time.Time   // when; zero: it is not set
+
+	work sync.WaitGroup // readers, closing of connections
 }
 
-func (p *pipe) init(n *Node) { p.n = n }
+func (p *pipe) init(n *Node) {
+	p.n = n
+	p.sleepers.prev, p.sleepers.next = &p.sleepers, &p.sleepers
+	p.watch = time.AfterFunc(time.Hour, p.patrol)
+	p.watch.Stop()
+}
 
 func lost(err error) error { return fmt.Errorf("%w: %w", errLost, err) }
 
@@ -78,11 +93,8 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 		case reader:
 			p.read(ctx, o)
 		case none:
-			switch p.sleep(ctx, o) {
-			case done:
+			if p.sleep(ctx, o) == done {
 				return p.result(ctx, o)
-			case act:
-				continue
 			}
 		}
 		if err := ended(ctx, o.due); err != nil && !o.over {
@@ -98,25 +110,72 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 // sleep waits, without the lock, until something changed for o or its time is up;
 // it returns with the lock, unless o is done.
 func (p *pipe) sleep(ctx context.Context, o *op) signal {
-	o.asleep = true
+	o.lieDown(&p.sleepers)
+	p.watchFor(o.due)
 	p.mu.Unlock()
-	o.timer.Reset(remaining(o.due))
-	s := late
-	select {
-	case s = <-o.wake:
-	case <-ctx.Done():
-	case <-o.timer.C:
+	s := look
+	if end := ctx.Done(); end == nil {
+		s = <-o.wake
+	} else {
+		select {
+		case s = <-o.wake:
+		case <-end:
+		}
 	}
-	o.timer.Stop()
 	if s == done {
 		return done
 	}
 	p.mu.Lock()
-	o.asleep = false
+	o.getUp()
 	for len(o.wake) > 0 { // signals are sent under the lock: none comes now
 		<-o.wake
 	}
 	return s
+}
+
+// watchFor sees to it that patrol runs at that time, or before.
+func (p *pipe) watchFor(at time.Time) {
+	if p.watchAt.IsZero() || at.Before(p.watchAt) {
+		p.watchAt = at
+		p.watch.Reset(remaining(at))
+	}
+}
+
+// patrol wakes those whose due time has come. It gives up the connection on which the
+// writer has not come back by then (the server takes no more bytes, or does not answer
+// a probe), or the reader's goroutine has had no reply to the op that is its next:
+// closing the connection frees either.
+func (p *pipe) patrol() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watchAt = time.Time{}
+	now := time.Now()
+	var next time.Time
+	passed := func(at time.Time) bool {
+		if !at.After(now) {
+			return true
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+		return false
+	}
+	if w := p.wire; w != nil {
+		if !w.guardAt.IsZero() && passed(w.guardAt) {
+			p.giveUp(w, errStuck)
+		} else if o := w.served(); o != nil && passed(o.due) {
+			p.giveUp(w, errGivenUp)
+		}
+	}
+	for o := p.sleepers.next; o != &p.sleepers; o = o.next {
+		if passed(o.due) {
+			o.nudge()
+		}
+	}
+	p.assign()
+	if !next.IsZero() {
+		p.watchFor(next)
+	}
 }
 
 // result is what the caller gets to know, from an op that is its own again.
@@ -150,7 +209,7 @@ func (p *pipe) leave(o *op) (kind error) {
 func (p *pipe) resign(o *op) {
 	switch {
 	case o.role == writer && o.on.writer == o:
-		o.on.writer = nil
+		o.on.written()
 	case o.role == reader && o.on.reader == o:
 		o.on.reader = nil
 	}
@@ -178,7 +237,12 @@ func (p *pipe) assign() {
 	}
 	// The writer reads, too, once it has written, if it is the oldest: with a
 	// single caller nobody has to be woken for either.
-	if next := w.oldest(); next != nil && next != w.writer {
+	switch next := w.oldest(); {
+	case next == nil:
+	case w.crowded:
+		w.reader = &w.server
+		p.work.Go(func() { p.serve(w) })
+	case next != w.writer:
 		w.reader = next
 		next.grant(reader, w)
 	}
@@ -201,15 +265,15 @@ func (p *pipe) nextQueued() *op {
 }
 
 // settle closes a connection that is to be replaced once its last reply has come.
-// If nobody waits for the replies that are missing, nobody reads them either, and
-// new ops must not wait for them: then it is given up.
+// If nobody waits for the replies that are missing new ops must not wait for them: then
+// it is given up, unless a caller whose ctx has ended is in the middle of reading.
 func (p *pipe) settle() {
 	w := p.wire
 	switch {
 	case w == nil || !w.retired || w.writer != nil:
 	case w.flight.empty():
 		p.discard(w)
-	case w.reader == nil && w.oldest() == nil:
+	case (w.reader == nil || w.reader == &w.server) && w.oldest() == nil:
 		p.giveUp(w, errReplaced)
 	}
 }
@@ -219,6 +283,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	w := o.on
 	o.role = none
 	w.guardAt = o.due
+	p.watchFor(o.due)
 	atRest, used := w.flight.empty(), w.used
 	alone := atRest && !w.crowded && len(p.queue) == 1
 	p.mu.Unlock()
@@ -229,18 +294,16 @@ func (p *pipe) write(ctx context.Context, o *op) {
 		runtime.Gosched()
 		if ended(ctx, o.due) != nil { // meanwhile; others may find the time to write
 			p.mu.Lock()
-			w.writer = nil
+			w.written()
 			p.assign()
 			return
 		}
 	}
-	w.guard.Reset(remaining(o.due))
 	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
 
 	p.mu.Lock()
 	if !fit || w.gone || w.retired {
-		w.guard.Stop()
-		w.writer = nil
+		w.written()
 		w.retired = true
 		p.assign()
 		return
@@ -258,8 +321,7 @@ func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok b
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		w.guard.Stop()
-		w.writer = nil
+		w.written()
 		w.retired = true
 		p.leave(o)
 	}()
@@ -272,15 +334,16 @@ func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok b
 func (p *pipe) send(w *wire) {
 	batch := p.queue
 	p.queue, p.spare = p.spare[:0], nil
-	w.crowded = len(batch) > 1
+	if w.crowded = len(batch) > 1 || !w.flight.empty(); w.crowded {
+		w.sentAt = time.Now()
+	}
 	w.flight.push(batch...) // before the bytes: a reply must find its op
 	p.mu.Unlock()
 
 	n, err := w.send(batch)
-	w.guard.Stop()
 
 	p.mu.Lock()
-	w.writer = nil
+	w.written()
 	p.unsend(w, batch[n:])
 	if err != nil || w.gone {
 		p.giveUp(w, lost(err))
@@ -321,23 +384,54 @@ func (p *pipe) read(ctx context.Context, o *op) {
 		p.mu.Unlock()
 		reply, err := readReply(w.conn, left)
 		p.mu.Lock()
-		switch {
-		case err != nil && !isReply(err) && !time.Now().Before(o.due):
+		if err != nil && !isReply(err) && !time.Now().Before(o.due) {
 			p.giveUp(w, errGivenUp)
-		case err != nil && !isReply(err):
-			p.giveUp(w, lost(err))
-		case !w.gone && !w.deliver(reply, err, now):
-			p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %v", errLost, firstOf(err, reply)))
-		case isReadOnly(err):
-			// A fail-over made this server a replica; its name or its balancer may
-			// lead to the new master by now. Not more than one dial per second.
-			w.retired = w.retired || time.Since(w.born) > time.Second
+			break
 		}
+		p.receive(w, reply, err, now)
 	}
 	if w.reader == o {
 		w.reader = nil
 	}
 	p.assign()
+}
+
+// serve does the reader's duty in a goroutine of its own until nobody waits. It knows
+// no time: patrol does. When everybody has left it stays for the reply that it waits
+// for, which patrol bounds, too.
+func (p *pipe) serve(w *wire) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !w.gone && w.crowded && w.oldest() != nil {
+		p.watchFor(w.flight.waiting()[0].due)
+		p.mu.Unlock()
+		reply, err := readReply(w.conn, 0)
+		p.mu.Lock()
+		p.receive(w, reply, err, w.sentAt)
+		if w.oldest() == nil && !w.gone {
+			// Those who have just been answered are about to ask again: to be
+			// there saves them from starting another.
+			p.mu.Unlock()
+			runtime.Gosched()
+			p.mu.Lock()
+		}
+	}
+	w.reader = nil
+	p.assign()
+}
+
+// receive hands on what the reader read; at is a time when it had not come.
+func (p *pipe) receive(w *wire, reply any, err error, at time.Time) {
+	switch {
+	case err != nil && !isReply(err):
+		p.giveUp(w, lost(err))
+	case !w.gone && !w.deliver(reply, err, at):
+		p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %v", errLost, firstOf(err, reply)))
+	case isReadOnly(err):
+		// A fail-over made this server a replica; its name or its balancer may
+		// lead to the new master by now. Not more than one dial per second.
+		w.retired = w.retired || time.Since(w.born) > time.Second
+	}
 }
 
 // giveUp ends the use of a connection. Of what was sent and not answered nobody
@@ -394,22 +488,6 @@ func (p *pipe) unsettled() bool {
 		return false
 	}
 	return len(p.doomed) > 0 || p.wire != nil && p.wire.abandoned()
-}
-
-// overdue runs when a writer has not come back by its due time: the server takes
-// no more bytes, or does not answer a probe. Closing the connection frees it.
-func (p *pipe) overdue(w *wire) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w.gone || w.writer == nil {
-		return // it came back just in time
-	}
-	if left := time.Until(w.guardAt); left > 0 { // this is another one already
-		w.guard.Reset(left)
-		return
-	}
-	p.giveUp(w, errStuck)
-	p.assign()
 }
 
 // dialled takes over a connection if it is needed, and says whether it did. If
@@ -474,6 +552,7 @@ func (p *pipe) close() {
 		p.giveUp(p.wire, strategy.ErrClosed)
 	}
 	under := p.dials.abandon()
+	p.watch.Stop()
 	p.mu.Unlock()
 
 	await(under)

@@ -269,7 +269,12 @@ func TestKillStorm(t *testing.T) {
 	if kills == 0 {
 		t.Error("nothing was killed")
 	}
-	n.Do(t.Context(), soon(), "PING", "") // the last kill may not have been noticed yet
+	for range 100 { // the last kill may not have been noticed yet, and have met a dial, too
+		if _, err := n.Do(t.Context(), soon(), "PING", ""); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	echo(t, n, "after the storm")
 	if !n.Ordered() {
 		t.Error("Ordered = false, want true")

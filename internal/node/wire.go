@@ -26,13 +26,34 @@ type wire struct {
 	reader  *op
 	used    time.Time // when the last reply came
 	worn    bool      // one has come: it is not fresh from the dial
-	crowded bool      // the last batch had several callers
+	crowded bool      // the last batch had several callers, or met others under way
+	sentAt  time.Time // crowded: when that was
 	retired bool      // takes no more ops, and is closed when the last is answered
 	gone    bool      // given up or closed
 	cause   error     // why it was given up
+	guardAt time.Time // when a writer at work is to be freed; zero: there is none
 
-	guard   *time.Timer // frees a writer that hangs
-	guardAt time.Time
+	server op // stands for the goroutine, where that is the reader
+}
+
+// written ends the writer's duty.
+func (w *wire) written() { w.writer, w.guardAt = nil, time.Time{} }
+
+// served is the op whose reply the reader's goroutine waits for; nil: it is not at
+// work, or that op has not been sent.
+func (w *wire) served() *op {
+	if w.reader != &w.server {
+		return nil
+	}
+	for _, o := range w.flight.waiting() {
+		switch o.progress.Load() {
+		case sent:
+			return o
+		case queued, sending: // the writer's guard is there for it
+			return nil
+		}
+	}
+	return nil
 }
 
 // oldest is the op in flight whose caller has waited longest.
