@@ -19,12 +19,12 @@ end
 
 local fence = 0
 if KEYS[2] then
-  local err
-  fence, err = next_fence(KEYS[2]) -- fence.lua, which stands before this script
+  local err, _
+  fence, _, err = next_fences(KEYS[2], 1) -- fence.lua, which stands before this script
   if err then return err end
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
 if KEYS[2] then
-  redis.call('SET', KEYS[2], string.format('%.0f', fence)) -- no TTL: it outlives every hold
+  issue_fences(KEYS[2], fence, 1)
 end
 return fence

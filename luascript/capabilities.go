@@ -10,15 +10,19 @@ import (
 
 // What the protocol can do beside Acquire, Extend and Release, which are the lock.
 var _ interface {
-	strategy.Notifier
+	strategy.Queuer
 	strategy.BulkExtender
 	strategy.Adopter
 	strategy.Inspector
 	strategy.Checker
 } = (*protocol)(nil)
 
-// Watch hears of releases: each is published in the step that releases.
+// Watch hears of direct grants to the claim's line; without one, of releases that find
+// nobody in the queue. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	if c.Line != "" {
+		return strategy.WatchQueue(ctx, p, c, queue(c), fn)
+	}
 	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
@@ -53,14 +57,14 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	return strategy.CheckLock(ctx, o, p, p)
 }
 
-// ExtendAll renews many locks, a round trip for each hundred.
+// ExtendAll renews many locks, a round trip for each 128.
 func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
 	p.extending().ExtendAll(ctx, cs, done)
 }
 
 // extending is extend.lua, which takes many locks.
 func (p *protocol) extending() strategy.BulkScript {
-	return strategy.BulkScript{Node: p, Script: extend, Most: 100, Refused: p.notOurs}
+	return strategy.BulkScript{Node: p, Script: extend, Most: 128, Refused: p.notOurs}
 }
 
 // Adopt is Extend for a token from elsewhere, which the claim's takes the place of.
@@ -70,7 +74,7 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 		return strategy.Grant{}, err
 	}
 	if fence, ok := reply.(int64); ok {
-		return p.granted(fence)
+		return p.granted(fence, 1)
 	}
 	return strategy.Grant{}, p.notOurs(c, reply)
 }

@@ -13,12 +13,21 @@
 --   token    another holds it
 --   {error}  the key is no lock
 -- Needs no memory, so it works also when Redis is out of it.
+local call, pcall = redis.call, redis.pcall
+local gt = redis.acl_check_cmd ~= nil -- Redis 7.0, whose PEXPIRE can compare
+
+-- a TTL that is not the longer one is written all the same, as long as it was
+local function count_anew(lock, ttl)
+  if not gt or call('PEXPIRE', lock, ttl, 'GT') == 0 then
+    call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl))
+  end
+end
+
 local answers = {}
 for i, lock in ipairs(KEYS) do
-  local token, ttl = ARGV[2 * i - 1], ARGV[2 * i]
-  local holder = redis.pcall('GET', lock)
-  if holder == token then
-    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl))
+  local holder = pcall('GET', lock)
+  if holder == ARGV[2 * i - 1] then
+    count_anew(lock, ARGV[2 * i])
     answers[i] = 1
   elseif type(holder) == 'table' then
     answers[i] = {holder.err} -- one that cannot be renewed must not stop the others

@@ -10,11 +10,17 @@
 // (package setnxpx) the key can expire and be taken between the comparison and the
 // deletion, which then frees a stranger's lock. Redis runs a script as one step.
 //
+// The next holder is not left to chance either. Whoever has to wait takes a place in a
+// queue, a list beside the lock with one entry for each process. Release takes the first
+// entry and sets the key to its token, in the same script (a direct grant), and publishes
+// that to the process. An heir that died there is passed over, since nobody listens; one
+// that stands still costs a second, as a direct grant is for no longer until it is extended.
+//
 // The wire format is that of SET key token NX PX: package setnxpx, redsync,
 // bsm/redislock, redis-py and StackExchange.Redis exclude this lock and are
-// excluded by it, when given the same key. They do not publish their releases, so
-// a waiter here sleeps through these until their TTL ends: among such company set
-// Options.Wait to strategy.WaitPoll.
+// excluded by it, when given the same key. They make nobody their heir, so
+// a waiter here sleeps through their releases until their TTL ends: among such company set
+// Options.Wait to strategy.WaitPoll. Nor do they queue: they get the lock when nobody does.
 //
 // # What it guarantees
 //
@@ -25,8 +31,10 @@
 //   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]),
 //     issued in the same step as the lock. A store that refuses lesser numbers is safe
 //     even from a holder that was paused past its deadline.
-//   - Quiet waiting: a release is published; whoever waits sleeps until then, or until
-//     the holder's TTL ends. In one process, first come, first served.
+//   - Fair, quiet waiting: processes queue, first come, first served, and so do contenders
+//     in each. Whoever releases makes the next its heir in the same step, and tells it; in
+//     the process it hands the lock over without a request. Whoever waits sleeps until
+//     then, or until the holder's TTL ends.
 //
 // # What it does not
 //
@@ -35,7 +43,6 @@
 // replica that has not yet heard of it is promoted, when somebody flushes or evicts
 // it. The fence still rises then, unless the server's clock is behind the last one.
 // [Acknowledged] makes fewer fail-overs forget it.
-// Between processes waiting is a race, not a queue.
 //
 // # When
 //
@@ -46,10 +53,13 @@
 //
 // # On the wire
 //
-// Acquire and Release are one round trip each, and so is Extend; locks that are kept
-// alive and due at about the same time are renewed together, up to a hundred per
-// request. Keys: lock:{name}, the lock; lock:{name}:fence, the counter, which stays
-// (see [WithoutFences]). Channel: lock:{name}:free, the token of whoever released.
+// Acquire and Release are one round trip each, and so is Extend; whoever waits also
+// subscribes, and asks once more for its place; a release with a successor in the same
+// process is the successor's acquire, too. Locks that are kept alive and due at about the
+// same time are renewed together, up to 128 per request. Keys: lock:{name}, the lock;
+// lock:{name}:queue, while somebody waits; lock:{name}:fence, the counter, which stays
+// (see [WithoutFences]). Channels: lock:{name}:queue:<process>, direct grants to it;
+// lock:{name}:free, the token of whoever released while nobody queued.
 //
 // Source: SET, "Patterns", in the Redis documentation
 // (https://redis.io/docs/latest/commands/set/), and its page on distributed locks.
@@ -71,20 +81,25 @@ import (
 var (
 	//go:embed fence.lua
 	fenceLua string
+	//go:embed queue.lua
+	queueLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed extend.lua
 	extendLua string
 	//go:embed release.lua
 	releaseLua string
+	//go:embed pass.lua
+	passLua string
 	//go:embed adopt.lua
 	adoptLua string
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", fenceLua+acquireLua)
+	acquire = strategy.NewScript("acquire", fenceLua+queueLua+acquireLua)
 	extend  = strategy.NewScript("extend", extendLua)
-	release = strategy.NewScript("release", releaseLua)
+	release = strategy.NewScript("release", fenceLua+queueLua+releaseLua)
+	pass    = strategy.NewScript("pass", fenceLua+queueLua+passLua)
 	adopt   = strategy.NewScript("adopt", fenceLua+adoptLua)
 	inspect = strategy.NewScript("inspect", inspectLua)
 )
@@ -146,25 +161,13 @@ type protocol struct {
 
 var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
 
-// Acquire sets the key if nobody has it. One round trip.
+// Acquire sets the key if nobody has it and nobody queues for it. One round trip.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds())
+	reply, err := p.Eval(ctx, c.Due, acquire, allKeys(c), c.Token, c.TTL.Milliseconds(), p.many(c), p.entry(c))
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	switch r := reply.(type) {
-	case int64:
-		return p.granted(r)
-	case []any:
-		if len(r) == 2 {
-			holder, ok := r[0].([]byte)
-			ms, ok2 := r[1].(int64)
-			if ok && ok2 {
-				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: strategy.RemainingTTL(ms)}
-			}
-		}
-	}
-	return strategy.Grant{}, strategy.BadReply(p, reply)
+	return p.acquired(c, reply)
 }
 
 // Extend counts the TTL anew if the key still holds the token. One round trip.
@@ -172,9 +175,14 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	return p.extending().Extend(ctx, c)
 }
 
-// Release deletes the key if it still holds the token. One round trip.
+// Release makes the next in the queue the holder, if the key still holds the token, or
+// deletes the key. One round trip.
 func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
-	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
+	place := "" // that is given up, too
+	if c.Undo {
+		place = p.entry(c)
+	}
+	reply, err := p.Eval(ctx, c.Due, release, allKeys(c), c.Token, channel(c), place)
 	switch {
 	case err != nil:
 		return err
@@ -187,6 +195,36 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 		return strategy.Gone(p, c, lost.Holder) // ErrLost; for an undo, success
 	}
 	return err
+}
+
+// Pass is both at once, for a next of the same process. One round trip.
+func (p *protocol) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, pass, allKeys(c), c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if _, ok := reply.([]any); ok {
+		return p.acquired(next, reply)
+	}
+	return strategy.Grant{}, p.notOurs(c, reply)
+}
+
+// acquired reads what a script says that grants, or finds the lock held.
+func (p *protocol) acquired(c strategy.Claim, reply any) (strategy.Grant, error) {
+	if fence, ok := reply.(int64); ok {
+		return p.granted(fence, 1)
+	}
+	if g, held, ok := strategy.HeldReply(c, reply); ok {
+		return g, held
+	}
+	if r, _ := reply.([]any); len(r) == 2 {
+		fence, ok := r[0].(int64)
+		many, ok2 := r[1].(int64)
+		if ok && ok2 {
+			return p.granted(fence, many)
+		}
+	}
+	return strategy.Grant{}, strategy.BadReply(p, reply)
 }
 
 // notOurs reads the reply of a script that found another token than c's, or none.
@@ -204,12 +242,29 @@ func (p *protocol) notOurs(c strategy.Claim, reply any) error {
 	return strategy.BadReply(p, reply)
 }
 
-// granted reads a fence. One that is none was not issued by our script.
-func (p *protocol) granted(fence int64) (strategy.Grant, error) {
-	if p.fences != (fence > 0) || fence < 0 {
+// granted reads a fence, and how many from it on are reserved. One that is none was not
+// issued by our script.
+func (p *protocol) granted(fence, many int64) (strategy.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 || many < 0 || many > strategy.MaxFences {
 		return strategy.Grant{}, strategy.BadReply(p, fence)
 	}
-	return strategy.Grant{Fence: uint64(fence)}, nil
+	return strategy.Grant{Fence: uint64(fence), Fences: int(many)}, nil
+}
+
+// many is how many fences to reserve.
+func (p *protocol) many(c strategy.Claim) int {
+	if !p.fences {
+		return 0
+	}
+	return max(c.Fences, 1)
+}
+
+// entry is c's in the queue: see queue.lua. Empty: it does not queue.
+func (p *protocol) entry(c strategy.Claim) string {
+	if c.Line == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %d %s", c.Line, strategy.HeirTTL(c.TTL).Milliseconds(), p.many(c), c.Token)
 }
 
 func (p *protocol) keys(c strategy.Claim) []string {
@@ -219,5 +274,10 @@ func (p *protocol) keys(c strategy.Claim) []string {
 	return []string{c.Key, counter(c)}
 }
 
+// allKeys are the lock's with its queue, for the scripts that may grant it to another: who
+// may want a fence where this one does not.
+func allKeys(c strategy.Claim) []string { return []string{c.Key, queue(c), counter(c)} }
+
+func queue(c strategy.Claim) string   { return strategy.SiblingKey(c.Key, "queue") }
 func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
 func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }

@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 // TestConformance holds the strategy to what every lock must do.
 func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }
 
+func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "luascript") }
+
 // open returns a strategy on s that is closed with the test.
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) *strategy.Strategy {
 	t.Helper()
@@ -212,7 +214,7 @@ func TestWithoutFences(t *testing.T) {
 	}
 }
 
-// TestBulk: renewals go a hundred to a request, each with an answer of its own.
+// TestBulk: renewals go 128 to a request, each with an answer of its own.
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	n, err := node.New(s.Pool())
@@ -222,7 +224,7 @@ func TestBulk(t *testing.T) {
 	defer n.Close()
 	p := luascript.On(n)
 	due := time.Now().Add(time.Minute)
-	claims := make([]strategy.Claim, 250)
+	claims := make([]strategy.Claim, 300)
 	for i := range claims {
 		name := strconv.Itoa(i)
 		c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t" + name, TTL: time.Second, Due: due}
@@ -437,13 +439,13 @@ func TestExtendNeverShortens(t *testing.T) {
 	}
 }
 
-// TestLeastPermissions: a user who may touch the lock's own key, and nothing beside
-// it, can do everything without fences.
+// TestLeastPermissions: a user who may touch the lock's own keys, and nothing beside
+// them, can do everything.
 func TestLeastPermissions(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	c := s.Pool().Get()
 	defer c.Close()
-	if _, err := c.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~job:*", "+@all", "resetchannels"); err != nil {
+	if _, err := c.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~job:*", "~{job:*", "+@all", "resetchannels"); err != nil {
 		t.Skipf("NOT PROVEN: that the lock's own key is all that is needed: %v", err)
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) {

@@ -11,7 +11,7 @@ import (
 // What the protocol can do beside Acquire, Extend and Release, which are the lock.
 var _ interface {
 	strategy.Reenterer
-	strategy.Notifier
+	strategy.Queuer
 	strategy.BulkExtender
 	strategy.Adopter
 	strategy.Inspector
@@ -21,8 +21,12 @@ var _ interface {
 // Reenters says yes: acquire.lua lets the owner in again.
 func (p *protocol) Reenters() bool { return true }
 
-// Watch hears of last releases: each is published in the step that releases, by owner.
+// Watch hears of direct grants to the claim's line; without one, of last releases that find
+// nobody in the queue, by owner. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	if c.Line != "" {
+		return strategy.WatchQueue(ctx, p, c, queue(c), fn)
+	}
 	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
 

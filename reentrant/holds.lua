@@ -4,8 +4,8 @@
 -- time in ms until which that hold counts. The key expires with the last of its holds.
 -- A hold that has lapsed counts no more, though its field may still be there.
 --
--- Reads only: it is called before the first write, so that what is no lock (WRONGTYPE,
--- NOLOCK) is an error and left alone.
+-- read_lock reads only: it is called before the first write, so that what is no lock
+-- (WRONGTYPE, NOLOCK) is an error and left alone.
 
 -- The server's time in ms. A hold ends as keys do: when now is greater than its end.
 local function now_ms()
@@ -87,4 +87,24 @@ local function keep(key, lock, token, ends)
   if redis.call('PTTL', key) == -2 then return false end
   redis.call('HSET', key, 'hold:' .. token, string.format('%.0f', ends))
   return true
+end
+
+-- Makes a lock of owner, by one hold of token's until ends, where nobody holds one any more.
+--
+-- A lock without expiry would be held for ever, so no write may fail halfway. First comes
+-- the counter: should Redis be out of memory it says so now, and a number left out is
+-- nothing. Then the commands that end a lock are tried on the key while it is not there,
+-- where they do nothing: an ACL that forbids one of them forbids the lock. (The DEL also
+-- drops holds that have lapsed, or are being released.)
+--
+-- Returns the lock, as read_lock does.
+local function make(key, counter, owner, token, fence, ends)
+  local number, expiry = string.format('%.0f', fence), string.format('%.0f', ends)
+  redis.call('SET', counter, number) -- no TTL: it outlives every hold
+  redis.call('DEL', key)
+  redis.call('HDEL', key, 'owner')
+  redis.call('PEXPIREAT', key, expiry)
+  redis.call('HSET', key, 'owner', owner, 'fence', number, 'hold:' .. token, expiry)
+  redis.call('PEXPIREAT', key, expiry)
+  return {owner = owner, fence = fence, ends = {[token] = ends}, count = 1, last = ends, lapsed = {}}
 end

@@ -37,13 +37,17 @@
 // # What it guarantees
 //
 //   - Exclusion between owners, ownership, no deadlock: as package luascript.
-//   - Re-entry: the owner gets in at once, also beside those who wait for it in its own
-//     process, who keep their order.
+//   - Re-entry: the owner gets in at once, also beside those who wait for it, here or in
+//     other processes, who keep their order.
 //   - Held until the last release; a hold that is not renewed ends by its own TTL.
 //   - Fencing: re-entry does not change the fence; the next owner's is greater. So a
 //     store that refuses lesser numbers lets inner and outer both write, and may compare
 //     the owner, too ([strategy.Lease.Owner]).
-//   - Quiet waiting: whoever waits sleeps through inner releases, and is woken by the last.
+//   - Quiet, fair waiting: whoever waits takes a place in a queue, one for each process,
+//     which Redis keeps, and sleeps through inner releases. The last makes the next in the
+//     queue the holder, with a fence of its own, in the same step (a direct grant), and
+//     tells it. First come, first served, in a process and between processes; but who waits
+//     in another way ([strategy.Options].Wait) is served when nobody queues.
 //
 // # What it does not
 //
@@ -52,7 +56,9 @@
 //
 // When the lock is lost (to an operator, a flush, a fail-over), so are all its leases;
 // when one hold lapses, the others stay. A waiter sleeps until the end that it was told:
-// if a long hold is released and the owner then dies, it notices only at that end. And
+// if a long hold is released and the owner then dies, it notices only at that end. An heir
+// that has died is passed over, if Redis has noticed; otherwise it costs the others a
+// second, for which it was made the holder. And
 // an owner's contenders that wait in another process hear only when they next ask that
 // it has got the lock here. As with every lock on one Redis, what Redis forgets (a
 // restart without persistence, a fail-over, an eviction) is granted again.
@@ -70,12 +76,19 @@
 //
 // # On the wire
 //
-// Acquire, re-entry, Extend and Release are one round trip each; holds that are kept
-// alive and due at about the same time are renewed together, up to fifty per
-// request. Keys: lock:{name}, the hash; lock:{name}:fence, the counter, which stays.
-// Channel: lock:{name}:free, the owner whose last hold was released. The work of a
-// script grows with the number of holds. No other library's lock has this form: one that
-// is given the same key is refused.
+// Acquire, re-entry, Extend and Release are one round trip each; a direct grant costs its
+// heir none, but for one to be renewed if it holds the lock for longer. Whoever releases and
+// has others waiting in its own process queues for them in the same request. Holds that are
+// kept alive and due at about the same time are renewed together, up to fifty per request.
+//
+// Keys: lock:{name}, the hash; lock:{name}:queue, a list of who waits, there while somebody
+// does; lock:{name}:fence, the counter, which stays. Channels: lock:{name}:queue: and an id
+// of the process, what those in the queue are told; lock:{name}:free, the owner whose last
+// hold was released, where nobody queued. The work of a script grows with the number of
+// holds. No other library's lock has this form: one that is given the same key is refused.
+//
+// The lock does not depend on its queue. Who may not use lists, subscribe or PUBLISH, and
+// who finds the queue gone, asks again at random or when the holder's TTL is over.
 //
 // Source: the counting lock of Redisson (https://github.com/redisson/redisson), whose
 // re-entry issues a new fence and whose inner release resets the TTL of all. Redis 6.2 or
@@ -99,12 +112,16 @@ var (
 	fenceLua string
 	//go:embed holds.lua
 	holdsLua string
+	//go:embed queue.lua
+	queueLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed extend.lua
 	extendLua string
 	//go:embed release.lua
 	releaseLua string
+	//go:embed pass.lua
+	passLua string
 	//go:embed force.lua
 	forceLua string
 	//go:embed adopt.lua
@@ -112,10 +129,11 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", fenceLua+holdsLua+acquireLua)
+	acquire = strategy.NewScript("acquire", fenceLua+holdsLua+queueLua+acquireLua)
 	extend  = strategy.NewScript("extend", holdsLua+extendLua)
-	release = strategy.NewScript("release", holdsLua+releaseLua)
-	force   = strategy.NewScript("force", holdsLua+forceLua)
+	release = strategy.NewScript("release", fenceLua+holdsLua+queueLua+releaseLua)
+	pass    = strategy.NewScript("pass", fenceLua+holdsLua+queueLua+passLua)
+	force   = strategy.NewScript("force", fenceLua+holdsLua+queueLua+forceLua)
 	adopt   = strategy.NewScript("adopt", fenceLua+holdsLua+adoptLua)
 	inspect = strategy.NewScript("inspect", holdsLua+inspectLua)
 )
@@ -170,34 +188,21 @@ type protocol struct {
 
 var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
 
-// Acquire takes the lock if nobody has it, or holds it once more if its owner asks. One
-// round trip.
+// Acquire takes the lock if nobody has it and nobody queues for it, or holds it once more
+// if its owner asks. One round trip.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	again := 0
 	if c.Again {
 		again = 1
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, keys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again)
+	reply, err := p.Eval(ctx, c.Due, acquire, allKeys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again, entry(c))
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	switch r := reply.(type) {
-	case int64:
-		return p.granted(r, c.Owner)
-	case nil:
-		if c.Again {
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name} // by nobody: others stand in line
-		}
-	case []any:
-		if len(r) == 2 {
-			owner, ok := r[0].([]byte)
-			ms, ok2 := r[1].(int64)
-			if ok && ok2 && ms >= 0 {
-				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: string(owner), TTL: strategy.RemainingTTL(ms)}
-			}
-		}
+	if reply == nil && c.Again {
+		return strategy.Grant{}, &strategy.HeldError{Name: c.Name} // by nobody: others stand in line
 	}
-	return strategy.Grant{}, strategy.BadReply(p, reply)
+	return p.acquired(c, reply)
 }
 
 // Extend counts the hold's TTL anew if it is still there. One round trip.
@@ -205,15 +210,19 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	return p.extending().Extend(ctx, c)
 }
 
-// Release ends the hold, and with the last the lock; an operator's ends all. One round
-// trip.
+// Release ends the hold, and with the last makes the next in the queue the holder, or
+// deletes the key; an operator's ends all. One round trip.
 func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	var reply any
 	var err error
 	if c.Force {
-		reply, err = p.Eval(ctx, c.Due, force, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
+		reply, err = p.Eval(ctx, c.Due, force, allKeys(c), c.Owner, c.Grant.Fence, channel(c))
 	} else {
-		reply, err = p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
+		place := "" // that is given up, too
+		if c.Undo {
+			place = entry(c)
+		}
+		reply, err = p.Eval(ctx, c.Due, release, allKeys(c), c.Token, channel(c), place)
 	}
 	switch {
 	case err != nil:
@@ -229,6 +238,30 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 		}
 	}
 	return err
+}
+
+// Pass is both at once, for a next of the same process. One round trip.
+func (p *protocol) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, pass, allKeys(c), c.Token, next.Owner, next.Token, next.TTL.Milliseconds(), entry(next))
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	switch reply.(type) {
+	case nil, []byte:
+		return strategy.Grant{}, p.notOurs(c, reply)
+	}
+	return p.acquired(next, reply)
+}
+
+// acquired reads what a script says that grants, or finds the lock held by another.
+func (p *protocol) acquired(c strategy.Claim, reply any) (strategy.Grant, error) {
+	if fence, ok := reply.(int64); ok {
+		return p.granted(fence, c.Owner)
+	}
+	if g, held, ok := strategy.HeldReply(c, reply); ok && held.TTL > 0 {
+		return g, held
+	}
+	return strategy.Grant{}, strategy.BadReply(p, reply)
 }
 
 // notOurs reads the reply of a script that did not find c's hold.
@@ -259,7 +292,19 @@ func (p *protocol) granted(fence int64, owner string) (strategy.Grant, error) {
 	return strategy.Grant{Fence: uint64(fence), Owner: owner}, nil
 }
 
+// entry is c's in the queue: see queue.lua. Empty: it does not queue.
+func entry(c strategy.Claim) string {
+	if c.Line == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %d %s %s", c.Line, strategy.HeirTTL(c.TTL).Milliseconds(), len(c.Token), c.Token, c.Owner)
+}
+
 func keys(c strategy.Claim) []string { return []string{c.Key, counter(c)} }
 
+// allKeys are the lock's with its queue, for the scripts that may grant it to another.
+func allKeys(c strategy.Claim) []string { return []string{c.Key, queue(c), counter(c)} }
+
+func queue(c strategy.Claim) string   { return strategy.SiblingKey(c.Key, "queue") }
 func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
 func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }

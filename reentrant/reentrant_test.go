@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 // TestConformance holds the strategy to what every lock must do.
 func TestConformance(t *testing.T) { subjects.Run(t, "reentrant") }
 
+func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "reentrant") }
+
 // open returns a strategy on s that is closed with the test.
 func open(t *testing.T, s *redistest.Server, o strategy.Options) *strategy.Strategy {
 	t.Helper()
@@ -522,7 +524,6 @@ func TestExtendNeverShortens(t *testing.T) {
 	}
 }
 
-// TestOnlyAgain: a claim that is to re-enter takes no lock that is free.
 // A stalled node's server stands still in the middle of a script, before it keeps a hold.
 type stalled struct {
 	strategy.Node
@@ -560,6 +561,12 @@ func TestStoodStill(t *testing.T) {
 			_, err := late.Acquire(t.Context(), c)
 			return err
 		},
+		"Passed": func(c strategy.Claim) error {
+			next := c
+			next.Token, next.Line = "another", "line"
+			_, err := late.(strategy.Queuer).Pass(t.Context(), c, next)
+			return err
+		},
 		"Adopted": func(c strategy.Claim) error {
 			from := c.Token
 			c.Token = "another"
@@ -583,6 +590,7 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
+// TestOnlyAgain: a claim that is to re-enter takes no lock that is free.
 func TestOnlyAgain(t *testing.T) {
 	s := redistest.Shared(t)
 	p, c := protocol(t, s, unique(t), "me", "t")
@@ -886,7 +894,13 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("%s on %#v = %v, want ErrUnknown", call, reply, err)
 		}
 	}
-	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, []any{[]byte("x"), int64(-1)}, "text"} {
+	for _, reply := range []any{int64(-1), int64(0), []any{}, []any{int64(1)}, []any{int64(7), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, []any{[]byte("x"), int64(-1)}, []any{[]byte("x"), int64(9), int64(9), int64(9), []byte("1")}, "text"} {
+		_, err := reentrant.On(oneReply{reply: reply}).Acquire(t.Context(), c)
+		unknown("Acquire()", reply, err)
+		_, err = reentrant.On(oneReply{reply: reply}).(strategy.Queuer).Pass(t.Context(), c, c)
+		unknown("Pass()", reply, err)
+	}
+	for _, reply := range []any{nil, []byte("OK")} { // of Pass, they say that the hold is gone
 		_, err := reentrant.On(oneReply{reply: reply}).Acquire(t.Context(), c)
 		unknown("Acquire()", reply, err)
 	}

@@ -385,7 +385,7 @@ func checkFsync(ctx context.Context, due time.Time, o Options, n Node) error {
 	if len(r) != 2 {
 		return nil
 	}
-	// A renewal begins with two thirds of the TTL left, and may take a third of that.
+	// A renewal begins with half of the TTL left at least, less drift, and may take half of that.
 	shortest := patience(min(o.OpTimeout, o.TTL*2/9))
 	switch when, _ := r[1].([]byte); string(when) {
 	case "no":

@@ -486,7 +486,7 @@ func TestAcks(t *testing.T) {
 			deadline := leases[0].Deadline()
 			p.took()
 			p.give(strategy.DefaultKey("3"), "another")
-			time.Sleep(ttl/3 + ttl/30)
+			time.Sleep(ttl / 2)
 			equal(t, "sent", p.took(), "session, EVALSHA, EVALSHA, EVALSHA, WAIT 1 750") // two in each
 			for i, lease := range leases {
 				if i == 3 {
@@ -500,7 +500,7 @@ func TestAcks(t *testing.T) {
 			}
 			p.fewer(0, -1)
 			deadline = leases[0].Deadline()
-			time.Sleep(ttl/3 + op)
+			time.Sleep(ttl/2 + op)
 			equal(t, "deadline", leases[0].Deadline(), deadline)
 			unconfirmed(t, "Failing", leases[4].Failing(), strategy.Acks{})
 			p.answer(nil)

@@ -20,7 +20,7 @@ func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 	if !l.s.hasLine(l.key) {
 		n++
-		lease, e := l.attempt(ctx, n, asked, false)
+		lease, e := l.attempt(ctx, n, asked)
 		if !l.worthWaiting(e) {
 			return lease, endedBy(ctx, e)
 		}
@@ -30,31 +30,28 @@ func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	defer l.s.leave()
-	place := l.s.join(l.key, l.reentersAs(ctx), reasonOf(err))
+	place := l.join(ownerOf(ctx), reasonOf(err))
 	defer place.leave()
 	return l.wait(ctx, place, n, asked)
 }
 
-// reentersAs returns the owner by whom the caller may hold the lock already; empty: by
-// none.
-func (l *lock) reentersAs(ctx context.Context) string {
-	if re, ok := l.s.p.(Reenterer); !ok || !re.Reenters() {
-		return ""
-	}
-	return ownerOf(ctx)
+// reenters tells whether an owner gets in again.
+func (s *Strategy) reenters() bool {
+	re, ok := s.p.(Reenterer)
+	return ok && re.Reenters()
 }
 
 // wait brings a contender from its place in line to the lock, after n attempts.
 func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lease, error) {
 	lease, why, err := l.comeForward(ctx, p, &n, asked)
-	if lease != nil {
-		return lease, nil
-	}
 	if why.held != nil && p.owner != "" && why.held.Holder == p.owner {
 		why.ask = true // nobody waits for a release of its own: the lock lets it in
 	}
-	for err == nil {
-		if err = p.pause(ctx, l, n, why); err == nil && ctx.Err() != nil {
+	for lease == nil && err == nil {
+		if lease, err = p.pause(ctx, l, n, why); lease != nil {
+			break
+		}
+		if err == nil && ctx.Err() != nil {
 			err = errContext // both had come: a context that is done sends nothing
 		}
 		if err != nil {
@@ -63,48 +60,70 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 		n++
 		p.ln.asking()
 		patient, done := outlast(ctx, l.s.o.OpTimeout/20)
-		lease, e := l.attempt(patient, n, asked, false)
+		var e error
+		lease, e = p.ask(patient, n)
 		done()
 		if ctx.Err() == nil {
 			p.tellFailure(e)
 		}
-		switch {
-		case e == nil && ctx.Err() != nil: // granted just after the wait was over
-			err := l.gaveUp(ctx, p, asked)
-			p.ln.learn(grantedTo(lease))
-			l.s.giveBack(lease)
-			return nil, err
-		case e == nil:
-			p.ln.learn(grantedTo(lease))
-			return lease, nil
-		case !l.worthWaiting(e):
+		if e == nil {
+			break
+		}
+		if !l.worthWaiting(e) {
 			p.ln.unanswered()
 			return nil, l.last(ctx, p, e, asked)
 		}
 		why = reasonOf(e)
 		p.ln.learn(why)
 	}
-	if errors.Is(err, errContext) {
+	switch {
+	case lease != nil:
+		return l.accept(ctx, p, lease, n, asked)
+	case errors.Is(err, errContext):
 		return nil, l.gaveUp(ctx, p, asked)
 	}
 	return nil, err
 }
 
+// accept begins the lease that has ended a wait, unless the wait was over before.
+func (l *lock) accept(ctx context.Context, p *place, lease *Lease, n int, asked time.Time) (*Lease, error) {
+	over := ctx.Err() != nil
+	var err error
+	if over {
+		err = l.gaveUp(ctx, p, asked)
+	}
+	l.start(lease, p.owner, n, asked)
+	switch {
+	case over:
+		l.s.giveBack(lease)
+		return nil, err
+	case l.s.isClosed(): // nobody would renew it
+		l.s.giveBack(lease)
+		return nil, ErrClosed
+	}
+	return lease, nil
+}
+
 // comeForward waits until the contender is the head of the line, and returns what its
-// predecessor knew. On the way, an owner that may hold the lock already asks whether it
-// does, and has a lease if so. n counts its attempts.
+// predecessor knew; or the lease, if it was given one. On the way, an owner that may hold
+// the lock already asks whether it does, and has a lease if so. n counts its attempts.
 func (l *lock) comeForward(ctx context.Context, p *place, n *int, asked time.Time) (*Lease, reason, error) {
 	for ask := p.unsure; ; ask = false {
 		if !ask {
-			if why, err := p.turn(ctx, l, *n); !errors.Is(err, errLetIn) {
-				return nil, why, err
+			if lease, why, err := p.turn(ctx, l, *n); !errors.Is(err, errLetIn) {
+				return lease, why, err
 			}
 		}
 		if ctx.Err() != nil {
 			return nil, reason{}, errContext
 		}
 		*n++
-		lease, err := l.attempt(ctx, *n, asked, true)
+		c, err := l.claim(ctx)
+		if err != nil {
+			return nil, reason{}, err
+		}
+		c.Again = true
+		lease, _, err := l.ask(ctx, c, *n)
 		if err == nil {
 			return lease, reason{}, nil
 		}
@@ -113,6 +132,27 @@ func (l *lock) comeForward(ctx context.Context, p *place, n *int, asked time.Tim
 		}
 		p.unsure = !errors.Is(err, ErrHeld)
 	}
+}
+
+// ask makes the head's attempt. With its success the line rests, or the next is the head.
+func (p *place) ask(ctx context.Context, n int) (*Lease, error) {
+	l := p.l
+	if l.s.queue != nil {
+		lease, err := p.offer(ctx, n)
+		if lease != nil {
+			p.took(lease)
+		}
+		return lease, err
+	}
+	c, err := l.claim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lease, _, err := l.ask(ctx, c, n)
+	if lease != nil {
+		p.ln.learn(grantedTo(lease))
+	}
+	return lease, err
 }
 
 // outlast is ctx with a little patience: it ends that much later. A wait is often
@@ -138,8 +178,8 @@ func outlast(ctx context.Context, patience time.Duration) (patient context.Conte
 // giveBack releases, in the background, a lock that nobody wants any more.
 func (s *Strategy) giveBack(l *Lease) {
 	if c, err := l.finish(); err == nil {
-		s.undo(c)
-		s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted)})
+		s.background(func() { l.letGo(context.Background(), c) })
+		s.observe(Event{Kind: EventReleased, Name: c.Name, Token: l.Token(), Took: time.Since(l.granted)})
 	}
 }
 
@@ -182,6 +222,9 @@ func (l *lock) last(ctx context.Context, p *place, err error, asked time.Time) e
 func (l *lock) gaveUp(ctx context.Context, p *place, asked time.Time) error {
 	waited := time.Since(asked).Round(time.Microsecond)
 	why := p.ln.reason()
+	if holder := p.ln.restsOn(); holder != nil {
+		why = grantedTo(holder) // nobody had to ask
+	}
 	if why.err == nil { // no attempt has been answered yet
 		return fmt.Errorf("lock %q: gave up after %v in this process's queue: %w", l.name, waited, contextError(ctx))
 	}
@@ -222,44 +265,59 @@ func grantedTo(l *Lease) reason {
 	return reason{err: held, held: held, until: until}
 }
 
-// pause returns nil when there is reason to ask again: the lock was released, or
+// pause returns no error when there is reason to ask again: the lock was released, or
 // its holder's TTL is over, or, where nothing tells of releases, some random time
-// has passed. Whatever woke it, the key is the truth: the caller asks.
-func (p *place) pause(ctx context.Context, l *lock, n int, why reason) error {
-	if why.err == nil || why.ask {
-		return nil
+// has passed. Whatever woke it, the key is the truth: the caller asks. It returns the lease,
+// if the servers have told of a direct grant.
+func (p *place) pause(ctx context.Context, l *lock, n int, why reason) (*Lease, error) {
+	if lease := p.inherit(); lease != nil || why.err == nil || why.ask {
+		return lease, nil
 	}
 	var notices <-chan struct{}
-	if why.held != nil && l.s.o.Wait == WaitNotice {
+	if why.held != nil && l.s.o.Wait != WaitPoll {
 		fresh, ok := p.ln.listen(ctx, l)
 		if fresh {
-			return nil // a release before the confirmation was not heard: ask now
+			return nil, nil // a release before the confirmation was not heard: ask now
 		}
 		if ok {
 			notices = p.ln.wake
+		}
+	}
+	if notices != nil && l.s.queue != nil {
+		switch queued, refused := p.ln.standing(); {
+		case refused:
+			notices = nil
+		case !queued:
+			return nil, nil // for a place
 		}
 	}
 	limit := time.NewTimer(l.pauseLimit(n, why, notices != nil))
 	defer limit.Stop()
 	for {
 		if notices != nil {
-			switch freed, broken := p.ln.heard(why.held.Holder); {
+			switch freed, next, broken := p.ln.heard(why.held.Holder); {
 			case freed:
-				return nil
+				return nil, nil
 			case broken:
 				return p.pause(ctx, l, n, why) // without notices
+			case !next.IsZero(): // the heir before it has so long, whatever was said of the holder
+				why.until = next
+				limit.Reset(l.pauseLimit(n, why, true))
+			}
+			if lease := p.inherit(); lease != nil {
+				return lease, nil
 			}
 		}
 		select {
 		case <-notices:
 		case <-limit.C:
-			return nil
+			return nil, nil
 		case <-p.letIn:
-			return nil
+			return nil, nil
 		case <-ctx.Done():
-			return errContext
+			return nil, errContext
 		case <-l.s.closing:
-			return ErrClosed
+			return nil, ErrClosed
 		}
 	}
 }

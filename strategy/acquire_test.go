@@ -265,7 +265,7 @@ func TestErrorsEndTheWait(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				r := record(&m)
-				s := open(t, &m, strategy.Options{})
+				s := open(t, &m, strategy.Options{Wait: strategy.WaitNotice})
 				a := take(t, s)
 				w := wait(bg, s)
 				r.then(only(conformance.OpAcquire, fault))
@@ -345,6 +345,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 			}
 			equal(t, what+" ended after", w.at.Sub(start), 4*time.Second)
 		}
+		synctest.Wait() // who queued withdraws in the background
 		left, _ := m.Leftovers(bg, key)
 		equal(t, "left at the server", fmt.Sprint(left), "[key "+key+"]")
 		release(t, a)

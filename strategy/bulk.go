@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A BulkScript is a Lua script that counts the TTLs of many locks anew in one request,
@@ -34,13 +35,20 @@ func (b BulkScript) Extend(ctx context.Context, c Claim) (Grant, error) {
 // ExtendAll is a [BulkExtender]'s. A request that a cluster refuses because its locks lie
 // in several slots is made again for each of them.
 func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
-	var all sync.WaitGroup
+	if len(cs) == 0 {
+		return
+	}
 	most := max(b.Most, 1)
+	request := func(first int) {
+		b.extend(ctx, cs[first:min(first+most, len(cs))], func(i int, err error) { done(first+i, Grant{}, err) })
+	}
+	if len(cs) <= most {
+		request(0)
+		return
+	}
+	var all sync.WaitGroup
 	for first := 0; first < len(cs); first += most {
-		batch := cs[first:min(first+most, len(cs))]
-		all.Go(func() { // in one packet, not one after the other's reply
-			b.extend(ctx, batch, func(i int, err error) { done(first+i, Grant{}, err) })
-		})
+		all.Go(func() { request(first) }) // in one packet, not one after the other's reply
 	}
 	all.Wait()
 }
@@ -49,9 +57,15 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 	keys := make([]string, len(cs))
 	args := make([]any, 0, 2*len(cs))
 	due := cs[0].Due
-	for i, c := range cs {
+	var ms any // of most locks in turn: boxed once
+	var ttl time.Duration
+	for i := range cs {
+		c := &cs[i]
 		keys[i] = c.Key
-		args = append(args, c.Token, c.TTL.Milliseconds())
+		if ms == nil || c.TTL != ttl {
+			ttl, ms = c.TTL, c.TTL.Milliseconds()
+		}
+		args = append(args, c.Token, ms)
 		if c.Due.Before(due) {
 			due = c.Due
 		}
@@ -64,7 +78,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		return
 	}
 	answers, _ := reply.([]any)
-	for i, c := range cs {
+	for i := range cs {
 		switch {
 		case err != nil:
 			done(i, err)
@@ -73,7 +87,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		case answers[i] == int64(1):
 			done(i, nil)
 		default:
-			done(i, b.Refused(c, answers[i]))
+			done(i, b.Refused(cs[i], answers[i]))
 		}
 	}
 }

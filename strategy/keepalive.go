@@ -4,11 +4,19 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
+
+// ridingTogether is how many leases are looked at, and so renewed, at a time: a few
+// requests of BulkScript.Most, so that whoever is woken for one has some to do, here and
+// on the server; and no more, so that both get to others in between.
+const ridingTogether = 512
 
 // The agenda of a Strategy knows when each lease is to be renewed and when its
 // deadline comes. It is one timer, armed for the earliest entry: a lease costs
@@ -18,24 +26,48 @@ import (
 type agenda struct {
 	mu     sync.Mutex
 	leases leaseHeap
+	epoch  time.Time // entries count from here: a number is compared sooner than a time.Time
+	draws  int       // how often somebody has drawn, and what was drawn last
+	drawn  uint64
 	timer  *time.Timer
+	armed  time.Duration // for when
 }
+
+// never is when a timer is armed for that is not.
+const never = time.Duration(math.MinInt64)
 
 // set makes the agenda look at l at that time, or by up to early before it if it is
 // at work then. The caller holds l.mu.
 func (a *agenda) set(l *Lease, at time.Time, early time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l.index >= 0 && l.wakeAt.Equal(at) && l.early == early {
+	d := a.count(at)
+	e := entry{at: d, from: d - early, l: l}
+	switch {
+	case l.index < 0:
+		heap.Push(&a.leases, e)
+	case a.leases[l.index] != e:
+		a.leases[l.index] = e
+		heap.Fix(&a.leases, l.index)
+	default:
 		return
 	}
-	l.wakeAt, l.early = at, early
-	if l.index >= 0 {
-		heap.Fix(&a.leases, l.index)
-	} else {
-		heap.Push(&a.leases, l)
-	}
 	a.arm(l.s.house)
+}
+
+// count is at, from the epoch. The caller holds a.mu.
+func (a *agenda) count(at time.Time) time.Duration {
+	if a.epoch.IsZero() {
+		a.epoch = time.Now()
+	}
+	return at.Sub(a.epoch)
+}
+
+// sinceEpoch is count for who does not hold a.mu.
+func (a *agenda) sinceEpoch(at time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count(at)
 }
 
 func (a *agenda) remove(l *Lease) {
@@ -48,40 +80,63 @@ func (a *agenda) remove(l *Lease) {
 	a.arm(l.s.house)
 }
 
-// arm sets the timer for the earliest entry. The caller holds a.mu.
+// draw is a random number, for as many in a row as may ride together.
+func (a *agenda) draw() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.draws%ridingTogether == 0 {
+		a.drawn = rand.Uint64()
+	}
+	a.draws++
+	return a.drawn
+}
+
+// arm sets the timer for the earliest entry, unless it is set for that. The caller
+// holds a.mu.
 func (a *agenda) arm(h *house) {
 	if len(a.leases) == 0 {
 		if a.timer != nil {
 			a.timer.Stop()
+			a.armed = never
 		}
 		return
 	}
-	d := time.Until(a.leases[0].wakeAt)
-	if a.timer == nil {
-		a.timer = time.AfterFunc(d, h.wake)
-		return
+	first := a.leases[0].at
+	switch {
+	case a.timer == nil:
+		a.timer = time.AfterFunc(time.Until(a.epoch.Add(first)), h.wake)
+	case first != a.armed:
+		a.timer.Reset(time.Until(a.epoch.Add(first)))
 	}
-	a.timer.Reset(d)
+	a.armed = first
 }
 
-// due takes out the leases whose time has come.
-func (a *agenda) due(h *house) []*Lease {
+// due takes out leases whose time has come: as many as may ride together. If that leaves
+// one whose time has come, the timer runs again at once.
+func (a *agenda) due() []*Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*Lease
-	now := time.Now()
-	for len(a.leases) > 0 && !a.leases[0].wakeAt.Add(-a.leases[0].early).After(now) {
+	now := time.Since(a.epoch)
+	for len(a.leases) > 0 && a.leases[0].from <= now && len(due) < ridingTogether {
 		due = append(due, heap.Pop(&a.leases).(*Lease))
 	}
-	a.arm(h)
 	return due
+}
+
+// rearm sets the timer when it has run.
+func (a *agenda) rearm(h *house) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.armed = never
+	a.arm(h)
 }
 
 // plan enters the lease in the agenda for what comes next: its renewal or its
 // deadline. The caller holds mu.
 func (l *Lease) plan() {
 	at, early := l.deadline, time.Duration(0)
-	if l.busy == nil && !l.next.IsZero() && l.next.Before(at) {
+	if !l.busy && !l.next.IsZero() && l.next.Before(at) {
 		at, early = l.next, l.slack()
 	}
 	if l.watch {
@@ -89,32 +144,60 @@ func (l *Lease) plan() {
 	}
 }
 
-// nextRenewal is a third of the TTL after start, give or take a tenth. Where each
-// renewal is a request, chance does that, so that locks taken together do not stay
-// together; where one request renews many, the tenth before is left to slack. Zero:
-// the maximum hold leaves nothing to renew. The caller holds mu.
+// nextRenewal is when the next renewal is due that nothing makes come earlier. Zero: the
+// maximum hold leaves nothing to renew. The caller holds mu.
+//
+// Where each renewal is a request, that is a third of the TTL after start, give or take a
+// tenth, so that locks taken together do not stay together. Where one request renews many,
+// what is in one stays in one, and it is later, as slack then brings together what it can;
+// but not after half of the TTL, which leaves time for several more tries.
 func (l *Lease) nextRenewal(start time.Time) time.Time {
 	g := l.claim.Grant
 	switch {
-	case !l.keep:
+	case !l.keep && !l.brief:
 		return time.Time{}
 	case !l.until.IsZero() && !g.Start.Add(g.TTL+time.Millisecond).Before(l.until):
 		return time.Time{} // what the servers count already reaches the end
 	}
-	third := g.TTL / 3
-	if l.s.bulk != nil {
-		return start.Add(third + rand.N(third/10+1))
+	third, half := g.TTL/3, g.TTL/2
+	if l.s.bulk == nil {
+		return start.Add(third - third/10 + rand.N(third/5+1))
 	}
-	return start.Add(third - third/10 + rand.N(third/5+1))
+	return start.Add(half - scatter((half-third)/2, uint64(l.s.agenda.sinceEpoch(start))))
 }
 
-// slack is how much before its time a renewal may come, to ride with another's. The
-// caller holds mu.
-func (l *Lease) slack() time.Duration {
-	if l.s.bulk == nil {
-		return 0
+// firstRenewal is nextRenewal for a lease that has just begun to be kept alive. Where one
+// request renews many, it is drawn from all the time there is: locks that are all taken in
+// one moment are not all renewed in one moment. Those that were taken one after the other
+// lie side by side, here and on the server, so they draw together: then renewing them
+// costs half as much. The caller holds mu.
+func (l *Lease) firstRenewal() time.Time {
+	g := l.claim.Grant
+	next := l.nextRenewal(g.Start)
+	if l.s.bulk == nil || next.IsZero() {
+		return next
 	}
-	return l.claim.Grant.TTL / 30
+	half := g.TTL / 2
+	return g.Start.Add(half - scatter(half-g.TTL/3, l.s.agenda.draw()))
+}
+
+// scatter is below or equal to most, and the same for the same seed.
+func scatter(most time.Duration, seed uint64) time.Duration {
+	high, _ := bits.Mul64(seed*0x9e3779b97f4a7c15, uint64(most)+1) // seeds that are near to each other lead far apart
+	return time.Duration(high)
+}
+
+// slack is how much before its time a renewal may come, to ride with another's: not
+// before a third of the TTL has passed. The caller holds mu.
+func (l *Lease) slack() time.Duration {
+	g := l.claim.Grant
+	switch {
+	case l.s.bulk == nil:
+		return 0
+	case l.failing != nil: // what failed together is tried again together, after its pause
+		return g.TTL / 30
+	}
+	return max(l.next.Sub(g.Start)-g.TTL/3, 0)
 }
 
 // wake runs when the agenda's timer does. Leases past their deadline are lost;
@@ -125,31 +208,61 @@ func (h *house) wake() {
 		return
 	}
 	defer h.leave()
-	groups := map[*Strategy][]renewal{} // by options: With may have made several
-	for _, l := range h.agenda.due(h) {
+	looked := h.agenda.due()
+	due := riders{looked[:0], make([]Claim, 0, len(looked))}
+	for _, l := range looked {
 		if c, ok := l.dueForRenewal(); ok {
-			groups[l.s] = append(groups[l.s], renewal{l, c})
+			due.add(l, c)
 		}
 	}
-	for s, rs := range groups {
-		s.background(func() { s.renew(rs) })
+	h.agenda.rearm(h)         // the next need not wait for these to be answered
+	for len(due.leases) > 0 { // by options: With may have made several strategies
+		s := due.leases[0].s
+		var these riders
+		these, due = due.of(s)
+		if len(due.leases) == 0 {
+			s.renew(these)
+		} else {
+			s.background(func() { s.renew(these) })
+		}
 	}
 }
 
 // lapse is what is left to do after Close: leases still held reach their deadline.
 func (h *house) lapse() {
-	for _, l := range h.agenda.due(h) {
+	for _, l := range h.agenda.due() {
 		l.mu.Lock()
 		l.next = time.Time{}
 		after := l.look()
 		l.mu.Unlock()
 		after()
 	}
+	h.agenda.rearm(h)
 }
 
-type renewal struct {
-	l *Lease
-	c Claim
+// riders are leases to be renewed, with their claims.
+type riders struct {
+	leases []*Lease
+	claims []Claim
+}
+
+func (r *riders) add(l *Lease, c Claim) {
+	r.leases, r.claims = append(r.leases, l), append(r.claims, c)
+}
+
+// of parts those of one strategy from the others.
+func (r riders) of(s *Strategy) (its, others riders) {
+	if !slices.ContainsFunc(r.leases, func(l *Lease) bool { return l.s != s }) {
+		return r, riders{}
+	}
+	for i, l := range r.leases {
+		if l.s == s {
+			its.add(l, r.claims[i])
+		} else {
+			others.add(l, r.claims[i])
+		}
+	}
+	return its, others
 }
 
 // dueForRenewal begins l's renewal if its time has come, and lets the deadline
@@ -157,14 +270,14 @@ type renewal struct {
 func (l *Lease) dueForRenewal() (Claim, bool) {
 	l.mu.Lock()
 	now := time.Now()
-	ready := l.busy == nil && !l.next.IsZero() && !now.Add(l.slack()).Before(l.next)
+	ready := !l.busy && !l.next.IsZero() && !now.Add(l.slack()).Before(l.next)
 	var c Claim
 	if left := l.deadline.Sub(now); ready && l.end == nil && left > 0 {
-		l.busy = make(chan struct{})
+		l.busy = true
 		c = l.claim
 		c.TTL = l.bounded(l.s.o.TTL)
 		// One lost reply must not take all the time that is left for another try.
-		c.Due = now.Add(min(l.s.o.OpTimeout, max(left/3, time.Millisecond)))
+		c.Due = now.Add(min(l.s.o.OpTimeout, max(left/2, time.Millisecond)))
 	} else {
 		ready = false
 	}
@@ -175,56 +288,59 @@ func (l *Lease) dueForRenewal() (Claim, bool) {
 }
 
 // renew sends renewals and hands each answer to its lease.
-func (s *Strategy) renew(rs []renewal) {
+func (s *Strategy) renew(rs riders) {
 	start := time.Now() // before the request: the servers start to count later
 	if s.bulk != nil {
-		cs := make([]Claim, len(rs))
-		for i, r := range rs {
-			cs[i] = r.c
-		}
-		answered := make([]atomic.Bool, len(rs))
+		answered := make([]atomic.Bool, len(rs.leases))
 		done := func(i int, g Grant, err error) {
 			if !answered[i].Swap(true) {
-				rs[i].l.renewed(rs[i].c, g, start, err)
+				rs.leases[i].renewed(rs.claims[i], g, start, err)
 			}
 		}
-		s.bulk.ExtendAll(context.Background(), cs, done)
-		for i := range rs {
+		s.bulk.ExtendAll(context.Background(), rs.claims, done)
+		for i := range rs.leases {
 			done(i, Grant{}, fmt.Errorf("locks: ExtendAll gave no answer: %w", ErrUnknown))
 		}
 		return
 	}
 	// Side by side: one that gets no answer must not delay the others.
 	var all sync.WaitGroup
-	for _, r := range rs {
+	for i, l := range rs.leases {
 		all.Go(func() {
-			g, err := s.p.Extend(context.Background(), r.c)
-			r.l.renewed(r.c, g, start, err)
+			g, err := s.p.Extend(context.Background(), rs.claims[i])
+			l.renewed(rs.claims[i], g, start, err)
 		})
 	}
 	all.Wait()
 }
 
-type leaseHeap []*Lease
+// An entry says when the agenda is to look at a lease; both count from the epoch.
+type entry struct {
+	at   time.Duration
+	from time.Duration // or earlier, if it is at work then
+	l    *Lease
+}
+
+type leaseHeap []entry
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].wakeAt.Before(h[j].wakeAt) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].l.index, h[j].l.index = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
-	l := x.(*Lease)
-	l.index = len(*h)
-	*h = append(*h, l)
+	e := x.(entry)
+	e.l.index = len(*h)
+	*h = append(*h, e)
 }
 
 func (h *leaseHeap) Pop() any {
 	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
+	e := old[len(old)-1]
+	old[len(old)-1] = entry{}
 	*h = old[:len(old)-1]
-	l.index = -1
-	return l
+	e.l.index = -1
+	return e.l
 }

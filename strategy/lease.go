@@ -15,6 +15,10 @@ import (
 type Lease struct {
 	s       *Strategy
 	granted time.Time // not after the servers began to count the first TTL
+	own     string    // its token, if the servers know it by that of the one who handed it over
+	line    *line     // which rests on it; nil: none
+	sound   bool      // set by its end: it could be handed over as it was
+	handed  bool      // and so it was
 
 	mu       sync.Mutex
 	claim    Claim           // with the last Grant
@@ -23,17 +27,17 @@ type Lease struct {
 	failing  error           // why the last renewal failed
 	doubt    bool            // an answer that nobody heard of may be that of a grant, or a part of one, which outlasts the deadline
 	counted  time.Time       // until when the servers were asked to count at the latest
-	busy     chan struct{}   // closed when the renewal under way is answered; nil: none
+	busy     bool            // a renewal is under way
+	answered chan struct{}   // closed when it is answered; made by the first who waits for that
 	lost     chan struct{}   // made by the first Lost
 	contexts []*leaseContext // to be ended with the lease
 
-	keep   bool      // renewed by the agenda
-	until  time.Time // keep: the end of the maximum hold; zero: none
-	next   time.Time // keep: the next renewal; zero: none
-	watch  bool      // somebody wants to know of the loss
-	wakeAt time.Time // the agenda's, with early and index
-	early  time.Duration
-	index  int
+	brief bool      // from a direct grant: the TTL is an heir's, and is extended once
+	keep  bool      // renewed by the agenda
+	watch bool      // somebody wants to know of the loss
+	until time.Time // keep: the end of the maximum hold; zero: none
+	next  time.Time // keep: the next renewal; zero: none
+	index int       // the agenda's
 }
 
 // leaseContext is one context that ends with its lease.
@@ -42,6 +46,9 @@ type leaseContext struct{ cancel context.CancelCauseFunc }
 func newLease(s *Strategy, c Claim, g Grant, start time.Time) *Lease {
 	l := &Lease{s: s, claim: c, index: -1}
 	l.granted = l.grant(g, start).Start
+	if l.claim.Grant.Fence == 0 {
+		l.claim.Grant.Fences = c.Fences // there are no numbers that could run out
+	}
 	if g.Owner != "" {
 		l.claim.Owner = g.Owner // an adopted hold may come with one
 	}
@@ -62,8 +69,10 @@ func (l *Lease) grant(g Grant, start time.Time) Grant {
 	if g.TTL == 0 {
 		g.TTL = l.claim.TTL
 	}
-	if g.Fence == 0 {
-		g.Fence = l.claim.Grant.Fence // a renewal does not change it
+	// A renewal does not change it; of a hold that was handed over the servers know the
+	// number of the first, and of those that are reserved nothing any more.
+	if old := l.claim.Grant; g.Fence == 0 || l.own != "" || g.Fence == old.Fence && g.Fences == 0 {
+		g.Fence, g.Fences = old.Fence, old.Fences
 	}
 	if g.Owner == "" {
 		g.Owner = l.claim.Grant.Owner
@@ -88,11 +97,12 @@ func (l *Lease) holder() string {
 
 // begin starts what must run from the grant on even if nobody asks.
 func (l *Lease) begin() {
-	if l.s.o.Observe == nil {
+	if l.s.o.Observe == nil && !l.brief {
 		return // nobody to tell: the deadline is looked at when somebody asks
 	}
 	l.mu.Lock()
 	l.watch = true
+	l.next = l.nextRenewal(l.claim.Grant.Start)
 	l.plan()
 	l.mu.Unlock()
 }
@@ -103,7 +113,15 @@ func (l *Lease) Name() string { return l.claim.Name }
 // Token returns what the servers know this hold by. No other hold has it. It is no
 // secret: whoever may read the lock's key, or is refused the lock (HeldError.Holder),
 // gets to see it, and can take the lock with it ([Strategy.Adopt]).
-func (l *Lease) Token() string { return l.claim.Token }
+//
+// A lease that was handed over within the process ([Options].HandOver) has a token of its
+// own, too; the servers know the hold by the token of the first who had it.
+func (l *Lease) Token() string {
+	if l.own != "" {
+		return l.own
+	}
+	return l.claim.Token
+}
 
 // Owner returns who holds the lock: the owner that ctx named, or else the token.
 func (l *Lease) Owner() string { return l.claim.Owner }
@@ -225,7 +243,9 @@ func (l *Lease) Extend(ctx context.Context) error {
 
 // KeepAlive renews the lock in the background, every third of the TTL give or take
 // a tenth, and again after a failure for as long as validity is left, until the
-// lease ends. It does no I/O itself and returns at once.
+// lease ends. Where one request can renew many locks, each is renewed when between a
+// third and half of its TTL has passed, with those that can be at the same moment.
+// KeepAlive does no I/O itself and returns at once.
 //
 // maxHold bounds the hold, counted from the grant: the servers let go when it is
 // over, whatever the holder does, and the lease is lost then. 0 means no bound;
@@ -250,7 +270,7 @@ func (l *Lease) KeepAlive(maxHold time.Duration) error {
 			l.until = l.granted.Add(maxHold)
 		}
 		g := l.claim.Grant
-		l.next = l.nextRenewal(g.Start)
+		l.next = l.firstRenewal()
 		l.bind(g.Start.Add(g.TTL))
 		if l.deadline.Before(g.deadline()) {
 			l.next = time.Now() // an earlier bound, this call's or the last one's
@@ -268,7 +288,9 @@ func (l *Lease) KeepAlive(maxHold time.Duration) error {
 // under way is waited for first, for as long again, and nothing is sent afterwards.
 // Contexts of the lease end before the lock is free.
 //
-// nil means: it was held until now, and is free. ErrLost means: it was lost
+// nil means: it was held until now, and is free, or has gone to the next who waits. (One that
+// is handed over within the process, see [Options].HandOver, was held as far as anybody knew:
+// the servers are not asked.) ErrLost means: it was lost
 // before, and nothing was changed; a lease that knows so sends nothing, however
 // often it is released, and one that learns it here is over by its release: Err says
 // ErrReleased. After any other error the release is repeated in the background until
@@ -286,25 +308,38 @@ func (l *Lease) Release(ctx context.Context) error {
 		return err
 	}
 	if err = entered; err == nil {
-		c.Due = time.Now().Add(l.s.o.OpTimeout)
-		var remains bool
-		err, remains = unmark(l.s.p.Release(context.WithoutCancel(ctx), c))
-		if remains || err != nil && !errors.Is(err, ErrLost) {
-			l.s.undo(c)
-		}
+		err = l.letGo(ctx, c)
+	} else if l.line != nil {
+		l.line.untie(l)
 	}
-	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted), Err: err})
+	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: l.Token(), Took: time.Since(l.granted), Err: err})
+	return err
+}
+
+// release ends a claim by its user's wish, and goes on in the background until that is
+// certain.
+func (s *Strategy) release(ctx context.Context, c Claim) error {
+	c.Due = time.Now().Add(s.o.OpTimeout)
+	err, remains := unmark(s.p.Release(context.WithoutCancel(ctx), c))
+	if remains || err != nil && !errors.Is(err, ErrLost) {
+		s.undo(c)
+	}
 	return err
 }
 
 // Detach ends the lease here and leaves the lock with the servers until its TTL
-// ends: for [Strategy.Adopt], perhaps in another process, with the token.
+// ends: for [Strategy.Adopt], perhaps in another process, with the token by which the
+// servers know the hold. One that has been an heir for less than half of its [HeirTTL] may
+// have no more left: Extend it before.
 func (l *Lease) Detach() (token string, err error) {
 	c, err := l.finish()
 	if err != nil {
 		return "", err
 	}
-	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: c.Token, Took: time.Since(l.granted)})
+	if l.line != nil {
+		l.line.untie(l)
+	}
+	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: l.Token(), Took: time.Since(l.granted)})
 	return c.Token, nil
 }
 
@@ -320,14 +355,15 @@ func (l *Lease) finish() (Claim, error) {
 		return Claim{}, err
 	}
 	after = l.over(ErrReleased)
-	busy := l.busy
+	answered := l.underWay()
 	l.mu.Unlock()
 	after()
-	if busy != nil {
-		<-busy
+	if answered != nil {
+		<-answered
 	}
 	l.mu.Lock() // which renewed holds until it has taken in the answer
 	defer l.mu.Unlock()
+	l.sound = l.failing == nil && !l.doubt
 	return l.claim, nil
 }
 
@@ -337,9 +373,9 @@ func (l *Lease) startRenewal(ctx context.Context, ttl time.Duration) (Claim, err
 	for {
 		l.mu.Lock()
 		after := l.look()
-		err, busy := l.end, l.busy
-		if err == nil && busy == nil {
-			l.busy = make(chan struct{})
+		err, answered := l.end, l.underWay()
+		if err == nil && answered == nil {
+			l.busy = true
 			c := l.claim
 			c.TTL = l.bounded(ttl)
 			l.mu.Unlock()
@@ -351,11 +387,20 @@ func (l *Lease) startRenewal(ctx context.Context, ttl time.Duration) (Claim, err
 			return Claim{}, err
 		}
 		select {
-		case <-busy:
+		case <-answered:
 		case <-ctx.Done():
 			return Claim{}, fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
 		}
 	}
+}
+
+// underWay is what a caller can wait for if a renewal is under way; nil: none is. The
+// caller holds mu.
+func (l *Lease) underWay() <-chan struct{} {
+	if l.busy && l.answered == nil {
+		l.answered = make(chan struct{})
+	}
+	return l.answered
 }
 
 // bounded cuts ttl so that the servers let go when the maximum hold is over.
@@ -390,12 +435,18 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	err, remains := unmark(err)
 	remains = remains || errors.Is(err, ErrUnknown)
 	l.mu.Lock()
-	close(l.busy)
-	l.busy = nil
+	l.busy = false
+	if l.answered != nil {
+		close(l.answered)
+		l.answered = nil
+	}
 	if g.TTL == 0 {
 		g.TTL = c.TTL
 	}
-	after := l.look()
+	after := nothing
+	if l.end == nil && !now.Before(l.deadline) {
+		after = l.lapse()
+	}
 	if l.end != nil {
 		// It ended while the request was under way. If the deadline ended it, the
 		// servers may just have been told to keep the lock for another TTL.
@@ -415,6 +466,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	case err == nil:
 		l.deadline = l.grant(g, start).deadline()
 		l.failing, l.doubt = nil, g.Doubt
+		l.brief = l.brief && l.claim.Grant.TTL < l.s.o.TTL
 		l.next = l.nextRenewal(start)
 		l.bind(start.Add(c.TTL))
 		e = Event{Kind: EventRenewed, Took: now.Sub(start)}
@@ -431,7 +483,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	default:
 		l.failing = err
 		l.doubt = l.doubt || remains
-		if l.keep {
+		if l.keep || l.brief {
 			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
 		}
 		e = Event{Kind: EventFailing, Took: now.Sub(start), Err: err}
@@ -442,7 +494,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	l.mu.Unlock()
 	after()
 	if e.Kind != 0 {
-		e.Name, e.Token = c.Name, c.Token
+		e.Name, e.Token = c.Name, l.Token()
 		l.s.observe(e)
 	}
 	return err
@@ -461,6 +513,11 @@ func (l *Lease) look() (after func()) {
 		l.plan()
 		return nothing
 	}
+	return l.lapse()
+}
+
+// lapse ends the lease at its deadline. The caller holds mu, and calls after without it.
+func (l *Lease) lapse() (after func()) {
 	lost := &LostError{Name: l.claim.Name, Lapsed: true, Err: l.failing}
 	switch {
 	case !l.until.IsZero() && l.until.Sub(l.deadline) <= Drift(l.claim.Grant.TTL)+time.Millisecond:
@@ -490,11 +547,14 @@ func (l *Lease) over(end error) (after func()) {
 		return nothing
 	}
 	return func() {
+		if lost && l.line != nil {
+			l.line.untie(l)
+		}
 		for _, x := range contexts {
 			x.cancel(end)
 		}
 		if lost {
-			l.s.observe(Event{Kind: EventLost, Name: l.claim.Name, Token: l.claim.Token, Took: time.Since(l.granted), Err: end})
+			l.s.observe(Event{Kind: EventLost, Name: l.claim.Name, Token: l.Token(), Took: time.Since(l.granted), Err: end})
 		}
 	}
 }

@@ -10,31 +10,47 @@ import (
 
 // A line is where the contenders of one process for one key stand: first come,
 // first served. Only the head speaks to the servers, so that what a lock costs
-// them does not depend on how many wait for it. What the head has learned, and its
-// subscription, pass to the next.
+// them does not depend on how many wait for it. What the head has learned, its
+// subscription, and its place in the servers' queue pass to the next.
+//
+// While a lease that came through the line holds the lock, nobody has to speak: the
+// line rests until that lease is over. See tie.
 type line struct {
-	h      *house
-	key    string
-	places []*place // the first is the head; guarded by h.mu, as is failures
+	h   *house
+	key string
 
-	failures int // attempts in a row that the servers failed
+	// Guarded by h.mu.
+	places   []*place  // the first is the head, which is told so unless the line rests
+	refused  bool      // the servers have no place for it in their queue
+	failures int       // attempts in a row that the servers failed
+	holder   *Lease    // came through the line, and its release is what the line waits for
+	tenure   time.Time // when the servers gave the holder the lock, or one that it comes after
+	bid      *bid      // what the servers know of the line; nil: nothing
+	vigil    *vigil    // looks after holder; nil: nobody does
 
 	wake chan struct{} // a notice has come; holds one
 
 	mu     sync.Mutex
 	why    reason    // why the last to ask did not get the lock, or who got it
 	freed  []string  // tokens released since the last attempt began
+	direct direct    // the last direct grant that was told
+	next   time.Time // when the one before the line in the queue has to have extended
 	broken bool      // the subscription has ended by itself
 	deaf   time.Time // until when not to ask for a subscription again: it was refused
 	stop   func()    // ends the subscription; nil: there is none. The head's
+	queue  bool      // the subscription is one that hears of direct grants
 }
 
 // A place is a contender's in a line.
 type place struct {
+	l      *lock
 	ln     *line
+	as     string        // the owner that its ctx names
 	owner  string        // by whom it may re-enter; empty: by nobody
 	unsure bool          // owner may hold the lock already: that is to be asked
-	head   chan struct{} // closed when it is the head
+	isHead bool          // head is closed; guarded by h.mu
+	head   chan struct{} // closed when it is the head and has to speak
+	given  chan *Lease   // it has the lock without having asked, and left the line; holds one
 	letIn  chan struct{} // owner has got the lock; holds one
 	away   chan error    // what the servers did to the head before it; holds one
 }
@@ -48,23 +64,38 @@ func (h *house) hasLine(key string) bool {
 	return h.lines[key] != nil
 }
 
-// join takes the last place. why is what the contender knows, if it had to open
-// the line.
-func (h *house) join(key, owner string, why reason) *place {
+// join takes the last place, for a contender whose ctx names the owner as. why is what it
+// knows, if it had to open the line.
+func (l *lock) join(as string, why reason) *place {
+	h := l.s.house
+	p := &place{
+		l: l, as: as, head: make(chan struct{}),
+		given: make(chan *Lease, 1), letIn: make(chan struct{}, 1), away: make(chan error, 1),
+	}
+	if l.s.reenters() {
+		p.owner = as
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ln := h.lines[key]
+	ln := h.lines[l.key]
 	if ln == nil {
-		ln = &line{h: h, key: key, wake: make(chan struct{}, 1), why: why}
-		h.lines[key] = ln
+		ln = &line{h: h, key: l.key, wake: make(chan struct{}, 1), why: why}
+		h.lines[l.key] = ln
 	}
-	p := &place{ln: ln, owner: owner, head: make(chan struct{}), letIn: make(chan struct{}, 1), away: make(chan error, 1)}
+	p.ln = ln
 	ln.places = append(ln.places, p)
-	if len(ln.places) == 1 {
-		close(p.head)
-	}
-	p.unsure = owner != "" && len(ln.places) > 1 // from now on it is told: see letIn
+	ln.rouse()
+	p.unsure = p.owner != "" && !p.isHead // from now on it is told: see letIn
 	return p
+}
+
+// rouse tells the head that it has to speak, unless the line rests. The caller holds h.mu.
+func (ln *line) rouse() {
+	if len(ln.places) == 0 || ln.rests() || ln.places[0].isHead {
+		return
+	}
+	ln.places[0].isHead = true
+	close(ln.places[0].head)
 }
 
 // letIn tells all of owner's who stand in line for key that it has got the lock: they
@@ -87,10 +118,10 @@ func (h *house) letIn(key, owner string) {
 	}
 }
 
-// turn waits until the place is the head, and returns what its predecessor knew; or
-// until there is reason to ask whether its owner has the lock: then the error is
-// errLetIn. n is how many attempts were made.
-func (p *place) turn(ctx context.Context, l *lock, n int) (reason, error) {
+// turn waits until the place is the head, and returns what its predecessor knew; or until
+// it is given the lock; or until there is reason to ask whether its owner has the lock:
+// then the error is errLetIn. n is how many attempts were made.
+func (p *place) turn(ctx context.Context, l *lock, n int) (*Lease, reason, error) {
 	var again <-chan time.Time
 	if p.unsure { // it was asked, and not answered
 		timer := time.NewTimer(l.jitter(n))
@@ -99,20 +130,22 @@ func (p *place) turn(ctx context.Context, l *lock, n int) (reason, error) {
 	}
 	for {
 		select {
+		case lease := <-p.given:
+			return lease, reason{}, nil
 		case <-p.head:
-			return p.ln.reason(), nil
+			return nil, p.ln.reason(), nil
 		case <-p.letIn:
-			return reason{}, errLetIn
+			return nil, reason{}, errLetIn
 		case <-again:
-			return reason{}, errLetIn
+			return nil, reason{}, errLetIn
 		case err := <-p.away:
 			if !l.s.o.Persist {
-				return reason{}, err
+				return nil, reason{}, err
 			}
 		case <-ctx.Done():
-			return reason{}, errContext
+			return nil, reason{}, errContext
 		case <-l.s.closing:
-			return reason{}, ErrClosed
+			return nil, reason{}, ErrClosed
 		}
 	}
 }
@@ -142,22 +175,50 @@ func (p *place) tellFailure(err error) {
 	}
 }
 
-// leave gives the place up. The last one to leave ends the subscription.
+// leave gives the place up, if it is not given up yet, and with it what it was given and
+// does not want any more.
 func (p *place) leave() {
 	ln, h := p.ln, p.ln.h
 	h.mu.Lock()
-	i := slices.Index(ln.places, p)
-	ln.places = slices.Delete(ln.places, i, i+1)
-	switch {
-	case len(ln.places) == 0:
-		delete(h.lines, ln.key)
-	case i == 0:
-		close(ln.places[0].head)
+	if i := slices.Index(ln.places, p); i >= 0 {
+		ln.places = slices.Delete(ln.places, i, i+1)
 	}
-	empty := len(ln.places) == 0
+	after := ln.settle()
 	h.mu.Unlock()
-	if empty {
-		ln.unlisten()
+	after()
+	select {
+	case lease := <-p.given:
+		p.l.start(lease, p.owner, 0, time.Now())
+		p.l.s.giveBack(lease)
+	default:
+	}
+}
+
+// settle makes the line fit what has changed: the next head speaks or inherits, and when
+// nobody stands in it any more, and no lease holds it, the line is gone, with what the
+// servers know of it. It is called, with h.mu held, after every such change; the caller
+// calls after without it.
+func (ln *line) settle() (after func()) {
+	b := ln.bid
+	switch {
+	case b == nil || b.passing: // whoever passes sees to it
+	case len(ln.places) == 0 || !b.suits(ln.places[0]):
+		ln.bid = nil
+	}
+	gone := len(ln.places) == 0 && !ln.rests() && ln.h.lines[ln.key] == ln
+	if gone {
+		delete(ln.h.lines, ln.key)
+	}
+	ln.rouse()
+	ln.watch()
+	withdrawn := b != nil && ln.bid == nil && b.sent
+	return func() {
+		if withdrawn {
+			b.s.undo(b.c)
+		}
+		if gone {
+			ln.unlisten()
+		}
 	}
 }
 
@@ -187,17 +248,19 @@ func (ln *line) unanswered() {
 func (ln *line) asking() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.freed = ln.freed[:0]
+	ln.freed, ln.next = ln.freed[:0], time.Time{}
 }
 
-// heard tells whether holder has released, so that asking makes sense, and whether
-// there is nothing more to be heard. Notices of earlier holders are stale: they
+// heard tells whether holder has released, so that asking makes sense; when the one who is
+// before the line in the queue has to have extended, if that has just been told; and
+// whether there is nothing more to be heard. Notices of earlier holders are stale: they
 // were released before holder acquired.
-func (ln *line) heard(holder string) (freed, broken bool) {
+func (ln *line) heard(holder string) (freed bool, next time.Time, broken bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	freed = len(ln.freed) >= maxFreed || holder == "" && len(ln.freed) > 0 || slices.Contains(ln.freed, holder)
-	return freed, ln.broken
+	next, ln.next = ln.next, time.Time{}
+	return freed, next, ln.broken
 }
 
 // listen subscribes if that is not done yet; fresh says that it was done just now.
@@ -206,17 +269,23 @@ func (ln *line) heard(holder string) (freed, broken bool) {
 func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 	ln.mu.Lock()
 	broken, stop, deaf := ln.broken, ln.stop, time.Now().Before(ln.deaf)
+	other := stop != nil && ln.queue != (l.s.queue != nil)
 	ln.mu.Unlock()
 	switch {
 	case broken:
 		ln.unlisten()
 		return false, false
+	case other: // the one before waited in another way
+		ln.unlisten()
 	case stop != nil:
 		return false, true
 	case deaf:
 		return false, false
 	}
 	c := Claim{Name: l.name, Key: l.key, TTL: l.s.o.TTL, Due: time.Now().Add(l.s.o.OpTimeout)}
+	if l.s.queue != nil {
+		c.Line = l.s.id
+	}
 	stop, err := l.s.p.(Notifier).Watch(ctx, c, ln.notify)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -226,9 +295,16 @@ func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 		}
 		return false, false
 	}
-	ln.stop = stop
+	ln.stop, ln.queue = stop, l.s.queue != nil
 	ln.why.ask = true // also for the next, should this one leave now
 	return true, true
+}
+
+// listens tells whether the line would hear of a direct grant.
+func (ln *line) listens() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.stop != nil && ln.queue && !ln.broken
 }
 
 // unlisten ends the subscription. stop waits for a notice being delivered, which
@@ -244,10 +320,16 @@ func (ln *line) unlisten() {
 }
 
 func (ln *line) notify(n Notice) {
+	now := time.Now()
 	ln.mu.Lock()
-	if n == (Notice{}) {
+	switch {
+	case n.Broken():
 		ln.broken = true
-	} else if len(ln.freed) < maxFreed {
+	case n.Token != "":
+		ln.direct = direct{n, now}
+	case n.Next > 0:
+		ln.next = now.Add(n.Next)
+	case len(ln.freed) < maxFreed:
 		ln.freed = append(ln.freed, n.Holder)
 	}
 	ln.mu.Unlock()

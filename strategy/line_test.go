@@ -205,9 +205,9 @@ func TestManyStaleNotices(t *testing.T) {
 // The notice may overtake the reply that names the holder.
 func TestNoticeOvertakesTheReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, r, s, a := notices(t, strategy.Options{})
+		m, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotice})
 		w := wait(bg, s)
-		other := open(t, m, strategy.Options{})
+		other := open(t, m, strategy.Options{Wait: strategy.WaitNotice})
 		release(t, a) // w asks, and gets the lock
 		<-w.done
 		var b *strategy.Lease
@@ -542,7 +542,7 @@ func TestHeadLeavesWithoutAnAnswer(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				_, r, s, a := notices(t, strategy.Options{})
+				_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotice})
 				ctx, cancel := context.WithCancel(bg)
 				head, next := wait(ctx, s), wait(bg, s)
 				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
@@ -627,7 +627,7 @@ func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
 	for want, fault := range map[error]conformance.Interceptor{strategy.ErrRefused: refused, strategy.ErrHeld: unsent} {
 		t.Run(want.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				_, r, s, a := notices(t, strategy.Options{})
+				_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotice})
 				ctx, cancel := context.WithCancel(bg)
 				w := wait(ctx, s)
 				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
@@ -726,8 +726,8 @@ func TestWaitersComeAndGo(t *testing.T) {
 func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
-		s := open(t, &m, strategy.Options{})
-		patient, err := s.With(strategy.Options{Persist: true})
+		s := open(t, &m, strategy.Options{Wait: strategy.WaitNotice})
+		patient, err := s.With(strategy.Options{Wait: strategy.WaitNotice, Persist: true})
 		is(t, "With", err)
 		lease := take(t, s)
 		var all sync.WaitGroup
@@ -755,6 +755,7 @@ func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 			return conformance.Unsent()
 		})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		close(ends)
 		for end := range ends {
 			if took := end.Sub(start); took > 2*op {

@@ -43,7 +43,8 @@ type Lock interface {
 	// Name returns the name given to [Strategy.Lock].
 	Name() string
 
-	// TryAcquire asks once and does not wait, nor does it mind who waits already.
+	// TryAcquire asks once and does not wait. It does not mind who waits in this process,
+	// but does not overtake the servers' queue, where there is one ([WaitQueue]).
 	//
 	// After success the caller holds the lock until [Lease.Deadline] and must
 	// release it. After ErrHeld (a *HeldError) somebody else holds it, and after
@@ -58,8 +59,9 @@ type Lock interface {
 
 	// Acquire waits until it has the lock or ctx ends. ctx bounds the wait, never
 	// the hold. Contenders of one Strategy, and of those made from it by With, are
-	// served first come, first served; but where locks are re-entrant, whoever has the
-	// holder's owner gets in beside those who wait.
+	// served first come, first served, and, with [WaitQueue], so are those of several
+	// processes, each of which has one place for all its contenders; but where locks are
+	// re-entrant, whoever has the holder's owner gets in beside those who wait.
 	//
 	// When ctx ends the wait, the error is what the last attempt found (ErrHeld;
 	// ErrLost if it was granted too late, ErrUnknown if it was cut short, and with
@@ -128,20 +130,47 @@ type lock struct {
 func (l *lock) Name() string { return l.name }
 
 func (l *lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	lease, err := l.attempt(ctx, 1, time.Now(), false)
+	lease, err := l.attempt(ctx, 1, time.Now())
 	return lease, endedBy(ctx, err)
 }
 
-// attempt asks once; with again only for an owner that holds the lock already. n and
-// asked are for events: which attempt of a call that began when.
-func (l *lock) attempt(ctx context.Context, n int, asked time.Time, again bool) (*Lease, error) {
+// attempt asks once. n and asked are for events: which attempt of a call that began when.
+func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, error) {
 	c, err := l.claim(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.Again = again
+	lease, _, err := l.ask(ctx, c, n)
+	if err == nil {
+		owner := ""
+		if l.s.reenters() {
+			owner = ownerOf(ctx)
+		}
+		l.start(lease, owner, n, asked)
+	}
+	return lease, err
+}
+
+// start begins what a lease needs from its grant on, and tells of it; owner is by whom
+// others may enter now.
+func (l *lock) start(lease *Lease, owner string, n int, asked time.Time) {
+	lease.begin()
+	if owner != "" {
+		l.s.letIn(l.key, owner)
+	}
+	l.s.observe(Event{Kind: EventAcquired, Name: l.name, Token: lease.Token(), Attempt: n, Took: time.Since(asked)})
+}
+
+// An answer is what a claim was told beside an error.
+type answer struct {
+	Grant
+	undone bool // the claim is over: what it may have left behind is undone
+}
+
+// ask sends a claim, and sees to what it leaves behind. The lease has not begun yet.
+func (l *lock) ask(ctx context.Context, c Claim, n int) (*Lease, answer, error) {
 	if err := l.s.enter(); err != nil {
-		return nil, err
+		return nil, answer{}, err
 	}
 	defer l.s.leave()
 
@@ -153,7 +182,8 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time, again bool) 
 	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: told})
 	if err != nil {
 		c.Grant.State = g.State
-		return nil, l.failed(c, n, err)
+		undone, err := l.failed(c, n, err)
+		return nil, answer{g, undone}, err
 	}
 
 	lease := newLease(l.s, c, g, start)
@@ -162,29 +192,24 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time, again bool) 
 		// validity, or Close came meanwhile. Nobody will release it but us.
 		l.s.undo(lease.claim)
 		if l.s.isClosed() {
-			return nil, ErrClosed
+			return nil, answer{undone: true}, ErrClosed
 		}
-		return nil, &LostError{Name: c.Name, Lapsed: true, Err: errors.New("the grant came after its validity")}
+		return nil, answer{undone: true}, &LostError{Name: c.Name, Lapsed: true, Err: errors.New("the grant came after its validity")}
 	}
-	lease.begin()
-	if owner := l.reentersAs(ctx); owner != "" {
-		l.s.letIn(l.key, owner)
-	}
-	l.s.observe(Event{Kind: EventAcquired, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(asked)})
-	return lease, nil
+	return lease, answer{Grant: g}, nil
 }
 
 // failed sees to what an attempt has left behind, and returns what its caller is to
 // know.
-func (l *lock) failed(c Claim, n int, err error) error {
+func (l *lock) failed(c Claim, n int, err error) (undone bool, told error) {
 	err, remains := unmark(err)
-	if remains || errors.Is(err, ErrUnknown) {
+	if undone = remains || errors.Is(err, ErrUnknown); undone {
 		l.s.undo(c)
 	}
 	if errors.Is(err, ErrHeld) {
 		l.s.observe(Event{Kind: EventHeld, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
 	}
-	return err
+	return undone, err
 }
 
 // refuse says why no attempt is made at all: what is asked for is not allowed, or
@@ -208,11 +233,15 @@ func (l *lock) claim(ctx context.Context) (Claim, error) {
 	if err := l.refuse(ctx); err != nil {
 		return Claim{}, err
 	}
+	return l.claimFor(ownerOf(ctx))
+}
+
+// claimFor is a claim for the owner whom a ctx names, if it names one.
+func (l *lock) claimFor(owner string) (Claim, error) {
 	token, err := newToken(l.s.o.Label)
 	if err != nil {
 		return Claim{}, err
 	}
-	owner := ownerOf(ctx)
 	if owner == "" {
 		owner = token
 	}

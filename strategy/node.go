@@ -77,6 +77,9 @@ func NewScript(name, source string) *Script {
 // Missing tells whether err is a server's word that it does not have the script: it has
 // changed nothing, and the script is to be sent in full. For those who write a [Node].
 func (s *Script) Missing(err error) bool {
+	if err == nil {
+		return false // soon: it is asked of every reply
+	}
 	var said *ServerError
 	return errors.As(err, &said) && said.Kind == ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), "NOSCRIPT ")
 }

@@ -41,7 +41,7 @@ type Event struct {
 	Kind    EventKind
 	Name    string        // the lock's
 	Token   string        // of the attempt or the holder
-	Attempt int           // attempt, held, acquired: which attempt of this call, from 1
+	Attempt int           // attempt, held, acquired: which attempt of this call, from 1; acquired: 0 if it came without one
 	Took    time.Duration // what it measures depends on Kind
 	Err     error
 }

@@ -175,7 +175,7 @@ func TestEvents(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				var d diary
-				s := open(t, &m, strategy.Options{Observe: d.observe})
+				s := open(t, &m, strategy.Options{Wait: strategy.WaitNotice, Observe: d.observe})
 				tt.tell(t, &m, s)
 				d.check(t, tt.want...)
 				is(t, "Close", s.Close())

@@ -48,6 +48,10 @@ type Options struct {
 	// Wait chooses how Acquire waits. Default WaitBest.
 	Wait Wait
 
+	// HandOver chooses whether whoever releases a lock may hand it over to the next who
+	// waits in this process without asking the servers. Default HandOverBest.
+	HandOver HandOver
+
 	// Persist makes Acquire go on waiting also when the servers fail, until ctx
 	// ends. Without it Acquire waits only for a holder ([ErrHeld]), and asks again
 	// where a grant came too late ([ErrLost]); any other error ends it at once.
@@ -63,8 +67,8 @@ type Options struct {
 type Wait int
 
 const (
-	// WaitBest is the best that the algorithm offers: WaitNotice where its
-	// servers tell of releases, WaitPoll elsewhere.
+	// WaitBest is the best that the algorithm offers: WaitQueue where its servers keep
+	// a queue, WaitNotice where they tell of releases, WaitPoll elsewhere.
 	WaitBest Wait = iota
 	// WaitPoll asks again after a random pause; see Options.Backoff.
 	WaitPoll
@@ -74,6 +78,17 @@ const (
 	// votes), it waits as WaitPoll does. New refuses it for an algorithm that publishes
 	// nothing.
 	WaitNotice
+	// WaitQueue takes a place in a queue that the servers keep, one for each process and
+	// lock; in the process, contenders stand in line for it. Whoever releases the lock
+	// makes the first of the queue its holder in the same step, and the servers tell it:
+	// see [Queuer]. Who holds for longer than a third to half of the [HeirTTL] that this
+	// grants is extended to the full TTL in the background. Holders of other libraries, and
+	// those of strategies that keep no queue, make nobody their heir: then it wakes when
+	// their TTL has run out. And who waits without queueing (WaitPoll, WaitNotice) gets the
+	// lock only when nobody queues: let all who share a lock wait in the same way. While
+	// there is no subscription it waits as WaitPoll does. New refuses it for an algorithm
+	// without a queue.
+	WaitQueue
 )
 
 func (w Wait) String() string {
@@ -84,8 +99,35 @@ func (w Wait) String() string {
 		return "poll"
 	case WaitNotice:
 		return "notice"
+	case WaitQueue:
+		return "queue"
 	}
 	return fmt.Sprintf("Wait(%d)", int(w))
+}
+
+// HandOver is whether a lock changes hands within a process without a request.
+type HandOver int
+
+const (
+	// HandOverBest hands a lock over to the next in line of the process where the
+	// algorithm reserves fences for that and Wait is WaitQueue: for at most 5 ms, 256
+	// times, and half of the TTL, counted from the grant; then whoever waits elsewhere
+	// has its turn. Each hold has a token and a fence of its own; the servers know the
+	// token of the first. So a release that hands over says nothing of whether the
+	// servers still kept the lock: the last of them does.
+	HandOverBest HandOver = iota
+	// HandOverNone asks the servers each time.
+	HandOverNone
+)
+
+func (h HandOver) String() string {
+	switch h {
+	case HandOverBest:
+		return "best"
+	case HandOverNone:
+		return "none"
+	}
+	return fmt.Sprintf("HandOver(%d)", int(h))
 }
 
 // DefaultKey is lock:{name}. The braces are a hash tag: all keys of one lock lie
@@ -151,8 +193,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Backoff == nil {
 		o.Backoff = DefaultBackoff
 	}
-	if o.Wait < WaitBest || o.Wait > WaitNotice {
-		return o, fmt.Errorf("locks: Options.Wait is %d: allowed are WaitBest, WaitPoll and WaitNotice", int(o.Wait))
+	if o.Wait < WaitBest || o.Wait > WaitQueue {
+		return o, fmt.Errorf("locks: Options.Wait is %d: allowed are WaitBest, WaitPoll, WaitNotice and WaitQueue", int(o.Wait))
+	}
+	if o.HandOver < HandOverBest || o.HandOver > HandOverNone {
+		return o, fmt.Errorf("locks: Options.HandOver is %d: allowed are HandOverBest and HandOverNone", int(o.HandOver))
 	}
 	return o, nil
 }

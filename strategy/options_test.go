@@ -27,8 +27,10 @@ func TestOptionsRefused(t *testing.T) {
 		{strategy.Options{OpTimeout: ttl}, []string{"Options.OpTimeout", "10s", "less than the TTL of 10s"}},
 		{strategy.Options{TTL: 50 * ms, OpTimeout: 50 * ms}, []string{"Options.OpTimeout", "50ms", "less than the TTL of 50ms"}},
 		{strategy.Options{Label: strings.Repeat("x", 257)}, []string{"Options.Label", "257 bytes", "256"}},
-		{strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", "WaitBest, WaitPoll and WaitNotice"}},
-		{strategy.Options{Wait: strategy.WaitNotice + 1}, []string{"Options.Wait", "3", "WaitBest, WaitPoll and WaitNotice"}},
+		{strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", "WaitBest, WaitPoll, WaitNotice and WaitQueue"}},
+		{strategy.Options{Wait: strategy.WaitQueue + 1}, []string{"Options.Wait", "4", "WaitBest, WaitPoll, WaitNotice and WaitQueue"}},
+		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
+		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
 	} {
 		s, err := strategy.New(&conformance.Memory{}, tt.o)
 		if err == nil || s != nil {

@@ -13,7 +13,7 @@ import (
 // Whatever a call leaves running ends by the claim's Due, and Close, if the
 // protocol has one, waits for it. All methods are safe for concurrent use.
 //
-// A protocol may do more: see [Reenterer], [Notifier], [BulkExtender], [Adopter],
+// A protocol may do more: see [Reenterer], [Notifier], [Queuer], [BulkExtender], [Adopter],
 // [Inspector], [Checker] and [Validator]. The machinery finds these, and io.Closer,
 // by type assertion.
 type Protocol interface {
@@ -32,7 +32,7 @@ type Protocol interface {
 	// several servers may keep the token beyond the deadline all the same.
 	Extend(ctx context.Context, c Claim) (Grant, error)
 
-	// Release ends a claim that is granted or unanswered. nil means: it has no
+	// Release ends a claim that is granted, queued or unanswered. nil means: it has no
 	// effect now and can have none later. A *LostError means that the token was
 	// not the holder any more; with Undo that is success, and nil, if and only if
 	// an acquire still under way can no longer take effect. [Remains](nil) means: it
@@ -52,9 +52,18 @@ type Claim struct {
 	TTL   time.Duration // what the servers are to count; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes
 	Again bool          // Acquire: only if Owner holds the lock already; see Reenterer
-	Undo  bool          // Release: the reply to Acquire was lost, or came too late
-	Force bool          // Release: an operator's, who ends all holds of Owner with Grant.Fence
-	Grant Grant         // Extend, Release: the last one
+
+	// Line names the contenders of one process for whom the claim is made, to a [Queuer]:
+	// if the lock is held, Acquire takes their place in the servers' queue, and Watch hears
+	// what is meant for them. Empty: no place. A Release with Undo gives the place up.
+	Line string
+	// Fences is how many holds Acquire is to be for, one after the other in this process:
+	// so many fences are reserved. Zero means one.
+	Fences int
+
+	Undo  bool  // Release: the reply to Acquire was lost, or came too late
+	Force bool  // Release: an operator's, who ends all holds of Owner with Grant.Fence
+	Grant Grant // Extend, Release: the last one; of a queued claim Start alone: when it was answered
 }
 
 // A Grant is what the servers gave.
@@ -67,6 +76,14 @@ type Grant struct {
 	// Fence is this hold's number: greater than that of every earlier hold of the key,
 	// except that holds of one owner who has re-entered share theirs. Zero means none.
 	Fence uint64
+	// Fences is for how many holds the grant is: the numbers from Fence on are theirs.
+	// Zero means one.
+	Fences int
+	// ServerTime is what the server's clock showed when it answered or told, since 1970; a
+	// [Queuer]'s.
+	ServerTime time.Duration
+	// Queued says, beside a *[HeldError], that the claim has its place in the queue.
+	Queued bool
 	// Owner is who holds the lock as the servers know it, where that is not the
 	// token: what a [HeldError] and a [Notice] call the holder. Re-entrant algorithms
 	// set it. Empty means the claim's Token.
@@ -82,13 +99,26 @@ type Grant struct {
 // IsZero tells that nothing has been granted: the machinery fills in Start.
 func (g Grant) IsZero() bool { return g.Start.IsZero() }
 
-// A Notice says that a lock has become free. It is a hint: the key is the truth.
+// A Notice is what servers tell those who wait: one of the three below. A zero Notice
+// says that the subscription broke and no more will come.
 type Notice struct {
-	// Holder is whose release it was, as a [HeldError] names it: a waiter minds only
-	// the release of the holder that it was told of. A zero Notice says that the
-	// subscription broke and no more will come.
+	// Holder has released the lock, which is free: whose release it was, as a [HeldError]
+	// names it. A waiter minds only the release of the holder that it was told of. It is
+	// a hint: the key is the truth.
 	Holder string
+
+	// Token is that of a queued claim, which the servers have made the holder; Grant has
+	// the fences, the TTL and the ServerTime. See [Queuer].
+	Token string
+	Grant Grant
+
+	// Next says: whoever is told is first in the queue now; another has been made the
+	// holder, for so long unless it extends.
+	Next time.Duration
 }
+
+// Broken says that the subscription is: no more will come.
+func (n Notice) Broken() bool { return n.Holder == "" && n.Token == "" && n.Next == 0 }
 
 // A Notifier is a [Protocol] whose servers tell waiters when a lock is released.
 type Notifier interface {
@@ -98,6 +128,36 @@ type Notifier interface {
 	// fn is not called again. ctx and c.Due bound only the confirmation.
 	Watch(ctx context.Context, c Claim, fn func(Notice)) (stop func(), err error)
 }
+
+// A Queuer is a [Protocol] whose servers keep a queue of the claims that wait for a lock,
+// and whose Release makes the next of them the holder in the same step (a direct grant):
+// nobody has to ask, and nobody can come in between.
+//
+// A claim with a Line that finds the lock held takes a place, and keeps its Token there.
+// Asked again with the same Token, Acquire does what has become due meanwhile: if the
+// claim is the holder, or nobody is and it is the first that still listens, that is a
+// grant. Who has gone deaf is passed over. What the queue loses, it loses to nobody's
+// harm: whoever waits asks again at the holder's remaining TTL.
+//
+// A direct grant is for [HeirTTL] only, so that an heir that died costs that and not a
+// TTL; the machinery extends it if it is held for longer.
+type Queuer interface {
+	Notifier
+
+	// Pass is Release of c and then Acquire of next, which bears a Line, in one step:
+	// behind those who queue already. nil: next is granted. *HeldError: next has its place
+	// in the queue. Either way c is released. *LostError: c was not the holder any more,
+	// and nothing has changed. After an error that is [ErrRefused] or [ErrUnsent] nothing
+	// has changed either; after [ErrUnknown] both are undone.
+	Pass(ctx context.Context, c, next Claim) (Grant, error)
+}
+
+// HeirTTL is for how long a direct grant makes its heir the holder: the TTL, at most a
+// second.
+func HeirTTL(ttl time.Duration) time.Duration { return min(ttl, time.Second) }
+
+// MaxFences is the greatest [Claim].Fences.
+const MaxFences = 256
 
 // A Reenterer is a [Protocol] that may let the owner of a lock in again. An Acquire
 // whose ctx names an owner then asks at once, though others stand in line: they may

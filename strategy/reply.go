@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -96,6 +97,80 @@ func CheckLock(ctx context.Context, o Options, n Node, p Inspector) error {
 	}
 	_, err := p.Inspect(ctx, Claim{Key: o.Key("check"), Due: due})
 	return err
+}
+
+// HeldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, 1 if it has
+// taken its place}: what a script says that finds a lock held. ok is false for any other reply.
+func HeldReply(c Claim, reply any) (g Grant, held *HeldError, ok bool) {
+	r, _ := reply.([]any)
+	if len(r) != 2 && len(r) != 5 {
+		return Grant{}, nil, false
+	}
+	holder, ok := r[0].([]byte)
+	ms, ok2 := r[1].(int64)
+	if !ok || !ok2 {
+		return Grant{}, nil, false
+	}
+	if len(r) == 5 {
+		sec, ok := r[2].(int64)
+		us, ok2 := r[3].(int64)
+		queued, ok3 := r[4].(int64)
+		if !ok || !ok2 || !ok3 {
+			return Grant{}, nil, false
+		}
+		g = Grant{ServerTime: serverTime(sec, us), Queued: queued == 1}
+	}
+	return g, &HeldError{Name: c.Name, Holder: string(holder), TTL: RemainingTTL(ms)}, true
+}
+
+// serverTime is what TIME says: seconds, at most maxSeconds, and microseconds.
+func serverTime(sec, us int64) time.Duration {
+	return time.Duration(min(sec, maxSeconds))*time.Second + time.Duration(us)*time.Microsecond
+}
+
+const maxSeconds = int64(math.MaxInt64/time.Second) - 1
+
+// WatchQueue is the Watch of a [Queuer] on one node that tells lines what "grant fence
+// fences ms seconds microseconds token" and "next ms" say, on the channel queue:line. What
+// it cannot read, it does not pass on.
+func WatchQueue(ctx context.Context, n Node, c Claim, queue string, fn func(Notice)) (stop func(), err error) {
+	ctx, cancel := context.WithDeadline(ctx, c.Due)
+	defer cancel()
+	return n.Subscribe(ctx, queue+":"+c.Line, func(told []byte, err error) {
+		if err != nil {
+			fn(Notice{})
+		} else if notice, ok := readNotice(string(told)); ok {
+			fn(notice)
+		}
+	})
+}
+
+func readNotice(told string) (n Notice, ok bool) {
+	word, rest, _ := strings.Cut(told, " ")
+	number := func(most uint64) (v uint64) {
+		var text string
+		text, rest, _ = strings.Cut(rest, " ")
+		v, err := strconv.ParseUint(text, 10, 64)
+		if ok = ok && err == nil && v <= most; !ok {
+			return 0
+		}
+		return v
+	}
+	ok = true
+	mostMs := uint64(MaxTTL.Milliseconds())
+	switch word {
+	case "next":
+		n.Next = time.Duration(number(mostMs)) * time.Millisecond
+		return n, ok && n.Next > 0
+	case "grant":
+		n.Grant.Fence = number(math.MaxInt64)
+		n.Grant.Fences = int(number(MaxFences))
+		n.Grant.TTL = time.Duration(number(mostMs)) * time.Millisecond
+		n.Grant.ServerTime = serverTime(int64(number(uint64(maxSeconds))), int64(number(999_999)))
+		n.Token = rest
+		return n, ok && n.Token != "" && n.Grant.TTL > 0
+	}
+	return n, false
 }
 
 // WatchChannel is the Watch of a protocol on one node that publishes the holder of a lock

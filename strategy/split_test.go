@@ -73,8 +73,8 @@ func testRandomPauses(t *testing.T) {
 func testAnyNotice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newSplit(2)
-		s := open(t, p, strategy.Options{TTL: ttl, Backoff: func(int) time.Duration { return time.Hour }})
-		other := open(t, p.Memory, strategy.Options{}) // who has had the lock
+		s := open(t, p, strategy.Options{Wait: strategy.WaitNotice, TTL: ttl, Backoff: func(int) time.Duration { return time.Hour }})
+		other := open(t, p.Memory, strategy.Options{Wait: strategy.WaitNotice}) // who has had the lock
 		start := time.Now()
 		done := make(chan error, 1)
 		go func() {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,15 +14,18 @@ import (
 // A Strategy is an algorithm with its servers, ready to give locks. It is safe
 // for concurrent use.
 type Strategy struct {
-	p    Protocol
-	bulk BulkExtender // p, if it is one
-	o    Options
+	p     Protocol
+	bulk  BulkExtender // p, if it is one
+	queue Queuer       // p, if it is one and Options.Wait is WaitQueue
+	o     Options
 	*house
 }
 
 // house is what a Strategy shares with those made from it by With.
 type house struct {
-	agenda agenda // renewals and deadlines
+	id     string    // this process's, in the servers' queues
+	built  time.Time // what monotonic time is counted from
+	agenda agenda    // renewals and deadlines
 
 	closing chan struct{} // closed when Close begins: whoever waits leaves
 
@@ -39,7 +44,11 @@ func New(p Protocol, o Options) (*Strategy, error) {
 	if p == nil {
 		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")
 	}
-	h := &house{closing: make(chan struct{}), lines: map[string]*line{}}
+	id, err := newToken("")
+	if err != nil {
+		return nil, err
+	}
+	h := &house{id: id, built: time.Now(), closing: make(chan struct{}), lines: map[string]*line{}}
 	h.idle.L = &h.mu
 	return (&Strategy{p: p, house: h}).With(o)
 }
@@ -61,15 +70,34 @@ func (s *Strategy) With(o Options) (*Strategy, error) {
 			return nil, err
 		}
 	}
-	_, notifies := s.p.(Notifier)
-	if o.Wait == WaitNotice && !notifies {
-		return nil, fmt.Errorf("locks: Options.Wait is notice: %w by this algorithm; allowed are WaitBest and WaitPoll", ErrUnsupported)
+	if o.Wait, err = waitOn(s.p, o.Wait); err != nil {
+		return nil, err
 	}
-	if o.Wait == WaitBest && notifies {
-		o.Wait = WaitNotice
+	made := &Strategy{p: s.p, o: o, house: s.house}
+	made.bulk, _ = s.p.(BulkExtender)
+	if o.Wait == WaitQueue {
+		made.queue = s.p.(Queuer)
 	}
-	bulk, _ := s.p.(BulkExtender)
-	return &Strategy{p: s.p, bulk: bulk, o: o, house: s.house}, nil
+	return made, nil
+}
+
+// waitOn is how to wait for p's locks, if w is what is wished.
+func waitOn(p Protocol, w Wait) (Wait, error) {
+	_, notifies := p.(Notifier)
+	_, queues := p.(Queuer)
+	switch {
+	case w == WaitBest && queues:
+		return WaitQueue, nil
+	case w == WaitBest && notifies:
+		return WaitNotice, nil
+	case w == WaitBest:
+		return WaitPoll, nil
+	case w == WaitNotice && !notifies, w == WaitQueue && !queues && !notifies:
+		return w, fmt.Errorf("locks: Options.Wait is %v: %w by this algorithm; allowed are WaitBest and WaitPoll", w, ErrUnsupported)
+	case w == WaitQueue && !queues:
+		return w, fmt.Errorf("locks: Options.Wait is %v: %w by this algorithm; allowed are WaitBest, WaitNotice and WaitPoll", w, ErrUnsupported)
+	}
+	return w, nil
 }
 
 // Lock returns the lock of that name: 1 … [MaxNameLen] bytes, any bytes. If the
@@ -240,7 +268,15 @@ func (s *Strategy) Close() error {
 	}
 	s.done = true
 	err := s.undone
+	rest := slices.Collect(maps.Values(s.lines)) // on leases that are held still
+	clear(s.lines)
+	for _, ln := range rest {
+		ln.unlook()
+	}
 	s.mu.Unlock()
+	for _, ln := range rest {
+		ln.unlisten()
+	}
 	if !first {
 		return nil
 	}

@@ -1,0 +1,191 @@
+package luascript_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// The floor is what a lock costs that nobody else wants: SET NX PX, and
+// compare-and-delete, by hand.
+const compareAndDelete = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`
+
+var compareAndDeleteSHA = strategy.NewScript("", compareAndDelete).Hash()
+
+func rawPair(conn redis.Conn, key string) error {
+	const token = "0123456789abcdef0123456789abcdef"
+	if r, err := conn.Do("SET", key, token, "NX", "PX", 10000); err != nil || r == nil {
+		return fmt.Errorf("SET = %v, %w", r, err)
+	}
+	if r, err := conn.Do("EVALSHA", compareAndDeleteSHA, 1, key, token); err != nil || r != int64(1) {
+		return fmt.Errorf("release = %v, %w", r, err)
+	}
+	return nil
+}
+
+func lockPair(ctx context.Context, l strategy.Lock) error {
+	lease, err := l.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}
+
+// A side is one of those that are compared: a pair of it takes the lock of that caller
+// and gives it back.
+type side struct {
+	name string
+	pair func(caller int) error
+}
+
+// sides are the floor, the floor once more (what it differs by is noise), and the lock,
+// with and without fences. The floor has a connection per caller: alone, one of its
+// own; else a pool's.
+func sides(b *testing.B, callers int) []side {
+	s := redistest.Shared(b)
+	pool := func() *redis.Pool { // without time-outs: these cost a system call per command
+		p := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }, MaxIdle: callers}
+		b.Cleanup(func() { p.Close() })
+		return p
+	}
+	keys := make([]string, callers)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("bench:{%s:%d}", b.Name(), i)
+	}
+	floor := func(name string) side {
+		p := pool()
+		conn := p.Get()
+		b.Cleanup(func() { conn.Close() })
+		if _, err := conn.Do("SCRIPT", "LOAD", compareAndDelete); err != nil {
+			b.Fatal(err)
+		}
+		if callers == 1 {
+			return side{name, func(int) error { return rawPair(conn, keys[0]) }}
+		}
+		return side{name, func(i int) error {
+			conn := p.Get()
+			defer conn.Close()
+			return rawPair(conn, keys[i])
+		}}
+	}
+	lock := func(name string, own ...luascript.Option) side {
+		st, err := luascript.New(pool(), strategy.Options{}, own...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { st.Close() })
+		locks := make([]strategy.Lock, callers)
+		for i := range locks {
+			locks[i] = st.Lock(fmt.Sprintf("%s:%s:%d", b.Name(), name, i))
+		}
+		ctx := b.Context()
+		return side{name, func(i int) error { return lockPair(ctx, locks[i]) }}
+	}
+	return []side{
+		floor("floor"), floor("again"),
+		lock("unfenced", luascript.WithoutFences()), lock("fenced"),
+	}
+}
+
+// BenchmarkAlone compares the median of a pair with the floor's. The sides take turns,
+// so that a noisy machine is unkind to all.
+func BenchmarkAlone(b *testing.B) {
+	all := sides(b, 1)
+	took := make([][]time.Duration, len(all))
+	for b.Loop() {
+		for i, s := range all {
+			for range 50 {
+				start := time.Now()
+				if err := s.pair(0); err != nil {
+					b.Fatal(s.name, err)
+				}
+				took[i] = append(took[i], time.Since(start))
+			}
+		}
+	}
+	floor := float64(median(took[0]))
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(floor/1e3, "floor-p50-µs")
+	for i, s := range all[1:] {
+		b.ReportMetric(float64(median(took[i+1]))/floor, s.name+"/floor")
+	}
+}
+
+// BenchmarkPair is for profiles, and counts allocations.
+func BenchmarkPair(b *testing.B) {
+	for _, c := range []int{1, 8, 64, 256} {
+		for _, s := range sides(b, c) {
+			b.Run(fmt.Sprintf("%s/%d", s.name, c), func(b *testing.B) {
+				crowd(b, s, c, 2*c)
+				b.ReportAllocs()
+				b.ResetTimer()
+				crowd(b, s, c, b.N)
+			})
+		}
+	}
+}
+
+// BenchmarkTogether compares how many pairs per second callers with a lock each get
+// done with what they do over a pool with a connection for each: the median of the
+// ratios of b.N rounds, in each of which all take their turn.
+func BenchmarkTogether(b *testing.B) {
+	for _, c := range []int{8, 64, 256} {
+		b.Run(fmt.Sprint(c), func(b *testing.B) {
+			all := sides(b, c)
+			for _, s := range all {
+				crowd(b, s, c, 4*c)
+			}
+			ratios := make([][]float64, len(all))
+			for b.Loop() {
+				var floor time.Duration
+				for i, s := range all {
+					start := time.Now()
+					crowd(b, s, c, max(10*c, 400))
+					took := time.Since(start)
+					if i == 0 {
+						floor = took
+					}
+					ratios[i] = append(ratios[i], float64(floor)/float64(took))
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			for i, s := range all[1:] {
+				b.ReportMetric(median(ratios[i+1]), s.name+"×floor")
+			}
+		})
+	}
+}
+
+func median[T cmp.Ordered](of []T) T {
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+// crowd divides count pairs among callers.
+func crowd(b *testing.B, s side, callers, count int) {
+	var left atomic.Int64
+	left.Store(int64(count))
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := s.pair(i); err != nil {
+					b.Error(s.name, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
