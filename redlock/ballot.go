@@ -177,6 +177,24 @@ func (b *ballot) begin(round context.Context, end context.CancelFunc, patience t
 	b.round, b.end = round, end
 }
 
+// hasten calls off the last round's requests at once if no node that is at one is expected
+// to answer it. Otherwise who releases would wait each time for what he had asked a node
+// that stands still, and that was not needed. An extension lets it be: nobody waits for
+// that, and a node that hangs is not to be asked anew by each.
+func (b *ballot) hasten(expected func(i int) bool) {
+	b.mu.Lock()
+	end := b.end
+	for i := range b.votes {
+		if len(b.votes[i].turn) == 0 && expected(i) {
+			end = nil
+		}
+	}
+	b.mu.Unlock()
+	if end != nil {
+		end()
+	}
+}
+
 // free takes a node's turn if nothing is under way there. The first round, to which that
 // applies everywhere, so goes before any later one, however long its goroutines take to start.
 func (b *ballot) free(i int) bool {
@@ -242,6 +260,7 @@ func (p *protocol) ask(ctx context.Context, b *ballot, nodes []int, due time.Tim
 			err := error(errAbsent)
 			if b.at(i) != absent { // as it turned out
 				err = call(round, i)
+				p.silent[i].Store(errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent))
 			}
 			b.pass(i)
 			answers <- answer{i, err}
@@ -253,6 +272,9 @@ func (p *protocol) ask(ctx context.Context, b *ballot, nodes []int, due time.Tim
 	}
 	return t
 }
+
+// expected tells whether a node has answered the last request to it that has ended.
+func (p *protocol) expected(i int) bool { return !p.silent[i].Load() }
 
 // patience is how long the nodes that were not needed for the last quorum may take: in
 // the same way quick nodes have answered by then.

@@ -199,6 +199,7 @@ func New(pools []*redis.Pool, o strategy.Options, own ...Option) (*strategy.Stra
 // Closing the protocol closes the nodes.
 func On(nodes []strategy.Node, own ...Option) strategy.Protocol {
 	p := &protocol{nodes: slices.Clone(nodes), quorum: len(nodes)/2 + 1}
+	p.silent = make([]atomic.Bool, len(nodes))
 	for i := range nodes {
 		p.all = append(p.all, i)
 	}
@@ -243,6 +244,7 @@ type protocol struct {
 	unguarded, fences                bool
 
 	requests sync.WaitGroup // also those that nobody waits for any more
+	silent   []atomic.Bool  // of each node: the last request to it has ended without an answer
 	pace     atomic.Int64   // how long the last quorum took, in nanoseconds
 	known    atomic.Int64   // the longest TTL in use, in milliseconds, as far as it is known here
 	twin     atomic.Int64   // the number from 1 of a node that is another one, too; 0: none is known
@@ -468,6 +470,7 @@ func (p *protocol) giveBack(ctx context.Context, c strategy.Claim, b *ballot) (l
 
 // clear deletes the lock on all nodes that may have it.
 func (p *protocol) clear(ctx context.Context, c strategy.Claim, b *ballot, due time.Time, to string) *tally {
+	b.hasten(p.expected)
 	return p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
 		reply, err := p.nodes[i].Eval(ctx, due, release, []string{c.Key}, c.Token, to)
 		switch {
