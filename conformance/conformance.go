@@ -156,7 +156,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), renewal(), handingOver(), fencing(), reentering(), quorum(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), renewal(), handingOver(), fencing(), reentering(), quorum(), input(), closing())
 }
 
 // A Status is what became of a property.

@@ -105,7 +105,7 @@ func onAll(f func(*strategy.Claim)) moves {
 func (m *Memory) set(c strategy.Claim, until time.Time) strategy.Grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := &memoryLock{owner: c.Owner, holds: []memoryHold{{c.Token, until}}, fence: m.nextFence(c.Key)}
+	l := &memoryLock{owner: c.Owner, holds: []memoryHold{{c.Token, until}}, fence: m.nextFences(c.Key, 1)}
 	m.put(c.Key, l)
 	return m.grant(l)
 }
@@ -606,8 +606,58 @@ var commonMutants = []mutant{
 		},
 	},
 	{
+		name: "lets in who comes anew, and says it is fair", killed: []string{"NoBarging"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			p.mu.Lock()
+			waiting := p.queues[c.Key]
+			if p.find(c.Key) == nil {
+				delete(p.queues, c.Key)
+			}
+			p.mu.Unlock()
+			defer func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if len(waiting) > 0 {
+					p.queues[c.Key] = waiting
+				}
+			}()
+			return p.Acquire(ctx, c)
+		}}),
+	},
+	{
+		name: "makes an heir the holder for a TTL", killed: []string{"DeadHeir"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+			err := p.Release(ctx, c)
+			p.counts(c.Key, time.Now().Add(c.TTL))
+			return err
+		}}),
+	},
+	{
+		name: "reserves one fence and says that it has many", killed: []string{"HandedOn"},
+		moves: always(moves{
+			acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				c.Fences = 1
+				g, err := p.Acquire(ctx, c)
+				g.Fences = 16
+				return g, err
+			},
+			watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+				return p.Watch(ctx, c, func(n strategy.Notice) {
+					n.Grant.Fences = 16
+					fn(n)
+				})
+			},
+		}),
+	},
+	{
 		name: "serves last whoever came first, and says it is fair", killed: []string{"FairAcrossProcesses"},
-		claims: func(s *Subject) { s.fair(slices.Reverse[[]*ticket]) },
+		claims: func(s *Subject) {
+			m := &Memory{}
+			s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+				return strategy.New(lastFirst{gatedMemory{m, func(_ string, send func()) { send() }}}, o)
+			}
+			s.OpenGated, s.Fair = nil, true
+		},
 	},
 }
 
@@ -674,66 +724,28 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// fair makes the subject serve contenders of several processes in the order in
-// which they came, after that order was put right by arrange.
-func (s *Subject) fair(arrange func([]*ticket)) {
-	m := &Memory{}
-	f := &ticketing{arrange: arrange}
-	s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
-		return strategy.New(ticketed{gatedMemory{m, func(_ string, send func()) { send() }}, f, &ticket{}}, o)
-	}
-	s.OpenGated, s.Fair = nil, true
+// lastFirst serves whoever queues in the order opposite to that in which they came.
+type lastFirst struct{ gatedMemory }
+
+func (p lastFirst) Release(ctx context.Context, c strategy.Claim) error {
+	defer p.reversed(c.Key)()
+	return p.gatedMemory.Release(ctx, c)
 }
 
-// ticketing lets processes queue: whoever is refused has a place, by which it is
-// served. It would not do for a real lock: a process that goes away keeps its
-// place.
-type ticketing struct {
-	mu      sync.Mutex
-	queue   []*ticket
-	arrange func([]*ticket)
+func (p lastFirst) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+	defer p.reversed(c.Key)()
+	return p.gatedMemory.Pass(ctx, c, next)
 }
 
-type ticket struct{ _ int }
-
-type ticketed struct {
-	gatedMemory
-	*ticketing
-	mine *ticket
-}
-
-func (p ticketed) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	p.ticketing.mu.Lock()
-	defer p.ticketing.mu.Unlock()
-	order := slices.Clone(p.queue)
-	p.arrange(order)
-	place := slices.Index(p.queue, p.mine)
-	if len(order) > 0 && order[0] != p.mine {
-		if place < 0 {
-			p.queue = append(p.queue, p.mine)
-		}
-		return strategy.Grant{}, &strategy.HeldError{Name: c.Name} // by whoever is first
+// reversed turns the queue for key round, and round again when it is called.
+func (p lastFirst) reversed(key string) (back func()) {
+	turn := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		slices.Reverse(p.queues[key])
 	}
-	g, err := p.gatedMemory.Acquire(ctx, c)
-	switch {
-	case err == nil && place >= 0:
-		p.queue = slices.Delete(p.queue, place, place+1)
-	case err != nil && place < 0:
-		p.queue = append(p.queue, p.mine)
-	}
-	return g, err
-}
-
-func TestFair(t *testing.T) {
-	s := (&Memory{}).subject("fair")
-	s.fair(func([]*ticket) {})
-	for _, p := range Properties() {
-		if p.Name == "FairAcrossProcesses" {
-			if r := Check(t.Context(), s, p); r.Status != Kept {
-				t.Error(r)
-			}
-		}
-	}
+	turn()
+	return turn
 }
 
 // TestEveryPropertyConvicts: a property that convicts no mutant might be a check

@@ -20,8 +20,8 @@ import (
 //	a, err := strategy.New(&server, strategy.Options{})
 //	b, err := strategy.New(&server, strategy.Options{})
 //
-// It does everything that a [strategy.Protocol] may do: fences, notices, renewal
-// in bulk, Inspect and Check. To test without one of these, hide it:
+// It does everything that a [strategy.Protocol] may do: fences, notices, a queue with
+// direct grants, renewal in bulk, Inspect and Check. To test without one of these, hide it:
 //
 //	strategy.New(struct{ strategy.Protocol }{&server}, o) // a protocol and nothing else
 //
@@ -38,6 +38,7 @@ type Memory struct {
 	locks     map[string]*memoryLock // by key
 	fences    map[string]uint64      // by key; they outlive the locks
 	watches   map[string][]*memoryWatch
+	queues    map[string][]strategy.Claim // who waits, by key; the first comes next
 	requests  map[Op]int
 	arriving  map[string]int // acquires that may still take effect, by token
 }
@@ -83,8 +84,9 @@ func (l *memoryLock) until() time.Time {
 }
 
 type memoryWatch struct {
-	mu sync.Mutex
-	fn func(strategy.Notice) // nil: stopped or broken
+	line string // hears of direct grants to that line; empty: of releases
+	mu   sync.Mutex
+	fn   func(strategy.Notice) // nil: stopped or broken
 }
 
 // Op is a kind of request to a [Memory].
@@ -97,6 +99,7 @@ const (
 	OpExtendAll Op = "extend all"
 	OpAdopt     Op = "adopt"
 	OpRelease   Op = "release"
+	OpPass      Op = "pass"
 	OpWatch     Op = "watch"
 	OpInspect   Op = "inspect"
 	OpCheck     Op = "check"
@@ -105,7 +108,7 @@ const (
 // A Request is what an [Interceptor] gets to see.
 type Request struct {
 	Op     Op
-	Claims []strategy.Claim // one, but for OpExtendAll; none for OpCheck
+	Claims []strategy.Claim // one, but for OpExtendAll, and OpPass: who releases, and who is next; none for OpCheck
 }
 
 // An Interceptor is the network between strategies and a [Memory]. It decides for
@@ -187,6 +190,9 @@ func (m *Memory) Leftovers(_ context.Context, key string) ([]string, error) {
 	if m.find(key) != nil {
 		left = append(left, "key "+key)
 	}
+	if n := len(m.queues[key]); n > 0 {
+		left = append(left, fmt.Sprintf("%d claims in the queue for %s", n, key))
+	}
 	if n := len(m.watches[key]); n > 0 {
 		left = append(left, fmt.Sprintf("%d watches of %s", n, key))
 	}
@@ -211,29 +217,145 @@ func (m *Memory) BreakWatches() {
 // there is Intercept.
 func (m *Memory) Gated(g Gate) strategy.Protocol { return gatedMemory{m, g} }
 
-// Acquire grants the lock if it is free, or, if Reentrant, the claim's owner's.
+// Acquire grants the lock if it is free and nobody queues for it, or, if Reentrant, the
+// claim's owner's. A claim with a Line that is refused takes a place in the queue.
 func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
 	m.arrives(c.Token, 1)
 	return ask(m, ctx, Request{OpAcquire, []strategy.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (strategy.Grant, error) {
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		now := time.Now()
-		l := m.find(c.Key)
-		switch {
-		case l == nil && c.Again:
+		tell := nothing
+		defer func() {
+			m.mu.Unlock()
+			tell()
+		}()
+		if m.find(c.Key) == nil && c.Again {
 			return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
-		case l == nil:
-			l = &memoryLock{owner: c.Owner, fence: m.nextFence(c.Key)}
-			m.put(c.Key, l)
-		case l.foreign:
-			return strategy.Grant{}, errForeign
-		case !m.Reentrant || l.owner != c.Owner:
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: m.holder(l), TTL: l.until().Sub(now)}
 		}
-		l.end(c.Token) // asked twice: counts once
-		l.holds = append(l.holds, memoryHold{c.Token, now.Add(c.TTL)})
-		return m.grant(l), nil
+		if m.find(c.Key) == nil {
+			tell = m.grantNext(c.Key, c.Token)
+		}
+		return m.acquire(c)
 	})
+}
+
+// acquire is Acquire where nobody who queues comes first. The caller holds mu.
+func (m *Memory) acquire(c strategy.Claim) (strategy.Grant, error) {
+	now := time.Now()
+	l := m.find(c.Key)
+	first := l == nil
+	switch {
+	case first:
+		l = &memoryLock{owner: c.Owner, fence: m.nextFences(c.Key, c.Fences)}
+		m.put(c.Key, l)
+	case l.foreign:
+		return strategy.Grant{}, errForeign
+	case l.hold(c.Token) != nil: // queued, and granted meanwhile
+	case !m.Reentrant || l.owner != c.Owner:
+		held := &strategy.HeldError{Name: c.Name, Holder: m.holder(l), TTL: l.until().Sub(now)}
+		return strategy.Grant{ServerTime: serverTime(now), Queued: m.enqueue(c)}, held
+	}
+	m.dequeue(c)
+	l.end(c.Token) // asked twice: counts once
+	l.holds = append(l.holds, memoryHold{c.Token, now.Add(c.TTL)})
+	g := m.grant(l)
+	if first {
+		g.Fences = max(c.Fences, 1)
+	}
+	return g, nil
+}
+
+// Pass is Release of c, and Acquire of next behind those who queue already.
+func (m *Memory) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+	m.arrives(next.Token, 1)
+	return ask(m, ctx, Request{OpPass, []strategy.Claim{c, next}}, func() { m.arrives(next.Token, -1) }, func() (strategy.Grant, error) {
+		m.mu.Lock()
+		tell := nothing
+		defer func() {
+			m.mu.Unlock()
+			tell()
+		}()
+		l, err := m.own(c)
+		if err != nil {
+			return strategy.Grant{}, err
+		}
+		if l.end(c.Token); len(l.holds) == 0 {
+			delete(m.locks, c.Key)
+			tell = m.grantNext(c.Key, "")
+		}
+		return m.acquire(next)
+	})
+}
+
+// enqueue gives c its place, if it has a line, and tells whether it has. The caller holds mu.
+func (m *Memory) enqueue(c strategy.Claim) bool {
+	if c.Line == "" {
+		return false
+	}
+	if m.queues == nil {
+		m.queues = map[string][]strategy.Claim{}
+	}
+	if !slices.ContainsFunc(m.queues[c.Key], func(x strategy.Claim) bool { return x.Token == c.Token }) {
+		m.queues[c.Key] = append(m.queues[c.Key], c)
+	}
+	return true
+}
+
+// dequeue takes c's place away. The caller holds mu.
+func (m *Memory) dequeue(c strategy.Claim) {
+	q := slices.DeleteFunc(m.queues[c.Key], func(x strategy.Claim) bool { return x.Token == c.Token })
+	if len(q) == 0 {
+		delete(m.queues, c.Key)
+	} else {
+		m.queues[c.Key] = q
+	}
+}
+
+// grantNext makes the first who queues for a free key, and whose line still listens, its
+// holder, unless that is the one who asks: its token is asks. The caller holds mu, and calls
+// tell without it.
+func (m *Memory) grantNext(key, asks string) (tell func()) {
+	now := time.Now()
+	for len(m.queues[key]) > 0 {
+		c := m.queues[key][0]
+		if c.Token == asks {
+			return nothing
+		}
+		m.dequeue(c)
+		w := m.listening(c)
+		if w == nil {
+			continue
+		}
+		ttl := strategy.HeirTTL(c.TTL)
+		l := &memoryLock{owner: c.Owner, fence: m.nextFences(key, c.Fences), holds: []memoryHold{{c.Token, now.Add(ttl)}}}
+		m.put(key, l)
+		g := m.grant(l)
+		g.TTL, g.ServerTime, g.Fences = ttl, serverTime(now), max(c.Fences, 1)
+		var behind *memoryWatch
+		if q := m.queues[key]; len(q) > 0 {
+			behind = m.listening(q[0])
+		}
+		return func() {
+			w.tell(strategy.Notice{Token: c.Token, Grant: g})
+			if behind != nil {
+				behind.tell(strategy.Notice{Next: ttl})
+			}
+		}
+	}
+	return nothing
+}
+
+func nothing() {}
+
+func serverTime(now time.Time) time.Duration { return time.Duration(now.UnixNano()) }
+
+// listening returns the watch of the claim's line; nil if it has none. The caller holds mu.
+func (m *Memory) listening(c strategy.Claim) *memoryWatch {
+	for _, w := range m.watches[c.Key] {
+		if w.line == c.Line && w.listening() {
+			return w
+		}
+	}
+	return nil
 }
 
 // Reenters says whether the owner of a lock gets in again.
@@ -301,7 +423,7 @@ func (m *Memory) Adopt(ctx context.Context, c strategy.Claim, from string) (stra
 		}
 		*l.hold(from) = memoryHold{c.Token, time.Now().Add(c.TTL)}
 		if len(l.holds) == 1 {
-			l.owner, l.fence = c.Owner, m.nextFence(c.Key)
+			l.owner, l.fence = c.Owner, m.nextFences(c.Key, 1)
 		}
 		return m.grant(l), nil
 	})
@@ -318,6 +440,9 @@ func (m *Memory) Release(ctx context.Context, c strategy.Claim) error {
 
 func (m *Memory) release(c strategy.Claim) error {
 	m.mu.Lock()
+	if c.Undo {
+		m.dequeue(c)
+	}
 	l, err := m.own(c)
 	if err != nil {
 		if c.Undo && errors.Is(err, strategy.ErrLost) {
@@ -334,20 +459,26 @@ func (m *Memory) release(c strategy.Claim) error {
 		l.holds = nil
 	}
 	var told []*memoryWatch
+	tell := nothing
 	if len(l.holds) == 0 {
 		delete(m.locks, c.Key)
-		told = slices.Clone(m.watches[c.Key])
+		if tell = m.grantNext(c.Key, ""); m.locks[c.Key] == nil {
+			told = slices.Clone(m.watches[c.Key])
+		}
 	}
 	m.mu.Unlock()
+	tell()
 	for _, w := range told {
-		w.tell(strategy.Notice{Holder: holder})
+		if w.line == "" {
+			w.tell(strategy.Notice{Holder: holder})
+		}
 	}
 	return nil
 }
 
-// Watch tells fn of releases of the claim's key.
+// Watch tells fn of releases of the claim's key, or, for a line, of direct grants to it.
 func (m *Memory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
-	w := &memoryWatch{fn: fn}
+	w := &memoryWatch{line: c.Line, fn: fn}
 	stop = func() {
 		m.mu.Lock()
 		left := slices.DeleteFunc(m.watches[c.Key], func(x *memoryWatch) bool { return x == w })
@@ -392,7 +523,7 @@ func (w *memoryWatch) tell(n strategy.Notice) {
 		return
 	}
 	w.fn(n)
-	if n == (strategy.Notice{}) {
+	if n.Broken() {
 		w.fn = nil // broken: that was the last
 	}
 }
@@ -477,13 +608,14 @@ func (m *Memory) put(key string, l *memoryLock) {
 	m.locks[key] = l
 }
 
-// nextFence is for who holds mu.
-func (m *Memory) nextFence(key string) uint64 {
+// nextFences returns the first of n. The caller holds mu.
+func (m *Memory) nextFences(key string, n int) uint64 {
 	if m.fences == nil {
 		m.fences = map[string]uint64{}
 	}
-	m.fences[key]++
-	return m.fences[key]
+	first := m.fences[key] + 1
+	m.fences[key] += uint64(max(n, 1))
+	return first
 }
 
 func (m *Memory) arrives(token string, n int) {
@@ -550,10 +682,7 @@ func ask[T any](m *Memory, ctx context.Context, r Request, ended func(), serve f
 	}
 	select {
 	case a := <-replies:
-		if a.err != nil {
-			return none, a.err
-		}
-		return a.answer, nil
+		return a.answer, a.err
 	case <-timeout:
 		return none, &strategy.ServerError{Node: memoryName, Kind: strategy.ErrUnknown, Err: context.DeadlineExceeded}
 	case <-ctx.Done():
@@ -589,6 +718,11 @@ func (g gatedMemory) Adopt(ctx context.Context, c strategy.Claim, from string) (
 func (g gatedMemory) Release(ctx context.Context, c strategy.Claim) (err error) {
 	g.gate("release "+c.Key, func() { err = g.Memory.Release(ctx, c) })
 	return err
+}
+
+func (g gatedMemory) Pass(ctx context.Context, c, next strategy.Claim) (grant strategy.Grant, err error) {
+	g.gate("pass "+c.Key, func() { grant, err = g.Memory.Pass(ctx, c, next) })
+	return grant, err
 }
 
 func (g gatedMemory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {

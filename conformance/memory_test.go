@@ -32,6 +32,7 @@ func (m *Memory) subject(name string) Subject {
 		Leftovers: m.Leftovers,
 		Reentrant: m.Reentrant,
 		Fenced:    true,
+		Fair:      true,
 	}
 }
 

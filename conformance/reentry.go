@@ -296,7 +296,7 @@ func reentering() []Property {
 			Name: "ReentryOvertakesNobody", Group: group, Scripted: true,
 			Clause: "A contender with a name asks whether it holds the lock already, and does not take one that is free before those who wait in its process.",
 			check: reentrant(func(t *trial) {
-				patient := t.patient()
+				patient := t.listening()
 				a, b := t.gated("A", patient), t.contender("B", patient)
 				h := b.try().want(nil, "the lock is free")
 				waiter := a.start().settles()

@@ -193,7 +193,7 @@ func waiting() []Property {
 				h := a.try().want(nil, "the lock is free")
 				var waiters []*pending
 				for i := range 5 {
-					waiters = append(waiters, t.contender(fmt.Sprintf("%c", 'B'+i), ample).start())
+					waiters = append(waiters, t.contender(fmt.Sprintf("%c", 'B'+i), ample).start().settles()) // in the queue by then
 				}
 				h.release().want(nil, "A holds the lock")
 				for i, first := range waiters {

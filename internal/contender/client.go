@@ -106,7 +106,7 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	if err != nil {
 		return nil, err
 	}
-	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, Persist: s.Persist, Label: s.Name, Observe: c.observe}
+	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, HandOver: s.HandOver, Persist: s.Persist, Label: s.Name, Observe: c.observe}
 	if s.Backoff != 0 {
 		o.Backoff = func(attempt int) time.Duration { return min(strategy.DefaultBackoff(attempt), s.Backoff) }
 	}

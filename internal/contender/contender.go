@@ -31,6 +31,7 @@ type Setup struct {
 
 	TTL, OpTimeout time.Duration // as in strategy.Options
 	Wait           strategy.Wait
+	HandOver       strategy.HandOver
 	Persist        bool
 	Backoff        time.Duration // the most that a pause of a wait may last; 0: strategy.DefaultBackoff
 

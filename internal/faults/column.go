@@ -32,6 +32,10 @@ type Column struct {
 	synced   bool // a grant counts once it is in the append-only file, and that synced; the server is given one
 
 	on func(nodes []strategy.Node, ahead, patience time.Duration) strategy.Protocol
+
+	// How its contenders wait, where that is not the best.
+	wait     strategy.Wait
+	handOver strategy.HandOver
 }
 
 // trips is how many answers a contender waits for, one after the other, who gets a free lock.
@@ -80,7 +84,17 @@ func Columns() []Column {
 			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n, luascript.Acknowledged(replica)) })},
 		{Name: "luascript-synced", Of: "luascript", Servers: 1, Fenced: true, deletes: 1, renews: 1, synced: true, more: 2, Summary: synced,
 			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n, luascript.Acknowledged(file)) })},
+		{Name: "luascript-asking", Of: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, handOver: strategy.HandOverNone, Summary: "with HandOverNone: the servers are asked each time",
+			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
+		{Name: "luascript-notice", Of: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotice, Summary: "with WaitNotice: nobody queues",
+			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
+		{Name: "luascript-poll", Of: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
+			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
 		{Name: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "a hash with a field for each hold of its owner",
+			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
+		{Name: "reentrant-notice", Of: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotice, Summary: "with WaitNotice: nobody queues",
+			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
+		{Name: "reentrant-poll", Of: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
 			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
 		{Name: "reentrant-acknowledged", Of: "reentrant", Servers: 1, Fenced: true, deletes: 1, renews: 1, replicas: 1, more: 2, Summary: confirmed,
 			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n, reentrant.Acknowledged(replica)) })},

@@ -32,7 +32,7 @@ func (s *Stage) contender(who string, set ...func(*strategy.Options)) *contender
 // skewed is a contender whose wall clock is ahead by so much.
 func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Options)) *contender {
 	c := &contender{s: s, who: who}
-	o := strategy.Options{TTL: s.ttl, OpTimeout: s.op, Label: who}
+	o := strategy.Options{TTL: s.ttl, OpTimeout: s.op, Label: who, Wait: s.column.wait, HandOver: s.column.handOver}
 	for _, f := range set {
 		f(&o)
 	}
@@ -153,11 +153,14 @@ func (c *contender) try() (*hold, error) {
 func (c *contender) acquire(atMost time.Duration) *hold {
 	ctx, cancel := context.WithTimeout(c.s.ctx, atMost)
 	defer cancel()
-	for {
+	for first := true; ; first = false {
 		lease, err := c.locks.Lock(c.s.name).Acquire(ctx)
 		if err == nil || ctx.Err() != nil || errors.Is(err, strategy.ErrClosed) {
 			c.s.say("%s.Acquire() = %v", c.who, err)
 			return c.got(lease, err)
+		}
+		if first {
+			c.s.say("%s.Acquire() = %v, and so again", c.who, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

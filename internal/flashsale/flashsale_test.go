@@ -148,8 +148,12 @@ func TestRun(t *testing.T) {
 				t.Errorf("atomic script: %d commands, %d attempts, %d refused, want one, one, none for each buyer", s.Commands, s.Attempts, s.Refused)
 			}
 		case s.Form == Blocking:
-			if s.Refused != 0 || s.Attempts < Processes*Buyers {
-				t.Errorf("%v: %d refused, %d attempts, want nobody refused, and one attempt for each at least", s.Way, s.Refused, s.Attempts)
+			least := Processes * Buyers
+			if queues := s.Name == "luascript" || s.Name == "reentrant"; queues {
+				least = Processes // most buyers are made the holder by another's release
+			}
+			if s.Refused != 0 || s.Attempts < least {
+				t.Errorf("%v: %d refused, %d attempts, want nobody refused, and %d attempts at least", s.Way, s.Refused, s.Attempts, least)
 			}
 		case s.Name == NoLock:
 		case s.Refused == 0 || s.Attempts != s.Refused+Processes*Buyers:

@@ -93,8 +93,8 @@ func acks() []Mutant {
 		},
 		{
 			Name: "extend.lua writes only what lasts longer", File: "luascript/extend.lua",
-			Old:   "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl))",
-			New:   "if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end",
+			Old:   "if not gt or call('PEXPIRE', lock, ttl, 'GT') == 0 then",
+			New:   "if not gt and call('PTTL', lock) < tonumber(ttl) or gt and call('PEXPIRE', lock, ttl, 'GT') == 2 then",
 			Judge: Extensions, Killed: []string{"luascript"},
 		},
 		{

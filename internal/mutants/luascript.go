@@ -8,7 +8,7 @@ func luaScript() []Mutant {
 	return []Mutant{
 		{
 			Name: "acquire.lua does not ask who holds", File: "luascript/acquire.lua",
-			Old: "if holder then", New: "if holder == ARGV[1] then",
+			Old: "local holder = redis.call('GET', KEYS[1])", New: "local holder = nil",
 			Judge: LuaScript, Killed: []string{"Exclusive", "Processes", "HolderKilled"},
 		},
 		{
@@ -28,12 +28,12 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
-			Old: "math.max(redis.call('PTTL', lock), ttl)", New: "1",
+			Old: "count_anew(lock, ARGV[2 * i])", New: "redis.call('PEXPIRE', lock, 1)",
 			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
 		},
 		{
 			Name: "extend.lua does not compare", File: "luascript/extend.lua",
-			Old: "if holder == token then", New: "if type(holder) == 'string' then",
+			Old: "if holder == ARGV[2 * i - 1] then", New: "if type(holder) == 'string' then",
 			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
 		},
 		{
@@ -53,8 +53,23 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "fence.lua always gives the same number", File: "luascript/fence.lua",
-			Old: "local now = redis.call('TIME')", New: "n = 6\n  local now = {0, 0}",
+			Old: "local first = math.max(n + 1, now)", New: "local first = 7",
 			Judge: LuaScript, Killed: []string{"FenceRises", "FenceOrders"},
+		},
+		{
+			Name: "release.lua asks nobody in the queue", File: "luascript/release.lua",
+			Old: "if not grant_next(KEYS[1], KEYS[2], KEYS[3]) then", New: "if true then",
+			Judge: LuaScript, Killed: []string{"WokenByRelease", "FairAcrossProcesses"},
+		},
+		{
+			Name: "acquire.lua lets in who comes anew", File: "luascript/acquire.lua",
+			Old: "if not holder then", New: "if false then",
+			Judge: LuaScript, Killed: []string{"NoBarging"},
+		},
+		{
+			Name: "queue.lua makes an heir the holder for a minute", File: "luascript/queue.lua",
+			Old: "redis.pcall('SET', lock, token, 'PX', ms)", New: "redis.pcall('SET', lock, token, 'PX', 60000)",
+			Judge: LuaScript, Killed: []string{"DeadHeir"},
 		},
 	}
 }

@@ -3,6 +3,14 @@ package mutants
 // Memory judges in this process.
 var Memory = Judge{Package: "./conformance", Test: "TestMemory/memory"}
 
+// What is beyond protocols that the suite can judge, tests of the machinery's own do.
+var (
+	HandedOver = Judge{Package: "./strategy", Test: "TestHandedOverLease", Own: true}
+	Tenure     = Judge{Package: "./strategy", Test: "TestTenureEnds", Own: true}
+	Heirs      = Judge{Package: "./strategy", Test: "TestHeirIsExtended", Own: true}
+	Places     = Judge{Package: "./strategy", Test: "TestPlaceIsInherited", Own: true}
+)
+
 // machinery are faults of package strategy. They are judged in memory.
 func machinery() []Mutant {
 	return []Mutant{
@@ -43,6 +51,43 @@ func machinery() []Mutant {
 			Judge: Memory, Killed: []string{"CancelledBefore"},
 		},
 
+		// The queue.
+		{
+			Name: "the fence of a lock that was handed over is the one before's", File: "strategy/queue.go",
+			Old: "\t\tg.Fence++\n", New: "",
+			Judge: HandedOver, Killed: []string{"Extend"},
+		},
+		{
+			Name: "a renewal gives a lock that was handed over its first fence again", File: "strategy/lease.go",
+			Old: "|| l.own != \"\" ||", New: "||",
+			Judge: HandedOver, Killed: []string{"Extend"},
+		},
+		{
+			Name: "a tenure never ends", File: "strategy/queue.go",
+			Old: "now.Sub(ln.tenure) >= tenure", New: "false",
+			Judge: Tenure, Killed: []string{"time"},
+		},
+		{
+			Name: "more holds are handed over than were reserved", File: "strategy/queue.go",
+			Old: "case g.Fences < 2, ", New: "case ",
+			Judge: Tenure, Killed: []string{"count"},
+		},
+		{
+			Name: "a hold is handed over though half of its TTL is gone", File: "strategy/queue.go",
+			Old: "now.After(g.Start.Add(g.TTL / 2))", New: "now.After(g.Start.Add(g.TTL))",
+			Judge: Tenure, Killed: []string{"half_the_TTL"},
+		},
+		{
+			Name: "an heir that holds on is not extended", File: "strategy/keepalive.go",
+			Old: "case !l.keep && !l.brief:", New: "case !l.keep:",
+			Judge: Heirs, Killed: []string{"false"},
+		},
+		{
+			Name: "a head that leaves takes its place in the queue along", File: "strategy/line.go",
+			Old: "case len(ln.places) == 0 || !b.suits(ln.places[0]):", New: "case b.queued || !b.suits(ln.places[0]):",
+			Judge: Places, Killed: []string{"next"},
+		},
+
 		// Leases.
 		{
 			Name: "the deadline counts from the reply", File: "strategy/lock.go",
@@ -61,7 +106,7 @@ func machinery() []Mutant {
 		},
 		{
 			Name: "a release is given up with its context", File: "strategy/lease.go",
-			Old: "l.s.p.Release(context.WithoutCancel(ctx), c)", New: "l.s.p.Release(ctx, c)",
+			Old: "s.p.Release(context.WithoutCancel(ctx), c)", New: "s.p.Release(ctx, c)",
 			Judge: Memory, Killed: []string{"ReleaseDetached"},
 		},
 		{
@@ -98,7 +143,7 @@ func machinery() []Mutant {
 		},
 		{
 			Name: "a renewal under way delays the loss", File: "strategy/keepalive.go",
-			Old: "if l.watch {", New: "if l.watch && l.busy == nil {",
+			Old: "if l.watch {", New: "if l.watch && !l.busy {",
 			Judge: Memory, Killed: []string{"LossWithoutNetwork"},
 		},
 		{
@@ -132,7 +177,7 @@ func machinery() []Mutant {
 		// The end.
 		{
 			Name: "whoever waits is told nothing of Close", File: "strategy/acquire.go",
-			Old: "return ErrClosed", New: "return errContext",
+			Old: "return nil, ErrClosed\n\t\t}\n\t}\n}\n\n// jitter", New: "return nil, errContext\n\t\t}\n\t}\n}\n\n// jitter",
 			Judge: Memory, Killed: []string{"CloseEndsWaits"},
 		},
 		{

@@ -165,7 +165,7 @@ func redLock() []Mutant {
 		{
 			Name: "redlock is content with one who has noted the fence", File: "redlock/fence.go",
 			Old: "if noted.yes < p.quorum {", New: "if noted.yes < 1 {",
-			Judge: Fences, Killed: []string{"WhileItIsThere", "InOneMemory"},
+			Judge: Fences, Killed: []string{"WhileItIsThere"},
 		},
 		{
 			Name: "redlock takes the fence of one node", File: "redlock/fence.go",

@@ -12,6 +12,10 @@ var (
 	// StoodStill judges what a script does that a server has executed half, and then stood
 	// still for a TTL.
 	StoodStill = Judge{Package: "./reentrant", Test: "TestStoodStill", Redis: true, Own: true}
+
+	// Queue judges what the scripts do with who queues, one at a time, beside what the suite
+	// sees of it.
+	Queue = Judge{Package: "./reentrant", Test: "TestQueue", Redis: true, Own: true}
 )
 
 // reentrant are faults of package reentrant, and of the machinery around it.
@@ -19,12 +23,12 @@ func reentrant() []Mutant {
 	return []Mutant{
 		{
 			Name: "an owner waits for those who wait for it", File: "strategy/line.go",
-			Old: "p.unsure = owner != \"\" && len(ln.places) > 1", New: "p.unsure = false",
+			Old: "p.unsure = p.owner != \"\" && !p.isHead", New: "p.unsure = false",
 			Judge: ReentrantMemory, Killed: []string{"ReentryBesideWaiters"},
 		},
 		{
 			Name: "an owner takes what others stand in line for", File: "strategy/acquire.go",
-			Old: "l.attempt(ctx, *n, asked, true)", New: "l.attempt(ctx, *n, asked, false)",
+			Old: "c.Again = true", New: "c.Again = false",
 			Judge: ReentrantMemory, Killed: []string{"ReentryOvertakesNobody"},
 		},
 		{
@@ -40,7 +44,7 @@ func reentrant() []Mutant {
 
 		{
 			Name: "reentrant names holds by their owner", File: "reentrant/reentrant.go",
-			Old: "keys(c), c.Owner, c.Token, c.TTL", New: "keys(c), c.Owner, c.Owner, c.TTL",
+			Old: "allKeys(c), c.Owner, c.Token, c.TTL", New: "allKeys(c), c.Owner, c.Owner, c.TTL",
 			Judge: Reentrant, Killed: []string{"ReentryCount", "ReentryLastRelease"},
 		},
 		{
@@ -56,16 +60,16 @@ func reentrant() []Mutant {
 		{
 			Name: "acquire.lua takes what is free for who asks only to enter again", File: "reentrant/acquire.lua",
 			Old: "if ARGV[4] == '1' then", New: "if ARGV[4] == '2' then",
-			Judge: Reentrant, Killed: []string{"ReentryOvertakesNobody"},
+			Judge: Queue, Killed: []string{"NoBargingAfterExpiry", "NoBargingAfterLapse"},
 		},
 		{
 			Name: "acquire.lua issues a fence on re-entry", File: "reentrant/acquire.lua",
-			Old: "return lock.fence", New: "return (next_fence(KEYS[2]))",
+			Old: "fence = lock.fence", New: "fence = next_fence(KEYS[3])",
 			Judge: Reentrant, Killed: []string{"ReentryFence"},
 		},
 		{
-			Name: "acquire.lua leaves the key without expiry", File: "reentrant/acquire.lua",
-			Old: "expiry)\nreturn fence", New: "'9999999999999')\nredis.call('PERSIST', KEYS[1])\nreturn fence",
+			Name: "holds.lua makes a lock without expiry", File: "reentrant/holds.lua",
+			Old: "expiry)\n  return {owner", New: "'9999999999999')\n  redis.call('PERSIST', key)\n  return {owner",
 			Judge: Reentrant, Killed: []string{"Exclusive", "ReleaseFrees"},
 		},
 		{
@@ -105,7 +109,7 @@ func reentrant() []Mutant {
 		},
 		{
 			Name: "release.lua frees with the first release", File: "reentrant/release.lua",
-			Old: "if lock.count == 0 then", New: "if lock then",
+			Old: "if lock.count > 0 then", New: "if lock.count < 0 then",
 			Judge: Reentrant, Killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal"},
 		},
 		{
@@ -117,6 +121,66 @@ func reentrant() []Mutant {
 			Name: "release.lua tells of a token", File: "reentrant/release.lua",
 			Old: "redis.pcall('PUBLISH', ARGV[2], lock.owner)", New: "redis.pcall('PUBLISH', ARGV[2], 'token')",
 			Judge: Reentrant, Killed: []string{"ReentryWakes", "WokenByNotice"},
+		},
+		{
+			Name: "release.lua forgets the queue", File: "reentrant/release.lua",
+			Old: "elseif not grant_next(KEYS[1], KEYS[2], KEYS[3]) then", New: "else",
+			Judge: Reentrant, Killed: []string{"FairAcrossProcesses"},
+		},
+		{
+			Name: "release.lua leaves the place of who withdraws", File: "reentrant/release.lua",
+			Old: "if ARGV[3] ~= '' then redis.pcall('LREM', KEYS[2], 0, ARGV[3]) end", New: "",
+			Judge: Queue, Killed: []string{"Withdrawn"},
+		},
+		{
+			Name: "acquire.lua barges past the queue", File: "reentrant/acquire.lua",
+			Old: "lock = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[5])", New: "lock = nil",
+			Judge: Queue, Killed: []string{"NoBargingAfterExpiry", "NoBargingAfterLapse"},
+		},
+		{
+			Name: "acquire.lua leaves the place of who enters", File: "reentrant/acquire.lua",
+			Old: "if ARGV[5] ~= '' then redis.pcall('LREM', KEYS[2], 1, ARGV[5]) end", New: "",
+			Judge: Queue, Killed: []string{"FirstAsks", "QueuedEnters"},
+		},
+		{
+			Name: "pass.lua forgets next", File: "reentrant/pass.lua",
+			Old: "enqueue(KEYS[2], ARGV[5], left, ARGV[4])", New: "1",
+			Judge: Queue, Killed: []string{"PassBehindOthers", "PassWhileHeld"},
+		},
+		{
+			Name: "pass.lua overtakes who queues", File: "reentrant/pass.lua",
+			Old: "lock = grant_next(KEYS[1], KEYS[2], KEYS[3])", New: "lock = nil",
+			Judge: Queue, Killed: []string{"PassBehindOthers", "PassWhileHeld"},
+		},
+		{
+			Name: "pass.lua frees with the first release", File: "reentrant/pass.lua",
+			Old: "if lock.count > 1 then", New: "if lock.count > 9 then",
+			Judge: Queue, Killed: []string{"PassWhileHeld", "PassReenters"},
+		},
+		{
+			Name: "queue.lua grants to the dead", File: "reentrant/queue.lua",
+			Old: "and heard > 0 then", New: "then",
+			Judge: Queue, Killed: []string{"DeadHeir", "AllDead", "PassToNext"},
+		},
+		{
+			Name: "queue.lua splits at the last blank", File: "reentrant/queue.lua",
+			Old: "string.sub(rest, 1, length), string.sub(rest, length + 2)", New: "string.match(rest, '^(.*) (.*)$')",
+			Judge: Queue, Killed: []string{"GrantToNumbers", "GrantToAnyBytes"},
+		},
+		{
+			Name: "queue.lua makes an heir for a minute", File: "reentrant/queue.lua",
+			Old: "math.floor(time[2] / 1000) + ms)", New: "math.floor(time[2] / 1000) + 60000)",
+			Judge: Queue, Killed: []string{"DirectGrant", "Force", "InnerRelease"},
+		},
+		{
+			Name: "queue.lua does not say who is next", File: "reentrant/queue.lua",
+			Old: "if type(behind) == 'string' then", New: "if false then",
+			Judge: Queue, Killed: []string{"DeadHeir", "NoBargingAfterExpiry"},
+		},
+		{
+			Name: "force.lua forgets the queue", File: "reentrant/force.lua",
+			Old: "if not grant_next(KEYS[1], KEYS[2], KEYS[3]) then", New: "if true then",
+			Judge: Queue, Killed: []string{"Force"},
 		},
 		{
 			Name: "force.lua does not compare fences", File: "reentrant/force.lua",

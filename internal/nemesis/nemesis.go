@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -70,6 +71,23 @@ func workload(c Config, seed uint64, client int) contender.Workload {
 		w.Locks = append(w.Locks, fmt.Sprintf("nemesis %d", i+1))
 	}
 	return w
+}
+
+// wayOf is how the contenders of a process wait for locks: in every second run as is best,
+// in the others each process in a way of its own, of those that the strategy has.
+func wayOf(c Config, client int) (strategy.Wait, strategy.HandOver) {
+	chance := rand.New(rand.NewPCG(c.Seed, uint64(client)))
+	switch way := chance.IntN(4); {
+	case c.Seed%2 == 0:
+		return strategy.WaitBest, strategy.HandOverBest
+	case way == 0:
+		return strategy.WaitPoll, strategy.HandOverBest
+	case way == 1 && (c.Variant.Package == "luascript" || c.Variant.Package == "reentrant"):
+		return strategy.WaitNotice, strategy.HandOverBest
+	case way == 2:
+		return strategy.WaitBest, strategy.HandOverNone
+	}
+	return strategy.WaitBest, strategy.HandOverBest
 }
 
 // arena is where a run takes place.
@@ -182,6 +200,7 @@ func (s *seat) begin(ctx context.Context, a *arena) error {
 		TTL: ttl, OpTimeout: opTimeout, Persist: true, Backoff: 20 * time.Millisecond,
 		Store: a.store.Addr(),
 	}
+	setup.Wait, setup.HandOver = wayOf(a.Config, s.number)
 	for _, l := range s.links {
 		setup.Addrs = append(setup.Addrs, l.Addr())
 	}

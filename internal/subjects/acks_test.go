@@ -50,6 +50,7 @@ func acknowledged(a strategy.Acks) []Variant {
 			v = stamps(v, own...)
 		}
 		v.On = one(on[v.Name])
+		v.Fair = false // nobody could confirm what another's release grants
 		vs = append(vs, v)
 	}
 	return vs

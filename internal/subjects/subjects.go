@@ -48,6 +48,7 @@ type Variant struct {
 
 	Guarded   bool // servers that may have forgotten locks do not vote at once: see Prime
 	Fenced    bool
+	Fair      bool
 	Reentrant bool
 	// Except is what it is known to lack, and why; see conformance.Subject.
 	Except map[string]string
@@ -132,6 +133,7 @@ func All() []Variant {
 			Servers: 1,
 			On:      one(func(n strategy.Node) strategy.Protocol { return luascript.On(n) }),
 			Fenced:  true,
+			Fair:    true,
 		},
 		{
 			Name:      "reentrant",
@@ -141,6 +143,7 @@ func All() []Variant {
 			On:        one(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) }),
 			Fenced:    true,
 			Reentrant: true,
+			Fair:      true,
 		},
 		{
 			Name:    "redlock-1",
@@ -301,6 +304,7 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 		// A child process opens the same servers as given ones.
 		ChildEnv:  []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)},
 		Fenced:    v.Fenced,
+		Fair:      v.Fair,
 		Reentrant: v.Reentrant,
 		Except:    v.Except,
 	}

@@ -1,0 +1,51 @@
+package subjects
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// RunWays holds what may depend on how contenders wait, on the main variant of a package,
+// for each way to wait that it has beside the best.
+func RunWays(t *testing.T, pkg string) {
+	t.Helper()
+	i := slices.IndexFunc(All(), func(v Variant) bool { return v.Name == pkg })
+	v := All()[i]
+	servers, err := redistest.TryNodes(t, v.Servers)
+	redistest.Must(t, err)
+	for _, way := range []strategy.Options{
+		{Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotice}, {HandOver: strategy.HandOverNone},
+	} {
+		t.Run(way.Wait.String()+", hand-over "+way.HandOver.String(), func(t *testing.T) {
+			s := v.Subject(servers)
+			s.Fair = s.Fair && way.Wait == strategy.WaitBest
+			in := func(o strategy.Options) strategy.Options {
+				if o.Wait == strategy.WaitBest {
+					o.Wait = way.Wait
+				}
+				o.HandOver = way.HandOver
+				return o
+			}
+			open, gated := s.Open, s.OpenGated
+			s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return open(in(o)) }
+			s.OpenGated = func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) { return gated(in(o), g) }
+			for _, p := range conformance.Properties() {
+				if !slices.Contains([]string{"exclusion", "racing", "waiting", "handing over", "re-entry", "closing"}, p.Group) {
+					continue
+				}
+				t.Run(p.Name, func(t *testing.T) {
+					if !p.Alone {
+						t.Parallel()
+					}
+					if r := conformance.Check(t.Context(), s, p); r.Status != conformance.Kept && r.Status != conformance.Skipped {
+						t.Error(r)
+					}
+				})
+			}
+		})
+	}
+}
