@@ -1,0 +1,450 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Units of what a contestant failed to do.
+const (
+	stuck  = "stuck"  // it made no progress, and was given up
+	failed = "failed" // it, or its measurement, ended with an error
+)
+
+// values are what one contestant has shown in one repetition, by unit.
+type values map[string]float64
+
+// A scenario is one question to all contestants that it applies to.
+type scenario struct {
+	name, title, about string
+	who                []string
+	nodes              int           // how many servers it takes of its own; 0: the common one
+	away               time.Duration // the round trip to each of these; 0: no link is between
+	xs                 []int         // what grows; nil: nothing does
+	every              int           // takes part in every so-manieth repetition; 0: in all
+	measure            func(ctx context.Context, b *bench, who string, x int) (values, error)
+	job                func(b *bench, who string) job // instead: what all do in turns
+	turns              int                            // how many of these there are in a repetition, each of which counts as one
+	columns            []column
+	aims               []aim
+	panels             []panel // of the plot, if something grows
+}
+
+// A column is a unit, or its ratio to a base's in the same repetition.
+type column struct {
+	title, unit string
+	over        base // nil: absolute
+}
+
+// A base is what others are divided by, repetition by repetition, and its name; empty: there
+// is none.
+type base func(o *outcome, unit string) (name string, series []float64)
+
+// An aim is what this module wants to reach.
+type aim struct {
+	who, column string // by its title
+	least       bool   // at least the bound; else at most
+	bound       float64
+}
+
+// over is the contestant of that name.
+func over(who string) base {
+	return func(o *outcome, unit string) (string, []float64) { return who, o.series(who, 0, unit) }
+}
+
+// bestPeer is the peer with the greatest median of what is the best, or with the least.
+func bestPeer(best string, greatest bool) base {
+	return func(o *outcome, unit string) (string, []float64) {
+		name, at := "", 0.0
+		for _, who := range o.present() {
+			v := summarize(o.series(who, 0, best)).center
+			if kindOf(who) == peer && !math.IsNaN(v) && (name == "" || greatest && v > at || !greatest && v < at) {
+				name, at = who, v
+			}
+		}
+		return name, o.series(name, 0, unit)
+	}
+}
+
+// ping is the median of what all contestants have seen in the repetition: a burst of noise
+// that meets the PINGs of one of them is not to make its own ratio better.
+func ping(o *outcome, _ string) (string, []float64) {
+	s := make([]float64, o.reps)
+	for i := range s {
+		var seen []float64
+		for _, who := range o.present() {
+			if v := o.series(who, 0, "ping-µs")[i]; !math.IsNaN(v) {
+				seen = append(seen, v)
+			}
+		}
+		s[i] = summarize(seen).center
+	}
+	return "PING", s
+}
+
+func known(who string) bool {
+	return slices.ContainsFunc(contestants, func(c contestant) bool { return c.name == who })
+}
+
+func kindOf(who string) kind {
+	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == who })
+	return contestants[i].kind
+}
+
+const ttl = 10 * time.Second
+
+var (
+	single = []string{"luascript", "luascript-unfenced", "reentrant", "setnxpx", "setnxgetset"}
+	alone  = append([]string{"redsync", "bsm", "rueidislock", "rueidislock-tuned"}, single...)
+	crowd  = append([]string{
+		"redsync", "redsync-10ms", "redsync-1ms", "bsm", "bsm-exponential", "bsm-1ms", "rueidislock", "rueidislock-tuned",
+	}, single...)
+	quorum = []string{"raw", "raw-all", "raw-all-again", "redsync", "redsync-failfast", "redlock", "redlock-fenced"}
+)
+
+// scenarios are all there are, in the order of the page.
+func scenarios() []scenario {
+	return []scenario{
+		{
+			name: "solo", title: "One caller, one name",
+			about: "One goroutine acquires and releases one lock over and over.",
+			who:   append([]string{"raw", "raw-again"}, alone...),
+			turns: 24,
+			job: func(b *bench, who string) job {
+				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
+			},
+			columns: []column{
+				{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil},
+				{"allocations", "allocs/pair", nil}, {"requests", "requests/pair", nil},
+			},
+			aims: []aim{{"luascript", "p50 ÷ raw", false, 1.10}, {"luascript", "allocations", false, 10}},
+		},
+		distinctCallers(8, 1.3), distinctCallers(64, 2.8), distinctCallers(256, 3.0),
+		{
+			name: "loop-64", title: "64 waiters in one process",
+			about: "64 goroutines want one lock. Who has got it releases at once, and asks again at once. " +
+				"Who has got nothing when the time is up counts with the time that it has waited so far.",
+			who:     crowd,
+			measure: measureLoop(1, 64, 0),
+			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
+			aims: []aim{
+				{"luascript", "acq/s ÷ fastest peer", true, 12}, {"luascript", "acq/s ÷ fairest peer", true, 30},
+				{"luascript", "Jain", true, 0.99}, {"luascript", "max/min", false, 1.2},
+				{"luascript", "p99 ÷ fairest peer", false, 0.2}, {"luascript", "requests", false, 0.2},
+			},
+		},
+		{
+			name: "drain-256", title: "256 waiters once each",
+			about:   "256 goroutines wait for one lock. It is released, and the time runs until each of them has had it once (20 s at most). A PING is the median of what all of the repetition have seen before they began.",
+			who:     crowd,
+			measure: measureDrain,
+			columns: []column{
+				{"PINGs per waiter", "µs/waiter", ping}, {"µs per waiter ÷ best peer", "µs/waiter", bestPeer("µs/waiter", false)},
+				{"µs per waiter", "µs/waiter", nil}, {"PING, µs", "ping-µs", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
+			},
+			aims: []aim{{"luascript", "PINGs per waiter", false, 2}},
+		},
+		{
+			name: "handoff", title: "From one process to another",
+			about: "Two processes of 32 waiters want one lock, each holds it for 1 ms and, when it has released, waits until another has it. " +
+				"Counted are hand-offs that cross processes: from the call of the release to the return of the other's acquire, by one clock. " +
+				"Overlaps are grants before the holder called its release: none is allowed.",
+			who:     crowd,
+			measure: measureLoop(2, 32, time.Millisecond),
+			columns: []column{
+				{"p50 ÷ PING", "p50-µs", ping}, {"p50, µs", "p50-µs", nil}, {"PING, µs", "ping-µs", nil}, {"crossing", "crossing/acq", nil}, {"overlaps", "overlaps", nil},
+				{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
+			},
+			aims: []aim{{"luascript", "p50 ÷ PING", false, 6}, {"luascript", "requests", false, 2}},
+		},
+		{
+			name: "processes-loop", title: "Two processes of 32 waiters",
+			about:   "As with 64 waiters in one process.",
+			who:     crowd,
+			measure: measureLoop(2, 32, 0),
+			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
+			aims:    []aim{{"luascript", "acq/s ÷ fastest peer", true, 2}, {"luascript", "Jain", true, 0.99}},
+		},
+		{
+			name: "renewal", title: "10 000 locks kept alive",
+			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive, of which two thirds of a TTL are measured: ours by KeepAlive, redsync and bsm by a goroutine " +
+				"for each that extends it every third of the TTL, rueidislock does so by itself, every half of it. CPU is the process's and the server's. " +
+				"Lost are locks that their holder knows to be lost. Memory is heap and stacks after a collection.",
+			who:     append([]string{"script", "script-again"}, alone...),
+			measure: measureRenewal(10_000, 5*time.Second, 10*time.Second/3),
+			columns: []column{
+				{"CPU ÷ script", "cpu-%", over("script")}, {"client CPU, %", "client-cpu-%", nil}, {"server CPU, %", "server-cpu-%", nil},
+				{"goroutines/lock", "goroutines/lock", nil}, {"B/lock", "B/lock", nil}, {"requests/s", "requests/s", nil},
+				{"server's commands/s", "commands/s", nil}, {"lost", "lost", nil},
+			},
+			aims: []aim{
+				{"luascript", "CPU ÷ script", false, 2}, {"luascript", "goroutines/lock", false, 0.01},
+				{"luascript", "B/lock", false, 1024}, {"luascript", "requests/s", false, 40},
+			},
+		},
+		{
+			name: "redlock", title: "RedLock on five servers",
+			about: "One caller acquires and releases up to 5 000 locks, each of a new name. raw is one server. " +
+				"Orphans are keys with a TTL that are left on all servers.",
+			who: quorum, nodes: 5,
+			measure: measureFresh(5, 5000, 6*time.Second),
+			columns: []column{
+				{"p50 ÷ raw-all", "p50-µs", over("raw-all")}, {"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil},
+				{"p99, µs", "p99-µs", nil}, {"pairs", "pairs", nil}, {"orphans", "orphans", nil},
+			},
+			aims: []aim{{"redlock", "p50 ÷ raw-all", false, 1.10}, {"redlock", "orphans", false, 0}},
+		},
+		{
+			name: "redlock-5ms", title: "RedLock, five servers 5 ms away",
+			about: "The same through links that hold back every byte for 2.5 ms, in each direction; timers add to that, for all alike.",
+			who:   quorum, nodes: 5, away: 5 * time.Millisecond,
+			measure: measureFresh(5, 5000, 1500*time.Millisecond),
+			columns: []column{{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}},
+			aims:    []aim{{"redlock", "p50 ÷ raw", false, 1.05}},
+		},
+		{
+			name: "redlock-frozen", title: "RedLock, one of five servers stands still",
+			about: "The same, before and while one server is stopped. Who makes no progress for 5 s is stuck, and given up. " +
+				"Goroutines are those more than before, while it stands still and a second after it goes on; ghosts are keys with a TTL that are then left on any server.",
+			who: []string{"redsync", "redsync-failfast", "redsync-100ms-io", "redlock", "redlock-fenced"}, nodes: 5,
+			measure: measureFrozen,
+			columns: []column{
+				{"p99 ÷ all up", "p99/up", nil}, {"p50 ÷ all up", "p50/up", nil}, {"p99, µs", "frozen-p99-µs", nil},
+				{"goroutines meanwhile", "goroutines-frozen", nil}, {"and after", "goroutines-thawed", nil}, {"ghosts", "ghosts", nil},
+			},
+			aims: []aim{{"redlock", "p99 ÷ all up", false, 1.2}, {"redlock", "and after", false, 0}, {"redlock", "ghosts", false, 0}},
+		},
+		{
+			name: "growth-waiters", title: "More waiters",
+			about: "Waiters in one process, as in the loop of 64.",
+			who:   single, xs: []int{2, 8, 32, 128, 1024}, every: 2,
+			measure: measureGrowthWaiters,
+			panels:  []panel{{"µs/acq", "µs per acquisition", "waiters"}, {"requests/acq", "requests per acquisition", "waiters"}},
+		},
+		{
+			name: "growth-names", title: "More names",
+			about: "One caller goes through names that have all been used before.",
+			who:   single, xs: []int{1, 10, 100, 1000, 10_000, 100_000}, every: 2,
+			measure: measureGrowthNames,
+			panels:  []panel{{"p50-µs", "µs per pair, p50", "names in use"}},
+		},
+		{
+			name: "growth-held", title: "More locks held",
+			about: "Locks kept alive, as with 10 000, but with a TTL of 1.5 s, measured for 1 s. CPU is the process's and the server's; what both need when idle is in it.",
+			who:   single, xs: []int{1, 10, 100, 1000, 10_000}, every: 2,
+			measure: measureGrowthHeld,
+			panels:  []panel{{"cpu-%", "CPU, % of one core", "locks held"}, {"requests/s", "requests per second", "locks held"}},
+		},
+		{
+			name: "growth-nodes", title: "More nodes",
+			about: "RedLock's acquire and release, all servers up.",
+			who:   []string{"raw-all", "redlock", "redlock-fenced"}, xs: []int{1, 3, 5, 7, 9}, every: 2, nodes: 9,
+			measure: measureGrowthNodes,
+			panels:  []panel{{"p50-µs", "µs per pair, p50", "nodes"}},
+		},
+	}
+}
+
+func distinctCallers(n int, least float64) scenario {
+	return scenario{
+		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
+		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own.", n),
+		who:   append([]string{"pool", "pool-again"}, alone...),
+		turns: 6,
+		job: func(b *bench, who string) job {
+			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}
+		},
+		columns: []column{
+			{"pairs/s ÷ pool", "pairs/s", over("pool")}, {"pairs/s", "pairs/s", nil}, {"requests", "requests/pair", nil},
+		},
+		aims: []aim{{"luascript", "pairs/s ÷ pool", true, least}},
+	}
+}
+
+// contended are the columns of what many want.
+func contended() []column {
+	fastest, fairest := bestPeer("acq/s", true), bestPeer("jain", true)
+	return []column{
+		{"acq/s ÷ fastest peer", "acq/s", fastest}, {"acq/s ÷ fairest peer", "acq/s", fairest}, {"acq/s", "acq/s", nil},
+		{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil}, {"p99 ÷ fairest peer", "p99-ms", fairest},
+	}
+}
+
+// window is how long to measure; a quick run measures a quarter of it.
+func (b *bench) window(d time.Duration) time.Duration {
+	if b.quick {
+		return d / 4
+	}
+	return d
+}
+
+// perAcquisition are the counts of the reports, by acquisition.
+func perAcquisition(v values, n int, rs ...report) {
+	var requests, commands float64
+	for _, r := range rs {
+		requests += float64(r.Requests)
+		commands += float64(r.Commands) / float64(len(rs)) // each has asked the same server
+	}
+	v["requests/acq"], v["commands/acq"] = requests/float64(max(n, 1)), commands/float64(max(n, 1))
+}
+
+func measureLoop(processes, waiters int, hold time.Duration) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (v values, err error) {
+		j := job{Work: "loop", Who: who, N: waiters, TTL: ttl, Hold: hold, For: b.window(800 * time.Millisecond)}
+		if hold > 0 {
+			if j.Grants, err = sharedNumber(); err != nil {
+				return nil, err
+			}
+			defer os.Remove(j.Grants)
+		}
+		jobs := make([]job, processes)
+		for i := range jobs {
+			jobs[i] = j
+			jobs[i].Rank = i
+		}
+		rs, err := b.run(ctx, jobs, nil)
+		if err != nil {
+			return nil, err
+		}
+		return contention(rs), nil
+	}
+}
+
+// sharedNumber makes a file of one number, which is 0.
+func sharedNumber() (string, error) {
+	f, err := os.CreateTemp("", "locks-peers-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(make([]byte, 8))
+	f.Close()
+	return f.Name(), err
+}
+
+// contention puts together what processes have seen that waited for one lock.
+func contention(rs []report) values {
+	var counts []int
+	var holds [][]hold
+	v := values{}
+	for _, r := range rs {
+		if r.Stuck {
+			return values{stuck: 1}
+		}
+		counts, holds = append(counts, r.Counts...), append(holds, r.Holds)
+		v["acq/s"] += r.Values["acq/s"]
+		v["p99-ms"] = max(v["p99-ms"], r.Values["p99-ms"]) // of the process that is worse off
+	}
+	n := sum(counts)
+	v["jain"], v["max/min"] = jain(counts), spread(counts)
+	perAcquisition(v, n, rs...)
+	if len(holds[0]) > 0 {
+		gaps, overlaps := crossings(holds)
+		v["overlaps"] = float64(overlaps)
+		v["crossing/acq"] = float64(len(gaps)) / float64(max(n, 1))
+		if v["ping-µs"] = rs[0].Values["ping-µs"]; len(gaps) > 0 {
+			v["p50-µs"] = quantile(gaps, 0.5)
+		}
+	}
+	return v
+}
+
+func measureDrain(ctx context.Context, b *bench, who string, _ int) (values, error) {
+	const waiters = 256
+	r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, TTL: ttl, For: 20 * time.Second}, nil)
+	if err != nil || r.Stuck {
+		return values{stuck: 1}, err
+	}
+	perAcquisition(r.Values, waiters, r)
+	return r.Values, nil
+}
+
+func measureRenewal(n int, ttl, window time.Duration) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: n, TTL: ttl, For: window}, nil)
+		return r.Values, err
+	}
+}
+
+// lasting is long enough for what is left behind to be still there when it is counted.
+const lasting = 30 * time.Second
+
+func measureFresh(nodes, pairs int, most time.Duration) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+		var orphans int
+		j := job{Work: "fresh", Who: who, URLs: b.urls(nodes), N: pairs, TTL: lasting, For: b.window(most)}
+		r, err := b.alone(ctx, j, func(step string, j job) (err error) {
+			orphans, err = b.leftovers(ctx, j.Keys)
+			return err
+		})
+		if err == nil {
+			r.Values["orphans"] = float64(orphans)
+		}
+		return r.Values, err
+	}
+}
+
+func measureFrozen(ctx context.Context, b *bench, who string, _ int) (values, error) {
+	const stopped = 2 // any of them
+	node := b.rig.Nodes[stopped]
+	defer node.Thaw(ctx) // if that was not come to
+	var ghosts int
+	j := job{Work: "frozen", Who: who, URLs: b.urls(5), N: 500, TTL: lasting, For: b.window(2500 * time.Millisecond)}
+	r, err := b.alone(ctx, j, func(step string, j job) (err error) {
+		if step == "freeze" {
+			return node.Freeze(ctx)
+		}
+		if err := node.Thaw(ctx); err != nil {
+			return err
+		}
+		time.Sleep(time.Second) // what was on its way has come
+		ghosts, err = b.leftovers(ctx, j.Keys)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	v := r.Values
+	v["ghosts"] = float64(ghosts)
+	if r.Stuck {
+		v[stuck] = 1
+		return v, nil
+	}
+	v["p99/up"], v["p50/up"] = v["frozen-p99-µs"]/v["up-p99-µs"], v["frozen-p50-µs"]/v["up-p50-µs"]
+	return v, nil
+}
+
+func measureGrowthWaiters(ctx context.Context, b *bench, who string, x int) (values, error) {
+	r, err := b.alone(ctx, job{Work: "loop", Who: who, N: x, TTL: ttl, For: b.window(500 * time.Millisecond)}, nil)
+	if err != nil || r.Stuck {
+		return values{stuck: 1}, err
+	}
+	v := values{"µs/acq": 1e6 / r.Values["acq/s"]}
+	perAcquisition(v, sum(r.Counts), r)
+	return v, nil
+}
+
+func measureGrowthNames(ctx context.Context, b *bench, who string, x int) (values, error) {
+	r, err := b.alone(ctx, job{Work: "names", Who: who, N: x, TTL: ttl, For: b.window(400 * time.Millisecond)}, nil)
+	return r.Values, err
+}
+
+func measureGrowthHeld(ctx context.Context, b *bench, who string, x int) (values, error) {
+	return measureRenewal(x, 1500*time.Millisecond, time.Second)(ctx, b, who, x)
+}
+
+func measureGrowthNodes(ctx context.Context, b *bench, who string, x int) (values, error) {
+	return measureFresh(x, 1000, time.Second)(ctx, b, who, x)
+}
+
+// trace is where the profile of a contestant goes.
+func (b *bench) trace(j job) string {
+	if b.profiles == "" {
+		return ""
+	}
+	return filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%d-%d.pprof", j.Work, j.Who, j.N, j.Rank))
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// The server's own count (INFO) has what scripts call among the commands, and so does not
+// tell how many requests it was sent. These are counted at the clients' sockets: a header of
+// a RESP array begins each.
+
+// dial connects a contestant, for clients that take such a function.
+func (s *seat) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &counted{TCPConn: c.(*net.TCPConn), requests: &s.requests}, nil
+}
+
+// counted counts the requests that are written. All else is the connection's, so that a
+// client finds what it looks for in one (SyscallConn).
+type counted struct {
+	*net.TCPConn
+	requests *atomic.Int64
+	stream   respCounter
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.TCPConn.Write(p)
+	if k := c.stream.feed(p[:n]); k > 0 {
+		c.requests.Add(int64(k))
+	}
+	return n, err
+}
+
+// A respCounter finds requests in a stream that comes in pieces.
+type respCounter struct {
+	line []byte // of a header, as far as it has come
+	skip int    // bytes of an argument, with its end of line, that are to come
+}
+
+// feed takes the next piece and returns how many requests begin in it: how many headers of
+// theirs end in it.
+func (r *respCounter) feed(p []byte) (requests int) {
+	for len(p) > 0 {
+		if r.skip > 0 {
+			n := min(r.skip, len(p))
+			r.skip, p = r.skip-n, p[n:]
+			continue
+		}
+		end := bytes.IndexByte(p, '\n')
+		if end < 0 {
+			r.line = append(r.line, p...)
+			return requests
+		}
+		line := p[:end]
+		if len(r.line) > 0 {
+			line = append(r.line, line...)
+			r.line = r.line[:0]
+		}
+		p = p[end+1:]
+		switch n := header(line); {
+		case len(line) > 0 && line[0] == '*':
+			requests++
+		case n >= 0:
+			r.skip = n + len("\r\n")
+		}
+	}
+	return requests
+}
+
+// header reads the number of "$5\r"; -1: there is none.
+func header(line []byte) int {
+	if len(line) < 2 {
+		return -1
+	}
+	n := 0
+	for _, d := range line[1:] {
+		switch {
+		case d == '\r':
+			return n
+		case d < '0' || d > '9':
+			return -1
+		}
+		n = 10*n + int(d-'0')
+	}
+	return n
+}
+
+// pool is a redigo pool that keeps n connections. It dials without time-outs, as these cost
+// a system call per command.
+func (s *seat) pool(url string, n int, more ...redis.DialOption) *redis.Pool {
+	options := append([]redis.DialOption{redis.DialContextFunc(s.dial)}, more...)
+	return &redis.Pool{MaxIdle: n, DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialURLContext(ctx, url, options...)
+	}}
+}
+
+// A reading is what was counted up to a moment.
+type reading struct {
+	requests, commands int64
+	server             time.Duration // CPU time of the server
+}
+
+// read looks at the server's counts, without its own looking.
+func (s *seat) read() (reading, error) {
+	text, err := redis.String(s.admin.Do("INFO", "everything"))
+	if err != nil {
+		return reading{}, err
+	}
+	s.said++
+	info := map[string]float64{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			if f, err := strconv.ParseFloat(v, 64); err == nil {
+				info[k] = f
+			}
+		}
+	}
+	return reading{
+		requests: s.requests.Load(),
+		commands: int64(info["total_commands_processed"]) - s.said,
+		server:   time.Duration((info["used_cpu_sys"] + info["used_cpu_user"]) * float64(time.Second)),
+	}, nil
+}
+
+// ping is the median time of a PING on a connection that has nothing else to do.
+func (s *seat) ping() (time.Duration, error) {
+	var took []time.Duration
+	for range 400 {
+		start := time.Now()
+		if _, err := s.admin.Do("PING"); err != nil {
+			return 0, err
+		}
+		s.said++
+		took = append(took, time.Since(start))
+	}
+	return quantile(took, 0.5), nil
+}
