@@ -462,13 +462,8 @@ func warm(n int, f func(int) error) error {
 // fresh: one caller takes a new name for each pair, so that a key which is left behind stays
 // to be counted.
 func fresh(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
+	c, one, err := s.onNewNames(ctx)
 	if err != nil {
-		return report{}, err
-	}
-	i := 0
-	one := func(int) error { i++; return pair(ctx, c.mutex(s.name(i))) }
-	if err := warm(200, one); err != nil {
 		return report{}, err
 	}
 	took, err := s.repeat(s.N, one)
@@ -483,15 +478,20 @@ func fresh(ctx context.Context, s *seat) (report, error) {
 	}}, c.close()
 }
 
-// frozen: as fresh, before and while one server stands still.
-func frozen(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
+// onNewNames opens a client, and warms up what acquires and releases a new name each time.
+func (s *seat) onNewNames(ctx context.Context) (c client, one func(int) error, err error) {
+	if c, err = s.open(ctx); err != nil {
+		return nil, nil, err
 	}
 	i := 0
-	one := func(int) error { i++; return pair(ctx, c.mutex(s.name(i))) }
-	if err := warm(200, one); err != nil {
+	one = func(int) error { i++; return pair(ctx, c.mutex(s.name(i))) }
+	return c, one, warm(200, one)
+}
+
+// frozen: as fresh, before and while one server stands still.
+func frozen(ctx context.Context, s *seat) (report, error) {
+	_, one, err := s.onNewNames(ctx)
+	if err != nil {
 		return report{}, err
 	}
 	up, err := s.repeat(s.N, one)
