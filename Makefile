@@ -17,12 +17,13 @@ demo: ## compare the locks, and hold a flash sale, on the most real Redis to be 
 	@$(GO) run ./cmd/locks compare
 	@$(GO) run ./cmd/locks flashsale
 
-# What takes longest begins first. What breaks many servers at once has the machine for itself: one that is too slow lets
+# What takes longest begins first, and more tests than processors go on at a time: most of
+# their time they wait. What breaks many servers at once has the machine for itself: one that is too slow lets
 # locks lapse, and proves nothing.
 test: ## run all tests, with the race detector, on real servers
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/which
-	$(GO) test -race -shuffle=on -p 3 -timeout 20m ./redlock $$($(GO) list ./... | grep -v -e internal/mutants -e internal/faults -e internal/nemesis -e /redlock$$)
+	$(GO) test -race -shuffle=on -p 3 -parallel 4 -timeout 20m ./redlock $$($(GO) list ./... | grep -v -e internal/mutants -e internal/faults -e internal/nemesis -e /redlock$$)
 	$(GO) test -race -shuffle=on -p 1 -timeout 20m ./internal/faults ./internal/nemesis
 	cd docs/fencing && $(GO) test -race -shuffle=on ./...
 
