@@ -163,7 +163,7 @@ var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
 
 // Acquire sets the key if nobody has it and nobody queues for it. One round trip.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, acquire, allKeys(c), c.Token, c.TTL.Milliseconds(), p.many(c), p.entry(c))
+	reply, err := p.Eval(ctx, c.Due, acquire, namesOf(c).keys, c.Token, c.TTL.Milliseconds(), p.many(c), p.entry(c))
 	if err != nil {
 		return strategy.Grant{}, err
 	}
@@ -182,7 +182,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	if c.Undo {
 		place = p.entry(c)
 	}
-	reply, err := p.Eval(ctx, c.Due, release, allKeys(c), c.Token, channel(c), place)
+	reply, err := p.Eval(ctx, c.Due, release, namesOf(c).keys, c.Token, namesOf(c).free, place)
 	switch {
 	case err != nil:
 		return err
@@ -199,7 +199,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 
 // Pass is both at once, for a next of the same process. One round trip.
 func (p *protocol) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, pass, allKeys(c), c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
+	reply, err := p.Eval(ctx, c.Due, pass, namesOf(c).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
 	if err != nil {
 		return strategy.Grant{}, err
 	}
@@ -274,10 +274,21 @@ func (p *protocol) keys(c strategy.Claim) []string {
 	return []string{c.Key, counter(c)}
 }
 
-// allKeys are the lock's with its queue, for the scripts that may grant it to another: who
-// may want a fence where this one does not.
-func allKeys(c strategy.Claim) []string { return []string{c.Key, queue(c), counter(c)} }
+// names are what belongs to a lock.
+type names struct {
+	// The lock, its queue and its fence counter, for the scripts that may grant it to
+	// another: who may want a fence where this one does not.
+	keys []string
+	free any // a string: the channel for who waits without queueing
+}
 
-func queue(c strategy.Claim) string   { return strategy.SiblingKey(c.Key, "queue") }
-func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
-func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }
+func namesOf(c strategy.Claim) *names {
+	return strategy.Derived(c, func(key string) *names {
+		sibling := func(suffix string) string { return strategy.SiblingKey(key, suffix) }
+		return &names{[]string{key, sibling("queue"), sibling("fence")}, sibling("free")}
+	})
+}
+
+func queue(c strategy.Claim) string   { return namesOf(c).keys[1] }
+func counter(c strategy.Claim) string { return namesOf(c).keys[2] }
+func channel(c strategy.Claim) string { return namesOf(c).free.(string) }

@@ -66,12 +66,14 @@ type Conn interface {
 // A Script is Lua that runs on the server, atomically.
 type Script struct {
 	name, source, hash string
+	arg                any // hash
 }
 
 // NewScript makes a script from its source. The name is for errors and docs.
 func NewScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source)) // Redis names scripts by SHA-1; it protects nothing here
-	return &Script{name: name, source: source, hash: hex.EncodeToString(sum[:])}
+	hash := hex.EncodeToString(sum[:])
+	return &Script{name: name, source: source, hash: hash, arg: hash}
 }
 
 // Missing tells whether err is a server's word that it does not have the script: it has
@@ -92,3 +94,7 @@ func (s *Script) Source() string { return s.source }
 
 // Hash returns the SHA-1 of the source in hexadecimal, as EVALSHA wants it.
 func (s *Script) Hash() string { return s.hash }
+
+// HashArg returns Hash as the argument of a command, which a string is not made without an
+// allocation.
+func (s *Script) HashArg() any { return s.arg }

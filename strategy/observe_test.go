@@ -195,10 +195,16 @@ func TestEventKinds(t *testing.T) {
 	}
 }
 
-// What a lock costs beside its requests: the token's UUID and its text, the Lease,
-// and the context that detaches its release. An observer, a clock and a line that
-// nobody needs cost nothing.
+// raced says that the race detector is on. Under it a sync.Pool forgets at random, crypto/rand's
+// among them, which has to allocate then.
+var raced bool
+
+// What a lock costs beside its requests: the token, the Lease, and the context that
+// detaches its release. An observer, a clock and a line that nobody needs cost nothing.
 func TestAllocations(t *testing.T) {
+	if raced {
+		t.Skip("under the race detector pools allocate")
+	}
 	s, err := strategy.New(&scripted{}, strategy.Options{})
 	is(t, "New", err)
 	acquire := map[string]func(strategy.Lock, context.Context) (*strategy.Lease, error){
@@ -215,7 +221,7 @@ func TestAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		equal(t, "allocations of "+what+" and Release", n, 4)
+		equal(t, "allocations of "+what+" and Release", n, 3)
 	}
 	is(t, "Close", s.Close())
 }

@@ -1,6 +1,7 @@
 package strategy_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -192,6 +193,49 @@ func TestSiblingKey(t *testing.T) {
 		equal(t, fmt.Sprintf("slot of %q", got), slot(got), slot(k))
 	}
 }
+
+// A decorator may give a claim another key than its Lock's.
+func TestDerived(t *testing.T) {
+	t.Parallel()
+	p := &keeper{}
+	s, err := strategy.New(p, strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l := s.Lock("a")
+	for range 2 {
+		l.TryAcquire(t.Context()) //nolint:errcheck // it fails; what counts is the claim
+	}
+	made := 0
+	queue := func(key string) *string { made++; q := key + ":queue"; return &q }
+	first, second := p.claims[0], p.claims[1]
+	other := second
+	other.Key = "other"
+	for i, step := range []struct {
+		c    strategy.Claim
+		made int
+	}{
+		{first, 1}, {second, 1}, {other, 2}, {other, 2}, {first, 3}, {strategy.Claim{Key: "bare"}, 4},
+	} {
+		equal(t, fmt.Sprintf("step %d: Derived()", i), *strategy.Derived(step.c, queue), step.c.Key+":queue")
+		equal(t, fmt.Sprintf("step %d: made", i), made, step.made)
+	}
+	length := func(key string) *int { n := len(key); return &n }
+	equal(t, "Derived() of another type", *strategy.Derived(other, length), len("other"))
+}
+
+// keeper grants nothing, and keeps the claims.
+type keeper struct{ claims []strategy.Claim }
+
+func (k *keeper) Acquire(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+	k.claims = append(k.claims, c)
+	return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+}
+func (k *keeper) Extend(context.Context, strategy.Claim) (strategy.Grant, error) {
+	return strategy.Grant{}, nil
+}
+func (k *keeper) Release(context.Context, strategy.Claim) error { return nil }
 
 // slot is the rule of Redis Cluster: what is between the first { and the first }
 // after it, if that is not empty, is hashed instead of the key.

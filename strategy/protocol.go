@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -64,6 +65,33 @@ type Claim struct {
 	Undo  bool  // Release: the reply to Acquire was lost, or came too late
 	Force bool  // Release: an operator's, who ends all holds of Owner with Grant.Fence
 	Grant Grant // Extend, Release: the last one; of a queued claim Start alone: when it was answered
+
+	memo *memo // of its Lock; nil: none
+}
+
+// A memo keeps what was last derived from a key.
+type memo struct{ atomic.Pointer[derived] }
+
+type derived struct {
+	key  string
+	what any
+}
+
+// Derived returns what from makes of c's key: names of other keys, say, of which a protocol
+// needs the same for all claims of a [Lock]. They are made once for it, if it is kept; what
+// from returns is shared, and not to be changed.
+func Derived[T any](c Claim, from func(key string) *T) *T {
+	if c.memo == nil {
+		return from(c.Key)
+	}
+	if d := c.memo.Load(); d != nil && d.key == c.Key {
+		if t, ok := d.what.(*T); ok {
+			return t
+		}
+	}
+	t := from(c.Key)
+	c.memo.Store(&derived{c.Key, t})
+	return t
 }
 
 // A Grant is what the servers gave.

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"crypto/rand"
 	"fmt"
 
 	"github.com/gofrs/uuid/v5"
@@ -9,10 +10,12 @@ import (
 // newToken returns a token that nobody else has and nobody can guess: a random
 // UUID (122 bits from crypto/rand), and after it the label, if there is one.
 func newToken(label string) (string, error) {
-	id, err := uuid.NewV4()
-	if err != nil {
+	var id uuid.UUID // uuid.NewV4 has it escape to the heap
+	if _, err := rand.Read(id[:]); err != nil {
 		return "", fmt.Errorf("locks: no random token: %w", err)
 	}
+	id.SetVersion(uuid.V4)
+	id.SetVariant(uuid.VariantRFC9562)
 	if label == "" {
 		return id.String(), nil
 	}

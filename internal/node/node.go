@@ -90,19 +90,19 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // NOSCRIPT has changed nothing, so the second request cannot double the first; it
 // is a call of its own, which is not made when ctx or due have ended meanwhile.
 func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
-	reply, err := n.pipe.do(ctx, scriptOp("EVALSHA", s.Hash(), due, keys, args))
+	reply, err := n.pipe.do(ctx, scriptOp("EVALSHA", s.HashArg(), due, keys, args))
 	if s.Missing(err) {
 		return n.pipe.do(ctx, scriptOp("EVAL", s.Source(), due, keys, args))
 	}
 	return reply, err
 }
 
-func scriptOp(cmd, script string, due time.Time, keys []string, args []any) *op {
+func scriptOp(cmd string, script any, due time.Time, keys []string, args []any) *op {
 	o := newOp(cmd, due)
 	o.add(script)
 	o.add(len(keys))
 	for _, k := range keys {
-		o.add(k)
+		o.addKey(k)
 	}
 	for _, a := range args {
 		o.add(plain(a))

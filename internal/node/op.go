@@ -70,12 +70,22 @@ func newOp(cmd string, due time.Time) *op {
 
 func (o *op) add(arg any) { o.args = append(o.args, arg) }
 
+// addKey adds a string that the op's last use may have had in the same place, as callers go
+// on with their locks: then that serves, for to make an any of a string is an allocation.
+func (o *op) addKey(key string) {
+	n := len(o.args)
+	if n < cap(o.args) && o.args[:n+1][n] == key {
+		o.args = o.args[:n+1]
+		return
+	}
+	o.args = append(o.args, key)
+}
+
 // recycle gives the op back. Only its caller may do so, and only when it was
 // answered in the ordinary way: a queue, a batch or a writer may still refer to
 // any other.
 func (o *op) recycle() {
-	clear(o.args)
-	args := o.args[:0]
+	args := o.args[:0]  // see addKey
 	if cap(args) > 64 { // one huge call must not be remembered for ever
 		args = nil
 	}

@@ -917,6 +917,39 @@ func TestWrappedConnections(t *testing.T) {
 	}
 }
 
+// An op is used again for another command, and has nothing of the last one's.
+func TestArgumentsOfTheLastCommandAreGone(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
+	n := newNode(t, f.pool())
+	s := strategy.NewScript("", "return 1")
+	evals := []struct {
+		keys []string
+		args []any
+	}{
+		{[]string{"a", "b", "c"}, []any{"x", []byte("y"), 1}},
+		{[]string{"a", "b", "c"}, []any{"z"}},
+		{[]string{"a", "x"}, nil},
+		{[]string{"a", "x", "c", "y"}, []any{int64(2), "b"}},
+		{[]string{"a"}, []any{"x"}},
+	}
+	for _, e := range evals {
+		if _, err := n.Eval(t.Context(), soon(), s, e.keys, e.args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, l := range f.seen(false) {
+		if rest, ok := strings.CutPrefix(l, "1 EVALSHA "+s.Hash()+" "); ok {
+			got = append(got, rest)
+		}
+	}
+	want := []string{"3 a b c x y 1", "3 a b c z", "2 a x", "4 a x c y 2 b", "1 a x"}
+	if !slices.Equal(got, want) {
+		t.Errorf("server saw %q, want %q", got, want)
+	}
+}
+
 type shout string
 
 func (s shout) RedisArg() any { return strings.ToUpper(string(s)) }
