@@ -14,10 +14,14 @@
 --          {holder's token, its remaining TTL, seconds, microseconds, 1}: held, and the
 --            contender has its place; the server's time. 0 instead of 1: it has none
 -- Errors   WRONGTYPE, NOPERM, FENCE: nothing changed
-local holder = redis.call('GET', KEYS[1])
-local left
-if not holder then -- it has lapsed, or is gone otherwise: nobody has made an heir
-  holder, left = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[4]) -- queue.lua, which stands before this script
+local holder, left
+-- Mostly there is neither. A lock without fences is asked by GET all the same: a user who may not
+-- GET could not release it, and of one with fences the counter tells so.
+if ARGV[3] == '0' or redis.pcall('EXISTS', KEYS[1], KEYS[2]) ~= 0 then
+  holder = redis.call('GET', KEYS[1])
+  if not holder then -- it has lapsed, or is gone otherwise: nobody has made an heir
+    holder, left = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[4]) -- queue.lua, which stands before this script
+  end
 end
 if holder and holder ~= ARGV[1] then
   left = left or redis.call('PTTL', KEYS[1])

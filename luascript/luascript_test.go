@@ -496,6 +496,25 @@ func TestUnreleasable(t *testing.T) {
 	}
 }
 
+// TestUnreadable: nor is a user who may not read the token, and so could not release either.
+func TestUnreadable(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
+	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-get")
+	for name, own := range map[string][]luascript.Option{"fenced": nil, "unfenced": {luascript.WithoutFences()}} {
+		locks, err := luascript.New(s.Pool(), strategy.Options{}, own...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		if _, err = locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("%s: TryAcquire() = %v, want ErrRefused", name, err)
+		}
+		if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+			t.Errorf("%s: EXISTS = %v, want 0", name, n)
+		}
+	}
+}
+
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
 	strategy.Node

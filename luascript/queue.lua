@@ -24,7 +24,7 @@
 -- delete or overwrite.
 local function grant_next(lock, queue, counter, asks)
   while true do
-    local entry = redis.pcall('LINDEX', queue, 0)
+    local entry = redis.pcall('LINDEX', queue, '0')
     if type(entry) ~= 'string' or entry == asks then return nil end
     local line, ms, many, token = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
     local fence = 0

@@ -8,7 +8,7 @@ func luaScript() []Mutant {
 	return []Mutant{
 		{
 			Name: "acquire.lua does not ask who holds", File: "luascript/acquire.lua",
-			Old: "local holder = redis.call('GET', KEYS[1])", New: "local holder = nil",
+			Old: "holder = redis.call('GET', KEYS[1])", New: "holder = nil",
 			Judge: LuaScript, Killed: []string{"Exclusive", "Processes", "HolderKilled"},
 		},
 		{
