@@ -13,28 +13,54 @@
 --   max   the longest TTL, in ms, that any client has told of
 --   new   1: primed, so that what is not there has never been
 --   why   why it began: "empty" or "restarted"
+--   seen  the replication id that this process had when run and past were last compared.
+--         Each process makes one of its own when it starts and when it is promoted, and only a
+--         replica has another's: while a primary has the one that was seen, run and past
+--         are what they were, and need not be asked for
 -- It votes from born + max on. Both count as they are known now: who comes later with a
 -- longer TTL may have been granted it before.
+
+-- same tells whether this is the primary, and the process, that was seen under that id.
+local function same(info, seen)
+  return seen and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. seen .. '\r', 1, true)
+end
+
+-- open is the short way: the longest TTL in use, of a server that is what it was and votes,
+-- also for whoever knows of so long a TTL. nil: guard looks closely. It reads no more than
+-- that takes, for what each vote reads of what else lies in memory is most of its price.
+local function open(key, longest)
+  local seen, born, max = unpack(redis.call('HMGET', key, 'seen', 'born', 'max'))
+  local info = redis.pcall('INFO', 'replication')
+  if type(info) == 'table' or not same(info, seen) then return nil end
+  born, max = tonumber(born), tonumber(max)
+  if not born or not max or max < tonumber(longest) or max > 86400000 then return nil end
+  if born > 0 then -- it was not primed: the clock has a say
+    local time = redis.call('TIME')
+    if time[1] * 1000 + math.floor(time[2] / 1000) < born + max then return nil end
+  end
+  return max
+end
 
 -- guard reads only, except for a longer TTL and the beginning of another memory, which
 -- keep writes. g.why and g.wait (ms, above 0) say that it does not vote.
 local function guard(key, longest)
-  local info = redis.pcall('INFO', 'server')
+  local info = redis.pcall('INFO', 'replication')
   if type(info) == 'table' then
     if not string.find(info.err, 'is not supported', 1, true) then -- an imitation's, which tells no run_id
       return nil, redis.error_reply('GUARD the restart guard needs INFO: allow this user +info, or set WithoutGuard: ' .. info.err)
     end
     info = ''
   end
-  local run, past, gen, born, max, new, why = unpack(redis.call('HMGET', key, 'run', 'past', 'gen', 'born', 'max', 'new', 'why'))
-  local actual = run
-  if not run or run == '' or not string.find(info, 'run_id:' .. run, 1, true) then -- a search costs less than a match
-    actual = string.match(info, 'run_id:(%w+)') or ''
+  local seen, run, past, gen, born, max, new, why = unpack(redis.call('HMGET', key, 'seen', 'run', 'past', 'gen', 'born', 'max', 'new', 'why'))
+  local id, actual, promoted = seen, run, past or ''
+  if not same(info, seen) then
+    id = string.find(info, 'role:master', 1, true) and string.match(info, 'master_replid:(%w+)') or 'none'
+    actual = info ~= '' and string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
+    promoted = string.match(info, 'master_replid2:0*(%w*)') or ''
   end
-  local promoted = string.match(info == '' and '' or redis.call('INFO', 'replication'), 'master_replid2:0*(%w*)') or ''
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local g = {run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = time[1] * 1000000 + time[2]}
+  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = time[1] * 1000000 + time[2]}
 
   local stored = math.min(tonumber(max) or 0, 86400000) -- strategy.MaxTTL: no lock lasts longer, whatever is written here
   g.max = math.max(stored, tonumber(longest))
@@ -49,14 +75,14 @@ local function guard(key, longest)
   if g.fresh then
     g.gen, g.born, g.new = actual .. ':' .. string.format('%.0f', g.us), now, false
   end
-  g.changed = g.changed or g.fresh or g.max > stored or (past or '') ~= promoted
+  g.changed = g.changed or g.fresh or g.max > stored or seen ~= id or (past or '') ~= promoted
   g.wait = g.born + g.max - now
   return g
 end
 
 local function keep(key, g)
   if g.changed then
-    redis.call('HSET', key, 'run', g.run, 'past', g.past, 'gen', g.gen, 'born', string.format('%.0f', g.born),
+    redis.call('HSET', key, 'seen', g.seen, 'run', g.run, 'past', g.past, 'gen', g.gen, 'born', string.format('%.0f', g.born),
       'max', string.format('%.0f', g.max), 'new', g.new and 1 or 0, 'why', g.why)
   end
 end

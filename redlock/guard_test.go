@@ -299,6 +299,45 @@ func TestPromotedLongAgo(t *testing.T) {
 	}
 }
 
+// TestGuardKnowsItsOwn: a replica has its primary's replication id, guard and all, and is
+// not what wrote that: one that can be written, against all advice, does not vote for it.
+func TestGuardKnowsItsOwn(t *testing.T) {
+	t.Run("NotItsPrimarys", func(t *testing.T) {
+		s, replica := redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{})
+		imitation(t, s, "what becomes of a replica that can be written")
+		known(t, []*redistest.Server{s})
+		first := redistest.Own(t, redistest.Config{})
+		copies(t, first, s) // with its first replica a server has a new id
+		is(t, "TryAcquire()", try(t, alone(t, s, time.Minute)))
+		copies(t, replica, s)
+		if got, want := redistest.Do(t, replica, "HGET", redlock.GuardKey, "seen"), guardOf(t, s)["seen"]; string(got.([]byte)) != want {
+			t.Fatalf("the replica's guard has seen %s, want %s as its primary's", got, want)
+		}
+		redistest.Do(t, replica, "CONFIG", "SET", "replica-read-only", "no")
+		refusedBy(t, try(t, alone(t, replica, time.Minute)), redlock.ReasonRestarted, 0, strategy.MaxTTL)
+	})
+	t.Run("WithItsFirstReplica", func(t *testing.T) { // which has given it another id
+		s, replica := redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{})
+		imitation(t, s, "what becomes of a server that gets a replica")
+		known(t, []*redistest.Server{s})
+		locks := alone(t, s, time.Minute)
+		is(t, "TryAcquire()", try(t, locks))
+		before := guardOf(t, s)
+		copies(t, replica, s)
+		for range 2 {
+			is(t, "TryAcquire() of a server with a replica", try(t, locks))
+		}
+		after := guardOf(t, s)
+		if after["seen"] == before["seen"] {
+			t.Errorf("the guard has seen %s, as before the first replica, want another id", after["seen"])
+		}
+		before["seen"] = after["seen"]
+		if !maps.Equal(before, after) {
+			t.Errorf("the guard is %v, want %v as before", after, before)
+		}
+	})
+}
+
 // TestGuardHearsNoNonsense: a TTL that nobody can use, which one server has heard of for
 // whatever reason, keeps no server from voting for longer than the longest that can be.
 func TestGuardHearsNoNonsense(t *testing.T) {

@@ -10,13 +10,14 @@ var Twins = Judge{Package: "./redlock", Test: "TestTwins", Redis: true, Own: tru
 // Minority judges what redlock makes of a minority's word, where that comes in time.
 var Minority = Judge{Package: "./redlock", Test: "TestMinority", Redis: true, Own: true}
 
-// Forgetful, GuardOpens, GuardHears and GuardBegins judge the restart guard, which takes servers that
+// Forgetful, GuardOpens, GuardHears, GuardKnows and GuardBegins judge the restart guard, which takes servers that
 // forget.
 var (
 	GuardOpens = Judge{Package: "./redlock", Test: "TestGuardOpens", Redis: true, Own: true, Starts: true}
 	Forgetful  = Judge{Package: "./redlock", Test: "TestForgetfulServer", Redis: true, Own: true, Starts: true}
 	GuardHears = Judge{Package: "./redlock", Test: "TestGuardHears", Redis: true, Own: true, Starts: true}
 
+	GuardKnows  = Judge{Package: "./redlock", Test: "TestGuardKnowsItsOwn", Redis: true, Own: true, Starts: true}
 	GuardBegins = Judge{Package: "./redlock", Test: "TestGuardBegins", Redis: true, Own: true, Starts: true}
 )
 
@@ -113,6 +114,31 @@ func redLock() []Mutant {
 			Name: "redlock's guard knows a process by its run alone", File: "redlock/guard.lua",
 			Old: " or promoted ~= '' and past ~= promoted then", New: " then",
 			Judge: Forgetful, Killed: []string{"PromotedAgain"},
+		},
+		{
+			Name: "redlock's guard takes a replica for its primary", File: "redlock/guard.lua",
+			Old: "return seen and string.find(info, 'role:master', 1, true) and string", New: "return seen and string",
+			Judge: GuardKnows, Killed: []string{"NotItsPrimarys"},
+		},
+		{
+			Name: "redlock's guard knows a process by its replicas", File: "redlock/guard.lua",
+			Old: "    actual = info ~= ''", New: "    run = seen and '?'\n    actual = info ~= ''",
+			Judge: GuardKnows, Killed: []string{"WithItsFirstReplica"},
+		},
+		{
+			Name: "redlock's guard believes that it is the process it was", File: "redlock/guard.lua",
+			Old: " and string.find(info, 'master_replid:' .. seen .. '\\r', 1, true)", New: " and info ~= ''",
+			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
+		},
+		{
+			Name: "redlock's guard is open whoever asks", File: "redlock/guard.lua",
+			Old: " or max < tonumber(longest) or", New: " or",
+			Judge: GuardHears, Killed: []string{"AfterARestart"},
+		},
+		{
+			Name: "redlock's guard is open before its time", File: "redlock/guard.lua",
+			Old: "if born > 0 then", New: "if false then",
+			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
 		{
 			Name: "redlock's guard believes what it finds first", File: "redlock/guard.lua",
