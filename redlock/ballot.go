@@ -20,8 +20,21 @@ import (
 type ballot struct {
 	mu    sync.Mutex
 	votes []vote
-	round context.Context    // that of the requests of the last round that has begun
-	end   context.CancelFunc // ends them
+	round round // the last that has begun
+}
+
+// A round is what the requests of one move live for, until they are called off.
+type round struct {
+	all  context.Context
+	end  context.CancelCauseFunc
+	hope context.Context // part of all: for those to nodes that have not answered of late
+	drop context.CancelCauseFunc
+}
+
+func newRound(ctx context.Context) (r round) {
+	r.all, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.hope, r.drop = context.WithCancelCause(r.all)
+	return r
 }
 
 // A vote is one node's.
@@ -162,36 +175,31 @@ func (b *ballot) undone(t *tally) error {
 	return errors.Join(answered...)
 }
 
-// begin begins a round, whose requests end calls off. The last round's are called off
-// after a while: nobody waits for them any more.
-func (b *ballot) begin(round context.Context, end context.CancelFunc, patience time.Duration) {
+// begin begins a round. The last one's requests are called off after a while: nobody
+// waits for them any more.
+func (b *ballot) begin(r round, patience time.Duration) {
 	b.mayHold()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.end != nil {
-		time.AfterFunc(patience, b.end)
+	if last := b.round; last.end != nil {
+		time.AfterFunc(patience, func() { last.end(errOvertaken) })
 	}
 	for i := range b.votes {
 		b.votes[i].early = false
 	}
-	b.round, b.end = round, end
+	b.round = r
 }
 
-// hasten calls off the last round's requests at once if no node that is at one is expected
-// to answer it. Otherwise who releases would wait each time for what he had asked a node
-// that stands still, and that was not needed. An extension lets it be: nobody waits for
-// that, and a node that hangs is not to be asked anew by each.
-func (b *ballot) hasten(expected func(i int) bool) {
+// hasten calls off at once what the last round has asked nodes that are not expected to
+// answer. Otherwise who releases would wait each time for what he had asked a node that
+// stands still, and that was not needed. An extension lets it be: nobody waits for that,
+// and a node that hangs is not to be asked anew by each.
+func (b *ballot) hasten() {
 	b.mu.Lock()
-	end := b.end
-	for i := range b.votes {
-		if len(b.votes[i].turn) == 0 && expected(i) {
-			end = nil
-		}
-	}
+	drop := b.round.drop
 	b.mu.Unlock()
-	if end != nil {
-		end()
+	if drop != nil {
+		drop(errOvertaken)
 	}
 }
 
@@ -207,25 +215,29 @@ func (b *ballot) free(i int) bool {
 }
 
 // take waits for a node's turn: what a round sends there must not overtake what came
-// before, nor come after what a later round sends. nil: the caller has to pass it on.
-func (b *ballot) take(round context.Context, due time.Time, i int) error {
+// before, nor come after what a later round sends. ctx is one of its round's. nil: the
+// caller has to pass it on.
+func (b *ballot) take(ctx context.Context, due time.Time, i int) error {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	select {
 	case <-b.votes[i].turn:
-	case <-round.Done():
-		return context.Cause(round)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	case <-timer.C:
 		return errBusy
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.round != round {
+	if !b.latest(ctx) {
 		b.pass(i)
 		return errOvertaken
 	}
 	return nil
 }
+
+// latest tells whether ctx is of the last round that has begun. The caller holds mu.
+func (b *ballot) latest(ctx context.Context) bool { return ctx == b.round.all || ctx == b.round.hope }
 
 // pass lets the next request to the node go.
 func (b *ballot) pass(i int) { b.votes[i].turn <- struct{}{} }
@@ -233,43 +245,45 @@ func (b *ballot) pass(i int) { b.votes[i].turn <- struct{}{} }
 // ask runs call for those of the nodes that may have the token, side by side, until
 // enough is known. The others go on until due, or until the next round of this ballot.
 func (p *protocol) ask(ctx context.Context, b *ballot, nodes []int, due time.Time, call func(ctx context.Context, i int) error, enough func(*tally) bool) *tally {
-	round, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // the caller's patience is none of the others'
-	b.begin(round, func() { cancel(errOvertaken) }, p.patience())
+	r := newRound(ctx)
+	defer context.AfterFunc(ctx, func() { r.end(context.Cause(ctx)) })() // the caller's patience is none of the others'
+	b.begin(r, p.patience())
 
 	t := newTally(len(p.nodes), p.quorum)
-	answers := make(chan answer, len(p.nodes))
-	t.round, t.answers = round, answers
+	t.round, t.enough = r.all, enough
+	var asked []int
 	for i := range p.nodes {
 		switch {
 		case !slices.Contains(nodes, i):
 			t.note(i, errPending)
-			continue
 		case b.at(i) == absent:
 			t.note(i, errAbsent)
-			continue
+		default:
+			asked = append(asked, i)
 		}
-		free := b.free(i)
+	}
+	for _, i := range asked {
+		free, ctx := b.free(i), r.all
+		if !p.expected(i) {
+			ctx = r.hope
+		}
 		p.requests.Go(func() {
 			if !free {
-				if err := b.take(round, due, i); err != nil {
-					answers <- answer{i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err}}
+				if err := b.take(ctx, due, i); err != nil {
+					t.hear(i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err})
 					return
 				}
 			}
 			err := error(errAbsent)
 			if b.at(i) != absent { // as it turned out
-				err = call(round, i)
+				err = call(ctx, i)
 				p.silent[i].Store(errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent))
 			}
 			b.pass(i)
-			answers <- answer{i, err}
+			t.hear(i, err)
 		})
 	}
-	for t.pending > 0 && !enough(t) {
-		a := <-answers
-		t.note(a.i, a.err)
-	}
+	t.wait()
 	return t
 }
 

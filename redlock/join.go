@@ -59,7 +59,7 @@ func (b *ballot) joins(round context.Context, i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[i]
-	if v.standing != absent || b.round != round {
+	if v.standing != absent || !b.latest(round) {
 		return false
 	}
 	v.standing = unknown

@@ -470,7 +470,7 @@ func (p *protocol) giveBack(ctx context.Context, c strategy.Claim, b *ballot) (l
 
 // clear deletes the lock on all nodes that may have it.
 func (p *protocol) clear(ctx context.Context, c strategy.Claim, b *ballot, due time.Time, to string) *tally {
-	b.hasten(p.expected)
+	b.hasten()
 	return p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
 		reply, err := p.nodes[i].Eval(ctx, due, release, []string{c.Key}, c.Token, to)
 		switch {

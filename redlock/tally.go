@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A tally counts what the nodes have said in one round.
+// A tally counts what the nodes have said in one round. Until enough have, that is for those
+// who hear of it; then it is the caller's, and what is said later does not count.
 type tally struct {
 	quorum  int
 	pending int  // have not answered
@@ -21,18 +23,16 @@ type tally struct {
 	errs    []error     // of each node; nil: agreed
 	until   []time.Time // of each node: when it is free; zero: it is, or nobody knows
 
-	round   context.Context // whose requests they answer
-	answers <-chan answer   // of those that are pending
-}
+	round context.Context // whose requests they answer
 
-// An answer is one node's; nil: it agreed.
-type answer struct {
-	i   int
-	err error
+	mu     sync.Mutex
+	enough func(*tally) bool
+	over   bool          // it is the caller's
+	done   chan struct{} // has an element when it has become so
 }
 
 func newTally(n, quorum int) *tally {
-	t := &tally{quorum: quorum, pending: n, errs: make([]error, n), until: make([]time.Time, n)}
+	t := &tally{quorum: quorum, pending: n, errs: make([]error, n), until: make([]time.Time, n), done: make(chan struct{}, 1)}
 	for i := range t.errs {
 		t.errs[i] = errPending
 	}
@@ -59,16 +59,46 @@ func (t *tally) note(i int, err error) {
 	}
 }
 
-// await notes what the nodes say that are pending, for a while.
+// hear notes what a node has said. The last that is needed wakes the caller, once: to be
+// woken for each costs more than the answer.
+func (t *tally) hear(i int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.note(i, err)
+		t.look()
+	}
+}
+
+// look ends the hearing when enough is known. The caller holds mu.
+func (t *tally) look() {
+	if t.over = t.pending == 0 || t.enough(t); t.over {
+		t.done <- struct{}{}
+	}
+}
+
+// wait returns when enough is known.
+func (t *tally) wait() {
+	t.mu.Lock()
+	if !t.over {
+		t.look()
+	}
+	t.mu.Unlock()
+	<-t.done
+}
+
+// await hears those that are pending, for a while.
 func (t *tally) await(d time.Duration) {
-	over := time.After(d)
-	for t.pending > 0 {
-		select {
-		case a := <-t.answers:
-			t.note(a.i, a.err)
-		case <-over:
-			return
-		}
+	t.mu.Lock()
+	t.over, t.enough = false, (*tally).complete
+	t.look()
+	t.mu.Unlock()
+	select {
+	case <-t.done:
+	case <-time.After(d):
+		t.mu.Lock()
+		t.over = true
+		t.mu.Unlock()
 	}
 }
 

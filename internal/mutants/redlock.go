@@ -74,8 +74,8 @@ func redLock() []Mutant {
 			Judge: RedLock, Killed: []string{"OneRound", "HungNode"},
 		},
 		{
-			Name: "redlock waits for every node", File: "redlock/ballot.go",
-			Old: "for t.pending > 0 && !enough(t) {", New: "for t.pending > 0 {",
+			Name: "redlock waits for every node", File: "redlock/tally.go",
+			Old: "t.over = t.pending == 0 || t.enough(t); t.over {", New: "t.over = t.pending == 0; t.over {",
 			Judge: RedLock, Killed: []string{"HungNode"},
 		},
 		{
