@@ -69,6 +69,7 @@ func (p *protocol) number(ctx context.Context, c strategy.Claim, b *ballot, t *t
 		asked, forgot = append(asked, forgot...), nil
 	}
 	due := p.due(c)
+	b.hasten() // who has not voted by now is not asked
 	noted := p.ask(ctx, b, asked, due, func(ctx context.Context, i int) error {
 		return p.note(ctx, due, c, b, i, c.Token, fence, said[i].gen)
 	}, (*tally).decided)

@@ -25,6 +25,16 @@ local function same(info, seen)
   return seen and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. seen .. '\r', 1, true)
 end
 
+local function clock() -- ms, µs
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+
+-- left is how long it will be until a memory votes.
+local function left(born, max, now)
+  return born + max - now
+end
+
 -- open is the short way: the longest TTL in use, of a server that is what it was and votes,
 -- also for whoever knows of so long a TTL. nil: guard looks closely. It reads no more than
 -- that takes, for what each vote reads of what else lies in memory is most of its price.
@@ -34,10 +44,7 @@ local function open(key, longest)
   if type(info) == 'table' or not same(info, seen) then return nil end
   born, max = tonumber(born), tonumber(max)
   if not born or not max or max < tonumber(longest) or max > 86400000 then return nil end
-  if born > 0 then -- it was not primed: the clock has a say
-    local time = redis.call('TIME')
-    if time[1] * 1000 + math.floor(time[2] / 1000) < born + max then return nil end
-  end
+  if born > 0 and left(born, max, clock()) > 0 then return nil end -- 0: it was primed, so no clock has a say
   return max
 end
 
@@ -58,9 +65,8 @@ local function guard(key, longest)
     actual = info ~= '' and string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
     promoted = string.match(info, 'master_replid2:0*(%w*)') or ''
   end
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = time[1] * 1000000 + time[2]}
+  local now, us = clock()
+  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = us}
 
   local stored = math.min(tonumber(max) or 0, 86400000) -- strategy.MaxTTL: no lock lasts longer, whatever is written here
   g.max = math.max(stored, tonumber(longest))
@@ -76,7 +82,7 @@ local function guard(key, longest)
     g.gen, g.born, g.new = actual .. ':' .. string.format('%.0f', g.us), now, false
   end
   g.changed = g.changed or g.fresh or g.max > stored or seen ~= id or (past or '') ~= promoted
-  g.wait = g.born + g.max - now
+  g.wait = left(g.born, g.max, now)
   return g
 end
 

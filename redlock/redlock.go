@@ -341,7 +341,7 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 		p.pace.Store(int64(time.Since(start)))
 	}
 	if p.fences && t.yes >= p.quorum {
-		t.await(p.patience()) // or one that stands still from now on would cost the lock
+		t.await(p.patience(), p.expected) // or one that stands still from now on would cost the lock
 	}
 	err := p.verdict(ctx, c, t, start)
 	var fence uint64

@@ -87,10 +87,17 @@ func (t *tally) wait() {
 	<-t.done
 }
 
-// await hears those that are pending, for a while.
-func (t *tally) await(d time.Duration) {
+// await hears those that are pending and expected, for a while.
+func (t *tally) await(d time.Duration, expected func(i int) bool) {
 	t.mu.Lock()
-	t.over, t.enough = false, (*tally).complete
+	t.enough = func(t *tally) bool {
+		for i, err := range t.errs {
+			if err == errPending && expected(i) {
+				return false
+			}
+		}
+		return true
+	}
 	t.look()
 	t.mu.Unlock()
 	select {

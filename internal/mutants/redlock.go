@@ -137,7 +137,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard is open before its time", File: "redlock/guard.lua",
-			Old: "if born > 0 then", New: "if false then",
+			Old: "if born > 0 and left(", New: "if false and left(",
 			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
 		{
@@ -157,7 +157,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard never opens", File: "redlock/guard.lua",
-			Old: "g.wait = g.born + g.max - now", New: "g.wait = g.max",
+			Old: "return born + max - now", New: "return max",
 			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
 		{
@@ -167,7 +167,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard knows no longer TTL than the first", File: "redlock/guard.lua",
-			Old: "g.wait = g.born + g.max - now", New: "g.wait = g.born + (g.fresh and g.max or stored) - now",
+			Old: "g.wait = left(g.born, g.max, now)", New: "g.wait = left(g.born, g.fresh and g.max or stored, now)",
 			Judge: GuardHears, Killed: []string{"Later"},
 		},
 
@@ -300,7 +300,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock has a fence noted by those alone who voted first", File: "redlock/redlock.go",
-			Old: "		t.await(p.patience())", New: "		_ = t.await",
+			Old: "		t.await(p.patience(), p.expected)", New: "		_ = t.await",
 			Judge: Spare, Killed: []string{"FrozenAfterItsVote"},
 		},
 		{
