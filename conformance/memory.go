@@ -372,7 +372,7 @@ func (m *Memory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i
 		g   strategy.Grant
 		err error
 	}
-	answers, err := ask(m, ctx, Request{OpExtendAll, cs}, nil, func() ([]answer, error) {
+	answers, err := ask(m, ctx, Request{OpExtendAll, slices.Clone(cs)}, nil, func() ([]answer, error) {
 		as := make([]answer, len(cs))
 		for i, c := range cs {
 			as[i].g, as[i].err = m.extend(c)

@@ -57,14 +57,14 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	return strategy.CheckLock(ctx, o, p, p)
 }
 
-// ExtendAll renews many locks, a round trip for each 128.
+// ExtendAll renews many locks, a round trip for each 256.
 func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
 	p.extending().ExtendAll(ctx, cs, done)
 }
 
 // extending is extend.lua, which takes many locks.
 func (p *protocol) extending() strategy.BulkScript {
-	return strategy.BulkScript{Node: p, Script: extend, Most: 128, Refused: p.notOurs}
+	return strategy.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
 }
 
 // Adopt is Extend for a token from elsewhere, which the claim's takes the place of.

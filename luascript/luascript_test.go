@@ -214,7 +214,7 @@ func TestWithoutFences(t *testing.T) {
 	}
 }
 
-// TestBulk: renewals go 128 to a request, each with an answer of its own.
+// TestBulk: renewals go 256 to a request, each with an answer of its own.
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	n, err := node.New(s.Pool())
@@ -224,7 +224,7 @@ func TestBulk(t *testing.T) {
 	defer n.Close()
 	p := luascript.On(n)
 	due := time.Now().Add(time.Minute)
-	claims := make([]strategy.Claim, 300)
+	claims := make([]strategy.Claim, 600)
 	for i := range claims {
 		name := strconv.Itoa(i)
 		c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t" + name, TTL: time.Second, Due: due}

@@ -125,7 +125,7 @@ func (p *primary) serve(here, cmd string, args []any) (any, error) {
 			return []byte(token), nil
 		}
 		delete(p.held, key)
-	case "EVALSHA", "EVAL": // hash or source, number of keys, keys, token and TTL for each
+	case "EVALSHA", "EVAL": // hash or source, number of keys, keys, tokens, the TTL
 		n := args[1].(int)
 		answers := make([]any, n)
 		for i := range n {
@@ -135,7 +135,7 @@ func (p *primary) serve(here, cmd string, args []any) (any, error) {
 			case p.moved[key] && key != here:
 				return nil, says("MOVED 1 elsewhere:6379")
 			}
-			if p.held[text(2+i)] == text(2+n+2*i) {
+			if p.held[text(2+i)] == text(2+n+i) {
 				answers[i] = int64(1)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"time"
 )
 
 // A BulkScript is a Lua script that counts the TTLs of many locks anew in one request,
@@ -13,8 +12,9 @@ import (
 type BulkScript struct {
 	Node Node
 
-	// Script gets the locks as KEYS, and for each in turn its token and its TTL in
-	// milliseconds as ARGV. It answers for each in turn: 1 is extended.
+	// Script gets the locks as KEYS, and as ARGV the token of each in turn and then their
+	// TTLs in milliseconds: of each in turn, or one alone if all have the same. It answers
+	// how many locks there are if all are extended; or else for each in turn: 1 is extended.
 	Script *Script
 
 	// Most is how many locks one request renews: enough that requests hardly count, few
@@ -55,20 +55,20 @@ func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, 
 
 func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err error)) {
 	keys := make([]string, len(cs))
-	args := make([]any, 0, 2*len(cs))
-	due := cs[0].Due
-	var ms any // of most locks in turn: boxed once
-	var ttl time.Duration
+	args := make([]any, len(cs), len(cs)+1)
+	due, ttl, ttls := cs[0].Due, cs[0].TTL, 1
 	for i := range cs {
 		c := &cs[i]
-		keys[i] = c.Key
-		if ms == nil || c.TTL != ttl {
-			ttl, ms = c.TTL, c.TTL.Milliseconds()
+		keys[i], args[i] = c.Key, c.Token
+		if c.TTL != ttl {
+			ttls = len(cs)
 		}
-		args = append(args, c.Token, ms)
 		if c.Due.Before(due) {
 			due = c.Due
 		}
+	}
+	for i := range ttls {
+		args = append(args, cs[i].TTL.Milliseconds())
 	}
 	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
 	if len(cs) > 1 && severalSlots(err) {
@@ -78,9 +78,10 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		return
 	}
 	answers, _ := reply.([]any)
+	all := reply == int64(len(cs))
 	for i := range cs {
 		switch {
-		case err != nil:
+		case all, err != nil:
 			done(i, err)
 		case len(answers) != len(cs):
 			done(i, BadReply(b.Node, reply))

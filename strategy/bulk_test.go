@@ -89,7 +89,7 @@ func TestBulkScript(t *testing.T) {
 			t.Errorf("due of %v is that of %s, want the earliest, of %s", keys, want, last)
 		}
 	}
-	equal(t, "arguments", len(n.args), 10)
+	equal(t, "arguments: the tokens, and in each request the TTL", len(n.args), 5+3)
 }
 
 // A cluster refuses a script over several slots: then each lock gets its own request,

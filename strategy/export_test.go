@@ -6,7 +6,11 @@ package strategy
 func (s *Strategy) AgendaLen() int {
 	s.agenda.mu.Lock()
 	defer s.agenda.mu.Unlock()
-	return len(s.agenda.leases)
+	n := 0
+	for _, m := range s.agenda.moments {
+		n += len(m.leases)
+	}
+	return n
 }
 
 // Waiting returns how many contenders stand in the line for key.

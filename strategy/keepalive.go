@@ -15,8 +15,9 @@ import (
 
 // ridingTogether is how many leases are looked at, and so renewed, at a time: a few
 // requests of BulkScript.Most, so that whoever is woken for one has some to do, here and
-// on the server; and no more, so that both get to others in between.
-const ridingTogether = 512
+// on the server, for to be woken costs as much as to renew hundreds; and no more, so that
+// both get to others in between.
+const ridingTogether = 1024
 
 // The agenda of a Strategy knows when each lease is to be renewed and when its
 // deadline comes. It is one timer, armed for the earliest entry: a lease costs
@@ -24,60 +25,83 @@ const ridingTogether = 512
 //
 // Locks are taken in the order lease, agenda.
 type agenda struct {
-	mu     sync.Mutex
-	leases leaseHeap
-	epoch  time.Time // entries count from here: a number is compared sooner than a time.Time
-	draws  int       // how often somebody has drawn, and what was drawn last
-	drawn  uint64
-	timer  *time.Timer
-	armed  time.Duration // for when
+	mu      sync.Mutex
+	moments moments // the earliest first
+	latest  *moment // that a lease was entered for: those renewed together come one after another
+	draws   int     // how often somebody has drawn, and what was drawn last
+	drawn   uint64
+	timer   *time.Timer
+	armed   time.Duration // for when
+}
+
+// A moment is when the agenda is to look at some leases: those that were renewed together
+// share one, so that to order them costs nothing. Times count from when the house was built.
+type moment struct {
+	at     time.Duration
+	from   time.Duration // or earlier, if it is at work then
+	leases []*Lease
+	index  int // among the moments
 }
 
 // never is when a timer is armed for that is not.
 const never = time.Duration(math.MinInt64)
+
+// sinceBuilt is a moment's time: a number is compared sooner than a time.Time.
+func (h *house) sinceBuilt(t time.Time) time.Duration { return t.Sub(h.built) }
 
 // set makes the agenda look at l at that time, or by up to early before it if it is
 // at work then. The caller holds l.mu.
 func (a *agenda) set(l *Lease, at time.Time, early time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	d := a.count(at)
-	e := entry{at: d, from: d - early, l: l}
-	switch {
-	case l.index < 0:
-		heap.Push(&a.leases, e)
-	case a.leases[l.index] != e:
-		a.leases[l.index] = e
-		heap.Fix(&a.leases, l.index)
-	default:
+	d := l.s.sinceBuilt(at)
+	if m := l.moment; m != nil && m.at == d && m.from == d-early {
 		return
 	}
-	a.arm(l.s.house)
-}
-
-// count is at, from the epoch. The caller holds a.mu.
-func (a *agenda) count(at time.Time) time.Duration {
-	if a.epoch.IsZero() {
-		a.epoch = time.Now()
+	a.drop(l)
+	if m := a.latest; m == nil || m.at != d || m.from != d-early {
+		a.latest = &moment{at: d, from: d - early}
+		heap.Push(&a.moments, a.latest)
 	}
-	return at.Sub(a.epoch)
-}
-
-// sinceEpoch is count for who does not hold a.mu.
-func (a *agenda) sinceEpoch(at time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.count(at)
+	m := a.latest
+	l.moment, l.index = m, int32(len(m.leases))
+	m.leases = append(m.leases, l)
+	a.arm(l.s.house)
 }
 
 func (a *agenda) remove(l *Lease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l.index < 0 {
+	if l.moment != nil {
+		a.drop(l)
+		a.arm(l.s.house)
+	}
+}
+
+// drop takes out l's entry, if there is one. The caller holds a.mu.
+func (a *agenda) drop(l *Lease) {
+	m := l.moment
+	if m == nil {
 		return
 	}
-	heap.Remove(&a.leases, l.index)
-	a.arm(l.s.house)
+	end := len(m.leases) - 1
+	last := m.leases[end]
+	m.leases[l.index], last.index = last, l.index
+	l.moment = nil
+	a.cut(m, end)
+}
+
+// cut leaves the moment its first n leases. The caller holds a.mu.
+func (a *agenda) cut(m *moment, n int) {
+	clear(m.leases[n:])
+	m.leases = m.leases[:n]
+	if n > 0 {
+		return
+	}
+	heap.Remove(&a.moments, m.index)
+	if a.latest == m {
+		a.latest = nil
+	}
 }
 
 // draw is a random number, for as many in a row as may ride together.
@@ -94,32 +118,36 @@ func (a *agenda) draw() uint64 {
 // arm sets the timer for the earliest entry, unless it is set for that. The caller
 // holds a.mu.
 func (a *agenda) arm(h *house) {
-	if len(a.leases) == 0 {
+	if len(a.moments) == 0 {
 		if a.timer != nil {
 			a.timer.Stop()
 			a.armed = never
 		}
 		return
 	}
-	first := a.leases[0].at
+	first := a.moments[0].at
 	switch {
 	case a.timer == nil:
-		a.timer = time.AfterFunc(time.Until(a.epoch.Add(first)), h.wake)
+		a.timer = time.AfterFunc(time.Until(h.built.Add(first)), h.wake)
 	case first != a.armed:
-		a.timer.Reset(time.Until(a.epoch.Add(first)))
+		a.timer.Reset(time.Until(h.built.Add(first)))
 	}
 	a.armed = first
 }
 
-// due takes out leases whose time has come: as many as may ride together. If that leaves
-// one whose time has come, the timer runs again at once.
-func (a *agenda) due() []*Lease {
+// due takes out leases whose time has come, and appends them to due: as many as may ride
+// together. If that leaves one whose time has come, the timer runs again at once.
+func (a *agenda) due(now time.Duration, due []*Lease) []*Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var due []*Lease
-	now := time.Since(a.epoch)
-	for len(a.leases) > 0 && a.leases[0].from <= now && len(due) < ridingTogether {
-		due = append(due, heap.Pop(&a.leases).(*Lease))
+	for len(a.moments) > 0 && a.moments[0].from <= now && len(due) < ridingTogether {
+		m := a.moments[0]
+		stay := max(len(m.leases)-(ridingTogether-len(due)), 0)
+		due = append(due, m.leases[stay:]...)
+		for _, l := range m.leases[stay:] {
+			l.moment = nil
+		}
+		a.cut(m, stay)
 	}
 	return due
 }
@@ -163,7 +191,7 @@ func (l *Lease) nextRenewal(start time.Time) time.Time {
 	if l.s.bulk == nil {
 		return start.Add(third - third/10 + rand.N(third/5+1))
 	}
-	return start.Add(half - scatter((half-third)/2, uint64(l.s.agenda.sinceEpoch(start))))
+	return start.Add(half - scatter((half-third)/2, uint64(l.s.sinceBuilt(start))))
 }
 
 // firstRenewal is nextRenewal for a lease that has just begun to be kept alive. Where one
@@ -208,10 +236,14 @@ func (h *house) wake() {
 		return
 	}
 	defer h.leave()
-	looked := h.agenda.due()
-	due := riders{looked[:0], make([]Claim, 0, len(looked))}
-	for _, l := range looked {
-		if c, ok := l.dueForRenewal(); ok {
+	now := time.Now()
+	lent := seats.Get().(*riders)
+	defer lent.giveBack()
+	lent.leases = h.agenda.due(h.sinceBuilt(now), lent.leases)
+	lent.claims = slices.Grow(lent.claims, len(lent.leases))
+	due := riders{lent.leases[:0], lent.claims}
+	for _, l := range lent.leases {
+		if c, ok := l.dueForRenewal(now); ok {
 			due.add(l, c)
 		}
 	}
@@ -230,7 +262,7 @@ func (h *house) wake() {
 
 // lapse is what is left to do after Close: leases still held reach their deadline.
 func (h *house) lapse() {
-	for _, l := range h.agenda.due() {
+	for _, l := range h.agenda.due(h.sinceBuilt(time.Now()), nil) {
 		l.mu.Lock()
 		l.next = time.Time{}
 		after := l.look()
@@ -250,6 +282,16 @@ func (r *riders) add(l *Lease, c Claim) {
 	r.leases, r.claims = append(r.leases, l), append(r.claims, c)
 }
 
+// seats are riders' memory, for the next: a thousand claims are hundreds of KB.
+var seats = sync.Pool{New: func() any { return new(riders) }}
+
+func (r *riders) giveBack() {
+	clear(r.claims[:len(r.leases)])
+	clear(r.leases)
+	r.leases, r.claims = r.leases[:0], r.claims[:0]
+	seats.Put(r)
+}
+
 // of parts those of one strategy from the others.
 func (r riders) of(s *Strategy) (its, others riders) {
 	if !slices.ContainsFunc(r.leases, func(l *Lease) bool { return l.s != s }) {
@@ -267,9 +309,8 @@ func (r riders) of(s *Strategy) (its, others riders) {
 
 // dueForRenewal begins l's renewal if its time has come, and lets the deadline
 // speak if that has.
-func (l *Lease) dueForRenewal() (Claim, bool) {
+func (l *Lease) dueForRenewal(now time.Time) (Claim, bool) {
 	l.mu.Lock()
-	now := time.Now()
 	ready := !l.busy && !l.next.IsZero() && !now.Add(l.slack()).Before(l.next)
 	var c Claim
 	if left := l.deadline.Sub(now); ready && l.end == nil && left > 0 {
@@ -298,8 +339,10 @@ func (s *Strategy) renew(rs riders) {
 			}
 		}
 		s.bulk.ExtendAll(context.Background(), rs.claims, done)
-		for i := range rs.leases {
-			done(i, Grant{}, fmt.Errorf("locks: ExtendAll gave no answer: %w", ErrUnknown))
+		for i := range answered {
+			if !answered[i].Load() {
+				done(i, Grant{}, fmt.Errorf("locks: ExtendAll gave no answer: %w", ErrUnknown))
+			}
 		}
 		return
 	}
@@ -314,33 +357,26 @@ func (s *Strategy) renew(rs riders) {
 	all.Wait()
 }
 
-// An entry says when the agenda is to look at a lease; both count from the epoch.
-type entry struct {
-	at   time.Duration
-	from time.Duration // or earlier, if it is at work then
-	l    *Lease
-}
+// moments are a heap.
+type moments []*moment
 
-type leaseHeap []entry
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h leaseHeap) Swap(i, j int) {
+func (h moments) Len() int           { return len(h) }
+func (h moments) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h moments) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].l.index, h[j].l.index = i, j
+	h[i].index, h[j].index = i, j
 }
 
-func (h *leaseHeap) Push(x any) {
-	e := x.(entry)
-	e.l.index = len(*h)
-	*h = append(*h, e)
+func (h *moments) Push(x any) {
+	m := x.(*moment)
+	m.index = len(*h)
+	*h = append(*h, m)
 }
 
-func (h *leaseHeap) Pop() any {
+func (h *moments) Pop() any {
 	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = entry{}
+	m := old[len(old)-1]
+	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	e.l.index = -1
-	return e.l
+	return m
 }

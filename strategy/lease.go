@@ -35,16 +35,18 @@ type Lease struct {
 	brief bool      // from a direct grant: the TTL is an heir's, and is extended once
 	keep  bool      // renewed by the agenda
 	watch bool      // somebody wants to know of the loss
+	index int32     // the agenda's: in moment. A Lease fills 512 bytes; one more, and it takes 576
 	until time.Time // keep: the end of the maximum hold; zero: none
 	next  time.Time // keep: the next renewal; zero: none
-	index int       // the agenda's
+
+	moment *moment // the agenda's; nil: no entry
 }
 
 // leaseContext is one context that ends with its lease.
 type leaseContext struct{ cancel context.CancelCauseFunc }
 
 func newLease(s *Strategy, c Claim, g Grant, start time.Time) *Lease {
-	l := &Lease{s: s, claim: c, index: -1}
+	l := &Lease{s: s, claim: c}
 	l.granted = l.grant(g, start).Start
 	if l.claim.Grant.Fence == 0 {
 		l.claim.Grant.Fences = c.Fences // there are no numbers that could run out

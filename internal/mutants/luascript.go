@@ -28,12 +28,12 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
-			Old: "count_anew(lock, ARGV[2 * i])", New: "redis.call('PEXPIRE', lock, 1)",
+			Old: "count_anew(lock, ARGV[#KEYS + i] or ARGV[#KEYS + 1])", New: "redis.call('PEXPIRE', lock, 1)",
 			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
 		},
 		{
 			Name: "extend.lua does not compare", File: "luascript/extend.lua",
-			Old: "if holder == ARGV[2 * i - 1] then", New: "if type(holder) == 'string' then",
+			Old: "if holder == ARGV[i] then", New: "if type(holder) == 'string' then",
 			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
 		},
 		{

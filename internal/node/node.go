@@ -16,6 +16,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -99,6 +100,7 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys
 
 func scriptOp(cmd string, script any, due time.Time, keys []string, args []any) *op {
 	o := newOp(cmd, due)
+	o.args = slices.Grow(o.args, 2+len(keys)+len(args)) // hundreds, where locks are renewed in bulk
 	o.add(script)
 	o.add(len(keys))
 	for _, k := range keys {
