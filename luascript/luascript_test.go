@@ -314,6 +314,38 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
+// TestForbiddenToReadMany: a user who may GET and not MGET renews all the same.
+func TestForbiddenToReadMany(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("ACL", "SETUSER", "one", "on", ">secret", "~*", "&*", "+@all", "-mget"); err != nil {
+		t.Skipf("NOT PROVEN: that a user without MGET can renew: %v", err)
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+		return redis.Dial("tcp", s.Addr(), redis.DialUsername("one"), redis.DialPassword("secret"))
+	}}
+	defer pool.Close()
+	lease := acquire(t, open(t, s, strategy.Options{TTL: time.Minute}), "a")
+	n, err := node.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	claim := func(name, token string) strategy.Claim {
+		return strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Hour, Due: time.Now().Add(time.Minute)}
+	}
+	answers := make([]error, 2)
+	luascript.On(n).(strategy.BulkExtender).ExtendAll(t.Context(), []strategy.Claim{claim("a", lease.Token()), claim("b", "t")},
+		func(i int, _ strategy.Grant, err error) { answers[i] = err })
+	if answers[0] != nil || !errors.Is(answers[1], strategy.ErrLost) {
+		t.Errorf("answers = %v, want nil and ErrLost", answers)
+	}
+	if ms := redistest.Do(t, s, "PTTL", strategy.DefaultKey("a")).(int64); ms < 120_000 {
+		t.Errorf("PTTL = %d ms, want about an hour", ms)
+	}
+}
+
 // TestForbiddenToPublish: the notice is a hint, so a release without it stands.
 func TestForbiddenToPublish(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
@@ -537,7 +569,7 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
-	for _, reply := range []any{int64(1), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
+	for _, reply := range []any{int64(2), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
 		p := luascript.On(oneReply{reply: reply})
 		_, err := p.Extend(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrLost) {

@@ -904,7 +904,7 @@ func TestGarbage(t *testing.T) {
 		_, err := reentrant.On(oneReply{reply: reply}).Acquire(t.Context(), c)
 		unknown("Acquire()", reply, err)
 	}
-	for _, reply := range []any{int64(1), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
+	for _, reply := range []any{int64(2), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
 		_, err := reentrant.On(oneReply{reply: reply}).Extend(t.Context(), c)
 		unknown("Extend()", reply, err)
 	}

@@ -92,6 +92,20 @@ func TestBulkScript(t *testing.T) {
 	equal(t, "arguments: the tokens, and in each request the TTL", len(n.args), 5+3)
 }
 
+// Locks of several TTLs ride together, each with its own. That all are extended is said by
+// their number.
+func TestBulkScriptOfSeveralTTLs(t *testing.T) {
+	t.Parallel()
+	n := &bulkNode{answer: func(keys []string) (any, error) { return int64(len(keys)), nil }}
+	cs := bulkClaims(3)
+	cs[1].TTL = 2 * time.Second
+	for _, err := range extendAll(t, bulkOf(n, 100), cs) {
+		is(t, "extended", err)
+	}
+	equal(t, "requests", len(n.asked), 1)
+	equal(t, "arguments", fmt.Sprint(n.args), "[t0 t1 t2 1000 2000 1000]")
+}
+
 // A cluster refuses a script over several slots: then each lock gets its own request,
 // and one that cannot be renewed does not keep the others from it.
 func TestBulkScriptOnACluster(t *testing.T) {
