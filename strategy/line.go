@@ -175,14 +175,19 @@ func (p *place) tellFailure(err error) {
 	}
 }
 
+// remove takes p out of the line, if it stands in it. The caller holds h.mu.
+func (ln *line) remove(p *place) {
+	if i := slices.Index(ln.places, p); i >= 0 {
+		ln.places = slices.Delete(ln.places, i, i+1)
+	}
+}
+
 // leave gives the place up, if it is not given up yet, and with it what it was given and
 // does not want any more.
 func (p *place) leave() {
 	ln, h := p.ln, p.ln.h
 	h.mu.Lock()
-	if i := slices.Index(ln.places, p); i >= 0 {
-		ln.places = slices.Delete(ln.places, i, i+1)
-	}
+	ln.remove(p)
 	after := ln.settle()
 	h.mu.Unlock()
 	after()

@@ -146,17 +146,8 @@ func (p *place) took(lease *Lease) {
 // tie makes the line rest until lease is over: it came through the line, so its release
 // serves the line next. The caller holds h.mu; p, which has the lease now, leaves the line.
 func (ln *line) tie(p *place, lease *Lease) {
-	ln.places = without(ln.places, p)
+	ln.remove(p)
 	ln.holder, ln.tenure, lease.line = lease, time.Now(), ln
-}
-
-func without(places []*place, p *place) []*place {
-	for i, x := range places {
-		if x == p {
-			return append(places[:i], places[i+1:]...)
-		}
-	}
-	return places
 }
 
 // rests tells that the lock comes to the line by itself. The caller holds h.mu.
