@@ -14,13 +14,13 @@
 --          {holder's token, its remaining TTL, seconds, microseconds, 1}: held, and the
 --            contender has its place; the server's time. 0 instead of 1: it has none
 -- Errors   WRONGTYPE, NOPERM, FENCE: nothing changed
-local holder, left
+local holder, left, now
 -- Mostly there is neither. A lock without fences is asked by GET all the same: a user who may not
 -- GET could not release it, and of one with fences the counter tells so.
 if ARGV[3] == '0' or redis.pcall('EXISTS', KEYS[1], KEYS[2]) ~= 0 then
   holder = redis.call('GET', KEYS[1])
   if not holder then -- it has lapsed, or is gone otherwise: nobody has made an heir
-    holder, left = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[4]) -- queue.lua, which stands before this script
+    holder, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[4]) -- queue.lua, which stands before this script
   end
 end
 if holder and holder ~= ARGV[1] then
@@ -34,7 +34,7 @@ if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', KEYS[1]) then -- Redis
   return redis.error_reply('NOPERM whoever may not DEL this lock could not release it: allow this user +del')
 end
 if holder and holder ~= ARGV[1] then
-  local now = redis.call('TIME')
+  now = now or redis.call('TIME')
   return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[4], left, ARGV[2])}
 end
 
@@ -46,7 +46,7 @@ if holder then -- it has queued, and been granted the lock meanwhile: its last f
 end
 if many > 0 then
   local err
-  fence, many, err = next_fences(KEYS[3], many) -- fence.lua, likewise
+  fence, many, err = next_fences(KEYS[3], many, redis.call('TIME')) -- fence.lua, likewise
   if err then return err end
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -20,7 +20,7 @@ end
 local fence = 0
 if KEYS[2] then
   local err, _
-  fence, _, err = next_fences(KEYS[2], 1) -- fence.lua, which stands before this script
+  fence, _, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- fence.lua, which stands before this script
   if err then return err end
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])

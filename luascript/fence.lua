@@ -10,12 +10,12 @@
 -- so numbers run ahead of the clock, by 512 at most: a reservation beyond is cut to one.
 -- Where nothing is stored, what is lost may have been ahead as far, and be in use still.
 --
--- Returns the first, and how many are reserved; or nil, nil and an error.
+-- now is what TIME says. Returns the first, and how many are reserved; or nil, nil and an
+-- error.
 -- Reads only: it is called before the first write, so that an error (WRONGTYPE, a
 -- value that is no number) leaves nothing half done.
-local function next_fences(counter, many)
+local function next_fences(counter, many, now)
   local last = redis.call('GET', counter)
-  local now = redis.call('TIME')
   now = now[1] * 1000000 + now[2]
   if not last then
     return now + 512, 1

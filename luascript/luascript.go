@@ -71,6 +71,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -264,7 +265,8 @@ func (p *protocol) entry(c strategy.Claim) string {
 	if c.Line == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s %d %d %s", c.Line, strategy.HeirTTL(c.TTL).Milliseconds(), p.many(c), c.Token)
+	ms := strategy.HeirTTL(c.TTL).Milliseconds()
+	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
 }
 
 func (p *protocol) keys(c strategy.Claim) []string {

@@ -20,15 +20,14 @@ local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder
 end
-local heir, left = grant_next(KEYS[1], KEYS[2], KEYS[3]) -- queue.lua, which stands before this script
+local heir, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3]) -- queue.lua, which stands before this script
 if heir then
-  local now = redis.call('TIME')
   return {heir, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[5], left, ARGV[3])}
 end
 local many, fence = tonumber(ARGV[4]), 0
 if many > 0 then
   local err
-  fence, many, err = next_fences(KEYS[3], many) -- fence.lua, likewise
+  fence, many, err = next_fences(KEYS[3], many, redis.call('TIME')) -- fence.lua, likewise
   if err then return err end
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])

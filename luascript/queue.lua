@@ -20,26 +20,26 @@
 -- Makes the first in the queue whom anybody hears the holder; stops before the entry asks.
 -- Who has died is deaf, and passed over: PUBLISH tells how many listen.
 --
--- Returns the holder's token and its TTL; nil: nobody, and the lock is for the caller to
--- delete or overwrite.
+-- Returns the holder's token, its TTL, and what TIME said; nil: nobody, and the lock is for
+-- the caller to delete or overwrite.
 local function grant_next(lock, queue, counter, asks)
   while true do
     local entry = redis.pcall('LINDEX', queue, '0')
     if type(entry) ~= 'string' or entry == asks then return nil end
+    local now = redis.call('TIME') -- once: after some milliseconds at rest each call takes long
     local line, ms, many, token = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
     local fence = 0
     if line then
       many = tonumber(many)
       if many > 0 then
         local err
-        fence, many, err = next_fences(counter, many)
+        fence, many, err = next_fences(counter, many, now)
         if err then return nil end
       end
     end
     -- The first write needs no memory: after it Redis lets the others have some.
     if type(redis.pcall('LPOP', queue)) ~= 'string' then return nil end
     if line then
-      local now = redis.call('TIME')
       local told = string.format('grant %.0f %d %s %s %s ', fence, many, ms, now[1], now[2]) .. token
       -- Written before it is told: whoever hears of a grant has it. What is written to
       -- somebody deaf the next entry overwrites; or whoever called, as it would have.
@@ -52,7 +52,7 @@ local function grant_next(lock, queue, counter, asks)
         if behind then
           redis.pcall('PUBLISH', queue .. ':' .. string.match(behind, '^%S*'), 'next ' .. ms)
         end
-        return token, tonumber(ms)
+        return token, tonumber(ms), now
       end
     end
   end

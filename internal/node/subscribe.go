@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -327,6 +328,9 @@ func (s *subscriber) read(ln *line) {
 		msg, hear := s.take(ln, reply, err)
 		for _, l := range hear {
 			l.call(msg, nil)
+		}
+		if len(hear) > 0 {
+			runtime.Gosched() // whom that has woken goes first: it has waited, and the next read has time
 		}
 		if s.rests(ln) {
 			return
