@@ -110,7 +110,7 @@ type HandOver int
 
 const (
 	// HandOverBest hands a lock over to the next in line of the process where the
-	// algorithm reserves fences for that and Wait is WaitQueue: for at most 5 ms, 256
+	// algorithm reserves fences for that and Wait is WaitQueue: for at most 2 ms, 256
 	// times, and half of the TTL, counted from the grant; then whoever waits elsewhere
 	// has its turn. Each hold has a token and a fence of its own; the servers know the
 	// token of the first. So a release that hands over says nothing of whether the

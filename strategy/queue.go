@@ -238,8 +238,8 @@ func (ln *line) lookNow(v *vigil) {
 }
 
 // tenure is for how long a lock is handed over within a process: who waits elsewhere has
-// to have its turn, too.
-const tenure = 5 * time.Millisecond
+// to have its turn, too, and hears of it later the longer it has rested.
+const tenure = 2 * time.Millisecond
 
 // handsOver tells whether locks are handed over within the process. Those are not that an
 // owner may enter again: it may hold the lock once more, of which nobody here knows, and
