@@ -372,9 +372,10 @@ func (m *Memory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i
 		g   strategy.Grant
 		err error
 	}
-	answers, err := ask(m, ctx, Request{OpExtendAll, slices.Clone(cs)}, nil, func() ([]answer, error) {
-		as := make([]answer, len(cs))
-		for i, c := range cs {
+	kept := slices.Clone(cs) // the request may be under way when ctx has ended this call
+	answers, err := ask(m, ctx, Request{OpExtendAll, kept}, nil, func() ([]answer, error) {
+		as := make([]answer, len(kept))
+		for i, c := range kept {
 			as[i].g, as[i].err = m.extend(c)
 		}
 		return as, nil

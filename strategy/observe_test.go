@@ -202,8 +202,9 @@ var raced bool
 // What a lock costs beside its requests: the token, the Lease, and the context that
 // detaches its release. An observer, a clock and a line that nobody needs cost nothing.
 func TestAllocations(t *testing.T) {
+	want := 3.0
 	if raced {
-		t.Skip("under the race detector pools allocate")
+		want = 4
 	}
 	s, err := strategy.New(&scripted{}, strategy.Options{})
 	is(t, "New", err)
@@ -221,7 +222,9 @@ func TestAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		equal(t, "allocations of "+what+" and Release", n, 3)
+		if n > want {
+			t.Errorf("%s and Release make %v allocations, want %v at most", what, n, want)
+		}
 	}
 	is(t, "Close", s.Close())
 }
