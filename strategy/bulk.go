@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A BulkScript is a Lua script that counts the TTLs of many locks anew in one request,
@@ -46,12 +47,22 @@ func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, 
 		request(0)
 		return
 	}
+	var sent atomic.Int64
 	var all sync.WaitGroup
-	for first := 0; first < len(cs); first += most {
-		all.Go(func() { request(first) }) // in one packet, not one after the other's reply
+	for range abreast {
+		all.Go(func() {
+			for first := int(sent.Add(int64(most))) - most; first < len(cs); first = int(sent.Add(int64(most))) - most {
+				request(first)
+			}
+		})
 	}
 	all.Wait()
 }
+
+// abreast is how many requests of one ExtendAll are under way at a time: some, for the
+// servers and the network not to wait for us in between, and not all, for others who send
+// on the same connection to get in between.
+const abreast = 4
 
 func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err error)) {
 	keys := make([]string, len(cs))

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -90,6 +92,49 @@ func TestBulkScript(t *testing.T) {
 		}
 	}
 	equal(t, "arguments: the tokens, and in each request the TTL", len(n.args), 5+3)
+}
+
+// Some requests are under way at a time, so that nobody waits for the next; and not all, so
+// that others who send in between do not wait for all. One that gets no answer delays nobody.
+func TestBulkScriptAbreast(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var under atomic.Int64
+		n := &slowNode{eval: func(keys []string) (any, error) {
+			if n := under.Add(1); n > 4 {
+				t.Errorf("requests under way = %d, want 4 or fewer", n)
+			}
+			defer under.Add(-1)
+			time.Sleep(ms)
+			if keys[0] == "k0" {
+				time.Sleep(time.Second)
+				return nil, conformance.Unknown()
+			}
+			return int64(len(keys)), nil
+		}}
+		b := bulkOf(nil, 10)
+		b.Node = n
+		start := time.Now()
+		var last atomic.Int64
+		b.ExtendAll(bg, bulkClaims(200), func(i int, _ strategy.Grant, err error) {
+			if i < 10 {
+				is(t, "unanswered", err, strategy.ErrUnknown)
+			} else {
+				is(t, "extended", err)
+				last.Store(int64(time.Since(start)))
+			}
+		})
+		equal(t, "the last of the others", time.Duration(last.Load()), 7*ms)
+	})
+}
+
+// slowNode answers a bulk script, several calls at a time.
+type slowNode struct {
+	node
+	eval func(keys []string) (any, error)
+}
+
+func (n *slowNode) Eval(_ context.Context, _ time.Time, _ *strategy.Script, keys []string, _ ...any) (any, error) {
+	return n.eval(keys)
 }
 
 // Locks of several TTLs ride together, each with its own. That all are extended is said by

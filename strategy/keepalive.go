@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// ridingTogether is how many leases are looked at, and so renewed, at a time: a few
-// requests of BulkScript.Most, so that whoever is woken for one has some to do, here and
-// on the server, for to be woken costs as much as to renew hundreds; and no more, so that
-// both get to others in between.
-const ridingTogether = 1024
+// ridingTogether is how many leases are looked at, and so renewed, at a time: enough that
+// to be woken for them counts for little, as that costs about what renewing hundreds does,
+// here and on the server; and no more, so that both get to others in between.
+const ridingTogether = 2048
 
 // The agenda of a Strategy knows when each lease is to be renewed and when its
 // deadline comes. It is one timer, armed for the earliest entry: a lease costs
@@ -26,10 +25,10 @@ const ridingTogether = 1024
 // Locks are taken in the order lease, agenda.
 type agenda struct {
 	mu      sync.Mutex
-	moments moments // the earliest first
-	latest  *moment // that a lease was entered for: those renewed together come one after another
-	draws   int     // how often somebody has drawn, and what was drawn last
-	drawn   uint64
+	moments moments   // the earliest first
+	latest  *moment   // that a lease was entered for: those renewed together come one after another
+	drawn   time.Time // the first renewal of those that were the latest to begin, and of how many
+	draws   int
 	timer   *time.Timer
 	armed   time.Duration // for when
 }
@@ -38,7 +37,7 @@ type agenda struct {
 // share one, so that to order them costs nothing. Times count from when the house was built.
 type moment struct {
 	at     time.Duration
-	from   time.Duration // or earlier, if it is at work then
+	from   time.Duration // or earlier, if it is at work then: what all of them allow
 	leases []*Lease
 	index  int // among the moments
 }
@@ -55,15 +54,17 @@ func (a *agenda) set(l *Lease, at time.Time, early time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := l.s.sinceBuilt(at)
-	if m := l.moment; m != nil && m.at == d && m.from == d-early {
+	if m := l.moment; m != nil && m.at == d {
+		m.from = max(m.from, d-early)
 		return
 	}
 	a.drop(l)
-	if m := a.latest; m == nil || m.at != d || m.from != d-early {
+	if m := a.latest; m == nil || m.at != d {
 		a.latest = &moment{at: d, from: d - early}
 		heap.Push(&a.moments, a.latest)
 	}
 	m := a.latest
+	m.from = max(m.from, d-early)
 	l.moment, l.index = m, int32(len(m.leases))
 	m.leases = append(m.leases, l)
 	a.arm(l.s.house)
@@ -104,12 +105,13 @@ func (a *agenda) cut(m *moment, n int) {
 	}
 }
 
-// draw is a random number, for as many in a row as may ride together.
-func (a *agenda) draw() uint64 {
+// draw is a time between these by chance; the same for as many in a row as may ride
+// together, if that is between theirs, too.
+func (a *agenda) draw(least, most time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.draws%ridingTogether == 0 {
-		a.drawn = rand.Uint64()
+	if a.draws%ridingTogether == 0 || a.drawn.Before(least) || a.drawn.After(most) {
+		a.draws, a.drawn = 0, least.Add(rand.N(most.Sub(least)+1))
 	}
 	a.draws++
 	return a.drawn
@@ -136,13 +138,18 @@ func (a *agenda) arm(h *house) {
 }
 
 // due takes out leases whose time has come, and appends them to due: as many as may ride
-// together. If that leaves one whose time has come, the timer runs again at once.
+// together. Those that share a moment stay together: to fill up with some of them would
+// renew both halves early. If that leaves one whose time has come, the timer runs again at
+// once.
 func (a *agenda) due(now time.Duration, due []*Lease) []*Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for len(a.moments) > 0 && a.moments[0].from <= now && len(due) < ridingTogether {
+	for len(a.moments) > 0 && a.moments[0].from <= now {
 		m := a.moments[0]
-		stay := max(len(m.leases)-(ridingTogether-len(due)), 0)
+		if len(due) > 0 && len(due)+len(m.leases) > ridingTogether {
+			break
+		}
+		stay := max(len(m.leases)-ridingTogether, 0)
 		due = append(due, m.leases[stay:]...)
 		for _, l := range m.leases[stay:] {
 			l.moment = nil
@@ -205,8 +212,7 @@ func (l *Lease) firstRenewal() time.Time {
 	if l.s.bulk == nil || next.IsZero() {
 		return next
 	}
-	half := g.TTL / 2
-	return g.Start.Add(half - scatter(half-g.TTL/3, l.s.agenda.draw()))
+	return l.s.agenda.draw(g.Start.Add(g.TTL/3), g.Start.Add(g.TTL/2))
 }
 
 // scatter is below or equal to most, and the same for the same seed.
