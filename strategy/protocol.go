@@ -199,7 +199,7 @@ type Reenterer interface {
 // A BulkExtender is a [Protocol] that renews many holds in few requests.
 type BulkExtender interface {
 	// ExtendAll does for each claim what Extend does and calls done once for
-	// each, in any order or at the same time, before it returns. It does not keep cs.
+	// each, in any order or at the same time, before it returns; after that cs is the caller's again.
 	ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error))
 }
 

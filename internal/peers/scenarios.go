@@ -172,7 +172,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "renewal", title: "10 000 locks kept alive",
-			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive, of which one TTL is measured, from when a third of it has passed: ours by KeepAlive, redsync and bsm by a goroutine " +
+			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive, of which one TTL is measured, after one and a third: ours by KeepAlive, redsync and bsm by a goroutine " +
 				"for each that extends it every third of the TTL, rueidislock does so by itself, every half of it. CPU is the process's and the server's. " +
 				"Lost are locks that their holder knows to be lost. Memory is heap and stacks after a collection.",
 			who:     append([]string{"script", "script-again"}, alone...),
@@ -364,7 +364,8 @@ func measureDrain(ctx context.Context, b *bench, who string, _ int) (values, err
 }
 
 // measureRenewal measures a whole TTL: contestants renew two to three times in it, each after
-// its own period, and part of one would count whole renewals of some.
+// its own period, and in part of one some would renew as often. It begins in the middle of
+// such periods, and after the first.
 func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, string, int) (values, error) {
 	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
 		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: n, TTL: ttl, For: ttl}, nil)

@@ -401,7 +401,7 @@ func renewal(ctx context.Context, s *seat) (report, error) {
 			return report{}, err
 		}
 	}
-	time.Sleep(s.TTL / 3) // the first renewals are due, or soon will be
+	time.Sleep(s.TTL + s.TTL/3) // see measureRenewal
 	used, routines = memory()-used, runtime.NumGoroutine()-routines
 	before, err := s.read()
 	if err != nil {
