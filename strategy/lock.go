@@ -125,7 +125,6 @@ type lock struct {
 	name string
 	key  string
 	err  error // the name is not allowed: every call says so
-	memo memo
 }
 
 func (l *lock) Name() string { return l.name }
@@ -246,7 +245,7 @@ func (l *lock) claimFor(owner string) (Claim, error) {
 	if owner == "" {
 		owner = token
 	}
-	return Claim{Name: l.name, Key: l.key, Token: token, Owner: owner, TTL: l.s.o.TTL, memo: &l.memo}, nil
+	return Claim{Name: l.name, Key: l.key, Token: token, Owner: owner, TTL: l.s.o.TTL, memo: l.s.memos.at(l.key)}, nil
 }
 
 // endedBy makes the error of a request that ctx cut short say why ctx ended, in

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"context"
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 )
@@ -66,11 +67,19 @@ type Claim struct {
 	Force bool  // Release: an operator's, who ends all holds of Owner with Grant.Fence
 	Grant Grant // Extend, Release: the last one; of a queued claim Start alone: when it was answered
 
-	memo *memo // of its Lock; nil: none
+	memo *memo // for its key; nil: none
 }
 
-// A memo keeps what was last derived from a key.
+// A memo keeps what was last derived from one of the keys that share it.
 type memo struct{ atomic.Pointer[derived] }
+
+// memos are for the keys in use: as many as callers at work, of which there are fewer than
+// locks held, whose memory they would double.
+type memos [1024]memo
+
+var memoSeed = maphash.MakeSeed()
+
+func (m *memos) at(key string) *memo { return &m[maphash.String(memoSeed, key)%uint64(len(m))] }
 
 type derived struct {
 	key  string
@@ -78,8 +87,8 @@ type derived struct {
 }
 
 // Derived returns what from makes of c's key: names of other keys, say, of which a protocol
-// needs the same for all claims of a [Lock]. They are made once for it, if it is kept; what
-// from returns is shared, and not to be changed.
+// needs the same for all claims of a [Lock]. They are mostly made once for it; what from
+// returns is shared, and not to be changed.
 func Derived[T any](c Claim, from func(key string) *T) *T {
 	if c.memo == nil {
 		return from(c.Key)

@@ -26,6 +26,7 @@ type house struct {
 	id     string    // this process's, in the servers' queues
 	built  time.Time // what monotonic time is counted from
 	agenda agenda    // renewals and deadlines
+	memos  memos
 
 	closing chan struct{} // closed when Close begins: whoever waits leaves
 
