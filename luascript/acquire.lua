@@ -1,56 +1,64 @@
--- acquire: SET NX PX, and the fence, in one step; where others queue, behind them.
+-- acquire: SET NX PX, and the fence, in one step; where others queue, behind them. For one
+-- contender, or for several who ask at the same time, each for a lock of its own.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its queue
--- KEYS[3]  its fence counter
--- ARGV[1]  the contender's token
--- ARGV[2]  TTL in milliseconds
--- ARGV[3]  how many fences to reserve; 0: the lock is to have none
--- ARGV[4]  its entry in the queue, should the lock be held; empty: it does not queue
+-- KEYS[i]        a lock; i = 1 … n
+-- KEYS[n + i]    its queue
+-- KEYS[2n + i]   its fence counter
+-- ARGV[1]        TTL in milliseconds
+-- ARGV[2]        how many fences to reserve; 0: the lock is to have none
+-- ARGV[3]        the entry in the queue, should the lock be held; empty: it does not queue
+-- ARGV[4]        1: find out whether the user could release it, too
+-- ARGV[4 + i]    a contender's token
 --
 -- Returns  the fence (an integer; 0 without fences): granted, with one fence
 --          {fence, how many}: granted
 --          {holder's token, its remaining TTL in ms or -1}: held, nothing changed
 --          {holder's token, its remaining TTL, seconds, microseconds, 1}: held, and the
 --            contender has its place; the server's time. 0 instead of 1: it has none
+--          of several contenders, an array of what each is told
 -- Errors   WRONGTYPE, NOPERM, FENCE: nothing changed
-local holder, left, now
--- Mostly there is neither. A lock without fences is asked by GET all the same: a user who may not
--- GET could not release it, and of one with fences the counter tells so.
-if ARGV[3] == '0' or redis.pcall('EXISTS', KEYS[1], KEYS[2]) ~= 0 then
-  holder = redis.call('GET', KEYS[1])
-  if not holder then -- it has lapsed, or is gone otherwise: nobody has made an heir
-    holder, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[4]) -- queue.lua, which stands before this script
+-- What free.lua, which stands before this script, has granted is granted.
+local function acquire(i)
+  local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[4 + i]
+  local holder, left, now
+  -- Mostly there is neither. Who may not GET the lock could not release it, and finds out by trying.
+  if unproven or redis.pcall('EXISTS', lock, queue) ~= 0 then
+    holder = redis.call('GET', lock)
+    if not holder then -- it has lapsed, or is gone otherwise: nobody has made an heir
+      holder, left, now = grant_next(lock, queue, counter, entry) -- queue.lua, which stands before this script
+    end
   end
-end
-if holder and holder ~= ARGV[1] then
-  left = left or redis.call('PTTL', KEYS[1])
-  if ARGV[4] == '' then
-    return {holder, left}
+  if holder and holder ~= token then
+    left = left or redis.call('PTTL', lock)
+    if entry == '' then
+      return {holder, left}
+    end
   end
-end
 
-if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', KEYS[1]) then -- Redis 7.0
-  return redis.error_reply('NOPERM whoever may not DEL this lock could not release it: allow this user +del')
-end
-if holder and holder ~= ARGV[1] then
-  now = now or redis.call('TIME')
-  return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[4], left, ARGV[2])}
-end
+  if unproven and redis.acl_check_cmd and not redis.acl_check_cmd('DEL', lock) then -- Redis 7.0
+    return redis.error_reply('NOPERM whoever may not DEL this lock could not release it: allow this user +del')
+  end
+  if holder and holder ~= token then
+    now = now or redis.call('TIME')
+    return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl)}
+  end
 
-local many, fence = tonumber(ARGV[3]), 0
-if holder then -- it has queued, and been granted the lock meanwhile: its last fence is the counter
-  if many > 0 then fence = tonumber(redis.call('GET', KEYS[3])) end
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  local fence, reserved = 0, many
+  if holder then -- it has queued, and been granted the lock meanwhile: its last fence is the counter
+    if many > 0 then fence = tonumber(redis.call('GET', counter)) end
+    redis.call('PEXPIRE', lock, ttl)
+    return fence
+  end
+  if many > 0 then
+    local err
+    fence, reserved, err = next_fences(counter, many, redis.call('TIME')) -- fence.lua, likewise
+    if err then return err end
+  end
+  redis.call('SET', lock, token, 'PX', ttl)
+  if many > 0 then issue_fences(counter, fence, reserved) end
+  if entry ~= '' then redis.pcall('LREM', queue, 1, entry) end
+  if reserved > 1 then return {fence, reserved} end
   return fence
 end
-if many > 0 then
-  local err
-  fence, many, err = next_fences(KEYS[3], many, redis.call('TIME')) -- fence.lua, likewise
-  if err then return err end
-end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if many > 0 then issue_fences(KEYS[3], fence, many) end
-if ARGV[4] ~= '' then redis.pcall('LREM', KEYS[2], 1, ARGV[4]) end
-if many > 1 then return {fence, many} end
-return fence
+
+return each(n, acquire, granted) -- strategy/each.lua

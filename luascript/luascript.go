@@ -72,6 +72,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -84,10 +85,14 @@ var (
 	fenceLua string
 	//go:embed queue.lua
 	queueLua string
+	//go:embed free.lua
+	freeLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed extend.lua
 	extendLua string
+	//go:embed unqueued.lua
+	unqueuedLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed pass.lua
@@ -97,9 +102,9 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", fenceLua+queueLua+acquireLua)
+	acquire = strategy.NewJointScript("acquire", 4, freeLua+strategy.EachLua+fenceLua+queueLua+acquireLua)
 	extend  = strategy.NewScript("extend", extendLua)
-	release = strategy.NewScript("release", fenceLua+queueLua+releaseLua)
+	release = strategy.NewJointScript("release", 1, unqueuedLua+strategy.EachLua+fenceLua+queueLua+releaseLua)
 	pass    = strategy.NewScript("pass", fenceLua+queueLua+passLua)
 	adopt   = strategy.NewScript("adopt", fenceLua+adoptLua)
 	inspect = strategy.NewScript("inspect", inspectLua)
@@ -164,11 +169,19 @@ var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
 
 // Acquire sets the key if nobody has it and nobody queues for it. One round trip.
 func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, acquire, namesOf(c).keys, c.Token, c.TTL.Milliseconds(), p.many(c), p.entry(c))
+	names, prove := namesOf(c), ""
+	if !names.proven.Load() {
+		prove = "1"
+	}
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.many(c), p.entry(c), prove, c.Token)
 	if err != nil {
 		return strategy.Grant{}, err
 	}
-	return p.acquired(c, reply)
+	g, err := p.acquired(c, reply)
+	if prove != "" && err == nil {
+		names.proven.Store(true)
+	}
+	return g, err
 }
 
 // Extend counts the TTL anew if the key still holds the token. One round trip.
@@ -183,9 +196,11 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	if c.Undo {
 		place = p.entry(c)
 	}
-	reply, err := p.Eval(ctx, c.Due, release, namesOf(c).keys, c.Token, namesOf(c).free, place)
+	names := namesOf(c)
+	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
 	switch {
 	case err != nil:
+		names.proven.Store(false)
 		return err
 	case reply == int64(1):
 		return nil
@@ -282,12 +297,14 @@ type names struct {
 	// another: who may want a fence where this one does not.
 	keys []string
 	free any // a string: the channel for who waits without queueing
+
+	proven atomic.Bool // whoever was granted the lock last could release it, too
 }
 
 func namesOf(c strategy.Claim) *names {
 	return strategy.Derived(c, func(key string) *names {
 		sibling := func(suffix string) string { return strategy.SiblingKey(key, suffix) }
-		return &names{[]string{key, sibling("queue"), sibling("fence")}, sibling("free")}
+		return &names{keys: []string{key, sibling("queue"), sibling("fence")}, free: sibling("free")}
 	})
 }
 

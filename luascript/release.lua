@@ -1,26 +1,34 @@
 -- release: make the next in the queue the holder, if the holder is who asks; if nobody
 -- queues, delete the lock, and tell those who wait without. Comparing and deleting are one
 -- step: between two, the lock could expire and be taken, and the DEL would free a stranger's.
+-- For one holder, or for several who release at the same time, each a lock of its own.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its queue
--- KEYS[3]  its fence counter
--- ARGV[1]  the holder's token
--- ARGV[2]  the channel on which waiters listen who do not queue
--- ARGV[3]  the entry in the queue that is given up with it; empty: none
+-- KEYS[i]           a lock; i = 1 … n
+-- KEYS[n + i]       its queue
+-- KEYS[2n + i]      its fence counter
+-- ARGV[1]           the entry in the queue that is given up with it; empty: none
+-- ARGV[1 + i]       the holder's token
+-- ARGV[1 + n + i]   the channel on which waiters listen who do not queue
 --
 -- Returns  1      released
 --          nil    the lock is gone
 --          token  another holds it
+--          of several holders, an array of what each is told
 -- Errors   WRONGTYPE: the lock is as it was
 -- Works also when Redis is out of memory: see grant_next.
-if ARGV[3] ~= '' then redis.pcall('LREM', KEYS[2], 0, ARGV[3]) end
-local holder = redis.call('GET', KEYS[1])
-if holder ~= ARGV[1] then
-  return holder
+-- unqueued.lua, which stands before this script, has looked for the common case.
+local function release(i)
+  local lock, queue, counter, token, free = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
+  if entry ~= '' then redis.pcall('LREM', queue, 0, entry) end
+  local holder = redis.call('GET', lock)
+  if holder ~= token then
+    return holder
+  end
+  if not grant_next(lock, queue, counter) then -- queue.lua, which stands before this script
+    redis.call('DEL', lock)
+    redis.pcall('PUBLISH', free, token) -- a hint: if it is forbidden, the release stands
+  end
+  return 1
 end
-if not grant_next(KEYS[1], KEYS[2], KEYS[3]) then -- queue.lua, which stands before this script
-  redis.call('DEL', KEYS[1])
-  redis.pcall('PUBLISH', ARGV[2], ARGV[1]) -- a hint: if it is forbidden, the release stands
-end
-return 1
+
+return each(n, release, {}) -- strategy/each.lua

@@ -82,7 +82,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		args = append(args, cs[i].TTL.Milliseconds())
 	}
 	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
-	if len(cs) > 1 && severalSlots(err) {
+	if len(cs) > 1 && SeveralSlots(err) {
 		for i := range cs { // a cluster: each lock lies where its name says
 			b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
 		}
@@ -104,7 +104,8 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 	}
 }
 
-// severalSlots tells that a cluster refuses a script over keys in several slots.
-func severalSlots(err error) bool {
-	return errors.Is(err, ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
+// SeveralSlots tells that a cluster refuses, and has not run, a script over keys in several
+// slots. For those who write a [Node].
+func SeveralSlots(err error) bool {
+	return err != nil && errors.Is(err, ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
 }

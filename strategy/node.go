@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"crypto/sha1"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"strings"
@@ -67,6 +68,8 @@ type Conn interface {
 type Script struct {
 	name, source, hash string
 	arg                any // hash
+	joint              bool
+	shared             int
 }
 
 // NewScript makes a script from its source. The name is for errors and docs.
@@ -75,6 +78,33 @@ func NewScript(name, source string) *Script {
 	hash := hex.EncodeToString(sum[:])
 	return &Script{name: name, source: source, hash: hash, arg: hash}
 }
+
+// EachLua is the Lua function each(n, answer, answers), for the scripts of [NewJointScript]. It
+// returns what answer(1) does for one caller, and for several an array of what answer(i) does
+// for each, or of what is in answers already; an error in it is one caller's.
+//
+//go:embed each.lua
+var EachLua string
+
+// NewJointScript makes a script that serves several callers in one request, where a [Node]
+// finds that they call it at the same time: what a request and a script cost at all is then
+// spent once for all of them. A Node need not do so; each of its callers has its answer in
+// either case, as from a script of its own.
+//
+// For n callers KEYS has the first key of each, then the second of each, and so on. ARGV has
+// the first arguments, as many as shared says, once: who differs in them is not called
+// together. Then come the others, in the order that the keys have. What the script returns for
+// several callers is an array of what it returns for each; an error in it is one caller's, and
+// says that for this one nothing was changed. [EachLua] makes it so.
+func NewJointScript(name string, shared int, source string) *Script {
+	s := NewScript(name, source)
+	s.joint, s.shared = true, shared
+	return s
+}
+
+// Joint reports whether the script serves several callers at once, and how many of their
+// arguments they have in common. For those who write a [Node].
+func (s *Script) Joint() (shared int, ok bool) { return s.shared, s.joint }
 
 // Missing tells whether err is a server's word that it does not have the script: it has
 // changed nothing, and the script is to be sent in full. For those who write a [Node].

@@ -31,6 +31,7 @@ type Node struct {
 	pool      *redis.Pool
 	name      atomic.Pointer[string] // the server's address, once it has told us
 	unordered atomic.Bool            // the server forbids what order needs; for good
+	apart     atomic.Bool            // it is a cluster: several locks lie in several slots; for good
 
 	pipe     pipe
 	sub      subscriber
@@ -90,10 +91,27 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // Eval runs a script by its hash, and in full if the server does not know it. A
 // NOSCRIPT has changed nothing, so the second request cannot double the first; it
 // is a call of its own, which is not made when ctx or due have ended meanwhile.
+//
+// Calls of one joint script that travel in the same packet share a command, unless the
+// server turns out to be a cluster, or does not tell what it is.
 func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
-	reply, err := n.pipe.do(ctx, scriptOp("EVALSHA", s.HashArg(), due, keys, args))
+	reply, err := n.eval(ctx, due, s, "EVALSHA", s.HashArg(), keys, args)
 	if s.Missing(err) {
-		return n.pipe.do(ctx, scriptOp("EVAL", s.Source(), due, keys, args))
+		return n.eval(ctx, due, s, "EVAL", s.Source(), keys, args)
+	}
+	return reply, err
+}
+
+func (n *Node) eval(ctx context.Context, due time.Time, s *strategy.Script, cmd string, script any, keys []string, args []any) (any, error) {
+	o := scriptOp(cmd, script, due, keys, args)
+	joins := n.mayJoin(s)
+	if joins {
+		o.script = s
+	}
+	reply, err := n.pipe.do(ctx, o)
+	if joins && strategy.SeveralSlots(err) { // nothing has been done
+		n.apart.Store(true)
+		return n.pipe.do(ctx, scriptOp(cmd, script, due, keys, args))
 	}
 	return reply, err
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // An op is one command on its way through the pipe, and its caller.
@@ -11,6 +13,12 @@ type op struct {
 	cmd  string
 	args []any // plain values, see plain
 	due  time.Time
+
+	// Of a joint script; see joint.go.
+	script *strategy.Script // nil: its command is its own
+	lead   *op              // the first of those who share its command; nil: it has its own
+	mate   *op              // the next of them
+	joined atomic.Int32     // lead: how many of them have been sent
 
 	// progress says how far the command got. The writer moves it on without the
 	// pipe's lock; whoever moves it away from queued decides whether it is sent.
@@ -90,6 +98,7 @@ func (o *op) recycle() {
 		args = nil
 	}
 	o.cmd, o.args, o.on, o.reply, o.err, o.kind = "", args, nil, nil, nil, nil
+	o.script, o.lead, o.mate = nil, nil, nil
 	o.role, o.asleep, o.gone, o.over, o.reuse = none, false, false, false, false
 	o.progress.Store(queued)
 	ops.Put(o)

@@ -37,7 +37,7 @@ type pipe struct {
 	closed bool
 	wire   *wire      // where ops go now; nil: to be dialled
 	queue  []*op      // not sent; those whose caller left are skipped
-	spare  []*op      // the other buffer of queue
+	spare  []*op      // the buffer for what is being sent
 	doomed []identity // given up with requests unanswered, not yet known to be dead
 	dials  dials
 
@@ -332,8 +332,9 @@ func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok b
 
 // send sends what is queued, with the lock held but for the sending.
 func (p *pipe) send(w *wire) {
-	batch := p.queue
-	p.queue, p.spare = p.spare[:0], nil
+	batch := join(p.spare[:0], p.queue)
+	clear(p.queue)
+	p.queue, p.spare = p.queue[:0], nil
 	if w.crowded = len(batch) > 1 || !w.flight.empty(); w.crowded {
 		w.sentAt = time.Now()
 	}
@@ -427,7 +428,7 @@ func (p *pipe) receive(w *wire, reply any, err error, at time.Time) {
 		p.giveUp(w, lost(err))
 	case !w.gone && !w.deliver(reply, err, at):
 		p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %v", errLost, firstOf(err, reply)))
-	case isReadOnly(err):
+	case saysReadOnly(reply, err):
 		// A fail-over made this server a replica; its name or its balancer may
 		// lead to the new master by now. Not more than one dial per second.
 		w.retired = w.retired || time.Since(w.born) > time.Second

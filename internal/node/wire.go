@@ -34,6 +34,10 @@ type wire struct {
 	guardAt time.Time // when a writer at work is to be freed; zero: there is none
 
 	server op // stands for the goroutine, where that is the reader
+
+	// The writer's alone, to be used again.
+	together []*op
+	args     []any
 }
 
 // written ends the writer's duty.
@@ -98,6 +102,9 @@ func (w *wire) deliver(reply any, err error, at time.Time) bool {
 			w.flight.pop()
 		default:
 			w.used, w.worn = at, true
+			if n := w.flight.waiting()[0].sharing(); n > 1 {
+				return w.deliverJoint(n, reply, err)
+			}
 			w.flight.pop().answer(reply, err)
 			return true
 		}
@@ -108,16 +115,25 @@ func (w *wire) deliver(reply any, err error, at time.Time) bool {
 // send writes a batch and returns how many of its ops it began to write. The
 // others were not touched: no byte of theirs has left.
 func (w *wire) send(batch []*op) (n int, err error) {
-	for i, o := range batch {
+	for n < len(batch) {
+		o := batch[n]
+		if o.lead != nil {
+			joined, err := w.sendJoint(batch[n:])
+			if n += joined; err != nil {
+				return n, err
+			}
+			continue
+		}
+		n++
 		if !o.progress.CompareAndSwap(queued, sending) {
 			continue // its caller has left
 		}
 		if err := w.conn.Send(o.cmd, o.args...); err != nil {
-			return i + 1, err
+			return n, err
 		}
 		o.progress.Store(sent)
 	}
-	return len(batch), w.conn.Flush()
+	return n, w.conn.Flush()
 }
 
 // readReply reads one reply. redigo panics at lengths that no memory has: whatever
