@@ -102,10 +102,10 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewJointScript("acquire", 4, freeLua+strategy.EachLua+fenceLua+queueLua+acquireLua)
+	acquire = strategy.NewJointScript("acquire", 4, freeLua+strategy.EachLua+strategy.EnqueueLua+fenceLua+queueLua+acquireLua)
 	extend  = strategy.NewScript("extend", extendLua)
 	release = strategy.NewJointScript("release", 1, unqueuedLua+strategy.EachLua+fenceLua+queueLua+releaseLua)
-	pass    = strategy.NewScript("pass", fenceLua+queueLua+passLua)
+	pass    = strategy.NewScript("pass", strategy.EnqueueLua+fenceLua+queueLua+passLua)
 	adopt   = strategy.NewScript("adopt", fenceLua+adoptLua)
 	inspect = strategy.NewScript("inspect", inspectLua)
 )

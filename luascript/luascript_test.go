@@ -513,37 +513,60 @@ func TestUnreleasable(t *testing.T) {
 	if _, err := c.Do("EVAL", "return redis.acl_check_cmd('DEL', 'a') and 1", 0); err != nil {
 		t.Skipf("NOT PROVEN: that a lock which cannot be released is not granted (Redis 7.0): %v", err)
 	}
-	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
 	locks, err := luascript.New(s.Pool(), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	_, err = locks.Lock("a").TryAcquire(t.Context())
-	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "+del") {
-		t.Errorf("TryAcquire() = %v, want ErrRefused, and what to allow", err)
+	refused := func(t *testing.T, name string) {
+		t.Helper()
+		_, err := locks.Lock(name).TryAcquire(t.Context())
+		if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "+del") {
+			t.Errorf("TryAcquire() = %v, want ErrRefused, and what to allow", err)
+		}
+		if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+			t.Errorf("EXISTS = %v, want 0", n)
+		}
 	}
-	if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey("a")); n != int64(0) {
-		t.Errorf("EXISTS = %v, want 0", n)
-	}
+	t.Run("FromTheFirst", func(t *testing.T) {
+		redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
+		refused(t, "a")
+		redistest.Do(t, s, "ACL", "SETUSER", "locker", "+del")
+	})
+	t.Run("Later", func(t *testing.T) { // it learns so from the release that is forbidden
+		lease := acquire(t, locks, "b")
+		redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
+		if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("Release() = %v, want ErrRefused", err)
+		}
+		redistest.Do(t, s, "SET", strategy.DefaultKey("b"), "gone", "PX", 1)
+		for end := time.Now().Add(20 * time.Second); redistest.Do(t, s, "EXISTS", strategy.DefaultKey("b")) != int64(0); {
+			if time.Now().After(end) {
+				t.Fatal("the key does not expire")
+			}
+		}
+		refused(t, "b")
+	})
 }
 
 // TestUnreadable: nor is a user who may not read the token, and so could not release either.
 func TestUnreadable(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
 	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-get")
-	for name, own := range map[string][]luascript.Option{"fenced": nil, "unfenced": {luascript.WithoutFences()}} {
-		locks, err := luascript.New(s.Pool(), strategy.Options{}, own...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close()
-		if _, err = locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
-			t.Errorf("%s: TryAcquire() = %v, want ErrRefused", name, err)
-		}
-		if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
-			t.Errorf("%s: EXISTS = %v, want 0", name, n)
-		}
+	for name, own := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
+		t.Run(name, func(t *testing.T) {
+			locks, err := luascript.New(s.Pool(), strategy.Options{}, own...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer locks.Close()
+			if _, err = locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+				t.Errorf("TryAcquire() = %v, want ErrRefused", err)
+			}
+			if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
+				t.Errorf("EXISTS = %v, want 0", n)
+			}
+		})
 	}
 }
 

@@ -129,10 +129,10 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", fenceLua+holdsLua+queueLua+acquireLua)
+	acquire = strategy.NewScript("acquire", strategy.EnqueueLua+fenceLua+holdsLua+queueLua+acquireLua)
 	extend  = strategy.NewScript("extend", holdsLua+extendLua)
 	release = strategy.NewScript("release", fenceLua+holdsLua+queueLua+releaseLua)
-	pass    = strategy.NewScript("pass", fenceLua+holdsLua+queueLua+passLua)
+	pass    = strategy.NewScript("pass", strategy.EnqueueLua+fenceLua+holdsLua+queueLua+passLua)
 	force   = strategy.NewScript("force", fenceLua+holdsLua+queueLua+forceLua)
 	adopt   = strategy.NewScript("adopt", fenceLua+holdsLua+adoptLua)
 	inspect = strategy.NewScript("inspect", holdsLua+inspectLua)

@@ -3,7 +3,6 @@ package strategy
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"strings"
@@ -78,13 +77,6 @@ func NewScript(name, source string) *Script {
 	hash := hex.EncodeToString(sum[:])
 	return &Script{name: name, source: source, hash: hash, arg: hash}
 }
-
-// EachLua is the Lua function each(n, answer, answers), for the scripts of [NewJointScript]. It
-// returns what answer(1) does for one caller, and for several an array of what answer(i) does
-// for each, or of what is in answers already; an error in it is one caller's.
-//
-//go:embed each.lua
-var EachLua string
 
 // NewJointScript makes a script that serves several callers in one request, where a [Node]
 // finds that they call it at the same time: what a request and a script cost at all is then

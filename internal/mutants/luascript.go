@@ -3,27 +3,36 @@ package mutants
 // LuaScript judges package luascript.
 var LuaScript = Judge{Package: "./luascript", Test: "TestConformance/luascript", Redis: true}
 
+// Together judges what serves several callers in one request.
+var Together = Judge{Package: "./luascript", Test: "TestTogether", Redis: true, Own: true, Starts: true}
+
+// Unreleasable and Unreadable judge whether a lock is refused that could not be released.
+var (
+	Unreleasable = Judge{Package: "./luascript", Test: "TestUnreleasable", Redis: true, Own: true, Starts: true}
+	Unreadable   = Judge{Package: "./luascript", Test: "TestUnreadable", Redis: true, Own: true, Starts: true}
+)
+
 // luaScript are faults of package luascript.
 func luaScript() []Mutant {
 	return []Mutant{
 		{
 			Name: "acquire.lua does not ask who holds", File: "luascript/acquire.lua",
-			Old: "holder = redis.call('GET', KEYS[1])", New: "holder = nil",
+			Old: "holder = redis.call('GET', lock)", New: "holder = nil",
 			Judge: LuaScript, Killed: []string{"Exclusive", "Processes", "HolderKilled"},
 		},
 		{
 			Name: "acquire.lua sets no TTL", File: "luascript/acquire.lua",
-			Old: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", New: "redis.call('SET', KEYS[1], ARGV[1])",
+			Old: "redis.call('SET', lock, token, 'PX', ttl)", New: "redis.call('SET', lock, token)",
 			Judge: LuaScript, Killed: []string{"Inspect"},
 		},
 		{
 			Name: "release.lua does not compare", File: "luascript/release.lua",
-			Old: "if holder ~= ARGV[1] then", New: "if not holder then",
+			Old: "if holder ~= token then", New: "if not holder then",
 			Judge: LuaScript, Killed: []string{"ReleaseOnlyOwn", "ReleaseAtomic", "ForceRelease"},
 		},
 		{
 			Name: "acquire.lua sets no expiry", File: "luascript/acquire.lua",
-			Old: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", New: "redis.call('SET', KEYS[1], ARGV[1])",
+			Old: "redis.call('SET', lock, token, 'PX', ttl)", New: "redis.call('SET', lock, token)",
 			Judge: LuaScript, Killed: []string{"Expires", "HolderKilled"},
 		},
 		{
@@ -58,13 +67,83 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "release.lua asks nobody in the queue", File: "luascript/release.lua",
-			Old: "if not grant_next(KEYS[1], KEYS[2], KEYS[3]) then", New: "if true then",
+			Old: "if not grant_next(lock, queue, counter) then", New: "if true then",
 			Judge: LuaScript, Killed: []string{"WokenByRelease", "FairAcrossProcesses"},
 		},
 		{
 			Name: "acquire.lua lets in who comes anew", File: "luascript/acquire.lua",
 			Old: "if not holder then", New: "if false then",
 			Judge: LuaScript, Killed: []string{"NoBarging"},
+		},
+		{
+			Name: "free.lua asks nobody in the queue", File: "luascript/free.lua",
+			Old: "KEYS, 1, 2 * n)", New: "KEYS, 1, n)",
+			Judge: Together, Killed: []string{"AQueue"},
+		},
+		{
+			Name: "free.lua takes a lock that another has just got", File: "luascript/free.lua",
+			Old: "'NX', 'PX', ttl", New: "'PX', ttl",
+			Judge: Together, Killed: []string{"TwoWantTheSame"},
+		},
+		{
+			Name: "free.lua sets no TTL", File: "luascript/free.lua",
+			Old: "'NX', 'PX', ttl", New: "'NX'",
+			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
+		},
+		{
+			Name: "free.lua trusts the clock", File: "luascript/free.lua",
+			Old: "#last == #clock and last < clock", New: "#last == #clock",
+			Judge: Together, Killed: []string{"CountersAheadAndLost", "TwoWantTheSame"},
+		},
+		{
+			Name: "free.lua takes any counter", File: "luascript/free.lua",
+			Old: "elseif #last == #clock and last < clock and not string.find(last, '%D') then", New: "elseif true then",
+			Judge: Together, Killed: []string{"NoLocksNoCounters"},
+		},
+		{
+			Name: "free.lua leaves the clock in what is no counter", File: "luascript/free.lua",
+			Old: "redis.call('SET', counter, last)", New: "last = nil",
+			Judge: Together, Killed: []string{"NoLocksNoCounters", "CountersAheadAndLost"},
+		},
+		{
+			Name: "free.lua starts a counter at the clock", File: "luascript/free.lua",
+			Old: "tonumber(clock) + 512", New: "tonumber(clock)",
+			Judge: Together, Killed: []string{"CountersAheadAndLost"},
+		},
+		{
+			Name: "unqueued.lua does not compare", File: "luascript/unqueued.lua",
+			Old: "holders[i] == ARGV[1 + i]", New: "holders[i]",
+			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
+		},
+		{
+			Name: "unqueued.lua asks nobody in the queue", File: "luascript/unqueued.lua",
+			Old: "redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0", New: "true",
+			Judge: Together, Killed: []string{"AQueue"},
+		},
+		{
+			Name: "unqueued.lua tells nobody", File: "luascript/unqueued.lua",
+			Old: "redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i])", New: "",
+			Judge: Together, Killed: []string{"WhoListens"},
+		},
+		{
+			Name: "each.lua ends with the first error", File: "strategy/each.lua",
+			Old: "pcall(answer, i)", New: "true, answer(i)",
+			Judge: Together, Killed: []string{"NoLocksNoCounters"},
+		},
+		{
+			Name: "luascript.go never asks whether it may release", File: "luascript/luascript.go",
+			Old: "if !names.proven.Load() {", New: "if false {",
+			Judge: Unreadable, Killed: []string{"Fenced", "Unfenced"},
+		},
+		{
+			Name: "luascript.go learns nothing from a release that is forbidden", File: "luascript/luascript.go",
+			Old: "names.proven.Store(false)", New: "",
+			Judge: Unreleasable, Killed: []string{"Later"},
+		},
+		{
+			Name: "acquire.lua does not ask whether it may release", File: "luascript/acquire.lua",
+			Old: "if unproven and redis.acl_check_cmd", New: "if false and redis.acl_check_cmd",
+			Judge: Unreleasable, Killed: []string{"FromTheFirst"},
 		},
 		{
 			Name: "queue.lua makes an heir the holder for a minute", File: "luascript/queue.lua",

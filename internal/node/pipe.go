@@ -423,12 +423,13 @@ func (p *pipe) serve(w *wire) {
 
 // receive hands on what the reader read; at is a time when it had not come.
 func (p *pipe) receive(w *wire, reply any, err error, at time.Time) {
+	readOnly := saysReadOnly(reply, err) // then the reply is its callers'
 	switch {
 	case err != nil && !isReply(err):
 		p.giveUp(w, lost(err))
 	case !w.gone && !w.deliver(reply, err, at):
 		p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %v", errLost, firstOf(err, reply)))
-	case saysReadOnly(reply, err):
+	case readOnly:
 		// A fail-over made this server a replica; its name or its balancer may
 		// lead to the new master by now. Not more than one dial per second.
 		w.retired = w.retired || time.Since(w.born) > time.Second
