@@ -56,7 +56,8 @@
 // Acquire and Release are one round trip each, and so is Extend; whoever waits also
 // subscribes, and asks once more for its place; a release with a successor in the same
 // process is the successor's acquire, too. Locks that are kept alive and due at about the
-// same time are renewed together, up to 256 per request. Keys: lock:{name}, the lock;
+// same time are renewed together, up to 256 per request. What contenders of a process ask for
+// several locks at the same moment is one request, too, up to 64. Keys: lock:{name}, the lock;
 // lock:{name}:queue, while somebody waits; lock:{name}:fence, the counter, which stays
 // (see [WithoutFences]). Channels: lock:{name}:queue:<process>, direct grants to it;
 // lock:{name}:free, the token of whoever released while nobody queued.

@@ -6,7 +6,8 @@
 // what the server will still read from it. The next one therefore has it killed
 // (CLIENT KILL) before it carries anything, so that an undo sent on the new
 // connection cannot overtake the acquire that it undoes. Where the server forbids
-// that, [Node.Ordered] says so.
+// that, [Node.Ordered] says so. What travels together and asks the same joint script
+// ([strategy.NewJointScript]) is one command.
 //
 // Both connections of a Node, for requests and for subscriptions, are dialled with
 // the pool's own settings but outside of it: they take no place of MaxActive. Only
