@@ -113,7 +113,7 @@ func scenarios() []scenario {
 		{
 			name: "solo", title: "One caller, one name",
 			about: "One goroutine acquires and releases one lock over and over.",
-			who:   append([]string{"raw", "raw-again"}, alone...),
+			who:   append([]string{"raw", "raw-again", "raw-luascript", "raw-luascript-unfenced"}, alone...),
 			turns: 24,
 			job: func(b *bench, who string) job {
 				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
@@ -254,7 +254,7 @@ func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
 		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own.", n),
-		who:   append([]string{"pool", "pool-again"}, alone...),
+		who:   append([]string{"pool", "pool-again", "pool-luascript", "pipe-raw", "pipe-luascript"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}

@@ -121,9 +121,13 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	mutexes := make([]mutex, s.N)
-	for i := range mutexes {
-		mutexes[i] = c.mutex(s.name(i))
+	callers, pairs := make([]func() error, s.N), 1 // that each call is
+	for i := range callers {
+		m := c.mutex(s.name(i))
+		callers[i] = func() error { return pair(ctx, m) }
+	}
+	if p, ok := c.(*pipeline); ok { // one is all callers
+		callers, pairs = []func() error{p.pairs}, s.N
 	}
 	var r report
 	for turn := range s.Turns + 1 {
@@ -131,20 +135,20 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 			wg       sync.WaitGroup
 			over     atomic.Bool
 			counting atomic.Bool
-			counts   = make([]int, s.N)
-			errs     = make([]error, s.N)
+			counts   = make([]int, len(callers))
+			errs     = make([]error, len(callers))
 		)
 		if turn > 0 { // before the first, connections are dialled
 			s.step("turn")
 		}
-		for i, m := range mutexes {
+		for i, call := range callers {
 			wg.Go(func() {
 				for !over.Load() {
-					if errs[i] = pair(ctx, m); errs[i] != nil {
+					if errs[i] = call(); errs[i] != nil {
 						return
 					}
 					if counting.Load() {
-						counts[i]++
+						counts[i] += pairs
 					}
 				}
 			})

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// seated is a child's side in this process, of n callers of a contestant.
+func seated(t *testing.T, who string, n int) *seat {
+	b := embedded(t)
+	s := &seat{job: job{Who: who, URLs: []string{b.one.URL()}, N: n, TTL: ttl, Keys: "floors"}}
+	var err error
+	if s.admin, err = redis.DialURL(s.URLs[0]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.admin.Close() })
+	return s
+}
+
+// both are a pair on a name of its own for each caller, or on all names at once.
+func (s *seat) both(t *testing.T, c client) error {
+	if p, ok := c.(*pipeline); ok {
+		return p.pairs()
+	}
+	var errs []error
+	for i := range s.N {
+		errs = append(errs, pair(t.Context(), c.mutex(s.name(i))))
+	}
+	return errors.Join(errs...)
+}
+
+// floors are those over the first server, and how many requests each takes for a pair on as
+// many names.
+var floors = []struct {
+	name            string
+	names, requests int
+}{
+	{"raw-luascript", 1, 2}, {"raw-luascript-unfenced", 1, 2}, {"pool-luascript", 3, 6},
+	{"pipe-raw", 3, 6}, {"pipe-luascript", 1, 2}, {"pipe-luascript", mostJoined, 2}, {"pipe-luascript", 2*mostJoined + 1, 6},
+}
+
+// TestFloors: they acquire and release again and again, with as many requests as they say; and
+// one whose lock is another's, or is taken away, is no floor.
+func TestFloors(t *testing.T) {
+	for _, f := range floors {
+		t.Run(fmt.Sprintf("%s/%d", f.name, f.names), func(t *testing.T) {
+			s := seated(t, f.name, f.names)
+			c, err := s.open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				before := s.requests.Load()
+				if err := s.both(t, c); err != nil {
+					t.Fatal(err)
+				}
+				if got := s.requests.Load() - before; got != int64(f.requests) {
+					t.Errorf("%d requests, want %d", got, f.requests)
+				}
+			}
+			key := "lock:{" + s.name(f.names-1) + "}"
+			if n, err := redis.Int(s.admin.Do("EXISTS", key)); err != nil || n != 0 {
+				t.Errorf("EXISTS %s = %d, %v after a release, want 0", key, n, err)
+			}
+			if _, err := s.admin.Do("SET", key, "another"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.both(t, c); !errors.Is(err, errNotThere) {
+				t.Errorf("a pair where another holds a lock: %v, want %v", err, errNotThere)
+			}
+			if err := c.close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFloorsRelease: nor is one whose lock is gone before it is released.
+func TestFloorsRelease(t *testing.T) {
+	for _, who := range []string{"raw-luascript", "raw-luascript-unfenced", "pool-luascript"} {
+		s := seated(t, who, 1)
+		c, err := s.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := c.mutex(s.name(0)).acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.admin.Do("DEL", "lock:{"+s.name(0)+"}"); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.release(t.Context()); !errors.Is(err, errNotThere) {
+			t.Errorf("%s: release of a lock that is gone: %v, want %v", who, err, errNotThere)
+		}
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRecorded: what is replayed is what luascript goes on to send, by Acquire, too.
+func TestRecorded(t *testing.T) {
+	s := seated(t, "luascript", 2)
+	acquires, releases, err := recorded(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(s.pool(s.URLs[0], 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{Node: n}
+	st, err := strategy.New(luascript.On(r), ourOptions(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	for i := range s.N {
+		want := said(acquires[i], releases[i])
+		for n := range 6 {
+			r.evals = nil
+			if err := pair(t.Context(), &ourMutex{st.Lock(s.name(i))}); err != nil {
+				t.Fatal(err)
+			}
+			if got := said(r.evals...); n > 2 && got != want {
+				t.Errorf("pair %d on name %d is\n%s, want what is replayed:\n%s", n, i, got, want)
+			}
+		}
+	}
+}
+
+// said is what calls are, without their token: the last argument of an acquire.
+func said(calls ...eval) (text string) {
+	token := calls[0].args[len(calls[0].args)-1]
+	for _, c := range calls {
+		args := slices.Clone(c.args)
+		for i := range args {
+			if args[i] == token {
+				args[i] = "token"
+			}
+		}
+		text += fmt.Sprintf("%s %q %q\n", c.script.Name(), c.keys, args)
+	}
+	return text
+}
+
+// TestJoint holds the layout to that of strategy.NewJointScript.
+func TestJoint(t *testing.T) {
+	script := strategy.NewJointScript("some", 1, "return 1")
+	calls := []eval{{script, []string{"a", "A"}, []any{"shared", 1, 2}}, {script, []string{"b", "B"}, []any{"shared", 3, 4}}}
+	one, both := joint(calls[1:], released), joint(calls, released)
+	if want := []any{script.Hash(), 2, "b", "B", "shared", 3, 4}; !slices.Equal(one.args, want) {
+		t.Errorf("for one it is %v, want %v", one.args, want)
+	}
+	if want := []any{script.Hash(), 4, "a", "b", "A", "B", "shared", 1, 3, 2, 4}; !slices.Equal(both.args, want) {
+		t.Errorf("for two it is %v, want %v", both.args, want)
+	}
+	yes := []any{int64(1), int64(1)}
+	for _, c := range []struct {
+		r     request
+		reply any
+		good  bool
+	}{
+		{one, int64(1), true}, {one, nil, false}, {one, yes[:1], false},
+		{both, yes, true}, {both, int64(1), false}, {both, nil, false}, {both, yes[:1], false}, {both, []any{int64(1), nil}, false},
+		{both, []any{redis.Error("NOPERM"), int64(1)}, false},
+	} {
+		if err := c.r.check(c.reply, nil); (err == nil) != c.good {
+			t.Errorf("reply %v: %v, want good to be %v", c.reply, err, c.good)
+		}
+	}
+}
+
+// TestPipelined: one goroutine's pairs count as often as there are names.
+func TestPipelined(t *testing.T) {
+	b := embedded(t)
+	o, err := b.play(t.Context(), scenario{
+		name: "distinct-8", who: []string{"pool-luascript", "pipe-raw", "pipe-luascript"}, turns: 1,
+		job: func(_ *bench, who string) job {
+			return job{Work: "distinct", Who: who, N: 8, TTL: ttl, For: 200 * time.Millisecond}
+		},
+	})
+	if err != nil || o.failures != nil {
+		t.Fatal(err, o.failures)
+	}
+	for who, want := range map[string]float64{"pool-luascript": 2, "pipe-raw": 2, "pipe-luascript": 0.25} {
+		for turn, n := range o.series(who, 0, "requests/pair") {
+			if !(n > want/4 && n < want*4) { // on a slow machine much is under way at the begin and the end
+				t.Errorf("%s, turn %d: %v requests for a pair, want about %v", who, turn, n, want)
+			}
+		}
+	}
+}
