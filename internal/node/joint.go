@@ -1,9 +1,6 @@
 package node
 
-import (
-	"github.com/gomodule/redigo/redis"
-	"github.com/lockstrategies/locks/strategy"
-)
+import "github.com/gomodule/redigo/redis"
 
 // Ops of one joint script (strategy.NewJointScript) that are sent together become one
 // command. They are all still under way, so none of their callers knows of an order among
@@ -13,12 +10,10 @@ import (
 // hardly counts, few enough that its script takes well under a millisecond.
 const mostJoined = 64
 
-// mayJoin tells whether ops of the script may share a command. A server that has not
-// introduced itself may be a proxy, which sends them where the first key belongs.
-func (n *Node) mayJoin(s *strategy.Script) bool {
-	_, joint := s.Joint()
-	return joint && !n.apart.Load() && !n.unordered.Load()
-}
+// mayJoin tells whether ops may share a command. A server that has not introduced itself
+// may be a proxy, which sends them where the first key belongs. It is known only when the
+// connection is there.
+func (n *Node) mayJoin() bool { return !n.apart.Load() && !n.unordered.Load() }
 
 // keys is how many the op has, if it is a script's.
 func (o *op) keys() int { return o.args[1].(int) }
@@ -62,8 +57,8 @@ func same(a, b any) bool {
 }
 
 // join appends a batch to ordered so that those who are to share a command stand side by
-// side, and returns that. Each of them knows the first, its lead.
-func join(ordered, batch []*op) []*op {
+// side, if any may, and returns that. Each of them knows the first, its lead.
+func join(ordered, batch []*op, may bool) []*op {
 	var open [4]struct { // commands to which more may be added
 		last *op
 		n    int
@@ -72,7 +67,7 @@ func join(ordered, batch []*op) []*op {
 find:
 	for _, o := range batch {
 		o.lead, o.mate = nil, nil
-		if o.script == nil || o.gone {
+		if !may || o.script == nil || o.gone {
 			continue
 		}
 		for i := range open {

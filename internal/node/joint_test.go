@@ -822,6 +822,41 @@ func judgeReadOnly(t *testing.T, said string, refused int) {
 	s.wantSaw(joint, "1 ECHO young", joint, "2 ECHO old")
 }
 
+// A server that does not introduce itself may be a proxy, which sends a script to where
+// its first key belongs: nothing is joined there, not even what was queued before that
+// was known.
+func TestNothingIsJoinedBehindAProxy(t *testing.T) {
+	t.Parallel()
+	for _, refuse := range []string{"CLIENT INFO", "CLIENT KILL"} {
+		t.Run(strings.ReplaceAll(refuse, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			let := make(chan struct{})
+			s := newStage(t, func(c *fakeConn, cmd []string) {
+				if strings.HasPrefix(strings.Join(cmd, " "), refuse) {
+					<-let
+					c.say("-ERR unknown command\r\n")
+					return
+				}
+				telling(c, cmd)
+			})
+			crew := s.crew(3)
+			close(let)
+			for _, c := range crew {
+				c.gets("s", "own")
+			}
+			first := []string{"1 " + together("EVALSHA", 0), "1 " + together("EVALSHA", 1), "1 " + together("EVALSHA", 2)}
+			s.wantSaw(first...)
+			s.gather()
+			crew = s.crew(3)
+			s.g.open()
+			for _, c := range crew {
+				c.gets("s", "own")
+			}
+			s.wantSaw(slices.Concat(first, first)...)
+		})
+	}
+}
+
 // A connection that breaks leaves those unknown whose command may have left, and no others.
 func TestConnectionLostInAJointCommand(t *testing.T) {
 	t.Parallel()

@@ -105,7 +105,8 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys
 
 func (n *Node) eval(ctx context.Context, due time.Time, s *strategy.Script, cmd string, script any, keys []string, args []any) (any, error) {
 	o := scriptOp(cmd, script, due, keys, args)
-	joins := n.mayJoin(s)
+	_, joint := s.Joint()
+	joins := joint && n.mayJoin() // as far as is known yet
 	if joins {
 		o.script = s
 	}

@@ -332,7 +332,7 @@ func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok b
 
 // send sends what is queued, with the lock held but for the sending.
 func (p *pipe) send(w *wire) {
-	batch := join(p.spare[:0], p.queue)
+	batch := join(p.spare[:0], p.queue, p.n.mayJoin())
 	clear(p.queue)
 	p.queue, p.spare = p.queue[:0], nil
 	if w.crowded = len(batch) > 1 || !w.flight.empty(); w.crowded {
