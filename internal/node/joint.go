@@ -1,6 +1,12 @@
 package node
 
-import "github.com/gomodule/redigo/redis"
+import (
+	"errors"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/strategy"
+)
 
 // Ops of one joint script (strategy.NewJointScript) that are sent together become one
 // command. They are all still under way, so none of their callers knows of an order among
@@ -14,6 +20,25 @@ const mostJoined = 64
 // may be a proxy, which sends them where the first key belongs. It is known only when the
 // connection is there.
 func (n *Node) mayJoin() bool { return !n.apart.Load() && !n.unordered.Load() }
+
+// alone tells whether an op is to be sent again, as a command of its own, since one that it
+// shared has been refused, and has done nothing, for the keys of some.
+func (n *Node) alone(err error) bool {
+	var all toAll
+	if err == nil || !errors.As(err, &all) {
+		return false
+	}
+	if strategy.SeveralSlots(err) {
+		n.apart.Store(true)
+		return true
+	}
+	return strings.HasPrefix(all.Error(), "NOPERM ") // to a key of one of them, perhaps
+}
+
+// toAll is a refusal of a command that several ops share.
+type toAll struct{ error }
+
+func (e toAll) Unwrap() error { return e.error }
 
 // keys is how many the op has, if it is a script's.
 func (o *op) keys() int { return o.args[1].(int) }
@@ -149,7 +174,7 @@ func (w *wire) deliverJoint(n int, reply any, err error) bool {
 		case o.progress.Load() == dropped:
 			continue
 		case err != nil:
-			o.answer(nil, err)
+			o.answer(nil, toAll{err})
 		default:
 			o.answer(answers[i], nil)
 		}

@@ -118,6 +118,8 @@ type stage struct {
 	f *fake
 	n *Node
 	g *gate
+
+	auth []any // the user's name and password, if it is not the default
 }
 
 func newStage(t *testing.T, serve func(c *fakeConn, cmd []string)) *stage {
@@ -127,7 +129,13 @@ func newStage(t *testing.T, serve func(c *fakeConn, cmd []string)) *stage {
 		if err != nil {
 			return nil, err
 		}
-		return redis.NewConn(gated{c, s.g}, 0, 0), nil
+		conn := redis.NewConn(gated{c, s.g}, 0, 0)
+		if s.auth != nil {
+			if _, err := conn.Do("AUTH", s.auth...); err != nil {
+				return nil, err
+			}
+		}
+		return conn, nil
 	}})
 	t.Cleanup(s.g.open)
 	return s
@@ -768,6 +776,61 @@ func TestJointRefusal(t *testing.T) {
 			if got, want := len(s.saw()), 3+2*round; got != want {
 				t.Errorf("round %d: server saw %d commands, want %d: %q", round, got, want, s.saw())
 			}
+		}
+	})
+
+	// A name that one may not use does not keep the others from theirs.
+	t.Run("NOPERM", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, func(c *fakeConn, cmd []string) {
+			switch {
+			case isScript(cmd) && slices.Contains(cmd, "a1"):
+				c.say("-NOPERM this user has no permissions to access one of the keys used as arguments\r\n")
+			default:
+				telling(c, cmd)
+			}
+		})
+		first := []string{"1 " + together("EVALSHA", 0), "1 " + together("EVALSHA", 1), "1 " + together("EVALSHA", 2)}
+		for round := range 2 {
+			s.gather()
+			crew := s.crew(3)
+			s.g.open()
+			crew[0].gets("s", "own")
+			crew[2].gets("s", "own")
+			crew[1].fails(strategy.ErrRefused)
+			got := s.saw()[4*round:]
+			if got[0] != "1 "+together("EVALSHA", 0, 1, 2) || !slices.Equal(slices.Sorted(slices.Values(got[1:])), first) {
+				t.Errorf("round %d: server saw %q, want them together, then %q", round, got, first)
+			}
+		}
+		// Who is refused what it asked for alone is.
+		s.gather()
+		alone := s.ask(t.Context(), 1, "s", "own")
+		s.g.open()
+		alone.fails(strategy.ErrRefused)
+		if got := s.saw()[8:]; len(got) != 1 {
+			t.Errorf("server saw %q of a caller alone, want one command", got)
+		}
+	})
+	t.Run("NOPERM_Redis", func(t *testing.T) {
+		t.Parallel()
+		needsKill(t, "that one who may not use a key does not keep others from theirs")
+		srv := redistest.Own(t, redistest.Config{})
+		admin := srv.Pool().Get()
+		defer admin.Close()
+		if _, err := admin.Do("ACL", "SETUSER", "limited", "on", ">pw", "~a0", "~b*", "~a2", "+@all"); err != nil {
+			t.Fatal(err)
+		}
+		s := newStage(t, telling)
+		s.f.addr = srv.Addr()
+		s.auth = []any{"limited", "pw"}
+		s.gather()
+		crew := s.crew(3)
+		s.g.open()
+		crew[0].gets("s", "own")
+		crew[2].gets("s", "own")
+		if err := crew[1].fails(strategy.ErrRefused); !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("caller 1 = %v, want the server's words", err)
 		}
 	})
 

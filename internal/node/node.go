@@ -94,7 +94,8 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // is a call of its own, which is not made when ctx or due have ended meanwhile.
 //
 // Calls of one joint script that travel in the same packet share a command, unless the
-// server turns out to be a cluster, or does not tell what it is.
+// server turns out to be a cluster, or does not tell what it is. Who is refused because of
+// another's keys is asked again, alone.
 func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, s, "EVALSHA", s.HashArg(), keys, args)
 	if s.Missing(err) {
@@ -105,14 +106,11 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys
 
 func (n *Node) eval(ctx context.Context, due time.Time, s *strategy.Script, cmd string, script any, keys []string, args []any) (any, error) {
 	o := scriptOp(cmd, script, due, keys, args)
-	_, joint := s.Joint()
-	joins := joint && n.mayJoin() // as far as is known yet
-	if joins {
+	if _, joint := s.Joint(); joint {
 		o.script = s
 	}
 	reply, err := n.pipe.do(ctx, o)
-	if joins && strategy.SeveralSlots(err) { // nothing has been done
-		n.apart.Store(true)
+	if n.alone(err) {
 		return n.pipe.do(ctx, scriptOp(cmd, script, due, keys, args))
 	}
 	return reply, err
