@@ -57,7 +57,7 @@ func (o *op) joins(other *op) bool {
 		return false
 	}
 	shared, _ := o.script.Joint()
-	for i := 2 + o.keys(); i < 2+o.keys()+shared; i++ {
+	for i := 2 + o.keys(); i < min(2+o.keys()+shared, len(o.args)); i++ {
 		if !same(o.args[i], other.args[i]) {
 			return false
 		}

@@ -438,6 +438,30 @@ func TestNotJoined(t *testing.T) {
 		})
 	}
 
+	// Who gives fewer arguments than are shared harms nobody.
+	t.Run("few_arguments", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, func(c *fakeConn, cmd []string) {
+			if isScript(cmd) {
+				c.say("*2\r\n:0\r\n:1\r\n")
+				return
+			}
+			c.plain(cmd)
+		})
+		s.gather()
+		var got [2]<-chan outcome
+		for i := range got {
+			got[i] = s.start(func() (any, error) { return s.n.Eval(t.Context(), soon(), tell, tellKeys(i), "s") })
+		}
+		s.g.open()
+		for i, c := range got {
+			if o := receive(t, "return", c); o.reply != int64(i) || o.err != nil {
+				t.Errorf("caller %d = %v, %v, want %d", i, o.reply, o.err, i)
+			}
+		}
+		s.wantSaw("1 EVALSHA tell 4 a0 a1 b0 b1 s")
+	})
+
 	// Who has learnt that the server lacks the script is not sent by its hash again.
 	t.Run("EVAL", func(t *testing.T) {
 		t.Parallel()
