@@ -9,9 +9,17 @@ var (
 	Tenure     = Judge{Package: "./strategy", Test: "TestTenureEnds", Own: true}
 	Heirs      = Judge{Package: "./strategy", Test: "TestHeirIsExtended", Own: true}
 	Places     = Judge{Package: "./strategy", Test: "TestPlaceIsInherited", Own: true}
+
+	Joint    = Judge{Package: "./internal/node", Test: "TestJointCommand", Own: true}
+	NotJoint = Judge{Package: "./internal/node", Test: "TestNotJoined", Own: true}
+	Leavers  = Judge{Package: "./internal/node", Test: "TestJointCallerLeaves", Own: true}
+	Replies  = Judge{Package: "./internal/node", Test: "TestJointReplyIsNotForAll", Own: true}
+	Refusals = Judge{Package: "./internal/node", Test: "TestJointRefusal", Own: true}
+	Proxies  = Judge{Package: "./internal/node", Test: "TestNothingIsJoinedBehindAProxy", Own: true}
 )
 
-// machinery are faults of package strategy. They are judged in memory.
+// machinery are faults of packages strategy and internal/node. They are judged in memory, or
+// by servers that the judges make up.
 func machinery() []Mutant {
 	return []Mutant{
 		// Waiting.
@@ -172,6 +180,93 @@ func machinery() []Mutant {
 			Name: "two names share a key", File: "strategy/options.go",
 			Old: "(name[0] == '}' || name[0] == '%')", New: "name[0] == '}'",
 			Judge: Memory, Killed: []string{"OddNames"},
+		},
+
+		// What serves several callers in one command.
+		{
+			Name: "answers are handed out from the last", File: "internal/node/joint.go",
+			Old: "o.answer(answers[i], nil)", New: "o.answer(answers[n-1-i], nil)",
+			Judge: Joint, Killed: []string{"layout", "answers", "several"},
+		},
+		{
+			Name: "one caller's refusal is everybody's", File: "internal/node/joint.go",
+			Old: "\tfor i := 0; i < n; {\n", New: "\tfor _, a := range answers {\n\t\tif e, ok := a.(redis.Error); ok {\n\t\t\terr = e\n\t\t}\n\t}\n\tfor i := 0; i < n; {\n",
+			Judge: Joint, Killed: []string{"answers"},
+		},
+		{
+			Name: "everybody asks for what the first does", File: "internal/node/joint.go",
+			Old: "for _, o := range together {\n\t\t\targs = append(args, o.args[i])", New: "for range together {\n\t\t\targs = append(args, o.args[i])",
+			Judge: Joint, Killed: []string{"layout", "several"},
+		},
+		{
+			Name: "any number share a command", File: "internal/node/joint.go",
+			Old: "c.n < mostJoined && ", New: "",
+			Judge: Joint, Killed: []string{"limit"},
+		},
+		{
+			Name: "shared arguments are not compared", File: "internal/node/joint.go",
+			Old: "if !same(o.args[i], other.args[i]) {", New: "if false {",
+			Judge: NotJoint, Killed: []string{"shared_argument", "shared_integer", "last_shared_argument"},
+		},
+		{
+			Name: "the last shared argument is not compared", File: "internal/node/joint.go",
+			Old: "i < min(2+o.keys()+shared,", New: "i < min(1+o.keys()+shared,",
+			Judge: NotJoint, Killed: []string{"last_shared_argument"},
+		},
+		{
+			Name: "scripts are not compared", File: "internal/node/joint.go",
+			Old: "o.script != other.script || ", New: "",
+			Judge: NotJoint, Killed: []string{"script"},
+		},
+		{
+			Name: "numbers of keys are not compared", File: "internal/node/joint.go",
+			Old: " || o.keys() != other.keys()", New: "",
+			Judge: NotJoint, Killed: []string{"keys_and_arguments"},
+		},
+		{
+			Name: "who sends the script in full is joined with who does not", File: "internal/node/joint.go",
+			Old: "o.cmd != other.cmd || ", New: "",
+			Judge: NotJoint, Killed: []string{"EVAL"},
+		},
+		{
+			Name: "who has left is sent", File: "internal/node/joint.go",
+			Old: "if batch[n].progress.CompareAndSwap(queued, sending) {", New: "if batch[n].progress.Store(sending); true {",
+			Judge: Leavers, Killed: []string{"first_in_the_batch", "middle_in_the_batch", "last_in_the_batch"},
+		},
+		{
+			Name: "who has left is counted", File: "internal/node/joint.go",
+			Old: "lead.joined.Store(int32(len(together)))", New: "lead.joined.Store(int32(n))",
+			Judge: Leavers, Killed: []string{"first_in_the_batch", "middle_in_the_batch", "last_in_the_batch", "all_but_one_in_the_batch"},
+		},
+		{
+			Name: "who has left is handed an answer", File: "internal/node/joint.go",
+			Old: "case o.progress.Load() == dropped:", New: "case false:",
+			Judge: Leavers, Killed: []string{"middle_in_the_batch"},
+		},
+		{
+			Name: "more answers than callers will do", File: "internal/node/joint.go",
+			Old: "len(answers) != n {", New: "len(answers) < n {",
+			Judge: Replies, Killed: []string{"long"},
+		},
+		{
+			Name: "one caller's forbidden key is everybody's", File: "internal/node/joint.go",
+			Old: "\"NOPERM \"", New: "\"NEVER \"",
+			Judge: Refusals, Killed: []string{"NOPERM"},
+		},
+		{
+			Name: "a cluster is asked for several slots for ever", File: "internal/node/joint.go",
+			Old: "n.apart.Store(true)", New: "n.apart.Load()",
+			Judge: Refusals, Killed: []string{"CROSSSLOT"},
+		},
+		{
+			Name: "a READONLY for one is overlooked", File: "internal/node/joint.go",
+			Old: "answers, _ := reply.([]any)\n\tfor", New: "var answers []any\n\tfor",
+			Judge: Refusals, Killed: []string{"READONLY_of_one"},
+		},
+		{
+			Name: "a command of several goes through a proxy", File: "internal/node/joint.go",
+			Old: " && !n.unordered.Load()", New: "",
+			Judge: Proxies, Killed: []string{"CLIENT_INFO", "CLIENT_KILL"},
 		},
 
 		// The end.
