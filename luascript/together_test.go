@@ -206,6 +206,15 @@ func TestTogether(t *testing.T) {
 		}
 	})
 
+	t.Run("TwoGiveUpTheSame", func(t *testing.T) {
+		do("FLUSHALL")
+		together(t, s, acquires(t, 1, a, b))
+		answers := together(t, s, releases(t, a, b, a))
+		if answers[0] != int64(1) || answers[1] != int64(1) || answers[2] != nil {
+			t.Errorf("releases = %q, want 1, 1, and nil: it is gone", answers)
+		}
+	})
+
 	t.Run("NoLocksNoCounters", func(t *testing.T) {
 		do("FLUSHALL")
 		do("RPUSH", key("b"), "no lock")

@@ -7,11 +7,15 @@ local held = 0
 for i = 1, n do
   if holders[i] == ARGV[1 + i] then held = held + 1 end
 end
-if held == n and redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0
-  and type(redis.pcall('DEL', unpack(KEYS, 1, n))) == 'number' then
-  for i = 1, n do
-    redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i]) -- a hint: if it is forbidden, the release stands
-    holders[i] = 1
+if held == n and redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0 then
+  local deleted = redis.pcall('DEL', unpack(KEYS, 1, n))
+  if type(deleted) == 'number' then
+    local gone = {} -- where one was asked for twice: it was there for the first
+    for i = 1, n do
+      holders[i] = not gone[KEYS[i]] and 1
+      if deleted < n then gone[KEYS[i]] = true end
+      if holders[i] then redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i]) end -- a hint: if it is forbidden, the release stands
+    end
+    return n == 1 and 1 or holders
   end
-  return n == 1 and 1 or holders
 end

@@ -121,6 +121,11 @@ func luaScript() []Mutant {
 			Judge: Together, Killed: []string{"AQueue"},
 		},
 		{
+			Name: "unqueued.lua frees a lock twice", File: "luascript/unqueued.lua",
+			Old: "not gone[KEYS[i]] and 1", New: "1",
+			Judge: Together, Killed: []string{"TwoGiveUpTheSame"},
+		},
+		{
 			Name: "unqueued.lua tells nobody", File: "luascript/unqueued.lua",
 			Old: "redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i])", New: "",
 			Judge: Together, Killed: []string{"WhoListens"},

@@ -24,8 +24,11 @@ func (n *Node) mayJoin() bool { return !n.apart.Load() && !n.unordered.Load() }
 // alone tells whether an op is to be sent again, as a command of its own, since one that it
 // shared has been refused, and has done nothing, for the keys of some.
 func (n *Node) alone(err error) bool {
+	if err == nil {
+		return false // before there is anything to allocate: it is asked of every reply
+	}
 	var all toAll
-	if err == nil || !errors.As(err, &all) {
+	if !errors.As(err, &all) {
 		return false
 	}
 	if strategy.SeveralSlots(err) {
