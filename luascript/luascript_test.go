@@ -114,6 +114,28 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
+// raced is how many allocations more the race detector costs a pair.
+var raced float64
+
+// TestAllocations: a pair of one caller makes no more than its lease, its token and its claims
+// take. The race detector adds some.
+func TestAllocations(t *testing.T) {
+	locks := open(t, redistest.Shared(t), strategy.Options{})
+	lock := locks.Lock(t.Name() + strconv.Itoa(int(time.Now().UnixNano())))
+	n := testing.AllocsPerRun(500, func() {
+		lease, err := lock.TryAcquire(t.Context())
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if want := 10.0; n > want+raced {
+		t.Errorf("allocations = %v, want %v at most", n, want+raced)
+	}
+}
+
 // TestFenceSurvivesItsCounter: the server's clock is the floor.
 func TestFenceSurvivesItsCounter(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})

@@ -1,0 +1,5 @@
+//go:build race
+
+package luascript_test
+
+func init() { raced = 4 }
