@@ -17,7 +17,10 @@
 --            contender has its place; the server's time. 0 instead of 1: it has none
 --          of several contenders, an array of what each is told
 -- Errors   WRONGTYPE, NOPERM, FENCE: nothing changed
--- What free.lua, which stands before this script, has granted is granted.
+--
+-- free.lua, which stands before this script, has named n, ttl, many, entry and unproven, and
+-- granted what it could: that is in granted.
+
 local function acquire(i)
   local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[4 + i]
   local holder, left, now

@@ -16,7 +16,10 @@
 --          of several holders, an array of what each is told
 -- Errors   WRONGTYPE: the lock is as it was
 -- Works also when Redis is out of memory: see grant_next.
--- unqueued.lua, which stands before this script, has looked for the common case.
+--
+-- unqueued.lua, which stands before this script, has named n and entry, and found that this is
+-- not the common case.
+
 local function release(i)
   local lock, queue, counter, token, free = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
   if entry ~= '' then redis.pcall('LREM', queue, 0, entry) end
