@@ -290,7 +290,7 @@ func allInts(replies []any) bool {
 	return !slices.ContainsFunc(replies, func(r any) bool { return !isInt(r) })
 }
 
-// introduced reads CLIENT INFO: words of the form key=value. It also learns the
+// introduced reads CLIENT INFO: id=… addr=… laddr=… fd=…, and more. It also learns the
 // node's name: the server's own side of the connection.
 func (n *Node) introduced(reply any) (id identity) {
 	var text string
@@ -300,20 +300,29 @@ func (n *Node) introduced(reply any) (id identity) {
 	case string:
 		text = r
 	}
-	for _, word := range strings.Fields(text) {
-		switch key, value, _ := strings.Cut(word, "="); key {
-		case "id":
-			id.id = value
-		case "addr":
-			id.addr = value
-		case "laddr":
-			if value != "" {
-				n.name.Store(&value)
-			}
-		}
+	text, _, _ = strings.Cut(text, "\n")
+	id.id, id.addr = clientInfo(text, "id", ""), clientInfo(text, "addr", "laddr")
+	if name := clientInfo(text, "laddr", "fd"); name != "" {
+		n.name.Store(&name)
 	}
 	if id.addr == "" { // by its id alone it is not safe to kill
 		return identity{}
 	}
 	return id
+}
+
+// clientInfo is the value of a key in CLIENT INFO: what stands before the key that is next,
+// as the path of a Unix socket may have blanks in it, or else a word.
+func clientInfo(line, key, next string) string {
+	_, value, ok := strings.Cut(" "+line, " "+key+"=")
+	if !ok {
+		return ""
+	}
+	if next != "" {
+		if whole, _, ok := strings.Cut(value, " "+next+"="); ok {
+			return strings.TrimSpace(whole)
+		}
+	}
+	word, _, _ := strings.Cut(value, " ")
+	return strings.TrimSpace(word)
 }

@@ -433,6 +433,7 @@ func (p *pipe) receive(w *wire, reply any, err error, at time.Time) {
 		// A fail-over made this server a replica; its name or its balancer may
 		// lead to the new master by now. Not more than one dial per second.
 		w.retired = w.retired || time.Since(w.born) > time.Second
+		p.n.sub.leave()
 	}
 }
 

@@ -43,6 +43,7 @@ func TestNoGhost(t *testing.T) {
 		"plain":           {},
 		"AUTH and SELECT": {config: redistest.Config{Password: "s3cret", Database: 3}},
 		"ready second":    {ready: true},
+		"Unix socket":     {ready: true, socket: "a socket"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,26 +76,37 @@ func TestGhostWithoutKill(t *testing.T) {
 
 type ghosts struct {
 	config    redistest.Config
-	ready     bool // a connection that is dialled already comes next
-	unordered bool // the node is not to kill
+	socket    string // a Unix socket's name; empty: TCP
+	ready     bool   // a connection that is dialled already comes next
+	unordered bool   // the node is not to kill
 
-	srv   *redistest.Server
-	n     *Node
-	stock chan *net.TCPConn
+	srv           *redistest.Server
+	n             *Node
+	network, addr string
+	stock         chan net.Conn
 }
 
 func (g *ghosts) ordered() bool { return g.n.Ordered() }
 
 func (g *ghosts) start(t *testing.T) {
-	g.srv = redistest.Own(t, g.config)
-	g.stock = make(chan *net.TCPConn, 1)
+	if g.socket != "" {
+		g.srv, g.addr = redistest.OwnSocket(t, g.socket, g.config)
+		g.network = "unix"
+	} else {
+		g.srv = redistest.Own(t, g.config)
+		g.network, g.addr = "tcp", g.srv.Addr()
+	}
+	g.stock = make(chan net.Conn, 1)
 	g.n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
 		select {
 		case c := <-g.stock:
 			return redis.NewConn(c, 0, 0), nil
 		default:
-			return redis.DialURL(g.srv.URL())
 		}
+		if g.network == "unix" {
+			return redis.Dial(g.network, g.addr)
+		}
+		return redis.DialURL(g.srv.URL())
 	}})
 	g.n.unordered.Store(g.unordered)
 }
@@ -108,7 +120,7 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 	if _, err := g.n.Do(ctx, soon(), "GET", key); err != nil {
 		t.Fatal(err)
 	}
-	var second *net.TCPConn
+	var second net.Conn
 	if g.ready {
 		second = g.secondConnection(t)
 	}
@@ -157,16 +169,15 @@ func (g *ghosts) undo(ctx context.Context, key string) {
 	}
 }
 
-func (g *ghosts) secondConnection(t *testing.T) *net.TCPConn {
+func (g *ghosts) secondConnection(t *testing.T) net.Conn {
 	t.Helper()
 	for len(g.stock) > 0 {
 		(<-g.stock).Close()
 	}
-	nc, err := net.Dial("tcp", g.srv.Addr())
+	c, err := net.Dial(g.network, g.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := nc.(*net.TCPConn)
 	fmt.Fprint(c, "PING\r\n") // the server has accepted it
 	if _, err := c.Read(make([]byte, len("+PONG\r\n"))); err != nil {
 		t.Fatal(err)

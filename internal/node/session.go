@@ -184,6 +184,7 @@ type session struct {
 	id   identity
 
 	watching, queueing bool // state to undo
+	replica            bool // the server has turned out to be one
 	ended              bool
 }
 
@@ -212,6 +213,10 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	if err != nil && !isReply(err) {
 		s.n.pipe.doom(s.id)
 		return nil, s.n.unknown(s.broken(err))
+	}
+	if saysReadOnly(reply, err) { // see pipe.receive
+		s.replica = true
+		s.n.sub.leave()
 	}
 	return s.n.answered(reply, err)
 }
@@ -251,19 +256,26 @@ func (s *session) note(cmd string) {
 }
 
 // giveBack returns the connection to the pool, clean. The pool would clean it too,
-// but without a time-out: it would wait for ever for a server that is frozen.
+// but without a time-out: it would wait for ever for a server that is frozen. A
+// connection to a server that is a replica ends, or the pool would lend it again.
 func (s *session) giveBack() {
 	s.ended = true
-	cmd := ""
+	cmd, due := "", s.due
 	switch {
 	case s.conn.Err() != nil:
+	case s.replica:
+		cmd, due = "PING", time.Time{}
 	case s.queueing:
 		cmd = "DISCARD"
 	case s.watching:
 		cmd = "UNWATCH"
 	}
 	if cmd != "" { // past due this fails at once, and the pool closes the connection
-		redis.DoWithTimeout(s.conn, remaining(s.due), cmd) //nolint:errcheck // then the connection is closed
+		if _, err := redis.DoWithTimeout(s.conn, remaining(due), cmd); isReply(err) {
+			// Forbidden: whoever had it next would find it in a transaction. The pool keeps none
+			// that is broken, and this breaks it, as nothing is to be received.
+			redis.ReceiveWithTimeout(s.conn, time.Nanosecond) //nolint:errcheck // that is what it is for
+		}
 	}
 	s.conn.Close()
 }

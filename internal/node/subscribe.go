@@ -6,10 +6,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/callback"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -80,11 +80,8 @@ type topic struct {
 
 // A listener is one call of Subscribe.
 type listener struct {
-	fn    func([]byte, error)
+	*callback.Callback
 	ready chan error // the outcome of Subscribe
-
-	mu   sync.Mutex // held while fn runs
-	over atomic.Bool
 }
 
 // errStale says that a connection at rest turned out to be dead before it carried
@@ -113,7 +110,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 
 // listen is one try of Subscribe.
 func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel string, fn func([]byte, error)) (func(), error) {
-	l := &listener{fn: fn, ready: make(chan error, 1)}
+	l := &listener{callback.Of(fn), make(chan error, 1)}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -124,7 +121,7 @@ func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel
 	s.mu.Unlock()
 
 	stop := func() {
-		l.silence()
+		l.Silence()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.part(ln, t, l)
@@ -141,7 +138,7 @@ func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel
 	case <-limit:
 		why = errDue
 	}
-	l.silence()
+	l.Silence()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part(ln, t, l)
@@ -327,7 +324,7 @@ func (s *subscriber) read(ln *line) {
 		}
 		msg, hear := s.take(ln, reply, err)
 		for _, l := range hear {
-			l.call(msg, nil)
+			l.Call(msg, nil)
 		}
 		if len(hear) > 0 {
 			runtime.Gosched() // whom that has woken goes first: it has waited, and the next read has time
@@ -404,8 +401,21 @@ func (s *subscriber) broken(ln *line, err error) {
 	live := s.end(ln, err)
 	s.mu.Unlock()
 	for _, l := range live {
-		l.call(nil, s.n.unknown(lost(err)))
+		l.Call(nil, s.n.unknown(lost(err)))
 	}
+}
+
+// leave ends a line to a server that has turned out to be a replica: nobody who waits is
+// heard of there by whoever releases at the new master. Who was subscribed is told, and
+// subscribes anew. Not more than one dial per second.
+func (s *subscriber) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln := s.line
+	if s.closed || ln == nil || ln.conn == nil || time.Since(ln.born) < time.Second {
+		return
+	}
+	s.work.Go(func() { s.broken(ln, errReplaced) })
 }
 
 // end takes a line out of use. It tells those who wait for a confirmation, and
@@ -463,7 +473,7 @@ func (s *subscriber) close() {
 	}
 	s.mu.Unlock()
 	for _, l := range live {
-		l.call(nil, s.n.unknown(strategy.ErrClosed))
+		l.Call(nil, s.n.unknown(strategy.ErrClosed))
 	}
 	await(under)
 	s.work.Wait()

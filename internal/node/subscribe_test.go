@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/callback"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -346,17 +347,17 @@ func TestSubscriptionsOnAFrozenServer(t *testing.T) {
 func TestListenerHearsNothingAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	var calls int
-	stopped := &listener{fn: func([]byte, error) { calls++ }}
-	stopped.silence()
-	stopped.call([]byte("late"), nil)
-	stopped.call(nil, errLost)
+	stopped := callback.Of(func([]byte, error) { calls++ })
+	stopped.Silence()
+	stopped.Call([]byte("late"), nil)
+	stopped.Call(nil, errLost)
 	if calls != 0 {
 		t.Errorf("%d calls after stop, want 0", calls)
 	}
-	broken := &listener{fn: func([]byte, error) { calls++ }}
-	broken.call(nil, errLost)
-	broken.call(nil, errLost)
-	broken.call([]byte("late"), nil)
+	broken := callback.Of(func([]byte, error) { calls++ })
+	broken.Call(nil, errLost)
+	broken.Call(nil, errLost)
+	broken.Call([]byte("late"), nil)
 	if calls != 1 {
 		t.Errorf("%d calls for an end, want 1", calls)
 	}
