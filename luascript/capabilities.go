@@ -26,21 +26,26 @@ func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy
 	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
-// Inspect reads the lock and its fence counter in one step.
+// Inspect reads the lock, its queue and its fence counter in one step.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(c))
+	keys := namesOf(c).keys
+	if !p.fences {
+		keys = keys[:2]
+	}
+	reply, err := p.Eval(ctx, c.Due, inspect, keys)
 	if err != nil {
 		return strategy.Info{}, err
 	}
 	r, _ := reply.([]any)
-	if len(r) != 3 {
+	if len(r) != 4 {
 		return strategy.Info{}, strategy.BadReply(p, reply)
 	}
-	var info strategy.Info
+	info := strategy.Info{Queue: strategy.Tokens(r[3])}
 	if fence, ok := r[2].([]byte); ok {
 		n, err := strconv.ParseUint(string(fence), 10, 64)
 		if err != nil {
-			return info, fmt.Errorf("%s: the counter %s holds no fence: %q", p.Name(), counter(c), fence)
+			err = fmt.Errorf("the counter %s holds no fence: %.50q", counter(c), fence)
+			return info, &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: err}
 		}
 		info.Fence = n
 	}
@@ -52,9 +57,32 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	return info, nil
 }
 
-// Check looks at the server, and runs a script that changes nothing.
+// Check looks at the server, and tries what the scripts need.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return strategy.CheckLock(ctx, o, p, p)
+	return strategy.CheckLock(ctx, o, p, p, func(c strategy.Claim) error {
+		if err := strategy.CheckScripts(ctx, c.Due, p, p.rights(c, o.Wait)...); err != nil {
+			return err
+		}
+		return strategy.CheckWatch(ctx, c, o.Wait, p)
+	})
+}
+
+// rights are what it cannot do without, and what it takes to wait in the way that was asked
+// for. EXISTS and MGET of the lock save time: where they are forbidden, GET does.
+func (p *protocol) rights(c strategy.Claim, w strategy.Wait) []strategy.Right {
+	lock := strategy.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE", "TIME"}}
+	line := strategy.Right{Key: queue(c)} // in the scripts' KEYS in any case
+	switch w {
+	case strategy.WaitNotice:
+		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
+	case strategy.WaitQueue:
+		line.Channel, line.Commands = queue(c)+":"+c.Token, []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
+	}
+	fence := strategy.Right{Key: counter(c)} // likewise
+	if p.fences {
+		fence.Commands = []string{"GET", "SET"}
+	}
+	return []strategy.Right{lock, line, fence}
 }
 
 // ExtendAll renews many locks, a round trip for each 256.

@@ -12,13 +12,23 @@
 --   grant fence fences ms seconds microseconds token   the token is the holder, for ms from
 --                                                      the server's time
 --   next ms                                            another is, for ms unless it extends;
---                                                      the line is first in the queue now
+--                                                      the line is first in the queue now,
+--                                                      or has lost its place: then ms is 1
 --
 -- The lock never depends on the queue: where that is forbidden, or something else, or was
 -- lost, nobody queues, and who waits asks again at the holder's TTL.
 
--- Makes the first in the queue whom anybody hears the holder; stops before the entry asks.
--- Who has died is deaf, and passed over: PUBLISH tells how many listen.
+-- Tells whether nobody listens on a channel. Who has died does not, and is no heir. Nor is who
+-- listens at another node of a cluster, whom PUBLISH reaches and does not count: told of a grant
+-- he would take the lock that goes on to the next. He is told to ask, which harms nobody; so is
+-- everybody where only PUBLISH may tell how many listen.
+local function deaf(channel)
+  local there = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
+  if there and there > 0 then return false end
+  return redis.pcall('PUBLISH', channel, 'next 1') == 0
+end
+
+-- Makes the first in the queue who listens the holder; stops before the entry asks.
 --
 -- Returns the holder's token, its TTL, and what TIME said; nil: nobody, and the lock is for
 -- the caller to delete or overwrite.
@@ -39,21 +49,20 @@ local function grant_next(lock, queue, counter, asks)
     end
     -- The first write needs no memory: after it Redis lets the others have some.
     if type(redis.pcall('LPOP', queue)) ~= 'string' then return nil end
-    if line then
+    if line and not deaf(queue .. ':' .. line) then
       local told = string.format('grant %.0f %d %s %s %s ', fence, many, ms, now[1], now[2]) .. token
-      -- Written before it is told: whoever hears of a grant has it. What is written to
-      -- somebody deaf the next entry overwrites; or whoever called, as it would have.
+      -- Written before it is told: whoever hears of a grant has it. What is written where
+      -- nobody can be told, whoever called overwrites, as it would have.
       if many > 0 then issue_fences(counter, fence, many) end
       if redis.pcall('SET', lock, token, 'PX', ms).err then return nil end
-      local heard = redis.pcall('PUBLISH', queue .. ':' .. line, told)
-      if type(heard) ~= 'number' then return nil end -- forbidden: nobody can be told
-      if heard > 0 then
-        local behind = redis.call('LINDEX', queue, 0)
-        if behind then
-          redis.pcall('PUBLISH', queue .. ':' .. string.match(behind, '^%S*'), 'next ' .. ms)
-        end
-        return token, tonumber(ms), now
+      if type(redis.pcall('PUBLISH', queue .. ':' .. line, told)) ~= 'number' then
+        return nil -- forbidden: nobody can be told
       end
+      local behind = redis.pcall('LINDEX', queue, 0) -- it is told: nothing may fail from here on
+      if type(behind) == 'string' then
+        redis.pcall('PUBLISH', queue .. ':' .. string.match(behind, '^%S*'), 'next ' .. ms)
+      end
+      return token, tonumber(ms), now
     end
   end
 end

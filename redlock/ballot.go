@@ -280,7 +280,7 @@ func (p *protocol) ask(ctx context.Context, b *ballot, nodes []int, due time.Tim
 				p.silent[i].Store(errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent))
 			}
 			b.pass(i)
-			t.hear(i, err)
+			t.hear(i, clustered(err))
 		})
 	}
 	t.wait()

@@ -140,17 +140,26 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 // Check looks at every server, runs scripts there that change nothing, and tells which of
 // them do not vote yet, why and for how long, and whether two of them are one.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	due := time.Now().Add(o.OpTimeout)
-	c := strategy.Claim{Key: o.Key("check"), Due: due}
+	c, err := strategy.CheckClaim(o)
+	if err != nil {
+		return err
+	}
+	due := c.Due
 	errs := []error{p.each(func(n strategy.Node) error {
 		if err := strategy.CheckNode(ctx, due, n); err != nil {
+			return err
+		}
+		if err := checkAlone(ctx, due, n); err != nil {
+			return err
+		}
+		if err := strategy.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
 			return err
 		}
 		if _, err := n.Eval(ctx, due, inspect, []string{c.Key}); err != nil {
 			return err
 		}
 		return p.checkVote(ctx, due, n, o.TTL)
-	})}
+	}), strategy.CheckWatch(ctx, c, o.Wait, p)}
 	var guard *GuardError
 	if errors.As(errs[0], &guard) { // whoever checks before the first lock would wait for ever
 		errs = append(errs, errors.New("a server begins to wait when it is first asked for a lock, which Check does not do; redlock.Prime lets those that are known to be new vote at once"))
@@ -163,6 +172,54 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// rights are what it cannot do without on any of the servers, and what it takes to wait in
+// the way that was asked for. Of the guard there is one key for all locks.
+func (p *protocol) rights(c strategy.Claim, w strategy.Wait) []strategy.Right {
+	lock := strategy.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
+	if w == strategy.WaitNotice {
+		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
+	}
+	if p.unguarded {
+		return []strategy.Right{lock}
+	}
+	// What is done with the guard is tried with another key: it is in use. INFO check.lua asks for.
+	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
+	rights := []strategy.Right{lock, {Key: GuardKey}}
+	if p.fences {
+		rights = append(rights, strategy.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET"}})
+	}
+	return rights
+}
+
+// errCluster is why no node of a cluster has a vote: the keys that a vote is made of lie in
+// several slots there, and nodes that agree on who serves a slot do not fail independently.
+var errCluster = errors.New("it belongs to a Redis Cluster: RedLock takes servers that know nothing of each other")
+
+// clustered says what is behind the refusal of a node of a cluster.
+func clustered(err error) error {
+	var said *strategy.ServerError
+	if err == nil || !errors.As(err, &said) || said.Kind != strategy.ErrRefused || said.Err == nil {
+		return err
+	}
+	if strategy.SeveralSlots(err) || strings.HasPrefix(said.Err.Error(), "MOVED ") {
+		return &strategy.ServerError{Node: said.Node, Kind: said.Kind, Err: fmt.Errorf("%w: %w", errCluster, said.Err)}
+	}
+	return err
+}
+
+// checkAlone tells whether a server belongs to a cluster. What it does not tell is not held
+// against it.
+func checkAlone(ctx context.Context, due time.Time, n strategy.Node) error {
+	reply, err := n.Do(ctx, due, "INFO", "cluster")
+	if err != nil && !errors.Is(err, strategy.ErrRefused) {
+		return err
+	}
+	if text, _ := reply.([]byte); strings.Contains(string(text), "cluster_enabled:1") {
+		return fmt.Errorf("%s: %w", n.Name(), errCluster)
+	}
+	return nil
 }
 
 // each runs f for every node, side by side, and names those that fail.

@@ -148,16 +148,15 @@ func (t *tally) decided() bool {
 func (t *tally) leader() (token string, most int) {
 	votes := map[string]int{}
 	for _, err := range t.errs {
-		holder := ""
+		var holder string
 		var held *strategy.HeldError
 		var lost *strategy.LostError
 		switch {
-		case errors.As(err, &held):
+		case errors.As(err, &held): // also by an empty token, which is not ours
 			holder = held.Holder
-		case errors.As(err, &lost):
+		case errors.As(err, &lost) && lost.Holder != "":
 			holder = lost.Holder
-		}
-		if holder == "" {
+		default:
 			continue
 		}
 		if votes[holder]++; votes[holder] > most {

@@ -30,21 +30,22 @@ func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy
 	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
-// Inspect reads the lock, or else its fence counter, in one step.
+// Inspect reads the lock, or else its fence counter, and its queue in one step.
 func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	reply, err := p.Eval(ctx, c.Due, inspect, keys(c))
+	reply, err := p.Eval(ctx, c.Due, inspect, allKeys(c))
 	if err != nil {
 		return strategy.Info{}, err
 	}
 	r, _ := reply.([]any)
-	if len(r) != 5 {
+	if len(r) != 6 {
 		return strategy.Info{}, strategy.BadReply(p, reply)
 	}
-	var info strategy.Info
+	info := strategy.Info{Queue: strategy.Tokens(r[5])}
 	if fence, ok := r[4].([]byte); ok {
 		n, err := strconv.ParseUint(string(fence), 10, 64)
 		if err != nil {
-			return info, fmt.Errorf("%s: the counter %s holds no fence: %.50q", p.Name(), counter(c), fence)
+			err = fmt.Errorf("the counter %s holds no fence: %.50q", counter(c), fence)
+			return info, &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: err}
 		}
 		info.Fence = n
 	}
@@ -63,9 +64,28 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	return info, nil
 }
 
-// Check looks at the server, and runs a script that changes nothing.
+// Check looks at the server, and tries what the scripts need.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return strategy.CheckLock(ctx, o, p, p)
+	return strategy.CheckLock(ctx, o, p, p, func(c strategy.Claim) error {
+		if err := strategy.CheckScripts(ctx, c.Due, p, rights(c, o.Wait)...); err != nil {
+			return err
+		}
+		return strategy.CheckWatch(ctx, c, o.Wait, p)
+	})
+}
+
+// rights are what it cannot do without, and what it takes to wait in the way that was asked
+// for.
+func rights(c strategy.Claim, w strategy.Wait) []strategy.Right {
+	lock := strategy.Right{Key: c.Key, Commands: []string{"HGETALL", "HSET", "HDEL", "DEL", "PTTL", "PEXPIREAT", "TIME"}}
+	line := strategy.Right{Key: queue(c)} // in the scripts' KEYS in any case
+	switch w {
+	case strategy.WaitNotice:
+		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
+	case strategy.WaitQueue:
+		line.Channel, line.Commands = queue(c)+":"+c.Token, []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
+	}
+	return []strategy.Right{lock, line, {Key: counter(c), Commands: []string{"GET", "SET"}}}
 }
 
 // ExtendAll renews many holds, a round trip for each fifty.

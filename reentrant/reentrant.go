@@ -135,7 +135,7 @@ var (
 	pass    = strategy.NewScript("pass", strategy.EnqueueLua+fenceLua+holdsLua+queueLua+passLua)
 	force   = strategy.NewScript("force", fenceLua+holdsLua+queueLua+forceLua)
 	adopt   = strategy.NewScript("adopt", fenceLua+holdsLua+adoptLua)
-	inspect = strategy.NewScript("inspect", holdsLua+inspectLua)
+	inspect = strategy.NewScript("inspect", fenceLua+holdsLua+queueLua+inspectLua)
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's

@@ -3,6 +3,8 @@ package setnxgetset
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -100,24 +102,39 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	return strategy.Info{Held: true, Token: seen.token, TTL: seen.left}, nil
 }
 
-// Check looks at the server, reads a key, and, if that is how locks are taken over,
-// does so in a transaction.
+// Check looks at the server, and tries the commands on a key of its own. GETSET writes, whatever
+// it is given, so that key is there for an instant, with a stamp that has passed.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	if err := strategy.CheckLock(ctx, o, p, p); err != nil || !p.watch {
-		return err
-	}
-	c := strategy.Claim{Key: o.Key("check"), Due: time.Now().Add(o.OpTimeout)}
+	return strategy.CheckLock(ctx, o, p, p, func(c strategy.Claim) error {
+		if p.watch {
+			return p.checkTransaction(ctx, c)
+		}
+		lapsed := strconv.FormatInt(earliest, 10) + ":" + c.Token
+		cmds := [][]any{{"GET"}, {"SET", lapsed, "XX"}, {"DEL"}}
+		if err := strategy.CheckCommands(ctx, c.Due, p, c.Key, cmds...); err != nil {
+			return err // first: what is written must be deleted
+		}
+		return strategy.CheckCommands(ctx, c.Due, p, c.Key, []any{"SETNX", lapsed}, []any{"GETSET", lapsed}, []any{"DEL"})
+	})
+}
+
+// checkTransaction tries the commands in a transaction. All of them are done, each to a key that
+// is not there after it.
+func (p *protocol) checkTransaction(ctx context.Context, c strategy.Claim) error {
+	lapsed := strconv.FormatInt(earliest, 10) + ":" + c.Token
 	return p.Session(ctx, c.Due, c.Key, func(conn strategy.Conn) error {
-		if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
-			return err
+		steps := [][]any{
+			{"OK", "WATCH", c.Key}, {"OK", "MULTI"}, {"QUEUED", "GET", c.Key}, {"QUEUED", "SETNX", c.Key, lapsed},
+			{"QUEUED", "SET", c.Key, lapsed, "XX"}, {"QUEUED", "DEL", c.Key},
 		}
-		if err := p.expect(conn, "OK", "MULTI"); err != nil {
-			return err
+		for _, s := range steps {
+			if err := p.expect(conn, s[0].(string), s[1].(string), s[2:]...); err != nil {
+				return fmt.Errorf("%w (%s of %s: allow it, and the key)", err, s[1], c.Key)
+			}
 		}
-		if err := p.expect(conn, "QUEUED", "GET", c.Key); err != nil {
-			return err
+		if _, err := conn.Do("EXEC"); err != nil {
+			return fmt.Errorf("%w (EXEC: allow it)", err)
 		}
-		_, err := conn.Do("EXEC")
-		return err
+		return nil
 	})
 }

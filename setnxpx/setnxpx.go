@@ -283,7 +283,10 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	return strategy.Info{Held: true, Token: holder, TTL: strategy.RemainingTTL(ms)}, nil
 }
 
-// Check looks at the server, and reads a key.
+// Check looks at the server, and tries the commands on a key that is not there.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return strategy.CheckLock(ctx, o, p, p)
+	return strategy.CheckLock(ctx, o, p, p, func(c strategy.Claim) error {
+		return strategy.CheckCommands(ctx, c.Due, p, c.Key,
+			[]any{"GET"}, []any{"SET", c.Token, "XX", "PX", 1}, []any{"PEXPIRE", 1}, []any{"DEL"})
+	})
 }

@@ -14,6 +14,14 @@ import (
 // those who wait for it.
 func (l *lock) Acquire(ctx context.Context) (*Lease, error) {
 	asked := time.Now()
+	lease, err := l.acquire(ctx, asked)
+	if err != nil {
+		l.s.missed(ctx, l.name, asked, err)
+	}
+	return lease, err
+}
+
+func (l *lock) acquire(ctx context.Context, asked time.Time) (*Lease, error) {
 	n, err := 0, l.refuse(ctx)
 	if err != nil {
 		return nil, err // what is not allowed does not wait
@@ -87,20 +95,16 @@ func (l *lock) wait(ctx context.Context, p *place, n int, asked time.Time) (*Lea
 
 // accept begins the lease that has ended a wait, unless the wait was over before.
 func (l *lock) accept(ctx context.Context, p *place, lease *Lease, n int, asked time.Time) (*Lease, error) {
-	over := ctx.Err() != nil
-	var err error
-	if over {
-		err = l.gaveUp(ctx, p, asked)
-	}
-	l.start(lease, p.owner, n, asked)
 	switch {
-	case over:
+	case ctx.Err() != nil:
+		err := l.gaveUp(ctx, p, asked)
 		l.s.giveBack(lease)
 		return nil, err
 	case l.s.isClosed(): // nobody would renew it
 		l.s.giveBack(lease)
 		return nil, ErrClosed
 	}
+	l.start(ctx, lease, p.owner, n, asked)
 	return lease, nil
 }
 
@@ -175,11 +179,11 @@ func outlast(ctx context.Context, patience time.Duration) (patient context.Conte
 	}
 }
 
-// giveBack releases, in the background, a lock that nobody wants any more.
+// giveBack releases, in the background, a lock that nobody wants any more. Its lease has not
+// begun, so nobody is told of it.
 func (s *Strategy) giveBack(l *Lease) {
 	if c, err := l.finish(); err == nil {
 		s.background(func() { l.letGo(context.Background(), c) })
-		s.observe(Event{Kind: EventReleased, Name: c.Name, Token: l.Token(), Took: time.Since(l.granted)})
 	}
 }
 

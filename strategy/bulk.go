@@ -83,9 +83,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 	}
 	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
 	if len(cs) > 1 && SeveralSlots(err) {
-		for i := range cs { // a cluster: each lock lies where its name says
-			b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
-		}
+		b.extendEach(ctx, cs, done)
 		return
 	}
 	answers, _ := reply.([]any)
@@ -103,6 +101,25 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		}
 	}
 }
+
+// extendEach makes a request for each lock: in a cluster each lies where its name says. Some
+// are under way at a time, for one after the other would take as many round trips as there are
+// locks, and the last would come too late.
+func (b BulkScript) extendEach(ctx context.Context, cs []Claim, done func(i int, err error)) {
+	var sent atomic.Int64
+	var all sync.WaitGroup
+	for range min(apart, len(cs)) {
+		all.Go(func() {
+			for i := int(sent.Add(1)) - 1; i < len(cs); i = int(sent.Add(1)) - 1 {
+				b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+			}
+		})
+	}
+	all.Wait()
+}
+
+// apart is how many locks of one request are renewed at a time where each needs its own.
+const apart = 32
 
 // SeveralSlots tells that a cluster refuses, and has not run, a script over keys in several
 // slots. For those who write a [Node].

@@ -175,6 +175,43 @@ func TestBulkScriptOnACluster(t *testing.T) {
 	equal(t, "requests", len(n.asked), 4)
 }
 
+// They are not one after the other: the last of many would come too late.
+func TestBulkScriptOnAClusterSideBySide(t *testing.T) {
+	t.Parallel()
+	const together = 8
+	var under atomic.Int32
+	all := make(chan struct{})
+	n := &openNode{answer: func(keys []string) (any, error) {
+		if len(keys) > 1 {
+			return nil, &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New("CROSSSLOT")}
+		}
+		if under.Add(1) == together {
+			close(all)
+		}
+		select {
+		case <-all:
+			return []any{int64(1)}, nil
+		case <-time.After(10 * time.Second):
+			return nil, unreachable()
+		}
+	}}
+	b := bulkOf(nil, 100)
+	b.Node = n
+	for _, err := range extendAll(t, b, bulkClaims(40)) {
+		is(t, "each", err)
+	}
+}
+
+// openNode answers several callers at a time.
+type openNode struct {
+	node
+	answer func(keys []string) (any, error)
+}
+
+func (n *openNode) Eval(_ context.Context, _ time.Time, _ *strategy.Script, keys []string, _ ...any) (any, error) {
+	return n.answer(keys)
+}
+
 // What no such script answers is no renewal.
 func TestBulkScriptOddAnswers(t *testing.T) {
 	t.Parallel()

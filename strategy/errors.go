@@ -128,6 +128,39 @@ func (e *QuorumError) Unwrap() []error {
 	return failed
 }
 
+// An AllError says which of several locks failed ([All]), and why. What each of them said
+// is found through it by errors.Is and errors.As.
+type AllError struct {
+	Name   string      // of all
+	Failed []PartError // in the order in which the locks are taken; the others did as they were told
+}
+
+// A PartError is what became of one of several locks.
+type PartError struct {
+	Name string // the lock's
+	Err  error
+}
+
+func (e *AllError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "lock %q", e.Name)
+	for i, f := range e.Failed {
+		b.WriteString([2]string{": ", "; "}[min(i, 1)])
+		lock := fmt.Sprintf("lock %q: ", f.Name) // said once
+		b.WriteString(lock + strings.TrimPrefix(f.Err.Error(), lock))
+	}
+	return b.String()
+}
+
+// Unwrap returns the errors of those that failed.
+func (e *AllError) Unwrap() []error {
+	errs := make([]error, len(e.Failed))
+	for i, f := range e.Failed {
+		errs[i] = f.Err
+	}
+	return errs
+}
+
 // Remains marks what a [Protocol] returns, if something of the claim may remain with
 // some servers, so that the machinery undoes it in the background: at once, or, of an
 // Extend that failed, when the lease is lost.

@@ -125,3 +125,47 @@ func ExampleStrategy_Adopt() {
 	// adopted twice: false
 	// released: true
 }
+
+// Both accounts are locked or neither is, and two transfers in opposite directions do not
+// wait for each other.
+func ExampleAll() {
+	var server conformance.Memory
+	locks, err := strategy.New(&server, strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	both, err := strategy.All(locks.Lock("account/7"), locks.Lock("account/2"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	err = strategy.Do(ctx, both, func(ctx context.Context, lease *strategy.Lease) error {
+		fmt.Println("locked:", lease.Name())
+		_, err := locks.Lock("account/7").TryAcquire(ctx)
+		fmt.Println("a second contender for one:", errors.Is(err, strategy.ErrHeld))
+		for _, part := range lease.Parts() {
+			_, fenced := part.Fence()
+			fmt.Println(part.Name(), "has a fence:", fenced)
+		}
+		return nil
+	})
+	fmt.Println("error:", err)
+
+	if _, err := locks.Lock("account/2").TryAcquire(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = both.TryAcquire(ctx)
+	var held *strategy.HeldError
+	if errors.As(err, &held) {
+		fmt.Println("held by another:", held.Name)
+	}
+	// Output:
+	// locked: account/2, account/7
+	// a second contender for one: true
+	// account/2 has a fence: true
+	// account/7 has a fence: true
+	// error: <nil>
+	// held by another: account/2
+}

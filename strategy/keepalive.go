@@ -341,7 +341,7 @@ func (s *Strategy) renew(rs riders) {
 		answered := make([]atomic.Bool, len(rs.leases))
 		done := func(i int, g Grant, err error) {
 			if !answered[i].Swap(true) {
-				rs.leases[i].renewed(rs.claims[i], g, start, err)
+				rs.leases[i].renewed(context.Background(), rs.claims[i], g, start, err)
 			}
 		}
 		s.bulk.ExtendAll(context.Background(), rs.claims, done)
@@ -357,7 +357,7 @@ func (s *Strategy) renew(rs riders) {
 	for i, l := range rs.leases {
 		all.Go(func() {
 			g, err := s.p.Extend(context.Background(), rs.claims[i])
-			l.renewed(rs.claims[i], g, start, err)
+			l.renewed(context.Background(), rs.claims[i], g, start, err)
 		})
 	}
 	all.Wait()

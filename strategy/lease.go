@@ -35,6 +35,7 @@ type Lease struct {
 	brief bool      // from a direct grant: the TTL is an heir's, and is extended once
 	keep  bool      // renewed by the agenda
 	watch bool      // somebody wants to know of the loss
+	begun bool      // its caller has it, and the observer knows
 	index int32     // the agenda's: in moment. A Lease fills 512 bytes; one more, and it takes 576
 	until time.Time // keep: the end of the maximum hold; zero: none
 	next  time.Time // keep: the next renewal; zero: none
@@ -97,16 +98,30 @@ func (l *Lease) holder() string {
 	return l.claim.Token
 }
 
-// begin starts what must run from the grant on even if nobody asks.
-func (l *Lease) begin() {
+// begin tells that the caller has the lock, and starts what must run from then on even if
+// nobody asks. ctx, n and asked are its call's: which attempt got it, and when it asked.
+func (l *Lease) begin(ctx context.Context, n int, asked time.Time) {
 	if l.s.o.Observe == nil && !l.brief {
 		return // nobody to tell: the deadline is looked at when somebody asks
 	}
+	l.s.observe(Event{Kind: EventAcquired, Context: ctx, Name: l.claim.Name, Token: l.Token(), Attempt: n, Took: time.Since(asked)})
 	l.mu.Lock()
-	l.watch = true
-	l.next = l.nextRenewal(l.claim.Grant.Start)
-	l.plan()
+	l.begun = true
+	end := l.end // who has looked after a line's holder may have found its deadline past
+	if end == nil {
+		l.watch = true
+		l.next = l.nextRenewal(l.claim.Grant.Start)
+		l.plan()
+	}
 	l.mu.Unlock()
+	if end != nil {
+		l.ended(context.Background(), EventLost, end)
+	}
+}
+
+// ended tells of the lease's end.
+func (l *Lease) ended(ctx context.Context, how EventKind, err error) {
+	l.s.observe(Event{Kind: how, Context: ctx, Name: l.claim.Name, Token: l.Token(), Took: time.Since(l.granted), Err: err})
 }
 
 // Name returns the lock's name.
@@ -133,7 +148,8 @@ func (l *Lease) Owner() string { return l.claim.Owner }
 // its first until its last is over, have the same. A store that remembers the greatest
 // number that has touched an item, be it to read, and refuses lesser ones cannot be
 // written to by a holder that was paused and overtaken (docs/fencing.md). ok is false
-// where the algorithm cannot issue such numbers soundly.
+// where the algorithm cannot issue such numbers soundly, and of several locks as one, whose
+// parts have them ([Lease.Parts]).
 //
 // Should the server lose its counter, its clock stands in for it: fences go on
 // rising unless that clock is behind the last fence.
@@ -229,18 +245,27 @@ func (l *Lease) Extend(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
 	}
+	return l.extend(ctx, l.s.o.TTL, time.Time{})
+}
+
+// extend is Extend for ttl, to be answered until due, if that comes before the operation
+// time-out.
+func (l *Lease) extend(ctx context.Context, ttl time.Duration, due time.Time) error {
 	if err := l.s.enter(); err != nil {
 		return err
 	}
 	defer l.s.leave()
-	c, err := l.startRenewal(ctx, l.s.o.TTL)
+	c, err := l.startRenewal(ctx, ttl)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	c.Due = start.Add(l.s.o.OpTimeout)
+	if !due.IsZero() && due.Before(c.Due) {
+		c.Due = due
+	}
 	g, err := l.s.p.Extend(ctx, c)
-	return l.renewed(c, g, start, err)
+	return l.renewed(ctx, c, g, start, err)
 }
 
 // KeepAlive renews the lock in the background, every third of the TTL give or take
@@ -293,8 +318,8 @@ func (l *Lease) KeepAlive(maxHold time.Duration) error {
 // nil means: it was held until now, and is free, or has gone to the next who waits. (One that
 // is handed over within the process, see [Options].HandOver, was held as far as anybody knew:
 // the servers are not asked.) ErrLost means: it was lost
-// before, and nothing was changed; a lease that knows so sends nothing, however
-// often it is released, and one that learns it here is over by its release: Err says
+// before, and nothing was changed; a lease that knows so sends nothing (but for what is
+// left of several locks, see [All]), however often it is released, and one that learns it here is over by its release: Err says
 // ErrReleased. After any other error the release is repeated in the background until
 // it is certain or the TTL has passed; for the caller the lease is over. A second
 // call returns ErrReleased and does nothing. After
@@ -307,6 +332,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	c, err := l.finish()
 	if err != nil {
+		if l.isWhole() { // one part was lost: the work on the others is over, too
+			each(l.Parts(), func(_ int, part *Lease) { part.Release(ctx) })
+		}
 		return err
 	}
 	if err = entered; err == nil {
@@ -314,7 +342,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	} else if l.line != nil {
 		l.line.untie(l)
 	}
-	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: l.Token(), Took: time.Since(l.granted), Err: err})
+	l.ended(ctx, EventReleased, err)
 	return err
 }
 
@@ -333,7 +361,13 @@ func (s *Strategy) release(ctx context.Context, c Claim) error {
 // ends: for [Strategy.Adopt], perhaps in another process, with the token by which the
 // servers know the hold. One that has been an heir for less than half of its [HeirTTL] may
 // have no more left: Extend it before.
+//
+// A lease of several locks ([All]) cannot be detached: the error is ErrUnsupported, and
+// nothing has changed.
 func (l *Lease) Detach() (token string, err error) {
+	if l.isWhole() {
+		return "", fmt.Errorf("lock %q: Detach: %w by several locks as one", l.claim.Name, ErrUnsupported)
+	}
 	c, err := l.finish()
 	if err != nil {
 		return "", err
@@ -341,7 +375,7 @@ func (l *Lease) Detach() (token string, err error) {
 	if l.line != nil {
 		l.line.untie(l)
 	}
-	l.s.observe(Event{Kind: EventReleased, Name: c.Name, Token: l.Token(), Took: time.Since(l.granted)})
+	l.ended(context.Background(), EventReleased, nil)
 	return c.Token, nil
 }
 
@@ -431,8 +465,8 @@ func (l *Lease) bind(asked time.Time) {
 }
 
 // renewed takes in the answer to a renewal that began at start, and returns what
-// its caller is to know.
-func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
+// its caller is to know. ctx is for the event.
+func (l *Lease) renewed(ctx context.Context, c Claim, g Grant, start time.Time, err error) error {
 	now := time.Now()
 	err, remains := unmark(err)
 	remains = remains || errors.Is(err, ErrUnknown)
@@ -496,7 +530,7 @@ func (l *Lease) renewed(c Claim, g Grant, start time.Time, err error) error {
 	l.mu.Unlock()
 	after()
 	if e.Kind != 0 {
-		e.Name, e.Token = c.Name, l.Token()
+		e.Context, e.Name, e.Token = ctx, c.Name, l.Token()
 		l.s.observe(e)
 	}
 	return err
@@ -536,13 +570,12 @@ var errMaxHold = errors.New("the maximum hold is over")
 func (l *Lease) over(end error) (after func()) {
 	l.end = end
 	l.s.agenda.remove(l)
-	lost, contexts := l.isLost(), l.contexts
+	lost, contexts, begun := l.isLost(), l.contexts, l.begun
 	l.contexts = nil
 	if lost && l.lost != nil {
 		close(l.lost)
 	}
-	beyond := !l.until.IsZero() && l.counted.After(l.until.Add(time.Millisecond))
-	if lost && (l.doubt || beyond) && hasLapsed(end) {
+	if lost && (l.doubt || l.outlasted(end)) && hasLapsed(end) {
 		l.s.undo(l.claim) // as a renewal does that nobody heard of
 	}
 	if len(contexts) == 0 && !lost {
@@ -555,10 +588,19 @@ func (l *Lease) over(end error) (after func()) {
 		for _, x := range contexts {
 			x.cancel(end)
 		}
-		if lost {
-			l.s.observe(Event{Kind: EventLost, Name: l.claim.Name, Token: l.Token(), Took: time.Since(l.granted), Err: end})
+		if lost && begun { // otherwise begin does, once it has told of the beginning
+			l.ended(context.Background(), EventLost, end)
 		}
 	}
+}
+
+// outlasted tells whether the servers may count beyond the maximum hold that has ended the
+// lease. The caller holds mu.
+func (l *Lease) outlasted(end error) bool {
+	if l.isWhole() { // what its parts' servers count, it does not know
+		return errors.Is(end, errMaxHold)
+	}
+	return !l.until.IsZero() && l.counted.After(l.until.Add(time.Millisecond))
 }
 
 func nothing() {}

@@ -193,7 +193,6 @@ func (p *place) leave() {
 	after()
 	select {
 	case lease := <-p.given:
-		p.l.start(lease, p.owner, 0, time.Now())
 		p.l.s.giveBack(lease)
 	default:
 	}
@@ -291,6 +290,7 @@ func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 	if l.s.queue != nil {
 		c.Line = l.s.id
 	}
+	ln.doubtClock()
 	stop, err := l.s.p.(Notifier).Watch(ctx, c, ln.notify)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -303,6 +303,17 @@ func (ln *line) listen(ctx context.Context, l *lock) (fresh, ok bool) {
 	ln.stop, ln.queue = stop, l.s.queue != nil
 	ln.why.ask = true // also for the next, should this one leave now
 	return true, true
+}
+
+// doubtClock is called before the line listens anew: after a fail-over another server is heard,
+// whose clock is another, and what it tells must not be timed by what the one before showed. So
+// no direct grant is taken until a question has been answered again.
+func (ln *line) doubtClock() {
+	ln.h.mu.Lock()
+	defer ln.h.mu.Unlock()
+	if ln.bid != nil {
+		ln.bid.queued = false
+	}
 }
 
 // listens tells whether the line would hear of a direct grant.

@@ -40,7 +40,7 @@ import (
 // an owner ([WithOwner]) and the algorithm is re-entrant. It is safe for
 // concurrent use.
 type Lock interface {
-	// Name returns the name given to [Strategy.Lock].
+	// Name returns the name given to [Strategy.Lock]; of several locks ([All]) their names.
 	Name() string
 
 	// TryAcquire asks once and does not wait. It does not mind who waits in this process,
@@ -130,8 +130,12 @@ type lock struct {
 func (l *lock) Name() string { return l.name }
 
 func (l *lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	lease, err := l.attempt(ctx, 1, time.Now())
-	return lease, endedBy(ctx, err)
+	asked := time.Now()
+	lease, err := l.attempt(ctx, 1, asked)
+	if err = endedBy(ctx, err); err != nil {
+		l.s.missed(ctx, l.name, asked, err)
+	}
+	return lease, err
 }
 
 // attempt asks once. n and asked are for events: which attempt of a call that began when.
@@ -146,19 +150,18 @@ func (l *lock) attempt(ctx context.Context, n int, asked time.Time) (*Lease, err
 		if l.s.reenters() {
 			owner = ownerOf(ctx)
 		}
-		l.start(lease, owner, n, asked)
+		l.start(ctx, lease, owner, n, asked)
 	}
 	return lease, err
 }
 
 // start begins what a lease needs from its grant on, and tells of it; owner is by whom
 // others may enter now.
-func (l *lock) start(lease *Lease, owner string, n int, asked time.Time) {
-	lease.begin()
+func (l *lock) start(ctx context.Context, lease *Lease, owner string, n int, asked time.Time) {
+	lease.begin(ctx, n, asked)
 	if owner != "" {
 		l.s.letIn(l.key, owner)
 	}
-	l.s.observe(Event{Kind: EventAcquired, Name: l.name, Token: lease.Token(), Attempt: n, Took: time.Since(asked)})
 }
 
 // An answer is what a claim was told beside an error.
@@ -179,10 +182,10 @@ func (l *lock) ask(ctx context.Context, c Claim, n int) (*Lease, answer, error) 
 	g, err := l.s.p.Acquire(ctx, c)
 	end := time.Now()
 	told, _ := unmark(err)
-	l.s.observe(Event{Kind: EventAttempt, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: told})
+	l.s.observe(Event{Kind: EventAttempt, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: told})
 	if err != nil {
 		c.Grant.State = g.State
-		undone, err := l.failed(c, n, err)
+		undone, err := l.failed(ctx, c, n, err)
 		return nil, answer{g, undone}, err
 	}
 
@@ -201,13 +204,13 @@ func (l *lock) ask(ctx context.Context, c Claim, n int) (*Lease, answer, error) 
 
 // failed sees to what an attempt has left behind, and returns what its caller is to
 // know.
-func (l *lock) failed(c Claim, n int, err error) (undone bool, told error) {
+func (l *lock) failed(ctx context.Context, c Claim, n int, err error) (undone bool, told error) {
 	err, remains := unmark(err)
 	if undone = remains || errors.Is(err, ErrUnknown); undone {
 		l.s.undo(c)
 	}
 	if errors.Is(err, ErrHeld) {
-		l.s.observe(Event{Kind: EventHeld, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
+		l.s.observe(Event{Kind: EventHeld, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
 	}
 	return undone, err
 }

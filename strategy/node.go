@@ -44,6 +44,9 @@ type Node interface {
 	// must not block. A subscription that breaks ends with a single fn(nil, err);
 	// the caller decides whether to subscribe again. After stop has returned, fn
 	// is not called again. ctx bounds only the confirmation.
+	//
+	// In a cluster it is the server of the channel's slot that has to be listened to: whoever
+	// listens elsewhere hears, too, but scripts do not see him, and make others their heirs.
 	Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error)
 
 	// Ordered reports whether commands on one key take effect in the order of

@@ -33,7 +33,7 @@ func (d *diary) observe(e strategy.Event) {
 			line += " " + strings.ReplaceAll(kind.Error(), " ", "-")
 		}
 	}
-	if e.Name != name || len(e.Token) != 36 {
+	if want := map[bool]int{true: 0, false: 36}[e.Kind == strategy.EventMissed]; e.Name != name || len(e.Token) != want {
 		line += fmt.Sprintf(" of %q by %q", e.Name, e.Token)
 	}
 	d.lines = append(d.lines, line)
@@ -73,7 +73,7 @@ func TestEvents(t *testing.T) {
 			m.Acquire(bg, strategy.Claim{Key: key, Token: "x", TTL: ttl})
 			_, err := s.Lock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrHeld)
-		}, []string{"attempt 1 0s held-by-another", "held 1 0s held-by-another"}},
+		}, []string{"attempt 1 0s held-by-another", "held 1 0s held-by-another", "missed 0s held-by-another"}},
 
 		{"waited", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
 			c := strategy.Claim{Key: key, Token: "x", TTL: ttl}
@@ -134,7 +134,11 @@ func TestEvents(t *testing.T) {
 				s.Lock(name).Acquire(bg)
 			}
 			m.Intercept(nil)
-		}, []string{"attempt 1 0s not-sent", "attempt 1 0s refused-by-the-server", "attempt 1 0s outcome-unknown"}},
+		}, []string{
+			"attempt 1 0s not-sent", "missed 0s not-sent",
+			"attempt 1 0s refused-by-the-server", "missed 0s refused-by-the-server",
+			"attempt 1 0s outcome-unknown", "missed 0s outcome-unknown",
+		}},
 
 		{"release of unknown outcome", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
 			lease := take(t, s)
@@ -168,8 +172,47 @@ func TestEvents(t *testing.T) {
 		}, []string{
 			"attempt 1 0s held-by-another", "held 1 0s held-by-another",
 			"attempt 2 0s held-by-another", "held 2 0s held-by-another",
-			"attempt 3 20ms", "acquired 3 1.01s", "released 20ms",
+			"attempt 3 20ms", "missed 1.01s held-by-another", // and given back
 		}},
+
+		{"never asked for", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+			over, cancel := context.WithCancel(bg)
+			cancel()
+			l := s.Lock(name)
+			for what, call := range map[string]func() (*strategy.Lease, error){
+				"TryAcquire": func() (*strategy.Lease, error) { return l.TryAcquire(over) },
+				"Acquire":    func() (*strategy.Lease, error) { return l.Acquire(over) },
+				"Adopt":      func() (*strategy.Lease, error) { return s.Adopt(over, name, "x") },
+			} {
+				_, err := call()
+				is(t, what, err, context.Canceled)
+			}
+		}, []string{"missed 0s", "missed 0s", "missed 0s"}},
+
+		{"adopted while it was closed", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+			token, err := take(t, s).Detach()
+			is(t, "Detach", err)
+			m.Intercept(slow(0, 20*ms))
+			go func() {
+				time.Sleep(10 * ms)
+				s.Close()
+			}()
+			_, err = s.Adopt(bg, name, token)
+			is(t, "Adopt", err, strategy.ErrClosed)
+			time.Sleep(ttl)
+		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s", "missed 20ms strategy-closed"}},
+
+		{"closed and released", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+			lease := take(t, s)
+			is(t, "Close", s.Close())
+			is(t, "Release", lease.Release(bg), strategy.ErrClosed)
+		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s strategy-closed"}},
+
+		{"closed and lost", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+			take(t, s)
+			is(t, "Close", s.Close())
+			time.Sleep(ttl)
+		}, []string{"attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -184,10 +227,99 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestEventsOfALateAdoption: nobody loses what nobody has had.
+func TestEventsOfALateAdoption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		var d diary
+		s := open(t, &m, strategy.Options{TTL: 20 * ms, OpTimeout: 19 * ms, Observe: d.observe})
+		token, err := take(t, s).Detach()
+		is(t, "Detach", err)
+		m.Intercept(only(conformance.OpAdopt, slow(0, 18*ms)))
+		_, err = s.Adopt(bg, name, token)
+		is(t, "Adopt", err, strategy.ErrLost)
+		time.Sleep(ttl)
+		d.check(t, "attempt 1 0s", "acquired 1 0s", "released 0s", "missed 18ms lock-lost")
+	})
+}
+
+// TestLossOfWhatNobodyHasYet: who is given the lock by another's release, while it is kept
+// from taking it until its deadline is over, is first told that it has the lock, and then
+// that it is lost.
+func TestLossOfWhatNobodyHasYet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := conformance.Memory{Reentrant: true}
+		var d diary
+		s := open(t, &m, strategy.Options{})
+		first := take(t, s)
+		holder := wait(bg, s)
+		synctest.Wait()
+		release(t, first)
+		<-holder.done
+		is(t, "Acquire", holder.err)
+
+		var once sync.Once
+		slow, err := s.With(strategy.Options{Observe: func(e strategy.Event) {
+			d.observe(e)
+			once.Do(func() { time.Sleep(2 * ttl) })
+		}})
+		is(t, "With", err)
+		heir := wait(strategy.WithOwner(bg, "heir"), slow) // asks whether it holds the lock already
+		synctest.Wait()
+		release(t, holder.lease)
+		<-heir.done
+		is(t, "Err", heir.lease.Err(), strategy.ErrLost)
+		d.check(t,
+			"attempt 1 0s held-by-another", "held 1 0s held-by-another",
+			"acquired 1 20s", "lost 20s lock-lost")
+	})
+}
+
+// TestEventContext: an event bears what the call's context does; one that no call has made
+// bears nothing.
+func TestEventContext(t *testing.T) {
+	type traceKey struct{}
+	trace := func(call string) context.Context { return context.WithValue(bg, traceKey{}, call) }
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		var seen []string
+		s := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
+			seen = append(seen, fmt.Sprintf("%v %v", e.Kind, e.Context.Value(traceKey{})))
+		}})
+		l := s.Lock(name)
+		lease, err := l.TryAcquire(trace("try"))
+		is(t, "TryAcquire", err)
+		_, err = l.TryAcquire(trace("rival"))
+		is(t, "TryAcquire", err, strategy.ErrHeld)
+		is(t, "Extend", lease.Extend(trace("extend")))
+		m.Intercept(unsent)
+		is(t, "Extend", lease.Extend(trace("failing")), strategy.ErrUnsent)
+		m.Intercept(nil)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		time.Sleep(ttl / 2)
+		is(t, "Release", lease.Release(trace("release")))
+		lease, err = l.Acquire(trace("acquire"))
+		is(t, "Acquire", err)
+		token, err := lease.Detach()
+		is(t, "Detach", err)
+		lease, err = s.Adopt(trace("adopt"), name, token)
+		is(t, "Adopt", err)
+		m.Evict(bg, key)
+		is(t, "Extend", lease.Extend(trace("loss")), strategy.ErrLost)
+		equal(t, "events", strings.Join(seen, ", "), strings.Join([]string{
+			"attempt try", "acquired try",
+			"attempt rival", "held rival", "missed rival",
+			"renewed extend", "failing failing", "renewed <nil>", "released release",
+			"attempt acquire", "acquired acquire", "released <nil>",
+			"acquired adopt", "lost <nil>",
+		}, ", "))
+	})
+}
+
 func TestEventKinds(t *testing.T) {
 	t.Parallel()
 	for k, want := range map[strategy.EventKind]string{
-		-1: "event?", 0: "event?", strategy.EventAttempt: "attempt", strategy.EventHeld: "held", strategy.EventAcquired: "acquired",
+		-1: "event?", 0: "event?", strategy.EventAttempt: "attempt", strategy.EventHeld: "held", strategy.EventAcquired: "acquired", strategy.EventMissed: "missed",
 		strategy.EventRenewed: "renewed", strategy.EventFailing: "failing", strategy.EventLost: "lost", strategy.EventReleased: "released",
 		strategy.EventReleased + 1: "event?",
 	} {

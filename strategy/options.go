@@ -59,7 +59,8 @@ type Options struct {
 
 	// Observe, if set, is told what happens, as it happens. It is called by the
 	// goroutine that makes it happen: it must be fast, and must not call back
-	// into the Strategy.
+	// into the Strategy. Package telemetry/lockslog has one for log/slog, and
+	// telemetry/lockotel one for OpenTelemetry; several are one function that calls them.
 	Observe func(Event)
 }
 

@@ -313,6 +313,7 @@ func TestTokens(t *testing.T) {
 		for _, label := range []string{"", "host-7:42", ":", "{}", strings.Repeat("x", strategy.MaxLabelLen)} {
 			s := open(t, &m, strategy.Options{Label: label})
 			for range 20 {
+				asked := time.Now().Round(0)
 				lease := take(t, s)
 				if seen[lease.Token()] {
 					t.Errorf("Token = %q a second time", lease.Token())
@@ -326,19 +327,22 @@ func TestTokens(t *testing.T) {
 				equal(t, "Owner", lease.Owner(), lease.Token())
 				info, err := s.Inspect(bg, name)
 				is(t, "Inspect", err)
-				equal(t, "Inspect", info, strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: label, TTL: ttl, Fence: info.Fence})
+				wanted := strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: label, Since: asked, TTL: ttl, Fence: info.Fence}
+				info.Since = info.Since.In(asked.Location())
+				equal(t, "Inspect", fmt.Sprintf("%+v", info), fmt.Sprintf("%+v", wanted))
+				time.Sleep(time.Millisecond) // or a token might show the time of another
 				release(t, lease)
 			}
 		}
 	})
 }
 
-// A token that is not of ours bears no label.
-func TestLabelOfForeignTokens(t *testing.T) {
+// A token that is not of ours bears no label, and does not tell when it was drawn.
+func TestForeignTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, &m, strategy.Options{})
-		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", "12345678-1234-4234-8234-123456789abc", "12345678-1234-4234-8234-123456789abc:"} {
+		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", "12345678-1234-4234-8234-123456789abc", "12345678-1234-4234-8234-123456789abc:", "12345678-1234-7234-c234-123456789abc"} {
 			if _, err := m.Acquire(bg, strategy.Claim{Key: key, Token: token, Owner: token, TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
@@ -346,6 +350,7 @@ func TestLabelOfForeignTokens(t *testing.T) {
 			is(t, "Inspect", err)
 			equal(t, "Token", info.Token, token)
 			equal(t, "Label", info.Label, "")
+			equal(t, "Since", info.Since, time.Time{})
 			m.Evict(bg, key)
 		}
 	})

@@ -231,8 +231,9 @@ type Inspector interface {
 // A Checker is a [Protocol] that can tell before the first lock whether its
 // servers can be relied on.
 type Checker interface {
-	// Check returns nil if they can be reached, obey, and are set up in a way
-	// that keeps locks; otherwise an error that says what to change.
+	// Check returns nil if they can be reached, obey, allow what locks need, and are set up
+	// in a way that keeps locks; otherwise an error that says what to change. o.Wait is what
+	// the user gave: of WaitBest nothing is demanded that waiting can do without.
 	Check(ctx context.Context, o Options) error
 }
 
@@ -251,7 +252,11 @@ type Info struct {
 	Token string        // the holder's, or that of one of its holds; empty if free
 	Owner string        // who can re-enter; the Token where nobody can
 	Holds int           // how often it was acquired and not yet released
-	Label string        // the holder's Options.Label, if its token bears one
+	Label string        // the holder's Options.Label, if its token bears one; see [Info.Holder]
+	Since time.Time     // when the holder asked for the lock, by its own clock; zero: its token does not tell
 	TTL   time.Duration // until the servers let go; negative: never
 	Fence uint64        // the last one issued for this key; zero: none
+	// Queue has the tokens of those who wait in the servers' queue ([WaitQueue]), in their
+	// order, one for each process: some may have died since. nil: nobody, or there is no queue.
+	Queue []string
 }

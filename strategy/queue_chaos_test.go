@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/ledger"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -22,6 +23,7 @@ type witness struct {
 	seed      uint64
 	reentrant bool
 	evicted   bool // keys are taken away: then only that no fence is issued twice can be said
+	events    ledger.Ledger
 
 	mu       sync.Mutex
 	held     map[*strategy.Lease]string
@@ -105,6 +107,9 @@ func queueInChaos(t *testing.T, seed uint64) {
 	w := &witness{t: t, seed: seed, reentrant: m.Reentrant, evicted: seed%3 == 2, held: map[*strategy.Lease]string{}, fences: map[uint64]bool{}, last: time.Now()}
 	options := func(r *rand.Rand) strategy.Options {
 		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, Persist: true}
+		if seed%2 == 0 || seed%3 == 0 { // who is not observed takes other ways
+			o.Observe = w.events.Observe
+		}
 		if seed%2 == 1 { // mixed
 			o.Wait = []strategy.Wait{strategy.WaitBest, strategy.WaitBest, strategy.WaitNotice, strategy.WaitPoll}[r.IntN(4)]
 			o.HandOver = strategy.HandOver(r.IntN(2))
@@ -186,6 +191,10 @@ func queueInChaos(t *testing.T, seed uint64) {
 		equal(t, fmt.Sprintf("seed %d: under way in %d", seed, i), s.UnderWay(), 0)
 		equal(t, fmt.Sprintf("seed %d: agenda of %d", seed, i), s.AgendaLen(), 0)
 	}
+	if err := w.events.Err(); err != nil {
+		t.Errorf("seed %d: %v", seed, err)
+	}
+	equal(t, fmt.Sprintf("seed %d: held, by the events", seed), w.events.Held(), 0)
 	left, _ := m.Leftovers(bg, key)
 	if len(left) != 0 {
 		t.Errorf("seed %d: left at the server: %v", seed, left)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,62 @@ func TestGrantNobodyHeardOf(t *testing.T) {
 		release(t, l)
 		leftovers(t, &p.Memory)
 	})
+}
+
+// ahead is a server whose clock shows more than ours.
+type ahead struct {
+	wire
+	by atomic.Int64 // time.Duration
+}
+
+func (p *ahead) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	g, err := p.wire.Acquire(ctx, c)
+	g.ServerTime += time.Duration(p.by.Load())
+	return g, err
+}
+
+func (p *ahead) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+	return p.wire.Watch(ctx, c, func(n strategy.Notice) {
+		n.Grant.ServerTime += time.Duration(p.by.Load())
+		fn(n)
+	})
+}
+
+// After a fail-over another server tells of grants, whose clock is another. What the one before
+// showed does not time them, also while no question to the new one is answered.
+func TestClockOfAnotherServer(t *testing.T) {
+	t.Run("ahead", func(t *testing.T) { bubble(t, clockAhead) })
+}
+
+func clockAhead(t *testing.T) {
+	p := &ahead{wire: wire{delay: 200 * ms}}
+	r := record(&p.Memory)
+	a, b := houses(t, p, strategy.Options{Persist: true})
+	holder := take(t, a)
+	w := wait(bg, b)
+	p.by.Store(int64(time.Minute)) // a fail-over
+	asked, until := 0, time.Time{} // so long no second question gets an answer, but word comes through
+	r.then(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+		if asked++; asked > 1 && (until.IsZero() || time.Now().Before(until)) {
+			return conformance.Unsent()
+		}
+		return serve()
+	}))
+	p.BreakWatches()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	equal(t, "Acquire has ended", closed(w.done), false)
+	until = time.Now().Add(2 * heirTTL)
+	release(t, holder)
+	l := w.got(t)
+	r.then(nil)
+	info, err := a.Inspect(bg, name)
+	is(t, "Inspect", err)
+	if left := time.Until(l.Deadline()); left > info.TTL-strategy.Drift(info.TTL) {
+		t.Errorf("Deadline in %v, want less than the server's %v", left, info.TTL)
+	}
+	release(t, l)
+	leftovers(t, &p.Memory)
 }
 
 // The grant may be told before the answer that there is a place in the queue.

@@ -88,15 +88,32 @@ func CheckNode(ctx context.Context, due time.Time, n Node) error {
 	return errors.Join(faults...)
 }
 
-// CheckLock is the Check of a protocol on one node: [CheckNode], and a look at a lock that
-// nobody has, which changes nothing.
-func CheckLock(ctx context.Context, o Options, n Node, p Inspector) error {
-	due := time.Now().Add(o.OpTimeout)
-	if err := CheckNode(ctx, due, n); err != nil {
+// CheckLock is the Check of a protocol on one node: [CheckNode], whether it may do what it
+// needs to with the keys of a [CheckClaim], and a look at that lock.
+func CheckLock(ctx context.Context, o Options, n Node, p Inspector, may func(Claim) error) error {
+	c, err := CheckClaim(o)
+	if err != nil {
 		return err
 	}
-	_, err := p.Inspect(ctx, Claim{Key: o.Key("check"), Due: due})
+	if err := CheckNode(ctx, c.Due, n); err != nil {
+		return err
+	}
+	if err := may(c); err != nil {
+		return err
+	}
+	_, err = p.Inspect(ctx, c)
 	return err
+}
+
+// Tokens reads a reply that is a list of tokens, in their order; nil: there are none.
+func Tokens(reply any) (tokens []string) {
+	list, _ := reply.([]any)
+	for _, t := range list {
+		if token, ok := t.([]byte); ok {
+			tokens = append(tokens, string(token))
+		}
+	}
+	return tokens
 }
 
 // HeldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, 1 if it has

@@ -148,3 +148,87 @@ func TestScript(t *testing.T) {
 	equal(t, "Source", s.Source(), "return 1")
 	equal(t, "Hash", s.Hash(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db") // SCRIPT LOAD "return 1"
 }
+
+// published is a node on whose channels one message comes.
+type published struct {
+	node
+	msg []byte
+}
+
+func (n published) Subscribe(_ context.Context, _ string, fn func([]byte, error)) (func(), error) {
+	fn(n.msg, nil)
+	return func() {}, nil
+}
+
+// FuzzNotice: whatever is published to a queue's channel, what is passed on is a grant that
+// can be counted with, or that somebody else is next.
+func FuzzNotice(f *testing.F) {
+	for _, msg := range []string{
+		"grant 7 1 1000 1795341427 5 token", "next 1000", "", " ", "grant", "grant 1 1 1 1 1 ", "grant -1 1 1 1 1 t", "next 99999999999999999999",
+		"grant 18446744073709551615 257 86400001 9223372036 1000000 t", "next 0", "next 86400001", "grant 1 1 1000 9223372036 999999 \x00\xff",
+	} {
+		f.Add([]byte(msg))
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		c := strategy.Claim{Name: name, Key: name, Line: "line", Due: time.Now().Add(time.Minute)}
+		stop, err := strategy.WatchQueue(bg, published{msg: msg}, c, "queue", func(n strategy.Notice) {
+			g := n.Grant
+			switch {
+			case n.Broken() || n.Holder != "":
+				t.Errorf("%q is passed on as %+v", msg, n)
+			case n.Token == "" && (n.Next <= 0 || n.Next > strategy.MaxTTL):
+				t.Errorf("%q: next in %v", msg, n.Next)
+			case n.Token != "" && (g.TTL <= 0 || g.TTL > strategy.MaxTTL || g.Fences < 0 || g.Fences > strategy.MaxFences || g.Fence > math.MaxInt64 || g.ServerTime < 0):
+				t.Errorf("%q: granted %+v", msg, g)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+	})
+}
+
+// FuzzInfo: whatever INFO says, Check has an opinion, and a short one.
+func FuzzInfo(f *testing.F) {
+	for _, info := range []string{
+		"", "role:master\r\n", "role:slave\r\nloading:1\r\n", "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n", ":\r\n::", "role", "role:\x00\xff",
+	} {
+		f.Add([]byte(info))
+	}
+	f.Fuzz(func(t *testing.T, info []byte) {
+		err := strategy.CheckNode(bg, time.Time{}, node{reply: info})
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("CheckNode of %q says %d bytes", info, len(err.Error()))
+		}
+	})
+}
+
+// FuzzLabel: whatever token Inspect finds, the label that it shows is what was given to the
+// token, and of others none that could be taken for more than text.
+func FuzzLabel(f *testing.F) {
+	for _, token := range []string{"", ":", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11:host 7", "5d2c8a8e8c5c4c3c9f430d3b8c1f6f1100000:x"} {
+		f.Add(token)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		s, err := strategy.New(shown{token: token}, strategy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		info, err := s.Inspect(bg, name)
+		if err != nil || info.Token != token || info.Label != "" && !strings.HasSuffix(token, ":"+info.Label) {
+			t.Errorf("Inspect() of %q = %+v, %v", token, info, err)
+		}
+	})
+}
+
+// shown is a lock that somebody's token holds.
+type shown struct {
+	strategy.Protocol
+	token string
+}
+
+func (p shown) Inspect(context.Context, strategy.Claim) (strategy.Info, error) {
+	return strategy.Info{Held: true, Token: p.token, TTL: time.Second}, nil
+}

@@ -18,6 +18,7 @@ type Strategy struct {
 	bulk  BulkExtender // p, if it is one
 	queue Queuer       // p, if it is one and Options.Wait is WaitQueue
 	o     Options
+	asked Wait // o.Wait as the user gave it
 	*house
 }
 
@@ -26,7 +27,7 @@ type house struct {
 	id     string    // this process's, in the servers' queues
 	built  time.Time // what monotonic time is counted from
 	agenda agenda    // renewals and deadlines
-	memos  memos
+	memos  *memos
 
 	closing chan struct{} // closed when Close begins: whoever waits leaves
 
@@ -49,9 +50,16 @@ func New(p Protocol, o Options) (*Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &house{id: id, built: time.Now(), closing: make(chan struct{}), lines: map[string]*line{}}
-	h.idle.L = &h.mu
+	h := newHouse()
+	h.id, h.closing, h.lines, h.memos = id, make(chan struct{}), map[string]*line{}, new(memos)
 	return (&Strategy{p: p, house: h}).With(o)
+}
+
+// newHouse is one with all that leases need.
+func newHouse() *house {
+	h := &house{built: time.Now()}
+	h.idle.L = &h.mu
+	return h
 }
 
 // With returns a Strategy with other options on the same connections. What o
@@ -71,10 +79,11 @@ func (s *Strategy) With(o Options) (*Strategy, error) {
 			return nil, err
 		}
 	}
+	asked := o.Wait
 	if o.Wait, err = waitOn(s.p, o.Wait); err != nil {
 		return nil, err
 	}
-	made := &Strategy{p: s.p, o: o, house: s.house}
+	made := &Strategy{p: s.p, o: o, asked: asked, house: s.house}
 	made.bulk, _ = s.p.(BulkExtender)
 	if o.Wait == WaitQueue {
 		made.queue = s.p.(Queuer)
@@ -120,9 +129,13 @@ func (s *Strategy) lock(name string) *lock {
 	return l
 }
 
-// Check asks the servers whether they can be relied on: reachable, a primary, not
-// set up to evict locks, and willing to be read. It changes nothing, so it does not
-// try to lock. nil means yes; the error says what to change.
+// Check asks the servers whether they can be relied on: reachable, a primary, not set up to
+// evict locks, and allowing their user all that locks need. It takes no lock, and leaves
+// nothing behind; what rights it asks for it asks on keys of a name that begins with "check:"
+// and is used once. nil means yes; the error says what to change.
+//
+// What locks can do without is not asked for: to wait in a queue or for a notice, unless
+// Options.Wait names that, and what keeps commands in order (see [Node]).
 func (s *Strategy) Check(ctx context.Context) error {
 	checker, ok := s.p.(Checker)
 	if !ok {
@@ -132,7 +145,9 @@ func (s *Strategy) Check(ctx context.Context) error {
 		return err
 	}
 	defer s.leave()
-	return checker.Check(ctx, s.o)
+	o := s.o
+	o.Wait = s.asked
+	return checker.Check(ctx, o)
 }
 
 // Inspect reads who holds the lock of that name. It changes nothing, and what it
@@ -155,7 +170,8 @@ func (s *Strategy) Inspect(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	info.Name, info.Key, info.Label = name, c.Key, labelOf(info.Token)
+	info.Name, info.Key = name, c.Key
+	info.Label, info.Since = readToken(info.Token)
 	if info.Held && info.Owner == "" {
 		info.Owner, info.Holds = info.Token, 1
 	}
@@ -198,6 +214,15 @@ func (s *Strategy) ForceRelease(ctx context.Context, seen Info) error {
 //
 // Whoever brings the token of a lease that is still in use takes the lock from it.
 func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error) {
+	start := time.Now()
+	lease, err := s.adopt(ctx, name, token, start)
+	if err != nil {
+		s.missed(ctx, name, start, err)
+	}
+	return lease, err
+}
+
+func (s *Strategy) adopt(ctx context.Context, name, token string, start time.Time) (*Lease, error) {
 	if token == "" {
 		return nil, errors.New("locks: Adopt with an empty token: allowed is what Lease.Detach returned")
 	}
@@ -213,7 +238,6 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 		return nil, err
 	}
 	defer s.leave()
-	start := time.Now()
 	c.Due = start.Add(s.o.OpTimeout)
 	g, err := adopter.Adopt(ctx, c, token)
 	if err != nil {
@@ -224,7 +248,6 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 		return nil, endedBy(ctx, err)
 	}
 	lease := newLease(s, c, g, start)
-	lease.begin()
 	if err := lease.Err(); err != nil {
 		s.undo(lease.claim) // renewed too late to be of use: nobody else will release it
 		return nil, err
@@ -233,7 +256,7 @@ func (s *Strategy) Adopt(ctx context.Context, name, token string) (*Lease, error
 		s.undo(lease.claim)
 		return nil, ErrClosed
 	}
-	s.observe(Event{Kind: EventAcquired, Name: name, Token: c.Token, Attempt: 1, Took: time.Since(start)})
+	lease.begin(ctx, 1, start)
 	return lease, nil
 }
 
@@ -304,6 +327,14 @@ func (h *house) leave() {
 	if h.active--; h.active == 0 {
 		h.idle.Broadcast()
 	}
+}
+
+// isClosed tells whether a request would be refused, because Close has begun.
+func (s *Strategy) isClosed() bool {
+	if w, ok := s.p.(wholes); ok {
+		return w.u.closed() != nil
+	}
+	return s.house.isClosed()
 }
 
 func (h *house) isClosed() bool {
@@ -381,6 +412,11 @@ func (s *Strategy) couldNotUndo(c Claim, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.undone = errors.Join(s.undone, fmt.Errorf("lock %q: token %q may hold it until its TTL ends: %w", c.Name, c.Token, err))
+}
+
+// missed tells that a call ends without the lock that it asked for.
+func (s *Strategy) missed(ctx context.Context, name string, asked time.Time, err error) {
+	s.observe(Event{Kind: EventMissed, Context: ctx, Name: name, Took: time.Since(asked), Err: err})
 }
 
 func (s *Strategy) observe(e Event) {
