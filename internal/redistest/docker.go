@@ -145,7 +145,9 @@ type dockerSource struct {
 	spec  *distroPkg // what it was built from; nil: somebody else built it
 	pull  bool       // it is not here yet
 	what  string     // for the choice line
-	cmd   []string   // what runs redis-server in the image; set by look
+	cmd   []string   // what runs redis-server in the image; set by look, as is
+	// where it starts, and so keeps its files
+	workDir string
 
 	anchoring sync.Mutex
 	anchor    string // the container whose network the others share; "": none yet
@@ -188,6 +190,7 @@ func (s *dockerSource) look(ctx context.Context) (version string, err error) {
 	if img.Config == nil {
 		return "", nil
 	}
+	s.workDir = img.Config.WorkingDir
 	switch {
 	case len(img.Config.Cmd) > 0:
 		s.cmd = img.Config.Cmd[:1] // redis-server, or valkey-server
@@ -429,7 +432,7 @@ func (s *dockerSource) build(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("building an image from %s: %w", s.spec.from(), err)
 	}
-	s.image, s.cmd = image.image, image.cmd
+	s.image, s.cmd, s.workDir = image.image, image.cmd, image.workDir
 	s.done("Docker container, %simage built from %s", version, s.spec.from())
 	return nil
 }
@@ -510,6 +513,11 @@ func (s *dockerSource) start(ctx context.Context, c Config) (_ machine, err erro
 		return nil, err
 	}
 	o := s.options(m.name)
+	if c.Files != nil {
+		if err := m.share(s.workDir, o); err != nil {
+			return nil, errors.Join(err, m.remove(ctx))
+		}
+	}
 	var network func(*docker.HostConfig)
 	if s.e.hostNet {
 		anchor, err := s.dropAnchor(ctx)
@@ -617,6 +625,7 @@ type dockerMachine struct {
 	c       Config
 	name    string
 	addr    string
+	dir     string // of this machine, where its data directory is, too; "": there is none
 	release func() // gives the port back
 }
 
@@ -674,6 +683,40 @@ func (m *dockerMachine) restart(ctx context.Context) error {
 	return nil
 }
 
+// share makes the data directory one of this machine's, with the files of the Config.
+func (m *dockerMachine) share(dataDir string, o *dockertest.RunOptions) (err error) {
+	if !m.e.hostNet {
+		return fmt.Errorf("redistest: the engine is not on this machine's own system, so they share no directory: %w", ErrImpossible)
+	}
+	if dataDir == "" || dataDir == "/" {
+		return fmt.Errorf("redistest: %w: %w", errNoDataDir, ErrImpossible)
+	}
+	if m.dir, err = m.f.tempDir(); err != nil {
+		return err
+	}
+	// Everybody's to read and write, as official images do not run their server as root.
+	// Nobody else comes this far: the directory that this one is in is ours alone.
+	if err := os.Chmod(m.dir, 0o777); err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	for name, b := range m.c.Files {
+		p := filepath.Join(m.dir, name)
+		err := os.WriteFile(p, b, 0o600)
+		if err == nil {
+			err = os.Chmod(p, 0o666)
+		}
+		if err != nil {
+			return fmt.Errorf("redistest: %w", err)
+		}
+	}
+	o.Mounts = []string{m.dir + ":" + dataDir}
+	return nil
+}
+
+func (m *dockerMachine) localDir() string { return m.dir }
+
+var errNoDataDir = errors.New("the image has no directory of its own for data (WorkingDir)")
+
 // dataDir is where the server starts, and so keeps its files.
 func (m *dockerMachine) dataDir(ctx context.Context) (string, error) {
 	c, err := m.e.client.InspectContainerWithContext(m.name, ctx)
@@ -681,7 +724,7 @@ func (m *dockerMachine) dataDir(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if c.Config == nil || c.Config.WorkingDir == "" || c.Config.WorkingDir == "/" {
-		return "", errors.New("the image has no directory of its own for data (WorkingDir)")
+		return "", errNoDataDir
 	}
 	return c.Config.WorkingDir, nil
 }
@@ -757,5 +800,8 @@ func (m *dockerMachine) remove(ctx context.Context) error {
 		return err // the reaper tries again
 	}
 	m.f.gone("container", m.name)
-	return nil
+	if m.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(m.dir)
 }

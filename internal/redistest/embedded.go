@@ -28,6 +28,9 @@ func (embeddedSource) start(_ context.Context, c Config) (machine, error) {
 	if len(c.Args) > 0 {
 		return nil, fmt.Errorf("redistest: miniredis takes no arguments (%s): %w", strings.Join(c.Args, " "), ErrImpossible)
 	}
+	if c.Files != nil {
+		return nil, fmt.Errorf("redistest: miniredis keeps no files: %w", ErrImpossible)
+	}
 	m := &embeddedMachine{c: c, count: map[string]int64{}}
 	if err := m.run(loopback + ":0"); err != nil {
 		return nil, err

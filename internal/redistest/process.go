@@ -119,7 +119,11 @@ func (s *processSource) start(ctx context.Context, c Config) (machine, error) {
 	}
 	m := &processMachine{f: s.f, c: c, dir: dir, port: port, release: release}
 	m.command = slices.Concat(s.command, c.args(loopback, port))
-	if err := m.restart(ctx); err != nil {
+	err = m.put(ctx, c.Files)
+	if err == nil {
+		err = m.restart(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.remove(context.WithoutCancel(ctx)))
 	}
 	return m, nil
@@ -178,6 +182,13 @@ func (m *processMachine) restart(ctx context.Context) error {
 	return nil
 }
 
+func (m *processMachine) localDir() string {
+	if m.c.Files == nil {
+		return ""
+	}
+	return m.dir
+}
+
 func (m *processMachine) logFile() string { return filepath.Join(m.dir, "redis.log") }
 
 func (m *processMachine) failed(context.Context) error {
@@ -219,7 +230,7 @@ func (m *processMachine) kill(ctx context.Context) error {
 func (m *processMachine) files(context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := filepath.WalkDir(m.dir, func(p string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (e.IsDir() || p == m.logFile()) {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (!e.Type().IsRegular() || p == m.logFile()) {
 			return nil // the server removes files of its own, and then they are none
 		}
 		if err != nil {

@@ -27,6 +27,14 @@ type Config struct {
 	Password string
 	Database int      // what Pool and URL select
 	Args     []string // further arguments of redis-server, such as --appendonly yes
+
+	// Files, if not nil, are in the server's data directory before it starts: certificates,
+	// a configuration. The directory is one of this machine's then, for whoever looks for a
+	// socket in it: see Server.Dir.
+	Files map[string][]byte
+	// Sentinel, if set, names the one of Files that is its configuration, and the server is
+	// not a Redis but a Sentinel. User and Password are Sentinel's to be set there.
+	Sentinel string
 }
 
 func (c Config) check() error {
@@ -39,11 +47,22 @@ func (c Config) check() error {
 	if c.Database < 0 {
 		return fmt.Errorf("redistest: Config.Database = %d, want 0 or more", c.Database)
 	}
+	for name := range c.Files {
+		if name != filepath.Base(name) || name == "." || name == ".." {
+			return fmt.Errorf("redistest: Config.Files has %q, want names without a directory", name)
+		}
+	}
+	if _, there := c.Files[c.Sentinel]; c.Sentinel != "" && !there {
+		return fmt.Errorf("redistest: Config.Sentinel = %q, want the name of one of Config.Files", c.Sentinel)
+	}
 	return nil
 }
 
 // args are the arguments of redis-server. The caller's come last, and so win.
 func (c Config) args(bind string, port int) []string {
+	if c.Sentinel != "" {
+		return append([]string{c.Sentinel, "--sentinel", "--bind", bind, "--port", strconv.Itoa(port)}, c.Args...)
+	}
 	a := []string{"--bind", bind, "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no"}
 	if bind != loopback {
 		a = append(a, "--protected-mode", "no") // the container's network is the wall
@@ -500,6 +519,15 @@ func (s *Server) Peer(ctx context.Context) (addr string, err error) {
 		return err
 	})
 	return addr, err
+}
+
+// Dir is the server's data directory on this machine. Only a server with Config.Files has
+// one; for others it is empty.
+func (s *Server) Dir() string {
+	if m, ok := s.m.(interface{ localDir() string }); ok {
+		return m.localDir()
+	}
+	return ""
 }
 
 // Redial makes Pool dial anew, for whoever has ended its connections.

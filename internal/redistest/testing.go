@@ -141,15 +141,30 @@ func OwnOf(t testing.TB, f *Farm, c Config) *Server {
 	t.Helper()
 	s, err := f.Start(t.Context(), c)
 	must(t, f, err)
-	t.Cleanup(func() {
-		// Not t.Context(), which has ended by now.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := s.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { stop(t, s) })
 	return s
+}
+
+// stop ends what a test has for itself.
+func stop(t testing.TB, s interface{ Stop(context.Context) error }) {
+	// Not t.Context(), which has ended by now.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// OwnCluster is a cluster for this test alone, to break. It ends with the test. Where there
+// can be none (given or embedded servers, containers with a network of their own) the test is
+// skipped.
+func OwnCluster(t testing.TB, c ClusterConfig) *Cluster {
+	t.Helper()
+	f := farm(t)
+	cl, err := f.StartCluster(t.Context(), c)
+	must(t, f, err)
+	t.Cleanup(func() { stop(t, cl) })
+	return cl
 }
 
 // Do sends one command to s, for tests that look at what a lock has written or put

@@ -35,6 +35,29 @@ func (n *Node) Replicate(ctx context.Context) (err error) {
 	if err := revive(ctx); err != nil {
 		return wrap(err)
 	}
+	if err := n.follow(ctx, master, replica); err != nil {
+		return err
+	}
+	if master.fsync != "" {
+		if err := n.persist(ctx, replica, master.fsync); err != nil {
+			return err
+		}
+	}
+	n.replica = replica
+	return nil
+}
+
+// Follow makes the server a replica of another node's, and returns once it has everything
+// that was answered there before the call. Each stays at its own place: Writable promotes it,
+// ReadOnly takes it from its master, and so does Reset.
+func (n *Node) Follow(ctx context.Context, of *Node) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	return n.follow(ctx, of.serving(), n.serving())
+}
+
+// follow makes one of two living servers the replica of the other.
+func (n *Node) follow(ctx context.Context, master, replica *server) error {
 	peer, err := master.Peer(ctx)
 	if err != nil {
 		return wrap(err)
@@ -61,19 +84,21 @@ func (n *Node) Replicate(ctx context.Context) (err error) {
 		return err
 	}
 	// The master counts it as a replica, for WAIT and for MinReplicas, a little later.
-	if err := poll(ctx, "the replica of "+master.Addr(), func() (bool, error) {
+	return poll(ctx, "the replica of "+master.Addr(), func() (bool, error) {
 		m, err := n.info(ctx, master, "replication")
-		return strings.Contains(m["slave0"], "state=online") && m["min_slaves_good_slaves"] != "0", err
-	}); err != nil {
-		return err
-	}
-	if master.fsync != "" {
-		if err := n.persist(ctx, replica, master.fsync); err != nil {
-			return err
+		return allOnline(m) && m["min_slaves_good_slaves"] != "0", err
+	})
+}
+
+// allOnline tells whether there are replicas, and the master has started to feed each.
+func allOnline(replication map[string]string) bool {
+	n := 0
+	for ; replication[fmt.Sprint("slave", n)] != ""; n++ {
+		if !strings.Contains(replication[fmt.Sprint("slave", n)], "state=online") {
+			return false
 		}
 	}
-	n.replica = replica
-	return nil
+	return n > 0
 }
 
 // caughtUp waits until the replica has all that the master has now.

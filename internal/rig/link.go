@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -96,6 +97,20 @@ func openLink(port int, target func() string) *Link {
 
 // Addr is the host:port that leads to the server.
 func (l *Link) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.port)) }
+
+// URL is redis://[user:password@]host:port[/database] of the server, through the link, for
+// other clients: what Pool dials.
+func (l *Link) URL() string {
+	c := l.node.config
+	u := url.URL{Scheme: "redis", Host: l.Addr()}
+	if c.Password != "" {
+		u.User = url.UserPassword(c.User, c.Password)
+	}
+	if c.Database != 0 {
+		u.Path = "/" + strconv.Itoa(c.Database)
+	}
+	return u.String()
+}
 
 // Pool is a pool of connections through the link, with the contender's user and the
 // database. Each call gives another one; all end with the link.

@@ -1,4 +1,4 @@
-// Editions holds the conformance suite on all strategies, on one server after another:
+// Editions holds the conformance suite on all strategies, and the lessons, on one server after another:
 // those of redistest.Editions, or REDIS_SERVER alone, in containers. Arguments are
 // further ones of go test, such as -count=10. It exits with 1 unless all passed on all.
 //
@@ -50,6 +50,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	packages = append(packages, path.Dir(packages[0])+"/internal/lessons")
 	editions := redistest.Editions()
 	if one := os.Getenv("REDIS_SERVER"); one != "" {
 		editions = []string{one}
@@ -131,7 +132,7 @@ func find(ctx context.Context, e string) (version string, err error) {
 
 // test runs the suite and returns the packages that passed.
 func test(ctx context.Context, e string, packages, args []string) (passed []string, err error) {
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-timeout=1h", "-run=^TestConformance$"}, args, packages)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-timeout=1h", "-run=^Test(Conformance|Lessons)$"}, args, packages)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test ends its tests
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Env = environment(e)
@@ -162,7 +163,7 @@ func environment(e string) []string {
 
 func summarize(w io.Writer, results []result, packages int) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "server\tversion\tstrategies passed\ttime")
+	fmt.Fprintln(t, "server\tversion\tpackages passed\ttime")
 	for _, r := range results {
 		verdict := "ok"
 		if r.err != nil {

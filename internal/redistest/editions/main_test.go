@@ -62,9 +62,9 @@ func TestSummarize(t *testing.T) {
 		{edition: "valkey-9.1", err: errors.New("no server"), took: time.Second},
 	}, 2)
 	const want = "" +
-		"server      version       strategies passed  time\n" +
-		"redis-7.0   Redis 7.0.15  2 of 2             1m1s  ok\n" +
-		"valkey-9.1  none          0 of 2             1s    FAIL\n"
+		"server      version       packages passed  time\n" +
+		"redis-7.0   Redis 7.0.15  2 of 2           1m1s  ok\n" +
+		"valkey-9.1  none          0 of 2           1s    FAIL\n"
 	if b.String() != want {
 		t.Errorf("summarize() =\n%s\nwant\n%s", b.String(), want)
 	}
