@@ -80,7 +80,7 @@ func handingOver() []Property {
 		},
 		{
 			Name: "Inspect", Group: group, Scripted: true,
-			Clause: "Inspect tells who holds a lock, its label, and for how long at most, and changes nothing.",
+			Clause: "Inspect tells who holds a lock, its label, since when, and for how long at most, and changes nothing.",
 			check: func(t *trial) {
 				o := ample
 				o.Label = "host 7, shelf 3"
@@ -88,6 +88,7 @@ func handingOver() []Property {
 				if info := b.inspect(); info.Held || info.Token != "" {
 					t.failf("Inspect() of a free lock = %+v, want not held", info)
 				}
+				asked := time.Now().Truncate(time.Millisecond) // which is all that a token tells
 				h := a.try().want(nil, "the lock is free")
 				info := b.inspect()
 				if !info.Held || info.Token != h.lease.Token() {
@@ -95,6 +96,9 @@ func handingOver() []Property {
 				}
 				if info.Name != t.name || info.Key != strategy.DefaultKey(t.name) || info.Label != o.Label {
 					t.failf("Inspect() = name %q, key %q, label %q, want %q, %q, %q", info.Name, info.Key, info.Label, t.name, strategy.DefaultKey(t.name), o.Label)
+				}
+				if since := info.Since; since.Before(asked) || since.After(time.Now()) {
+					t.failf("Inspect() = since %v, want between %v, when A asked, and now", since, asked)
 				}
 				if info.TTL <= 0 || info.TTL > o.TTL {
 					t.failf("Inspect() = TTL %v, want more than 0 and %v at most", info.TTL, o.TTL)

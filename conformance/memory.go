@@ -529,12 +529,15 @@ func (w *memoryWatch) tell(n strategy.Notice) {
 	}
 }
 
-// Inspect tells who holds the claim's key.
+// Inspect tells who holds the claim's key, and who queues for it.
 func (m *Memory) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
 	return ask(m, ctx, Request{OpInspect, []strategy.Claim{c}}, nil, func() (strategy.Info, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		info := strategy.Info{Fence: m.fences[c.Key]}
+		for _, q := range m.queues[c.Key] {
+			info.Queue = append(info.Queue, q.Token)
+		}
 		switch l := m.find(c.Key); {
 		case l == nil:
 		case l.foreign:

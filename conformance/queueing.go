@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -21,6 +22,33 @@ func queueing() []Property {
 				c.try().want(strategy.ErrHeld, "B waits, and it is B's turn")
 				waiter.wait("A's lock has expired").want(nil, "it is its turn").release().want(nil, "B holds the lock")
 				c.try().want(nil, "nobody waits any more").release().want(nil, "C holds the lock")
+			},
+		},
+		{
+			Name: "WhoQueues", Group: group, Scripted: true,
+			Clause: "Inspect tells who waits in the servers' queue, in the order in which it is their turn, if the lock says that it is fair.",
+			check: func(t *trial) {
+				t.needs(t.Fair, "the lock does not claim to be fair")
+				o := ample
+				o.Label = "B"
+				a, b, c := t.contender("A", ample), t.gated("B", o), t.gated("C", ample)
+				h := a.try().want(nil, "the lock is free")
+				if info := a.inspect(); info.Queue != nil {
+					t.failf("Inspect() = queue %q, want none: nobody waits", info.Queue)
+				}
+				first := b.start().settles()
+				second := c.start().settles()
+				queue := a.inspect().Queue
+				if len(queue) != 2 || !strings.HasSuffix(queue[0], ":B") || strings.HasSuffix(queue[1], ":B") {
+					t.failf("Inspect() = queue %q, want a token of B's, whose label is B, and one of C's", queue)
+				}
+				h.release().want(nil, "A holds the lock")
+				k := first.wait("A has released").want(nil, "it is its turn")
+				if info := a.inspect(); info.Token != queue[0] || len(info.Queue) != 1 || info.Queue[0] != queue[1] {
+					t.failf("Inspect() = token %q, queue %q, want what B and C queued with: %q", info.Token, info.Queue, queue)
+				}
+				k.release().want(nil, "B holds the lock")
+				second.wait("B has released").want(nil, "it is its turn").release().want(nil, "C holds the lock")
 			},
 		},
 		{

@@ -135,22 +135,21 @@ type votes struct {
 	over bool // withdrawn
 }
 
-func (v *votes) end() {
+// end returns what the votes are when they are withdrawn. It is one step with the end: what
+// is cast after it, set tells whoever casts it, and nobody takes one for cast before.
+func (v *votes) end() []vote {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.over = true
+	return slices.Clone(v.of)
 }
 
-func (v *votes) isOver() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.over
-}
-
-func (v *votes) set(i int, x vote) {
+// set tells whether the votes have been withdrawn before.
+func (v *votes) set(i int, x vote) (over bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.of[i] = x
+	return v.over
 }
 
 func (v *votes) get(i int) vote {
@@ -212,15 +211,14 @@ func (l *quorumLock) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gr
 			l.nodes[i].Eval(calm, c.Due, renewScript, []string{c.Key}, c.Token, c.TTL)
 		}
 		reply, err := l.nodes[i].Eval(calm, c.Due, voteScript, []string{c.Key}, c.Token, c.TTL)
+		cast := unknown
 		switch {
 		case err == nil && reply == int64(1):
-			v.set(i, granted)
+			cast = granted
 		case err == nil, errors.Is(err, strategy.ErrRefused), errors.Is(err, strategy.ErrUnsent):
-			v.set(i, none)
-		default:
-			v.set(i, unknown)
+			cast = none
 		}
-		if v.isOver() && !l.releasesGranted && !l.trustsNotThere { // it was withdrawn before it was cast
+		if v.set(i, cast) && !l.releasesGranted && !l.trustsNotThere { // it was withdrawn before it was cast
 			l.withdrawFrom(c, v, i)
 		}
 		return reply, err
@@ -383,11 +381,11 @@ func (l *quorumLock) withdraw(c strategy.Claim, v *votes) withdrawal {
 	if v == nil {
 		v = &votes{of: slices.Repeat([]vote{granted}, len(l.nodes))}
 	}
-	v.end()
+	were := v.end()
 	var asked []int
 	pending := map[int]bool{}
 	for i := range l.nodes {
-		x := v.get(i)
+		x := were[i]
 		if x == granted || x != none && !l.releasesGranted {
 			asked = append(asked, i)
 		}

@@ -43,11 +43,7 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 	var nodes []strategy.Node
 	for _, place := range s.rig.Nodes {
 		l := place.Link()
-		pool := l.Pool()
-		if s.tired != nil {
-			pool = s.tired(l)
-		}
-		n, err := node.New(pool)
+		n, err := s.node(l)
 		if err != nil {
 			s.cannot("opening %s: %w", who, err)
 		}
@@ -82,6 +78,19 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 	c.locks = locks
 	s.contenders = append(s.contenders, c)
 	return c
+}
+
+// node is what the contender speaks to a server by.
+func (s *Stage) node(l *rig.Link) (strategy.Node, error) {
+	switch {
+	case s.dial != nil && s.tired != nil:
+		return nil, errors.New("the play is on a pool of another client")
+	case s.dial != nil:
+		return s.dial(l)
+	case s.tired != nil:
+		return node.New(s.tired(l))
+	}
+	return node.New(l.Pool())
 }
 
 // each does something to all networks of the contender.

@@ -9,11 +9,18 @@ import (
 
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // A Theatre lends rigs to plays, and takes them back as good as new: to start servers for
 // each play would take longer than the plays. It is safe for concurrent use.
 type Theatre struct {
+	// Dial, if set before the first play, makes what contenders speak to a server by, in place
+	// of the strategies' own client. The node's Close ends all that it has made. The play on a pool
+	// of that client cannot be played then, and those with contenders in processes of their own
+	// are played with it all the same.
+	Dial func(*rig.Link) (strategy.Node, error)
+
 	farm *redistest.Farm
 
 	asking sync.Mutex               // held while servers are asked; taken before mu
@@ -171,7 +178,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 		}
 	}
 	s := &Stage{
-		ctx: ctx, column: c, sloppy: sloppy, rig: r, name: "job",
+		ctx: ctx, column: c, sloppy: sloppy, rig: r, name: "job", dial: t.Dial,
 		ttl: 6 * time.Second * scale, short: time.Second * scale, op: time.Second * scale,
 		facts: map[Verdict][]string{}, weather: map[*rig.Node]func(*rig.Link){},
 	}

@@ -25,10 +25,11 @@ type Stage struct {
 	column Column
 	sloppy *Sloppy
 	rig    *rig.Rig
-	name   string        // of the lock
-	ttl    time.Duration // ample: nothing lapses unless the play waits for it
-	short  time.Duration // where a play lives through an expiry
-	op     time.Duration // what a request may take
+	dial   func(*rig.Link) (strategy.Node, error) // nil: the strategies' own client
+	name   string                                 // of the lock
+	ttl    time.Duration                          // ample: nothing lapses unless the play waits for it
+	short  time.Duration                          // where a play lives through an expiry
+	op     time.Duration                          // what a request may take
 
 	mu         sync.Mutex
 	began      time.Time

@@ -71,6 +71,11 @@ func luaScript() []Mutant {
 			Judge: LuaScript, Killed: []string{"WokenByRelease", "FairAcrossProcesses"},
 		},
 		{
+			Name: "inspect.lua reads the queue from its end", File: "luascript/inspect.lua",
+			Old: "table.insert(waiting, token)", New: "table.insert(waiting, 1, token)",
+			Judge: LuaScript, Killed: []string{"WhoQueues"},
+		},
+		{
 			Name: "acquire.lua lets in who comes anew", File: "luascript/acquire.lua",
 			Old: "if not holder then", New: "if false then",
 			Judge: LuaScript, Killed: []string{"NoBarging"},

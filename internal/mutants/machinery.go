@@ -8,6 +8,7 @@ var (
 	HandedOver = Judge{Package: "./strategy", Test: "TestHandedOverLease", Own: true}
 	Tenure     = Judge{Package: "./strategy", Test: "TestTenureEnds", Own: true}
 	Heirs      = Judge{Package: "./strategy", Test: "TestHeirIsExtended", Own: true}
+	Clocks     = Judge{Package: "./strategy", Test: "TestClockOfAnotherServer", Own: true}
 	Places     = Judge{Package: "./strategy", Test: "TestPlaceIsInherited", Own: true}
 
 	Joint    = Judge{Package: "./internal/node", Test: "TestJointCommand", Own: true}
@@ -91,6 +92,11 @@ func machinery() []Mutant {
 			Judge: Heirs, Killed: []string{"false"},
 		},
 		{
+			Name: "a new server's grants are timed by the clock of the one before", File: "strategy/line.go",
+			Old: "\tln.doubtClock()\n", New: "",
+			Judge: Clocks, Killed: []string{"ahead"},
+		},
+		{
 			Name: "a head that leaves takes its place in the queue along", File: "strategy/line.go",
 			Old: "case len(ln.places) == 0 || !b.suits(ln.places[0]):", New: "case b.queued || !b.suits(ln.places[0]):",
 			Judge: Places, Killed: []string{"next"},
@@ -123,6 +129,11 @@ func machinery() []Mutant {
 			Judge: Memory, Killed: []string{"TokensUnique", "ExtendOnlyOwn"},
 		},
 		{
+			Name: "tokens do not tell when they were drawn", File: "strategy/token.go",
+			Old: "id.SetVersion(uuid.V7)", New: "id.SetVersion(uuid.V4)",
+			Judge: Memory, Killed: []string{"Inspect"},
+		},
+		{
 			Name: "a release closes Lost", File: "strategy/lease.go",
 			Old: "&& l.lost != nil {", New: "|| l.lost != nil {",
 			Judge: Memory, Killed: []string{"ReleaseIsNoLoss", "Detach"},
@@ -134,7 +145,7 @@ func machinery() []Mutant {
 		},
 		{
 			Name: "Detach keeps the token for itself", File: "strategy/lease.go",
-			Old: "return c.Token, nil", New: "return \"\", nil",
+			Old: "return c.Token, nil", New: "return c.Token[:0], nil",
 			Judge: Memory, Killed: []string{"Detach"},
 		},
 		{

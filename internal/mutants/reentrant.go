@@ -159,7 +159,7 @@ func reentrant() []Mutant {
 		},
 		{
 			Name: "queue.lua grants to the dead", File: "reentrant/queue.lua",
-			Old: "and heard > 0 then", New: "then",
+			Old: "return redis.pcall('PUBLISH', channel, 'next 1') == 0", New: "return false",
 			Judge: Queue, Killed: []string{"DeadHeir", "AllDead", "PassToNext"},
 		},
 		{
@@ -196,6 +196,11 @@ func reentrant() []Mutant {
 			Name: "adopt.lua leaves the old hold", File: "reentrant/adopt.lua",
 			Old: "redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1])\n", New: "",
 			Judge: Reentrant, Killed: []string{"AdoptOnce"},
+		},
+		{
+			Name: "inspect.lua reads the queue from its end", File: "reentrant/inspect.lua",
+			Old: "table.insert(waiting, token)", New: "table.insert(waiting, 1, token)",
+			Judge: Reentrant, Killed: []string{"WhoQueues"},
 		},
 		{
 			Name: "inspect.lua counts one", File: "reentrant/inspect.lua",

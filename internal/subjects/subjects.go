@@ -258,6 +258,15 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 		pools = append(pools, s.Pool())
 		urls = append(urls, s.URL())
 	}
+	s := v.SubjectOn(pools)
+	// A child process opens the same servers as given ones.
+	s.ChildEnv = []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
+	return s
+}
+
+// SubjectOn is Subject on servers that are reached through pools of one's own. It has no
+// ChildEnv.
+func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 	onAll := func(f func(*redis.Pool) error) error {
 		for _, pool := range pools {
 			if err := f(pool); err != nil {
@@ -301,8 +310,6 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 			})
 			return left, err
 		},
-		// A child process opens the same servers as given ones.
-		ChildEnv:  []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)},
 		Fenced:    v.Fenced,
 		Fair:      v.Fair,
 		Reentrant: v.Reentrant,

@@ -1,0 +1,117 @@
+package subjects
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// elsewhere listens at another server than the one it asks.
+type elsewhere struct {
+	*node.Node
+	listens *node.Node
+}
+
+func (n elsewhere) Subscribe(ctx context.Context, channel string, fn func([]byte, error)) (func(), error) {
+	return n.listens.Subscribe(ctx, channel, fn)
+}
+
+func (n elsewhere) Close() error {
+	n.listens.Close()
+	return n.Node.Close()
+}
+
+// TestHeirsWhoListenElsewhere: what is published reaches every node of a cluster, but PUBLISH
+// counts who hears it at its own. Who listens at another, as one does whose slot has just moved,
+// must not be told of a grant that is given on to the next, since nobody seems to hear.
+func TestHeirsWhoListenElsewhere(t *testing.T) {
+	cl := redistest.OwnCluster(t, redistest.ClusterConfig{Masters: 2})
+	for _, v := range All() {
+		if !v.Fair {
+			continue
+		}
+		for _, rule := range []string{"+pubsub", "-pubsub"} { // with NUMSUB, and where it is forbidden
+			t.Run(v.Name+rule, func(t *testing.T) {
+				for _, s := range cl.Servers() {
+					redistest.Do(t, s, "ACL", "SETUSER", "default", rule)
+				}
+				heirsElsewhere(t, cl, v)
+			})
+		}
+	}
+}
+
+func heirsElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
+	newNode := func(s *redistest.Server) *node.Node {
+		n, err := node.New(s.Pool())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const ttl = time.Minute // nobody gets it by waiting
+	at, err := cl.OwnerOf(t.Context(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := cl.Other(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(n strategy.Node) strategy.Lock {
+		s, err := strategy.New(v.On([]strategy.Node{n}), strategy.Options{TTL: ttl, OpTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s.Lock(t.Name())
+	}
+	first, err := open(newNode(at)).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const waiters = 3
+	var inside atomic.Int32
+	ended := make(chan error, waiters)
+	ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
+	defer cancel()
+	for range waiters {
+		l := open(elsewhere{newNode(at), newNode(other)})
+		go func() {
+			lease, err := l.Acquire(ctx)
+			if err != nil {
+				ended <- err
+				return
+			}
+			if inside.Add(1) > 1 {
+				t.Error("two hold the lock")
+			}
+			time.Sleep(50 * time.Millisecond) // at work
+			inside.Add(-1)
+			ended <- lease.Release(t.Context())
+		}()
+	}
+	for n := 0; n < waiters; {
+		if ctx.Err() != nil {
+			t.Fatalf("%d of %d have queued", n, waiters)
+		}
+		if n, err = redis.Int(cl.Do(ctx, at, "LLEN", strategy.SiblingKey("lock:{"+t.Name()+"}", "queue"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range waiters {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package subjects
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Rights are the least that a server's ACL has to allow a user of a variant: docs/security.md
+// has them to copy, and tests hold both to what real servers refuse.
+type Rights struct {
+	Variant string // its Name; also for the variants that Also names
+	Also    []string
+	Of      string // what options go with it, for the docs; empty: none
+	Parts   []Part
+}
+
+// A Part is one rule, as ACL SETUSER takes it.
+type Part struct {
+	Rule string
+	// Cost is what is lost without it; empty: there is no lock without it.
+	Cost string
+	// Wait is the way to wait, if any, whose users cannot do without it, so that Check tells
+	// them.
+	Wait strategy.Wait
+}
+
+// Line is what a user needs, in the order of Parts, or with what he can do without as well.
+func (r Rights) Line(all bool) string {
+	var rules []string
+	for _, p := range r.Parts {
+		if all || p.Cost == "" {
+			rules = append(rules, p.Rule)
+		}
+	}
+	return strings.Join(rules, " ")
+}
+
+const (
+	lockKey   = "~lock:{*}"
+	queueKey  = "~lock:{*}:queue"
+	fenceKey  = "~lock:{*}:fence"
+	guardKey  = "~lock:redlock:guard"
+	freeChan  = "&lock:{*}:free"
+	queueChan = "&lock:{*}:queue:*"
+)
+
+// AllRights returns the sets, in the order of All.
+func AllRights() []Rights {
+	const (
+		order   = "order: what was sent before a time-out may take effect after what was sent later, so an acquire whose answer was lost is undone for a TTL, and no two callers share a request"
+		looks   = "Check does not see a replica, or a server that evicts keys"
+		alive   = "nothing but entries in the server's ACL LOG: a refusal is a sign of life, too"
+		tidy    = "a connection for each transaction that comes to nothing"
+		inspect = "Inspect, and so ForceRelease, of a lock that is held"
+		fifo    = "the queue: whoever asks first when the lock is free gets it"
+		gaveUp  = "a second, whenever a place comes first that was given up"
+		wakeUp  = "wake-ups: who waits asks again at the holder's TTL, or at random before"
+		notices = "wake-ups of those who wait by WaitNotice"
+		speed   = "time: it is found out by more commands"
+		lists   = "Inspect does not tell who queues"
+		heirs   = "a message more whenever somebody who queues is granted the lock"
+		stays   = "subscriptions end only with their connection, and the dead pass for waiting"
+	)
+	needed := func(rules ...string) (parts []Part) {
+		for _, r := range rules {
+			parts = append(parts, Part{Rule: r})
+		}
+		return parts
+	}
+	optional := func(cost string, w strategy.Wait, rules ...string) (parts []Part) {
+		for _, r := range rules {
+			parts = append(parts, Part{Rule: r, Cost: cost, Wait: w})
+		}
+		return parts
+	}
+	node := slices.Concat(optional(order, 0, "+client|info", "+client|kill"), optional(looks, 0, "+info"), optional(alive, 0, "+ping"))
+	told := func(w strategy.Wait, channels ...string) []Part {
+		return slices.Concat(optional(wakeUp, w, channels...), optional(wakeUp, w, "+publish", "+subscribe"), optional(stays, 0, "+unsubscribe"))
+	}
+	queue := slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+lpos", "+rpush"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
+		optional(lists, 0, "+lrange"), optional(heirs, 0, "+pubsub|numsub"),
+		told(strategy.WaitQueue, queueChan), optional(notices, strategy.WaitNotice, freeChan))
+	scripts := needed("+eval", "+evalsha")
+	guard := needed(guardKey, "+info", "+hmget", "+hset", "+time")
+	quorum := slices.Concat(needed(lockKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire"))
+	return []Rights{
+		{
+			Variant: "setnxgetset", Also: []string{"setnxgetset-blind"},
+			Parts: slices.Concat(needed(lockKey, "+get", "+set", "+setnx", "+getset", "+del"), node),
+		},
+		{
+			Variant: "setnxgetset-watch", Of: "WatchTakeOver",
+			Parts: slices.Concat(needed(lockKey, "+get", "+set", "+setnx", "+del", "+watch", "+multi", "+exec"),
+				optional(tidy, 0, "+unwatch", "+discard"), node),
+		},
+		{
+			Variant: "setnxpx", Also: []string{"setnxpx-blind"},
+			Parts: slices.Concat(needed(lockKey, "+get", "+set", "+pexpire", "+del"), optional(inspect, 0, "+pttl"), node),
+		},
+		{
+			Variant: "luascript", Of: "also WithoutFences",
+			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire", "+time"),
+				optional(speed, 0, "+exists", "+mget"), queue, node),
+		},
+		{
+			Variant: "reentrant",
+			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey), scripts,
+				needed("+get", "+set", "+del", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpireat", "+time"),
+				optional(fifo, strategy.WaitQueue, "+pexpire"), queue, node),
+		},
+		{
+			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",
+			Parts: slices.Concat(quorum, guard, told(strategy.WaitNotice, freeChan), without(node, "+info")),
+		},
+		{
+			Variant: "redlock-fenced", Of: "WithFences, on each server",
+			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget"), told(strategy.WaitNotice, freeChan), without(node, "+info")),
+		},
+		{
+			Variant: "redlock-unguarded", Of: "WithoutGuard, on each server",
+			Parts: slices.Concat(quorum, told(strategy.WaitNotice, freeChan), node),
+		},
+	}
+}
+
+func without(parts []Part, rule string) []Part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Rule == rule })
+}
+
+// RightsOf returns the set of a variant.
+func RightsOf(variant string) (Rights, error) {
+	for _, r := range AllRights() {
+		if r.Variant == variant || slices.Contains(r.Also, variant) {
+			return r, nil
+		}
+	}
+	return Rights{}, fmt.Errorf("subjects: no rights are known of %q", variant)
+}
+
+// RightsPage is the sets as docs/security.md has them.
+func RightsPage() string {
+	var b strings.Builder
+	for _, r := range AllRights() {
+		title := "`" + r.Variant + "`"
+		if names := slices.Concat([]string{r.Variant}, r.Also); len(names) > 1 {
+			title = "`" + strings.Join(names, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n", title)
+		if r.Of != "" {
+			fmt.Fprintf(&b, "%s%s.\n\n", strings.ToUpper(r.Of[:1]), r.Of[1:])
+		}
+		fmt.Fprintf(&b, "```\nACL SETUSER locker reset on >password %s\n```\n\n", r.Line(true))
+		fmt.Fprintf(&b, "Least: `%s`\n\n| may be left out | what that costs |\n|---|---|\n", r.Line(false))
+		var rules []string
+		optional := slices.DeleteFunc(slices.Clone(r.Parts), func(p Part) bool { return p.Cost == "" })
+		for i, p := range optional {
+			rules = append(rules, "`"+strings.ReplaceAll(p.Rule, "|", `\|`)+"`") // it stands in a table
+			if i+1 < len(optional) && optional[i+1].Cost == p.Cost {
+				continue
+			}
+			fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(rules, " "), p.Cost)
+			rules = nil
+		}
+	}
+	return b.String() + "\n"
+}

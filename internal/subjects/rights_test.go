@@ -1,0 +1,532 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// variantOf is the variant of a set of rights, with the one that is no subject.
+func variantOf(name string) Variant {
+	if name == "redlock-unguarded" {
+		v := plainly("redlock-3")
+		v.Name, v.Guarded, v.On = name, false, quorum(redlock.WithoutGuard())
+		return v
+	}
+	return plainly(name)
+}
+
+// A user is one of the ACL's on some servers, made for the test.
+type user struct {
+	name    string
+	servers []*redistest.Server
+	old     bool // its scripts find no redis.acl_check_cmd, as before Redis 7.0
+}
+
+const userPassword = "s3cret-of-the-user"
+
+// may makes a user that may do what rules say, and nothing else; or skips the test.
+func may(t *testing.T, servers []*redistest.Server, name, rules string) user {
+	t.Helper()
+	u := user{name: name, servers: servers}
+	for _, s := range servers {
+		args := []any{"SETUSER", name, "reset", "on", ">" + userPassword}
+		for r := range strings.FieldsSeq(rules) {
+			args = append(args, r)
+		}
+		c := s.Pool().Get()
+		_, err := c.Do("ACL", args...)
+		c.Close()
+		if err != nil {
+			t.Skipf("NOT PROVEN: which rights locks need: %v", err)
+		}
+	}
+	return u
+}
+
+// pools dial as the user.
+func (u user) pools(t *testing.T) []*redis.Pool {
+	var pools []*redis.Pool
+	for _, s := range u.servers {
+		p := &redis.Pool{Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", s.Addr(), redis.DialUsername(u.name), redis.DialPassword(userPassword))
+		}}
+		t.Cleanup(func() { p.Close() })
+		pools = append(pools, p)
+	}
+	return pools
+}
+
+// open returns v's strategy as the user.
+func (u user) open(t *testing.T, v Variant, o strategy.Options) *strategy.Strategy {
+	t.Helper()
+	s, err := v.open(u.pools(t), o, v.On, func(_ int, n strategy.Node) strategy.Node {
+		if u.old {
+			return oldNode{n}
+		}
+		return n
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() }) //nolint:errcheck // some may not even undo
+	return s
+}
+
+// An oldNode hides from scripts what Redis 6.2 has not got.
+type oldNode struct{ strategy.Node }
+
+func (n oldNode) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	const hidden = "local redis = setmetatable({}, {__index = function(_, k) if k ~= 'acl_check_cmd' then return redis[k] end end}) "
+	return n.Node.Eval(ctx, due, strategy.NewScript(s.Name(), hidden+s.Source()), keys, args...)
+}
+
+// denied returns what the servers say to have refused the user.
+func (u user) denied(t *testing.T) (all []string) {
+	t.Helper()
+	for _, s := range u.servers {
+		entries, err := redis.Values(redistest.Do(t, s, "ACL", "LOG"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			fields, _ := redis.Values(e, nil)
+			entry := map[string]string{}
+			for i := 0; i+1 < len(fields); i += 2 {
+				entry[fmt.Sprintf("%s", fields[i])] = fmt.Sprintf("%s", fields[i+1])
+			}
+			if entry["username"] == u.name {
+				all = append(all, entry["reason"]+" "+strings.ToLower(entry["object"]))
+			}
+		}
+	}
+	return all
+}
+
+// serversFor returns servers of the test's own: what they deny is this test's.
+func serversFor(t *testing.T, v Variant) []*redistest.Server {
+	t.Helper()
+	servers, err := redistest.TryNodes(t, v.Servers)
+	redistest.Must(t, err)
+	if _, err := Prime(t.Context(), []Variant{v}, servers); err != nil {
+		t.Fatal(err)
+	}
+	return servers
+}
+
+// drill does with a lock what there is to be done, and fails the test where that fails.
+// Whoever may do less than all has to go without waiting in a queue.
+func drill(t *testing.T, v Variant, u user, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	o := strategy.Options{TTL: 2 * time.Second, OpTimeout: time.Second}
+	first, second := u.open(t, v, o), u.open(t, v, o) // as two processes
+	done := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s() = %v, want nil", what, err)
+		}
+	}
+	done("Check", first.Check(ctx))
+	lease, err := first.Lock(name).TryAcquire(ctx)
+	if err != nil {
+		t.Errorf("TryAcquire() = %v, want nil", err)
+		return
+	}
+	if _, ok := lease.Fence(); ok != v.Fenced {
+		t.Errorf("Fence() is there: %v, want %v", ok, v.Fenced)
+	}
+	if _, err := second.Lock(name).TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
+		t.Errorf("TryAcquire() of a held lock = %v, want ErrHeld", err)
+	}
+	done("Extend", lease.Extend(ctx))
+	if err := wait(ctx, second, o, name, func(leave func()) { leave() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire() of who gives up = %v, want that he did", err)
+	}
+	done("Acquire that waits, or its Release", wait(ctx, second, o, name, func(func()) { done("Release", lease.Release(ctx)) }))
+
+	if lease, err = first.Lock(name).Acquire(ctx); err != nil { // which may wait for a place that was given up
+		t.Errorf("Acquire() = %v, want nil", err)
+		return
+	}
+	token, err := lease.Detach()
+	done("Detach", err)
+	if lease, err = second.Adopt(ctx, name, token); err != nil {
+		t.Errorf("Adopt() = %v, want nil", err)
+		return
+	}
+	done("Release of what was adopted", lease.Release(ctx))
+}
+
+// wait acquires a lock that is held, and releases it. It calls meanwhile when it waits.
+func wait(ctx context.Context, s *strategy.Strategy, o strategy.Options, name string, meanwhile func(leave func())) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	waits := make(chan struct{}, 2)
+	o.Observe = func(e strategy.Event) {
+		if e.Kind == strategy.EventHeld {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+		}
+	}
+	s, err := s.With(o)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		lease, err := s.Lock(name).Acquire(ctx)
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		ended <- err
+	}()
+	<-waits
+	select {
+	case <-waits: // it has subscribed, and asked again
+	case <-time.After(o.TTL / 4): // or it may not, and sleeps
+	}
+	meanwhile(leave)
+	return <-ended
+}
+
+// inspects sees and ends another's lock.
+func inspects(t *testing.T, v Variant, u user, name string) error {
+	t.Helper()
+	s := u.open(t, v, strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second})
+	lease, err := s.Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		return err
+	}
+	defer lease.Release(t.Context()) //nolint:errcheck // it may be gone
+	info, err := s.Inspect(t.Context(), name)
+	if err != nil {
+		return err
+	}
+	return s.ForceRelease(t.Context(), info)
+}
+
+// takesOver takes the lock of a holder that died.
+func takesOver(t *testing.T, v Variant, u user, name string) {
+	t.Helper()
+	s := u.open(t, v, strategy.Options{TTL: 300 * time.Millisecond, OpTimeout: 250 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	lease, err := s.Lock(name).Acquire(ctx)
+	if err == nil {
+		_, err = lease.Detach()
+	}
+	if err == nil {
+		lease, err = s.Lock(name).Acquire(ctx)
+	}
+	if err != nil {
+		t.Errorf("Acquire() of a dead holder's lock = %v, want nil", err)
+		return
+	}
+	lease.Release(ctx) //nolint:errcheck // so short a lock may have lapsed
+}
+
+// says tells whether an error names what a rule would allow.
+func says(err error, rule string) bool {
+	what := strings.ToLower(strings.Trim(rule[1:], "*"))
+	if _, kind, ok := strings.Cut(rule, "{*}"); ok && rule[0] == '~' {
+		what = "}" + kind
+	}
+	if rule[0] == '&' {
+		what = "channel"
+	}
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), what)
+}
+
+// TestRights: with exactly the rights that are listed everything works, and no server
+// refuses anything; without any one of them Check says which is missing, or, of those that
+// locks can do without, they do.
+func TestRights(t *testing.T) {
+	for _, r := range AllRights() {
+		t.Run(r.Variant, func(t *testing.T) {
+			v := variantOf(r.Variant)
+			servers := serversFor(t, v)
+			all := may(t, servers, "all-of-"+r.Variant, r.Line(true))
+			t.Run("all", func(t *testing.T) {
+				drill(t, v, all, r.Variant+"-all")
+				takesOver(t, v, all, r.Variant+"-dead")
+				if err := inspects(t, v, all, r.Variant+"-all-inspected"); err != nil {
+					t.Errorf("Inspect() and ForceRelease() = %v, want nil", err)
+				}
+				for _, w := range waysOf(t, v, all) {
+					if err := all.open(t, v, strategy.Options{Wait: w}).Check(t.Context()); err != nil {
+						t.Errorf("Check() with Options.Wait %v = %v, want nil", w, err)
+					}
+				}
+				if refused := all.denied(t); len(refused) > 0 {
+					t.Errorf("the servers have refused %q, want nothing", refused)
+				}
+			})
+			for i, p := range r.Parts {
+				t.Run("without "+p.Rule, func(t *testing.T) {
+					rest := r
+					rest.Parts = slices.Delete(slices.Clone(r.Parts), i, i+1)
+					u := may(t, servers, fmt.Sprintf("no-%d-of-%s", i, r.Variant), rest.Line(true))
+					lacking(t, v, u, p)
+				})
+			}
+			t.Run("least", func(t *testing.T) {
+				u := may(t, servers, "least-of-"+r.Variant, r.Line(false))
+				drill(t, v, u, r.Variant+"-least")
+			})
+		})
+	}
+}
+
+// TestRightsBefore7: also where a script can only find out by trying, Check says what is
+// missing, and leaves nothing behind.
+func TestRightsBefore7(t *testing.T) {
+	for _, name := range []string{"luascript", "reentrant", "redlock-fenced"} {
+		t.Run(name, func(t *testing.T) {
+			v := variantOf(name)
+			servers := serversFor(t, v)
+			r, err := RightsOf(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := may(t, servers, "old-all-of-"+name, r.Line(true))
+			all.old = true
+			drill(t, v, all, name+"-old")
+			for _, w := range waysOf(t, v, all) {
+				if err := all.open(t, v, strategy.Options{Wait: w}).Check(t.Context()); err != nil {
+					t.Errorf("Check() with Options.Wait %v = %v, want nil", w, err)
+				}
+			}
+			if refused := all.denied(t); len(refused) > 0 {
+				t.Errorf("the servers have refused %q, want nothing", refused)
+			}
+			for i, p := range r.Parts {
+				if p.Cost != "" && p.Wait == strategy.WaitBest {
+					continue
+				}
+				t.Run("without "+p.Rule, func(t *testing.T) {
+					rest := r
+					rest.Parts = slices.Delete(slices.Clone(r.Parts), i, i+1)
+					u := may(t, servers, fmt.Sprintf("old-no-%d-of-%s", i, name), rest.Line(true))
+					u.old = true
+					err := u.open(t, v, strategy.Options{Wait: p.Wait, OpTimeout: 2 * time.Second}).Check(t.Context())
+					if !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
+						t.Errorf("Check() = %v, want ErrRefused, and %q", err, p.Rule)
+					}
+				})
+			}
+			for _, s := range servers {
+				keys, err := redis.Strings(redistest.Do(t, s, "KEYS", "*check:*"), nil)
+				if len(keys) > 0 || err != nil {
+					t.Errorf("KEYS = %q, %v, want none: Check leaves nothing", keys, err)
+				}
+			}
+		})
+	}
+}
+
+// TestForbiddenToTidy: a connection whose transaction may not be ended is not given back to the
+// pool, where the next to have it would be in that transaction.
+func TestForbiddenToTidy(t *testing.T) {
+	v := plainly("setnxgetset-watch")
+	servers := serversFor(t, v)
+	u := may(t, servers, "untidy", lockKey+" +get +setnx +del +watch +multi +exec +client|info +client|kill")
+	pools := u.pools(t)
+	pools[0].MaxIdle = 3
+	s, err := v.New(pools, strategy.Options{OpTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Check(t.Context()); !says(err, "+set") {
+		t.Errorf("Check() = %v, want that SET is forbidden", err)
+	}
+	for range 4 {
+		c := pools[0].Get()
+		defer c.Close()
+		if reply, err := c.Do("GET", "lock:{untidy}"); reply != nil || err != nil {
+			t.Errorf("GET on a connection of the pool = %q, %v, want nothing: it is in a transaction", reply, err)
+		}
+	}
+}
+
+// TestRightsAcknowledged: what it takes beside a set to wait for replicas, or for the file.
+func TestRightsAcknowledged(t *testing.T) {
+	own := redistest.ForTests(t)
+	t.Run("WAIT", func(t *testing.T) {
+		primary, _ := pairOf(t, own)
+		acknowledgedRights(t, primary, byOne, "+wait", "WAIT")
+	})
+	t.Run("WAITAOF", func(t *testing.T) {
+		newer, err := own.Having(t.Context(), "WAITAOF", "redis-8.0")
+		redistest.Skip(t, err, "which rights it takes to wait for an append-only file")
+		primary := redistest.OwnOf(t, newer, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+		acknowledgedRights(t, primary, strategy.Acks{AOF: true}, "+waitaof", "WAITAOF")
+	})
+}
+
+func acknowledgedRights(t *testing.T, primary *redistest.Server, a strategy.Acks, rule, cmd string) {
+	o := strategy.Options{TTL: time.Minute, OpTimeout: 6 * time.Second}
+	for _, v := range acknowledged(a) {
+		if strings.HasSuffix(v.Name, "-blind") {
+			continue
+		}
+		r, err := RightsOf(v.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := may(t, []*redistest.Server{primary}, "acks-"+v.Name, r.Line(false)+" "+rule)
+		s := u.open(t, v, o)
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("%s: Check() = %v, want nil", v.Name, err)
+		}
+		lease, err := s.Lock(v.Name).TryAcquire(t.Context())
+		if err == nil {
+			err = errors.Join(lease.Extend(t.Context()), lease.Release(t.Context()))
+		}
+		if err != nil {
+			t.Errorf("%s: TryAcquire, Extend, Release = %v, want nil", v.Name, err)
+		}
+		without := may(t, []*redistest.Server{primary}, "no-acks-"+v.Name, r.Line(false))
+		if err := without.open(t, v, o).Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, "+"+cmd) {
+			t.Errorf("%s: Check() = %v, want that %s is forbidden", v.Name, err, cmd)
+		}
+	}
+}
+
+// waysOf are the ways to wait that the variant has.
+func waysOf(t *testing.T, v Variant, u user) (ways []strategy.Wait) {
+	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotice, strategy.WaitQueue} {
+		s, err := v.New(u.pools(t), strategy.Options{Wait: w})
+		if err == nil {
+			s.Close()
+			ways = append(ways, w)
+		}
+	}
+	return ways
+}
+
+// lacking holds what becomes of a user without one part.
+func lacking(t *testing.T, v Variant, u user, p Part) {
+	t.Helper()
+	name := "lacks-" + u.name
+	s := u.open(t, v, strategy.Options{OpTimeout: 2 * time.Second})
+	err := s.Check(t.Context())
+	if p.Cost == "" {
+		if !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
+			t.Errorf("Check() = %v, want ErrRefused, and %q", err, p.Rule)
+		}
+		return
+	}
+	if err != nil {
+		t.Errorf("Check() = %v, want nil: %s", err, p.Cost)
+	}
+	if p.Wait != strategy.WaitBest {
+		s := u.open(t, v, strategy.Options{Wait: p.Wait, OpTimeout: 2 * time.Second})
+		if err := s.Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
+			t.Errorf("Check() of who asks for %v = %v, want ErrRefused, and %q", p.Wait, err, p.Rule)
+		}
+	}
+	drill(t, v, u, name)
+	if v.Package == "setnxgetset" {
+		takesOver(t, v, u, name+"-dead")
+	}
+	if err := inspects(t, v, u, name+"-inspected"); (err != nil) != (p.Rule == "+pttl") {
+		t.Errorf("Inspect() and ForceRelease() = %v", err)
+	} else if err != nil && !says(err, p.Rule) {
+		t.Errorf("Inspect() = %v, want %q", err, p.Rule)
+	}
+	if slices.Contains([]string{"+unwatch", "+discard", "+client|kill", "+ping"}, p.Rule) {
+		return // asked for only where something has gone wrong
+	}
+	if len(u.denied(t)) == 0 {
+		t.Errorf("nothing was refused: %s is not needed at all", p.Rule)
+	}
+}
+
+var whole = flag.Bool("all", false, "hold the suite as users with the least rights for every strategy, not only luascript")
+
+var update = flag.Bool("update", false, "write docs/security.md anew, where it is made of AllRights")
+
+// TestSecurityPage: docs/security.md has the sets.
+func TestSecurityPage(t *testing.T) {
+	const page, from, to = "../../docs/security.md", "<!-- rights: go test ./internal/subjects -run TestSecurityPage -update -->\n", "<!-- end of rights -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), from)
+	got, after, ok2 := strings.Cut(rest, to)
+	if !ok || !ok2 {
+		t.Fatalf("%s has not both %q and %q", page, from, to)
+	}
+	want := RightsPage()
+	if *update {
+		if err := os.WriteFile(page, []byte(before+from+want+to+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got != want {
+		t.Errorf("%s has\n%s\nwant\n%s", page, got, want)
+	}
+}
+
+// TestRightsOfAll: every variant has its set.
+func TestRightsOfAll(t *testing.T) {
+	for _, v := range All() {
+		if _, err := RightsOf(v.Name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestConformanceLeastRights holds the suite as a user that may do what is listed, and no
+// more. That no server has refused anything says that nothing of it went a longer way.
+func TestConformanceLeastRights(t *testing.T) {
+	const child = "LOCKS_SUBJECTS_USER" // set: the user that is there already
+	names := []string{"luascript"}
+	if *whole || os.Getenv(child) != "" {
+		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "reentrant", "redlock-1", "redlock-fenced"}
+	}
+	for _, name := range names {
+		v, as := plainly(name), "suite-of-"+name
+		if existing := os.Getenv(child); existing != "" && existing != as {
+			continue
+		}
+		r, err := RightsOf(v.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers := serversFor(t, v)
+		u := user{name: as, servers: servers}
+		if os.Getenv(child) == "" {
+			u = may(t, servers, as, r.Line(true))
+		}
+		s, by := v.SubjectOn(u.pools(t)), v.Subject(servers) // what looks, and evicts, may do all
+		s.Evict, s.Spoil, s.Leftovers, s.ChildEnv = by.Evict, by.Spoil, by.Leftovers, by.ChildEnv
+		s.Name += "-least"
+		s.ChildEnv = append(s.ChildEnv, child+"="+as)
+		conformance.Run(t, s)
+		if os.Getenv(child) != "" {
+			return
+		}
+		if refused := u.denied(t); len(refused) > 0 {
+			t.Errorf("%s: the servers have refused %q, want nothing", v.Name, refused)
+		}
+	}
+}
