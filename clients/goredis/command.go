@@ -1,0 +1,157 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A processor runs a command: a client, a connection, or afterAsking.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// A command is one of go-redis' that knows whether it has been written, and is written once.
+//
+// go-redis does not say whether a command that failed had left: a refused password, for one,
+// looks like the command's own refusal. But it asks some arguments what their bytes are at the
+// moment at which it writes them, and the first argument of a command, its name, is one of
+// those: a verb.
+type command struct {
+	*redis.Cmd
+	name string
+	call *call
+
+	progress atomic.Int32
+}
+
+// How far a command got. Whoever moves it away from queued decides whether it is sent.
+const (
+	queued  = iota
+	sending // its bytes are on their way, or may be
+	dropped // its caller has left before: no byte
+)
+
+// verb is the command as its own first argument.
+type verb command
+
+var (
+	errSentOnce = errors.New("not written a second time: it may have taken effect")
+	errLeft     = errors.New("not written: its caller has left")
+)
+
+// MarshalBinary is called by the writer. An error keeps the command from being sent, and
+// closes the connection, of which it has taken a part of a buffer.
+func (v *verb) MarshalBinary() ([]byte, error) {
+	if why := v.call.ended(); why != nil {
+		return nil, why
+	}
+	switch {
+	case v.progress.CompareAndSwap(queued, sending):
+		return []byte(v.name), nil
+	case v.progress.Load() == sending:
+		return nil, errSentOnce
+	}
+	return nil, errLeft
+}
+
+// String is for hooks that print arguments.
+func (v *verb) String() string { return v.name }
+
+// newCommand takes args, whose first element is the command's place.
+func newCommand(c *call, name string, args []any) *command {
+	cmd := &command{name: name, call: c}
+	args[0] = (*verb)(cmd)
+	cmd.Cmd = redis.NewCmd(c.ctx, args...)
+	return cmd
+}
+
+// NoRetry keeps go-redis from trying again; should it try, the verb would refuse.
+func (c *command) NoRetry() bool { return true }
+
+// Name returns the command's name as go-redis writes names, for hooks.
+func (c *command) Name() string { return strings.ToLower(c.name) }
+
+// FullName is Name: no command of ours has a subcommand that routing depends on.
+func (c *command) FullName() string { return c.Name() }
+
+// run sends a command and says what became of it.
+func (c *call) run(on processor, name string, args []any) (any, error) {
+	cmd := newCommand(c, name, args)
+	err := process(on, cmd)
+	var said redis.Error
+	if err != nil && !errors.As(err, &said) || said != nil && strings.HasPrefix(said.Error(), "READONLY ") {
+		c.n.to.doubt()
+	}
+	if cmd.progress.CompareAndSwap(queued, dropped) {
+		if err == nil {
+			err = errors.New("a hook of the client has not passed it on")
+		}
+		return nil, c.unsent(err)
+	}
+	switch {
+	case err == nil:
+		return c.plain(cmd.Val())
+	case errors.Is(err, redis.Nil):
+		return nil, nil
+	case said == nil:
+		return nil, c.failed(strategy.ErrUnknown, c.why(lost(err)))
+	case name == "EXEC" && !strings.HasPrefix(said.Error(), "EXECABORT ") && !strings.HasPrefix(said.Error(), "ERR "):
+		// go-redis takes some errors among the replies of a transaction for that of the
+		// whole: the other commands have taken effect.
+		return nil, c.failed(strategy.ErrUnknown, said)
+	}
+	return nil, c.failed(strategy.ErrRefused, said)
+}
+
+// process runs the command. go-redis panics at lengths that no memory has: whatever spoke, it
+// was no Redis.
+func process(on processor, cmd *command) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("not a reply of Redis: %v", r)
+		}
+	}()
+	return on.Process(cmd.call.ctx, cmd)
+}
+
+// ended says what ended a call, or nil.
+func (c *call) ended() error {
+	if why := ended(c.user, c.due); why != nil {
+		return why
+	}
+	if c.n.isClosed() {
+		return strategy.ErrClosed
+	}
+	return nil
+}
+
+// late tells that the call has run out of time.
+func (c *call) late() bool { return !time.Now().Before(c.due) }
+
+// why puts what ended the call, if anything has, before what go-redis says.
+func (c *call) why(err error) error {
+	ended := c.ended()
+	switch {
+	case ended == nil:
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ended // it says the same in fewer words
+	}
+	return fmt.Errorf("%w: %w", ended, err)
+}
+
+func (c *call) unsent(err error) error {
+	return c.failed(strategy.ErrUnsent, discreet(c.why(err)))
+}
+
+func (c *call) failed(kind, err error) error {
+	return &strategy.ServerError{Node: c.node, Kind: kind, Err: err}
+}

@@ -1,0 +1,115 @@
+package goredis_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/clients/goredis"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func ExampleNew() {
+	options, err := redis.ParseURL(goredis.URL) // redis://localhost:6379 in your program
+	if err != nil {
+		log.Fatal(err)
+	}
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	defer client.Close()
+
+	node, err := goredis.New(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := strategy.New(luascript.On(node), strategy.Options{TTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close() // and with it the node, not the client
+
+	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+		fmt.Println("only one at a time gets here")
+		return nil // ctx ends if the lock is lost
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// only one at a time gets here
+	// error: <nil>
+}
+
+// A cluster: keys of one lock lie in one slot.
+func ExampleNew_cluster() {
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                 []string{"localhost:7000", "localhost:7001", "localhost:7002"},
+		ContextTimeoutEnabled: true,
+	})
+	defer client.Close()
+	node, err := goredis.New(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	fmt.Println(node.Name())
+	// Output: cluster of localhost:7000, localhost:7001, localhost:7002
+}
+
+// Sentinel says which server is the master.
+func ExampleNew_sentinel() {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName:            "mymaster",
+		SentinelAddrs:         []string{"localhost:26379"},
+		ContextTimeoutEnabled: true,
+	})
+	defer client.Close()
+	node, err := goredis.New(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	fmt.Println(node.Ordered())
+	// Output: false
+}
+
+// RedLock: a client for each of several servers that know nothing of each other.
+func ExampleNew_redlock() {
+	var nodes []strategy.Node
+	for _, addr := range []string{"localhost:6379", "localhost:6380", "localhost:6381"} {
+		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+		defer client.Close()
+		node, err := goredis.New(client)
+		if err != nil {
+			log.Fatal(err)
+		}
+		nodes = append(nodes, node)
+	}
+	locks, err := strategy.New(redlock.On(nodes), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	fmt.Println(len(nodes), "servers")
+	// Output: 3 servers
+}
+
+// What New does not take, it names.
+func ExampleNew_refused() {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	_, err := goredis.New(client)
+	fmt.Println(err)
+	// Output: goredis: the client's Options.ContextTimeoutEnabled is false: set it, or a request that is not answered goes on after its time-out
+}

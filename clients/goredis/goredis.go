@@ -1,0 +1,301 @@
+// Package goredis makes a [strategy.Node] of a client of github.com/redis/go-redis/v9, for
+// the On of each strategy:
+//
+//	node, err := goredis.New(client)
+//	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+//
+// The client stays the user's: its pool, its hooks, its credentials, its TLS are what locks
+// use, and Close does not close it.
+//
+// # What the client must be
+//
+// A *redis.Client, also one of redis.NewFailoverClient, or a *redis.ClusterClient. Its
+// Options.ContextTimeoutEnabled must be true: without it go-redis does not hand the time-out
+// of an operation to the connection, and a request to a server that is silent goes on for
+// ReadTimeout after its caller has left. Who does not want that for the rest of the program
+// gives locks a client of their own. [New] refuses anything else, and says why.
+//
+// The client's MaxRetries may be what it is. go-redis repeats by itself what it has sent, if
+// the answer is lost, and so a lock that was granted would be found held by its own token.
+// What this package sends is sent once: a second attempt to write it is refused, whoever
+// makes it. Client-side caching is not asked either.
+//
+// # What is different from redigo
+//
+// Each command has a connection of the pool to itself. When one is not answered, and another
+// follows on another connection, the server may read the second before the first. So
+// [strategy.Node].Ordered is false, for good, and that costs:
+//
+//   - An acquire whose answer was lost is undone as soon as its lock is found. If it is not
+//     found, the request may still arrive: it is looked for again until a TTL has passed, or
+//     Strategy.Close. Callers do not wait for that. On redigo the first look is enough.
+//   - Should the request arrive after the last look, the lock stays until its TTL ends.
+//   - In docs/faults.md, where an acquire or its answer is lost or late, undoing it may take
+//     up to a TTL. The verdicts stay what they are: exclusion, loss and fences do not rest on
+//     order, and nobody waits for an undo that looks for what is not there.
+//
+// A new connection costs up to three round trips beside the dial, within the call that needs it
+// first. Where a call runs out of time meanwhile, another is made ready in the background, so
+// that a later call finds one.
+//
+// What callers ask at the same time travels on as many connections, not in one packet, and all
+// are the pool's: where the rest of the program keeps them (PoolSize), nothing is sent, and a
+// renewal comes too late. In docs/faults.md the row "pool exhausted" is ○ for all strategies.
+//
+// A call whose ctx is cancelled after its request has left ends with the reply, or at its due
+// time, as go-redis does not interrupt a read. Close waits for that.
+//
+// # Cluster
+//
+// A key is served by the master of its slot. MOVED and ASK are followed, up to three times for
+// one command: the server has not run it. All other refusals (CLUSTERDOWN, TRYAGAIN,
+// CROSSSLOT) are the caller's, in the server's words. A session (WATCH, WAIT) follows MOVED
+// before it begins, never in the middle, and not ASK: while a slot is being moved, and the
+// lock is not on its old master any more, what needs one is refused.
+//
+// # Subscriptions
+//
+// One connection, outside of the pool, is for all subscriptions of a Node; of a cluster, one to
+// each master that has some. go-redis would connect and subscribe again by itself when it
+// breaks, and say nothing of what was published meanwhile; here that is kept from it, and the
+// subscription ends with an error.
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// node is a server, or a cluster, behind a client of go-redis.
+type node struct {
+	to   route
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	sub  subscriber
+
+	mu      sync.Mutex
+	closed  bool
+	warming map[*redis.Client]bool
+	calls   sync.WaitGroup
+}
+
+// New makes a Node of a client. It does no I/O. A bad client is an error that says what is
+// allowed. The client is the caller's to close, after the Node.
+func New(client redis.UniversalClient) (strategy.Node, error) {
+	to, err := routeOf(client)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{to: to, warming: map[*redis.Client]bool{}}
+	n.life, n.end = context.WithCancel(context.Background())
+	n.sub.init(n)
+	return n, nil
+}
+
+func routeOf(client redis.UniversalClient) (route, error) {
+	switch c := client.(type) {
+	case *redis.Client:
+		if c == nil {
+			break
+		}
+		o := c.Options()
+		return single{c}, bounded(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
+	case *redis.ClusterClient:
+		if c == nil {
+			break
+		}
+		o := c.Options()
+		return clusterOf(c), bounded(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
+	case *redis.Ring:
+		return nil, errors.New("goredis: a *redis.Ring asks another server for a key when the one that has it is down, " +
+			"so two would hold its lock: give a *redis.Client for each server, to redlock.On if they are several")
+	}
+	return nil, fmt.Errorf("goredis: the client is %s: allowed are a *redis.Client and a *redis.ClusterClient", kind(client))
+}
+
+func kind(client redis.UniversalClient) string {
+	if client == nil {
+		return "nil"
+	}
+	switch client.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return fmt.Sprintf("a nil %T", client)
+	}
+	return fmt.Sprintf("a %T", client)
+}
+
+// bounded refuses a client whose requests would not end by their due time.
+func bounded(contexts bool, read, write time.Duration) error {
+	if !contexts {
+		return errors.New("goredis: the client's Options.ContextTimeoutEnabled is false: set it, " +
+			"or a request that is not answered goes on after its time-out")
+	}
+	if read < 0 || write < 0 {
+		return errors.New("goredis: the client's ReadTimeout or WriteTimeout is -2, which keeps any deadline " +
+			"from its connections: allowed are durations, 0 for the default, and -1")
+	}
+	return nil
+}
+
+// Name returns the address that the client was given; of a cluster, all of them, and "redis"
+// where it is Sentinel who tells the address.
+func (n *node) Name() string { return n.to.name() }
+
+// Ordered is false: see the package's documentation.
+func (n *node) Ordered() bool { return false }
+
+// Do sends one command. An empty key without further arguments sends the bare command, such
+// as TIME; of a cluster, any master answers that.
+func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+	all := make([]any, 1, 2+len(args)) // the first is the command's place
+	if key != "" || len(args) > 0 {
+		all = append(all, key)
+	}
+	return n.send(ctx, due, key, cmd, appendPlain(all, args))
+}
+
+// Eval runs a script by its hash, and in full if the server does not know it. A NOSCRIPT has
+// changed nothing, so the second request cannot double the first; it is a call of its own,
+// which is not made when ctx or due have ended meanwhile.
+func (n *node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	reply, err := n.eval(ctx, due, "EVALSHA", s.HashArg(), keys, args)
+	if s.Missing(err) {
+		return n.eval(ctx, due, "EVAL", s.Source(), keys, args)
+	}
+	return reply, err
+}
+
+func (n *node) eval(ctx context.Context, due time.Time, cmd string, script any, keys []string, args []any) (any, error) {
+	all := make([]any, 3, 3+len(keys)+len(args))
+	all[1], all[2] = script, len(keys)
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	first := ""
+	if len(keys) > 0 {
+		first = keys[0]
+	}
+	return n.send(ctx, due, first, cmd, appendPlain(all, args))
+}
+
+// maxRedirects is how often one command follows MOVED or ASK.
+const maxRedirects = 3
+
+// send sends a command to whoever serves the key.
+func (n *node) send(ctx context.Context, due time.Time, key, name string, args []any) (any, error) {
+	call, err := n.begin(ctx, due)
+	if err != nil {
+		return nil, err
+	}
+	defer call.done()
+
+	client, err := n.to.at(call.ctx, key)
+	if err != nil {
+		return nil, call.unsent(err)
+	}
+	on := processor(client)
+	for redirects := 0; ; redirects++ {
+		call.node = n.to.nameOf(client)
+		reply, err := call.run(on, name, args)
+		if err != nil && call.late() {
+			n.warm(client)
+		}
+		if err == nil || redirects == maxRedirects {
+			return reply, err
+		}
+		next, asking := n.to.redirect(call.ctx, key, err)
+		if next == nil {
+			return reply, err
+		}
+		client, on = next, next
+		if asking {
+			on = afterAsking{next}
+		}
+	}
+}
+
+// warmLimit is how long a connection may take to become ready behind its callers.
+const warmLimit = 2 * time.Second
+
+// warm makes a connection ready in the background, where a call has run out of time and there
+// is none: go-redis greets a server within the first call that a new connection has, in up to
+// three round trips, and begins anew with the next call. Where that takes longer than calls may
+// take, none would ever get through.
+func (n *node) warm(client *redis.Client) {
+	if client.PoolStats().IdleConns > 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || n.warming[client] {
+		return
+	}
+	n.warming[client] = true
+	n.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(n.life, warmLimit)
+		defer cancel()
+		c := &call{n: n, node: n.to.nameOf(client), user: ctx, ctx: ctx, due: time.Now().Add(warmLimit)}
+		c.run(client, "PING", []any{nil}) //nolint:errcheck // if it failed, the next call will say so
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.warming, client)
+	})
+}
+
+// A call is one operation under way.
+type call struct {
+	n    *node
+	node string // who is asked
+	user context.Context
+	ctx  context.Context // ends with user, at due and with the Node
+	due  time.Time
+	stop func() bool
+	end  context.CancelFunc
+}
+
+// begin begins a call, unless ctx, due or the Node have ended.
+func (n *node) begin(ctx context.Context, due time.Time) (*call, error) {
+	c := &call{n: n, node: n.Name(), user: ctx, due: due}
+	if why := ended(ctx, due); why != nil {
+		return nil, c.failed(strategy.ErrUnsent, why)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, c.failed(strategy.ErrUnsent, strategy.ErrClosed)
+	}
+	n.calls.Add(1)
+	c.ctx, c.end = context.WithDeadline(ctx, due)
+	c.stop = context.AfterFunc(n.life, c.end)
+	return c, nil
+}
+
+func (c *call) done() {
+	c.stop()
+	c.end()
+	c.n.calls.Done()
+}
+
+// Close lets no call begin. Calls under way that wait for a connection end at once; those
+// that wait for a reply end with it, or at their due time, and Close waits for them; where calls
+// have run out of time before, also for a connection that is being made, up to 2 s. It ends
+// subscriptions, and their connection. The client stays open. Close must not be called from
+// inside a function that was given to Session or Subscribe. A second call changes nothing.
+func (n *node) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.end()
+	n.sub.close()
+	n.calls.Wait()
+	return nil
+}
+
+func (n *node) isClosed() bool { return n.life.Err() != nil }

@@ -1,0 +1,85 @@
+package goredis
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(&logging.VoidLogger{}) // it tells of each connection that a test breaks
+	redistest.Main(m, func(s *redistest.Server) { URL = s.URL() })
+}
+
+// URL is of the shared server, for examples.
+var URL string
+
+// options are for a client of the server.
+func options(t testing.TB, url string) *redis.Options {
+	t.Helper()
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ContextTimeoutEnabled = true
+	return o
+}
+
+// clientOf is a client that ends with the test.
+func clientOf(t testing.TB, o *redis.Options) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(o)
+	closeWith(t, c)
+	return c
+}
+
+func closeWith(t testing.TB, c io.Closer) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+}
+
+// nodeOf is a Node of a client.
+func nodeOf(t testing.TB, c redis.UniversalClient) *node {
+	t.Helper()
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeWith(t, n)
+	return n.(*node)
+}
+
+// to is a Node of a server.
+func to(t testing.TB, url string) *node {
+	t.Helper()
+	return nodeOf(t, clientOf(t, options(t, url)))
+}
+
+// owning is a node that closes its client, too, with all goroutines that it has.
+type owning struct {
+	strategy.Node
+	client redis.UniversalClient
+}
+
+func owned(c redis.UniversalClient) (strategy.Node, error) {
+	n, err := New(c)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return owning{n, c}, nil
+}
+
+func (o owning) Close() error { return errors.Join(o.Node.Close(), o.client.Close()) }
+
+func soon() time.Time { return time.Now().Add(10 * time.Second) }

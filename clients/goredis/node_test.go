@@ -1,0 +1,604 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	var noClient *redis.Client
+	var noCluster *redis.ClusterClient
+	addr := []string{"127.0.0.1:1"}
+	for want, c := range map[string]redis.UniversalClient{
+		"client is nil: allowed are":                       nil,
+		"a nil *redis.Client: allowed are":                 noClient,
+		"a nil *redis.ClusterClient: allowed are":          noCluster,
+		"a struct { *redis.Client }: allowed are":          struct{ *redis.Client }{},
+		"redis.Ring asks another server":                   redis.NewRing(&redis.RingOptions{}),
+		"Options.ContextTimeoutEnabled is false: set it":   redis.NewClient(&redis.Options{}),
+		"ContextTimeoutEnabled is false: set it, or":       redis.NewClusterClient(&redis.ClusterOptions{Addrs: addr}),
+		"ReadTimeout or WriteTimeout is -2, which keeps":   redis.NewClient(&redis.Options{ContextTimeoutEnabled: true, ReadTimeout: -2}),
+		"which keeps any deadline from its connections: a": redis.NewClient(&redis.Options{ContextTimeoutEnabled: true, WriteTimeout: -2}),
+		"is -2, which keeps any deadline":                  redis.NewClusterClient(&redis.ClusterOptions{Addrs: addr, ContextTimeoutEnabled: true, ReadTimeout: -2}),
+	} {
+		n, err := New(c)
+		if n != nil || err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "goredis: ") {
+			t.Errorf("New(%T) = %v, %v, want nil and an error with %q", c, n, err, want)
+		}
+		if _, own := c.(interface{ Close() error }); own && c != noClient && c != noCluster && !strings.Contains(want, "struct") {
+			c.Close()
+		}
+	}
+}
+
+// TestReplies: what the contract has, in both protocols.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []int{2, 3} {
+		o := options(t, redistest.Shared(t).URL())
+		o.Protocol = protocol
+		n := nodeOf(t, clientOf(t, o))
+		for source, want := range map[string]any{
+			"return 7":                             int64(7),
+			"return ''":                            []byte{},
+			"return 'a\\0b'":                       []byte("a\x00b"),
+			"return redis.status_reply('OK')":      []byte("OK"),
+			"return false":                         nil,
+			"return true":                          int64(1),
+			"return {1, 'x', {false, {}}}":         []any{int64(1), []byte("x"), []any{nil, []any{}}},
+			"return {}":                            []any{},
+			"redis.setresp(3) return {double=1.5}": []byte("1.5"),
+			"redis.setresp(3) return {map={a=1}}":  []any{[]byte("a"), int64(1)},
+			"redis.setresp(3) return {big_number='123456789'}": []byte("123456789"),
+		} {
+			if protocol == 2 && strings.Contains(source, "setresp") {
+				continue
+			}
+			got, err := n.Eval(t.Context(), soon(), strategy.NewScript("reply", source), nil)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("RESP%d: %s = %#v, %v, want %#v", protocol, source, got, err, want)
+			}
+		}
+		got, err := n.Do(t.Context(), soon(), "CONFIG", "GET", "maxmemory-policy")
+		if pair, ok := got.([]any); err != nil || !ok || len(pair) != 2 {
+			t.Errorf("RESP%d: CONFIG GET = %v, %v, want a pair", protocol, got, err)
+		}
+		if got, err := n.Do(t.Context(), soon(), "TIME", ""); err != nil || len(got.([]any)) != 2 {
+			t.Errorf("RESP%d: TIME = %v, %v, want seconds and microseconds", protocol, got, err)
+		}
+		if got, err := n.Do(t.Context(), soon(), "INFO", "server"); err != nil || !strings.Contains(string(got.([]byte)), "_version:") {
+			t.Errorf("RESP%d: INFO = %.40s, %v, want a text", protocol, got, err)
+		}
+	}
+}
+
+// TestErrorsAmongReplies: beside an error in an array others took effect, whatever kind it
+// is; and the connection that had it mixes nothing up.
+func TestErrorsAmongReplies(t *testing.T) {
+	t.Parallel()
+	o := options(t, redistest.Shared(t).URL())
+	o.PoolSize = 1
+	n := nodeOf(t, clientOf(t, o))
+	for _, words := range []string{"ERR mine", "OOM mine", "READONLY mine"} {
+		key := t.Name() + words
+		err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+			for _, cmd := range [][]any{{"MULTI"}, {"SET", key, "v"}, {"EVAL", "return redis.error_reply(ARGV[1])", 1, key, words}, {"SET", key, "w"}} {
+				if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := c.Do("EXEC")
+			return err
+		})
+		want(t, "EXEC with "+words, err, strategy.ErrUnknown)
+		if errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), words) {
+			t.Errorf("EXEC = %v, want the server's words and no ErrRefused: two commands took effect", err)
+		}
+		if got, err := n.Do(t.Context(), soon(), "GET", key); err != nil || string(got.([]byte)) != "w" {
+			t.Errorf("GET after it = %s, %v, want w", got, err)
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redistest.Own(t, redistest.Config{Password: "s3cret"})
+	n := to(t, s.URL())
+	if _, err := n.Do(ctx, soon(), "LPUSH", "list", "x"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.Do(ctx, soon(), "GET", "list")
+	want(t, "GET of a list", err, strategy.ErrRefused)
+	if !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), s.Addr()) {
+		t.Errorf("GET = %v, want the server's words and address", err)
+	}
+
+	o := options(t, s.URL())
+	o.Password = "wr0ng"
+	denied := nodeOf(t, clientOf(t, o))
+	for _, cmd := range []string{"GET", "TIME"} {
+		_, err := denied.Do(ctx, soon(), cmd, "")
+		want(t, cmd+" with a wrong password", err, strategy.ErrUnsent)
+		if errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "wr0ng") {
+			t.Errorf("%s = %v, want the server's words without the password", cmd, err)
+		}
+	}
+	err = denied.Session(ctx, soon(), "k", func(c strategy.Conn) error { _, err := c.Do("EXEC"); return err })
+	want(t, "a session with a wrong password", err, strategy.ErrUnsent)
+	_, err = denied.Subscribe(ctx, "c", nil)
+	want(t, "Subscribe with a wrong password", err, strategy.ErrUnsent)
+
+	_, err = to(t, "redis://127.0.0.1:1").Do(ctx, soon(), "GET", "k")
+	want(t, "GET where nobody is", err, strategy.ErrUnsent)
+	if !strings.Contains(err.Error(), "refused") {
+		t.Errorf("GET = %v, want why", err)
+	}
+}
+
+// TestSentOnce: whatever becomes of a reply, go-redis with its retries does not send the
+// request again.
+func TestSentOnce(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]string{
+		"no reply":    "",
+		"half of one": "$5\r\nab",
+		"not a reply": "what?\r\n",
+		"huge":        "$9223372036854775000\r\n",
+		"loading":     "-LOADING it\r\n",
+		"readonly":    "-READONLY it\r\n",
+		"try again":   "-TRYAGAIN it\r\n",
+		"moved":       "-MOVED 1 127.0.0.1:1\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, func(c *fakeConn, _ []string) {
+				if c.say(reply); reply == "" || reply[0] != '-' {
+					c.Close()
+				}
+			})
+			n := nodeOf(t, clientOf(t, f.options()))
+			kind := strategy.ErrUnknown
+			if strings.HasPrefix(reply, "-") {
+				kind = strategy.ErrRefused
+			}
+			_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
+			want(t, "SET", err, kind)
+			n = nodeOf(t, clientOf(t, f.options())) // or its connection may be the one that has just ended
+			err = n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+				_, err := c.Do("SET", "k", "w")
+				if _, again := c.Do("SET", "k", "x"); kind == strategy.ErrUnknown {
+					want(t, "another on a connection that broke", again, strategy.ErrUnsent)
+				}
+				return err
+			})
+			want(t, "SET in a session", err, kind)
+			if f.seen("SET k v") != 1 || f.seen("SET k w") != 1 {
+				t.Errorf("the server has seen %q, want each command once", f.log)
+			}
+			if kind == strategy.ErrUnknown && f.seen("SET k x") != 0 {
+				t.Error("a session went on on another connection")
+			}
+		})
+	}
+}
+
+// againHook runs each command twice, as a hook of a user may that retries.
+type againHook struct{}
+
+func (againHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (againHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "set" && fmt.Sprint(cmd.Args()[0]) == "SET" {
+			next(ctx, cmd) //nolint:errcheck // again
+		}
+		return next(ctx, cmd)
+	}
+}
+func (againHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// deafHook passes nothing on.
+type deafHook struct{ againHook }
+
+func (deafHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return nil }
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	again, deaf := clientOf(t, f.options()), clientOf(t, f.options())
+	again.AddHook(againHook{})
+	_, err := nodeOf(t, again).Do(t.Context(), soon(), "SET", "k", "v")
+	want(t, "SET with a hook that retries", err, strategy.ErrUnknown)
+	if got := f.seen("SET k v"); got != 1 {
+		t.Errorf("sent %d times, want once", got)
+	}
+	deaf.AddHook(deafHook{})
+	_, err = nodeOf(t, deaf).Do(t.Context(), soon(), "SET", "k", "w")
+	want(t, "SET with a hook that answers", err, strategy.ErrUnsent)
+	if got := f.seen("SET k w"); got != 0 {
+		t.Errorf("sent %d times, want never", got)
+	}
+}
+
+// TestContext: a ctx that ends, at each point of a call.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("enough")
+	arrived, answer := make(chan string, 10), make(chan struct{})
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "SET" {
+			arrived <- cmd[1]
+			<-answer
+		}
+		c.plain(cmd)
+	})
+	o := f.options()
+	o.PoolSize = 1
+	n := nodeOf(t, clientOf(t, o))
+	set := func(ctx context.Context, due time.Time, key string) <-chan error {
+		out := make(chan error, 1)
+		go func() {
+			_, err := n.Do(ctx, due, "SET", key, "v")
+			out <- err
+		}()
+		return out
+	}
+
+	done, end := context.WithCancelCause(t.Context())
+	end(cause)
+	want(t, "with a ctx that is done", await(t, "return", set(done, soon(), "a")), strategy.ErrUnsent, cause)
+	want(t, "past due", await(t, "return", set(t.Context(), time.Now(), "a")), strategy.ErrUnsent)
+	err := n.Session(done, soon(), "a", func(strategy.Conn) error { t.Error("fn is called"); return nil })
+	want(t, "Session with a ctx that is done", err, strategy.ErrUnsent, cause)
+	_, err = n.Subscribe(done, "a", nil)
+	want(t, "Subscribe with a ctx that is done", err, strategy.ErrUnsent, cause)
+
+	// Another has the only connection.
+	first := set(t.Context(), soon(), "first")
+	await(t, "the first", arrived)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	waiting := set(ctx, soon(), "b")
+	cancel(cause)
+	want(t, "while it waits for a connection", await(t, "return", waiting), strategy.ErrUnsent, cause)
+	want(t, "due while it waits", await(t, "return", set(t.Context(), time.Now().Add(20*time.Millisecond), "b")), strategy.ErrUnsent)
+	answer <- struct{}{}
+	want(t, "the first", await(t, "return", first), nil)
+
+	// Between the connection and the request.
+	ctx, cancel = context.WithCancelCause(t.Context())
+	late := f.options()
+	late.OnConnect = func(context.Context, *redis.Conn) error { cancel(cause); return nil }
+	_, err = nodeOf(t, clientOf(t, late)).Do(ctx, soon(), "SET", "b", "v")
+	want(t, "before it is written", err, strategy.ErrUnsent, cause)
+
+	// Sent: the reply still counts.
+	ctx, cancel = context.WithCancelCause(t.Context())
+	sent := set(ctx, soon(), "c")
+	await(t, "the request", arrived)
+	cancel(cause)
+	answer <- struct{}{}
+	if err := await(t, "return", sent); err != nil {
+		t.Errorf("answered after its ctx has ended = %v, want the reply", err)
+	}
+
+	// Sent, and never answered.
+	began := time.Now()
+	sent = set(t.Context(), began.Add(50*time.Millisecond), "d")
+	await(t, "the request", arrived)
+	want(t, "not answered", await(t, "return", sent), strategy.ErrUnknown, os.ErrDeadlineExceeded)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v, due was in 50 ms", took)
+	}
+	close(answer)
+	if n := f.seen("SET a") + f.seen("SET b"); n > 0 {
+		t.Errorf("the server has seen %q, want none of a and b", f.log)
+	}
+}
+
+// TestPoolExhausted: locks share the pool with the rest of the program.
+func TestPoolExhausted(t *testing.T) {
+	t.Parallel()
+	o := options(t, redistest.Shared(t).URL())
+	o.PoolSize = 1
+	client := clientOf(t, o)
+	locks := locksOn(t, luascript.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
+	var lease *strategy.Lease
+	eventually(t, "the lock is had", func() (ok bool) { // on a busy machine that takes longer
+		var err error
+		lease, err = locks.Lock(t.Name()).TryAcquire(t.Context())
+		return err == nil
+	})
+	kept := client.Conn()
+	if err := kept.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "Extend without a connection", lease.Extend(t.Context()), strategy.ErrUnsent)
+	_, err := locks.Lock(t.Name() + "2").TryAcquire(t.Context())
+	want(t, "TryAcquire without a connection", err, strategy.ErrUnsent)
+	kept.Close()
+	eventually(t, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
+	eventually(t, "it is released", func() bool {
+		err := lease.Release(t.Context())
+		return err == nil || errors.Is(err, strategy.ErrReleased)
+	})
+}
+
+// TestSlowGreeting: a connection that takes longer to make than a call may take is made behind
+// the calls, which would otherwise never get through.
+func TestSlowGreeting(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, (*fakeConn).plain)
+	f.greet = 300 * time.Millisecond
+	const op = 100 * time.Millisecond
+	n := nodeOf(t, clientOf(t, f.options()))
+	_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
+	want(t, "the first", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	eventually(t, "a call gets through", func() bool {
+		_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
+		return err == nil
+	})
+
+	n = nodeOf(t, clientOf(t, f.options()))
+	eventually(t, "a session gets through", func() bool {
+		return n.Session(t.Context(), time.Now().Add(op), "k", func(c strategy.Conn) error {
+			_, err := c.Do("SET", "k", "v")
+			return err
+		}) == nil
+	})
+}
+
+func TestScriptFlush(t *testing.T) {
+	t.Parallel()
+	s := redistest.Own(t, redistest.Config{})
+	n := to(t, s.URL())
+	script := strategy.NewScript("count", "return redis.call('INCR', KEYS[1])")
+	for i := range 50 {
+		if i%2 == 0 {
+			redistest.Do(t, s, "SCRIPT", "FLUSH")
+		}
+		got, err := n.Eval(t.Context(), soon(), script, []string{"n"})
+		if err != nil || got != int64(i+1) {
+			t.Fatalf("Eval %d = %v, %v, want %d: once each", i, got, err, i+1)
+		}
+	}
+}
+
+// TestSession: it is one connection, which goes back clean.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	o := options(t, redistest.Shared(t).URL())
+	o.PoolSize = 1
+	client := clientOf(t, o)
+	n := nodeOf(t, client)
+	key := t.Name()
+	transact := func(meanwhile func()) (reply any) {
+		err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+			if _, err := c.Do("watch", key); err != nil {
+				return err
+			}
+			meanwhile()
+			if _, err := c.Do("MULTI"); err != nil {
+				return err
+			}
+			if _, err := c.Do("SET", key, "session"); err != nil {
+				return err
+			}
+			var err error
+			reply, err = c.Do("EXEC")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	if got := transact(func() {}); !reflect.DeepEqual(got, []any{[]byte("OK")}) {
+		t.Errorf("EXEC = %v, want [OK]", got)
+	}
+	got := transact(func() { redistest.Do(t, redistest.Shared(t), "SET", key, "other") })
+	if got != nil {
+		t.Errorf("EXEC = %v, want nil: the key has changed", got)
+	}
+
+	var kept strategy.Conn
+	for _, leave := range [][]any{{"WATCH", key}, {"MULTI"}} {
+		err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+			kept = c
+			_, err := c.Do(leave[0].(string), leave[1:]...)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := kept.Do("PING")
+	want(t, "a command after the session", err, strategy.ErrUnsent)
+	if !strings.Contains(err.Error(), "the session is over") {
+		t.Errorf("a command after the session = %v, want that it is over", err)
+	}
+	for range 3 {
+		if got, err := n.Do(t.Context(), soon(), "GET", key); err != nil || string(got.([]byte)) != "other" {
+			t.Errorf("GET = %s, %v, want other", got, err)
+		}
+	}
+	if stats := client.PoolStats(); stats.TotalConns != 1 {
+		t.Errorf("%d connections, want 1: none was closed, none is left", stats.TotalConns)
+	}
+}
+
+// TestSessionUnclean: a connection that cannot be cleaned, or of which a command was not
+// answered, is not given to others.
+func TestSessionUnclean(t *testing.T) {
+	t.Parallel()
+	for _, last := range []string{"DISCARD", "SET"} {
+		var on sync.Map // what each connection was asked last
+		f := newFake(t, func(c *fakeConn, cmd []string) {
+			before, _ := on.Swap(c, cmd[0])
+			switch {
+			case cmd[0] == "GET" && before != nil:
+				c.say("-ERR in the middle of something\r\n")
+			case cmd[0] == "DISCARD":
+				c.say("-NOPERM it\r\n")
+			case cmd[0] != "SET":
+				c.plain(cmd)
+			}
+		})
+		o := f.options()
+		o.PoolSize = 1
+		n := nodeOf(t, clientOf(t, o))
+		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c strategy.Conn) error {
+			c.Do("MULTI") //nolint:errcheck // what follows tells
+			if last == "SET" {
+				c.Do("SET", "k", "v") //nolint:errcheck // it is not answered
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Session = %v, want what fn returns", err)
+		}
+		if _, err := n.Do(t.Context(), soon(), "GET", "k"); err != nil {
+			t.Errorf("after %s: GET = %v, want a new connection", last, err)
+		}
+	}
+}
+
+// TestClose: it ends what waits, lets nothing begin, and leaves the client open.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	arrived, answer := make(chan struct{}, 10), make(chan struct{})
+	f := newFake(t, func(c *fakeConn, cmd []string) {
+		if cmd[0] == "SET" {
+			arrived <- struct{}{}
+			<-answer
+		}
+		c.plain(cmd)
+	})
+	o := f.options()
+	o.PoolSize = 1
+	client := clientOf(t, o)
+	made, err := New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := made.(*node)
+	heard := make(chan error, 10)
+	stop, err := n.Subscribe(t.Context(), "c", func(_ []byte, err error) { heard <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, waiting := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := n.Do(t.Context(), soon(), "SET", "a", "v"); sent <- err }()
+	await(t, "the first", arrived)
+	go func() { _, err := n.Do(t.Context(), soon(), "SET", "b", "v"); waiting <- err }()
+	eventually(t, "the other waits", func() bool { return client.PoolStats().PendingRequests > 0 })
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }()
+	want(t, "who waits for a connection", await(t, "return", waiting), strategy.ErrUnsent, strategy.ErrClosed)
+	want(t, "who has subscribed", await(t, "the end", heard), strategy.ErrUnknown, strategy.ErrClosed)
+	close(answer)
+	if err := await(t, "return", sent); err != nil {
+		t.Errorf("what was sent = %v, want its reply", err)
+	}
+	want(t, "Close", await(t, "return", closed), nil)
+	want(t, "Close again", n.Close(), nil)
+	stop()
+
+	_, err = n.Do(t.Context(), soon(), "GET", "a")
+	want(t, "Do after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+	err = n.Session(t.Context(), soon(), "a", nil)
+	want(t, "Session after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+	_, err = n.Subscribe(t.Context(), "c", nil)
+	want(t, "Subscribe after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+	if err := client.Get(t.Context(), "a").Err(); err != nil {
+		t.Errorf("the client's GET = %v, want it open", err)
+	}
+}
+
+// TestUnixSocket: the address is the client's matter.
+func TestUnixSocket(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "redis.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := redistest.Shared(t)
+	var piped sync.WaitGroup
+	piped.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", s.Addr())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			piped.Go(func() { io.Copy(far, near); far.Close() })  //nolint:errcheck // until either ends
+			piped.Go(func() { io.Copy(near, far); near.Close() }) //nolint:errcheck // until either ends
+		}
+	})
+	t.Cleanup(func() { ln.Close(); piped.Wait() })
+	o := options(t, s.URL())
+	o.Network, o.Addr = "unix", ln.Addr().String()
+	locks, err := strategy.New(luascript.On(nodeOf(t, clientOf(t, o))), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	err = strategy.Do(t.Context(), locks.Lock(t.Name()), func(context.Context, *strategy.Lease) error { return nil })
+	if err != nil {
+		t.Errorf("Do = %v, want nil", err)
+	}
+}
+
+// TestSentinelNames: several masters behind Sentinels are several servers, though go-redis
+// knows no address of theirs; one client twice is one.
+func TestSentinelNames(t *testing.T) {
+	t.Parallel()
+	var nodes []strategy.Node
+	for _, master := range []string{"a", "b", "c"} {
+		nodes = append(nodes, nodeOf(t, failoverClient(t, master, []string{"127.0.0.1:1"})))
+	}
+	if _, err := strategy.New(redlock.On(nodes), strategy.Options{}); err != nil {
+		t.Errorf("New = %v, want nil", err)
+	}
+	var same []strategy.Node
+	for range 3 {
+		same = append(same, nodeOf(t, clientOf(t, &redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})))
+	}
+	if _, err := strategy.New(redlock.On(same), strategy.Options{}); err == nil {
+		t.Error("New with one address three times = nil, want an error")
+	}
+}
+
+func failoverClient(t *testing.T, master string, sentinels []string) *redis.Client {
+	t.Helper()
+	c := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: master, SentinelAddrs: sentinels, ContextTimeoutEnabled: true,
+	})
+	closeWith(t, c)
+	return c
+}

@@ -1,0 +1,103 @@
+package goredis
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A route leads to whoever serves a key.
+type route interface {
+	name() string
+	nameOf(client *redis.Client) string
+	at(ctx context.Context, key string) (*redis.Client, error)
+
+	// redirect returns whom a refusal names that says that another serves the key, and whether
+	// that one must be told that it was asked for (ASK). nil: it says nothing of the kind.
+	redirect(ctx context.Context, key string, refusal error) (next *redis.Client, asking bool)
+
+	// doubt is told when somebody was not reached, has not answered, or does not write any
+	// more: another may serve by now.
+	doubt()
+}
+
+// single is one server, or who Sentinel says it is.
+type single struct{ client *redis.Client }
+
+func (s single) name() string { return s.nameOf(s.client) }
+func (s single) nameOf(client *redis.Client) string {
+	return cmp.Or(unnamed[client.Options().Addr], client.Options().Addr)
+}
+
+// unnamed is the name of a client that learns from Sentinel where to go: what go-redis puts in
+// the address's place would be the same for all. By this name RedLock knows that it says nothing.
+var unnamed = map[string]string{"FailoverClient": "redis"}
+
+func (s single) at(context.Context, string) (*redis.Client, error) { return s.client, nil }
+
+func (s single) redirect(context.Context, string, error) (*redis.Client, bool) { return nil, false }
+
+func (s single) doubt() {}
+
+// cluster is a Redis Cluster. Commands go by way of its masters' clients, not of the
+// ClusterClient: that one repeats what failed on another node, and sends some commands to all.
+type cluster struct {
+	client *redis.ClusterClient
+	seeds  string
+}
+
+func clusterOf(client *redis.ClusterClient) cluster {
+	return cluster{client, "cluster of " + strings.Join(client.Options().Addrs, ", ")}
+}
+
+func (c cluster) name() string { return c.seeds }
+
+func (c cluster) nameOf(client *redis.Client) string { return client.Options().Addr }
+
+func (c cluster) at(ctx context.Context, key string) (*redis.Client, error) {
+	return c.client.MasterForKey(ctx, key)
+}
+
+func (c cluster) redirect(ctx context.Context, key string, refusal error) (next *redis.Client, asking bool) {
+	addr, moved := redis.IsMovedError(refusal)
+	if !moved {
+		if addr, asking = redis.IsAskError(refusal); !asking {
+			return nil, false
+		}
+	}
+	var mu sync.Mutex // ForEachMaster, which reads the cluster's state anew, calls all at once
+	err := c.client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		if master.Options().Addr == addr {
+			mu.Lock()
+			next = master
+			mu.Unlock()
+		}
+		return nil
+	})
+	if err == nil && next == nil && moved { // by another name than it is known by
+		next, err = c.at(ctx, key)
+	}
+	if err != nil {
+		return nil, false
+	}
+	return next, asking
+}
+
+func (c cluster) doubt() { c.client.ReloadState(context.Background()) } // in the background, at most every 200 ms
+
+// afterAsking sends commands to who gets a slot, each behind an ASKING in the same packet.
+type afterAsking struct{ client *redis.Client }
+
+func (a afterAsking) Process(ctx context.Context, cmd redis.Cmder) error {
+	pipe := a.client.Pipeline()
+	_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "ASKING"))
+	_ = pipe.Process(ctx, cmd)
+	_, err := pipe.Exec(ctx)
+	if said := cmd.Err(); said != nil {
+		return said
+	}
+	return err
+}

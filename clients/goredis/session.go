@@ -1,0 +1,131 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Session lends a connection of the pool to fn; if the pool has none to give until due that
+// is ErrUnsent. ctx is looked at between commands; a command that has been sent ends with its
+// reply, or at due. When one is not answered the connection is closed, and what follows on it
+// is ErrUnsent.
+func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+	call, err := n.begin(ctx, due)
+	if err != nil {
+		return err
+	}
+	defer call.done()
+
+	client, err := n.to.at(call.ctx, key)
+	if err != nil {
+		return call.unsent(err)
+	}
+	if client, err = n.settled(call, client, key); err != nil {
+		return err
+	}
+	call.node = n.to.nameOf(client)
+	s := &session{call: call, conn: client.Conn()}
+	defer func() { // also when fn panics
+		s.giveBack()
+		if call.late() {
+			n.warm(client)
+		}
+	}()
+	return fn(s)
+}
+
+// settled follows MOVED before a session begins: in the middle it would be too late. It asks
+// for the key, where a route may lead elsewhere. ASK it leaves to the session, which can do
+// what it has come for if the lock is still on the old master.
+func (n *node) settled(c *call, client *redis.Client, key string) (*redis.Client, error) {
+	for range maxRedirects {
+		if _, leads := n.to.(cluster); !leads {
+			return client, nil
+		}
+		c.node = n.to.nameOf(client)
+		_, err := c.run(client, "EXISTS", []any{nil, key})
+		var failed *strategy.ServerError
+		if !errors.As(err, &failed) {
+			return client, nil
+		}
+		if failed.Kind != strategy.ErrRefused {
+			return nil, c.failed(strategy.ErrUnsent, failed.Err) // not its kind: nothing of the session was sent
+		}
+		next, asking := n.to.redirect(c.ctx, key, err)
+		if next == nil || asking {
+			return client, nil
+		}
+		client = next
+	}
+	return client, nil
+}
+
+// A session is a lent connection. It is fn's alone, and not safe for concurrent use.
+type session struct {
+	call *call
+	conn *redis.Conn
+
+	watching, queueing bool // state to undo
+	over               bool
+}
+
+// Do sends one command and waits for its reply until the session's due time.
+func (s *session) Do(cmd string, args ...any) (any, error) {
+	if s.over {
+		return nil, s.call.unsent(errors.New("the session is over"))
+	}
+	cmd = strings.ToUpper(cmd)
+	s.note(cmd)
+	reply, err := s.call.run(s.conn, cmd, appendPlain(make([]any, 1, 1+len(args)), args))
+	if errors.Is(err, strategy.ErrUnknown) {
+		s.spoil() // also where go-redis thinks it could go on, beside a reply that it has half read
+	}
+	return reply, err
+}
+
+// note keeps track of what the connection remembers.
+func (s *session) note(cmd string) {
+	switch cmd {
+	case "WATCH":
+		s.watching = true
+	case "MULTI":
+		s.queueing = true
+	case "UNWATCH":
+		s.watching = false
+	case "EXEC", "DISCARD":
+		s.watching, s.queueing = false, false
+	}
+}
+
+// giveBack returns the connection to the pool, clean; go-redis would not clean it. Where that
+// fails, past due for one, the connection is closed.
+func (s *session) giveBack() {
+	s.over = true
+	cmd := ""
+	switch {
+	case s.queueing:
+		cmd = "DISCARD"
+	case s.watching:
+		cmd = "UNWATCH"
+	}
+	if cmd != "" {
+		if _, err := s.call.run(s.conn, cmd, []any{nil}); err != nil {
+			s.spoil()
+		}
+	}
+	s.conn.Close() //nolint:errcheck // it gives back, or closes, and cannot fail
+}
+
+// spoil keeps the connection out of the pool: a command that is not written, or not answered,
+// leaves none that goes back.
+func (s *session) spoil() {
+	cmd := newCommand(s.call, "PING", []any{nil})
+	cmd.progress.Store(dropped)
+	process(s.conn, cmd) //nolint:errcheck // it is to fail
+}

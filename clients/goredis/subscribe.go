@@ -1,0 +1,484 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/internal/callback"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const (
+	// confirmLimit bounds Subscribe where its ctx does not, and the dial of its connection.
+	confirmLimit = 5 * time.Second
+
+	// pingEvery is how often a connection with subscriptions is made to show that it lives,
+	// and pongLimit how long the answer may take. Nothing else would tell a quiet channel
+	// from a dead server.
+	pingEvery = 3 * time.Second
+	pongLimit = 2 * time.Second
+
+	// restLimit is for how long a connection without subscriptions is trusted.
+	restLimit = time.Minute
+)
+
+// A subscriber keeps one PubSub, which is one connection, for all subscriptions at a server.
+// While there is one, a goroutine reads; commands are written by a goroutine that ends with
+// them, so that nobody who subscribes or stops waits for the network.
+//
+// In a cluster every node hears what is published, but PUBLISH counts who hears it at its own,
+// and by that scripts tell who is there. So the server is the master of the channel's slot.
+//
+// When the last subscription has ended, the reader ends with the server's word on it, and the
+// connection stays, at rest: waiters come in bursts, and a dial costs several round trips.
+type subscriber struct {
+	n                    *node
+	pingEvery, pongLimit time.Duration // constant; tests shorten them
+
+	mu     sync.Mutex
+	closed bool
+	lines  map[*redis.Client]*line
+	work   sync.WaitGroup // readers, writers, closing
+}
+
+func (s *subscriber) init(n *node) {
+	s.n, s.pingEvery, s.pongLimit = n, pingEvery, pongLimit
+	s.lines = map[*redis.Client]*line{}
+}
+
+// A line is one connection for subscriptions. All is guarded by the subscriber's lock, but
+// that a PubSub may be read by one goroutine while others write.
+type line struct {
+	at *redis.Client
+	ps *redis.PubSub
+
+	// connect is for the first command alone, which dials. All else gets severed.
+	connect context.Context
+	cancel  context.CancelFunc
+
+	connected bool
+	used      time.Time
+	reused    bool // it was at rest, and has not answered since
+	gone      bool
+	reading   bool
+	writing   bool
+	ping      *time.Timer
+
+	topics map[string]*topic
+	out    []*request // to be written
+	owed   []*request // enqueued or written and not answered, in order
+}
+
+// severed is a context that has ended. A PubSub that has a connection uses it whatever the
+// context; one that has lost it would dial and subscribe anew, and with this context cannot.
+var severed = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// A request is a command on a line. Each is answered once, and in order; messages come in
+// between.
+type request struct {
+	cmd   string
+	topic *topic // nil: PING
+}
+
+// A topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: who wants the channel
+// again makes another.
+type topic struct {
+	channel   string
+	written   bool
+	confirmed bool
+	listeners []*listener // replaced, never changed: the reader walks it without the lock
+}
+
+// A listener is one call of Subscribe.
+type listener struct {
+	*callback.Callback
+	ready chan error // the outcome of Subscribe
+}
+
+// errStale says that a connection at rest turned out to be dead before it carried anything: a
+// new one is worth a try.
+var errStale = errors.New("the connection had died at rest")
+
+// Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
+// latest after five seconds. Any number may listen to one channel. fn runs on the goroutine
+// that reads for all.
+//
+// stop waits for a call of fn under way, so that none is seen after it. Called from inside fn
+// it cannot wait for itself: it returns at once, and this call is the last.
+func (n *node) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
+	call, err := n.begin(ctx, time.Now().Add(confirmLimit))
+	if err != nil {
+		return nil, err
+	}
+	defer call.done()
+	at, err := n.to.at(call.ctx, channel)
+	if err != nil {
+		return nil, call.unsent(err)
+	}
+	call.node = n.to.nameOf(at)
+	for {
+		stop, err = n.sub.listen(call, at, channel, fn)
+		if !errors.Is(err, errStale) {
+			return stop, err
+		}
+	}
+}
+
+// listen is one try of Subscribe.
+func (s *subscriber) listen(c *call, at *redis.Client, channel string, fn func([]byte, error)) (func(), error) {
+	l := &listener{callback.Of(fn), make(chan error, 1)}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, c.failed(strategy.ErrUnsent, strategy.ErrClosed)
+	}
+	ln := s.open(at)
+	t := s.join(ln, channel, l)
+	s.mu.Unlock()
+
+	stop := func() {
+		l.Silence()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.part(ln, t, l)
+	}
+	select {
+	case err := <-l.ready:
+		if err != nil {
+			return nil, err
+		}
+		return stop, nil
+	case <-c.ctx.Done():
+	}
+	why := c.ended()
+	if why == nil {
+		why = errDue // by a timer that was a little early
+	}
+	l.Silence()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part(ln, t, l)
+	return nil, c.failed(ln.doubt(t), why)
+}
+
+// open returns the line to a server, a new one if there is none that can be trusted.
+func (s *subscriber) open(at *redis.Client) *line {
+	for _, ln := range s.lines {
+		if ln.connected && !ln.reading && time.Since(ln.used) > restLimit {
+			s.drop(ln)
+		}
+	}
+	ln := s.lines[at]
+	if ln == nil {
+		ln = &line{at: at, ps: at.Subscribe(severed), topics: map[string]*topic{}}
+		ln.connect, ln.cancel = context.WithTimeout(s.n.life, confirmLimit)
+		ln.ping = time.AfterFunc(time.Hour, func() { s.poke(ln) })
+		ln.ping.Stop()
+		s.lines[at] = ln
+	}
+	return ln
+}
+
+// join adds a listener. If its channel is subscribed already it is ready, and if that is under
+// way it is with the others.
+func (s *subscriber) join(ln *line, channel string, l *listener) *topic {
+	t := ln.topics[channel]
+	if t == nil {
+		t = &topic{channel: channel}
+		ln.topics[channel] = t
+		s.request(ln, "subscribe", t)
+	}
+	t.listeners = append(slices.Clip(t.listeners), l)
+	if t.confirmed {
+		l.ready <- nil
+	}
+	return t
+}
+
+// part removes a listener, and with the last one the topic.
+func (s *subscriber) part(ln *line, t *topic, l *listener) {
+	i := slices.Index(t.listeners, l)
+	if ln.gone || i < 0 {
+		return
+	}
+	t.listeners = slices.Concat(t.listeners[:i], t.listeners[i+1:])
+	if len(t.listeners) == 0 && ln.topics[t.channel] == t {
+		delete(ln.topics, t.channel)
+		s.request(ln, "unsubscribe", t)
+	}
+}
+
+// request enqueues a command and sees to it that somebody writes it and somebody reads the
+// answer.
+func (s *subscriber) request(ln *line, cmd string, t *topic) {
+	r := &request{cmd: cmd, topic: t}
+	ln.out = append(ln.out, r)
+	ln.owed = append(ln.owed, r)
+	s.run(ln)
+}
+
+func (s *subscriber) run(ln *line) {
+	if ln.gone {
+		return
+	}
+	if !ln.writing && len(ln.out) > 0 {
+		ln.writing = true
+		s.work.Go(func() { s.write(ln) })
+	}
+	if ln.connected && !ln.reading && len(ln.owed) > 0 {
+		ln.reading = true
+		ln.ping.Reset(s.pingEvery)
+		s.work.Go(func() { s.read(ln) })
+	}
+}
+
+// write writes what is enqueued, and ends. The first command makes the connection.
+func (s *subscriber) write(ln *line) {
+	ctx := ln.connect
+	for {
+		s.mu.Lock()
+		if ln.connected {
+			ctx = severed
+		}
+		batch := ln.out
+		ln.out = nil
+		if len(batch) == 0 || ln.gone {
+			ln.writing = false
+			s.mu.Unlock()
+			return
+		}
+		for _, r := range batch {
+			if r.topic != nil {
+				r.topic.written = true
+			}
+		}
+		s.mu.Unlock()
+		for _, r := range batch {
+			if err := r.send(ctx, ln.ps); err != nil {
+				s.broken(ln, err)
+				break
+			}
+			if ctx != severed {
+				ctx = severed
+				s.connected(ln)
+			}
+		}
+	}
+}
+
+func (s *subscriber) connected(ln *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln.cancel()
+	ln.connected, ln.used = true, time.Now()
+	s.run(ln)
+}
+
+func (r *request) send(ctx context.Context, ps *redis.PubSub) error {
+	switch r.cmd {
+	case "subscribe":
+		return ps.Subscribe(ctx, r.topic.channel)
+	case "unsubscribe":
+		return ps.Unsubscribe(ctx, r.topic.channel)
+	}
+	return ps.Ping(ctx)
+}
+
+// poke makes the server say something.
+func (s *subscriber) poke(ln *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ln.gone || !ln.reading {
+		return
+	}
+	s.request(ln, "ping", nil)
+	ln.ping.Reset(s.pingEvery)
+}
+
+// read reads until nothing is subscribed and nothing is owed, or the line breaks.
+func (s *subscriber) read(ln *line) {
+	for {
+		said, err := receive(ln.ps, s.pingEvery+s.pongLimit)
+		var refusal redis.Error
+		if err != nil && !errors.As(err, &refusal) {
+			s.broken(ln, err)
+			return
+		}
+		msg, hear, ok := s.take(ln, said, refusal)
+		if !ok {
+			s.broken(ln, fmt.Errorf("an answer that nobody has asked for: %.100q", fmt.Sprint(said, refusal)))
+			return
+		}
+		for _, l := range hear {
+			l.Call(msg, nil)
+		}
+		if s.rests(ln) {
+			return
+		}
+	}
+}
+
+// receive reads one reply or message. go-redis panics at what no Redis says.
+func receive(ps *redis.PubSub, limit time.Duration) (said any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			said, err = nil, fmt.Errorf("not a message of Redis: %v", r)
+		}
+	}()
+	return ps.ReceiveTimeout(severed, limit)
+}
+
+// take takes what came: for a message, it returns it with those who are to hear it. ok is
+// false for an answer that is not the next: had go-redis connected anew, it would be that of a
+// second SUBSCRIBE.
+func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, hear []*listener, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln.used = time.Now()
+	ln.reused = false
+	if m, is := said.(*redis.Message); is {
+		if t := ln.topics[m.Channel]; t != nil && t.confirmed {
+			hear = t.listeners
+		}
+		return []byte(m.Payload), hear, true
+	}
+	if len(ln.owed) == 0 {
+		return nil, nil, refusal != nil // a farewell: the end comes next
+	}
+	r := ln.owed[0]
+	if refusal == nil && !r.answeredBy(said) {
+		return nil, nil, false
+	}
+	ln.owed[0] = nil
+	ln.owed = ln.owed[1:]
+	if r.cmd == "subscribe" {
+		s.confirm(ln, r.topic, refusal)
+	}
+	return nil, nil, true
+}
+
+func (r *request) answeredBy(said any) bool {
+	switch said := said.(type) {
+	case *redis.Subscription:
+		return said.Kind == r.cmd && said.Channel == r.topic.channel
+	case *redis.Pong:
+		return r.cmd == "ping"
+	}
+	return false
+}
+
+// confirm ends the wait of a topic's listeners.
+func (s *subscriber) confirm(ln *line, t *topic, refusal redis.Error) {
+	t.confirmed = refusal == nil
+	var err error
+	if refusal != nil {
+		if ln.topics[t.channel] == t {
+			delete(ln.topics, t.channel)
+		}
+		err = s.failed(ln, strategy.ErrRefused, refusal)
+	}
+	for _, l := range t.listeners {
+		l.ready <- err
+	}
+	if err != nil {
+		t.listeners = nil
+	}
+}
+
+// rests ends the reader when there is nothing left to hear.
+func (s *subscriber) rests(ln *line) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ln.gone {
+		return true
+	}
+	if len(ln.topics) > 0 || len(ln.owed) > 0 {
+		return false
+	}
+	ln.reading = false
+	ln.reused = true
+	ln.ping.Stop()
+	return true
+}
+
+// broken ends a line and all that was subscribed on it.
+func (s *subscriber) broken(ln *line, err error) {
+	s.mu.Lock()
+	live := s.end(ln, err)
+	s.mu.Unlock()
+	for _, l := range live {
+		l.Call(nil, s.failed(ln, strategy.ErrUnknown, lost(err)))
+	}
+}
+
+// end takes a line out of use. It tells those who wait for a confirmation, and returns those
+// who had theirs.
+func (s *subscriber) end(ln *line, err error) (live []*listener) {
+	if ln.gone {
+		return nil
+	}
+	s.drop(ln)
+	for _, t := range ln.topics {
+		if t.confirmed {
+			live = append(live, t.listeners...)
+			continue
+		}
+		why := s.failed(ln, ln.doubt(t), discreet(lost(err)))
+		if ln.reused && !s.closed {
+			why = errStale
+		}
+		for _, l := range t.listeners {
+			l.ready <- why
+		}
+	}
+	return live
+}
+
+// doubt is what is known of a subscription that was not confirmed.
+func (ln *line) doubt(t *topic) error {
+	if t.written && ln.connected {
+		return strategy.ErrUnknown
+	}
+	return strategy.ErrUnsent
+}
+
+// drop closes a line.
+func (s *subscriber) drop(ln *line) {
+	ln.gone = true
+	ln.cancel()
+	ln.ping.Stop()
+	if s.lines[ln.at] == ln {
+		delete(s.lines, ln.at)
+	}
+	s.work.Go(func() { ln.ps.Close() }) //nolint:errcheck // nothing of it is used any more
+}
+
+func (s *subscriber) close() {
+	s.mu.Lock()
+	s.closed = true
+	live := map[*line][]*listener{}
+	for _, ln := range s.lines {
+		live[ln] = s.end(ln, strategy.ErrClosed)
+	}
+	s.mu.Unlock()
+	for ln, ls := range live {
+		for _, l := range ls {
+			l.Call(nil, s.failed(ln, strategy.ErrUnknown, strategy.ErrClosed))
+		}
+	}
+	s.work.Wait()
+}
+
+func (s *subscriber) failed(ln *line, kind, err error) error {
+	return &strategy.ServerError{Node: s.n.to.nameOf(ln.at), Kind: kind, Err: err}
+}
