@@ -1,0 +1,40 @@
+package rueidisnode_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func ExampleNew() {
+	client, err := rueidis.NewClient(rueidis.MustParseURL(rueidisnode.URL())) // redis://localhost:6379
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	node, err := rueidisnode.New(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := strategy.New(luascript.On(node), strategy.Options{TTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close() // and with it the node, before the client
+
+	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+		fmt.Println("only one at a time gets here")
+		return nil // ctx ends if the lock is lost
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// only one at a time gets here
+	// error: <nil>
+}

@@ -1,0 +1,219 @@
+package rueidisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func (n *Node) refused(err error) error { return n.failed(strategy.ErrRefused, err) }
+func (n *Node) unsent(err error) error  { return n.failed(strategy.ErrUnsent, err) }
+func (n *Node) unknown(err error) error { return n.failed(strategy.ErrUnknown, err) }
+
+func (n *Node) failed(kind, err error) error {
+	return &strategy.ServerError{Node: n.Name(), Kind: kind, Err: err}
+}
+
+// answered turns a reply into what the contract says: the server spoke. An error inside an
+// array (EXEC) came next to commands that took effect, so "nothing has changed" would be a
+// lie: what is true of the whole is that its outcome is unknown.
+func (n *Node) answered(r rueidis.RedisResult) (any, error) {
+	m, err := r.ToMessage()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return nil, n.errorReply(err)
+	}
+	reply, err := plainReply(m)
+	if err != nil {
+		return nil, n.unknown(err)
+	}
+	return reply, nil
+}
+
+// errorReply is what an error reply means: nothing has changed, but for a script that a cluster
+// ends in the middle, because a key that it has just deleted lies elsewhere, as its slot is moving.
+func (n *Node) errorReply(err error) error {
+	if strings.Contains(err.Error(), "attempted to access a non local key") {
+		return n.unknown(err)
+	}
+	return n.refused(err)
+}
+
+// plainReply makes nil, int64, []byte and []any of what RESP3 has beside them: of a map a
+// list of keys and values, of a boolean 1 or 0, of other scalars their text.
+func plainReply(m rueidis.RedisMessage) (any, error) {
+	switch {
+	case m.IsNil():
+		return nil, nil
+	case m.IsInt64():
+		return m.ToInt64()
+	case m.IsBool():
+		if yes, _ := m.ToBool(); yes {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case m.IsArray():
+		all, err := m.ToArray()
+		if err != nil {
+			return nil, err
+		}
+		return plainReplies(all)
+	case m.IsMap():
+		pairs, err := m.ToMap()
+		if err != nil {
+			return nil, err
+		}
+		var all []any
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			value, err := plainReply(pairs[key])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, []byte(key), value)
+		}
+		return all, nil
+	}
+	text, err := m.ToString()
+	if err != nil { // an error among others, or a type that is none of a reply
+		return nil, err
+	}
+	if !m.IsString() && !m.IsFloat64() && len(text) >= 4 && text[3] == ':' {
+		text = text[4:] // a verbatim string, which begins with its format
+	}
+	return []byte(text), nil
+}
+
+func plainReplies(all []rueidis.RedisMessage) (any, error) {
+	replies := make([]any, len(all))
+	for i, m := range all {
+		reply, err := plainReply(m)
+		if err != nil {
+			return nil, fmt.Errorf("element %d of the reply: %w", i, err)
+		}
+		replies[i] = reply
+	}
+	return replies, nil
+}
+
+// appendPlain adds arguments as the strings that are sent.
+func appendPlain(words []string, args []any) []string {
+	for _, a := range args {
+		words = append(words, plain(a))
+	}
+	return words
+}
+
+func plain(arg any) string {
+	switch a := arg.(type) {
+	case string:
+		return a
+	case []byte:
+		return string(a)
+	case int:
+		return strconv.Itoa(a)
+	case int64:
+		return strconv.FormatInt(a, 10)
+	case float64:
+		return strconv.FormatFloat(a, 'g', -1, 64)
+	case bool:
+		if a {
+			return "1"
+		}
+		return "0"
+	case nil:
+		return ""
+	}
+	return fmt.Sprint(arg)
+}
+
+// allowed keeps the client from panicking: its builder takes neither nothing nor subscriptions
+// as a command.
+func allowed(cmd string) error {
+	if cmd == "" {
+		return errors.New("no command: give its name")
+	}
+	if strings.HasSuffix(strings.ToUpper(cmd), "SUBSCRIBE") {
+		return fmt.Errorf("%s is not allowed as a command: call Subscribe", cmd)
+	}
+	return nil
+}
+
+// ended says what ended a call, or nil. The context comes first, as that is what its owner
+// asks about; errors.Is finds both.
+func ended(ctx context.Context, due time.Time) error {
+	late := !time.Now().Before(due)
+	switch {
+	case ctx.Err() == nil && !late:
+		return nil
+	case ctx.Err() == nil:
+		return errDue
+	case !late:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w, and %w", context.Cause(ctx), errDue)
+}
+
+// errDue is every time-out of ours, however rueidis words it.
+var errDue = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
+
+var (
+	errLost     = errors.New("connection lost")
+	errReplaced = errors.New("connection given up, as the server is a replica")
+)
+
+// lost is what broke a connection. The contexts that the client is given are ours, so what it
+// says of their ends must not pass for an end of the caller's.
+func lost(err error) error {
+	if isTimeout(err) {
+		return errDue
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// said is a server's error reply, or nil. What the client has to say of itself, a failed
+// login among it, comes in another way: NonRedisError.
+func said(r rueidis.RedisResult) error {
+	if err := r.Error(); r.NonRedisError() == nil && !rueidis.IsRedisNil(err) {
+		return err
+	}
+	return nil
+}
+
+// passing are the refusals that speak of the server's state, not of what it forbids: they
+// prove nothing about what it will allow later. The client takes "ERR " off.
+func passing(err error) bool {
+	for _, p := range []string{"BUSY ", "LOADING ", "MASTERDOWN ", "max number of clients", "NOAUTH "} {
+		if strings.HasPrefix(err.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+func isReadOnly(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "READONLY ") }
+
+var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
+
+// discreet keeps the password out of what a login says: a server that knows no HELLO quotes
+// its arguments. What had to be changed is not wrapped either, for the original says it still.
+func discreet(err error) error {
+	s := echoed.ReplaceAllString(err.Error(), "")
+	if s == err.Error() {
+		return err
+	}
+	return errors.New(s)
+}

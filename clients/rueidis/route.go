@@ -1,0 +1,107 @@
+package rueidisnode
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// tryAgainAfter is how long a command waits that a cluster has refused while its keys are on
+// their way from one master to another.
+const tryAgainAfter = 10 * time.Millisecond
+
+// route sends a command by the client's own pipelines, which follow MOVED and ASK. TRYAGAIN has
+// changed nothing either, and is followed here until ctx or due end.
+func (n *Node) route(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
+	if !n.calls.enter() {
+		return nil, n.unsent(strategy.ErrClosed)
+	}
+	defer n.calls.open.Done()
+	cmd = cmd.Pin() // it may be sent again
+	for {
+		reply, err := n.routeOnce(ctx, due, cmd)
+		if !isTryAgain(err) || time.Until(due) < tryAgainAfter {
+			return reply, err
+		}
+		pause := time.NewTimer(tryAgainAfter)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil, err
+		case <-n.calls.closed:
+			return nil, err
+		}
+	}
+}
+
+func isTryAgain(err error) bool {
+	var said *strategy.ServerError
+	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && strings.HasPrefix(said.Err.Error(), "TRYAGAIN ")
+}
+
+// routeOnce leaves in time, which the client may not: it waits for others' dials, and for a
+// place in a pipeline that is full.
+func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
+	bounded, cancel := context.WithDeadline(ctx, due)
+	defer cancel()
+	var begun atomic.Bool // whoever sets it decides whether the command is sent
+	got := make(chan rueidis.RedisResult, 1)
+	n.work.Go(func() {
+		if begun.CompareAndSwap(false, true) {
+			got <- n.client.Do(bounded, cmd)
+		}
+	})
+	select {
+	case r := <-got:
+		return n.routed(ctx, due, r)
+	case <-n.calls.closed:
+		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
+	case <-bounded.Done():
+		why := ended(ctx, due)
+		if why == nil {
+			why = errDue
+		}
+		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), why)
+	}
+}
+
+// doubt is what is known of a request that may have been sent, or has not.
+func doubt(maybeSent bool) error {
+	if maybeSent {
+		return strategy.ErrUnknown
+	}
+	return strategy.ErrUnsent
+}
+
+// routed reads what the client brings: a reply, or why there is none. That the last server
+// could not be reached means that none has done anything, for those before it have said that
+// it was not theirs to do.
+func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult) (any, error) {
+	err := r.NonRedisError()
+	if err == nil {
+		return n.answered(r)
+	}
+	if unreached(err) {
+		return nil, n.unsent(discreet(err))
+	}
+	if why := ended(ctx, due); why != nil {
+		return nil, n.unknown(why)
+	}
+	return nil, n.unknown(lost(err))
+}
+
+// unreached tells what the client says when it had no connection: nobody listens, or no node
+// has the slot. Of a login that was refused it tells those in flight, too, when it has to log
+// in anew (AuthCredentialsFn), and so that proves nothing; nor does a dial inside of another
+// error, which may be AuthCredentialsFn's own.
+func unreached(err error) bool {
+	op, ok := err.(*net.OpError)
+	return ok && op.Op == "dial" || errors.Is(err, rueidis.ErrNoSlot)
+}

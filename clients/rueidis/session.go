@@ -1,0 +1,237 @@
+package rueidisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// maxStuck is how many borrowings that their callers gave up may hang in the client before
+// further sessions are refused: each is a goroutine, and perhaps a connection.
+const maxStuck = 16
+
+// calls are those that Close waits for.
+type calls struct {
+	mu     sync.Mutex
+	closed chan struct{}
+	open   sync.WaitGroup
+}
+
+func (c *calls) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed() {
+		return false
+	}
+	c.open.Add(1)
+	return true
+}
+
+func (c *calls) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// close lets no call begin, and no session send another command.
+func (c *calls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isClosed() {
+		close(c.closed)
+	}
+}
+
+// Session lends a connection of the client's to fn; if there is none to be had until due that
+// is ErrUnsent. A command of fn's ends at due: ctx is looked at between commands, as rueidis
+// cannot always be interrupted in one.
+//
+// On one server a session is in the order of the calls, too. Before it, a PING makes sure that
+// what Do and Eval left unanswered has been done, or never will be. And its connection is
+// asked who it is: if one of its commands goes unanswered, that connection is killed before
+// the Node sends anything else. On a cluster it is the connection to the master that has the
+// key; if the key has moved, the commands are refused with MOVED, and the client looks for the
+// new one.
+func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+	if err := ended(ctx, due); err != nil {
+		return n.unsent(err)
+	}
+	if !n.calls.enter() {
+		return n.unsent(strategy.ErrClosed)
+	}
+	defer n.calls.open.Done()
+
+	if err := n.settle(ctx, due); err != nil {
+		return n.unsent(err)
+	}
+	lt, err := n.borrow(ctx, due, key)
+	if err != nil {
+		return n.unsent(err)
+	}
+	s := &session{n: n, ctx: ctx, due: due, lent: lt}
+	defer s.giveBack() // also when fn panics
+	return fn(s)
+}
+
+// settle waits until the server has answered for all that Do and Eval left unanswered, if
+// there is such: an answer to a PING comes after theirs, or from a connection that has killed
+// theirs. Also a refusal is one.
+func (n *Node) settle(ctx context.Context, due time.Time) error {
+	if !n.line.unsettled() {
+		return nil
+	}
+	_, err := n.Do(ctx, due, "PING", "")
+	var failed *strategy.ServerError
+	if errors.As(err, &failed) && failed.Kind != strategy.ErrRefused {
+		return failed.Err // not its kind: nothing of the session was sent
+	}
+	return nil
+}
+
+// borrow is lend, left at due or with ctx even when the client knows neither. A connection
+// that comes too late goes back.
+func (n *Node) borrow(ctx context.Context, due time.Time, key string) (*lent, error) {
+	if n.stuck.Load() >= maxStuck {
+		return nil, errors.New("too many connections hang while being made")
+	}
+	type result struct {
+		lent *lent
+		err  error
+	}
+	bounded, cancel := context.WithDeadline(ctx, due)
+	got, left := make(chan result), make(chan struct{})
+	n.work.Go(func() {
+		defer cancel()
+		lt, err := n.lend(bounded, key)
+		select {
+		case got <- result{lt, err}:
+		case <-left:
+			if lt != nil {
+				n.giveBack(lt)
+			}
+			n.stuck.Add(-1)
+		}
+	})
+	leave := func(why error) (*lent, error) {
+		n.stuck.Add(1)
+		close(left)
+		return nil, why
+	}
+	select {
+	case r := <-got:
+		if why := ended(ctx, due); r.err != nil && why != nil {
+			r.err = fmt.Errorf("%w: %w", why, r.err)
+		}
+		return r.lent, r.err
+	case <-n.calls.closed:
+		return leave(strategy.ErrClosed)
+	case <-bounded.Done():
+		if why := ended(ctx, due); why != nil {
+			return leave(why)
+		}
+		return leave(errDue)
+	}
+}
+
+// A session is a lent connection. It is fn's alone, and not safe for concurrent use.
+type session struct {
+	n    *Node
+	ctx  context.Context
+	due  time.Time
+	lent *lent
+
+	watching, queueing bool  // state to undo
+	broken             error // an earlier command's end
+	replica            bool  // the server has turned out to be one
+	over               bool
+}
+
+// Do sends one command and waits for its reply until the session's due time.
+func (s *session) Do(cmd string, args ...any) (any, error) {
+	if err := s.mayDo(cmd); err != nil {
+		return nil, s.n.unsent(err)
+	}
+	s.note(cmd)
+	results, err := s.lent.ask(s.ctx, s.due, s.command(cmd, args))
+	if err != nil {
+		s.n.line.doom(s.lent.id)
+		s.broken = lost(err)
+		why := s.broken
+		if end := ended(s.ctx, s.due); end != nil {
+			why = fmt.Errorf("%w: %w", end, why)
+		}
+		return nil, s.n.unknown(why)
+	}
+	if saysReadOnly(results[0]) { // see line.exchange
+		s.replica = true
+		s.n.sub.leave()
+	}
+	return s.n.answered(results[0])
+}
+
+// command has no slot: the connection leads to the right master already.
+func (s *session) command(cmd string, args []any) rueidis.Completed {
+	return s.lent.B().Arbitrary(cmd).Args(appendPlain(nil, args)...).Build()
+}
+
+func (s *session) mayDo(cmd string) error {
+	if s.over {
+		return errors.New("the session is over")
+	}
+	if err := ended(s.ctx, s.due); err != nil {
+		return err
+	}
+	if s.n.calls.isClosed() {
+		return strategy.ErrClosed
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	return allowed(cmd)
+}
+
+// note keeps track of what the connection remembers.
+func (s *session) note(cmd string) {
+	switch strings.ToUpper(cmd) {
+	case "WATCH":
+		s.watching = true
+	case "MULTI":
+		s.queueing = true
+	case "UNWATCH":
+		s.watching = false
+	case "EXEC", "DISCARD":
+		s.watching, s.queueing = false, false
+	}
+}
+
+// giveBack returns the connection to the client, clean, or closes it. The client would end a
+// transaction too, but it leaves WATCH; and it would lend one to a replica again.
+func (s *session) giveBack() {
+	s.over = true
+	cmd := ""
+	switch {
+	case s.broken != nil || s.replica:
+	case s.queueing:
+		cmd = "DISCARD"
+	case s.watching:
+		cmd = "UNWATCH"
+	}
+	if cmd != "" { // past due this fails at once
+		_, s.broken = s.lent.ask(context.Background(), s.due, s.command(cmd, nil))
+	}
+	if s.broken != nil || s.replica {
+		s.n.discard(s.lent)
+		return
+	}
+	s.n.giveBack(s.lent)
+}

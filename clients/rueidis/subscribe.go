@@ -1,0 +1,345 @@
+package rueidisnode
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockstrategies/locks/internal/callback"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// confirmLimit bounds Subscribe where its ctx does not, and what is said on the connection.
+const confirmLimit = 5 * time.Second
+
+// A subscriber keeps one connection for all subscriptions of a Node, on a cluster one to each
+// master: what is published reaches every node, but a script sees only those who listen where
+// it runs, and makes nobody else an heir. rueidis reads it, and calls with what it hears; a
+// goroutine that ends with them writes the commands. When the last subscription has ended the
+// connection stays, at rest: waiters come in bursts.
+//
+// The client's own Receive subscribes anew behind the caller's back when the connection
+// breaks, and what was published in between is lost unseen.
+type subscriber struct {
+	n *Node
+
+	mu     sync.Mutex
+	closed bool
+	lines  map[string]*hearing // by server; of one server, or with Sentinel, there is one
+}
+
+// A hearing is one connection for subscriptions. All is guarded by the subscriber's lock,
+// but that lent is the writer's until it is done.
+type hearing struct {
+	server  string
+	key     string // leads to the server; empty: any does
+	lent    *lent  // nil: still being made
+	gone    bool
+	writing bool
+	topics  map[string]*topic
+	out     []*request // to be written
+}
+
+// A request is SUBSCRIBE, or UNSUBSCRIBE.
+type request struct {
+	topic *topic
+	ends  bool
+}
+
+// A topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: who wants the channel
+// again makes another.
+type topic struct {
+	channel   string
+	written   bool
+	confirmed bool
+	listeners []*listener // replaced, never changed: it is walked without the lock
+}
+
+// A listener is one call of Subscribe.
+type listener struct {
+	*callback.Callback
+	ready chan error // the outcome of Subscribe
+}
+
+// Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
+// latest after five seconds. Any number may listen to one channel. fn runs on the goroutine
+// that reads for all.
+//
+// stop waits for a call of fn under way, so that none is seen after it. Called from inside fn
+// it cannot wait for itself: it returns at once, and this call is the last.
+func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
+	if ctx.Err() != nil {
+		return nil, n.unsent(context.Cause(ctx))
+	}
+	server, key, err := n.home(ctx, channel)
+	if err != nil {
+		return nil, n.unsent(err)
+	}
+	limit := time.NewTimer(confirmLimit)
+	defer limit.Stop()
+	s := &n.sub
+	l := &listener{callback.Of(fn), make(chan error, 1)}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, n.unsent(strategy.ErrClosed)
+	}
+	h := s.lines[server]
+	if h == nil {
+		h = &hearing{server: server, key: key, topics: map[string]*topic{}}
+		s.lines[server] = h
+	}
+	t := s.join(h, channel, l)
+	s.mu.Unlock()
+
+	stop = func() {
+		l.Silence()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.part(h, t, l)
+	}
+	var why error
+	select {
+	case err := <-l.ready:
+		if err != nil {
+			return nil, err
+		}
+		return stop, nil
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	case <-limit.C:
+		why = errDue
+	}
+	l.Silence()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part(h, t, l)
+	return nil, n.failed(doubt(t.written), why)
+}
+
+// home is where a channel is to be listened to, and a key that leads there. Which master of a
+// cluster has the channel's slot is asked each time, as slots move.
+func (n *Node) home(ctx context.Context, channel string) (server, key string, err error) {
+	if !n.cluster {
+		return "", "", nil
+	}
+	if !n.calls.enter() {
+		return "", "", strategy.ErrClosed
+	}
+	defer n.calls.open.Done()
+	lt, err := n.borrow(ctx, time.Now().Add(confirmLimit), channel)
+	if err != nil {
+		return "", "", err
+	}
+	defer n.giveBack(lt)
+	if lt.server == "" {
+		return "where " + channel + " is", channel, nil // it does not tell: a connection for each channel
+	}
+	return lt.server, channel, nil
+}
+
+// join adds a listener. If its channel is subscribed already it is ready, and if that is under
+// way it is with the others.
+func (s *subscriber) join(h *hearing, channel string, l *listener) *topic {
+	t := h.topics[channel]
+	if t == nil {
+		t = &topic{channel: channel}
+		h.topics[channel] = t
+		s.request(h, &request{topic: t})
+	}
+	t.listeners = append(slices.Clip(t.listeners), l)
+	if t.confirmed {
+		l.ready <- nil
+	}
+	return t
+}
+
+// part removes a listener, and with the last one the topic.
+func (s *subscriber) part(h *hearing, t *topic, l *listener) {
+	i := slices.Index(t.listeners, l)
+	if h.gone || i < 0 {
+		return
+	}
+	t.listeners = slices.Concat(t.listeners[:i], t.listeners[i+1:])
+	if len(t.listeners) == 0 && h.topics[t.channel] == t {
+		delete(h.topics, t.channel)
+		s.request(h, &request{topic: t, ends: true})
+	}
+}
+
+// request enqueues a command and sees to it that somebody writes it.
+func (s *subscriber) request(h *hearing, r *request) {
+	h.out = append(h.out, r)
+	if !h.writing {
+		h.writing = true
+		s.n.work.Go(func() { s.write(h) })
+	}
+}
+
+// write makes the connection if there is none, writes what is enqueued, and ends.
+func (s *subscriber) write(h *hearing) {
+	if h.lent == nil && !s.dial(h) {
+		return
+	}
+	for {
+		s.mu.Lock()
+		batch := h.out
+		h.out = nil
+		if len(batch) == 0 || h.gone {
+			h.writing = false
+			s.mu.Unlock()
+			return
+		}
+		cmds := make([]rueidis.Completed, len(batch))
+		for i, r := range batch {
+			cmds[i] = h.command(r)
+		}
+		s.mu.Unlock()
+		results, err := h.lent.ask(context.Background(), time.Now().Add(confirmLimit), cmds...)
+		if err != nil {
+			s.broken(h, lost(err))
+			continue
+		}
+		s.mu.Lock()
+		for i, r := range batch {
+			if !r.ends {
+				s.confirm(h, r.topic, said(results[i]))
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (h *hearing) command(r *request) rueidis.Completed {
+	if r.ends {
+		return h.lent.B().Unsubscribe().Channel(r.topic.channel).Build()
+	}
+	r.topic.written = true
+	return h.lent.B().Subscribe().Channel(r.topic.channel).Build()
+}
+
+// dial makes the connection, and has the client call with what comes on it.
+func (s *subscriber) dial(h *hearing) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
+	defer cancel()
+	lt, err := s.n.lend(ctx, h.key)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.end(h, err)
+		return false
+	}
+	end := lt.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { s.hear(h, m) }})
+	s.n.work.Go(func() {
+		if err := <-end; err != nil {
+			s.broken(h, lost(err))
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.gone {
+		s.n.discard(lt)
+		return false
+	}
+	h.lent = lt
+	return true
+}
+
+// hear passes a message on. One that comes between the server's confirmation and its
+// arrival in confirm is heard, too.
+func (s *subscriber) hear(h *hearing, m rueidis.PubSubMessage) {
+	s.mu.Lock()
+	var all []*listener
+	if t := h.topics[m.Channel]; t != nil && !h.gone {
+		all = t.listeners
+	}
+	s.mu.Unlock()
+	for _, l := range all {
+		l.Call([]byte(m.Message), nil)
+	}
+}
+
+// confirm ends the wait of a topic's listeners.
+func (s *subscriber) confirm(h *hearing, t *topic, refusal error) {
+	if h.gone {
+		return
+	}
+	t.confirmed = refusal == nil
+	var err error
+	if refusal != nil {
+		err = s.n.refused(refusal)
+		if h.topics[t.channel] == t {
+			delete(h.topics, t.channel)
+		}
+	}
+	for _, l := range t.listeners {
+		l.ready <- err
+	}
+	if err != nil {
+		t.listeners = nil
+	}
+}
+
+// broken ends a connection and all that was subscribed on it.
+func (s *subscriber) broken(h *hearing, err error) {
+	s.mu.Lock()
+	live := s.end(h, err)
+	s.mu.Unlock()
+	for _, l := range live {
+		l.Call(nil, s.n.unknown(err))
+	}
+}
+
+// leave ends a connection to a server that has turned out to be a replica: nobody who waits is
+// heard of there by whoever releases at the new master. Who was subscribed is told, and
+// subscribes anew. A cluster's client finds its masters by itself.
+func (s *subscriber) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.lines[""]
+	if s.closed || h == nil || h.lent == nil || time.Since(h.lent.born) < leaveAfter {
+		return
+	}
+	s.n.work.Go(func() { s.broken(h, errReplaced) })
+}
+
+// end takes a connection out of use. It tells those who wait for a confirmation, and returns
+// those who had theirs.
+func (s *subscriber) end(h *hearing, why error) (live []*listener) {
+	if h.gone {
+		return nil
+	}
+	h.gone = true
+	if s.lines[h.server] == h {
+		delete(s.lines, h.server)
+	}
+	if h.lent != nil {
+		s.n.discard(h.lent)
+	}
+	for _, t := range h.topics {
+		if t.confirmed {
+			live = append(live, t.listeners...)
+			continue
+		}
+		for _, l := range t.listeners {
+			l.ready <- s.n.failed(doubt(t.written), why)
+		}
+	}
+	return live
+}
+
+func (s *subscriber) close() {
+	s.mu.Lock()
+	s.closed = true
+	var live []*listener
+	for _, h := range s.lines {
+		live = append(live, s.end(h, strategy.ErrClosed)...)
+	}
+	s.mu.Unlock()
+	for _, l := range live {
+		l.Call(nil, s.n.unknown(strategy.ErrClosed))
+	}
+}
