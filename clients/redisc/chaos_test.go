@@ -1,0 +1,81 @@
+package rediscnode
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// TestMovesUnderLoad: while a slot goes to and fro, those who contend for a lock in it have it one
+// at a time, in the order of the fences, all of them. None meets with an error, but that a
+// release which a move cuts in two says so, and is repeated in the background.
+func TestMovesUnderLoad(t *testing.T) {
+	cl := cluster(t)
+	for _, v := range singles() {
+		if v.Name == "setnxgetset-watch" {
+			continue // what a session meets with is the caller's: see the package doc
+		}
+		t.Run(v.Name, func(t *testing.T) {
+			const contenders, moves = 6, 15
+			o := strategy.Options{TTL: 20 * time.Second, OpTimeout: 10 * time.Second}
+			var inside, holds atomic.Int32
+			var last atomic.Uint64 // fence
+			done := make(chan struct{})
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			had := make([]int, contenders)
+			var all sync.WaitGroup
+			for i := range contenders {
+				l := strategyOn(t, v.On([]strategy.Node{open(t, addrs(t)...)}), o).Lock(t.Name())
+				all.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						default:
+						}
+						lease, err := l.Acquire(ctx)
+						if err != nil {
+							t.Errorf("Acquire: %v", err)
+							return
+						}
+						if inside.Add(1) > 1 {
+							t.Error("two hold the lock")
+						}
+						if fence, ok := lease.Fence(); ok {
+							if before := last.Swap(fence); before >= fence {
+								t.Errorf("fence %d after %d", fence, before)
+							}
+						}
+						holds.Add(1)
+						had[i]++
+						time.Sleep(time.Millisecond) // at work
+						inside.Add(-1)
+						if err := lease.Release(t.Context()); err != nil && !errors.Is(err, strategy.ErrUnknown) {
+							t.Errorf("Release: %v", err)
+							return
+						}
+					}
+				})
+			}
+			for range moves {
+				before := holds.Load()
+				moveOf(t, cl, t.Name()).whole()
+				eventually(t, "the lock is held anew", func() bool { return holds.Load() > before+contenders || t.Failed() })
+			}
+			close(done)
+			all.Wait()
+			t.Logf("%d holds in %d moves", holds.Load(), moves)
+			for i, n := range had {
+				if n == 0 {
+					t.Errorf("contender %d has had it never", i)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,176 @@
+package rediscnode
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// TestMasterDies: without a replica the slots of a master that dies are not to be had, and what
+// it held is forgotten with it. When it is back they are served again.
+func TestMasterDies(t *testing.T) {
+	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
+	n := open(t, cl.Addrs()...)
+	o := strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second}
+	s := strategyOn(t, luascript.On(n), o)
+	lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
+	master := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+	if err := master.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := lease.Extend(t.Context())
+	if !errors.Is(err, strategy.ErrUnsent) && !errors.Is(err, strategy.ErrUnknown) {
+		t.Errorf("Extend: %v, want ErrUnsent or ErrUnknown", err)
+	}
+	if _, err := s.Lock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
+		t.Errorf("TryAcquire: %v, want ErrUnsent", err)
+	}
+	if lease.Err() != nil {
+		t.Errorf("nobody has said so, and it is lost: %v", lease.Err())
+	}
+	if err := master.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// It had nothing on disk: a second holder, while the first believes itself to be one.
+	eventually(t, "the cluster serves again", func() bool {
+		again, err := s.Lock(t.Name()).TryAcquire(t.Context())
+		if err != nil {
+			return false
+		}
+		return again.Release(t.Context()) == nil
+	})
+	if err := lease.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("Extend: %v, want ErrLost", err)
+	}
+}
+
+// TestFailOver: a replica takes over. What it knows of is held on; what it had not heard of is
+// granted again.
+func TestFailOver(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		name := "replicated"
+		if !heard {
+			name = "not replicated"
+		}
+		t.Run(name, func(t *testing.T) {
+			cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
+			n := open(t, cl.Addrs()...)
+			s := strategyOn(t, luascript.On(n), patient)
+			synced := strategyOn(t, luascript.On(open(t, cl.Addrs()...), luascript.Acknowledged(strategy.Acks{Replicas: 1})), strategy.Options{
+				TTL: time.Minute, OpTimeout: time.Second,
+				Key: func(name string) string { return "lock:{" + t.Name() + "}:" + name }, // in the same slot
+			})
+			rival := strategyOn(t, luascript.On(open(t, cl.Addrs()...)), patient)
+			other := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context())) // so that all have met
+			if err := other.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := synced.Check(t.Context()); err != nil {
+				t.Errorf("Check: %v", err)
+			}
+			master := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+			if !heard {
+				if err := cl.Stall(t.Context(), master); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var acks *strategy.AcksError
+			switch sure, err := synced.Lock("synced").TryAcquire(t.Context()); {
+			case heard && err != nil:
+				t.Error(err)
+			case heard:
+				if err := sure.Extend(t.Context()); err != nil {
+					t.Error(err)
+				}
+			case !errors.As(err, &acks) || !errors.Is(err, strategy.ErrUnknown):
+				t.Errorf("Acknowledged: %v, want ErrUnknown, for nobody has confirmed it", err)
+			}
+			lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
+			if heard { // for the replica to hear of it, too
+				must[any](t)(cl.Do(t.Context(), master, "WAIT", 1, 0))
+			}
+			must[*redistest.Server](t)(cl.FailOver(t.Context(), master))
+
+			second, err := rival.Lock(t.Name()).TryAcquire(t.Context())
+			if heard {
+				if !errors.Is(err, strategy.ErrHeld) {
+					t.Errorf("a rival gets %v, want ErrHeld", err)
+				}
+				extended := lease.Extend(t.Context())
+				if errors.Is(extended, strategy.ErrUnknown) { // sent to the one that was dying
+					extended = lease.Extend(t.Context())
+				}
+				if extended != nil {
+					t.Error(extended)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("a rival gets %v: the matrix of faults says that it is granted the lock", err)
+			}
+			if lease.Err() != nil {
+				t.Errorf("the first has heard of it: %v", lease.Err())
+			}
+			a, _ := lease.Fence()
+			if b, _ := second.Fence(); b <= a {
+				t.Errorf("the second's fence is %d, the first's %d", b, a)
+			}
+			extended := lease.Extend(t.Context())
+			if errors.Is(extended, strategy.ErrUnknown) {
+				extended = lease.Extend(t.Context())
+			}
+			if !errors.Is(extended, strategy.ErrLost) {
+				t.Errorf("Extend: %v, want ErrLost", extended)
+			}
+			if err := second.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLostReply: an acquire that a frozen master does not answer is undone when it thaws, while
+// the other masters are of use all the time.
+func TestLostReply(t *testing.T) {
+	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
+	n := open(t, cl.Addrs()...)
+	o := strategy.Options{TTL: time.Minute, OpTimeout: 500 * time.Millisecond}
+	s := strategyOn(t, luascript.On(n), o)
+	release := func(name string) {
+		lease := must[*strategy.Lease](t)(s.Lock(name).TryAcquire(t.Context()))
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	release(t.Name()) // so that the connection is there
+	frozen := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+	if err := frozen.Freeze(t.Context()); err != nil {
+		redistest.Skip(t, err, "what becomes of a lost reply")
+	}
+	if _, err := s.Lock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
+		t.Errorf("%v, want ErrUnknown", err)
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		if must[*redistest.Server](t)(cl.OwnerOf(t.Context(), name)) != frozen {
+			release(name)
+		}
+	}
+	if err := frozen.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rival := strategyOn(t, luascript.On(open(t, cl.Addrs()...)), patient)
+	eventually(t, "the lock is free", func() bool {
+		lease, err := rival.Lock(t.Name()).TryAcquire(t.Context())
+		return err == nil && lease.Release(t.Context()) == nil
+	})
+	if !n.Ordered() {
+		t.Error("nothing has moved, and the order is lost")
+	}
+}

@@ -1,0 +1,285 @@
+// Package rediscnode makes a [strategy.Node] of a Redis Cluster, for programs that use redigo
+// and mna/redisc: each lock lies on the master that serves its slot, and follows it when slots
+// are moved to another master, or a replica takes over.
+//
+//	node, err := rediscnode.New(&redisc.Cluster{StartupNodes: []string{"redis-0:6379", "redis-1:6379"}})
+//	…
+//	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+//
+// All keys of one lock lie in one slot. So a cluster makes room for many locks; it does not make
+// any of them safer than a single server with replicas does. See "What it does not give".
+//
+// # How it sends
+//
+// Of the Cluster the settings are used: StartupNodes, DialOptions, CreatePool. The Node dials
+// beside it, and keeps for each master what luascript.New keeps for its one server: a pipelined
+// connection for requests, one for subscriptions, and a pool from which sessions borrow. A
+// redisc connection for each call would keep no order between an acquire whose reply was lost
+// and the release that undoes it; and redisc's retrying one does not tell whether what it gives
+// up on was sent.
+//
+// Who serves which slot is asked of the cluster (CLUSTER SLOTS) before the first request, when
+// a server says that a slot is not its own any more (MOVED), and when one is not reached. A user
+// who may not call CLUSTER SLOTS learns it slot by slot.
+//
+//   - MOVED and ASK are refusals that have changed nothing. They are followed until due.
+//   - TRYAGAIN says that the keys of a lock are just being moved, one by one. It has changed
+//     nothing either, and the request is sent again, at growing intervals, until due; then the
+//     caller is told, by [strategy.ErrRefused].
+//   - A script that the cluster ends in the middle, as a key that it deleted lies elsewhere now,
+//     is [strategy.ErrUnknown].
+//   - CLUSTERDOWN, READONLY and all else is the caller's at once, in the server's words.
+//   - A server that is not reached ([strategy.ErrUnsent]) makes the Node ask who has taken over;
+//     if somebody has, the request is sent there.
+//   - What may have been sent is never sent again: that is [strategy.ErrUnknown].
+//
+// Locks in several slots are never one request: those that are renewed together are renewed one
+// by one, and what callers of a process ask for at the same moment shares a packet, not a command.
+//
+// # What it does not give
+//
+// A fail-over of the cluster forgets what the replica had not heard of, as any: then two hold
+// the lock. Cluster chooses the replica that has heard most, which narrows that and does not close
+// it; so does Acknowledged. A master that is cut off from the others, with clients, serves for
+// cluster-node-timeout, and what it grants in that time is forgotten. For a lock that survives
+// the loss of a Redis take redlock on servers that are independent. The nodes of one cluster are
+// not: redlock refuses them.
+package rediscnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/mna/redisc"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var _ strategy.Node = (*Node)(nil)
+
+// A Node is a Redis Cluster. Its methods are those of [strategy.Node].
+type Node struct {
+	cluster *redisc.Cluster
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	servers map[string]*server // by address
+	layout  layout
+	subs    map[*subscription]bool
+}
+
+// A server is one node of the cluster, by the address at which it announces itself.
+type server struct {
+	addr string
+	*node.Node
+	pool  *redis.Pool
+	users sync.WaitGroup // calls under way
+}
+
+// New makes a Node of a cluster's settings, and does no I/O. The cluster stays the caller's:
+// Close does not close it, nor need it be used for anything else. Close ends what New's
+// Node has dialled.
+func New(cluster *redisc.Cluster) (*Node, error) {
+	if cluster == nil {
+		return nil, errors.New("locks: the *redisc.Cluster is nil")
+	}
+	if len(cluster.StartupNodes) == 0 {
+		return nil, errors.New("locks: the redisc.Cluster has no StartupNodes: give host:port of one node or more")
+	}
+	for _, addr := range cluster.StartupNodes {
+		if _, _, err := splitAddr(addr); err != nil {
+			return nil, fmt.Errorf("locks: StartupNodes of the redisc.Cluster: %w", err)
+		}
+	}
+	n := &Node{cluster: cluster, servers: map[string]*server{}, subs: map[*subscription]bool{}}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	return n, nil
+}
+
+// Name is the cluster's, by its first startup node. Errors name the server that they are about.
+func (n *Node) Name() string { return "cluster of " + n.cluster.StartupNodes[0] }
+
+// Ordered reports whether commands on one key take effect in the order of the calls, also after
+// a call has timed out. It is true at first: a slot is one server's, on which requests keep
+// their order, and a connection that was given up is killed before the next is used. It turns
+// false, for good, when a slot is found to have changed its server, since nobody asks the old one
+// any more what it still has to read; and where a server forbids what order needs (CLIENT KILL).
+//
+// When it is false an acquire whose reply was lost is undone until its token is found, or for
+// one TTL: that is one request now and then, in the background.
+func (n *Node) Ordered() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.layout.changed {
+		return false
+	}
+	for _, s := range n.servers {
+		if !s.Ordered() {
+			return false
+		}
+	}
+	return true
+}
+
+// Do sends one command to the master of key's slot; without a key, to some master.
+func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+	return n.route(ctx, due, redisc.Slot(key), request{
+		plain: func(s *server) (any, error) { return s.Do(ctx, due, cmd, key, args...) },
+		asked: func(c strategy.Conn) (any, error) { return c.Do(cmd, append([]any{key}, args...)...) },
+	})
+}
+
+// Eval runs a script on the master of its keys' slot. Keys in several slots are refused before
+// anything is sent, as by a server: with CROSSSLOT.
+func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	slot := 0
+	for i, key := range keys {
+		switch its := redisc.Slot(key); {
+		case i == 0:
+			slot = its
+		case its != slot:
+			return nil, n.failed(strategy.ErrRefused, errSeveralSlots)
+		}
+	}
+	return n.route(ctx, due, slot, request{
+		plain: func(at *server) (any, error) { return at.Eval(ctx, due, s, keys, args...) },
+		asked: func(c strategy.Conn) (any, error) {
+			// In full: it is the next command alone that is let in.
+			all := make([]any, 0, 2+len(keys)+len(args))
+			all = append(all, s.Source(), len(keys))
+			for _, key := range keys {
+				all = append(all, key)
+			}
+			return c.Do("EVAL", append(all, args...)...)
+		},
+	})
+}
+
+var errSeveralSlots = errors.New("CROSSSLOT Keys in request don't hash to the same slot")
+
+// Close ends what is under way, as it does for one server: requests that were sent are
+// [strategy.ErrUnknown], others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It
+// waits for the Node's goroutines and sessions. It must not be called from inside a function
+// that was given to Session or Subscribe. A second call changes nothing.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	servers := n.servers
+	n.servers = map[string]*server{}
+	n.mu.Unlock()
+	n.cancel()
+	errs := make(chan error, len(servers))
+	for _, s := range servers {
+		n.work.Go(func() { errs <- s.close() })
+	}
+	n.work.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+func (s *server) close() error { return errors.Join(s.Node.Close(), s.pool.Close()) }
+
+// at returns the server at an address, which the caller gives back with users.Done.
+func (n *Node) at(addr string) (*server, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, strategy.ErrClosed
+	}
+	s := n.servers[addr]
+	if s == nil {
+		var err error
+		if s, err = n.newServer(addr); err != nil {
+			return nil, err
+		}
+		n.servers[addr] = s
+	}
+	s.users.Add(1)
+	return s, nil
+}
+
+func (n *Node) newServer(addr string) (*server, error) {
+	pool := &redis.Pool{
+		MaxIdle:     8,
+		IdleTimeout: 2 * time.Minute,
+		DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr, n.cluster.DialOptions...)
+		},
+	}
+	if create := n.cluster.CreatePool; create != nil {
+		var err error
+		if pool, err = create(addr, n.cluster.DialOptions...); err != nil {
+			return nil, fmt.Errorf("CreatePool for %s: %w", addr, err)
+		}
+	}
+	one, err := node.New(pool)
+	if err != nil {
+		return nil, fmt.Errorf("CreatePool for %s: %w", addr, err)
+	}
+	return &server{addr: addr, Node: one, pool: pool}, nil
+}
+
+// retire ends the use of servers that the cluster has not any more. The caller holds n.mu.
+func (n *Node) retire(gone func(addr string) bool) {
+	for addr, s := range n.servers {
+		if !gone(addr) {
+			continue
+		}
+		delete(n.servers, addr)
+		n.work.Go(func() {
+			s.users.Wait() // nobody new comes: it is in the map no more
+			s.close()      //nolint:errcheck // a pool's, which has none
+		})
+	}
+}
+
+func (n *Node) failed(kind, err error) error {
+	return &strategy.ServerError{Node: n.Name(), Kind: kind, Err: err}
+}
+
+// named puts the address into an error of a server that has not told its own.
+func (s *server) named(err error) error {
+	var failed *strategy.ServerError
+	if errors.As(err, &failed) && failed.Node == node.Unnamed {
+		named := *failed
+		named.Node = s.addr
+		return &named
+	}
+	return err
+}
+
+// splitAddr splits host:port at the last colon, as Redis writes IPv6 without brackets.
+func splitAddr(addr string) (host, port string, err error) {
+	i := strings.LastIndexByte(addr, ':')
+	if i < 0 || i == len(addr)-1 {
+		return "", "", fmt.Errorf("%q is no address: want host:port", addr)
+	}
+	return strings.Trim(addr[:i], "[]"), addr[i+1:], nil
+}
+
+// candidates are whom to ask about the cluster: who is known, then the startup nodes.
+func (n *Node) candidates() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []string
+	for _, addr := range slices.Concat(n.layout.addrs, n.cluster.StartupNodes) {
+		if !slices.Contains(all, addr) {
+			all = append(all, addr)
+		}
+	}
+	return all
+}

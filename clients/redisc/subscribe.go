@@ -1,0 +1,132 @@
+package rediscnode
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/mna/redisc"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// confirmLimit bounds Subscribe where its ctx does not.
+const confirmLimit = 5 * time.Second
+
+// A subscription is one call of Subscribe.
+type subscription struct {
+	n    *Node
+	slot int
+	addr string
+	fn   func([]byte, error)
+	end  func() // ends it at the server; set before the subscription is known to anybody
+	over atomic.Bool
+	told chan struct{} // closed once over, when fn has been told of it that has to be
+}
+
+// Subscribe subscribes at the master of the channel's slot, and not anywhere: what a script
+// publishes reaches the whole cluster, but the number of those who hear it, by which a release
+// knows whether its heir lives, is that of the script's own server. When the slot moves the
+// subscription ends, as if its connection had broken. stop must not be called from inside fn.
+func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
+	due := time.Now().Add(confirmLimit)
+	if at, ok := ctx.Deadline(); ok {
+		due = at
+	}
+	slot := redisc.Slot(channel)
+	for tries := 1; ; tries++ {
+		s, err := n.owner(ctx, due, slot)
+		if err != nil {
+			return nil, err
+		}
+		sub := &subscription{n: n, slot: slot, addr: s.addr, fn: fn, told: make(chan struct{})}
+		sub.end, err = s.Subscribe(ctx, channel, sub.hear)
+		s.users.Done()
+		switch {
+		case err != nil:
+			if again, err := n.again(ctx, due, slot, tries, s, redirect{}, s.named(err)); !again {
+				return nil, err
+			}
+		case n.note(sub):
+			return sub.stop, nil
+		default: // it moved meanwhile
+			sub.end()
+			if err := pause(ctx, due, tries); err != nil {
+				return nil, n.failed(strategy.ErrUnsent, errors.Join(errMoved, err))
+			}
+		}
+	}
+}
+
+// note keeps the subscription in mind, unless its slot has moved already. One that has ended
+// by itself is in no need of it.
+func (n *Node) note(sub *subscription) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at := n.layout.owners[sub.slot]; at != "" && at != sub.addr {
+		return false
+	}
+	if !sub.over.Load() {
+		n.subs[sub] = true
+	}
+	return true
+}
+
+func (n *Node) forget(sub *subscription) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.subs, sub)
+}
+
+// hear is what the server's subscription calls.
+func (sub *subscription) hear(msg []byte, err error) {
+	switch {
+	case err == nil:
+		sub.fn(msg, nil)
+	case sub.over.CompareAndSwap(false, true):
+		close(sub.told)
+		sub.n.forget(sub)
+		sub.fn(nil, err)
+	}
+}
+
+// stop ends the subscription. When it has returned, fn is not called again.
+func (sub *subscription) stop() {
+	if sub.over.CompareAndSwap(false, true) {
+		close(sub.told)
+		sub.n.forget(sub)
+	}
+	<-sub.told
+	sub.end() // waits for what is being told
+}
+
+// breakMoved ends the subscriptions whose slot is another server's now, as nobody there counts
+// on their being heard.
+func (n *Node) breakMoved() {
+	n.mu.Lock()
+	var broken []*subscription
+	for sub := range n.subs {
+		if at := n.layout.owners[sub.slot]; at != "" && at != sub.addr && sub.over.CompareAndSwap(false, true) {
+			delete(n.subs, sub)
+			broken = append(broken, sub)
+		}
+	}
+	if n.closed { // Close tells them
+		n.mu.Unlock()
+		for _, sub := range broken {
+			sub.tell(strategy.ErrClosed)
+		}
+		return
+	}
+	for _, sub := range broken {
+		n.work.Go(func() { sub.tell(errMoved) })
+	}
+	n.mu.Unlock()
+}
+
+func (sub *subscription) tell(why error) {
+	defer close(sub.told)
+	sub.end() // waits for a message that is being told
+	sub.fn(nil, &strategy.ServerError{Node: sub.addr, Kind: strategy.ErrUnknown, Err: why})
+}
