@@ -1,0 +1,119 @@
+package telemetry
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v2"
+
+	"github.com/lockstrategies/locks/internal/quotes"
+)
+
+var update = flag.Bool("update", false, "write the output into docs/telemetry.md")
+
+const page = "../telemetry.md"
+
+// TestOutput holds the output in docs/telemetry.md to what the story leaves. Tokens are random,
+// so only which is which has to be the same.
+func TestOutput(t *testing.T) {
+	got := story(t)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(text)
+	for _, part := range []struct{ name, output string }{{"log", got.log}, {"metrics", got.metrics}, {"spans", got.spans}} {
+		begin := "<!-- output: " + part.name + " -->\n```\n"
+		head, rest, ok := strings.Cut(doc, begin)
+		was, tail, ended := strings.Cut(rest, "```\n")
+		if !ok || !ended {
+			t.Fatalf("%s has no %q", page, begin)
+		}
+		if nameless(was) != nameless(part.output) {
+			if !*update {
+				t.Errorf("%s has not the %s that there are (-update writes them):\n%s", page, part.name, part.output)
+			}
+			doc = head + begin + part.output + "```\n" + tail
+		}
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(doc), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var tokens = regexp.MustCompile(`…[0-9a-f]{6}`)
+
+// nameless calls tokens by the order in which they come.
+func nameless(text string) string {
+	seen := map[string]string{}
+	return tokens.ReplaceAllStringFunc(text, func(token string) string {
+		if seen[token] == "" {
+			seen[token] = fmt.Sprintf("token %d", len(seen)+1)
+		}
+		return seen[token]
+	})
+}
+
+// TestAlerts: what the rules ask Prometheus for is there, with the labels that they ask for.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Record, Expr, For string
+				Annotations              map[string]string
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	told := slices.Collect(strings.Lines(story(t).metrics))
+	asked := 0
+	for _, rule := range file.Groups[0].Rules {
+		for _, a := range regexp.MustCompile(`(lock_[a-z_]+)(?:\{([^}]*)\})?\[`).FindAllStringSubmatch(rule.Expr, -1) {
+			asked++
+			name := strings.Replace(a[1], "_bucket", "_count", 1) // the story leaves those out
+			series := slices.DeleteFunc(slices.Clone(told), func(l string) bool { return !strings.HasPrefix(l, name+"{") })
+			if len(series) == 0 {
+				t.Errorf("%s%s: there is no %s", rule.Alert, rule.Record, name)
+			}
+			for _, label := range regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(a[2], -1) {
+				with := label[1] + `="`
+				if label[2] == "=" && label[3] != "" { // empty: what has no such label
+					with += label[3] + `"`
+				}
+				if !slices.ContainsFunc(series, func(l string) bool { return strings.Contains(l, with) }) {
+					t.Errorf("%s%s: there is no %s with %s", rule.Alert, rule.Record, name, with)
+				}
+			}
+		}
+	}
+	if asked < 6 {
+		t.Errorf("%d series are asked for, want 6 or more", asked)
+	}
+}
+
+// TestDocQuotes holds the code in docs/telemetry.md to the sources.
+func TestDocQuotes(t *testing.T) {
+	from, err := quotes.Check(page)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"telemetry.go", "setup.go", "alerts.yaml"} {
+		if from["telemetry/"+want] == 0 {
+			t.Errorf("nothing is quoted from %s", want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+// Package lockslog writes what happens to locks to a [log/slog.Logger].
+//
+//	locks, err := luascript.New(pool, strategy.Options{
+//		Observe: lockslog.New(slog.Default(), lockslog.Options{}),
+//	})
+//
+// Each event is a line with a fixed message and attributes with fixed names:
+//
+//	message                 level  attributes beside lock and token
+//	lock attempt            –      attempt, took, error
+//	lock held by another    DEBUG  attempt, holder, ttl
+//	lock acquired           DEBUG  attempt, waited
+//	lock not acquired       DEBUG  waited, error; no token
+//	lock renewed            DEBUG  took
+//	lock renewal failing    WARN   took, error
+//	lock lost               ERROR  held, error
+//	lock released           DEBUG  held, error
+//
+// lock is the lock's name, token tells one lease from the other, attempt is which attempt of
+// the call it was, from 1. waited, took and held are durations: of the call, of one request, of
+// the lease. holder is who has the lock, ttl for how long if it does not renew. An attribute
+// that would be empty is left out.
+//
+// Levels are for what somebody should do something about ([DefaultLevel]): a call that the
+// servers failed is a WARN, and so is a release that they did not confirm; a release that
+// found the lock lost is an ERROR. Attempts are not logged: whoever waits may make many.
+//
+// # Tokens
+//
+// Whoever has the token of a hold can take the lock from its holder, so only the last 6 bytes
+// of a token are logged, as [redact.Token] says; also in errors. What [strategy.Options].Label
+// adds to a token is logged in full. [Options].WholeTokens turns that off.
+//
+// The context that a [slog.Handler] is given is that of [strategy.Event]: it bears the caller's
+// trace, if the event is a call's doing.
+package lockslog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+
+	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/telemetry/redact"
+)
+
+// Never is the level of events that are not logged, whatever the logger lets through.
+const Never = slog.Level(math.MinInt)
+
+// Options says what is logged. The zero value is the default.
+type Options struct {
+	// Level is at which level an event is logged; [Never] for not at all. It must be fast,
+	// and must not call back into the Strategy. Default [DefaultLevel].
+	Level func(strategy.Event) slog.Level
+
+	// WholeTokens logs tokens and holders in full, and errors in their own words. For who
+	// may read the log and may take locks, too.
+	WholeTokens bool
+}
+
+// New returns an observer for [strategy.Options].Observe that writes to log; to what
+// [slog.Default] is when New is called, if log is nil. It may serve several strategies at once.
+func New(log *slog.Logger, o Options) func(strategy.Event) {
+	if log == nil {
+		log = slog.Default()
+	}
+	if o.Level == nil {
+		o.Level = DefaultLevel
+	}
+	return func(e strategy.Event) {
+		level, ctx := o.Level(e), e.Context
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		if level == Never || !log.Enabled(ctx, level) {
+			return
+		}
+		log.LogAttrs(ctx, level, message(e.Kind), attributes(e, o.WholeTokens)...)
+	}
+}
+
+// DefaultLevel is ERROR for a lock that is lost, whether that was found while it was held or
+// by its release; WARN for a renewal that fails, and for a call or a release that a server
+// failed; [Never] for attempts; and DEBUG for what is as it should be, which is everything
+// else: also that somebody else has the lock, or that the caller would not wait any longer.
+func DefaultLevel(e strategy.Event) slog.Level {
+	switch {
+	case e.Kind == strategy.EventAttempt:
+		return Never
+	case e.Kind == strategy.EventLost, e.Kind == strategy.EventReleased && errors.Is(e.Err, strategy.ErrLost):
+		return slog.LevelError
+	case e.Kind == strategy.EventFailing, e.Kind == strategy.EventReleased && e.Err != nil:
+		return slog.LevelWarn
+	case e.Kind == strategy.EventMissed && serversFailed(e.Err):
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// serversFailed tells a call that the servers failed from one that found the lock held, or that
+// was not allowed.
+func serversFailed(err error) bool {
+	var server *strategy.ServerError
+	return errors.As(err, &server)
+}
+
+func message(k strategy.EventKind) string {
+	switch k {
+	case strategy.EventAttempt:
+		return "lock attempt"
+	case strategy.EventHeld:
+		return "lock held by another"
+	case strategy.EventAcquired:
+		return "lock acquired"
+	case strategy.EventMissed:
+		return "lock not acquired"
+	case strategy.EventRenewed:
+		return "lock renewed"
+	case strategy.EventFailing:
+		return "lock renewal failing"
+	case strategy.EventLost:
+		return "lock lost"
+	case strategy.EventReleased:
+		return "lock released"
+	}
+	return "lock " + k.String()
+}
+
+func attributes(e strategy.Event, whole bool) []slog.Attr {
+	token, words := redact.Token, redact.Error
+	if whole {
+		token, words = func(t string) string { return t }, errorText
+	}
+	as := make([]slog.Attr, 0, 6)
+	as = append(as, slog.String("lock", e.Name))
+	if e.Token != "" {
+		as = append(as, slog.String("token", token(e.Token)))
+	}
+	if e.Attempt > 0 {
+		as = append(as, slog.Int("attempt", e.Attempt))
+	}
+	switch e.Kind {
+	case strategy.EventHeld: // its error says no more than these
+		var held *strategy.HeldError
+		if errors.As(e.Err, &held) {
+			if held.Holder != "" {
+				as = append(as, slog.String("holder", token(held.Holder)))
+			}
+			if held.TTL > 0 {
+				as = append(as, slog.Duration("ttl", held.TTL))
+			}
+			return as
+		}
+	case strategy.EventAcquired, strategy.EventMissed:
+		as = append(as, slog.Duration("waited", e.Took))
+	case strategy.EventLost, strategy.EventReleased:
+		as = append(as, slog.Duration("held", e.Took))
+	default:
+		as = append(as, slog.Duration("took", e.Took))
+	}
+	if e.Err != nil {
+		as = append(as, slog.String("error", words(e)))
+	}
+	return as
+}
+
+func errorText(e strategy.Event) string { return e.Err.Error() }

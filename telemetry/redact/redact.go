@@ -1,0 +1,115 @@
+// Package redact shortens tokens, for what is written where more people read than may take
+// locks. Whoever has the token of a hold can take the lock from its holder
+// ([strategy.Strategy.Adopt]), and whoever has the name of an owner can enter where locks are
+// re-entrant; logs and traces need no more of them than tells one from the other.
+//
+// It is for those who write observers ([strategy.Options].Observe).
+package redact
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const (
+	shown = 6  // bytes of a token: 24 of a UUID's random bits; 50 stay hidden
+	uuid  = 36 // bytes
+)
+
+// Token returns a … and the last 6 bytes of a token: …3f4a5b. Its beginning would say when it
+// was made, and so be that of many. If strategy.Options.Label made it longer, that is not left
+// out: …3f4a5b:host-7. Of anything else that a holder is called by (an owner, the token of
+// another library) it is not more than half. An empty token stays empty.
+func Token(token string) string {
+	if token == "" {
+		return ""
+	}
+	if isUUID(token) && (len(token) == uuid || token[uuid] == ':') {
+		return "…" + token[uuid-shown:]
+	}
+	from := len(token) - min(shown, len(token)/2)
+	for from < len(token) && !utf8.RuneStart(token[from]) {
+		from++
+	}
+	return "…" + token[from:]
+}
+
+var anyUUID = regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
+
+// isUUID tells whether s begins with what anyUUID matches: it is asked for each event.
+func isUUID(s string) bool {
+	if len(s) < uuid {
+		return false
+	}
+	for i := range uuid {
+		switch c := s[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Error returns the text of the event's error with all tokens in it shortened as by [Token]:
+// the holders that it names, and whatever else looks like a token and is no part of the
+// lock's name. It is empty if there is no error.
+func Error(e strategy.Event) string {
+	if e.Err == nil {
+		return ""
+	}
+	text := e.Err.Error()
+	for _, holder := range holders(e.Err, nil) {
+		text = strings.ReplaceAll(text, fmt.Sprintf("%.100q", holder), fmt.Sprintf("%q", Token(holder)))
+	}
+	return anyUUID.ReplaceAllStringFunc(text, func(token string) string {
+		if strings.Contains(e.Name, token) {
+			return token
+		}
+		return Token(token)
+	})
+}
+
+// holders appends whom an error, or one within it, names.
+func holders(err error, found []string) []string {
+	var within []error
+	switch e := err.(type) {
+	case *strategy.HeldError:
+		found = add(found, e.Holder)
+	case *strategy.LostError:
+		found = add(found, e.Holder)
+	case *strategy.QuorumError: // which does not unwrap all that it says
+		for _, n := range e.Nodes {
+			within = append(within, n.Err)
+		}
+		if e.Held != nil {
+			within = append(within, e.Held)
+		}
+	case interface{ Unwrap() []error }:
+		within = e.Unwrap()
+	}
+	if one := errors.Unwrap(err); one != nil {
+		within = append(within, one)
+	}
+	for _, w := range within {
+		found = holders(w, found)
+	}
+	return found
+}
+
+func add(found []string, holder string) []string {
+	if holder == "" {
+		return found
+	}
+	return append(found, holder)
+}
