@@ -1,0 +1,21 @@
+package production
+
+import (
+	"testing"
+
+	"github.com/lockstrategies/locks/internal/quotes"
+)
+
+// TestDocQuotes: what docs/production.md says is code stands in a file that is compiled.
+func TestDocQuotes(t *testing.T) {
+	t.Parallel()
+	from, err := quotes.Check("../production.md")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"production/production.go", "production/example_test.go"} {
+		if from[want] == 0 {
+			t.Errorf("nothing is quoted from %s", want)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package production
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, func(s *redistest.Server) {
+		addr = s.Addr()
+		if u, err := url.Parse(s.URL()); err == nil && u.User != nil {
+			user = u.User.Username()
+			password, _ = u.User.Password()
+		}
+	})
+}
+
+// patience is for what a busy machine may delay.
+const patience = 60 * time.Second
+
+// eventually waits until fn is true.
+func eventually(t *testing.T, what string, fn func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !fn(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// pooled ends a pool with the test.
+func pooled(t *testing.T, p *redis.Pool) *redis.Pool {
+	t.Helper()
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func isHeld(err error) bool    { return errors.Is(err, strategy.ErrHeld) }
+func isLost(err error) bool    { return errors.Is(err, strategy.ErrLost) }
+func isRefused(err error) bool { return errors.Is(err, strategy.ErrRefused) }
+func isUnsent(err error) bool  { return errors.Is(err, strategy.ErrUnsent) }
+func isUnknown(err error) bool { return errors.Is(err, strategy.ErrUnknown) }
+
+// try asks for a lock until nothing but an answer comes of it: it is taken, or held.
+func try(ctx context.Context, s *strategy.Strategy, name string) (*strategy.Lease, error) {
+	for {
+		lease, err := s.Lock(name).TryAcquire(ctx)
+		if err == nil || isHeld(err) || ctx.Err() != nil {
+			return lease, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,360 @@
+// Package migrate holds what docs/migrating.md says: its code compiles, and locks of this
+// module and of redsync and bsm/redislock that are given the same key exclude each other, so
+// that a fleet can be migrated one process at a time.
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	syncredis "github.com/go-redsync/redsync/v4/redis"
+	syncredigo "github.com/go-redsync/redsync/v4/redis/redigo"
+	"github.com/gofrs/uuid/v5"
+	"github.com/gomodule/redigo/redis"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/setnxpx"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// ttl is long enough for a machine that is busy: where a lock is to expire, it is deleted.
+const ttl = 30 * time.Second
+
+// A peer is another library's lock of one name.
+type peer interface {
+	try(ctx context.Context) (taken bool, err error) // taken: somebody else has it
+	extend(ctx context.Context) error                // nil: it was still its own
+	release(ctx context.Context) error               // nil: it was still its own
+}
+
+// peers make a lock of the key on the servers.
+var peers = map[string]func(t *testing.T, servers []*redistest.Server, key string) peer{
+	"redsync": func(t *testing.T, servers []*redistest.Server, key string) peer {
+		var pools []syncredis.Pool
+		for _, s := range servers {
+			pools = append(pools, syncredigo.NewPool(poolOf(t, s)))
+		}
+		return redsyncPeer{redsync.New(pools...).NewMutex(key, redsync.WithExpiry(ttl))}
+	},
+	"bsm": func(t *testing.T, servers []*redistest.Server, key string) peer {
+		o, err := goredis.ParseURL(servers[0].URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := goredis.NewClient(o)
+		t.Cleanup(func() { c.Close() })
+		return &bsmPeer{c: redislock.New(c), key: key}
+	},
+}
+
+type redsyncPeer struct{ *redsync.Mutex }
+
+func (p redsyncPeer) try(ctx context.Context) (bool, error) {
+	err := p.TryLockContext(ctx)
+	var taken *redsync.ErrTaken
+	if errors.As(err, &taken) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (p redsyncPeer) extend(ctx context.Context) error  { return certain(p.ExtendContext(ctx)) }
+func (p redsyncPeer) release(ctx context.Context) error { return certain(p.UnlockContext(ctx)) }
+
+func certain(ok bool, err error) error {
+	if err == nil && !ok {
+		return errors.New("not its own any more")
+	}
+	return err
+}
+
+type bsmPeer struct {
+	c   *redislock.Client
+	key string
+	*redislock.Lock
+}
+
+func (p *bsmPeer) try(ctx context.Context) (bool, error) {
+	l, err := p.c.Obtain(ctx, p.key, ttl, nil)
+	if errors.Is(err, redislock.ErrNotObtained) {
+		return true, nil
+	}
+	if err == nil {
+		p.Lock = l
+	}
+	return false, err
+}
+
+func (p *bsmPeer) extend(ctx context.Context) error  { return p.Refresh(ctx, ttl, nil) }
+func (p *bsmPeer) release(ctx context.Context) error { return p.Release(ctx) }
+
+// ours are the strategies that share their wire format.
+var ours = map[string]func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error){
+	"luascript": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+		return luascript.New(poolOf(t, servers[0]), o)
+	},
+	"setnxpx": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+		return setnxpx.New(poolOf(t, servers[0]), o)
+	},
+	"redlock": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+		var pools []*redis.Pool
+		for _, s := range servers {
+			pools = append(pools, poolOf(t, s))
+		}
+		return redlock.New(pools, o, redlock.WithoutGuard()) // redsync's servers have none
+	},
+}
+
+func poolOf(t *testing.T, s *redistest.Server) *redis.Pool {
+	p := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// fleet runs f for each of ours beside each of the peers that speak of the same keys.
+func fleet(t *testing.T, f func(t *testing.T, p *pair)) {
+	for _, servers := range []int{1, 3} {
+		for own, open := range ours {
+			for theirs, make := range peers {
+				if (servers > 1) != (own == "redlock") || own == "redlock" && theirs != "redsync" {
+					continue
+				}
+				t.Run(own+" and "+theirs, func(t *testing.T) {
+					t.Parallel()
+					nodes := redistest.Nodes(t, servers)
+					key := "fleet:" + uuid.Must(uuid.NewV4()).String()
+					s, err := open(t, nodes, strategy.Options{TTL: ttl, Key: sameKey, Wait: strategy.WaitPoll})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { s.Close() })
+					f(t, &pair{t: t, servers: nodes, key: key, lock: s.Lock(key), s: s, open: func() peer { return make(t, nodes, key) }, short: own == "setnxpx"})
+				})
+			}
+		}
+	}
+}
+
+// sameKey is the other library's key: the name itself.
+func sameKey(name string) string { return name }
+
+// A pair is a lock of ours, and the same lock as a peer takes it.
+type pair struct {
+	t       *testing.T
+	servers []*redistest.Server
+	key     string
+	s       *strategy.Strategy
+	lock    strategy.Lock
+	open    func() peer
+	short   bool // ours does not ask for how long the lock is held
+}
+
+// take is our acquisition, which must succeed.
+func (p *pair) take() *strategy.Lease {
+	p.t.Helper()
+	lease, err := p.lock.TryAcquire(p.t.Context())
+	if err != nil {
+		p.t.Fatalf("our TryAcquire = %v, want the lock, which is free", err)
+	}
+	return lease
+}
+
+// refused says that we do not get the lock, and returns how it was said.
+func (p *pair) refused() *strategy.HeldError {
+	p.t.Helper()
+	lease, err := p.lock.TryAcquire(p.t.Context())
+	var held *strategy.HeldError
+	if !errors.As(err, &held) {
+		p.t.Fatalf("our TryAcquire = %v, %v, want ErrHeld: the peer has the lock", lease, err)
+	}
+	return held
+}
+
+// tries is the peer's attempt.
+func (p *pair) tries(x peer, want bool) {
+	p.t.Helper()
+	taken, err := x.try(p.t.Context())
+	if err != nil || taken == want {
+		p.t.Fatalf("the peer's attempt: taken %v, %v, want that it gets the lock: %v", taken, err, want)
+	}
+}
+
+// expire ends the hold as its TTL would.
+func (p *pair) expire() {
+	p.t.Helper()
+	for _, s := range p.servers {
+		// A quorum's lock is held before the last server has been reached.
+		for limit := time.Now().Add(ttl / 3); redistest.Do(p.t, s, "DEL", p.key) != int64(1); time.Sleep(time.Millisecond) {
+			if time.Now().After(limit) {
+				p.t.Fatalf("there is no %s to be deleted: somebody holds the lock", p.key)
+			}
+		}
+	}
+}
+
+func nilError(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// TestTheyExcludeUs: we do not get what a peer holds, are told by whom and for how long, and
+// get it when the peer has released.
+func TestTheyExcludeUs(t *testing.T) {
+	fleet(t, func(t *testing.T, p *pair) {
+		x := p.open()
+		p.tries(x, true)
+		held := p.refused()
+		value, err := redis.String(redistest.Do(t, p.servers[0], "GET", p.key), nil)
+		nilError(t, "GET", err)
+		if held.Holder != value || held.TTL < 0 || held.TTL > ttl || (held.TTL == 0) != p.short {
+			t.Errorf("held by %q for %v, want %q for %v at most", held.Holder, held.TTL, value, ttl)
+		}
+		nilError(t, "the peer's extension", x.extend(t.Context()))
+		p.refused()
+		nilError(t, "the peer's release", x.release(t.Context()))
+		nilError(t, "our release", p.take().Release(t.Context()))
+		p.tries(x, true)
+	})
+}
+
+// TestWeExcludeThem is the other way about.
+func TestWeExcludeThem(t *testing.T) {
+	fleet(t, func(t *testing.T, p *pair) {
+		x := p.open()
+		lease := p.take()
+		p.tries(x, false)
+		nilError(t, "our extension", lease.Extend(t.Context()))
+		p.tries(x, false)
+		nilError(t, "our release", lease.Release(t.Context()))
+		p.tries(x, true)
+		nilError(t, "the peer's release", x.release(t.Context()))
+		p.take()
+	})
+}
+
+// TestLateRelease: whoever's hold has expired neither releases nor extends the other's.
+func TestLateRelease(t *testing.T) {
+	fleet(t, func(t *testing.T, p *pair) {
+		x := p.open()
+		lease := p.take()
+		p.expire()
+		p.tries(x, true)
+		if err := lease.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
+			t.Errorf("our late extension = %v, want ErrLost", err)
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrLost) {
+			t.Errorf("our late release = %v, want ErrLost", err)
+		}
+		p.refused()
+
+		p.expire()
+		lease = p.take()
+		if x.extend(t.Context()) == nil {
+			t.Error("the peer's late extension succeeded, want that it is refused")
+		}
+		if x.release(t.Context()) == nil {
+			t.Error("the peer's late release succeeded, want that it is refused")
+		}
+		nilError(t, "our extension after it", lease.Extend(t.Context()))
+		p.tries(p.open(), false)
+	})
+}
+
+// TestTheyAreSeen: operators see a peer's hold, and can end it.
+func TestTheyAreSeen(t *testing.T) {
+	fleet(t, func(t *testing.T, p *pair) {
+		x := p.open()
+		p.tries(x, true)
+		seen, err := p.s.Inspect(t.Context(), p.key)
+		nilError(t, "Inspect", err)
+		if !seen.Held || seen.Token == "" || !seen.Since.IsZero() || seen.Label != "" {
+			t.Errorf("Inspect = %+v, want that it is held, and nothing that its token cannot tell", seen)
+		}
+		nilError(t, "ForceRelease", p.s.ForceRelease(t.Context(), seen))
+		if x.release(t.Context()) == nil {
+			t.Error("the peer's release of what was taken from it succeeded")
+		}
+		p.take()
+	})
+}
+
+// TestMixedFleet: contenders of both kinds, all waiting for the lock: never two at a time, and
+// each kind has its turn.
+func TestMixedFleet(t *testing.T) {
+	fleet(t, func(t *testing.T, p *pair) {
+		const contenders, each = 3, 5
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		var inside, overlaps atomic.Int32
+		work := func() {
+			if inside.Add(1) > 1 {
+				overlaps.Add(1)
+			}
+			time.Sleep(time.Millisecond) // so that an overlap has the time to show
+			inside.Add(-1)
+		}
+		errs := make(chan error, 2*contenders)
+		var all sync.WaitGroup
+		for range contenders {
+			all.Go(func() {
+				for range each {
+					if err := strategy.Do(ctx, p.lock, func(context.Context, *strategy.Lease) error { work(); return nil }); err != nil {
+						errs <- fmt.Errorf("ours: %w", err)
+						return
+					}
+				}
+			})
+			x := p.open()
+			all.Go(func() {
+				for range each {
+					if err := waits(ctx, x); err != nil {
+						errs <- fmt.Errorf("the peer's: %w", err)
+						return
+					}
+					work()
+					if err := x.release(ctx); err != nil {
+						errs <- fmt.Errorf("the peer's release: %w", err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			t.Error(err)
+		}
+		if n := overlaps.Load(); n > 0 {
+			t.Errorf("%d times two held the lock", n)
+		}
+	})
+}
+
+// waits polls as the peers do.
+func waits(ctx context.Context, x peer) error {
+	for {
+		taken, err := x.try(ctx)
+		if err != nil || !taken {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

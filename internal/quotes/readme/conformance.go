@@ -1,0 +1,25 @@
+package readme
+
+import (
+	"testing"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const address = "localhost:6379"
+
+// mylock stands for the reader's own package.
+var mylock struct {
+	On func(address string) strategy.Protocol
+}
+
+// TestConformance is a test of the reader's.
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Subject{
+		Name: "mylock",
+		Open: func(o strategy.Options) (*strategy.Strategy, error) {
+			return strategy.New(mylock.On(address), o)
+		},
+	})
+}
