@@ -1,0 +1,374 @@
+package lessons
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Style is how a piece of a diagram stands out.
+type Style int
+
+const (
+	Plain  Style = iota
+	Faint        // lifelines, times
+	Strong       // names, commands
+	Good         // somebody holds the lock
+	Bad          // a promise breaks
+	Odd          // what happens beside the commands
+)
+
+// A Paint shows text in a style.
+type Paint func(Style, string) string
+
+// Diagram draws a trace for a terminal of that width: clients and servers as columns, time
+// downwards. A client's line is double while it believes to hold the lock. It is empty for an
+// act that comes to a table alone.
+func (t Trace) Diagram(width int, paint Paint) string {
+	if len(t.Events) == 0 {
+		return ""
+	}
+	d := NewDrawing(width, paint)
+	all := d.Head(t.Actors)
+	for _, e := range t.Events {
+		all += d.Row(e)
+	}
+	return all + d.Rest()
+}
+
+// A Drawing is a diagram under the pen. It is told of the events one by one, as they happen.
+type Drawing struct {
+	b      strings.Builder
+	paint  Paint
+	actors []Actor
+	at     map[string]int // where an actor's line is
+	text   int            // where words begin
+	width  int
+	// several servers: who is looked at has to be said, as no arrow does.
+	several bool
+	state   map[string]*lifeline
+
+	events int       // that it was told of
+	rows   []*row    // to be drawn
+	draw   func(row) // what is done with a row that is whole
+}
+
+// A row is one line of the diagram: an event, together with its answer if nothing else
+// happened before that.
+type row struct {
+	Event
+	index  int
+	open   bool // its answer may still come
+	answer string
+	also   []*row // the same command, from the same client, to other servers
+}
+
+type lifeline struct{ holds, paused, dead bool }
+
+// NewDrawing returns one that has nobody on it.
+func NewDrawing(width int, paint Paint) *Drawing {
+	d := &Drawing{paint: paint, width: width, state: map[string]*lifeline{}}
+	d.draw = d.row
+	return d
+}
+
+// Row is told of the next event, and returns the rows that are whole by that: a command
+// waits for its answer to be drawn beside it. What only the asking client does in between
+// does not come between them; what others do does, and then the answer gets its own row.
+// Where there are several servers, a command waits for what comes next, too: what is sent to
+// several of them is one row, with all answers.
+func (d *Drawing) Row(e Event) string {
+	n := d.events
+	d.events++
+	e.Answer = brief(e.Answer)
+	asker := map[Kind]string{Send: e.From, Reply: e.To}[e.Kind]
+	if slices.ContainsFunc(d.rows, func(r *row) bool { return r.waits() && r.From != asker }) {
+		d.unanswered()
+	}
+	next := &row{Event: e, index: n, open: e.Kind == Send}
+	switch asked, last := d.asked(e), len(d.rows)-1; {
+	case asked != nil:
+		asked.open, asked.answer = false, e.Answer
+	case last >= 0 && d.rows[last].joins(next):
+		d.rows[last].also = append(d.rows[last].also, next)
+	default:
+		d.rows = append(d.rows, next)
+	}
+	return d.drawn(d.several)
+}
+
+// asked is the row of the command that is answered, if that still waits.
+func (d *Drawing) asked(e Event) *row {
+	for _, r := range d.rows {
+		for _, r := range r.all() {
+			if e.Kind == Reply && r.open && r.index == e.Of {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// all are the row's commands.
+func (r *row) all() []*row { return append([]*row{r}, r.also...) }
+
+func (r *row) waits() bool {
+	return slices.ContainsFunc(r.all(), func(r *row) bool { return r.open })
+}
+
+// joins tells whether the next row is the same command to another server.
+func (r *row) joins(next *row) bool {
+	return r.Kind == Send && next.Kind == Send && r.From == next.From && slices.Equal(r.Args, next.Args) &&
+		!slices.ContainsFunc(r.all(), func(r *row) bool { return r.To == next.To })
+}
+
+// Waits tells whether a row waits for its answer. Others may wait for what comes next.
+func (d *Drawing) Waits() bool { return slices.ContainsFunc(d.rows, (*row).waits) }
+
+// Rest is the rows that wait.
+func (d *Drawing) Rest() string {
+	d.unanswered()
+	return d.drawn(false)
+}
+
+func (d *Drawing) unanswered() {
+	for _, r := range d.rows {
+		for _, r := range r.all() {
+			r.open = false
+		}
+	}
+}
+
+// drawn draws the rows up to the first that waits. The last is kept if it is a command that
+// others may join.
+func (d *Drawing) drawn(keep bool) string {
+	for len(d.rows) > 0 && !d.rows[0].waits() && !(keep && len(d.rows) == 1 && d.rows[0].Kind == Send) {
+		d.draw(*d.rows[0])
+		d.rows = d.rows[1:]
+	}
+	defer d.b.Reset()
+	return d.b.String()
+}
+
+const timeWidth = 7 // what comes before the lines
+
+// Head is the line with the actors' names, from which their lines go down. When others have
+// come on, it is drawn again, and rows are as wide as it from there on.
+func (d *Drawing) Head(actors []Actor) string {
+	d.actors, d.at = slices.Clone(actors), map[string]int{}
+	each := 4
+	for _, a := range actors {
+		each = max(each, utf8.RuneCountInString(a.Name)+2)
+	}
+	x := timeWidth + each/2
+	for i, a := range actors {
+		if i > 0 && a.Server && !actors[i-1].Server {
+			x += 2 // the network
+		}
+		d.several = d.several || a.Server && i > 0 && actors[i-1].Server
+		d.at[a.Name] = x
+		if d.state[a.Name] == nil {
+			d.state[a.Name] = &lifeline{}
+		}
+		x += each
+	}
+	d.text = x - each/2 + 1
+	line := []rune(strings.Repeat(" ", d.text))
+	for _, a := range d.actors {
+		name := []rune(a.Name)
+		copy(line[d.at[a.Name]-len(name)/2:], name)
+	}
+	copy(line[4:], []rune("ms"))
+	return d.paint(Strong, strings.TrimRight(string(line), " ")) + "\n"
+}
+
+// A cell is a rune with its style.
+type cell struct {
+	r     rune
+	style Style
+}
+
+// lines are the lifelines as they are now.
+func (d *Drawing) lines() []cell {
+	cells := make([]cell, d.text)
+	for i := range cells {
+		cells[i] = cell{' ', Plain}
+	}
+	for name, x := range d.at {
+		switch l := d.state[name]; {
+		case l.dead:
+		case l.paused && l.holds:
+			cells[x] = cell{'┇', Good}
+		case l.paused:
+			cells[x] = cell{'┊', Faint}
+		case l.holds:
+			cells[x] = cell{'║', Good}
+		default:
+			cells[x] = cell{'│', Faint}
+		}
+	}
+	return cells
+}
+
+// row draws one.
+func (d *Drawing) row(r row) {
+	time := clock(r.At)
+	switch r.Kind {
+	case Send:
+		words := d.paint(Strong, r.Command())
+		style := func(s string) string { return strings.Replace(s, r.Command(), words, 1) }
+		if len(r.also) == 0 {
+			d.words(time, d.arrow(r.From, r.To, '─'), r.Command()+tail(r.answer), style)
+			return
+		}
+		d.words(time, d.arrows(r), d.fanned(r), style)
+	case Reply:
+		d.words(time, d.arrow(r.From, r.To, '╌'), "→ "+r.Answer, nil)
+	case Message:
+		d.words(time, d.arrow(r.From, r.To, '╌'), "message: "+r.Answer, nil)
+	case Look:
+		at := ""
+		if d.several {
+			at = r.To + ": "
+		}
+		d.words("", d.lines(), "("+at+r.Command()+tail(r.Answer)+")", d.styled(Faint))
+	case State:
+		d.change(r)
+	case Note:
+		d.words("", d.lines(), r.Text, d.styled(Odd))
+	case Violation:
+		cells := d.lines()
+		for i := timeWidth; i < len(cells)-1; i++ {
+			if cells[i].r == ' ' {
+				cells[i] = cell{'━', Bad}
+			}
+		}
+		d.words("", cells, "✗ VIOLATED: "+r.Text, d.styled(Bad))
+	}
+}
+
+// clock is a time in milliseconds, of which there may be many where a reader decides.
+func clock(at time.Duration) string {
+	if at < 10*time.Second {
+		return fmt.Sprintf("%6.1f", float64(at.Microseconds())/1000)
+	}
+	return fmt.Sprintf("%6d", at.Milliseconds())
+}
+
+func tail(answer string) string {
+	if answer == "" {
+		return ""
+	}
+	return "  → " + answer
+}
+
+func (d *Drawing) styled(s Style) func(string) string {
+	return func(text string) string { return d.paint(s, text) }
+}
+
+// change draws how an actor changes.
+func (d *Drawing) change(r row) {
+	l, style, mark := d.state[r.From], Odd, rune(0)
+	switch r.Condition {
+	case Holds:
+		l.holds, style = true, Good
+	case Ended:
+		l.holds = false
+	case Paused:
+		l.paused = true
+	case Awake:
+		l.paused = false
+	case Dead:
+		l.dead, mark = true, '✗'
+	case Alive:
+		l.dead = false
+	}
+	cells := d.lines()
+	if mark != 0 {
+		cells[d.at[r.From]] = cell{mark, Odd}
+	}
+	d.words("", cells, r.Text, d.styled(style))
+}
+
+// arrow is the lifelines with an arrow between two of them.
+func (d *Drawing) arrow(from, to string, with rune) []cell {
+	cells := d.lines()
+	a, b := d.at[from], d.at[to]
+	step := 1
+	if b < a {
+		step = -1
+	}
+	for x := a + step; x != b; x += step {
+		r := with
+		switch cells[x].r {
+		case '│', '┊':
+			r = '┼'
+		case '║', '┇':
+			r = '╫'
+		}
+		cells[x] = cell{r, Plain}
+	}
+	cells[b-step] = cell{map[int]rune{1: '▶', -1: '◀'}[step], Plain}
+	return cells
+}
+
+// words writes a row, with its words in as many lines as they take.
+func (d *Drawing) words(time string, cells []cell, text string, style func(string) string) {
+	if style == nil {
+		style = d.styled(Plain)
+	}
+	var lines []string
+	width := max(d.width-d.text, 20)
+	for part := range strings.SplitSeq(text, "\n") {
+		lines = append(lines, wrap(part, width-min(2*len(lines), 2))...)
+	}
+	for i, line := range lines {
+		if i > 0 {
+			time, cells = "", d.lines()
+			line = "  " + line
+		}
+		d.b.WriteString(d.paint(Faint, fmt.Sprintf("%*s", timeWidth-1, time)) + " " + d.cells(cells[timeWidth:]) + style(line) + "\n")
+	}
+}
+
+// cells is the runes, each run of one style painted as one.
+func (d *Drawing) cells(cells []cell) string {
+	var b strings.Builder
+	for len(cells) > 0 {
+		n := 1
+		for n < len(cells) && cells[n].style == cells[0].style {
+			n++
+		}
+		var run strings.Builder
+		for _, c := range cells[:n] {
+			run.WriteRune(c.r)
+		}
+		b.WriteString(d.paint(cells[0].style, run.String()))
+		cells = cells[n:]
+	}
+	return b.String()
+}
+
+// wrap breaks a text between words into lines of that width at most. An arrow stays with what
+// comes after it.
+func wrap(text string, width int) (lines []string) {
+	const glue = "\u00a0"
+	line, indented := "", max(width-2, 10)
+	end := func() {
+		lines = append(lines, strings.ReplaceAll(strings.TrimRight(line, " "), "→"+glue, "→ "))
+	}
+	for _, w := range strings.Split(strings.ReplaceAll(text, "→ ", "→"+glue), " ") {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(w) > width {
+			end()
+			line, width = "", indented
+		}
+		if line != "" {
+			line += " "
+		}
+		line += w
+	}
+	end()
+	return lines
+}

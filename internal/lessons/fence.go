@@ -1,0 +1,87 @@
+package lessons
+
+import (
+	_ "embed"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+//go:embed fenced_write.lua
+var fencedWriteLua string
+
+var fencedWrite = strategy.NewScript("fenced_write", fencedWriteLua)
+
+// fenceLessons are about holders that go on when their lock is gone.
+func fenceLessons() []Lesson {
+	return []Lesson{{
+		Number: 11, Name: "fence", Title: "The late write: a holder stands still, and goes on",
+		Idea: "A program can stand still at any moment, while its garbage is collected or its machine is moved, and when it goes on it does not know that its lock's TTL is over. " +
+			"So it writes what it was about to write, over what the next holder has written, and no lock can hold it back, because it does not ask.",
+		Fix: "The store can: each hold has a number, its fence, greater than those of all holds before, and the store refuses a write with a lesser one than it has seen. " +
+			"Two may still believe to hold the lock, but only the later one can write.",
+		Acts: []Act{{
+			Title: "a store that takes every write",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				price := s.leaves("price:" + s.name)
+				a.takes("token-of-A")
+				s.note("A is about to write")
+				a.pauses()
+				s.lapse(s.key())
+				b.takes("token-of-B")
+				b.do(s.redis(), "SET", price, "by-B")
+				a.wakes()
+				a.do(s.redis(), "SET", price, "by-A")
+				s.noLateWork(a, "token-of-A", "by-A", func() any { return s.redis().look("GET", price) })
+			},
+		}, {
+			Title: "a store that refuses lesser fences",
+			lists: []string{"fenced_write"},
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				price := s.leaves("price:" + s.name)
+				s.fence()
+				hold := func(c *client) (token string, fence uint64) {
+					c.opens(func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0]) })
+					lease := c.acquires()
+					if lease == nil {
+						s.cannot("%s does not get the lock", c.name)
+					}
+					fence, ok := lease.Fence()
+					if !ok {
+						s.cannot("%s has no fence", c.name)
+					}
+					s.note("%s's fence is %d", c.name, fence)
+					return lease.Token(), fence
+				}
+				token, fence := hold(a)
+				s.note("A is about to write")
+				a.pauses()
+				s.lapse(s.key())
+				_, next := hold(b)
+				b.eval(s.redis(), fencedWrite, price, next, "by-B")
+				a.wakes()
+				if a.eval(s.redis(), fencedWrite, price, fence, "by-A").is(0) {
+					s.note("refused: %d is less than %d", fence, next)
+				}
+				s.noLateWork(a, token, "by-A", func() any { return s.redis().look("HGET", price, "value") })
+			},
+		}},
+	}}
+}
+
+// noLateWork judges whether the store has what a client wrote whose lock is gone, after the
+// next holder has written.
+func (s *Stage) noLateWork(late *client, token, wrote string, stored func() any) {
+	holder, _ := s.redis().look("GET", s.key()).([]byte)
+	if string(holder) == token {
+		s.cannot("%s still holds the lock: its write is not late", late.name)
+	}
+	value, _ := stored().([]byte)
+	if string(value) == wrote {
+		s.broken(noLateWork, "the lock is not %s's any more, and %s has written over what the next holder wrote: the store has %s", late.name, late.name, value)
+		return
+	}
+	s.judge(noLateWork, true, "the lock is not %s's any more, and what %s wrote was refused: the store has %s", late.name, late.name, value)
+}

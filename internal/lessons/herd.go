@@ -1,0 +1,202 @@
+package lessons
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+//go:embed release_publish.lua
+var releasePublishLua string
+
+var releasePublish = strategy.NewScript("release_publish", releasePublishLua)
+
+// herdLessons are about those who wait.
+func herdLessons() []Lesson {
+	return []Lesson{{
+		Number: 21, Name: "herd", Title: "Those who wait: polling, the herd, and the direct grant",
+		Idea: "Whoever finds the lock held has to learn somehow that it has come free: by asking again and again, by a message to all, or by being made the next holder. " +
+			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in who is served first.",
+		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as packages luascript and reentrant do. " +
+			"Where the server can keep no queue, ask again after random pauses that grow.",
+		Acts: []Act{{
+			Title: "polling: who waits asks again and again",
+			play:  func(s *Stage) { s.pollers(); s.relays(polling) },
+		}, {
+			Title: "wake-up: a release is told to all, and all ask",
+			lists: []string{"release_publish"},
+			play:  func(s *Stage) { s.herd(); s.relays(wakeUp) },
+		}, {
+			Title: "direct grant: the release makes the next in the queue the holder",
+			Timed: true, // an heir has a second to say that it lives
+			play:  func(s *Stage) { s.heirs(); s.relays(polling, wakeUp, directGrant) },
+		}},
+	}}
+}
+
+// pollers have nothing but luck.
+func (s *Stage) pollers() {
+	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
+	a.takes("token-of-A")
+	for range 2 { // rounds
+		for _, w := range []*client{b, c, d} {
+			w.takes("token-of-" + w.name)
+		}
+	}
+	a.ends()
+	a.eval(s.redis(), compareDelete, s.key(), "token-of-A")
+	// Each pauses for as long as it likes; C is the first whose pause is over.
+	for _, w := range []*client{c, d, b} {
+		if w.takes("token-of-" + w.name) {
+			s.served(w)
+		}
+	}
+	s.firstComeFirstServed()
+}
+
+// herd is what runs for the lock when a release is told to all.
+func (s *Stage) herd() {
+	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
+	free := s.free(s.key())
+	a.takes("token-of-A")
+	for _, w := range []*client{b, c, d} {
+		w.listens()
+		w.subscribes(s.redis(), free, func() {})
+		w.takes("token-of-" + w.name) // a release before the SUBSCRIBE was told to nobody
+	}
+	a.ends()
+	a.eval(s.redis(), releasePublish, s.key(), "token-of-A", free)
+	for _, w := range []*client{b, c, d} {
+		w.hears()
+	}
+	// All are awake, and run; D's network is the fastest.
+	for _, w := range []*client{d, b, c} {
+		if w.takes("token-of-" + w.name) {
+			s.served(w)
+		}
+	}
+	s.firstComeFirstServed()
+}
+
+// heirs stand in a queue.
+func (s *Stage) heirs() {
+	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
+	queue := s.queue(s.key())
+	for _, w := range s.clients {
+		w.opens(queueing)
+	}
+	held := a.acquires()
+	if held == nil {
+		s.cannot("the lock cannot be had to begin with")
+	}
+	got := map[*client]chan *strategy.Lease{}
+	for i, w := range []*client{b, c, d} {
+		granted := make(chan *strategy.Lease, 1)
+		got[w] = granted
+		w.listens()
+		go func() {
+			lease, err := w.locks.Lock(s.name).Acquire(s.ctx)
+			if err != nil {
+				s.note("%s gives up: %v", w.name, err) // the act ends for want of it
+			}
+			granted <- lease
+		}()
+		s.until(w.name+" has its place in the queue", func() bool {
+			return s.redis().ask("LLEN", queue) == int64(i+1) && s.answers(w, "acquire.lua") == 2
+		})
+		s.note("%s has its place in the queue, and sleeps", w.name)
+	}
+	passes := func(from, to *client) { // the lock
+		from.releases(held)
+		if from == a {
+			s.redis().look("GET", s.key()) // which is B's already, who does not know yet
+		}
+		to.hears() // that it is the holder
+		if held = <-got[to]; held == nil {
+			s.cannot("%s does not get the lock", to.name)
+		}
+		to.holds()
+		s.served(to)
+	}
+	passes(a, b)
+	c.hears() // that it is the next
+	passes(b, c)
+	d.hears()
+	s.firstComeFirstServed()
+	s.offstage(func() { // D's hold is like the others'
+		passes(c, d)
+		d.releases(held)
+	})
+}
+
+func queueing(n []strategy.Node) strategy.Protocol {
+	return luascript.On(n[0], luascript.WithoutFences())
+}
+
+// free is the channel of a lock's releases; queue is the key of luascript's queue.
+func (s *Stage) free(key string) string  { return strategy.SiblingKey(key, "free") }
+func (s *Stage) queue(key string) string { return s.leaves(strategy.SiblingKey(key, "queue")) }
+
+// subscribes has the client listen to a channel: fn is called for each message.
+func (c *client) subscribes(srv *server, channel string, fn func()) (stop func(), err error) {
+	return c.node(srv).Subscribe(c.s.ctx, channel, func(_ []byte, err error) {
+		if err == nil {
+			fn()
+		}
+	})
+}
+
+const firstCome = "who comes first is served first"
+
+// served marks the moment at which a client gets the lock for which another has asked before
+// it, and waits still.
+func (s *Stage) served(c *client) {
+	if by := s.passedOver(c); len(by) > 0 {
+		s.add(Event{Kind: Violation, From: c.name, Promise: firstCome,
+			Text: fmt.Sprintf("%s is served, though %s asked before", c.name, strings.Join(by, " and "))})
+	}
+}
+
+// passedOver are those who have asked before the client did, and have not held the lock yet.
+func (s *Stage) passedOver(c *client) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked, held := []string{}, map[string]bool{}
+	seen := map[string]bool{}
+	for _, e := range s.trace.Events {
+		switch {
+		case e.Kind == Send && !seen[e.From]:
+			seen[e.From] = true
+			asked = append(asked, e.From)
+		case e.Kind == State && e.Condition == Holds:
+			held[e.From] = true
+		}
+	}
+	for _, name := range asked {
+		if name == c.name {
+			break
+		}
+		if !held[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// firstComeFirstServed judges the order in which those who waited were served.
+func (s *Stage) firstComeFirstServed() {
+	var order []string
+	for _, e := range s.trace.Events {
+		switch {
+		case e.Kind == Violation && e.Promise == firstCome:
+			s.judge(firstCome, false, "%s", e.Text)
+			return
+		case e.Kind == State && e.Condition == Holds:
+			order = append(order, e.From)
+		}
+	}
+	s.judge(firstCome, true, "%s have held it, in the order in which they asked", strings.Join(order, ", "))
+}

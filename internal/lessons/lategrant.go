@@ -1,0 +1,196 @@
+package lessons
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const freeIfUnheld = "a lock that nobody holds is free"
+
+// lateGrantLessons are about a request that takes effect when nobody waits for it any more.
+func lateGrantLessons() []Lesson {
+	return []Lesson{{
+		Number: 20, Name: "late-grant", Title: "A late grant: the undo overtakes the request",
+		Idea: "Who gets no answer in time does not know whether it has got the lock, so it gives up and takes back what it may have got. " +
+			"But its request may still be on its way, and if it arrives after that, the lock goes to somebody who has left.",
+		Fix: "What takes the request back has to come behind it: on the same connection, or on another when the server has closed the first one. " +
+			"This module's connections see to that by themselves.",
+		Own: true,
+		Acts: []Act{{
+			Title: "undone on another connection",
+			lists: []string{"compare_delete"},
+			play: func(s *Stage) {
+				a := s.client("A")
+				first := a.dials(s.redis())
+				first.holdUp()
+				first.sends("SET", s.key(), "token-of-A", "NX", "PX", s.px())
+				first.receives(patience)
+				s.note("A gives up, and opens another connection")
+				second := a.dials(s.redis())
+				second.evals(compareDelete, s.key(), "token-of-A")
+				second.hears()
+				first.arrives("what was held up arrives")
+				b := s.client("B")
+				s.nobodys(b, func() bool { return b.takes("token-of-B") })
+				s.lapse(s.key())
+				b.takes("token-of-B")
+			},
+		}, {
+			Title: "undone on the same connection, behind the request",
+			play: func(s *Stage) {
+				a := s.client("A")
+				only := a.dials(s.redis())
+				only.holdUp()
+				only.sends("SET", s.key(), "token-of-A", "NX", "PX", s.px())
+				s.note("A gives up")
+				only.evals(compareDelete, s.key(), "token-of-A")
+				only.arrives("what was held up arrives, in order")
+				only.hears()
+				only.hears()
+				b := s.client("B")
+				s.nobodys(b, func() bool { return b.takes("token-of-B") })
+			},
+		}, {
+			Title: "undone on another connection, when the first is known to be dead",
+			play: func(s *Stage) {
+				a := s.client("A")
+				first := a.dials(s.redis())
+				first.sends("CLIENT", "ID")
+				id := first.hears().text()
+				first.holdUp()
+				first.sends("SET", s.key(), "token-of-A", "NX", "PX", s.px())
+				first.receives(patience)
+				s.note("A gives up, and opens another connection")
+				second := a.dials(s.redis())
+				second.sends("CLIENT", "KILL", "ID", id)
+				second.hears()
+				second.evals(compareDelete, s.key(), "token-of-A")
+				second.hears()
+				first.arrives("what was held up goes on, on a connection that the server has closed")
+				b := s.client("B")
+				s.nobodys(b, func() bool { return b.takes("token-of-B") })
+			},
+		}, {
+			Title: "the same by package luascript",
+			Timed: true, // A has to give up before whoever steps has read on
+			play:  (*Stage).undoneByModule,
+		}},
+	}}
+}
+
+// undoneByModule has A ask for the lock by package luascript, and hear nothing. Its first
+// connection is held up, and those that it opens then are not.
+func (s *Stage) undoneByModule() {
+	srv := s.redis()
+	on := func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
+	s.rehearse(on)
+	a, b := s.client("A"), s.client("B")
+	first, others := srv.node.Link(), srv.node.Link()
+	var to atomic.Pointer[redis.Pool]
+	to.Store(first.Pool())
+	n, err := node.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return to.Load().DialContext(ctx)
+	}})
+	if err != nil {
+		s.cannot("A has no connection: %w", err)
+	}
+	a.goesBy(srv, n)
+	id, err := redis.Int64(n.Do(s.ctx, s.due(), "CLIENT", "ID"))
+	if err != nil {
+		s.cannot("A has no connection: %w", err)
+	}
+	to.Store(others.Pool())
+	a.opens(on, func(o *strategy.Options) { o.OpTimeout = patience })
+	b.opens(on, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 })
+
+	srv.ask("CONFIG", "RESETSTAT")
+	s.happens("what A sends from here on is held up on the way", func(context.Context) error {
+		first.Hold(rig.Requests)
+		return nil
+	})
+	if _, err := a.locks.Lock(s.name).TryAcquire(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
+		s.cannot("A hears of its request: %v", err)
+	}
+	s.note("A gives up")
+	a.locks.Close() // which waits for the undo
+	s.killed()
+	s.happens("what was held up goes on", func(context.Context) error {
+		first.Heal()
+		return srv.ends(id)
+	})
+	s.nobodys(b, func() bool { return b.acquires() != nil })
+}
+
+// killed tells how many connections were killed by later ones, on which the recorder does
+// not see what is not the client's. Each that is dialled asks once who it is, and tries
+// once, on nobody, whether it may kill.
+func (s *Stage) killed() {
+	calls := func(command string) int {
+		for _, stat := range strings.Fields(string(s.redis().ask("INFO", "commandstats").([]byte))) {
+			if rest, ok := strings.CutPrefix(stat, "cmdstat_client|"+command+":calls="); ok {
+				n, _, _ := strings.Cut(rest, ",")
+				count, _ := strconv.Atoi(n)
+				return count
+			}
+		}
+		return 0
+	}
+	if n := calls("kill") - calls("info"); n > 0 {
+		s.note("before that, and by itself, A's new connection has ended the old one: CLIENT KILL (INFO commandstats tells of it)")
+	}
+}
+
+// patience is how long a client waits for an answer of which the stage knows that it is held up.
+const patience = 50 * time.Millisecond
+
+// nobodys judges whether a lock that nobody believes to hold is free: whoever asks gets it.
+func (s *Stage) nobodys(c *client, try func() bool) {
+	for _, other := range s.clients {
+		if other.holding && !other.dead {
+			s.cannot("%s holds the lock", other.name)
+		}
+	}
+	if try() {
+		s.judge(freeIfUnheld, true, "nobody held it, and %s, who asked, has got it", c.name)
+		return
+	}
+	s.redis().look("GET", s.key())
+	ms := s.redis().look("PTTL", s.key())
+	s.broken(freeIfUnheld, "nobody holds it, and nobody gets it for %d ms more", ms)
+}
+
+// rehearse has the server know the scripts of an algorithm, so that none needs to be sent
+// again in full.
+func (s *Stage) rehearse(on func([]strategy.Node) strategy.Protocol) {
+	err := func() error {
+		n, _, err := s.redis().connect()
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		locks, err := strategy.New(on([]strategy.Node{n}), strategy.Options{TTL: s.ttl})
+		if err != nil {
+			return err
+		}
+		defer locks.Close()
+		lease, err := locks.Lock("rehearsal").TryAcquire(s.ctx)
+		if err != nil {
+			return err
+		}
+		return lease.Release(s.ctx)
+	}()
+	if err != nil {
+		s.cannot("rehearsal: %w", err)
+	}
+}

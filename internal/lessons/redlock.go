@@ -1,0 +1,195 @@
+package lessons
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// What lessons about several servers promise, beside one holder.
+const (
+	outlives = "the lock can be had though servers are dead"
+	saysSo   = "an outage is not called held"
+	comesOut = "of those who ask for a free lock, one gets it"
+)
+
+const sameMoment = "all ask at the same moment (the stage sees to who is first where)"
+
+// redlockLessons are about a lock that a majority of several servers grants.
+func redlockLessons() []Lesson {
+	return append([]Lesson{{
+		Number: 15, Name: "quorum", Title: "RedLock: the votes of five servers",
+		Idea: "A lock on one Redis is gone when that Redis is, so RedLock asks five that know nothing of each other, and whoever gets the votes of three of them holds the lock. " +
+			"Each server votes for one client at a time, so two clients cannot have three votes each, and two servers may die.",
+		Fix:     "Five servers bear the death of two, and seven that of three; when more are dead, package redlock says that there is no quorum (ErrNoQuorum), which is not worth waiting for as a lock that is held is.",
+		Servers: 5, Own: true,
+		Acts: []Act{{
+			Title: "two of five servers are dead",
+			play: func(s *Stage) {
+				die(s.servers[s.majority():])
+				a, b := s.client("A"), s.client("B")
+				a.joins(redlock.WithoutGuard()) // no server comes back in this lesson
+				b.joins(redlock.WithoutGuard())
+				lease, err := a.asksAll()
+				s.had(a, err)
+				b.asksAll()
+				if err == nil {
+					a.releases(lease)
+				}
+				b.asksAll()
+			},
+		}, {
+			Title: "three of five servers are dead",
+			play: func(s *Stage) {
+				die(s.servers[s.majority()-1:])
+				a := s.client("A")
+				a.joins(redlock.WithoutGuard())
+				_, err := a.asksAll()
+				s.had(a, err)
+				s.judge(saysSo, errors.Is(err, strategy.ErrNoQuorum) && !errors.Is(err, strategy.ErrHeld), "A is told: %v", err)
+			},
+		}},
+	}, {
+		Number: 16, Name: "split-votes", Title: "RedLock: votes that are split, again and again",
+		Idea: "When several clients ask at the same moment, each server votes for whoever reaches it first, and it can be that nobody has a majority: all have to give their votes back, and to ask again. " +
+			"If all of them wait for the same time before they do, they meet again.",
+		Fix:     "Each waits for a random time before it asks again, so that one of them comes first. It also helps to ask all servers side by side, as that takes less time, and to give votes back at once.",
+		Servers: 3,
+		Acts: []Act{{
+			Title: "three clients, and the same pause for each",
+			play: func(s *Stage) {
+				all := []*client{s.client("A"), s.client("B"), s.client("C")}
+				const rounds = 2
+				winners := 0
+				for round := range rounds {
+					if round > 0 {
+						s.happens("each waits for 10 ms", sleep(10*time.Millisecond))
+					}
+					s.note(sameMoment)
+					winners += s.split(all)
+				}
+				if winners > 0 {
+					s.judge(comesOut, true, "%d of %d rounds had a winner", winners, rounds)
+				} else {
+					s.broken(comesOut, "in %d rounds nobody has had %d votes of %d, and nothing makes the next one different", rounds, s.majority(), len(s.servers))
+				}
+			},
+		}, {
+			Title: "a random pause for each, by package redlock",
+			play: func(s *Stage) {
+				all := []*client{s.client("A"), s.client("B"), s.client("C")}
+				s.note(sameMoment)
+				s.splitJoined(all)
+				// As Acquire of the package does; but here the pauses can be told.
+				pause, said := map[*client]time.Duration{}, []string{}
+				for _, c := range all {
+					pause[c] = rand.N(50 * time.Millisecond)
+					said = append(said, fmt.Sprintf("%s for %.1f ms", c.name, float64(pause[c].Microseconds())/1000))
+				}
+				first := slices.MinFunc(all, func(a, b *client) int { return cmp.Compare(pause[a], pause[b]) })
+				s.happens("each waits for a random time: "+strings.Join(said, ", "), sleep(pause[first]))
+				if _, err := first.asksAll(); err != nil {
+					s.broken(comesOut, "%s, whose pause was the shortest, does not get it", first.name)
+					return
+				}
+				s.judge(comesOut, true, "%s, whose pause was the shortest, has got it", first.name)
+			},
+		}},
+	}}, redlockTimeLessons()...)
+}
+
+// had judges whether a client has got the lock that nobody held.
+func (s *Stage) had(c *client, err error) {
+	dead := 0
+	for _, srv := range s.servers {
+		if s.isDead(srv) {
+			dead++
+		}
+	}
+	if err == nil {
+		s.judge(outlives, true, "%s has got it, with %d of %d servers dead", c.name, dead, len(s.servers))
+		return
+	}
+	s.broken(outlives, "nobody holds the lock, and %s does not get it, with %d of %d servers dead", c.name, dead, len(s.servers))
+}
+
+// isDead tells what has become of a server in the story.
+func (s *Stage) isDead(srv *server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dead := false
+	for _, e := range s.trace.Events {
+		if e.Kind == State && e.From == srv.name {
+			dead = e.Condition == Dead
+		}
+	}
+	return dead
+}
+
+// split has as many plain clients as there are servers ask all of them at the same moment,
+// and each be first at another one. It returns how many got a majority; who did not gives
+// back.
+func (s *Stage) split(all []*client) (winners int) {
+	votes := map[*client][]*server{}
+	for i, c := range all {
+		votes[c] = c.canvasses(s.servers[i : i+1])
+	}
+	for i, c := range all {
+		votes[c] = append(votes[c], c.canvasses(slices.Delete(slices.Clone(s.servers), i, i+1))...)
+	}
+	for _, c := range all {
+		if len(votes[c]) >= s.majority() {
+			winners++
+			continue
+		}
+		c.yields(votes[c])
+	}
+	return winners
+}
+
+// splitJoined is split by package redlock, which asks all servers side by side.
+func (s *Stage) splitJoined(all []*client) {
+	p := newPoll(len(all) * len(s.servers))
+	for i, c := range all {
+		p.order = append(p.order, c.name+s.servers[i].name)
+	}
+	for i, c := range all {
+		for j, srv := range s.servers {
+			if j != i {
+				p.order = append(p.order, c.name+srv.name)
+			}
+		}
+	}
+	told := make([]chan error, len(all))
+	for i, c := range all {
+		c.joins(redlock.WithoutGuard())
+		c.poll.Store(p)
+		told[i] = make(chan error, 1)
+	}
+	for i, c := range all {
+		go func() {
+			_, err := c.locks.Lock(s.name).TryAcquire(s.ctx)
+			told[i] <- err
+		}()
+	}
+	for i, c := range all {
+		p.tells(c)
+		c.isTold(<-told[i])
+	}
+}
+
+// sleep is a time that goes by, which nobody has to be spared.
+func sleep(d time.Duration) func(context.Context) error {
+	return func(context.Context) error {
+		time.Sleep(d)
+		return nil
+	}
+}

@@ -1,0 +1,128 @@
+package lessons
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const stopsInTime = "a holder stops before its majority ends"
+
+// redlockTimeLessons are about servers that end a vote before its time: by their clock, or
+// as they forget it.
+func redlockTimeLessons() []Lesson {
+	return []Lesson{{
+		Number: 17, Name: "fast-clock", Title: "RedLock: a server whose clock runs fast",
+		Idea: "Each server counts a vote's TTL by its own clock, and one whose clock is ahead of the others' ends its vote early. " +
+			"A holder with just three votes of five has no majority then, and does not know it, while another client finds three servers that are free.",
+		Fix: "A holder stops a little before the TTL is over: by the drift allowance, 1 % of it and 2 ms, so clocks may differ in speed by so much. " +
+			"Servers' clocks have to be slewed, not set; for one that jumps there is no help but fences.",
+		Servers: 5,
+		Acts: []Act{{
+			Title: "a clock is set ahead",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				start := time.Now()
+				n3 := s.threeOfFive(a)
+				s.happens(n3.name+"'s clock is set ahead by more than the TTL (emulated: PEXPIRE)", func(context.Context) error {
+					n3.ask("PEXPIRE", s.key(), 0)
+					return nil
+				})
+				b.elects(s.servers)
+				s.stillHeld(start)
+			},
+		}, {
+			Title: "a clock runs fast by 1 %",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				start := time.Now()
+				n3 := s.threeOfFive(a)
+				deadline := start.Add(s.ttl - strategy.Drift(s.ttl))
+				var drops time.Time // by A's clock, at the earliest
+				s.happens(n3.name+"'s clock runs fast: it drops its vote 1 % of the TTL too early (emulated: PEXPIRE)", func(context.Context) error {
+					left := n3.ask("PTTL", s.key()).(int64) - s.ttl.Milliseconds()/100
+					drops = time.Now().Add(time.Duration(left-1) * time.Millisecond) // Redis counts in whole ones
+					n3.ask("PEXPIRE", s.key(), left)
+					return nil
+				})
+				n3.look("PTTL", s.key())
+				b.elects(s.servers)
+				s.stillHeld(start)
+				comes := fmt.Sprintf("A's deadline comes: the TTL of %d ms less the allowance of %d ms is over", s.ttl.Milliseconds(), strategy.Drift(s.ttl).Milliseconds())
+				if s.step != nil { // nobody waits for minutes
+					s.happens(comes+" (by hand)", sleep(0))
+				} else {
+					s.happens(comes, sleep(time.Until(deadline)))
+				}
+				a.ends()
+				s.lapse(s.key())
+				b.elects(s.servers)
+				early := drops.Sub(deadline)
+				s.judge(stopsInTime, early >= 0, "A's deadline was %.1f ms before %s could drop its vote", float64(early.Microseconds())/1000, n3.name)
+			},
+		}},
+	}, {
+		Number: 18, Name: "restart", Title: "RedLock: a server that restarts votes twice",
+		Idea: "A server that keeps nothing on disk, or not all, comes back from a restart without the vote that it has given, and gives it again. " +
+			"So a holder with just three votes of five and another client can both have a majority.",
+		Fix:     "A server that may have forgotten votes does not vote until all that it may have forgotten is over: for the longest TTL in use. Package redlock sees to that by itself, by the restart guard, and meanwhile the server counts as if it were down.",
+		Servers: 5, Own: true,
+		Acts: []Act{{
+			Title: "a server comes back, and votes",
+			long:  10,
+			play: func(s *Stage) {
+				s.forgets(redlock.WithoutGuard())
+			},
+		}, {
+			Title: "a server comes back, and does not vote for a TTL: the restart guard",
+			long:  10,
+			play: func(s *Stage) {
+				s.vouched()
+				s.forgets()
+			},
+		}},
+	}}
+}
+
+// threeOfFive has the client hold the lock by just a majority, and returns a server of it.
+func (s *Stage) threeOfFive(c *client) *server {
+	most := s.servers[:s.majority()]
+	if !c.elects(most) {
+		s.cannot("%s does not get the lock", c.name)
+	}
+	s.note("%s has %d votes of %d, and asks no more servers", c.name, len(most), len(s.servers))
+	return most[len(most)-1]
+}
+
+// forgets has A hold the lock by three votes, of which one server forgets one; B asks; and
+// when A is done B asks again, unless it has the lock.
+func (s *Stage) forgets(own ...redlock.Option) {
+	a, b := s.client("A"), s.client("B")
+	a.joins(own...)
+	b.joins(own...)
+	n3 := s.servers[s.majority()-1]
+	a.cutOff(s.servers[s.majority():]...)
+	since := time.Now()
+	lease, err := a.asksAll()
+	if err != nil {
+		s.cannot("A does not get the lock: %w", err)
+	}
+	n3.becomes(Dead, "dies", n3.node.Kill)
+	n3.becomes(Alive, "starts again, without its data", n3.node.Restart)
+	a.reconnects(n3)
+	_, err = b.asksAll()
+	s.stillHeld(since)
+	if err == nil {
+		return
+	}
+	a.releases(lease)
+	_, err = b.asksAll()
+	if err != nil {
+		s.broken(outlives, "the lock is free, and B does not get it, as %s does not vote", n3.name)
+		return
+	}
+	s.judge(outlives, true, "B has got it when A was done, though %s does not vote yet", n3.name)
+}

@@ -1,0 +1,125 @@
+package lessons
+
+import (
+	_ "embed"
+	"errors"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed count_lock.lua
+	countLockLua string
+	//go:embed count_unlock.lua
+	countUnlockLua string
+
+	countLock   = strategy.NewScript("count_lock", countLockLua)
+	countUnlock = strategy.NewScript("count_unlock", countUnlockLua)
+)
+
+const letsIn = "a holder may enter again"
+
+// reentrantLessons are about a holder that asks again.
+func reentrantLessons() []Lesson {
+	return []Lesson{{
+		Number: 12, Name: "reentrant", Title: "The holder asks again: re-entry",
+		Idea: "A function that holds a lock calls another that takes the same lock, and is kept out by itself; a re-entrant lock knows its owner, lets it in again, and counts how often. " +
+			"But if the answer to an unlock is lost, the client sends it again, and it is counted twice: the inner function has given up the outer one's lock.",
+		Fix: "Each hold has an id of its own, and a release says which hold it ends; sent a second time it finds that hold gone, and ends no other: package reentrant. " +
+			"Better still is to take a lock in one place only.",
+		Acts: []Act{{
+			Title: "a lock that does not know its owner: luascript",
+			play: func(s *Stage) {
+				a := s.client("A")
+				a.opens(func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0], luascript.WithoutFences()) })
+				a.enters()
+				s.note("A calls a function that takes the lock, too")
+				s.letIn(a, a.enters() != nil)
+			},
+		}, {
+			Title: "a count, and an unlock that is sent twice",
+			lists: []string{"count_lock", "count_unlock"},
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				lock := func(c *client) bool {
+					got := !c.eval(s.redis(), countLock, s.key(), c.name, s.px()).is(0)
+					if got {
+						c.holds()
+					}
+					return got
+				}
+				lock(a)
+				s.note("A calls a function that takes the lock, too")
+				s.letIn(a, lock(a))
+				s.note("the function is done, and unlocks")
+				a.node(s.redis()).loses("count_unlock")
+				if _, err := a.tryEval(s.redis(), countUnlock, s.key(), a.name); err == nil {
+					s.cannot("the reply has not been lost")
+				}
+				a.eval(s.redis(), countUnlock, s.key(), a.name) // again, as nobody knows
+				s.stillOwns(a, "owner")
+				lock(b)
+			},
+		}, {
+			Title: "an id for each hold: package reentrant",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				s.fence()
+				for _, who := range s.clients {
+					who.opens(func(n []strategy.Node) strategy.Protocol { return reentrant.On(n[0]) })
+				}
+				outer := a.enters()
+				s.note("A calls a function that takes the lock, too")
+				inner := a.enters()
+				s.letIn(a, inner != nil)
+				s.note("the function is done, and releases its hold")
+				a.node(s.redis()).loses("release")
+				if err := inner.Release(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
+					s.cannot("the reply has not been lost: %v", err)
+				}
+				s.until("the release is repeated", func() bool { return s.answers(a, "release") == 2 })
+				s.stillOwns(a, "hold:"+outer.Token())
+				b.acquires()
+				a.releases(outer)
+				b.acquires()
+			},
+		}},
+	}}
+}
+
+// letIn judges whether the holder of the lock got it once more.
+func (s *Stage) letIn(c *client, got bool) {
+	if got {
+		s.judge(letsIn, true, "%s holds the lock, and has got it once more", c.name)
+		return
+	}
+	s.broken(letsIn, "%s is kept out by itself: if it waits, it waits for its own release", c.name)
+}
+
+// stillOwns judges whether the hash of the lock has a field that is there while the holder's
+// first hold is.
+func (s *Stage) stillOwns(c *client, field string) {
+	if !c.holding {
+		s.cannot("%s holds no lock that could be looked at", c.name)
+	}
+	if s.redis().look("HEXISTS", s.key(), field) == int64(1) {
+		s.judge(ownRelease, true, "%s believes to hold the lock, and Redis has its first hold", c.name)
+		return
+	}
+	s.broken(ownRelease, "%s believes to hold the lock, and Redis has none: what was sent again has ended %s's first hold", c.name, c.name)
+}
+
+// enters asks once, in its own name, as each of its functions does. It returns nil where it is
+// kept out.
+func (c *client) enters() *strategy.Lease {
+	lease, err := c.locks.Lock(c.s.name).TryAcquire(strategy.WithOwner(c.s.ctx, c.name))
+	switch {
+	case err == nil:
+		c.holds()
+	case !errors.Is(err, strategy.ErrHeld):
+		c.s.cannot("%s gets no lock: %w", c.name, err)
+	}
+	return lease
+}

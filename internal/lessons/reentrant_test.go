@@ -1,0 +1,9 @@
+package lessons
+
+func init() {
+	shown["reentrant"] = []string{
+		"a holder may enter again: VIOLATED",
+		"a holder may enter again: HELD; one holder at a time: VIOLATED; only its holder ends a hold: VIOLATED",
+		"a holder may enter again: HELD; one holder at a time: HELD; only its holder ends a hold: HELD",
+	}
+}

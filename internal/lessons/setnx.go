@@ -1,0 +1,80 @@
+package lessons
+
+// setnxLessons are those of a time when Redis could not set a key and its TTL in one step.
+func setnxLessons() []Lesson {
+	return []Lesson{{
+		Number: 1, Name: "setnx", Title: "SETNX alone: the holder dies",
+		Idea: "SETNX sets a key only if it does not exist, so of all who ask one gets the answer 1 and holds the lock; who is done deletes the key. " +
+			"But only the holder does, and a holder can die.",
+		Fix: "A lock needs an end of its own, which Redis brings about without the holder: a TTL.",
+		Acts: []Act{{
+			Title: "SETNX, and DEL by whoever is done",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				take := func(c *client) bool {
+					got := c.do(s.redis(), "SETNX", s.key(), c.name).is(1)
+					if got {
+						c.holds()
+					}
+					return got
+				}
+				take(a)
+				take(b)
+				a.do(s.redis(), "DEL", s.key())
+				a.ends()
+				take(b)
+				b.dies()
+				s.lapse(s.key())
+				s.freed(a, func() bool { return take(a) })
+			},
+		}, {
+			Title: "SETNX, and a TTL by PEXPIRE",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.setsThenExpires()
+				b.setsThenExpires()
+				a.dies()
+				s.lapse(s.key())
+				s.freed(b, b.setsThenExpires)
+			},
+		}},
+	}, {
+		Number: 2, Name: "expire", Title: "SETNX, then EXPIRE: the holder dies in between",
+		Idea: "SETNX makes the key, EXPIRE (or PEXPIRE, which takes milliseconds) gives it a TTL, and Redis drops it when that is over, whatever became of the holder. " +
+			"But these are two commands, and a client that dies between them leaves a key that has no end.",
+		Fix: "The key and its TTL have to come into being in one step, between whose halves nobody can die: SET with NX and PX.",
+		Acts: []Act{{
+			Title: "two commands, and a death between them",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				if a.do(s.redis(), "SETNX", s.key(), "A").is(1) {
+					a.holds()
+				}
+				a.becomes(Dead, "dies before it sends PEXPIRE")
+				a.dead = true
+				s.lapse(s.key())
+				s.freed(b, b.setsThenExpires)
+			},
+		}, {
+			Title: "one command, and a death right after it",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.takes("A")
+				a.dies()
+				b.takes("B")
+				s.lapse(s.key())
+				s.freed(b, func() bool { return b.takes("B") })
+			},
+		}},
+	}}
+}
+
+// setsThenExpires is SETNX, and a TTL for what it has set.
+func (c *client) setsThenExpires() bool {
+	got := c.do(c.s.redis(), "SETNX", c.s.key(), c.name).is(1)
+	if got {
+		c.do(c.s.redis(), "PEXPIRE", c.s.key(), c.s.px())
+		c.holds()
+	}
+	return got
+}

@@ -1,0 +1,12 @@
+package lessons
+
+func init() {
+	shown["setnx"] = []string{
+		"one holder at a time: HELD; a dead holder's lock comes free: VIOLATED",
+		"one holder at a time: HELD; a dead holder's lock comes free: HELD",
+	}
+	shown["expire"] = []string{
+		"a dead holder's lock comes free: VIOLATED",
+		"one holder at a time: HELD; a dead holder's lock comes free: HELD",
+	}
+}

@@ -1,0 +1,167 @@
+package lessons
+
+import (
+	_ "embed"
+	"errors"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+//go:embed compare_delete.lua
+var compareDeleteLua string
+
+var compareDelete = strategy.NewScript("compare_delete", compareDeleteLua)
+
+// tokenLessons are about who may delete a lock.
+func tokenLessons() []Lesson {
+	return []Lesson{{
+		Number: 7, Name: "fixed-value", Title: "SET NX PX with a fixed value: a late DEL frees another's lock",
+		Idea: "SET with NX and PX makes the key and its TTL in one command, and whoever is done deletes the key. " +
+			"But the key looks the same whoever has it, so a holder that is done only after its TTL deletes the lock of the next one.",
+		Fix: "Each holder writes a value that is nobody else's, a token, and deletes the key only if it finds that there.",
+		Acts: []Act{{
+			Title: "the same value for all, and DEL by whoever is done",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.takes("locked")
+				a.worked()
+				a.pauses()
+				s.lapse(s.key())
+				b.takes("locked")
+				a.wakes()
+				a.do(s.redis(), "DEL", s.key())
+				b.stillHas(s.redis(), "locked")
+				s.client("C").takes("locked")
+			},
+		}, {
+			Title: "a token for each, and DEL only where it is one's own",
+			play: func(s *Stage) {
+				a, b, c := s.client("A"), s.client("B"), s.client("C")
+				a.takes("token-of-A")
+				a.worked()
+				a.pauses()
+				s.lapse(s.key())
+				b.takes("token-of-B")
+				a.wakes()
+				a.comparesAndDeletes("token-of-A")
+				b.stillHas(s.redis(), "token-of-B")
+				c.takes("token-of-C")
+				b.ends()
+				b.comparesAndDeletes("token-of-B")
+				c.takes("token-of-C")
+			},
+		}},
+	}, {
+		Number: 8, Name: "compare-delete", Title: "GET, compare, DEL: the lock expires in between",
+		Idea: "Each holder writes a token of its own, and before it deletes the key it reads it: only if the token is still there the lock is its own. " +
+			"But reading and deleting are two commands, and between them the lock can expire and be taken by another.",
+		Fix: "Comparison and deletion have to be one step, in which nothing else happens on the server: a Lua script. " +
+			"(Valkey 9.0 and Redis 8.4 have a command for this one step; a script does it on every server, and can do more in it.)",
+		Acts: []Act{{
+			Title: "release in two steps, in peace",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.takes("token-of-A")
+				if a.do(s.redis(), "GET", s.key()).is("token-of-A") {
+					a.do(s.redis(), "DEL", s.key())
+				}
+				a.ends()
+				b.takes("token-of-B")
+				b.stillHas(s.redis(), "token-of-B")
+			},
+		}, {
+			Title: "release in two steps, and a pause between them",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.takes("token-of-A")
+				if a.do(s.redis(), "GET", s.key()).is("token-of-A") {
+					a.worked()
+					a.pauses()
+					s.lapse(s.key())
+					b.takes("token-of-B")
+					a.wakes()
+					a.do(s.redis(), "DEL", s.key())
+				}
+				b.stillHas(s.redis(), "token-of-B")
+				s.client("C").takes("token-of-C")
+			},
+		}},
+	}, {
+		Number: 9, Name: "lua", Title: "Lua: compare and delete in one step",
+		Idea: "Redis runs a script from its beginning to its end before it looks at the next command, so nothing can come between a comparison and a deletion. " +
+			"Whoever comes late compares, finds another's token, and deletes nothing.",
+		Fix: "On one Redis this is the lock to take: package luascript. What is left is a holder that works on when its TTL is over: the next two lessons.",
+		Acts: []Act{{
+			Title: "release in one script, and a pause before it",
+			lists: []string{"compare_delete"},
+			play: func(s *Stage) {
+				a, b, c := s.client("A"), s.client("B"), s.client("C")
+				a.takes("token-of-A")
+				a.worked()
+				a.pauses()
+				s.lapse(s.key())
+				b.takes("token-of-B")
+				a.wakes()
+				a.eval(s.redis(), compareDelete, s.key(), "token-of-A")
+				b.stillHas(s.redis(), "token-of-B")
+				c.takes("token-of-C")
+			},
+		}, {
+			Title: "release in one script, and a pause after it: within there is no place for one",
+			play: func(s *Stage) {
+				a, b, c := s.client("A"), s.client("B"), s.client("C")
+				a.takes("token-of-A")
+				a.worked()
+				a.eval(s.redis(), compareDelete, s.key(), "token-of-A")
+				a.pauses()
+				b.takes("token-of-B")
+				s.note("whatever A still has to hear or to do, it sends no DEL any more")
+				a.wakes()
+				b.stillHas(s.redis(), "token-of-B")
+				c.takes("token-of-C")
+			},
+		}, {
+			Title: "package luascript: A's own clock tells it first",
+			play: func(s *Stage) {
+				a, b, c := s.client("A"), s.client("B"), s.client("C")
+				on := func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
+				for _, who := range s.clients {
+					who.opens(on)
+				}
+				lease := a.acquires()
+				a.worked()
+				a.pauses()
+				s.lapse(s.key())
+				next := b.acquires()
+				if lease == nil || next == nil {
+					s.cannot("the lock cannot be had to begin with")
+				}
+				a.wakes()
+				if err := a.releases(lease); errors.Is(err, strategy.ErrLost) {
+					s.note("A's lease has ended by A's own clock: A is told so (ErrLost)")
+				}
+				b.stillHas(s.redis(), next.Token())
+				c.acquires()
+			},
+		}},
+	}}
+}
+
+// takes is SET NX PX with a token.
+func (c *client) takes(token string) bool {
+	got := c.do(c.s.redis(), "SET", c.s.key(), token, "NX", "PX", c.s.px()).is("OK")
+	if got {
+		c.holds()
+	}
+	return got
+}
+
+// comparesAndDeletes is a release in two commands.
+func (c *client) comparesAndDeletes(token string) {
+	if c.do(c.s.redis(), "GET", c.s.key()).is(token) {
+		c.do(c.s.redis(), "DEL", c.s.key())
+	} else {
+		c.s.note("%s does not find its token, and deletes nothing", c.name)
+	}
+}

@@ -1,0 +1,17 @@
+package lessons
+
+func init() {
+	shown["fixed-value"] = []string{
+		"only its holder ends a hold: VIOLATED; one holder at a time: VIOLATED",
+		"only its holder ends a hold: HELD; one holder at a time: HELD",
+	}
+	shown["compare-delete"] = []string{
+		"only its holder ends a hold: HELD; one holder at a time: HELD",
+		"only its holder ends a hold: VIOLATED; one holder at a time: VIOLATED",
+	}
+	shown["lua"] = []string{
+		"only its holder ends a hold: HELD; one holder at a time: HELD",
+		"only its holder ends a hold: HELD; one holder at a time: HELD",
+		"only its holder ends a hold: HELD; one holder at a time: HELD",
+	}
+}

@@ -1,0 +1,96 @@
+package lessons
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The promises that lessons are about. What an act shows of each is computed from what
+// happened in it, and from what the servers have at the end.
+const (
+	oneHolder  = "one holder at a time"
+	comesFree  = "a dead holder's lock comes free"
+	ownRelease = "only its holder ends a hold"
+	noLateWork = "the store takes no write of a holder whose lock is gone"
+)
+
+// judge writes a verdict down.
+func (s *Stage) judge(promise string, held bool, because string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trace.Verdicts = append(s.trace.Verdicts, Verdict{promise, held, fmt.Sprintf(because, args...)})
+}
+
+// oneHolder judges what everybody believed, if anybody held the lock.
+func (s *Stage) oneHolder() {
+	held, both := 0, ""
+	for _, e := range s.trace.Events {
+		switch {
+		case e.Kind == State && e.Condition == Holds:
+			held++
+		case e.Kind == Violation && e.Promise == oneHolder && both == "":
+			both = e.Text
+		}
+	}
+	switch {
+	case both != "":
+		s.judge(oneHolder, false, "%s", both)
+	case held > 1:
+		s.judge(oneHolder, true, "%d holds, of which no two overlap", held)
+	}
+}
+
+// broken marks the moment at which a promise is broken that is not about two holders.
+func (s *Stage) broken(promise, what string, args ...any) {
+	text := fmt.Sprintf(what, args...)
+	s.add(Event{Kind: Violation, Promise: promise, Text: text})
+	s.judge(promise, false, "%s", text)
+}
+
+// stillHas judges whether the server has what the holder of the lock believes.
+func (c *client) stillHas(srv *server, token string) {
+	v := srv.look("GET", c.s.key())
+	got, _ := v.([]byte)
+	switch {
+	case !c.holding:
+		c.s.cannot("%s holds no lock that could be looked at", c.name)
+	case v == nil:
+		c.s.broken(ownRelease, "%s believes to hold the lock, and Redis has none: somebody else has ended the hold", c.name)
+	case string(got) != token:
+		c.s.broken(ownRelease, "%s believes to hold the lock, and Redis has another's: %s", c.name, shorten(string(got)))
+	default:
+		c.s.judge(ownRelease, true, "%s believes to hold the lock, and GET %s says so, too", c.name, c.s.key())
+	}
+}
+
+// freed judges whether somebody gets the lock of a dead holder, by trying when a TTL is over,
+// and by what Redis says of the key if not.
+func (s *Stage) freed(c *client, try func() bool) {
+	if try() {
+		s.judge(comesFree, true, "%s has got it, a TTL after its holder's death", c.name)
+		return
+	}
+	if ttl := s.redis().look("PTTL", s.key()).(int64); ttl != -1 {
+		s.cannot("%s does not get the lock, though it has a TTL, of %d ms", c.name, ttl)
+	}
+	s.broken(comesFree, "PTTL is -1: the key has no end, and nobody is left to delete it")
+}
+
+// Violated tells whether a promise was broken in an act.
+func (t Trace) Violated() bool {
+	for _, v := range t.Verdicts {
+		if !v.Held {
+			return true
+		}
+	}
+	return false
+}
+
+// Summary is the verdicts in a line each.
+func (t Trace) Summary() string {
+	var b strings.Builder
+	for _, v := range t.Verdicts {
+		fmt.Fprintf(&b, "%v  %s: %s\n", v, v.Promise, v.Because)
+	}
+	return b.String()
+}

@@ -1,0 +1,227 @@
+package lessons
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// majority is how many of the servers have to agree.
+func (s *Stage) majority() int { return len(s.servers)/2 + 1 }
+
+// canvasses is the plain client of a quorum: it asks one server after the other for the
+// lock, and returns those that have granted it.
+func (c *client) canvasses(servers []*server) (votes []*server) {
+	for _, srv := range servers {
+		if c.do(srv, "SET", c.s.key(), c.token(), "NX", "PX", c.s.px()).is("OK") {
+			votes = append(votes, srv)
+		}
+	}
+	return votes
+}
+
+// elects has the plain client ask, and hold the lock if that makes a majority, or else give
+// back.
+func (c *client) elects(servers []*server) bool {
+	votes := c.canvasses(servers)
+	if len(votes) < c.s.majority() {
+		c.yields(votes)
+		return false
+	}
+	c.holds()
+	return true
+}
+
+// yields gives votes back that are too few.
+func (c *client) yields(votes []*server) {
+	for _, srv := range votes {
+		c.eval(srv, compareDelete, c.s.key(), c.token())
+	}
+}
+
+// token is that of the plain client.
+func (c *client) token() string { return "token-of-" + c.name }
+
+// joins has the client lock by package redlock on all servers.
+func (c *client) joins(own ...redlock.Option) {
+	s := c.s
+	s.oneStepAtATime()
+	c.opens(func(nodes []strategy.Node) strategy.Protocol {
+		for i, n := range nodes {
+			nodes[i] = conformance.GateNode(n, func(request string, send func()) { c.poll.Load().passes(c, s.servers[i], request, send) })
+		}
+		// Time-outs are longer than usual: who is late here is the machine.
+		return redlock.On(nodes, append([]redlock.Option{redlock.NodeTimeout(s.ttl / 3)}, own...)...)
+	}, func(o *strategy.Options) { o.OpTimeout = s.ttl * 2 / 3 })
+	s.ending = append(s.ending, func() {
+		if p := c.poll.Load(); p != nil {
+			p.ends()
+		}
+	})
+}
+
+// asksAll asks once by package redlock, and says what the client is told.
+func (c *client) asksAll() (*strategy.Lease, error) {
+	p := newPoll(len(c.s.servers))
+	p.tells(c)
+	c.poll.Store(p)
+	lease, err := c.locks.Lock(c.s.name).TryAcquire(c.s.ctx)
+	return lease, c.isTold(err)
+}
+
+// isTold is what the client makes of the outcome of its attempt.
+func (c *client) isTold(err error) error {
+	var held *strategy.HeldError
+	switch {
+	case err == nil:
+		c.holds()
+	case errors.As(err, &held) && held.Holder == "":
+		c.s.note("%s is told: too few votes, as others have the rest (ErrHeld)", c.name)
+	case errors.Is(err, strategy.ErrHeld):
+		c.s.note("%s is told: held by another (ErrHeld)", c.name)
+	case errors.Is(err, strategy.ErrNoQuorum):
+		c.s.note("%s is told: no quorum (ErrNoQuorum, and not ErrHeld)", c.name)
+	default:
+		c.s.cannot("%s gets no lock: %w", c.name, err)
+	}
+	return err
+}
+
+// A poll is one attempt of a client, or of several at the same moment. What they ask goes
+// out side by side. Answers count when everybody has been asked and the client is told them:
+// else it would be chance which three of five a majority is, and what comes after it.
+type poll struct {
+	mu    sync.Mutex
+	turn  sync.Cond
+	asks  int      // how many requests for the lock there are
+	asked int      // how many have been answered
+	order []string // whose request to which server comes when, if that is not left to chance
+	told  map[*client]bool
+	over  bool
+}
+
+func newPoll(asks int) *poll {
+	p := &poll{asks: asks, told: map[*client]bool{}}
+	p.turn.L = &p.mu
+	return p
+}
+
+// passes is the gate of a client's requests to a server.
+func (p *poll) passes(c *client, srv *server, request string, send func()) {
+	if !strings.Contains(request, "script acquire") {
+		send()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.order, c.name+srv.name); i >= 0 {
+		for p.asked < i && !p.over {
+			p.turn.Wait()
+		}
+	}
+	p.mu.Unlock()
+	send()
+	p.mu.Lock()
+	p.asked++
+	p.turn.Broadcast()
+	for (p.asked < p.asks || !p.told[c]) && !p.over {
+		p.turn.Wait()
+	}
+}
+
+// tells lets the client hear the answers when all are there.
+func (p *poll) tells(c *client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told[c] = true
+	p.turn.Broadcast()
+}
+
+// ends lets everything pass.
+func (p *poll) ends() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.turn.Broadcast()
+}
+
+// oneStepAtATime: what is sent side by side is shown to whoever steps one by one.
+func (s *Stage) oneStepAtATime() {
+	if s.step == nil {
+		return
+	}
+	var mu sync.Mutex
+	step := s.step
+	s.step = func(e Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return step(e)
+	}
+}
+
+// vouched lets all servers vote at once, as they are known to be new (see [redlock.Prime]).
+func (s *Stage) vouched() {
+	var nodes []strategy.Node
+	for _, srv := range s.servers {
+		n, err := node.New(srv.redis.Pool())
+		if err != nil {
+			s.cannot("%s cannot be primed: %w", srv.name, err)
+		}
+		defer n.Close()
+		nodes = append(nodes, n)
+	}
+	if err := redlock.PrimeNodes(s.ctx, nodes); err != nil {
+		s.cannot("the servers cannot be primed: %w", err)
+	}
+	s.waited()
+	s.note("the servers are new, and are told so: redlock.Prime")
+}
+
+// cutOff ends the client's network to servers of ours.
+func (c *client) cutOff(servers ...*server) {
+	c.s.happens(c.name+"'s network does not reach "+names(servers), func(context.Context) error {
+		for _, srv := range servers {
+			c.node(srv)
+			c.links[srv].Refuse()
+		}
+		return nil
+	})
+}
+
+// reconnects has the client find out that its connection has ended with the server, as a
+// pool does sooner or later: else its next request would be lost.
+func (c *client) reconnects(srv *server) {
+	for limit := c.s.due(); ; {
+		_, err := c.node(srv).Node.Do(c.s.ctx, c.s.due(), "EXISTS", c.s.key())
+		if err == nil {
+			c.s.waited()
+			return
+		}
+		if c.s.ctx.Err() != nil || time.Now().After(limit) {
+			c.s.cannot("%s does not reach %s again: %w", c.name, srv.name, err)
+		}
+	}
+}
+
+func names(servers []*server) string {
+	var all []string
+	for _, srv := range servers {
+		all = append(all, srv.name)
+	}
+	return strings.Join(all, " and ")
+}
+
+// die kills servers.
+func die(servers []*server) {
+	for _, srv := range servers {
+		srv.becomes(Dead, "dies", srv.node.Kill)
+	}
+}

@@ -1,0 +1,140 @@
+package lessons
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+//go:embed renew.lua
+var renewLua string
+
+var renew = strategy.NewScript("renew", renewLua)
+
+// watchdogLessons are about work that outlives its TTL.
+func watchdogLessons() []Lesson {
+	return []Lesson{{
+		Number: 10, Name: "watchdog", Title: "The watchdog: work that takes longer than the TTL",
+		Idea: "Nobody knows how long the work takes, so a watchdog, which runs beside it, has the TTL counted anew again and again, and the lock lives for as long as the work. " +
+			"But when the work dies or hangs, and its watchdog does not, the lock is held for ever, by nobody.",
+		Fix: "A hold needs a maximum, beyond which no watchdog renews it: Lease.KeepAlive(maxHold). " +
+			"What no watchdog can help is a program that stands still as a whole, for then its watchdog does, too.",
+		Acts: []Act{{
+			Title: "no watchdog: the work goes on when its TTL is over",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.takes("token-of-A")
+				s.note("A works, for longer than it thought")
+				s.lapse(s.key())
+				b.takes("token-of-B")
+				a.eval(s.redis(), compareDelete, s.key(), "token-of-A") // only now it is told
+				a.ends()
+			},
+		}, {
+			Title: "a watchdog renews the lock: KeepAlive of package luascript",
+			Timed: true,
+			play: func(s *Stage) {
+				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
+				a.opensWith(dog)
+				b.opensWith(b)
+				lease, since := a.keptAlive(0)
+				s.note("A works; its watchdog (dog) runs beside it")
+				s.until("the lock is renewed, and a TTL is over", func() bool {
+					return s.answers(dog, "extend") >= 3 && time.Since(since) > s.ttl
+				})
+				b.acquires()
+				a.releases(lease)
+				b.acquires()
+			},
+		}, {
+			Title: "a watchdog that outlives the work",
+			Timed: true,
+			lists: []string{"renew"},
+			play: func(s *Stage) {
+				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
+				a.takes("token-of-A")
+				a.dies()
+				death := time.Now()
+				s.note("the work is dead; its program is not, and the watchdog (dog) in it goes on")
+				for n := 1; n <= 4; n++ {
+					s.until("a third of a TTL goes by", func() bool { return time.Since(death) > time.Duration(n)*s.ttl/3 })
+					dog.eval(s.redis(), renew, s.key(), "token-of-A", s.px())
+				}
+				s.freedAfter(death, b, func() bool { return b.takes("token-of-B") })
+			},
+		}, {
+			Title: "a maximum for the hold: KeepAlive(maxHold)",
+			Timed: true,
+			play: func(s *Stage) {
+				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
+				a.opensWith(dog)
+				b.opensWith(b)
+				most := 3 * s.ttl / 2
+				a.keptAlive(most)
+				s.note("A is to hold the lock for %d ms at most", most.Milliseconds())
+				a.dies()
+				death := time.Now()
+				s.note("the work is dead; its program is not, and the watchdog (dog) in it goes on")
+				s.until("the lock is renewed, and a TTL is over", func() bool {
+					return s.answers(dog, "extend") >= 1 && time.Since(death) > s.ttl+s.ttl/20 // by then there is no further renewal
+				})
+				b.acquires()
+				s.until("maxHold is over", func() bool { return s.redis().ask("EXISTS", s.key()) == int64(0) })
+				s.note("maxHold is over")
+				s.freedAfter(death, b, func() bool { return b.acquires() != nil })
+			},
+		}},
+	}}
+}
+
+// freedAfter judges whether somebody gets the lock of one who died so long ago. If not, that
+// is because of who renews it.
+func (s *Stage) freedAfter(death time.Time, c *client, try func() bool) {
+	since := time.Since(death)
+	if since < s.ttl {
+		s.cannot("%s asks too early: %v after its holder's death", c.name, since)
+	}
+	if try() {
+		s.judge(comesFree, true, "%s has got it, %d ms after its holder's death, with a TTL of %s ms", c.name, since.Milliseconds(), s.px())
+		return
+	}
+	ttl := s.redis().look("PTTL", s.key()).(int64)
+	s.broken(comesFree, "its holder died %d ms ago, its TTL is %s ms, and there are %d ms left: it is renewed for nobody", since.Milliseconds(), s.px(), ttl)
+}
+
+// opensWith has the client lock by package luascript. What its program does beside the work,
+// which is to renew, is written down as another's.
+func (c *client) opensWith(dog *client) {
+	c.opens(func(n []strategy.Node) strategy.Protocol {
+		return luascript.On(beside{n[0], c, dog.node(c.s.redis())}, luascript.WithoutFences())
+	})
+}
+
+// beside is the way to a server of a program in which one works and one renews.
+type beside struct {
+	strategy.Node
+	works *client
+	dog   strategy.Node
+}
+
+func (n beside) Eval(ctx context.Context, due time.Time, script *strategy.Script, keys []string, args ...any) (any, error) {
+	if script.Name() == "extend" || n.works.dead {
+		return n.dog.Eval(ctx, due, script, keys, args...)
+	}
+	return n.Node.Eval(ctx, due, script, keys, args...)
+}
+
+// keptAlive has the client acquire the lock, and a watchdog renew it, for so long at most.
+func (c *client) keptAlive(most time.Duration) (lease *strategy.Lease, since time.Time) {
+	if lease = c.acquires(); lease == nil {
+		c.s.cannot("the lock cannot be had to begin with")
+	}
+	since = time.Now()
+	if err := lease.KeepAlive(most); err != nil {
+		c.s.cannot("%s: %w", c.name, err)
+	}
+	return lease, since
+}

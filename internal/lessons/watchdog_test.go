@@ -1,0 +1,10 @@
+package lessons
+
+func init() {
+	shown["watchdog"] = []string{
+		"one holder at a time: VIOLATED",
+		"one holder at a time: HELD",
+		"a dead holder's lock comes free: VIOLATED",
+		"one holder at a time: HELD; a dead holder's lock comes free: HELD",
+	}
+}
