@@ -123,7 +123,7 @@ func quorum(columns []Strategy, who []string, comparable bool) string {
 	why += " The servers' clocks must run alike, and one that restarts empty must stay out for a TTL."
 	for _, c := range columns {
 		if slices.Contains(who, c.Name) && c.verdict(fenceTitle) != Kept {
-			return why + " It issues no fences: where a paused holder must never overwrite, it does not suffice."
+			return why + " Without its option WithFences it issues no fences: where a paused holder must never overwrite, it does not suffice then."
 		}
 	}
 	return why
@@ -160,7 +160,11 @@ func quickest(columns []Strategy) (who []string, why string) {
 		return nil, ""
 	}
 	last := columns[0].Contention[len(columns[0].Contention)-1].Contenders
-	why = fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending. Where nobody is told of a release, the lock lies free until somebody asks again", best/others, last)
+	why = fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending in one process", best/others, last)
+	if slices.Contains(who, "luascript") {
+		why += " (where luascript hands the lock on without asking Redis)"
+	}
+	why += ". Where nobody is told of a release, the lock lies free until somebody asks again"
 	if slices.ContainsFunc(columns, func(c Strategy) bool { return c.Servers > 1 && !slices.Contains(who, c.Name) }) {
 		why += "; where several servers vote, until they have all been asked anew, after a random pause"
 	}

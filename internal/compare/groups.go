@@ -44,7 +44,7 @@ var groups = []group{
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
 	{title: "waiters are woken, not polling", properties: []string{"WokenByNotice", "NoMissedRelease", "WaitersAreCheap"}},
 	{title: "first come first served, locally", properties: []string{"FirstComeFirstServed", "HandedOn"}},
-	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "DeadHeir"}},
+	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "DeadHeir"}},
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
 	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},

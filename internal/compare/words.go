@@ -1,0 +1,193 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Meaning says what a verdict's mark stands for.
+func (v Verdict) Meaning() string {
+	switch v {
+	case Kept:
+		return "kept"
+	case Weak:
+		return "a weakness seen in this run"
+	case Absent:
+		return "not offered"
+	case Failed:
+		return "failed and should not have"
+	}
+	return "not looked at"
+}
+
+// Verdicts are all that there are, in the order of a legend.
+func Verdicts() []Verdict { return []Verdict{Kept, Weak, Absent, Failed, Unknown} }
+
+// Notes are what was seen where a mark is neither ✓ nor –, each told once.
+type Notes []Note
+
+// A Note is what was seen of some strategies.
+type Note struct {
+	Properties []string
+	Strategies []string
+	Failed     bool // it was not expected
+	Why        []string
+	Seen       string
+
+	about string // of which two are the same
+}
+
+// Number returns the note's number for what was seen of a strategy; the first is 1.
+func (ns *Notes) Number(g Guarantee, who string) int {
+	n := Note{Strategies: []string{who}, Failed: g.Verdict == Failed}
+	for _, p := range g.Properties {
+		if p.Verdict != g.Verdict {
+			continue
+		}
+		n.Properties = append(n.Properties, p.Name)
+		if p.Reason != "" && !slices.Contains(n.Why, p.Reason) {
+			n.Why = append(n.Why, p.Reason)
+		}
+		if n.Seen == "" {
+			n.Seen = Sentence(p.Evidence)
+		}
+	}
+	n.about = fmt.Sprint(n.Properties, n.Why)
+	if n.Failed {
+		n.about += who // not expected: each is to be read
+	}
+	for i, m := range *ns {
+		if m.about == n.about {
+			(*ns)[i].Strategies = append(m.Strategies, who)
+			return i + 1
+		}
+	}
+	*ns = append(*ns, n)
+	return len(*ns)
+}
+
+// String tells it in a sentence or two.
+func (n Note) String() string {
+	s := fmt.Sprintf("%s (%s): ", strings.Join(n.Properties, ", "), strings.Join(n.Strategies, ", "))
+	if n.Failed {
+		s += "NOT EXPECTED. "
+	}
+	if len(n.Why) > 0 {
+		s += strings.Join(n.Why, "; ") + ". "
+	}
+	return s + "Seen: " + n.Seen
+}
+
+// Sentence is the first line of an error, as far as anybody reads.
+func Sentence(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	if r := []rune(s); len(r) > 300 {
+		s = string(r[:300]) + " …"
+	}
+	return s
+}
+
+// Words is "2: GET, DEL", and for several servers that are all asked alike and at
+// the same time "1 ×5: EVALSHA". What is not like that is told in sums.
+func (r Requests) Words(servers int) string {
+	each, head := 1.0, Short(r.RoundTrips)
+	if servers > 1 {
+		each = float64(servers)
+		alike := r.RoundTrips == each*float64(r.InTurn) &&
+			!slices.ContainsFunc(r.Commands, func(c Commands) bool { return math.Mod(c.Times, each) != 0 })
+		if head = fmt.Sprintf("%d ×%d", r.InTurn, servers); !alike {
+			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, Short(r.RoundTrips))
+		}
+	}
+	var names []string
+	for _, c := range r.Commands {
+		name := c.Name
+		if c.Times != each {
+			name = Short(c.Times/each) + " " + name
+		}
+		names = append(names, name)
+	}
+	return head + ": " + strings.Join(names, ", ")
+}
+
+// How says how it was measured, and how far to trust it; nothing where no timings were taken.
+func (r *Report) How() string {
+	m := r.Method
+	if r.Ping == nil {
+		return ""
+	}
+	by := map[string]bool{}
+	var spread float64
+	for _, s := range r.Strategies {
+		if s.Cost != nil {
+			by[s.Cost.RoundTripsBy] = true
+		}
+		for _, c := range s.Contention {
+			if c.PerSecond > 0 {
+				spread = max(spread, (c.Highest-c.Lowest)/2/c.PerSecond)
+			}
+		}
+	}
+	counted := ""
+	several := slices.ContainsFunc(r.Strategies, func(s Strategy) bool { return s.Cost != nil && s.Servers > 1 })
+	switch {
+	case by["server"] && several:
+		counted = " Round trips were counted by the servers, and those one after another told from the others on a network made slow."
+	case by["server"]:
+		counted = " Round trips were counted by the servers."
+	case by["client"]:
+		counted = " Round trips were counted by the client, as a server that has other clients, too, does not tell whose they were."
+	}
+	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run.%s "+
+		"Timings: %v each, after a warm-up, the strategies in turn. "+
+		"Contention: each contender is a goroutine of one process that acquires and releases one lock over and over, without holding it; "+
+		"fairness is Jain's index of their shares, 1 if all got the same, 1/n if one got all; rates are the median of %d rounds",
+		counted, m.Each.Duration(), m.Rounds)
+	if spread > 0 {
+		s += fmt.Sprintf(", which differ by up to ±%.0f %%", 100*spread)
+	}
+	s += "."
+	s += fmt.Sprintf(" PING: p50 %s, p99 %s; divided by itself it reads %.2f, which is the noise of one caller's figures.",
+		Micros(r.Ping.P50), Micros(r.Ping.P99), r.Ping.Control)
+	return s
+}
+
+// Micros prints microseconds with three digits.
+func Micros(us float64) string {
+	switch {
+	case us >= 1e6:
+		return Short(us/1e6) + " s"
+	case us >= 1e3:
+		return Short(us/1e3) + " ms"
+	}
+	return Short(us) + " µs"
+}
+
+// Short prints three digits, more than which was not measured.
+func Short(x float64) string {
+	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Sprint(x)
+	}
+	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(x)))))
+	s := strconv.FormatFloat(x, 'f', digits, 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+// Rate prints a number of three digits with its thousands set apart.
+func Rate(x float64) string {
+	if x < 1000 {
+		return Short(x)
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
+	s := strconv.FormatInt(int64(math.Round(x/unit)*unit), 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
