@@ -232,21 +232,27 @@ func (c *comparison) show(w io.Writer, r *compare.Report) error {
 
 // verdict is an error if the suite found what the strategies do not admit.
 func verdict(r *compare.Report) error {
-	n := 0
+	if all := surprises(r); len(all) > 0 {
+		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above: %s", len(all), strings.Join(all, "; "))
+	}
+	return nil
+}
+
+// surprises are the trials and measurements that ended as they should not.
+func surprises(r *compare.Report) (all []string) {
 	for _, s := range r.Strategies {
 		for _, g := range s.Guarantees {
 			for _, p := range g.Properties {
 				if p.Verdict == compare.Failed {
-					n++
+					all = append(all, fmt.Sprintf("%s, %s: %s", s.Name, p.Name, p.Evidence))
 				}
 			}
 		}
-		n += len(s.Failures)
+		for _, f := range s.Failures {
+			all = append(all, fmt.Sprintf("%s, %s: %s", s.Name, f.Measurement, f.Error))
+		}
 	}
-	if n > 0 {
-		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above", n)
-	}
-	return nil
+	return all
 }
 
 // childArgs make this program a child of a trial that takes several processes.

@@ -164,14 +164,7 @@ func renderSale(r *flashsale.Report, l look) string {
 
 // saleTable has a line for each way, under the form that it has.
 func saleTable(r *flashsale.Report, l look) string {
-	t := table.NewWriter()
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Options.SeparateHeader = true
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatDefault
-	t.SetStyle(style)
-
+	t := newTable()
 	head := table.Row{"", "sold", "left", "refused", "tries", "time", "commands"}
 	gaveUp := slices.ContainsFunc(r.Results, func(s flashsale.Result) bool { return s.GaveUp > 0 })
 	if gaveUp {
@@ -184,7 +177,7 @@ func saleTable(r *flashsale.Report, l look) string {
 	}
 	t.SetColumnConfigs(configs)
 	for _, s := range r.Results {
-		line := table.Row{s.Name, fmt.Sprintf("%d %s", s.Sold, saleMark(s, l)), s.Left, s.Refused, s.Attempts, micros(1000 * s.Took), s.Commands}
+		line := table.Row{s.Name, fmt.Sprintf("%d %s", s.Sold, saleMark(s, l)), s.Left, s.Refused, s.Attempts, compare.Micros(1000 * s.Took), s.Commands}
 		if gaveUp {
 			line = append(line, s.GaveUp)
 		}
@@ -313,7 +306,7 @@ func saleAdvice(r *flashsale.Report) string {
 		return s + "."
 	}
 	return s + fmt.Sprintf(" (here %d in %s; the quickest lock, %v, took %d in %s, as only one buyer at a time may think).",
-		script.Commands, micros(1000*script.Took), quickest.Way, quickest.Commands, micros(1000*quickest.Took))
+		script.Commands, compare.Micros(1000*script.Took), quickest.Way, quickest.Commands, compare.Micros(1000*quickest.Took))
 }
 
 // saleArgs make this program one of the processes of a sale.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,10 +23,19 @@ import (
 // process with arguments, streams, signals, children and an exit code.
 const mainVar = "LOCKS_TEST_MAIN"
 
+// other is what else the test binary may be: a command under a lock. It returns if it is not.
+var other = func() {}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(mainVar) != "" {
 		main()
 		return
+	}
+	other()
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) { // by nohup, or a shell's &: then the tools of the tests would ignore it, too
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	redistest.Main(m)
 }
@@ -98,6 +108,9 @@ func TestHelp(t *testing.T) {
 		"--help":          {"Available Commands:", "compare"},
 		"compare --help":  {"Examples:", "locks compare --quick", "luascript", "--strategy name", "--embedded"},
 		"help compare":    {"Examples:"},
+		"exec --help":     {"locks exec nightly --try --", "LOCKS_FENCE", " 126  ", "--conflict-exit-code", "REDIS_PASSWORD"},
+		"inspect --help":  {"--json", "Exit status: 0", "--tls-ca"},
+		"release --help":  {"--force", "Exit status: 0", "--password-file"},
 		"--version":       {"locks ", "go1."},
 		"completion bash": {"bash completion"},
 	} {
@@ -111,8 +124,10 @@ func TestHelp(t *testing.T) {
 				t.Errorf("locks %s: no %q in\n%s", args, want, out.String())
 			}
 		}
-		if strings.Contains(out.String(), childArgs[0]) {
-			t.Errorf("locks %s tells of %s, which is not for users", args, childArgs[0])
+		for _, hidden := range []string{childArgs[0], "exec-watch"} {
+			if strings.Contains(out.String(), hidden) {
+				t.Errorf("locks %s tells of %s, which is not for users", args, hidden)
+			}
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -80,7 +79,7 @@ func render(r *compare.Report, l look) string {
 	warning := warn(r, l)
 	b.WriteString(warning)
 
-	var notes notes
+	var notes compare.Notes
 	tables := guarantees(r, l, &notes)
 	if r.Method.Each > 0 {
 		tables += requests(r, l) + timings(r, l)
@@ -90,7 +89,7 @@ func render(r *compare.Report, l look) string {
 	}
 	b.WriteString(tables)
 	b.WriteString(leftOut(r, l))
-	b.WriteString(notes.render(l))
+	b.WriteString(renderNotes(notes, l))
 	b.WriteString(failures(r, l))
 	b.WriteString(method(r, l))
 	b.WriteString(advice(r, l))
@@ -118,7 +117,7 @@ func warn(r *compare.Report, l look) string {
 
 // guarantees is a table with a column for each strategy. Its head is a flight of
 // stairs, since names are far wider than what stands below them.
-func guarantees(r *compare.Report, l look, ns *notes) string {
+func guarantees(r *compare.Report, l look, ns *compare.Notes) string {
 	if len(r.Strategies) == 0 {
 		return ""
 	}
@@ -191,6 +190,20 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-textWidth(s)))
 }
 
+const tableGap = "  "
+
+// newTable is one without borders.
+func newTable() table.Writer {
+	w := table.NewWriter()
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Options.SeparateHeader = true
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", tableGap
+	style.Format.Header = text.FormatDefault
+	w.SetStyle(style)
+	return w
+}
+
 // A sheet is a table with a line for each strategy.
 type sheet struct {
 	title   string
@@ -202,15 +215,7 @@ type sheet struct {
 
 // render draws the table, unless there is nothing in it.
 func (t sheet) render(r *compare.Report, l look) string {
-	const gap = "  "
-	w := table.NewWriter()
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Options.SeparateHeader = true
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", gap
-	style.Format.Header = text.FormatDefault
-	w.SetStyle(style)
-
+	w := newTable()
 	name, widths := 0, make([]int, len(t.columns))
 	head := table.Row{""}
 	for i, c := range t.columns {
@@ -243,7 +248,7 @@ func (t sheet) render(r *compare.Report, l look) string {
 		return ""
 	}
 	var configs []table.ColumnConfig
-	for i, max := range share(widths, l.width-name-len(gap)*(len(t.columns)+1)) {
+	for i, max := range share(widths, l.width-name-len(tableGap)*(len(t.columns)+1)) {
 		c := table.ColumnConfig{Number: i + 2, WidthMax: max, WidthMaxEnforcer: text.WrapSoft}
 		if !t.left {
 			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
@@ -281,59 +286,11 @@ func share(wanted []int, have int) []int {
 	}
 }
 
-// notes are what was seen where a mark is neither ✓ nor –, each told once.
-type notes []note
-
-type note struct {
-	about  string // of which two are the same
-	names  []string
-	failed bool
-	seen   string
-	why    []string
-	who    []string
-}
-
-// number returns the note's number for what was seen of a strategy.
-func (ns *notes) number(g compare.Guarantee, who string) int {
-	n := note{who: []string{who}, failed: g.Verdict == compare.Failed}
-	for _, p := range g.Properties {
-		if p.Verdict != g.Verdict {
-			continue
-		}
-		n.names = append(n.names, p.Name)
-		if p.Reason != "" && !slices.Contains(n.why, p.Reason) {
-			n.why = append(n.why, p.Reason)
-		}
-		if n.seen == "" {
-			n.seen = p.Evidence
-		}
-	}
-	n.about = fmt.Sprint(n.names, n.why)
-	if n.failed {
-		n.about += who // not expected: each is to be read
-	}
-	for i, m := range *ns {
-		if m.about == n.about {
-			(*ns)[i].who = append(m.who, who)
-			return i + 1
-		}
-	}
-	*ns = append(*ns, n)
-	return len(*ns)
-}
-
-// render tells each in a sentence or two.
-func (ns notes) render(l look) string {
+// renderNotes tells each in a sentence or two.
+func renderNotes(ns compare.Notes, l look) string {
 	var b strings.Builder
 	for i, n := range ns {
-		s := fmt.Sprintf("%s (%s): ", strings.Join(n.names, ", "), strings.Join(n.who, ", "))
-		if n.failed {
-			s += "NOT EXPECTED. "
-		}
-		if len(n.why) > 0 {
-			s += strings.Join(n.why, "; ") + ". "
-		}
-		b.WriteString(l.prose(fmt.Sprintf("%3d ", i+1), s+"Seen: "+sentence(n.seen)))
+		b.WriteString(l.prose(fmt.Sprintf("%3d ", i+1), n.String()))
 	}
 	if len(ns) > 0 {
 		b.WriteString("\n")
@@ -341,22 +298,13 @@ func (ns notes) render(l look) string {
 	return b.String()
 }
 
-// sentence is the first line of an error, as far as anybody reads.
-func sentence(s string) string {
-	s, _, _ = strings.Cut(s, "\n")
-	if r := []rune(s); len(r) > 300 {
-		s = string(r[:300]) + " …"
-	}
-	return s
-}
-
-func guaranteeCell(g compare.Guarantee, who string, l look, ns *notes) string {
+func guaranteeCell(g compare.Guarantee, who string, l look, ns *compare.Notes) string {
 	mark := g.Verdict.Mark()
 	switch g.Verdict {
 	case compare.Kept:
 		return l.paint(mark, text.FgGreen)
 	case compare.Weak, compare.Failed:
-		return l.paint(mark, text.FgRed, text.Bold) + strconv.Itoa(ns.number(g, who))
+		return l.paint(mark, text.FgRed, text.Bold) + strconv.Itoa(ns.Number(g, who))
 	}
 	return mark
 }
@@ -381,7 +329,7 @@ func requests(r *compare.Report, l look) string {
 				left = strconv.Itoa(*s.Cost.KeysLeft)
 			}
 			return []string{
-				commands(s.Cost.Acquire, s.Servers), commands(s.Cost.Release, s.Servers), commands(s.Cost.HeldTry, s.Servers), left,
+				s.Cost.Acquire.Words(s.Servers), s.Cost.Release.Words(s.Servers), s.Cost.HeldTry.Words(s.Servers), left,
 			}
 		},
 	}.render(r, l)
@@ -393,29 +341,6 @@ func requests(r *compare.Report, l look) string {
 		words += " 1 ×5: EVALSHA is one round trip to each of five servers, all at the same time."
 	}
 	return s + l.prose("", words) + "\n"
-}
-
-// commands is "2: GET, DEL", and for several servers that are all asked alike and at
-// the same time "1 ×5: EVALSHA". What is not like that is told in sums.
-func commands(r compare.Requests, servers int) string {
-	each, head := 1.0, short(r.RoundTrips)
-	if servers > 1 {
-		each = float64(servers)
-		alike := r.RoundTrips == each*float64(r.InTurn) &&
-			!slices.ContainsFunc(r.Commands, func(c compare.Commands) bool { return math.Mod(c.Times, each) != 0 })
-		if head = fmt.Sprintf("%d ×%d", r.InTurn, servers); !alike {
-			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, short(r.RoundTrips))
-		}
-	}
-	var names []string
-	for _, c := range r.Commands {
-		name := c.Name
-		if c.Times != each {
-			name = short(c.Times/each) + " " + name
-		}
-		names = append(names, name)
-	}
-	return head + ": " + strings.Join(names, ", ")
 }
 
 func timings(r *compare.Report, l look) string {
@@ -435,7 +360,7 @@ func timings(r *compare.Report, l look) string {
 			if s.Solo == nil {
 				return nil
 			}
-			return []string{micros(s.Solo.P50), micros(s.Solo.P99), short(s.Solo.PerPing)}
+			return []string{compare.Micros(s.Solo.P50), compare.Micros(s.Solo.P99), compare.Short(s.Solo.PerPing)}
 		},
 	}.render(r, l) + sheet{
 		title:   fmt.Sprintf("HAND-OFF, release → grant to another process, hold %v", r.Method.Hold.Duration()) + warning,
@@ -445,7 +370,7 @@ func timings(r *compare.Report, l look) string {
 			if s.HandOff == nil {
 				return nil
 			}
-			return []string{micros(s.HandOff.P50), micros(s.HandOff.P99), short(s.HandOff.PerPing), short(s.HandOff.Commands)}
+			return []string{compare.Micros(s.HandOff.P50), compare.Micros(s.HandOff.P99), compare.Short(s.HandOff.PerPing), compare.Short(s.HandOff.Commands)}
 		},
 	}.render(r, l) + sheet{
 		title:   "CONTENTION, acquisitions per second · fairness" + warning,
@@ -457,7 +382,7 @@ func timings(r *compare.Report, l look) string {
 			}
 			cells := slices.Repeat([]string{missing}, len(contenders))
 			for i, c := range s.Contention {
-				cells[i] = fmt.Sprintf("%s · %.2f", rate(c.PerSecond), c.Jain)
+				cells[i] = fmt.Sprintf("%s · %.2f", compare.Rate(c.PerSecond), c.Jain)
 			}
 			return cells
 		},
@@ -473,15 +398,9 @@ func legend(r *compare.Report, l look) string {
 		}
 	}
 	var parts []string
-	for _, m := range []struct {
-		v    compare.Verdict
-		text string
-	}{
-		{compare.Kept, "kept"}, {compare.Weak, "a weakness seen in this run"}, {compare.Absent, "not offered"},
-		{compare.Failed, "failed and should not have"}, {compare.Unknown, "not looked at"},
-	} {
-		if seen[m.v] {
-			parts = append(parts, m.v.Mark()+" "+m.text)
+	for _, v := range compare.Verdicts() {
+		if seen[v] {
+			parts = append(parts, v.Mark()+" "+v.Meaning())
 		}
 	}
 	if len(parts) == 0 {
@@ -513,7 +432,7 @@ func failures(r *compare.Report, l look) string {
 	var b strings.Builder
 	for _, s := range r.Strategies {
 		for _, f := range s.Failures {
-			b.WriteString(l.prose("!!! ", fmt.Sprintf("%s: measuring %s failed: %s", s.Name, f.Measurement, sentence(f.Error))))
+			b.WriteString(l.prose("!!! ", fmt.Sprintf("%s: measuring %s failed: %s", s.Name, f.Measurement, compare.Sentence(f.Error))))
 		}
 	}
 	if b.Len() > 0 {
@@ -524,43 +443,10 @@ func failures(r *compare.Report, l look) string {
 
 // method says how it was measured, and how far to trust it.
 func method(r *compare.Report, l look) string {
-	m := r.Method
-	if r.Ping == nil { // no timings
+	s := r.How()
+	if s == "" {
 		return ""
 	}
-	by := map[string]bool{}
-	var spread float64
-	for _, s := range r.Strategies {
-		if s.Cost != nil {
-			by[s.Cost.RoundTripsBy] = true
-		}
-		for _, c := range s.Contention {
-			if c.PerSecond > 0 {
-				spread = max(spread, (c.Highest-c.Lowest)/2/c.PerSecond)
-			}
-		}
-	}
-	counted := ""
-	several := slices.ContainsFunc(r.Strategies, func(s compare.Strategy) bool { return s.Cost != nil && s.Servers > 1 })
-	switch {
-	case by["server"] && several:
-		counted = " Round trips were counted by the servers, and those one after another told from the others on a network made slow."
-	case by["server"]:
-		counted = " Round trips were counted by the servers."
-	case by["client"]:
-		counted = " Round trips were counted by the client, as a server that has other clients, too, does not tell whose they were."
-	}
-	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run.%s "+
-		"Timings: %v each, after a warm-up, the strategies in turn. "+
-		"Contention: each contender is a goroutine of one process that acquires and releases one lock over and over, without holding it; "+
-		"fairness is Jain's index of their shares, 1 if all got the same, 1/n if one got all; rates are the median of %d rounds",
-		counted, m.Each.Duration(), m.Rounds)
-	if spread > 0 {
-		s += fmt.Sprintf(", which differ by up to ±%.0f %%", 100*spread)
-	}
-	s += "."
-	s += fmt.Sprintf(" PING: p50 %s, p99 %s; divided by itself it reads %.2f, which is the noise of one caller's figures.",
-		micros(r.Ping.P50), micros(r.Ping.P99), r.Ping.Control)
 	return l.prose("", s) + "\n"
 }
 
@@ -579,41 +465,4 @@ func advice(r *compare.Report, l look) string {
 		b.WriteString(l.prose("    → ", s))
 	}
 	return b.String() + "\n"
-}
-
-// micros prints microseconds with three digits.
-func micros(us float64) string {
-	switch {
-	case us >= 1e6:
-		return short(us/1e6) + " s"
-	case us >= 1e3:
-		return short(us/1e3) + " ms"
-	}
-	return short(us) + " µs"
-}
-
-// short prints three digits, more than which was not measured.
-func short(x float64) string {
-	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
-		return fmt.Sprint(x)
-	}
-	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(x)))))
-	s := strconv.FormatFloat(x, 'f', digits, 64)
-	if strings.Contains(s, ".") {
-		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	return s
-}
-
-// rate prints a number of three digits with its thousands set apart.
-func rate(x float64) string {
-	if x < 1000 {
-		return short(x)
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
-	s := strconv.FormatInt(int64(math.Round(x/unit)*unit), 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

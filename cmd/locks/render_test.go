@@ -231,22 +231,6 @@ func TestShowJSON(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	for _, c := range []struct {
-		f    func(float64) string
-		x    float64
-		want string
-	}{
-		{short, 0, "0"}, {short, 1, "1"}, {short, 2.0949, "2.09"}, {short, 24.66, "24.7"}, {short, 1234.4, "1234"}, {short, 0.0512, "0.0512"},
-		{micros, 9.876, "9.88 µs"}, {micros, 999, "999 µs"}, {micros, 1234, "1.23 ms"}, {micros, 2_500_000, "2.5 s"},
-		{rate, 0, "0"}, {rate, 582.3, "582"}, {rate, 1000, "1,000"}, {rate, 16_432, "16,400"}, {rate, 1_234_567, "1,230,000"}, {rate, 99_960, "100,000"},
-	} {
-		if got := c.f(c.x); got != c.want {
-			t.Errorf("%v reads %q, want %q", c.x, got, c.want)
-		}
-	}
-}
-
 func TestProgressLine(t *testing.T) {
 	p := progress{width: 80}
 	if got := p.line(0); got != "" {

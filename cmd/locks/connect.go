@@ -1,0 +1,416 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/setnxgetset"
+	"github.com/lockstrategies/locks/setnxpx"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// connection is what the flags and the environment say about which locks, and on which
+// servers. The password is kept out of arguments, and so out of the list of processes;
+// nothing here prints it.
+type connection struct {
+	redis        []string
+	user         string
+	passwordFile string
+	database     int
+	tls          bool
+	ca           string
+	cert, key    string
+	serverName   string
+	strategy     string
+
+	algorithm algorithm
+	servers   []address
+	secure    *tls.Config // for those servers that use TLS
+}
+
+// An address is one server, and how to be let in.
+type address struct {
+	network, at    string
+	user, password string
+	database       int
+	tls            bool
+}
+
+const (
+	redisVar    = "REDIS_URL"
+	userVar     = "REDIS_USER"
+	passwordVar = "REDIS_PASSWORD"
+	caVar       = "REDIS_TLS_CA"
+	certVar     = "REDIS_TLS_CERT"
+	keyVar      = "REDIS_TLS_KEY"
+	nameVar     = "REDIS_TLS_SERVER_NAME"
+
+	addressForms = "host:port, redis://[user@]host[:port][/database], rediss:// for TLS, unix:///path or a path with a slash"
+
+	// connectTimeout bounds a dial with all that belongs to it, so that one that hangs
+	// does not outlast the operation that needs it by much.
+	connectTimeout = 3 * time.Second
+
+	usualTTL = 30 * time.Second
+)
+
+// An algorithm is a strategy with its own options, by the name that it has in
+// "locks compare", too.
+type algorithm struct {
+	name    string
+	servers int // that it takes at least; one takes exactly one
+	open    func([]*redis.Pool, strategy.Options) (*strategy.Strategy, error)
+}
+
+func algorithms() []algorithm {
+	return []algorithm{
+		onOne("setnxgetset", setnxgetset.New),
+		onOne("setnxgetset-watch", setnxgetset.New, setnxgetset.WatchTakeOver()),
+		onOne("setnxpx", setnxpx.New),
+		onOne("luascript", luascript.New),
+		onOne("reentrant", reentrant.New),
+		onSeveral("redlock"),
+		onSeveral("redlock-fenced", redlock.WithFences()),
+	}
+}
+
+func onOne[O any](name string, open func(*redis.Pool, strategy.Options, ...O) (*strategy.Strategy, error), own ...O) algorithm {
+	return algorithm{name, 1, func(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+		return open(pools[0], o, own...)
+	}}
+}
+
+func onSeveral(name string, own ...redlock.Option) algorithm {
+	return algorithm{name, 3, func(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+		// A process that has just begun dials first: by default that would have 50 ms. An
+		// attempt has up to three rounds.
+		return redlock.New(pools, o, append(own, redlock.NodeTimeout(max(o.OpTimeout/4, time.Millisecond)))...)
+	}}
+}
+
+func algorithmNames() (names []string) {
+	for _, a := range algorithms() {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+// connectionHelp is the part of the help that the commands share.
+const connectionHelp = `The server: --redis, or else REDIS_URL, several addresses separated by spaces or commas;
+there is no default, because a lock on the wrong Redis keeps nobody out. An address is
+host:port, redis://host:port/database, rediss://… for TLS, unix:///path, or a path. User and
+password: --user and --password-file, or those in REDIS_URL, or REDIS_USER and
+REDIS_PASSWORD, in this order. A password in an argument is refused: everybody on this
+machine reads arguments in the list of processes. TLS files: the flags, or REDIS_TLS_CA,
+REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.`
+
+func (c *connection) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&c.redis, "redis", nil, "the server's `address`; again for each of redlock's servers (default: $"+redisVar+")")
+	f.StringVar(&c.user, "user", "", "the ACL user's `name` (default: $"+userVar+")")
+	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `file`; - is the standard\ninput (default: $"+passwordVar+")")
+	f.IntVar(&c.database, "db", 0, "the database's `number`")
+	f.BoolVar(&c.tls, "tls", false, "use TLS, as with rediss://")
+	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default: $"+caVar+", or the system's)")
+	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default: $"+certVar+")")
+	f.StringVar(&c.key, "tls-key", "", "the client's key, a PEM `file` (default: $"+keyVar+")")
+	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must bear (default: $"+nameVar+",\nor the address's)")
+}
+
+// strategyFlag is for those commands that leave a choice.
+func (c *connection) strategyFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.strategy, "strategy", "luascript", "the lock's algorithm: "+strings.Join(algorithmNames(), ", "))
+	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// check understands the flags and the environment. It reads files, and sends nothing.
+func (c *connection) check(cmd *cobra.Command) error {
+	if err := c.choose(); err != nil {
+		return err
+	}
+	if err := c.locate(); err != nil {
+		return err
+	}
+	if err := c.protect(cmd); err != nil {
+		return err
+	}
+	return c.authenticate(cmd)
+}
+
+func (c *connection) choose() error {
+	all := algorithms()
+	i := slices.IndexFunc(all, func(a algorithm) bool { return a.name == c.strategy })
+	if i < 0 {
+		return fmt.Errorf("there is no strategy %q: there are %s", c.strategy, strings.Join(algorithmNames(), ", "))
+	}
+	c.algorithm = all[i]
+	return nil
+}
+
+// locate finds the servers.
+func (c *connection) locate() error {
+	given, source := c.redis, "--redis"
+	if len(given) == 0 {
+		source = redisVar
+		given = strings.FieldsFunc(os.Getenv(redisVar), func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+	}
+	if len(given) == 0 {
+		return errors.New("which Redis? Give --redis or set " + redisVar + ": " + addressForms)
+	}
+	for _, s := range given {
+		a, err := parseAddress(s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		if a.password != "" && source == "--redis" {
+			return errors.New("--redis bears a password, and everybody on this machine reads arguments in the list of processes: " +
+				"change it, and give it by --password-file, " + passwordVar + " or " + redisVar)
+		}
+		c.servers = append(c.servers, a)
+	}
+	switch n := len(c.servers); {
+	case c.algorithm.servers == 1 && n > 1:
+		return fmt.Errorf("%s takes one server, %s names %d: only redlock takes more", c.strategy, source, n)
+	case n < c.algorithm.servers:
+		return fmt.Errorf("%s takes %d servers or more, %s names %d: give --redis once for each", c.strategy, c.algorithm.servers, source, n)
+	}
+	return nil
+}
+
+// parseAddress does not repeat what it was given: it may bear a password.
+func parseAddress(s string) (address, error) {
+	wrong := func(what string) (address, error) {
+		return address{}, fmt.Errorf("%s; allowed are %s", what, addressForms)
+	}
+	if !strings.Contains(s, "://") {
+		if strings.Contains(s, "/") && !strings.Contains(s, "@") {
+			return address{network: "unix", at: s}, nil
+		}
+		s = "redis://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return wrong("an address cannot be read")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return wrong("an address with a ? or # (in a password they are written %3F and %23)")
+	}
+	a := address{network: "tcp", user: u.User.Username()}
+	a.password, _ = u.User.Password()
+	switch u.Scheme {
+	case "unix":
+		if u.Host != "" || u.Path == "" {
+			return wrong("a unix address without a path from the root")
+		}
+		a.network, a.at = "unix", u.Path
+		return a, nil
+	case "rediss":
+		a.tls = true
+	case "redis":
+	default:
+		return wrong("an address of another kind")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	if n, err := strconv.Atoi(port); u.Hostname() == "" || err != nil || n < 1 || n > 65535 {
+		return wrong("an address without a host, or with a port that is none")
+	}
+	a.at = net.JoinHostPort(u.Hostname(), port)
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if a.database, err = strconv.Atoi(db); err != nil || a.database < 0 {
+			return wrong("an address whose path is no database's number")
+		}
+	}
+	return a, nil
+}
+
+// protect reads what TLS needs.
+func (c *connection) protect(cmd *cobra.Command) error {
+	secure := false
+	for i := range c.servers {
+		a := &c.servers[i]
+		if c.tls && a.network == "unix" {
+			return errors.New("--tls with a Unix socket: TLS is for addresses of the form host:port")
+		}
+		a.tls = a.tls || c.tls
+		secure = secure || a.tls
+		if cmd.Flags().Changed("db") {
+			if c.database < 0 {
+				return fmt.Errorf("--db is %d: allowed are 0 and more", c.database)
+			}
+			a.database = c.database
+		}
+	}
+	if set := given(cmd, "tls-ca", "tls-cert", "tls-key", "tls-server-name"); !secure {
+		if len(set) > 0 {
+			return fmt.Errorf("%s without TLS: give --tls, or an address with rediss://", set[0])
+		}
+		return nil
+	}
+	ca, cert, key := orEnv(c.ca, caVar), orEnv(c.cert, certVar), orEnv(c.key, keyVar)
+	c.secure = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: orEnv(c.serverName, nameVar)}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return fmt.Errorf("--tls-ca: %w", err)
+		}
+		c.secure.RootCAs = x509.NewCertPool()
+		if !c.secure.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("--tls-ca: there is no certificate in %s: want PEM", ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return errors.New("a client's certificate takes both --tls-cert and --tls-key, and there is one of them")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("--tls-cert and --tls-key: %w", err)
+		}
+		c.secure.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+func orEnv(flag, name string) string {
+	if flag != "" {
+		return flag
+	}
+	return os.Getenv(name)
+}
+
+// authenticate finds out who we are: what flags say counts more than what an address says,
+// and that more than the environment.
+func (c *connection) authenticate(cmd *cobra.Command) error {
+	password := ""
+	if c.passwordFile != "" {
+		var err error
+		if password, err = readPassword(c.passwordFile, cmd.InOrStdin(), cmd.ErrOrStderr()); err != nil {
+			return fmt.Errorf("--password-file: %w", err)
+		}
+	}
+	for i := range c.servers {
+		a := &c.servers[i]
+		switch {
+		case c.user != "":
+			a.user = c.user
+		case a.user == "":
+			a.user = os.Getenv(userVar)
+		}
+		switch {
+		case password != "":
+			a.password = password
+		case a.password == "":
+			a.password = os.Getenv(passwordVar)
+		}
+		if a.user != "" && a.password == "" {
+			return fmt.Errorf("there is a user and no password: give --password-file or set %s", passwordVar)
+		}
+	}
+	return nil
+}
+
+const mostPassword = 64 << 10
+
+// readPassword reads the first line, and not a byte more: what follows on the standard
+// input is the command's.
+func readPassword(file string, stdin io.Reader, stderr io.Writer) (string, error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		in = f
+	} else if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprint(stderr, "Password of Redis: ")
+		line, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(stderr)
+		return notEmpty(line, err)
+	}
+	var line []byte
+	for one := make([]byte, 1); len(line) < mostPassword; {
+		n, err := in.Read(one)
+		if n == 1 && one[0] == '\n' || err == io.EOF {
+			return notEmpty(line, nil)
+		}
+		if err != nil {
+			return "", err
+		}
+		line = append(line, one[:n]...)
+	}
+	return "", fmt.Errorf("the first line has more than %d bytes", mostPassword)
+}
+
+func notEmpty(line []byte, err error) (string, error) {
+	if line = bytes.TrimSuffix(line, []byte("\r")); err == nil && len(line) == 0 {
+		err = errors.New("the first line is empty: want the password there")
+	}
+	return string(line), err
+}
+
+// open makes the strategy. It does no I/O.
+func (c *connection) open(o strategy.Options) (*strategy.Strategy, error) {
+	return c.algorithm.open(c.pools(), o)
+}
+
+func (c *connection) pools() (pools []*redis.Pool) {
+	for _, a := range c.servers {
+		pools = append(pools, &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return c.dial(ctx, a) }})
+	}
+	return pools
+}
+
+func (c *connection) dial(ctx context.Context, a address) (redis.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("no connection within %v", connectTimeout))
+	defer cancel()
+	options := []redis.DialOption{
+		redis.DialConnectTimeout(connectTimeout),
+		redis.DialReadTimeout(connectTimeout),
+		redis.DialWriteTimeout(connectTimeout),
+		redis.DialDatabase(a.database),
+		redis.DialUsername(a.user),
+		redis.DialPassword(a.password),
+	}
+	if a.tls {
+		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(c.secure), redis.DialTLSHandshakeTimeout(connectTimeout))
+	}
+	return redis.DialContext(ctx, a.network, a.at, options...)
+}
+
+// options are what the commands have in common. An operation has time for a dial over a
+// slow line, and a tool that is told to end ends all the same within this time.
+func options(ttl time.Duration) strategy.Options {
+	return strategy.Options{TTL: ttl, OpTimeout: min(ttl/6, connectTimeout)}
+}
+
+// checkName refuses what no lock can be called.
+func checkName(name string) error {
+	if name == "" || len(name) > strategy.MaxNameLen {
+		return fmt.Errorf("the lock's name has %d bytes: allowed are 1 to %d", len(name), strategy.MaxNameLen)
+	}
+	return nil
+}

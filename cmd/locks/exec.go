@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	osexec "os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// The statuses of exec that are not its command's.
+const (
+	exitUnavailable   = 69  // EX_UNAVAILABLE of sysexits.h
+	exitHeld          = 75  // EX_TEMPFAIL
+	exitLost          = 76  // EX_PROTOCOL
+	exitNotExecutable = 126 // as shells do
+	exitNotFound      = 127
+)
+
+// execution is what the flags and arguments of exec say.
+type execution struct {
+	connection
+	ttl, wait, maxHold, grace time.Duration
+	try                       bool
+	label                     string
+	conflict                  int
+
+	name    string
+	command []string
+	said    *teller
+	news    chan strategy.Event // renewals, and those that fail
+}
+
+func execCommand() *cobra.Command {
+	var e execution
+	cmd := &cobra.Command{
+		Use:   "exec NAME [flags] -- COMMAND [ARGUMENT …]",
+		Short: "Hold a lock while a command runs",
+		Long: `Exec waits for the lock NAME, runs the command while it keeps the lock alive, and lets
+go when the command has ended.
+
+The command finds in its environment
+  LOCKS_NAME      the lock's name
+  LOCKS_TOKEN     the token of this hold
+  LOCKS_FENCE     its fence, greater than that of every hold before: for a store that
+                  refuses lesser ones (not set where the strategy has none)
+  LOCKS_DEADLINE  until when the lock was surely held when the command started, such as
+                  2026-01-02T03:04:05.678Z; it is renewed for as long as the command runs
+
+If the lock is lost (the servers forgot it, somebody took it away, they could not be
+reached for a TTL), or --max-hold is over, SIGTERM goes to the command's process group, and
+SIGKILL when the grace is over. So does what the command leaves behind in its group when it
+ends: the lock is held until that is gone. What is to outlive the lock has to leave the
+group (setsid). SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP are passed
+on to the group. In a terminal the command has the foreground as if it ran alone; Ctrl-Z
+stops exec, too, so the lock goes with its TTL then, and a command whose lock is lost is
+ended when it is continued.
+
+Exec may be killed, or stand still: then a process beside it, the watcher, ends the
+command's group in the same way, at once, or a second after the lock's deadline; the lock
+goes with its TTL. Should the watcher be killed, too, on Linux the command itself still
+gets SIGTERM, but not what it has started.
+
+A server that fails at the first attempt ends exec at once. Later the wait outlasts that.
+
+Exit status: the command's; 128 + n if signal n has ended it, or exec while it waited;
+  69  the servers cannot be reached, refuse, or did not answer; nothing was started
+  75  another holds the lock, and the wait is over (another status: -E)
+  76  the lock was lost, or --max-hold was over, before the command ended; also if that
+      was found out only when it was to be released, and the command had succeeded
+ 126  the command cannot be executed
+ 127  the command was not found
+   2  exec was not understood
+When the release fails the command's status counts, and a warning is on the standard error.
+
+` + connectionHelp + ` The command inherits the environment as it is.`,
+		Example: `  export REDIS_URL=redis://localhost:6379
+  locks exec nightly --try -- /usr/local/bin/import     # not if another does it already
+  locks exec deploy/web --wait 5m -- make deploy
+  locks exec report --max-hold 2h --label "by cron" -- sh -c 'echo "$LOCKS_FENCE"'`,
+		Args:    cobra.ArbitraryArgs,
+		PreRunE: func(cmd *cobra.Command, args []string) error { return e.check(cmd, args) },
+		RunE:    does(e.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.DurationVar(&e.ttl, "ttl", usualTTL, "how long the servers keep the lock when nobody renews it")
+	f.DurationVar(&e.wait, "wait", 0, "wait for so long at most (default: for as long as it takes)")
+	f.BoolVar(&e.try, "try", false, "do not wait")
+	f.DurationVar(&e.maxHold, "max-hold", 0, "end the command, and let go, after so long (default: never)")
+	f.DurationVar(&e.grace, "grace", 10*time.Second, "how long a command that is to end has between SIGTERM and SIGKILL")
+	f.StringVar(&e.label, "label", "", "a `text` for whoever inspects the lock, beside host and process")
+	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
+	e.strategyFlag(cmd)
+	e.connection.flags(cmd)
+	return cmd
+}
+
+// check finds what makes no sense before anything is sent.
+func (e *execution) check(cmd *cobra.Command, args []string) error {
+	if errNoExec != nil {
+		return errNoExec
+	}
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return errors.New("want the lock's name, --, and the command: locks exec NAME -- COMMAND")
+	case dash != 1:
+		return fmt.Errorf("want one name before the --, and there are %d", dash)
+	case len(args) == 1:
+		return errors.New("there is no command after the --")
+	}
+	e.name, e.command = args[0], args[1:]
+	if err := checkName(e.name); err != nil {
+		return err
+	}
+	if set := given(cmd, "wait", "try"); len(set) > 1 {
+		return errors.New("--wait and --try exclude each other: --try does not wait")
+	}
+	switch {
+	case e.ttl < strategy.MinTTL || e.ttl > strategy.MaxTTL || e.ttl%time.Millisecond != 0:
+		return fmt.Errorf("--ttl is %v: allowed are whole milliseconds from %v to %v", e.ttl, strategy.MinTTL, strategy.MaxTTL)
+	case cmd.Flags().Changed("wait") && e.wait <= 0:
+		return fmt.Errorf("--wait is %v: allowed is more than 0; --try does not wait", e.wait)
+	case cmd.Flags().Changed("max-hold") && e.maxHold < e.ttl:
+		return fmt.Errorf("--max-hold is %v: allowed are the TTL of %v and more", e.maxHold, e.ttl)
+	case e.grace < 0:
+		return fmt.Errorf("--grace is %v: allowed are 0 (SIGKILL at once) and more", e.grace)
+	case e.conflict < 0 || e.conflict > 255:
+		return fmt.Errorf("--conflict-exit-code is %d: allowed are 0 to 255", e.conflict)
+	}
+	if most := strategy.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
+		return fmt.Errorf("--label has %d bytes: allowed are %d, beside host and process", len(e.label), most)
+	}
+	return e.connection.check(cmd)
+}
+
+func (e *execution) run(cmd *cobra.Command) (err error) {
+	e.said = newTeller(cmd.ErrOrStderr())
+	defer e.said.end()
+	program, err := find(e.command[0]) // before anybody is kept waiting
+	if err != nil {
+		return err
+	}
+	o := options(e.ttl)
+	o.Label = strategy.ThisProcess(e.label).String()
+	o.Persist = true // a wait that has begun outlasts an outage
+	e.news = make(chan strategy.Event, 16)
+	o.Observe = e.observe
+	s, err := e.open(o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := s.Close(); err != nil { // what was interrupted, and could not be undone
+			e.say("warning: %v", err)
+		}
+	}()
+	lease, err := e.acquire(cmd.Context(), s.Lock(e.name))
+	if err != nil {
+		return e.notAcquired(cmd.Context(), err)
+	}
+	return e.hold(cmd.Context(), lease, program)
+}
+
+// observe passes on what is told while the lock is held. It must not block: whoever has
+// not read the last sixteen news does not need this one.
+func (e *execution) observe(n strategy.Event) {
+	if n.Kind == strategy.EventRenewed || n.Kind == strategy.EventFailing {
+		select {
+		case e.news <- n:
+		default:
+		}
+	}
+}
+
+// find looks for the program as the shell does.
+func find(name string) (string, error) {
+	path, err := osexec.LookPath(name)
+	switch {
+	case err == nil, errors.Is(err, osexec.ErrDot): // whoever has . in PATH wants that
+		return path, nil
+	case errors.Is(err, osexec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return "", &exit{status: exitNotFound, err: fmt.Errorf("%s: command not found; the lock was not asked for", name)}
+	}
+	return "", &exit{status: exitNotExecutable, err: fmt.Errorf("%w; the lock was not asked for", err)}
+}
+
+// acquire asks once, so that a wrong address or password shows at once, and only then
+// waits.
+func (e *execution) acquire(ctx context.Context, l strategy.Lock) (*strategy.Lease, error) {
+	lease, err := l.TryAcquire(ctx)
+	if e.try || err == nil || !errors.Is(err, strategy.ErrHeld) && !errors.Is(err, strategy.ErrLost) {
+		return lease, err
+	}
+	if e.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.wait)
+		defer cancel()
+	}
+	return l.Acquire(ctx)
+}
+
+// notAcquired gives the reason its exit status.
+func (e *execution) notAcquired(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil: // a signal
+		return err
+	case errors.Is(err, strategy.ErrHeld):
+		return &exit{status: e.conflict, err: whoHolds(err)}
+	}
+	return &exit{status: exitUnavailable, err: err}
+}
+
+// whoHolds says what the error says, for people.
+func whoHolds(err error) error {
+	var held *strategy.HeldError
+	if !errors.As(err, &held) {
+		return err
+	}
+	words := fmt.Sprintf("lock %q is held", held.Name)
+	if held.Holder != "" {
+		words += " by " + holderOf(held.Holder)
+	}
+	if held.TTL > 0 {
+		words += fmt.Sprintf(", for %v unless renewed", held.TTL.Round(time.Millisecond))
+	}
+	return errors.New(words)
+}
+
+// environment is the command's.
+func (e *execution) environment(lease *strategy.Lease) []string {
+	ours := []string{"LOCKS_NAME=", "LOCKS_TOKEN=", "LOCKS_FENCE=", "LOCKS_DEADLINE="}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of an exec around this one
+		return slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(v, o) })
+	})
+	env = append(env, ours[0]+e.name, ours[1]+lease.Token())
+	if fence, ok := lease.Fence(); ok {
+		env = append(env, fmt.Sprint(ours[2], fence))
+	}
+	return append(env, ours[3]+lease.Deadline().UTC().Format(time.RFC3339Nano))
+}
+
+// say tells people what their command does not.
+func (e *execution) say(format string, args ...any) { e.said.say(format, args...) }
+
+// A teller writes lines for people. Whoever says something does not wait until it is read: a
+// terminal that stands still, or a pipe that nobody reads, must not keep a command from being
+// ended whose lock is lost.
+type teller struct {
+	lines chan string
+	done  chan struct{}
+}
+
+const (
+	mostLines = 64                     // that wait; what is more is dropped
+	tellsFor  = 500 * time.Millisecond // longest at the end, for what has not been read
+)
+
+func newTeller(w io.Writer) *teller {
+	t := &teller{make(chan string, mostLines), make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		for line := range t.lines {
+			io.WriteString(w, line)
+		}
+	}()
+	return t
+}
+
+func (t *teller) say(format string, args ...any) {
+	select {
+	case t.lines <- fmt.Sprintf("locks: "+format+"\n", args...):
+	default:
+	}
+}
+
+// end waits a little until all is written. Nothing may be said after it.
+func (t *teller) end() {
+	close(t.lines)
+	select {
+	case <-t.done:
+	case <-time.After(tellsFor):
+	}
+}
+
+// release ends the hold, after the command ended with status, or because it was lost, which
+// people have been told. Its error is how exec ends.
+func (e *execution) release(lease *strategy.Lease, status int, lost error) error {
+	released := lease.Release(context.Background())
+	switch {
+	case lost != nil:
+		return &exit{status: exitLost}
+	case errors.Is(released, strategy.ErrLost) && status == 0:
+		return &exit{status: exitLost, err: fmt.Errorf("the command has succeeded, but %w", released)}
+	case released != nil:
+		e.say("warning: the release of the lock was not confirmed: %v", released)
+	}
+	return &exit{status: status}
+}

@@ -1,0 +1,16 @@
+package main
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// endWithExec has the kernel tell the command to end when exec is gone, should the watcher
+// be, too.
+func endWithExec(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGTERM }
+
+// adoptOrphans makes what the command leaves behind our children, so that we see them end
+// also where nobody else would reap them, as in a container without an init. An error says
+// that the kernel is older than that.
+func adoptOrphans() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

@@ -1,0 +1,177 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+)
+
+var inFull = flag.Bool("full", false, "run 1000 commands under locks, not 120")
+
+// sectionVar makes the test binary the command that must not run twice at a time: its
+// value is "directory/lock run status".
+const sectionVar = "LOCKS_TEST_SECTION"
+
+const overlapped = 99
+
+func init() { other = section }
+
+// section ends with the status, or with overlapped. The file is locked by the kernel, so
+// that it is free when the process is dead, however it died.
+func section() {
+	if os.Getenv(sectionVar) == "" {
+		return
+	}
+	var file, run string
+	var status int
+	if _, err := fmt.Sscan(os.Getenv(sectionVar), &file, &run, &status); err != nil {
+		panic(err)
+	}
+	note := func(what string) {
+		log, err := os.OpenFile(file+".log", os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(log, "%s %s %d\n", what, run, unix.Getpgrp())
+		log.Close()
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	note("begin")
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		os.Exit(overlapped)
+	}
+	time.Sleep(5 * time.Millisecond)
+	note("end")
+	os.Exit(status)
+}
+
+// TestExecStress: eight processes at a time run commands under three locks, while the
+// server, which has each write in its append-only file before it answers, is killed and
+// comes back. docs/faults.md promises that no lock is lost by that; so no two commands of
+// a lock may overlap, none may be lost or run twice, and each status must come back.
+func TestExecStress(t *testing.T) {
+	const processes, locks = 8, 3
+	runs, kills := 120, 3
+	if *inFull {
+		runs, kills = 1000, 8
+	}
+	s := redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+	ctx := t.Context()
+	dir := t.TempDir()
+	var names [locks]string
+	for i := range names {
+		names[i] = newName(t)
+	}
+
+	var next, done, refused, lost, attempts atomic.Int64
+	var wg sync.WaitGroup
+	attempt := func(run int) (ended bool) {
+		lock, id := run%locks, fmt.Sprintf("%d.%d", run, attempts.Add(1))
+		want := run % 64
+		c := command(t, "exec", names[lock], "--ttl", "4s", "--grace", "1s", "--", "env", "-u", mainVar)
+		c.Env = append(c.Env, redisVar+"="+s.URL(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0",
+			fmt.Sprintf("%s=%s %s %d", sectionVar, filepath.Join(dir, fmt.Sprint(lock)), id, want))
+		c.Args = append(c.Args, c.Path) // which is the section, if it is not the tool
+		out, err := c.CombinedOutput()
+		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprint(lock)) + ".log")
+		begun := strings.Contains(string(text), "begin "+id+" ")
+		over := strings.Contains(string(text), "end "+id+" ")
+		switch code := c.ProcessState.ExitCode(); {
+		case code == want && over:
+			return true
+		case code == exitUnavailable && !begun:
+			refused.Add(1)
+			return false
+		case code == exitLost && begun:
+			lost.Add(1) // only if this machine stands still for long
+			return true
+		case code == overlapped:
+			t.Errorf("run %s overlaps another", id)
+		default:
+			t.Errorf("run %s: %v, begun %v, ended %v, want exit %d; it said\n%s", id, err, begun, over, want, out)
+		}
+		return true
+	}
+	for range processes {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for ctx.Err() == nil {
+				run := int(next.Add(1))
+				if run > runs {
+					return
+				}
+				for !attempt(run) {
+					time.Sleep(rand.N(100 * time.Millisecond))
+				}
+				done.Add(1)
+			}
+		}()
+	}
+	for i := range kills {
+		eventuallyWithin(t, 3*time.Minute, "so many are done that the server is killed", func() bool {
+			return int(done.Load()) >= (i+1)*runs/(kills+1)
+		})
+		redistest.Skip(t, s.Kill(ctx), "what commands under a lock do when the server dies")
+		time.Sleep(rand.N(500 * time.Millisecond))
+		if err := s.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+
+	begun, groups := map[string]int{}, map[int]bool{}
+	for lock := range locks {
+		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(lock)) + ".log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var what, id string
+			var group int
+			if _, err := fmt.Sscan(line, &what, &id, &group); err != nil {
+				t.Fatal(err)
+			}
+			if what == "begin" {
+				run, _, _ := strings.Cut(id, ".")
+				begun[run]++
+				groups[group] = true
+			}
+		}
+	}
+	for run := 1; run <= runs; run++ {
+		if n := begun[fmt.Sprint(run)]; n != 1 {
+			t.Errorf("run %d began %d times, want once", run, n)
+		}
+	}
+	for group := range groups {
+		if err := unix.Kill(-group, 0); !errors.Is(err, syscall.ESRCH) && !groupGone(group)() {
+			t.Errorf("there is still somebody in group %d", group)
+		}
+	}
+	for _, name := range names {
+		eventually(t, "the lock is free", func() bool {
+			info := inspected(t, s, name)
+			return !info.Held && len(info.Queue) == 0
+		})
+	}
+	t.Logf("%d runs, %d kills of the server, %d attempts found no server, %d lost the lock", runs, kills, refused.Load(), lost.Load())
+}

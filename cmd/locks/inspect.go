@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// inspection is what the flags and arguments of inspect say.
+type inspection struct {
+	connection
+	json bool
+	name string
+}
+
+func inspectCommand() *cobra.Command {
+	var i inspection
+	cmd := &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Show who holds a lock, and who waits for it",
+		Long: `Inspect shows who holds the lock NAME, since when, and until when unless it is renewed;
+the last fence; and who waits in the servers' queue, where the strategy has one, the first
+first: one for each process, some of which may have died. It changes nothing. Host, process
+and label are what holders say of themselves, as those of locks exec do; since when is by
+the holder's clock, and counts from when it asked for the lock.
+
+Exit status: 0 whether the lock is held or free, 69 if the servers cannot tell, 2 if it was
+not understood.
+
+` + connectionHelp,
+		Example: `  locks inspect deploy/web --redis localhost:6379
+  locks inspect nightly --json | jq .holder.host`,
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(cmd *cobra.Command, args []string) error { return i.check(cmd, args[0]) },
+		RunE:    does(i.run),
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&i.json, "json", false, "print it as JSON")
+	i.strategyFlag(cmd)
+	i.connection.flags(cmd)
+	return cmd
+}
+
+func (i *inspection) check(cmd *cobra.Command, name string) error {
+	i.name = name
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return i.connection.check(cmd)
+}
+
+func (i *inspection) run(cmd *cobra.Command) error {
+	return i.using(func(s *strategy.Strategy) error {
+		info, err := inspect(cmd.Context(), s, i.name)
+		if err != nil {
+			return err
+		}
+		if i.json {
+			return printJSON(cmd.OutOrStdout(), reportOf(info))
+		}
+		return reportOf(info).print(cmd.OutOrStdout(), time.Now())
+	})
+}
+
+// using runs fn with the strategy, and closes that.
+func (c *connection) using(fn func(*strategy.Strategy) error) error {
+	s, err := c.open(options(usualTTL))
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(s), s.Close())
+}
+
+// inspect gives what went wrong its exit status, unless a signal did.
+func inspect(ctx context.Context, s *strategy.Strategy, name string) (strategy.Info, error) {
+	info, err := s.Inspect(ctx, name)
+	return info, unavailable(ctx, err)
+}
+
+func unavailable(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &exit{status: exitUnavailable, err: err}
+}
+
+// A report is what inspect shows. Its JSON is for programs: fields are added, not changed.
+type report struct {
+	Name   string     `json:"name"`
+	Key    string     `json:"key"`
+	Held   bool       `json:"held"`
+	Token  string     `json:"token,omitempty"`
+	Owner  string     `json:"owner,omitempty"` // where it is not the token
+	Holder *holder    `json:"holder,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	TTL    *int64     `json:"ttl_ms,omitempty"` // held: until the servers let go; -1: never
+	Fence  uint64     `json:"fence,omitempty"`
+	Holds  int        `json:"holds,omitempty"`
+	Queue  []waiter   `json:"queue"`
+}
+
+// A holder is what a token says of its process.
+type holder struct {
+	Host  string `json:"host,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	Label string `json:"label,omitempty"`
+}
+
+// A waiter is one place in the queue.
+type waiter struct {
+	Token  string  `json:"token"`
+	Holder *holder `json:"process,omitempty"`
+}
+
+func reportOf(info strategy.Info) report {
+	r := report{Name: info.Name, Key: info.Key, Held: info.Held, Fence: info.Fence, Queue: []waiter{}}
+	if info.Held {
+		r.Token, r.Holds, r.Holder = info.Token, info.Holds, processOf(info.Label)
+		if info.Owner != info.Token {
+			r.Owner = info.Owner
+		}
+		if !info.Since.IsZero() {
+			since := info.Since.UTC()
+			r.Since = &since
+		}
+		ttl := info.TTL.Milliseconds()
+		if info.TTL < 0 {
+			ttl = -1
+		}
+		r.TTL = &ttl
+	}
+	for _, token := range info.Queue {
+		r.Queue = append(r.Queue, waiter{token, processOf(labelOf(token))})
+	}
+	return r
+}
+
+// labelOf is what follows the UUID in a token.
+func labelOf(token string) string {
+	const n = 36 // of its text
+	if len(token) > n && token[n] == ':' {
+		return token[n+1:]
+	}
+	return ""
+}
+
+// processOf reads a label, which may be anybody's; nil: there is none.
+func processOf(label string) *holder {
+	if label == "" {
+		return nil
+	}
+	if h, ok := strategy.ParseHolder(label); ok {
+		return &holder{h.Host, h.PID, h.Label}
+	}
+	return &holder{Label: label}
+}
+
+// holderOf says whose a token is, for people.
+func holderOf(token string) string {
+	if h := processOf(labelOf(token)); h != nil {
+		return h.String()
+	}
+	return fmt.Sprintf("%.100q", token)
+}
+
+// String quotes what is not plain: it comes from the server, and goes to a terminal.
+func (h *holder) String() string {
+	if h.Host == "" {
+		return fmt.Sprintf("%.300q", h.Label)
+	}
+	s := fmt.Sprintf("%s, process %d", plain(h.Host), h.PID)
+	if h.Label != "" {
+		s += fmt.Sprintf(", %.300q", h.Label)
+	}
+	return s
+}
+
+// plain is the text, quoted if it has anything but printable characters.
+func plain(s string) string {
+	if quoted := fmt.Sprintf("%.300q", s); quoted != `"`+s+`"` {
+		return quoted
+	}
+	return s
+}
+
+func (r report) print(w io.Writer, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	line("lock", "%s", plain(r.Name))
+	line("key", "%s", plain(r.Key))
+	if r.Held {
+		by := "(its token does not say)"
+		if r.Holder != nil {
+			by = r.Holder.String()
+		}
+		line("held by", "%s", by)
+		if r.Since != nil {
+			line("since", "%s, %v ago", r.Since.Format(time.RFC3339), now.Sub(*r.Since).Round(time.Second))
+		}
+		if *r.TTL < 0 {
+			line("expires", "never")
+		} else {
+			line("expires", "in %v, unless renewed", time.Duration(*r.TTL)*time.Millisecond)
+		}
+		if r.Holds > 1 {
+			line("holds", "%d", r.Holds)
+		}
+		if r.Owner != "" {
+			line("owner", "%s", plain(r.Owner))
+		}
+		line("token", "%s", plain(r.Token))
+	} else {
+		line("held by", "nobody")
+	}
+	if r.Fence > 0 {
+		line("fence", "%d", r.Fence)
+	}
+	for i, q := range r.Queue {
+		name := strings.Repeat(" ", len("queue"))
+		if i == 0 {
+			name = "queue"
+		}
+		line(name, "%s", holderOf(q.Token))
+	}
+	return t.Flush()
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

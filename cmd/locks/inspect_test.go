@@ -1,0 +1,199 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestInspect(t *testing.T) {
+	s, name := redistest.Shared(t), newName(t)
+	if out := toolFor(t, s, "inspect", name).start().wantEnd(0); !strings.Contains(out, "held by  nobody\n") || strings.Contains(out, "expires") {
+		t.Errorf("of a free lock it says\n%s", out)
+	}
+	held := toolFor(t, s, "exec", name, "--label", "by hand", "--", "sh", "-c", "echo $LOCKS_TOKEN; echo $LOCKS_FENCE; read x")
+	in, err := held.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	held.start()
+	token, fence := held.line(), held.line()
+	waiting := toolFor(t, s, "exec", name, "--label", "me too", "--", "true").start()
+	eventually(t, "somebody queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := toolFor(t, s, "inspect", name).start().wantEnd(0)
+	for _, want := range []string{
+		"lock     " + name + "\n", "key      " + strategy.DefaultKey(name) + "\n",
+		fmt.Sprintf("held by  %s, process %d, \"by hand\"\n", host, held.Process.Pid),
+		"since    " + time.Now().UTC().Format("2006-01-02T15"), "s ago\n", "expires  in 2", "s, unless renewed\n",
+		"token    " + token + "\n", "fence    " + fence + "\n",
+		fmt.Sprintf("queue    %s, process %d, \"me too\"\n", host, waiting.Process.Pid),
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in\n%s", want, out)
+		}
+	}
+	var r report
+	text := toolFor(t, s, "inspect", name, "--json").start().wantEnd(0)
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Name != name || r.Key != strategy.DefaultKey(name) || !r.Held || r.Token != token || r.Owner != "" || r.Holds != 1 ||
+		*r.Holder != (holder{host, held.Process.Pid, "by hand"}) || fmt.Sprint(r.Fence) != fence ||
+		r.Since.Before(began.Add(-time.Minute)) || r.Since.After(time.Now()) || *r.TTL < 20_000 || *r.TTL > 30_000 ||
+		len(r.Queue) != 1 || *r.Queue[0].Holder != (holder{host, waiting.Process.Pid, "me too"}) {
+		t.Errorf("the JSON is\n%s", text)
+	}
+	in.Close()
+	held.end()
+	waiting.wantEnd(0)
+}
+
+// TestInspectOther: holders that are not of this tool, or mean to do harm on a terminal.
+func TestInspectOther(t *testing.T) {
+	s := redistest.Shared(t)
+	for label, want := range map[string]string{
+		"":                 "held by  (its token does not say)\n",
+		"worker 7":         "held by  \"worker 7\"\n",
+		"\x1b[2Jweb/12":    "held by  \"\\x1b[2Jweb/12\"\n",
+		"web/12/a\x1b[2Jb": "held by  web, process 12, \"a\\x1b[2Jb\"\n",
+		"web%1b[2J/12":     "held by  \"web%1b[2J/12\"\n", // not as it would be written
+		strategy.Holder{Host: "a\x1bb", PID: 1}.String(): "held by  \"a\\x1bb\", process 1\n",
+	} {
+		name := newName(t)
+		lease, err := onServer(t, s, strategy.Options{Label: label}).Lock(name).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := toolFor(t, s, "inspect", name).start().wantEnd(0)
+		if !strings.Contains(out, want) || strings.Contains(out, "\x1b") {
+			t.Errorf("label %q: there is no %q in\n%s", label, want, out)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	name := newName(t)
+	redistest.Do(t, s, "SET", strategy.DefaultKey(name), "\x1b[2Jsomebody's")
+	out := toolFor(t, s, "inspect", name).start().wantEnd(0)
+	if !strings.Contains(out, "expires  never\n") || strings.Contains(out, "\x1b") {
+		t.Errorf("of a lock without expiry it says\n%s", out)
+	}
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+	redistest.Do(t, s, "RPUSH", strategy.DefaultKey(name), "no lock")
+	toolFor(t, s, "inspect", name).start().wantEnd(69, "WRONGTYPE")
+	toolFor(t, s, "exec", name, "--", "true").start().wantEnd(69, "WRONGTYPE")
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+}
+
+// TestInspectHolds: how often an owner has it.
+func TestInspectHolds(t *testing.T) {
+	s, name := redistest.Shared(t), newName(t)
+	locks, err := reentrant.New(s.Pool(), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := strategy.WithOwner(t.Context(), "request 7")
+	for range 2 {
+		lease, err := locks.Lock(name).TryAcquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(t.Context())
+	}
+	out := toolFor(t, s, "inspect", name, "--strategy", "reentrant").start().wantEnd(0)
+	if !strings.Contains(out, "holds    2\n") || !strings.Contains(out, "owner    request 7\n") {
+		t.Errorf("it says\n%s", out)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	s, name := redistest.Shared(t), newName(t)
+	if out := toolFor(t, s, "release", name, "--force").start().wantEnd(0); !strings.HasSuffix(out, " is free\n") {
+		t.Errorf("of a free lock it says %q", out)
+	}
+	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "web", PID: 12}.String()}).Lock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	toolFor(t, s, "release", name).start().wantEnd(2, fmt.Sprintf("this would take the lock %q from web, process 12,", name), "--force does it")
+	toolFor(t, s, "release", name, "--force", "--token", "of another").start().wantEnd(75, "is held by web, process 12, with the token", "nothing was changed")
+	if !inspected(t, s, name).Held {
+		t.Fatal("it was released all the same")
+	}
+	out := toolFor(t, s, "release", name, "--force", "--token", lease.Token(), "--json").start().wantEnd(0)
+	var r removed
+	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Released || r.From.Token != lease.Token() || r.From.Holder.Host != "web" {
+		t.Errorf("%v, it says\n%s", err, out)
+	}
+	if inspected(t, s, name).Held {
+		t.Error("it is still held")
+	}
+	if lease, err = onServer(t, s, strategy.Options{TTL: time.Minute}).Lock(name).TryAcquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out = toolFor(t, s, "release", name, "--force").start().wantEnd(0)
+	if want := fmt.Sprintf("lock %s taken from %q\n", name, lease.Token()); out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+}
+
+// TestReleaseAll: what each strategy holds can be seen and taken away.
+func TestReleaseAll(t *testing.T) {
+	nodes, err := redistest.TryNodes(t, 3)
+	for _, a := range algorithms() {
+		t.Run(a.name, func(t *testing.T) {
+			var flags []string
+			for i := range a.servers {
+				redistest.Must(t, err)
+				flags = append(flags, "--redis", nodes[i].URL())
+			}
+			prime(t, nodes[:a.servers])
+			flags = append(flags, "--strategy", a.name)
+			with := func(args ...string) []string { return append(args, flags...) }
+			name := newName(t)
+			c := toolFor(t, nil, append(with("exec", name, "--ttl", "3s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()
+			c.line()
+			who := fmt.Sprintf(", process %d", c.Process.Pid)
+			if out := toolFor(t, nil, with("inspect", name)...).start().wantEnd(0); !strings.Contains(out, who) {
+				t.Errorf("inspect says\n%s", out)
+			}
+			if out := toolFor(t, nil, with("release", name, "--force")...).start().wantEnd(0); !strings.Contains(out, who) {
+				t.Errorf("release says\n%s", out)
+			}
+			c.wantEnd(76, "lost: ")
+		})
+	}
+}
+
+// TestPrime: new servers grant nothing, and then everything.
+func TestPrime(t *testing.T) {
+	name := newName(t)
+	var flags []string
+	for range 3 {
+		flags = append(flags, "--redis", redistest.Own(t, redistest.Config{}).URL())
+	}
+	exec := append(append([]string{"exec", name, "--strategy", "redlock"}, flags...), "--", "true")
+	toolFor(t, nil, exec...).start().wantEnd(69, "no quorum")
+	if out := toolFor(t, nil, append([]string{"prime"}, flags...)...).start().wantEnd(0); out != "3 servers vote\n" {
+		t.Errorf("it says %q", out)
+	}
+	toolFor(t, nil, exec...).start().wantEnd(0)
+	toolFor(t, nil, append([]string{"prime", "--redis", "127.0.0.1:1"}, flags[:4]...)...).start().wantEnd(69, "connection refused")
+	toolFor(t, nil, append([]string{"prime"}, flags[:4]...)...).start().wantEnd(2, "redlock takes 3 servers or more")
+}

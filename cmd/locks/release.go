@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// removal is what the flags and arguments of release say.
+type removal struct {
+	connection
+	force bool
+	token string
+	json  bool
+	name  string
+}
+
+func releaseCommand() *cobra.Command {
+	var r removal
+	cmd := &cobra.Command{
+		Use:   "release NAME --force",
+		Short: "Take a lock from whoever holds it",
+		Long: `Release takes the lock NAME from whoever holds it, and says who that was. The holder learns
+of it at its next renewal, or at its deadline: until then it goes on as if it held the lock,
+and only a fence keeps it and the next holder apart. So without --force it only says what it
+would do.
+
+It takes the lock from the holder that it has seen; if another has it by then, nothing is
+changed. --token (as inspect shows it) says which holder you have seen.
+
+Exit status: 0 if the lock was taken away, or was free already; 75 if another holder has it,
+69 if the servers did not do as asked, 2 without --force, or if it was not understood.
+
+` + connectionHelp,
+		Example: `  locks release deploy/web --redis localhost:6379           # whose is it?
+  locks release deploy/web --redis localhost:6379 --force`,
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(cmd *cobra.Command, args []string) error { return r.check(cmd, args[0]) },
+		RunE:    does(r.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&r.force, "force", false, "do it")
+	f.StringVar(&r.token, "token", "", "only if the holder has this `token`")
+	f.BoolVar(&r.json, "json", false, "print what was done as JSON")
+	r.strategyFlag(cmd)
+	r.connection.flags(cmd)
+	return cmd
+}
+
+func (r *removal) check(cmd *cobra.Command, name string) error {
+	r.name = name
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return r.connection.check(cmd)
+}
+
+// A removed is what release prints.
+type removed struct {
+	Released bool   `json:"released"` // false: the lock was free
+	From     report `json:"from"`     // as it was before
+}
+
+func (r *removal) run(cmd *cobra.Command) error {
+	return r.using(func(s *strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
+}
+
+func (r *removal) release(ctx context.Context, s *strategy.Strategy, out io.Writer) error {
+	seen, err := inspect(ctx, s, r.name)
+	if err != nil {
+		return err
+	}
+	if !seen.Held {
+		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free", plain(r.name))
+	}
+	whose := holderOf(seen.Token)
+	if r.token != "" && r.token != seen.Token {
+		return &exit{status: exitHeld, err: fmt.Errorf("lock %q is held by %s, with the token %.300q, not the one that was given: nothing was changed", r.name, whose, seen.Token)}
+	}
+	if !r.force {
+		return &exit{status: 2, err: fmt.Errorf("this would take the lock %q from %s, who goes on as if it held the lock until its next renewal or its deadline; "+
+			"--force does it", r.name, whose)}
+	}
+	err = s.ForceRelease(ctx, seen)
+	var lost *strategy.LostError
+	switch {
+	case err == nil:
+		return r.print(out, removed{true, reportOf(seen)}, "lock %s taken from %s", plain(r.name), whose)
+	case errors.As(err, &lost) && lost.Holder != "":
+		return &exit{status: exitHeld, err: fmt.Errorf("lock %q was let go by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
+	case errors.As(err, &lost) && lost.Err == nil:
+		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free: %s has let go meanwhile", plain(r.name), whose)
+	}
+	return unavailable(ctx, err)
+}
+
+func (r *removal) print(out io.Writer, what removed, words string, args ...any) error {
+	if r.json {
+		return printJSON(out, what)
+	}
+	_, err := fmt.Fprintf(out, words+"\n", args...)
+	return err
+}
