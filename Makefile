@@ -5,9 +5,12 @@
 # is, "go doc ./internal/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults mutants soak editions check bench
+.PHONY: help demo test more fuzz faults mutants soak editions check bench report
 
 GO ?= go
+
+# Modules of their own, so that nobody who uses locks depends on what they need.
+MODULES := clients/goredis clients/rueidis clients/redisc telemetry/lockotel docs/fencing docs/telemetry internal/peers internal/report/browser
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +28,20 @@ test: ## run all tests, with the race detector, on real servers
 	@$(GO) run ./internal/redistest/which
 	$(GO) test -race -shuffle=on -p 3 -parallel 4 -timeout 20m ./redlock $$($(GO) list ./... | grep -v -e internal/mutants -e internal/faults -e internal/nemesis -e /redlock$$)
 	$(GO) test -race -shuffle=on -p 1 -timeout 20m ./internal/faults ./internal/nemesis
-	cd docs/fencing && $(GO) test -race -shuffle=on ./...
+
+more: ## run what make test leaves out, to take no more than ten minutes: the other modules, and more variants
+	@$(GO) mod download
+	@$(GO) run ./internal/redistest/which
+	@set -e; for m in $(MODULES); do ( cd $$m; echo "module $$m"; $(GO) test -race -shuffle=on -timeout 20m ./... ); done
+	$(GO) test -race -timeout 20m -run '^TestConformanceLeastRights$$' ./internal/subjects -all
+	$(GO) test -race -timeout 20m -run '^TestSentinel$$' ./docs/production -all
+
+# One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
+# make test runs it from then on.
+fuzz: ## look for what parsers cannot bear, 10 s each; ARGS='-fuzztime 10m' for longer
+	@$(GO) mod download
+	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's#^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9]*\).*#\1 \2#' | while read -r pkg target; do \
+		echo "$$target in $$pkg"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime 10s -parallel 2 $(ARGS) $$pkg || exit 1; done
 
 faults: ## the matrix of faults, on all strategies and, in every row, on all their variants
 	@$(GO) mod download
@@ -42,19 +58,21 @@ soak: ## an hour of random faults on all strategies; ARGS='-for 10m -seed 7' for
 	@$(GO) run ./internal/redistest/which
 	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived)$$' ./internal/nemesis -parallel 6 -for 1h $(ARGS)
 
-editions: ## the suite on all strategies, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
+editions: ## the suite on all strategies, and the lessons, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/editions $(ARGS)
 
 # Of internal/peers the tidiness is not checked: the tests of one peer import a module that
 # the proxy has not got, so "go mod tidy" needs -e there.
-check: ## formatting, vet, lint, tidiness, directions of imports
+check: ## formatting, vet, lint, known vulnerabilities, tidiness, directions of imports
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool -modfile=.ci/tools/go.mod staticcheck ./...
+	GO=$(GO) .ci/govulncheck
 	$(GO) mod tidy -diff
-	cd docs/fencing && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/go.mod staticcheck ./... && $(GO) mod tidy -diff
-	cd internal/peers && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/go.mod staticcheck ./... && $(GO) test ./...
+	@set -e; for m in $(MODULES); do ( cd $$m; echo "module $$m"; \
+		$(GO) vet ./...; $(GO) tool -modfile=$(CURDIR)/.ci/tools/go.mod staticcheck ./...; GO=$(GO) $(CURDIR)/.ci/govulncheck; \
+		test $$m = internal/peers || $(GO) mod tidy -diff ); done
 	$(GO) test ./internal/layout
 
 bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -reps 9' for others
@@ -62,3 +80,7 @@ bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -r
 	@$(GO) run ./internal/redistest/which
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	cd internal/peers && $(GO) run . $(ARGS)
+
+report: ## write docs/report.html from a run on the most real Redis to be had
+	@$(GO) mod download
+	$(GO) run ./cmd/locks report -o docs/report.html
