@@ -1,6 +1,7 @@
 package lockotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,11 @@ func (st *stage) is(err, want error) {
 	}
 }
 
-// metrics are as lines: name, attributes, values.
+// metrics are as lines: name, attributes, values, once all that goes on at this moment has
+// told its own.
 func (st *stage) metrics() []string {
 	st.Helper()
+	synctest.Wait()
 	var all metricdata.ResourceMetrics
 	if err := st.reader.Collect(st.Context(), &all); err != nil {
 		st.Fatal(err)
@@ -134,12 +137,17 @@ func (st *stage) same(what string, got, want []string) {
 var aToken = regexp.MustCompile(`…[0-9a-f]{6}`)
 
 // wantSpans compares the spans that have ended, in that order: name, parent, duration,
-// attributes, status, and below it its events.
+// attributes, status, and below it its events. Of two that end at the same moment, in two
+// goroutines, the one that began first is first.
 func (st *stage) wantSpans(want ...string) {
 	st.Helper()
+	synctest.Wait()
 	var lines []string
 	names := map[string]string{}
 	ended := st.spans.Ended()
+	slices.SortStableFunc(ended, func(a, b sdktrace.ReadOnlySpan) int {
+		return cmp.Or(a.EndTime().Compare(b.EndTime()), a.StartTime().Compare(b.StartTime()))
+	})
 	for _, s := range ended {
 		names[s.SpanContext().SpanID().String()] = s.Name()
 	}
