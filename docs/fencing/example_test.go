@@ -61,7 +61,7 @@ func Example() {
 func overtaken(ctx context.Context, name string) (paused, next fencing.Holder) {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{TTL: 50 * time.Millisecond})
+	locks, err := luascript.New(pool, strategy.Options{TTL: 1500 * time.Millisecond, OpTimeout: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
