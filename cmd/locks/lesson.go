@@ -130,11 +130,11 @@ func (s *schooling) run(cmd *cobra.Command) (err error) {
 		school.Step = b.step
 	}
 	results, err := s.give(ctx, school, b)
-	if s.json && err == nil {
+	if s.json && len(results) > 0 { // those that were given are whole, whatever became of a later one
 		e := json.NewEncoder(stdout)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
-		return e.Encode(results)
+		err = errors.Join(err, e.Encode(results))
 	}
 	return err
 }

@@ -204,6 +204,21 @@ func TestLessonJSON(t *testing.T) {
 	wantSwept(t, conn)
 }
 
+// TestLessonJSONUnfinished: what was given is printed, also when a later one could not be.
+func TestLessonJSONUnfinished(t *testing.T) {
+	out, errs, code := locks(t, "lesson", "setnx", "fail-over", "--embedded", "--json")
+	var got []lessons.Result
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got) != 1 || got[0].Name != "setnx" {
+		t.Errorf("%v, %d lessons in\n%s", err, len(got), out)
+	}
+	if code != 1 || !strings.Contains(errs, "lesson 14") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if out, _, code := locks(t, "lesson", "fail-over", "--embedded", "--json"); code != 1 || out != "" {
+		t.Errorf("exit %d, %q: want nothing where there is nothing", code, out)
+	}
+}
+
 // stepped is a lesson under way, at a prompt.
 type stepped struct {
 	t     *testing.T

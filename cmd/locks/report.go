@@ -49,7 +49,8 @@ own (--redis) the page says which were not given, and why. The matrix of faults 
 locks faults: it takes hundreds of plays, and is not played for the page.
 
 The file is written at the end, in one step. After Ctrl-C there is none, or the one that
-was there before.`,
+was there before. Where a lesson or the comparison fails, the page has the rest, and says
+what it lacks and why; the exit status is 1.`,
 		Example: `  locks report                          # locks-report.html
   locks report --quick -o report.html   # with less exact timings, in about a minute and a half
   locks report -o - > report.html       # what is told meanwhile goes to the standard error`,
@@ -102,8 +103,13 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	if r.Lessons, failed, err = p.lessons(ctx, farm, stderr); err != nil {
 		return err
 	}
-	if r.Comparison, err = p.compare(ctx, farm, stderr); err != nil {
+	r.Comparison, err = p.compare(ctx, farm, stderr)
+	switch {
+	case ctx.Err() != nil:
 		return p.gaveUp(ctx, err)
+	case err != nil: // half a comparison would pass for one, but the lessons are whole
+		r.Comparison, r.Uncompared = nil, p.asAsked(err.Error())
+		failed = errors.Join(failed, fmt.Errorf("the strategies were not compared: %s", r.Uncompared))
 	}
 	r.Choice = p.asAsked(farm.Choice()) // the slow work may have shown that it must be another
 	r.Took = time.Since(r.Made)
@@ -115,6 +121,9 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 		_, err = cmd.OutOrStdout().Write(page.Bytes())
 	} else if err = replace(p.output, page.Bytes()); err == nil {
 		fmt.Fprintf(words, "%s is written: open it in a browser.\n", p.output)
+	}
+	if r.Comparison == nil {
+		return errors.Join(err, failed)
 	}
 	if n := len(surprises(r.Comparison)); n > 0 {
 		failed = errors.Join(failed, fmt.Errorf("%d of the trials and measurements ended as they should not: the page has them", n))

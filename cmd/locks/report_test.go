@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/lessons"
+	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestReportMisuse(t *testing.T) {
@@ -76,6 +78,43 @@ func TestReport(t *testing.T) {
 	}
 	if info, err := os.Stat(file); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want the mode of the file that was there", info.Mode(), err)
+	}
+}
+
+// TestReportUncompared: the server dies after the lessons; the page has these, and says what it
+// lacks.
+func TestReportUncompared(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	v := slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "setnxpx" })
+	on := v[0].On
+	v[0].On = func(nodes []strategy.Node) strategy.Protocol {
+		if err := s.Kill(t.Context()); err != nil && !s.Dead() {
+			t.Error(err)
+		}
+		return on(nodes)
+	}
+	file := filepath.Join(t.TempDir(), "page.html")
+	p := reporter{servers: servers{redis: []string{s.Addr()}}, output: file, each: leastDuration, variants: v}
+	t.Setenv(mainVar, "1") // for the children of trials
+	var out, errs bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	if err := p.run(cmd); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
+		t.Errorf("%v, want why there is no comparison", err)
+	}
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`id="lesson-setnx"`, "<strong>Not compared:</strong> ", `id="faults"`, "</html>"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(string(page), `id="speed"`) {
+		t.Error("the page has the speed of what was not measured")
 	}
 }
 

@@ -28,6 +28,7 @@ type Report struct {
 
 	Lessons    []Lesson
 	Comparison *compare.Report
+	Uncompared string // why there is no comparison
 	Faults     []faults.Group
 }
 
