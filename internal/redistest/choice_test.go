@@ -380,10 +380,9 @@ func TestCacheLockHoldsOthersOff(t *testing.T) {
 
 func TestPortsAreReserved(t *testing.T) {
 	t.Parallel()
-	c := cache(t.TempDir())
 	seen := map[int]bool{}
-	for range 50 {
-		port, release, err := c.reservePort()
+	for range 50 { // who have a cache of their own, too
+		port, release, err := cache(t.TempDir()).reservePort()
 		if err != nil {
 			t.Fatal(err)
 		}

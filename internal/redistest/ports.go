@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 )
 
@@ -23,14 +24,14 @@ const (
 // reservePort finds a free port and keeps other redistest processes from taking it
 // until release, also while nothing listens on it.
 func (c cache) reservePort() (port int, release func(), err error) {
-	dir := c.path("ports")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir, err := c.ports()
+	if err != nil {
 		return 0, nil, fmt.Errorf("redistest: %w", err)
 	}
 	start := rand.IntN(portCount)
 	for i := range portCount {
 		port := firstPort + (start+i)%portCount
-		file, err := os.OpenFile(c.path("ports", strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o644)
+		file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o644)
 		if err != nil {
 			return 0, nil, fmt.Errorf("redistest: %w", err)
 		}
@@ -50,4 +51,18 @@ func (c cache) reservePort() (port int, release func(), err error) {
 		return port, func() { file.Close() }, nil
 	}
 	return 0, nil, errors.New("redistest: no free port: leftovers of earlier runs? See: docker ps -a --filter label=" + label)
+}
+
+// ports is where reservations are. They are of the machine's ports, so those who have a cache
+// of their own look there, too: to try a port is to take it for a moment, and it may be that of
+// a server that is about to come back.
+func (c cache) ports() (dir string, err error) {
+	if base, err := os.UserCacheDir(); err == nil {
+		dir := filepath.Join(base, usualCache, "ports")
+		if os.MkdirAll(dir, 0o755) == nil {
+			return dir, nil
+		}
+	}
+	dir = c.path("ports") // where nobody has a home
+	return dir, os.MkdirAll(dir, 0o755)
 }

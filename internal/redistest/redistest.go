@@ -717,6 +717,8 @@ func (f *Farm) Close() error {
 // cache is a directory that is shared by all processes of the user.
 type cache string
 
+const usualCache = "locks-redistest" // in the user's folder for caches
+
 // openCache creates the directory. Without a home, as a service account may be, it is a
 // fleeting one: whatever is found under a known name in a directory that everybody can
 // write to may be somebody else's, and programs are run from here.
@@ -729,7 +731,7 @@ func openCache(dir string) (c cache, fleeting bool, err error) {
 			}
 			return cache(dir), true, nil
 		}
-		dir = filepath.Join(base, "locks-redistest")
+		dir = filepath.Join(base, usualCache)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", false, fmt.Errorf("redistest: cache directory: %w", err)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -571,6 +572,9 @@ func TestNothingIsLeft(t *testing.T) {
 // endChild starts servers in a child, ends it in the given way and watches them go.
 func endChild(t *testing.T, f *Farm, k Kind, end string) {
 	tmp := t.TempDir()
+	if signal.Ignored(os.Interrupt) { // by nohup, or a shell's &: then the child would ignore it, too
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
 	child.Env = append(os.Environ(), childEnv+"="+end, "REDIS_KIND="+string(k), "REDIS_ADDRS=", "REDIS_IMAGE=", "TMPDIR="+tmp)
 	out, err := child.StdoutPipe()
