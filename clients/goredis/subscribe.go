@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ type line struct {
 	writing   bool
 	ping      *time.Timer
 
-	topics map[string]*topic
+	topics callback.Topics
 	out    []*request // to be written
 	owed   []*request // enqueued or written and not answered, in order
 }
@@ -87,22 +86,7 @@ var severed = func() context.Context {
 // between.
 type request struct {
 	cmd   string
-	topic *topic // nil: PING
-}
-
-// A topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: who wants the channel
-// again makes another.
-type topic struct {
-	channel   string
-	written   bool
-	confirmed bool
-	listeners []*listener // replaced, never changed: the reader walks it without the lock
-}
-
-// A listener is one call of Subscribe.
-type listener struct {
-	*callback.Callback
-	ready chan error // the outcome of Subscribe
+	topic *callback.Topic // nil: PING
 }
 
 // errStale says that a connection at rest turned out to be dead before it carried anything: a
@@ -136,7 +120,7 @@ func (n *node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 
 // listen is one try of Subscribe.
 func (s *subscriber) listen(c *call, at *redis.Client, channel string, fn func([]byte, error)) (func(), error) {
-	l := &listener{callback.Of(fn), make(chan error, 1)}
+	l := callback.Listen(fn)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -153,7 +137,7 @@ func (s *subscriber) listen(c *call, at *redis.Client, channel string, fn func([
 		s.part(ln, t, l)
 	}
 	select {
-	case err := <-l.ready:
+	case err := <-l.Ready():
 		if err != nil {
 			return nil, err
 		}
@@ -180,7 +164,7 @@ func (s *subscriber) open(at *redis.Client) *line {
 	}
 	ln := s.lines[at]
 	if ln == nil {
-		ln = &line{at: at, ps: at.Subscribe(severed), topics: map[string]*topic{}}
+		ln = &line{at: at, ps: at.Subscribe(severed), topics: callback.Topics{}}
 		ln.connect, ln.cancel = context.WithTimeout(s.n.life, confirmLimit)
 		ln.ping = time.AfterFunc(time.Hour, func() { s.poke(ln) })
 		ln.ping.Stop()
@@ -189,38 +173,25 @@ func (s *subscriber) open(at *redis.Client) *line {
 	return ln
 }
 
-// join adds a listener. If its channel is subscribed already it is ready, and if that is under
-// way it is with the others.
-func (s *subscriber) join(ln *line, channel string, l *listener) *topic {
-	t := ln.topics[channel]
-	if t == nil {
-		t = &topic{channel: channel}
-		ln.topics[channel] = t
+// join adds a listener, and subscribes if it is the first.
+func (s *subscriber) join(ln *line, channel string, l *callback.Listener) *callback.Topic {
+	t, fresh := ln.topics.Join(channel, l)
+	if fresh {
 		s.request(ln, "subscribe", t)
-	}
-	t.listeners = append(slices.Clip(t.listeners), l)
-	if t.confirmed {
-		l.ready <- nil
 	}
 	return t
 }
 
-// part removes a listener, and with the last one the topic.
-func (s *subscriber) part(ln *line, t *topic, l *listener) {
-	i := slices.Index(t.listeners, l)
-	if ln.gone || i < 0 {
-		return
-	}
-	t.listeners = slices.Concat(t.listeners[:i], t.listeners[i+1:])
-	if len(t.listeners) == 0 && ln.topics[t.channel] == t {
-		delete(ln.topics, t.channel)
+// part removes a listener, and unsubscribes if it was the last.
+func (s *subscriber) part(ln *line, t *callback.Topic, l *callback.Listener) {
+	if !ln.gone && ln.topics.Part(t, l) {
 		s.request(ln, "unsubscribe", t)
 	}
 }
 
 // request enqueues a command and sees to it that somebody writes it and somebody reads the
 // answer.
-func (s *subscriber) request(ln *line, cmd string, t *topic) {
+func (s *subscriber) request(ln *line, cmd string, t *callback.Topic) {
 	r := &request{cmd: cmd, topic: t}
 	ln.out = append(ln.out, r)
 	ln.owed = append(ln.owed, r)
@@ -259,7 +230,7 @@ func (s *subscriber) write(ln *line) {
 		}
 		for _, r := range batch {
 			if r.topic != nil {
-				r.topic.written = true
+				r.topic.Written = true
 			}
 		}
 		s.mu.Unlock()
@@ -287,9 +258,9 @@ func (s *subscriber) connected(ln *line) {
 func (r *request) send(ctx context.Context, ps *redis.PubSub) error {
 	switch r.cmd {
 	case "subscribe":
-		return ps.Subscribe(ctx, r.topic.channel)
+		return ps.Subscribe(ctx, r.topic.Channel)
 	case "unsubscribe":
-		return ps.Unsubscribe(ctx, r.topic.channel)
+		return ps.Unsubscribe(ctx, r.topic.Channel)
 	}
 	return ps.Ping(ctx)
 }
@@ -341,14 +312,14 @@ func receive(ps *redis.PubSub, limit time.Duration) (said any, err error) {
 // take takes what came: for a message, it returns it with those who are to hear it. ok is
 // false for an answer that is not the next: had go-redis connected anew, it would be that of a
 // second SUBSCRIBE.
-func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, hear []*listener, ok bool) {
+func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, hear []*callback.Listener, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ln.used = time.Now()
 	ln.reused = false
 	if m, is := said.(*redis.Message); is {
-		if t := ln.topics[m.Channel]; t != nil && t.confirmed {
-			hear = t.listeners
+		if t := ln.topics[m.Channel]; t != nil && t.Confirmed() {
+			hear = t.Listeners()
 		}
 		return []byte(m.Payload), hear, true
 	}
@@ -362,7 +333,11 @@ func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, 
 	ln.owed[0] = nil
 	ln.owed = ln.owed[1:]
 	if r.cmd == "subscribe" {
-		s.confirm(ln, r.topic, refusal)
+		var err error
+		if refusal != nil {
+			err = s.failed(ln, strategy.ErrRefused, refusal)
+		}
+		ln.topics.Confirm(r.topic, err)
 	}
 	return nil, nil, true
 }
@@ -370,29 +345,11 @@ func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, 
 func (r *request) answeredBy(said any) bool {
 	switch said := said.(type) {
 	case *redis.Subscription:
-		return said.Kind == r.cmd && said.Channel == r.topic.channel
+		return said.Kind == r.cmd && said.Channel == r.topic.Channel
 	case *redis.Pong:
 		return r.cmd == "ping"
 	}
 	return false
-}
-
-// confirm ends the wait of a topic's listeners.
-func (s *subscriber) confirm(ln *line, t *topic, refusal redis.Error) {
-	t.confirmed = refusal == nil
-	var err error
-	if refusal != nil {
-		if ln.topics[t.channel] == t {
-			delete(ln.topics, t.channel)
-		}
-		err = s.failed(ln, strategy.ErrRefused, refusal)
-	}
-	for _, l := range t.listeners {
-		l.ready <- err
-	}
-	if err != nil {
-		t.listeners = nil
-	}
 }
 
 // rests ends the reader when there is nothing left to hear.
@@ -423,30 +380,22 @@ func (s *subscriber) broken(ln *line, err error) {
 
 // end takes a line out of use. It tells those who wait for a confirmation, and returns those
 // who had theirs.
-func (s *subscriber) end(ln *line, err error) (live []*listener) {
+func (s *subscriber) end(ln *line, err error) (live []*callback.Listener) {
 	if ln.gone {
 		return nil
 	}
 	s.drop(ln)
-	for _, t := range ln.topics {
-		if t.confirmed {
-			live = append(live, t.listeners...)
-			continue
-		}
-		why := s.failed(ln, ln.doubt(t), discreet(lost(err)))
+	return ln.topics.End(func(t *callback.Topic) error {
 		if ln.reused && !s.closed {
-			why = errStale
+			return errStale
 		}
-		for _, l := range t.listeners {
-			l.ready <- why
-		}
-	}
-	return live
+		return s.failed(ln, ln.doubt(t), discreet(lost(err)))
+	})
 }
 
 // doubt is what is known of a subscription that was not confirmed.
-func (ln *line) doubt(t *topic) error {
-	if t.written && ln.connected {
+func (ln *line) doubt(t *callback.Topic) error {
+	if t.Written && ln.connected {
 		return strategy.ErrUnknown
 	}
 	return strategy.ErrUnsent
@@ -466,7 +415,7 @@ func (s *subscriber) drop(ln *line) {
 func (s *subscriber) close() {
 	s.mu.Lock()
 	s.closed = true
-	live := map[*line][]*listener{}
+	live := map[*line][]*callback.Listener{}
 	for _, ln := range s.lines {
 		live[ln] = s.end(ln, strategy.ErrClosed)
 	}

@@ -283,7 +283,7 @@ func TestStopWaits(t *testing.T) {
 	eventually(t, "stop has begun", func() bool {
 		n.sub.mu.Lock()
 		defer n.sub.mu.Unlock()
-		return n.line().topics[t.Name()].listeners[0].Over()
+		return n.line().topics[t.Name()].Listeners()[0].Over()
 	})
 	close(leave)
 	if await(t, "the return of stop", seen) {

@@ -2,7 +2,6 @@ package rueidisnode
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,29 +38,14 @@ type hearing struct {
 	lent    *lent  // nil: still being made
 	gone    bool
 	writing bool
-	topics  map[string]*topic
+	topics  callback.Topics
 	out     []*request // to be written
 }
 
 // A request is SUBSCRIBE, or UNSUBSCRIBE.
 type request struct {
-	topic *topic
+	topic *callback.Topic
 	ends  bool
-}
-
-// A topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: who wants the channel
-// again makes another.
-type topic struct {
-	channel   string
-	written   bool
-	confirmed bool
-	listeners []*listener // replaced, never changed: it is walked without the lock
-}
-
-// A listener is one call of Subscribe.
-type listener struct {
-	*callback.Callback
-	ready chan error // the outcome of Subscribe
 }
 
 // Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
@@ -81,7 +65,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	limit := time.NewTimer(confirmLimit)
 	defer limit.Stop()
 	s := &n.sub
-	l := &listener{callback.Of(fn), make(chan error, 1)}
+	l := callback.Listen(fn)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -89,7 +73,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	}
 	h := s.lines[server]
 	if h == nil {
-		h = &hearing{server: server, key: key, topics: map[string]*topic{}}
+		h = &hearing{server: server, key: key, topics: callback.Topics{}}
 		s.lines[server] = h
 	}
 	t := s.join(h, channel, l)
@@ -103,7 +87,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	}
 	var why error
 	select {
-	case err := <-l.ready:
+	case err := <-l.Ready():
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +101,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part(h, t, l)
-	return nil, n.failed(doubt(t.written), why)
+	return nil, n.failed(doubt(t.Written), why)
 }
 
 // home is where a channel is to be listened to, and a key that leads there. Which master of a
@@ -141,31 +125,18 @@ func (n *Node) home(ctx context.Context, channel string) (server, key string, er
 	return lt.server, channel, nil
 }
 
-// join adds a listener. If its channel is subscribed already it is ready, and if that is under
-// way it is with the others.
-func (s *subscriber) join(h *hearing, channel string, l *listener) *topic {
-	t := h.topics[channel]
-	if t == nil {
-		t = &topic{channel: channel}
-		h.topics[channel] = t
+// join adds a listener, and subscribes if it is the first.
+func (s *subscriber) join(h *hearing, channel string, l *callback.Listener) *callback.Topic {
+	t, fresh := h.topics.Join(channel, l)
+	if fresh {
 		s.request(h, &request{topic: t})
-	}
-	t.listeners = append(slices.Clip(t.listeners), l)
-	if t.confirmed {
-		l.ready <- nil
 	}
 	return t
 }
 
-// part removes a listener, and with the last one the topic.
-func (s *subscriber) part(h *hearing, t *topic, l *listener) {
-	i := slices.Index(t.listeners, l)
-	if h.gone || i < 0 {
-		return
-	}
-	t.listeners = slices.Concat(t.listeners[:i], t.listeners[i+1:])
-	if len(t.listeners) == 0 && h.topics[t.channel] == t {
-		delete(h.topics, t.channel)
+// part removes a listener, and unsubscribes if it was the last.
+func (s *subscriber) part(h *hearing, t *callback.Topic, l *callback.Listener) {
+	if !h.gone && h.topics.Part(t, l) {
 		s.request(h, &request{topic: t, ends: true})
 	}
 }
@@ -215,10 +186,10 @@ func (s *subscriber) write(h *hearing) {
 
 func (h *hearing) command(r *request) rueidis.Completed {
 	if r.ends {
-		return h.lent.B().Unsubscribe().Channel(r.topic.channel).Build()
+		return h.lent.B().Unsubscribe().Channel(r.topic.Channel).Build()
 	}
-	r.topic.written = true
-	return h.lent.B().Subscribe().Channel(r.topic.channel).Build()
+	r.topic.Written = true
+	return h.lent.B().Subscribe().Channel(r.topic.Channel).Build()
 }
 
 // dial makes the connection, and has the client call with what comes on it.
@@ -252,9 +223,9 @@ func (s *subscriber) dial(h *hearing) bool {
 // arrival in confirm is heard, too.
 func (s *subscriber) hear(h *hearing, m rueidis.PubSubMessage) {
 	s.mu.Lock()
-	var all []*listener
+	var all []*callback.Listener
 	if t := h.topics[m.Channel]; t != nil && !h.gone {
-		all = t.listeners
+		all = t.Listeners()
 	}
 	s.mu.Unlock()
 	for _, l := range all {
@@ -263,24 +234,14 @@ func (s *subscriber) hear(h *hearing, m rueidis.PubSubMessage) {
 }
 
 // confirm ends the wait of a topic's listeners.
-func (s *subscriber) confirm(h *hearing, t *topic, refusal error) {
+func (s *subscriber) confirm(h *hearing, t *callback.Topic, refusal error) {
 	if h.gone {
 		return
 	}
-	t.confirmed = refusal == nil
-	var err error
 	if refusal != nil {
-		err = s.n.refused(refusal)
-		if h.topics[t.channel] == t {
-			delete(h.topics, t.channel)
-		}
+		refusal = s.n.refused(refusal)
 	}
-	for _, l := range t.listeners {
-		l.ready <- err
-	}
-	if err != nil {
-		t.listeners = nil
-	}
+	h.topics.Confirm(t, refusal)
 }
 
 // broken ends a connection and all that was subscribed on it.
@@ -308,7 +269,7 @@ func (s *subscriber) leave() {
 
 // end takes a connection out of use. It tells those who wait for a confirmation, and returns
 // those who had theirs.
-func (s *subscriber) end(h *hearing, why error) (live []*listener) {
+func (s *subscriber) end(h *hearing, why error) (live []*callback.Listener) {
 	if h.gone {
 		return nil
 	}
@@ -319,22 +280,13 @@ func (s *subscriber) end(h *hearing, why error) (live []*listener) {
 	if h.lent != nil {
 		s.n.discard(h.lent)
 	}
-	for _, t := range h.topics {
-		if t.confirmed {
-			live = append(live, t.listeners...)
-			continue
-		}
-		for _, l := range t.listeners {
-			l.ready <- s.n.failed(doubt(t.written), why)
-		}
-	}
-	return live
+	return h.topics.End(func(t *callback.Topic) error { return s.n.failed(doubt(t.Written), why) })
 }
 
 func (s *subscriber) close() {
 	s.mu.Lock()
 	s.closed = true
-	var live []*listener
+	var live []*callback.Listener
 	for _, h := range s.lines {
 		live = append(live, s.end(h, strategy.ErrClosed)...)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/internal/callback"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/strategy"
@@ -288,18 +287,4 @@ func TestSubscribeToADeadServer(t *testing.T) {
 	}
 	_, stop := subscribe(t, n, "c")
 	stop()
-}
-
-// A message that the client has in hand when the connection breaks is not heard after the end.
-func TestListenerHearsNothingAfterItsEnd(t *testing.T) {
-	t.Parallel()
-	var calls []string
-	l := callback.Of(func(msg []byte, err error) { calls = append(calls, fmt.Sprint(string(msg), err)) })
-	l.Call([]byte("one"), nil)
-	l.Call(nil, errLost)
-	l.Call([]byte("two"), nil)
-	l.Call(nil, errLost)
-	if got := strings.Join(calls, ", "); got != "one<nil>, connection lost" {
-		t.Errorf("heard %s, want one message and one end", got)
-	}
 }

@@ -57,7 +57,7 @@ type line struct {
 	writing bool
 	ping    *time.Timer
 
-	topics map[string]*topic
+	topics callback.Topics
 	out    []*request // to be written
 	owed   []*request // enqueued or written and not answered, in order
 }
@@ -66,22 +66,7 @@ type line struct {
 // come in between.
 type request struct {
 	cmd   string
-	topic *topic // nil: PING
-}
-
-// A topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: who wants the
-// channel again makes another.
-type topic struct {
-	channel   string
-	written   bool
-	confirmed bool
-	listeners []*listener // replaced, never changed: the reader walks it without the lock
-}
-
-// A listener is one call of Subscribe.
-type listener struct {
-	*callback.Callback
-	ready chan error // the outcome of Subscribe
+	topic *callback.Topic // nil: PING
 }
 
 // errStale says that a connection at rest turned out to be dead before it carried
@@ -110,7 +95,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 
 // listen is one try of Subscribe.
 func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel string, fn func([]byte, error)) (func(), error) {
-	l := &listener{callback.Of(fn), make(chan error, 1)}
+	l := callback.Listen(fn)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -128,7 +113,7 @@ func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel
 	}
 	var why error
 	select {
-	case err := <-l.ready:
+	case err := <-l.Ready():
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +127,7 @@ func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part(ln, t, l)
-	return nil, s.n.failed(t.doubt(), why)
+	return nil, s.n.failed(doubt(t), why)
 }
 
 // open returns the line, a new one if there is none that can be trusted.
@@ -151,7 +136,7 @@ func (s *subscriber) open() *line {
 		s.drop(ln)
 	}
 	if s.line == nil {
-		s.line = &line{topics: map[string]*topic{}}
+		s.line = &line{topics: callback.Topics{}}
 	}
 	if s.line.conn == nil {
 		s.dial(s.line)
@@ -166,38 +151,25 @@ func (s *subscriber) stale(ln *line) bool {
 		p.MaxConnLifetime > 0 && time.Since(ln.born) > p.MaxConnLifetime
 }
 
-// join adds a listener. If its channel is subscribed already it is ready, and if
-// that is under way it is with the others.
-func (s *subscriber) join(ln *line, channel string, l *listener) *topic {
-	t := ln.topics[channel]
-	if t == nil {
-		t = &topic{channel: channel}
-		ln.topics[channel] = t
+// join adds a listener, and subscribes if it is the first.
+func (s *subscriber) join(ln *line, channel string, l *callback.Listener) *callback.Topic {
+	t, fresh := ln.topics.Join(channel, l)
+	if fresh {
 		s.request(ln, "SUBSCRIBE", t)
-	}
-	t.listeners = append(slices.Clip(t.listeners), l)
-	if t.confirmed {
-		l.ready <- nil
 	}
 	return t
 }
 
-// part removes a listener, and with the last one the topic.
-func (s *subscriber) part(ln *line, t *topic, l *listener) {
-	i := slices.Index(t.listeners, l)
-	if ln.gone || i < 0 {
-		return
-	}
-	t.listeners = slices.Concat(t.listeners[:i], t.listeners[i+1:])
-	if len(t.listeners) == 0 && ln.topics[t.channel] == t {
-		delete(ln.topics, t.channel)
+// part removes a listener, and unsubscribes if it was the last.
+func (s *subscriber) part(ln *line, t *callback.Topic, l *callback.Listener) {
+	if !ln.gone && ln.topics.Part(t, l) {
 		s.request(ln, "UNSUBSCRIBE", t)
 	}
 }
 
 // request enqueues a command and sees to it that somebody writes it and somebody
 // reads the answer.
-func (s *subscriber) request(ln *line, cmd string, t *topic) {
+func (s *subscriber) request(ln *line, cmd string, t *callback.Topic) {
 	r := &request{cmd: cmd, topic: t}
 	ln.out = append(ln.out, r)
 	ln.owed = append(ln.owed, r)
@@ -260,11 +232,7 @@ func (s *subscriber) dialFailed(ln *line, a *attempt, err error) {
 		return
 	}
 	s.drop(ln)
-	for _, t := range ln.topics {
-		for _, l := range t.listeners {
-			l.ready <- s.n.unsent(err)
-		}
-	}
+	ln.topics.End(func(*callback.Topic) error { return s.n.unsent(err) })
 }
 
 // write writes what is enqueued, and ends.
@@ -280,7 +248,7 @@ func (s *subscriber) write(ln *line) {
 		}
 		for _, r := range batch {
 			if r.topic != nil {
-				r.topic.written = true
+				r.topic.Written = true
 			}
 		}
 		s.mu.Unlock()
@@ -294,7 +262,7 @@ func writeAll(conn redis.Conn, batch []*request) error {
 	for _, r := range batch {
 		var args []any
 		if r.topic != nil {
-			args = []any{r.topic.channel}
+			args = []any{r.topic.Channel}
 		}
 		if err := conn.Send(r.cmd, args...); err != nil {
 			return err
@@ -336,15 +304,15 @@ func (s *subscriber) read(ln *line) {
 }
 
 // take takes what came: for a message, it returns it with those who are to hear it.
-func (s *subscriber) take(ln *line, reply any, err error) (msg []byte, hear []*listener) {
+func (s *subscriber) take(ln *line, reply any, err error) (msg []byte, hear []*callback.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ln.used = time.Now()
 	ln.reused = false
 	if parts, ok := reply.([]any); ok && len(parts) == 3 && text(parts[0]) == "message" {
 		msg, _ = parts[2].([]byte)
-		if t := ln.topics[text(parts[1])]; t != nil && t.confirmed {
-			hear = t.listeners
+		if t := ln.topics[text(parts[1])]; t != nil && t.Confirmed() {
+			hear = t.Listeners()
 		}
 		return msg, hear
 	}
@@ -355,29 +323,15 @@ func (s *subscriber) take(ln *line, reply any, err error) (msg []byte, hear []*l
 	ln.owed[0] = nil
 	ln.owed = ln.owed[1:]
 	if r.cmd == "SUBSCRIBE" {
-		s.confirm(ln, r.topic, err)
+		if err != nil {
+			err = s.n.refused(err)
+		}
+		ln.topics.Confirm(r.topic, err)
 	}
 	return nil, nil
 }
 
 func text(v any) string { b, _ := v.([]byte); return string(b) }
-
-// confirm ends the wait of a topic's listeners.
-func (s *subscriber) confirm(ln *line, t *topic, err error) {
-	t.confirmed = err == nil
-	if err != nil {
-		if ln.topics[t.channel] == t {
-			delete(ln.topics, t.channel)
-		}
-		err = s.n.refused(err)
-	}
-	for _, l := range t.listeners {
-		l.ready <- err
-	}
-	if err != nil {
-		t.listeners = nil
-	}
-}
 
 // rests ends the reader when there is nothing left to hear.
 func (s *subscriber) rests(ln *line) bool {
@@ -420,30 +374,22 @@ func (s *subscriber) leave() {
 
 // end takes a line out of use. It tells those who wait for a confirmation, and
 // returns those who had theirs.
-func (s *subscriber) end(ln *line, err error) (live []*listener) {
+func (s *subscriber) end(ln *line, err error) (live []*callback.Listener) {
 	if ln.gone {
 		return nil
 	}
 	s.drop(ln)
-	for _, t := range ln.topics {
-		if t.confirmed {
-			live = append(live, t.listeners...)
-			continue
-		}
-		why := s.n.failed(t.doubt(), lost(err))
+	return ln.topics.End(func(t *callback.Topic) error {
 		if ln.reused && !s.closed {
-			why = errStale
+			return errStale
 		}
-		for _, l := range t.listeners {
-			l.ready <- why
-		}
-	}
-	return live
+		return s.n.failed(doubt(t), lost(err))
+	})
 }
 
 // doubt is what is known of a subscription that was not confirmed.
-func (t *topic) doubt() error {
-	if t.written {
+func doubt(t *callback.Topic) error {
+	if t.Written {
 		return strategy.ErrUnknown
 	}
 	return strategy.ErrUnsent
@@ -465,7 +411,7 @@ func (s *subscriber) drop(ln *line) {
 func (s *subscriber) close() {
 	s.mu.Lock()
 	s.closed = true
-	var live []*listener
+	var live []*callback.Listener
 	var under []*attempt
 	if ln := s.line; ln != nil {
 		under = slices.Concat(ln.dials.list, ln.dials.deaf)

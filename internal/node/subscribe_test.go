@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/lockstrategies/locks/internal/callback"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -342,23 +341,4 @@ func TestSubscriptionsOnAFrozenServer(t *testing.T) {
 	}
 	_, stop := subscribe(t, n, "c")
 	stop()
-}
-
-func TestListenerHearsNothingAfterItsEnd(t *testing.T) {
-	t.Parallel()
-	var calls int
-	stopped := callback.Of(func([]byte, error) { calls++ })
-	stopped.Silence()
-	stopped.Call([]byte("late"), nil)
-	stopped.Call(nil, errLost)
-	if calls != 0 {
-		t.Errorf("%d calls after stop, want 0", calls)
-	}
-	broken := callback.Of(func([]byte, error) { calls++ })
-	broken.Call(nil, errLost)
-	broken.Call(nil, errLost)
-	broken.Call([]byte("late"), nil)
-	if calls != 1 {
-		t.Errorf("%d calls for an end, want 1", calls)
-	}
 }
