@@ -31,6 +31,7 @@ type board struct {
 	actors  int            // for whom it has columns
 	due     *lessons.Event // that the reader has let happen, and that has not yet
 	prompt  string         // stands open
+	where   string         // the servers are, as far as the reader was told
 }
 
 // opens: the lesson is about to begin.
@@ -46,9 +47,6 @@ func (b *board) Begins(t lessons.Trace) {
 	if b.acts++; b.acts == 1 {
 		s.WriteString("\n" + heading(b.lesson, b.look) + b.look.prose("", b.lesson.Idea) + "\n" +
 			b.look.paint(strings.TrimRight(b.look.prose("", legendOfLines), "\n"), text.Faint) + "\n")
-		if b.reader != nil {
-			s.WriteString("\n" + b.whereabouts(t.Actors))
-		}
 	}
 	title := t.Title
 	if len(b.lesson.Acts) > 1 {
@@ -61,15 +59,23 @@ func (b *board) Begins(t lessons.Trace) {
 
 const legendOfLines = "Double line ║: believes to hold the lock. Dotted: stands still (┇: and believes it still). In parentheses: a look from outside. Time in ms."
 
-// whereabouts says where the servers are, for whoever looks at them meanwhile.
-func (b *board) whereabouts(all []lessons.Actor) string {
+// whereabouts says where the servers are, for whoever looks at them meanwhile; again where they
+// are others, or have other names.
+func (b *board) whereabouts(on []lessons.Actor) string {
 	s := ""
-	for _, a := range all {
+	for _, a := range on {
 		if a.Server {
 			s += fmt.Sprintf("%s is there:  redis-cli -u %s\n", a.Name, a.URL)
 		}
 	}
-	return s + "Enter goes on, q ends the run.\n"
+	if s == b.where {
+		return ""
+	}
+	if b.where == "" {
+		s += "Enter goes on, q ends the run.\n"
+	}
+	b.where, _, _ = strings.Cut(s, "Enter goes on")
+	return s + "\n"
 }
 
 // Happens is part of lessons.Watcher.
@@ -133,14 +139,14 @@ func (b *board) write(s string) {
 }
 
 // step shows what comes next, and returns when the reader lets it.
-func (b *board) step(next lessons.Event) error {
+func (b *board) step(next lessons.Event, on []lessons.Actor) error {
 	b.turn.Lock() // clients may act at the same time; the reader steps one after the other
 	defer b.turn.Unlock()
 	if b.over != nil {
 		return b.over
 	}
 	b.settle()
-	b.ask(next)
+	b.ask(next, on)
 	after, err := b.reader.next()
 	b.over = err
 	b.mu.Lock()
@@ -167,9 +173,10 @@ func (b *board) settle() {
 }
 
 // ask shows what comes next.
-func (b *board) ask(next lessons.Event) {
+func (b *board) ask(next lessons.Event, on []lessons.Actor) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.write(b.whereabouts(on))
 	what := next.Text
 	if next.Kind == lessons.Send {
 		what = next.From + " → " + next.To + ": " + next.Command()

@@ -400,11 +400,37 @@ func TestLessonBoardEnds(t *testing.T) {
 	b := &board{w: &out, look: look{width: 80}, reader: newReader(t.Context(), strings.NewReader("\nq\n\n"), &out)}
 	var ended *enough
 	for i, want := range []bool{false, true, true} {
-		if err := b.step(lessons.Event{Kind: lessons.Note, Text: fmt.Sprint("step ", i)}); errors.As(err, &ended) != want {
+		if err := b.step(lessons.Event{Kind: lessons.Note, Text: fmt.Sprint("step ", i)}, nil); errors.As(err, &ended) != want {
 			t.Errorf("step %d: %v, want the end: %v", i, err, want)
 		}
 	}
 	if strings.Contains(out.String(), "step 2") {
 		t.Errorf("it goes on:\n%s", out.String())
+	}
+}
+
+// TestLessonWhereabouts: where the servers are is said before the first step, and again when
+// they have other names.
+func TestLessonWhereabouts(t *testing.T) {
+	var out bytes.Buffer
+	b := &board{w: &out, look: look{width: 80}, reader: newReader(t.Context(), strings.NewReader("\n\n\n"), &out)}
+	for i, name := range []string{"redis", "redis", "master"} {
+		on := []lessons.Actor{{Name: "A"}, {Name: name, Server: true, URL: "redis://there:1"}}
+		if err := b.step(lessons.Event{Kind: lessons.Note, Text: fmt.Sprint("step ", i)}, on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"redis is there:  redis-cli -u redis://there:1", "Enter goes on, q ends the run.", "step 0", "step 1",
+		"master is there:  redis-cli -u redis://there:1", "step 2",
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		if line, _, _ = strings.Cut(strings.TrimSpace(line), "   ["); line != "" {
+			got = append(got, line)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("it says %q, want %q", got, want)
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 // A School gives lessons, on servers of one farm.
 type School struct {
-	// Step, if set, is called before each command, and before whatever else happens, and
-	// returns when that may. Its error ends the lesson.
-	Step func(next Event) error
+	// Step, if set, is called before each command, and before whatever else happens, with all
+	// who are on the stage by then, and returns when that may. Its error ends the lesson.
+	Step func(next Event, on []Actor) error
 
 	// Watch, if set, sees each act.
 	Watch Watcher
@@ -100,7 +100,7 @@ func (sc *School) play(ctx context.Context, l Lesson, a Act, version *string) (T
 			}
 			err = s.leave()
 		}
-		s.clean()
+		err = errors.Join(err, s.clean())
 		s.quit(nil)
 		if !again {
 			return trace, err
@@ -191,17 +191,20 @@ func (s *Stage) leave() error {
 }
 
 // clean removes what an act has left on servers that are not the school's own.
-func (s *Stage) clean() {
+func (s *Stage) clean() (err error) {
 	for _, srv := range s.servers {
 		if srv.node != nil {
 			continue
 		}
 		c := srv.redis.Pool().Get()
 		for _, k := range append([]string{s.key()}, s.left...) {
-			c.Do("DEL", k)
+			if _, e := c.Do("DEL", k); e != nil {
+				err = errors.Join(err, fmt.Errorf("the lesson may have left %s at %s: DEL: %w", k, srv.redis.Addr(), e))
+			}
 		}
 		c.Close()
 	}
+	return err
 }
 
 // leaves says that the act leaves a key beside the lock's, and returns it.

@@ -24,7 +24,7 @@ type Stage struct {
 	name    string        // of the lock
 	ttl     time.Duration // of locks, and of what else ends by time
 	op      time.Duration // what an operation may take; 0: the strategies' default
-	step    func(Event) error
+	step    func(Event, []Actor) error
 	watch   func(Event, []Actor)
 
 	mu      sync.Mutex
@@ -215,12 +215,12 @@ func (s *Stage) slower(than time.Duration) bool {
 // pause lets whoever steps read what comes next.
 func (s *Stage) pause(e Event) {
 	s.mu.Lock()
-	quiet := s.quiet
+	quiet, on := s.quiet, slices.Clone(s.trace.Actors)
 	s.mu.Unlock()
 	if s.step == nil || quiet || s.ctx.Err() != nil {
 		return
 	}
-	if err := s.step(e); err != nil {
+	if err := s.step(e, on); err != nil {
 		s.mu.Lock()
 		if s.err == nil {
 			s.err = err

@@ -47,7 +47,7 @@ func TestSteps(t *testing.T) {
 			var mu sync.Mutex
 			steps := 0
 			sc.Watch = w
-			sc.Step = func(Event) error {
+			sc.Step = func(Event, []Actor) error {
 				mu.Lock()
 				defer mu.Unlock()
 				steps++
@@ -89,7 +89,7 @@ func TestStepsEnd(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			w, steps, seen := &watcher{}, 0, 0
 			sc.Watch = w
-			sc.Step = func(Event) error {
+			sc.Step = func(Event, []Actor) error {
 				if steps++; steps < at+1 {
 					return nil
 				}

@@ -160,10 +160,10 @@ func (s *Stage) oneStepAtATime() {
 	}
 	var mu sync.Mutex
 	step := s.step
-	s.step = func(e Event) error {
+	s.step = func(e Event, on []Actor) error {
 		mu.Lock()
 		defer mu.Unlock()
-		return step(e)
+		return step(e, on)
 	}
 }
 
