@@ -111,6 +111,18 @@ func (s *Script) Missing(err error) bool {
 	return errors.As(err, &said) && said.Kind == ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), "NOSCRIPT ")
 }
 
+// ErrorReply is the failure that a server's error reply tells of: it has refused, and nothing
+// has changed ([ErrRefused]). But a script that a Redis Cluster ends in its middle has changed
+// something ([ErrUnknown]): one that meets a key that it has just deleted, and that lies
+// elsewhere now, as its slot is moving. node is the server's name. For those who write a [Node].
+func ErrorReply(node string, reply error) error {
+	kind := ErrRefused
+	if strings.Contains(reply.Error(), "attempted to access a non local key") {
+		kind = ErrUnknown
+	}
+	return &ServerError{Node: node, Kind: kind, Err: reply}
+}
+
 // Name returns the script's name.
 func (s *Script) Name() string { return s.name }
 

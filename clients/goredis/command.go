@@ -108,7 +108,7 @@ func (c *call) run(on processor, name string, args []any) (any, error) {
 		// whole: the other commands have taken effect.
 		return nil, c.failed(strategy.ErrUnknown, said)
 	}
-	return nil, c.failed(strategy.ErrRefused, said)
+	return nil, strategy.ErrorReply(c.node, said)
 }
 
 // process runs the command. go-redis panics at lengths that no memory has: whatever spoke, it

@@ -118,6 +118,19 @@ func TestErrorsAmongReplies(t *testing.T) {
 	}
 }
 
+// TestWhatAnErrorReplyMeans: it has changed nothing, unless it ends a script in the middle.
+func TestWhatAnErrorReplyMeans(t *testing.T) {
+	t.Parallel()
+	n := to(t, redistest.Shared(t).URL())
+	for words, kind := range map[string]error{
+		"NOPERM this user has no permissions":                                  strategy.ErrRefused,
+		"ERR Script attempted to access a non local key in a cluster node, on": strategy.ErrUnknown,
+	} {
+		_, err := n.Do(t.Context(), soon(), "EVAL", "return redis.error_reply(ARGV[1])", "0", words)
+		want(t, words, err, kind)
+	}
+}
+
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -31,22 +31,13 @@ func (n *Node) failed(kind, err error) error {
 func (n *Node) answered(r rueidis.RedisResult) (any, error) {
 	m, err := r.ToMessage()
 	if err != nil && !rueidis.IsRedisNil(err) {
-		return nil, n.errorReply(err)
+		return nil, strategy.ErrorReply(n.Name(), err)
 	}
 	reply, err := plainReply(m)
 	if err != nil {
 		return nil, n.unknown(err)
 	}
 	return reply, nil
-}
-
-// errorReply is what an error reply means: nothing has changed, but for a script that a cluster
-// ends in the middle, because a key that it has just deleted lies elsewhere, as its slot is moving.
-func (n *Node) errorReply(err error) error {
-	if strings.Contains(err.Error(), "attempted to access a non local key") {
-		return n.unknown(err)
-	}
-	return n.refused(err)
 }
 
 // plainReply makes nil, int64, []byte and []any of what RESP3 has beside them: of a map a

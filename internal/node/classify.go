@@ -26,7 +26,7 @@ func (n *Node) failed(kind, err error) error {
 // says. err is a redis.Error or nil: the server spoke.
 func (n *Node) answered(reply any, err error) (any, error) {
 	if err != nil {
-		return nil, n.said(err)
+		return nil, strategy.ErrorReply(n.Name(), err)
 	}
 	switch r := reply.(type) {
 	case nil, int64, []byte:
@@ -34,20 +34,11 @@ func (n *Node) answered(reply any, err error) (any, error) {
 	case string: // a status; the contract has no strings
 		return []byte(r), nil
 	case redis.Error:
-		return nil, n.said(r)
+		return nil, strategy.ErrorReply(n.Name(), r)
 	case []any:
 		return n.array(r)
 	}
 	return nil, n.unknown(fmt.Errorf("a reply of type %T", reply))
-}
-
-// said is what an error reply means: nothing has changed, but for a script that a cluster ends
-// in the middle, because a key that it has just deleted lies elsewhere, as its slot is moving.
-func (n *Node) said(err error) error {
-	if strings.Contains(err.Error(), "attempted to access a non local key") {
-		return n.unknown(err)
-	}
-	return n.refused(err)
 }
 
 // array does the same for the elements. An error among them (EXEC) came next to
