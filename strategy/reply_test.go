@@ -232,3 +232,27 @@ type shown struct {
 func (p shown) Inspect(context.Context, strategy.Claim) (strategy.Info, error) {
 	return strategy.Info{Held: true, Token: p.token, TTL: time.Second}, nil
 }
+
+// TestErrorReply: it has changed nothing, unless it ends a script in the middle.
+func TestErrorReply(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		words string
+		kind  error
+	}{
+		"forbidden": {"NOPERM this user has no permissions", strategy.ErrRefused},
+		"moved":     {"MOVED 3999 127.0.0.1:6381", strategy.ErrRefused},
+		"try again": {"TRYAGAIN Multiple keys request", strategy.ErrRefused},
+		"script":    {"ERR Error running script (call to f_0123)", strategy.ErrRefused},
+		"Redis 7":   {"ERR Script attempted to access a non local key in a cluster node script: 0123, on @user_script:142.", strategy.ErrUnknown},
+		"Redis 6":   {"ERR Error running script (call to f_0123): @user_script:9: Lua script attempted to access a non local key in a cluster node", strategy.ErrUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := errors.New(c.words)
+			err := strategy.ErrorReply("redis:6379", said)
+			if !errors.Is(err, c.kind) || !errors.Is(err, said) || !strings.HasPrefix(err.Error(), "redis:6379: ") {
+				t.Errorf("%v, want %v", err, c.kind)
+			}
+		})
+	}
+}

@@ -75,47 +75,67 @@ func heard(l *Listener) string {
 	}
 }
 
+func listener() *Listener { return Listen(func([]byte, error) {}) }
+
+func is(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
 func TestTopics(t *testing.T) {
 	t.Parallel()
-	listener := func() *Listener { return Listen(func([]byte, error) {}) }
-	first, second, third := listener(), listener(), listener()
-	ts := Topics{}
-	is := func(what string, got, want any) {
-		t.Helper()
-		if got != want {
-			t.Errorf("%s: %v, want %v", what, got, want)
-		}
-	}
-
-	topic, fresh := ts.Join("a", first)
-	is("the first is to subscribe", fresh, true)
-	same, fresh := ts.Join("a", second)
-	is("the second is to subscribe", fresh, false)
-	is("one topic", same, topic)
-	is("before the confirmation the first", heard(first), "waits")
-	ts.Confirm(topic, nil)
-	is("the first", heard(first), "<nil>")
-	is("the second", heard(second), "<nil>")
-	before := topic.Listeners()
-	ts.Join("a", third)
-	is("who comes later", heard(third), "<nil>")
-	is("listeners that somebody walks", len(before), 2)
-
-	is("the first parts, and it is over", ts.Part(topic, first), false)
-	is("listeners that somebody walks", slices.Equal(before, []*Listener{first, second}), true)
-	is("the first parts twice, and it is over", ts.Part(topic, first), false)
-	is("the second parts, and it is over", ts.Part(topic, second), false)
-	is("the third parts, and it is over", ts.Part(topic, third), true)
-	next, fresh := ts.Join("a", first)
-	is("who comes after the last is to subscribe", fresh, true)
-	is("another topic", next != topic, true)
-
-	ts.Confirm(topic, errLost) // late, of the one before
-	is("the next topic stays", ts["a"], next)
-	ts.Confirm(next, errLost)
-	is("who is refused", heard(first), "connection lost")
-	is("topics after a refusal", len(ts), 0)
-	is("who was refused parts, and it is over", ts.Part(next, first), false)
+	t.Run("joined", func(t *testing.T) {
+		ts, first, second := Topics{}, listener(), listener()
+		topic, fresh := ts.Join("a", first)
+		is(t, "the first is to subscribe", fresh, true)
+		same, fresh := ts.Join("a", second)
+		is(t, "the second is to subscribe", fresh, false)
+		is(t, "they have one topic", same, topic)
+		is(t, "before the confirmation the first", heard(first), "waits")
+		ts.Confirm(topic, nil)
+		is(t, "the first", heard(first), "<nil>")
+		is(t, "the second", heard(second), "<nil>")
+	})
+	t.Run("joined late", func(t *testing.T) {
+		ts, first, second := Topics{}, listener(), listener()
+		topic, _ := ts.Join("a", first)
+		ts.Confirm(topic, nil)
+		walked := topic.Listeners()
+		ts.Join("a", second)
+		is(t, "who comes later", heard(second), "<nil>")
+		is(t, "listeners that somebody walks", len(walked), 1)
+	})
+	t.Run("parted", func(t *testing.T) {
+		ts, first, second := Topics{}, listener(), listener()
+		topic, _ := ts.Join("a", first)
+		ts.Join("a", second)
+		walked := topic.Listeners()
+		is(t, "the first parts, and it is over", ts.Part(topic, first), false)
+		is(t, "it parts again, and it is over", ts.Part(topic, first), false)
+		is(t, "listeners that somebody walks stay", slices.Equal(walked, []*Listener{first, second}), true)
+		is(t, "the last parts, and it is over", ts.Part(topic, second), true)
+		is(t, "topics", len(ts), 0)
+	})
+	t.Run("refused", func(t *testing.T) {
+		ts, first := Topics{}, listener()
+		topic, _ := ts.Join("a", first)
+		ts.Confirm(topic, errLost)
+		is(t, "who is refused", heard(first), "connection lost")
+		is(t, "topics", len(ts), 0)
+		is(t, "who was refused parts, and it is over", ts.Part(topic, first), false)
+	})
+	t.Run("followed", func(t *testing.T) {
+		ts, first, second := Topics{}, listener(), listener()
+		topic, _ := ts.Join("a", first)
+		ts.Part(topic, first)
+		next, fresh := ts.Join("a", second)
+		is(t, "who comes after the last is to subscribe", fresh, true)
+		is(t, "it has another topic", next != topic, true)
+		ts.Confirm(topic, errLost) // late, of the one before
+		is(t, "the next topic stays", ts["a"], next)
+	})
 }
 
 func TestTopicsEnd(t *testing.T) {

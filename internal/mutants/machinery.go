@@ -16,10 +16,12 @@ var (
 	Leavers  = Judge{Package: "./internal/node", Test: "TestJointCallerLeaves", Own: true}
 	Replies  = Judge{Package: "./internal/node", Test: "TestJointReplyIsNotForAll", Own: true}
 	Refusals = Judge{Package: "./internal/node", Test: "TestJointRefusal", Own: true}
+	Topics   = Judge{Package: "./internal/callback", Test: "TestTopics", Own: true}
+	Words    = Judge{Package: "./strategy", Test: "TestErrorReply", Own: true}
 	Proxies  = Judge{Package: "./internal/node", Test: "TestNothingIsJoinedBehindAProxy", Own: true}
 )
 
-// machinery are faults of packages strategy and internal/node. They are judged in memory, or
+// machinery are faults of packages strategy, internal/node and internal/callback. They are judged in memory, or
 // by servers that the judges make up.
 func machinery() []Mutant {
 	return []Mutant{
@@ -191,6 +193,33 @@ func machinery() []Mutant {
 			Name: "two names share a key", File: "strategy/options.go",
 			Old: "(name[0] == '}' || name[0] == '%')", New: "name[0] == '}'",
 			Judge: Memory, Killed: []string{"OddNames"},
+		},
+
+		// What servers say, and who listens.
+		{
+			Name: "a script that a cluster ends has changed nothing", File: "strategy/node.go",
+			Old: "\t\tkind = ErrUnknown\n\t}\n\treturn &ServerError{Node: node,", New: "\t}\n\treturn &ServerError{Node: node,",
+			Judge: Words, Killed: []string{"Redis_6", "Redis_7"},
+		},
+		{
+			Name: "who joins a subscription waits for its confirmation", File: "internal/callback/topics.go",
+			Old: "if t.confirmed {\n\t\tl.ready <- nil", New: "if false {\n\t\tl.ready <- nil",
+			Judge: Topics, Killed: []string{"joined_late"},
+		},
+		{
+			Name: "who parts ends the others' subscription", File: "internal/callback/topics.go",
+			Old: "return len(t.listeners) == 0 && ts.forget(t)", New: "return ts.forget(t)",
+			Judge: Topics, Killed: []string{"parted"},
+		},
+		{
+			Name: "who parts is taken out under those who walk", File: "internal/callback/topics.go",
+			Old: "slices.Concat(t.listeners[:i], t.listeners[i+1:])", New: "slices.Delete(t.listeners, i, i+1)",
+			Judge: Topics, Killed: []string{"parted"},
+		},
+		{
+			Name: "a late refusal is the next subscription's", File: "internal/callback/topics.go",
+			Old: "if ts[t.Channel] != t {", New: "if ts[t.Channel] == nil {",
+			Judge: Topics, Killed: []string{"followed"},
 		},
 
 		// What serves several callers in one command.
