@@ -512,17 +512,21 @@ func (c *contender) start() *pending {
 	return p
 }
 
-// settles gives a waiter time to do what it does before it sleeps: listen, and ask
+func (p *pending) settles() *pending {
+	p.c.settle()
+	return p
+}
+
+// settle gives a waiter time to do what it does before it sleeps: listen, and ask
 // again. So what comes next has to wake it. Were the time too short, the trial
 // would be less severe, not wrong. Where requests are counted it ends when there are no
 // more.
-func (p *pending) settles() *pending {
-	for last := -1; ; {
-		p.c.t.sleep(p.c.t.ttl / 4)
-		if p.c.requests == nil || p.c.requests.count() == last || p.c.t.ctx.Err() != nil {
-			return p
+func (c *contender) settle() {
+	for last := -1; ; last = c.requests.count() {
+		c.t.sleep(c.t.ttl / 4)
+		if c.requests == nil || c.requests.count() == last || c.t.ctx.Err() != nil {
+			return
 		}
-		last = p.c.requests.count()
 	}
 }
 

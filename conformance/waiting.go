@@ -333,6 +333,7 @@ func newQueue(c *contender, n int) *queue {
 			c.t.brokef("%s.Acquire() number %d does not wait after %v", c.who, i+1, c.t.patience)
 		}
 	}
+	c.settle()
 	c.t.rec.add("%s has %d waiters in line", c.who, n)
 	return q
 }
