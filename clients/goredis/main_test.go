@@ -4,11 +4,11 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -82,4 +82,17 @@ func owned(c redis.UniversalClient) (strategy.Node, error) {
 
 func (o owning) Close() error { return errors.Join(o.Node.Close(), o.client.Close()) }
 
-func soon() time.Time { return time.Now().Add(10 * time.Second) }
+var (
+	soon       = nodetest.Soon
+	want       = nodetest.Want
+	eventually = nodetest.Eventually
+)
+
+func await[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	return nodetest.Receive(t, what, from)
+}
+
+func optionsOf(s *nodetest.Server) *redis.Options {
+	return &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true}
+}

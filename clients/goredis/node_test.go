@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
@@ -183,19 +184,19 @@ func TestSentOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t, func(c *fakeConn, _ []string) {
-				if c.say(reply); reply == "" || reply[0] != '-' {
+			f := nodetest.NewServer(t, func(c *nodetest.Conn, _ []string) {
+				if c.Say("%s", reply); reply == "" || reply[0] != '-' {
 					c.Close()
 				}
 			})
-			n := nodeOf(t, clientOf(t, f.options()))
+			n := nodeOf(t, clientOf(t, optionsOf(f)))
 			kind := strategy.ErrUnknown
 			if strings.HasPrefix(reply, "-") {
 				kind = strategy.ErrRefused
 			}
 			_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
 			want(t, "SET", err, kind)
-			n = nodeOf(t, clientOf(t, f.options())) // or its connection may be the one that has just ended
+			n = nodeOf(t, clientOf(t, optionsOf(f))) // or its connection may be the one that has just ended
 			err = n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
 				_, err := c.Do("SET", "k", "w")
 				if _, again := c.Do("SET", "k", "x"); kind == strategy.ErrUnknown {
@@ -204,10 +205,10 @@ func TestSentOnce(t *testing.T) {
 				return err
 			})
 			want(t, "SET in a session", err, kind)
-			if f.seen("SET k v") != 1 || f.seen("SET k w") != 1 {
-				t.Errorf("the server has seen %q, want each command once", f.log)
+			if f.Seen("SET k v") != 1 || f.Seen("SET k w") != 1 {
+				t.Errorf("the server has seen %q, want each command once", f.Log())
 			}
-			if kind == strategy.ErrUnknown && f.seen("SET k x") != 0 {
+			if kind == strategy.ErrUnknown && f.Seen("SET k x") != 0 {
 				t.Error("a session went on on another connection")
 			}
 		})
@@ -239,18 +240,18 @@ func (deafHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 
 func TestHooks(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	again, deaf := clientOf(t, f.options()), clientOf(t, f.options())
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	again, deaf := clientOf(t, optionsOf(f)), clientOf(t, optionsOf(f))
 	again.AddHook(againHook{})
 	_, err := nodeOf(t, again).Do(t.Context(), soon(), "SET", "k", "v")
 	want(t, "SET with a hook that retries", err, strategy.ErrUnknown)
-	if got := f.seen("SET k v"); got != 1 {
+	if got := f.Seen("SET k v"); got != 1 {
 		t.Errorf("sent %d times, want once", got)
 	}
 	deaf.AddHook(deafHook{})
 	_, err = nodeOf(t, deaf).Do(t.Context(), soon(), "SET", "k", "w")
 	want(t, "SET with a hook that answers", err, strategy.ErrUnsent)
-	if got := f.seen("SET k w"); got != 0 {
+	if got := f.Seen("SET k w"); got != 0 {
 		t.Errorf("sent %d times, want never", got)
 	}
 }
@@ -260,14 +261,14 @@ func TestContext(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("enough")
 	arrived, answer := make(chan string, 10), make(chan struct{})
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "SET" {
 			arrived <- cmd[1]
 			<-answer
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	o := f.options()
+	o := optionsOf(f)
 	o.PoolSize = 1
 	n := nodeOf(t, clientOf(t, o))
 	set := func(ctx context.Context, due time.Time, key string) <-chan error {
@@ -297,11 +298,13 @@ func TestContext(t *testing.T) {
 	want(t, "while it waits for a connection", await(t, "return", waiting), strategy.ErrUnsent, cause)
 	want(t, "due while it waits", await(t, "return", set(t.Context(), time.Now().Add(20*time.Millisecond), "b")), strategy.ErrUnsent)
 	answer <- struct{}{}
-	want(t, "the first", await(t, "return", first), nil)
+	if err := await(t, "return", first); err != nil {
+		t.Errorf("the first = %v, want its reply", err)
+	}
 
 	// Between the connection and the request.
 	ctx, cancel = context.WithCancelCause(t.Context())
-	late := f.options()
+	late := optionsOf(f)
 	late.OnConnect = func(context.Context, *redis.Conn) error { cancel(cause); return nil }
 	_, err = nodeOf(t, clientOf(t, late)).Do(ctx, soon(), "SET", "b", "v")
 	want(t, "before it is written", err, strategy.ErrUnsent, cause)
@@ -325,8 +328,8 @@ func TestContext(t *testing.T) {
 		t.Errorf("it took %v, due was in 50 ms", took)
 	}
 	close(answer)
-	if n := f.seen("SET a") + f.seen("SET b"); n > 0 {
-		t.Errorf("the server has seen %q, want none of a and b", f.log)
+	if n := f.Seen("SET a") + f.Seen("SET b"); n > 0 {
+		t.Errorf("the server has seen %q, want none of a and b", f.Log())
 	}
 }
 
@@ -362,10 +365,10 @@ func TestPoolExhausted(t *testing.T) {
 // the calls, which would otherwise never get through.
 func TestSlowGreeting(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	f.greet = 300 * time.Millisecond
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	f.Greet = 300 * time.Millisecond
 	const op = 100 * time.Millisecond
-	n := nodeOf(t, clientOf(t, f.options()))
+	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
 	want(t, "the first", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	eventually(t, "a call gets through", func() bool {
@@ -373,7 +376,7 @@ func TestSlowGreeting(t *testing.T) {
 		return err == nil
 	})
 
-	n = nodeOf(t, clientOf(t, f.options()))
+	n = nodeOf(t, clientOf(t, optionsOf(f)))
 	eventually(t, "a session gets through", func() bool {
 		return n.Session(t.Context(), time.Now().Add(op), "k", func(c strategy.Conn) error {
 			_, err := c.Do("SET", "k", "v")
@@ -467,18 +470,18 @@ func TestSessionUnclean(t *testing.T) {
 	t.Parallel()
 	for _, last := range []string{"DISCARD", "SET"} {
 		var on sync.Map // what each connection was asked last
-		f := newFake(t, func(c *fakeConn, cmd []string) {
+		f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 			before, _ := on.Swap(c, cmd[0])
 			switch {
 			case cmd[0] == "GET" && before != nil:
-				c.say("-ERR in the middle of something\r\n")
+				c.Say("-ERR in the middle of something\r\n")
 			case cmd[0] == "DISCARD":
-				c.say("-NOPERM it\r\n")
+				c.Say("-NOPERM it\r\n")
 			case cmd[0] != "SET":
-				c.plain(cmd)
+				c.Plain(cmd)
 			}
 		})
-		o := f.options()
+		o := optionsOf(f)
 		o.PoolSize = 1
 		n := nodeOf(t, clientOf(t, o))
 		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c strategy.Conn) error {
@@ -501,14 +504,14 @@ func TestSessionUnclean(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	arrived, answer := make(chan struct{}, 10), make(chan struct{})
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "SET" {
 			arrived <- struct{}{}
 			<-answer
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	o := f.options()
+	o := optionsOf(f)
 	o.PoolSize = 1
 	client := clientOf(t, o)
 	made, err := New(client)
@@ -534,8 +537,12 @@ func TestClose(t *testing.T) {
 	if err := await(t, "return", sent); err != nil {
 		t.Errorf("what was sent = %v, want its reply", err)
 	}
-	want(t, "Close", await(t, "return", closed), nil)
-	want(t, "Close again", n.Close(), nil)
+	if err := await(t, "return", closed); err != nil {
+		t.Errorf("Close = %v, want nil", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Errorf("Close again = %v, want nil", err)
+	}
 	stop()
 
 	_, err = n.Do(t.Context(), soon(), "GET", "a")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -150,16 +151,16 @@ func TestSubscriptionChurn(t *testing.T) {
 // TestBrokenSubscriptionEndsOnce: go-redis does not subscribe anew in secret.
 func TestBrokenSubscriptionEndsOnce(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := nodeOf(t, clientOf(t, f.options()))
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	a, _ := subscribe(t, n, "c")
 	b, stop := subscribe(t, n, "c")
 	stop()
-	f.cut()
+	f.Cut()
 	if got := await(t, "the end", a.msgs); !strings.Contains(got, "the connection ended") {
 		t.Errorf("heard %q, want why it ended", got)
 	}
-	if got := f.seen("SUBSCRIBE c"); got != 1 {
+	if got := f.Seen("SUBSCRIBE c"); got != 1 {
 		t.Errorf("%d SUBSCRIBEs, want 1", got)
 	}
 	// Again on a new connection, which proves that the old one has said all it will.
@@ -169,7 +170,7 @@ func TestBrokenSubscriptionEndsOnce(t *testing.T) {
 	if len(a.msgs)+len(b.msgs)+len(c.msgs) > 0 {
 		t.Error("a subscription that had ended, or was stopped, heard more")
 	}
-	if got := f.seen("SUBSCRIBE c"); got != 2 {
+	if got := f.Seen("SUBSCRIBE c"); got != 2 {
 		t.Errorf("%d SUBSCRIBEs, want 2", got)
 	}
 }
@@ -178,11 +179,11 @@ func TestBrokenSubscriptionEndsOnce(t *testing.T) {
 // might, the answer to its own SUBSCRIBE tells.
 func TestReconnectIsABreak(t *testing.T) {
 	t.Parallel()
-	var conn atomic.Pointer[fakeConn]
-	f := newFake(t, func(c *fakeConn, cmd []string) { conn.Store(c); c.plain(cmd) })
-	n := nodeOf(t, clientOf(t, f.options()))
+	var conn atomic.Pointer[nodetest.Conn]
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { conn.Store(c); c.Plain(cmd) })
+	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	h, _ := subscribe(t, n, "c")
-	conn.Load().plain([]string{"SUBSCRIBE", "c"}) // what a second one is answered
+	conn.Load().Plain([]string{"SUBSCRIBE", "c"}) // what a second one is answered
 	if got := await(t, "the end", h.msgs); !strings.Contains(got, "nobody has asked for") {
 		t.Errorf("heard %q, want that this was not asked for", got)
 	}
@@ -191,12 +192,12 @@ func TestReconnectIsABreak(t *testing.T) {
 // TestDeadAtRest: a connection that died while nobody used it costs a dial, and no error.
 func TestDeadAtRest(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := nodeOf(t, clientOf(t, f.options()))
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	_, stop := subscribe(t, n, "c")
 	stop()
 	eventually(t, "the reader ends", func() bool { return atRest(n) })
-	f.cut()
+	f.Cut()
 	_, stop = subscribe(t, n, "c")
 	stop()
 }
@@ -204,12 +205,12 @@ func TestDeadAtRest(t *testing.T) {
 func TestSilentSubscriptionEnds(t *testing.T) {
 	t.Parallel()
 	var pings atomic.Int32
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] != "PING" || pings.Add(1) < 3 {
-			c.plain(cmd)
+			c.Plain(cmd)
 		}
 	})
-	n := nodeOf(t, clientOf(t, f.options()))
+	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	n.sub.pingEvery, n.sub.pongLimit = 10*time.Millisecond, 200*time.Millisecond
 	h, _ := subscribe(t, n, "c")
 	if got := await(t, "the end", h.msgs); !strings.HasPrefix(got, "error") {
@@ -222,20 +223,20 @@ func TestSilentSubscriptionEnds(t *testing.T) {
 
 func TestSubscribeFails(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		switch {
 		case cmd[0] == "SUBSCRIBE" && cmd[1] == "never":
 		case cmd[0] == "SUBSCRIBE" && cmd[1] == "forbidden":
-			c.say("-NOPERM no permissions to access a channel\r\n")
+			c.Say("-NOPERM no permissions to access a channel\r\n")
 		case cmd[0] == "SUBSCRIBE" && cmd[1] == "another":
-			c.plain([]string{"SUBSCRIBE", "else"})
+			c.Plain([]string{"SUBSCRIBE", "else"})
 		case cmd[0] == "SUBSCRIBE" && cmd[1] == "hostile":
-			c.say("*1\r\n:1\r\n")
+			c.Say("*1\r\n:1\r\n")
 		default:
-			c.plain(cmd)
+			c.Plain(cmd)
 		}
 	})
-	n := nodeOf(t, clientOf(t, f.options()))
+	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	h, stop := subscribe(t, n, "c")
 	_, err := n.Subscribe(t.Context(), "forbidden", nil)
 	want(t, "a channel that is forbidden", err, strategy.ErrRefused)
@@ -256,7 +257,7 @@ func TestSubscribeFails(t *testing.T) {
 		_, err := n.Subscribe(ctx, "never", nil)
 		out <- err
 	}()
-	eventually(t, "it is asked for", func() bool { return f.seen("SUBSCRIBE never") == 1 })
+	eventually(t, "it is asked for", func() bool { return f.Seen("SUBSCRIBE never") == 1 })
 	cancel(cause)
 	want(t, "not answered", await(t, "return", out), strategy.ErrUnknown, cause)
 }

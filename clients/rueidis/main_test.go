@@ -1,7 +1,6 @@
 package rueidisnode
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -10,8 +9,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) {
@@ -19,9 +18,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
 }
 
-const generous = 20 * time.Second
-
-func soon() time.Time { return time.Now().Add(generous) }
+const generous = nodetest.Generous
 
 // small makes connections that cost less memory than the client's: tests have many.
 func small(o rueidis.ClientOption) rueidis.ClientOption {
@@ -67,41 +64,15 @@ func newNode(t testing.TB, o rueidis.ClientOption) *Node {
 
 func shared(t testing.TB) *Node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
 
-// want demands an error of all these kinds.
-func want(t *testing.T, what string, err error, targets ...error) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("%s = nil, want %v", what, targets)
-	}
-	for _, target := range targets {
-		if !errors.Is(err, target) {
-			t.Errorf("%s = %v, want %v", what, err, target)
-		}
-	}
-	var said *strategy.ServerError
-	if err != nil && !errors.As(err, &said) {
-		t.Errorf("%s = %T, want a *ServerError", what, err)
-	}
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := soon(); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", generous, what)
-		}
-	}
-}
+var (
+	soon       = nodetest.Soon
+	want       = nodetest.Want
+	eventually = nodetest.Eventually
+)
 
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(generous):
-		t.Fatalf("not within %v: %s", generous, what)
-		panic("unreachable")
-	}
+	return nodetest.Receive(t, what, c)
 }
 
 func echo(t *testing.T, n *Node, text string) {

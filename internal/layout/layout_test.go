@@ -69,9 +69,10 @@ const (
 func TestDirections(t *testing.T) {
 	all := packages(t)
 	allowed := map[string][]string{
-		"strategy":      {uuid},
-		"conformance":   {module + "strategy"},
-		"internal/node": {module + "strategy", module + "internal/callback", redigo},
+		"strategy":          {uuid},
+		"conformance":       {module + "strategy"},
+		"internal/node":     {module + "strategy", module + "internal/callback", redigo},
+		"internal/nodetest": {module + "strategy", module + "internal/redistest"},
 
 		"telemetry/redact":   {module + "strategy"},
 		"telemetry/lockslog": {module + "strategy", module + "telemetry/redact"},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -39,24 +40,24 @@ return each(n, answer, {})
 var other = strategy.NewJointScript("other", 2, tell.Source()+"-- other")
 
 // perform answers a command of tell as Redis would.
-func (c *fakeConn) perform(cmd []string) {
+func perform(c *nodetest.Conn, cmd []string) {
 	count, _ := strconv.Atoi(cmd[2])
 	n, keys, args := count/2, cmd[3:3+count], cmd[3+count:]
 	if n > 1 {
-		c.say("*%d\r\n", n)
+		c.Say("*%d\r\n", n)
 	}
 	for i := range n {
 		switch own := args[2+i]; own {
 		case "refuse", "raise":
-			c.say("-ERR as you wish\r\n")
+			c.Say("-ERR as you wish\r\n")
 		case "nil":
-			c.say("$-1\r\n")
+			c.Say("$-1\r\n")
 		case "array":
-			c.say("*2\r\n")
-			c.bulk(keys[i])
-			c.say(":7\r\n")
+			c.Say("*2\r\n")
+			c.Bulk(keys[i])
+			c.Say(":7\r\n")
 		default:
-			c.bulk(strings.Join([]string{keys[i], keys[n+i], args[0], args[1], own, args[2+n+i]}, " "))
+			c.Bulk(strings.Join([]string{keys[i], keys[n+i], args[0], args[1], own, args[2+n+i]}, " "))
 		}
 	}
 }
@@ -65,12 +66,12 @@ func (c *fakeConn) perform(cmd []string) {
 func isScript(cmd []string) bool { return cmd[0] == "EVALSHA" || cmd[0] == "EVAL" }
 
 // telling answers all as a healthy server would.
-func telling(c *fakeConn, cmd []string) {
+func telling(c *nodetest.Conn, cmd []string) {
 	if isScript(cmd) {
-		c.perform(cmd)
+		perform(c, cmd)
 		return
 	}
-	c.plain(cmd)
+	c.Plain(cmd)
 }
 
 // A gate lets bytes leave when the test says so.
@@ -115,17 +116,17 @@ func (g *gate) open() { g.set(false) }
 // A stage is a node whose calls the test puts into one batch.
 type stage struct {
 	*testing.T
-	f *fake
+	f *nodetest.Server
 	n *Node
 	g *gate
 
 	auth []any // the user's name and password, if it is not the default
 }
 
-func newStage(t *testing.T, serve func(c *fakeConn, cmd []string)) *stage {
-	s := &stage{T: t, f: newFake(t, serve), g: &gate{at: make(chan struct{}, 1000)}}
+func newStage(t *testing.T, serve func(c *nodetest.Conn, cmd []string)) *stage {
+	s := &stage{T: t, f: nodetest.NewServer(t, serve), g: &gate{at: make(chan struct{}, 1000)}}
 	s.n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := net.Dial("tcp", s.f.addr)
+		c, err := net.Dial("tcp", s.f.Addr)
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +245,7 @@ func (s *stage) saw() []string {
 		tell.Hash(), tell.Name(), tell.Source(), tell.Name(), other.Hash(), other.Name(),
 		release.Hash(), release.Name())
 	var lines []string
-	for _, l := range s.f.seen(false) {
+	for _, l := range s.f.Log() {
 		if !strings.HasSuffix(l, " ECHO gate") {
 			lines = append(lines, names.Replace(l))
 		}
@@ -283,14 +284,14 @@ func TestJointCommand(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, telling)
 		judgeAnswers(s)
-		if got := s.saw(); len(got) != 1 || s.f.dialled() != 1 {
-			t.Errorf("server saw %q on %d connections, want one command on one", got, s.f.dialled())
+		if got := s.saw(); len(got) != 1 || s.f.Dialled() != 1 {
+			t.Errorf("server saw %q on %d connections, want one command on one", got, s.f.Dialled())
 		}
 	})
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, telling)
-		s.f.addr = redistest.Shared(t).Addr()
+		s.f.Addr = redistest.Shared(t).Addr()
 		judgeAnswers(s)
 	})
 	t.Run("limit", func(t *testing.T) {
@@ -412,12 +413,12 @@ func TestNotJoined(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, func(c *fakeConn, cmd []string) {
+			s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 				if isScript(cmd) {
-					c.bulk(strings.Join(cmd[1:], " "))
+					c.Bulk(strings.Join(cmd[1:], " "))
 					return
 				}
-				c.plain(cmd)
+				c.Plain(cmd)
 			})
 			s.gather()
 			var got [2]<-chan outcome
@@ -441,12 +442,12 @@ func TestNotJoined(t *testing.T) {
 	// Who gives fewer arguments than are shared harms nobody.
 	t.Run("few_arguments", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
-				c.say("*2\r\n:0\r\n:1\r\n")
+				c.Say("*2\r\n:0\r\n:1\r\n")
 				return
 			}
-			c.plain(cmd)
+			c.Plain(cmd)
 		})
 		s.gather()
 		var got [2]<-chan outcome
@@ -554,8 +555,8 @@ func TestJointCallerLeaves(t *testing.T) {
 				want = append(want, "1 "+together("EVALSHA", stay...))
 			}
 			want = append(want, "1 EVALSHA tell 2 a9 b9 z 5 own 9", "1 ECHO later")
-			if got := s.saw(); !slices.Equal(got[len(got)-len(want):], want) || s.f.dialled() != 1 {
-				t.Errorf("server saw on %d connections\n\t%s\nwant at the end\n\t%s", s.f.dialled(), strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+			if got := s.saw(); !slices.Equal(got[len(got)-len(want):], want) || s.f.Dialled() != 1 {
+				t.Errorf("server saw on %d connections\n\t%s\nwant at the end\n\t%s", s.f.Dialled(), strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 			}
 		}
 		t.Run(name+"_in_the_queue", func(t *testing.T) {
@@ -579,12 +580,12 @@ func TestJointCallerLeaves(t *testing.T) {
 	t.Run("sent", func(t *testing.T) {
 		t.Parallel()
 		held := make(chan func(), 10)
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
-				held <- func() { c.perform(cmd) }
+				held <- func() { perform(c, cmd) }
 				return
 			}
-			c.plain(cmd)
+			c.Plain(cmd)
 		})
 		s.gather()
 		var crew []teller
@@ -629,10 +630,10 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, func(c *fakeConn, cmd []string) {
+			s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 				switch {
-				case isScript(cmd) && c.id == 1:
-					c.say("%s", said)
+				case isScript(cmd) && c.ID == 1:
+					c.Say("%s", said)
 				default:
 					telling(c, cmd)
 				}
@@ -655,14 +656,14 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 // READONLY in it, has done with it by then.
 func TestArrayIsItsCallersAlone(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "LIST" {
-			c.say("*3\r\n+a\r\n+b\r\n+%s\r\n", cmd[1])
+			c.Say("*3\r\n+a\r\n+b\r\n+%s\r\n", cmd[1])
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	var wg sync.WaitGroup
 	for c := range 16 {
 		wg.Go(func() {
@@ -681,12 +682,12 @@ func TestJointRefusal(t *testing.T) {
 	t.Parallel()
 	t.Run("any", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
-				c.say("-OOM no memory\r\n")
+				c.Say("-OOM no memory\r\n")
 				return
 			}
-			c.plain(cmd)
+			c.Plain(cmd)
 		})
 		s.gather()
 		crew := s.crew(3)
@@ -704,9 +705,9 @@ func TestJointRefusal(t *testing.T) {
 
 	t.Run("NOSCRIPT", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if cmd[0] == "EVALSHA" {
-				c.say("-NOSCRIPT No matching script.\r\n")
+				c.Say("-NOSCRIPT No matching script.\r\n")
 				return
 			}
 			telling(c, cmd)
@@ -732,7 +733,7 @@ func TestJointRefusal(t *testing.T) {
 		t.Parallel()
 		srv := redistest.Own(t, redistest.Config{})
 		s := newStage(t, telling)
-		s.f.addr = srv.Addr()
+		s.f.Addr = srv.Addr()
 		for range 5 {
 			if _, err := s.n.Do(t.Context(), soon(), "SCRIPT", "FLUSH"); err != nil {
 				t.Fatal(err)
@@ -748,9 +749,9 @@ func TestJointRefusal(t *testing.T) {
 
 	t.Run("CROSSSLOT", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) && cmd[2] != "2" {
-				c.say("-CROSSSLOT Keys in request don't hash to the same slot\r\n")
+				c.Say("-CROSSSLOT Keys in request don't hash to the same slot\r\n")
 				return
 			}
 			telling(c, cmd)
@@ -783,12 +784,12 @@ func TestJointRefusal(t *testing.T) {
 	// A script that a cluster refuses for its own keys is not asked for ever.
 	t.Run("CROSSSLOT_for_good", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
-				c.say("-CROSSSLOT Keys in request don't hash to the same slot\r\n")
+				c.Say("-CROSSSLOT Keys in request don't hash to the same slot\r\n")
 				return
 			}
-			c.plain(cmd)
+			c.Plain(cmd)
 		})
 		for round := range 2 {
 			s.gather()
@@ -806,10 +807,10 @@ func TestJointRefusal(t *testing.T) {
 	// A name that one may not use does not keep the others from theirs.
 	t.Run("NOPERM", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			switch {
 			case isScript(cmd) && slices.Contains(cmd, "a1"):
-				c.say("-NOPERM this user has no permissions to access one of the keys used as arguments\r\n")
+				c.Say("-NOPERM this user has no permissions to access one of the keys used as arguments\r\n")
 			default:
 				telling(c, cmd)
 			}
@@ -846,7 +847,7 @@ func TestJointRefusal(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newStage(t, telling)
-		s.f.addr = srv.Addr()
+		s.f.Addr = srv.Addr()
 		s.auth = []any{"limited", "pw"}
 		s.gather()
 		crew := s.crew(3)
@@ -872,9 +873,9 @@ func TestJointRefusal(t *testing.T) {
 // the connection is left, but not one that has just been dialled.
 func judgeReadOnly(t *testing.T, said string, refused int) {
 	t.Helper()
-	s := newStage(t, func(c *fakeConn, cmd []string) {
-		if isScript(cmd) && c.id == 1 {
-			c.say("%s", said)
+	s := newStage(t, func(c *nodetest.Conn, cmd []string) {
+		if isScript(cmd) && c.ID == 1 {
+			c.Say("%s", said)
 			return
 		}
 		telling(c, cmd)
@@ -918,10 +919,10 @@ func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 		t.Run(strings.ReplaceAll(refuse, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			let := make(chan struct{})
-			s := newStage(t, func(c *fakeConn, cmd []string) {
+			s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 				if strings.HasPrefix(strings.Join(cmd, " "), refuse) {
 					<-let
-					c.say("-ERR unknown command\r\n")
+					c.Say("-ERR unknown command\r\n")
 					return
 				}
 				telling(c, cmd)
@@ -977,9 +978,9 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 	})
 	t.Run("reading", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
-			if isScript(cmd) && c.id == 1 {
-				c.say("*3\r\n:1\r\n:1\r\n")
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
+			if isScript(cmd) && c.ID == 1 {
+				c.Say("*3\r\n:1\r\n:1\r\n")
 				c.Close()
 				return
 			}
@@ -996,9 +997,9 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 	})
 	t.Run("Close", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(c *fakeConn, cmd []string) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if !isScript(cmd) {
-				c.plain(cmd)
+				c.Plain(cmd)
 			}
 		})
 		s.gather()
@@ -1115,7 +1116,7 @@ func TestJointChaos(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		done, commands, joined := map[string]int{}, 0, 0
-		f := newFake(t, func(c *fakeConn, cmd []string) {
+		f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 			if !isScript(cmd) {
 				telling(c, cmd)
 				return
@@ -1137,16 +1138,16 @@ func TestJointChaos(t *testing.T) {
 				c.Close()
 				return
 			}
-			c.perform(cmd)
+			perform(c, cmd)
 		})
-		m := mob{n: newNode(t, f.pool()), callers: 64, calls: 100}
+		m := mob{n: newNode(t, poolOf(f)), callers: 64, calls: 100}
 		m.run(t)
 		m.n.Close()
-		f.cut()
+		f.Cut()
 		mu.Lock()
 		defer mu.Unlock()
 		t.Logf("%d answered, %d unsent, %d unknown; %d commands, %d of several; %d connections",
-			m.answered.Load(), m.unsent.Load(), m.unsure.Load(), commands, joined, f.dialled())
+			m.answered.Load(), m.unsent.Load(), m.unsure.Load(), commands, joined, f.Dialled())
 		if joined == 0 || commands < 100 {
 			t.Error("nothing was joined, or cut: nothing was tested")
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -31,14 +31,14 @@ func TestNewWantsAPoolThatDials(t *testing.T) {
 
 func TestRepliesBecomeTheContractsTypes(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "SAY" {
-			c.say("%s", cmd[1])
+			c.Say("%s", cmd[1])
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	for _, c := range []struct {
 		said string
 		want any
@@ -77,18 +77,18 @@ func TestRepliesBecomeTheContractsTypes(t *testing.T) {
 			t.Errorf("reply %q = %T %v, %v, want %T %v", c.said, r, r, err, c.want, c.want)
 		}
 	}
-	if got := f.dialled(); got != 1 {
+	if got := f.Dialled(); got != 1 {
 		t.Errorf("connections = %d, want 1: a refusal does not cost one", got)
 	}
-	if n.Name() != f.addr {
-		t.Errorf("Name = %q, want %q", n.Name(), f.addr)
+	if n.Name() != f.Addr {
+		t.Errorf("Name = %q, want %q", n.Name(), f.Addr)
 	}
 }
 
 func TestDoneContextSendsNothing(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := newNode(t, poolOf(f))
 	cause := errors.New("my reason")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
@@ -102,20 +102,20 @@ func TestDoneContextSendsNothing(t *testing.T) {
 	want(t, "Subscribe with a done context", err, strategy.ErrUnsent, cause)
 	_, err = n.Do(t.Context(), time.Now(), "SET", "k")
 	want(t, "Do when due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	if f.dialled() != 0 {
-		t.Errorf("%d connections dialled, want 0", f.dialled())
+	if f.Dialled() != 0 {
+		t.Errorf("%d connections dialled, want 0", f.Dialled())
 	}
 }
 
 // holding is a server that answers HOLD when told to.
-func holding(t *testing.T) (f *fake, held chan *fakeConn) {
-	held = make(chan *fakeConn, 100)
-	f = newFake(t, func(c *fakeConn, cmd []string) {
+func holding(t *testing.T) (f *nodetest.Server, held chan *nodetest.Conn) {
+	held = make(chan *nodetest.Conn, 100)
+	f = nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "HOLD" {
 			held <- c
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
 	return f, held
 }
@@ -136,7 +136,7 @@ func hold(n *Node, ctx context.Context, due time.Time) <-chan error {
 func TestFollowerLeavesAndTheConnectionStays(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	leader := hold(n, t.Context(), soon())
 	c := receive(t, "HOLD by the leader", held)
 
@@ -152,21 +152,21 @@ func TestFollowerLeavesAndTheConnectionStays(t *testing.T) {
 
 	receive(t, "HOLD by the late follower", held)
 	for i := range 3 { // replies of those who have left must not become anybody else's
-		c.bulk(fmt.Sprint("held ", i))
+		c.Bulk(fmt.Sprint("held ", i))
 	}
 	if err := receive(t, "leader's return", leader); err.Error() != `reply "held 0"` {
 		t.Errorf("leader = %v, want its own reply", err)
 	}
 	echo(t, n, "own")
-	if f.dialled() != 1 {
-		t.Errorf("%d connections, want 1", f.dialled())
+	if f.Dialled() != 1 {
+		t.Errorf("%d connections, want 1", f.Dialled())
 	}
 }
 
 func TestLeaderLeavesAtTheNextReply(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	first := hold(n, t.Context(), soon())
 	c := receive(t, "first HOLD", held)
 	ctx2, leave := context.WithCancel(t.Context())
@@ -179,20 +179,20 @@ func TestLeaderLeavesAtTheNextReply(t *testing.T) {
 
 	leave()
 	want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown, context.Canceled)
-	c.bulk("1")
+	c.Bulk("1")
 	if err := receive(t, "first's return", first); err.Error() != `reply "1"` {
 		t.Errorf("first = %v, want its own reply", err)
 	}
 	eventually(t, "the third reads", func() bool { return isReading(n) })
 	cancel(cause)
-	c.bulk("2")
+	c.Bulk("2")
 	want(t, "leader whose context ended", receive(t, "third's return", third), strategy.ErrUnknown, cause)
 
 	// Nobody waits now; the next caller reads what is left, and then its own.
-	c.bulk("3")
+	c.Bulk("3")
 	echo(t, n, "own")
-	if f.dialled() != 1 {
-		t.Errorf("%d connections, want 1", f.dialled())
+	if f.Dialled() != 1 {
+		t.Errorf("%d connections, want 1", f.Dialled())
 	}
 }
 
@@ -207,13 +207,13 @@ func isReading(n *Node) bool {
 func TestLeaderKeepsItsReply(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	ctx, cancel := context.WithCancel(t.Context())
 	out := hold(n, ctx, soon())
 	c := receive(t, "HOLD", held)
 	eventually(t, "the caller reads", func() bool { return isReading(n) })
 	cancel()
-	c.bulk("reply")
+	c.Bulk("reply")
 	if err := receive(t, "return", out); err.Error() != `reply "reply"` {
 		t.Errorf("HOLD = %v, want its reply", err)
 	}
@@ -222,15 +222,15 @@ func TestLeaderKeepsItsReply(t *testing.T) {
 func TestQueuedCallThatLeftIsNeverSent(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		<-let
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	first, got := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "first"); first <- err }()
-	eventually(t, "a dial", func() bool { return f.dialled() == 1 })
+	eventually(t, "a dial", func() bool { return f.Dialled() == 1 })
 	go func() { _, err := n.Do(ctx, soon(), "SET", "never"); got <- err }()
 	eventually(t, "two in the queue", func() bool {
 		n.pipe.mu.Lock()
@@ -252,7 +252,7 @@ func TestQueuedCallThatLeftIsNeverSent(t *testing.T) {
 func TestGivenUpConnectionIsKilledFirst(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
 	receive(t, "HOLD", held)
 	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown, os.ErrDeadlineExceeded)
@@ -271,9 +271,9 @@ func TestGivenUpConnectionIsKilledFirst(t *testing.T) {
 	}
 }
 
-func wantSeen(t *testing.T, f *fake, want ...string) {
+func wantSeen(t *testing.T, f *nodetest.Server, want ...string) {
 	t.Helper()
-	if got := f.seen(false); !slices.Equal(got, want) {
+	if got := f.Log(); !slices.Equal(got, want) {
 		t.Fatalf("server saw\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
@@ -281,18 +281,18 @@ func wantSeen(t *testing.T, f *fake, want ...string) {
 // A connection that dies while it kills has confirmed nothing.
 func TestKillIsRepeatedUntilConfirmed(t *testing.T) {
 	t.Parallel()
-	held := make(chan *fakeConn, 10)
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	held := make(chan *nodetest.Conn, 10)
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		switch {
 		case cmd[0] == "HOLD":
 			held <- c
-		case c.id == 2 && strings.Contains(strings.Join(cmd, " "), "KILL ID 1 ADDR client"):
+		case c.ID == 2 && strings.Contains(strings.Join(cmd, " "), "KILL ID 1 ADDR client"):
 			c.Close()
 		default:
-			c.plain(cmd)
+			c.Plain(cmd)
 		}
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	out := hold(n, t.Context(), soon())
 	receive(t, "HOLD", held).Close() // the server's end says nothing about a proxy's
 	want(t, "cut off leader", receive(t, "return", out), strategy.ErrUnknown, io.EOF)
@@ -306,20 +306,20 @@ func TestKillIsRepeatedUntilConfirmed(t *testing.T) {
 func TestOlderDialKillsToo(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
-	held := make(chan *fakeConn, 10)
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	held := make(chan *nodetest.Conn, 10)
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		switch {
 		case cmd[0] == "HOLD":
 			held <- c
 			return
-		case c.id == 1:
+		case c.ID == 1:
 			<-let
-		case c.id > 2: // only the first dial is ever answered
+		case c.ID > 2: // only the first dial is ever answered
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "SET", "k")
 	want(t, "Do while the first dial hangs", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	eventually(t, "a second dial", func() bool {
@@ -339,18 +339,18 @@ func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 	for _, refuse := range []string{"CLIENT INFO", "ADDR 0.0.0.0:0", "ADDR client:1"} {
 		t.Run(refuse, func(t *testing.T) {
 			t.Parallel()
-			held := make(chan *fakeConn, 10)
-			f := newFake(t, func(c *fakeConn, cmd []string) {
+			held := make(chan *nodetest.Conn, 10)
+			f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 				switch {
 				case strings.Contains(strings.Join(cmd, " "), refuse):
-					c.say("-NOPERM this user has no permissions\r\n")
+					c.Say("-NOPERM this user has no permissions\r\n")
 				case cmd[0] == "HOLD":
 					held <- c
 				default:
-					c.plain(cmd)
+					c.Plain(cmd)
 				}
 			})
-			n := newNode(t, f.pool())
+			n := newNode(t, poolOf(f))
 			if !n.Ordered() {
 				t.Fatal("Ordered = false before anything was refused")
 			}
@@ -374,14 +374,14 @@ func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 	for _, said := range []string{"-BUSY Redis is busy running a script", "-ERR max number of clients reached"} {
 		t.Run(said, func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t, func(c *fakeConn, cmd []string) {
-				if c.id == 1 {
-					c.say("%s\r\n", said)
+			f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+				if c.ID == 1 {
+					c.Say("%s\r\n", said)
 					return
 				}
-				c.plain(cmd)
+				c.Plain(cmd)
 			})
-			n := newNode(t, f.pool())
+			n := newNode(t, poolOf(f))
 			_, err := n.Do(t.Context(), soon(), "SET", "k")
 			want(t, "Do", err, strategy.ErrUnsent)
 			if !strings.Contains(err.Error(), said[1:]) {
@@ -398,15 +398,15 @@ func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 func TestCutConnectionIsUnknown(t *testing.T) {
 	t.Parallel()
 	for cut := range len("$3\r\nabc\r\n") {
-		f := newFake(t, func(c *fakeConn, cmd []string) {
-			if c.id == 1 && cmd[0] == "GET" {
-				c.say("%s", "$3\r\nabc\r\n"[:cut])
+		f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+			if c.ID == 1 && cmd[0] == "GET" {
+				c.Say("%s", "$3\r\nabc\r\n"[:cut])
 				c.Close()
 				return
 			}
-			c.plain(cmd)
+			c.Plain(cmd)
 		})
-		n := newNode(t, f.pool())
+		n := newNode(t, poolOf(f))
 		_, err := n.Do(t.Context(), soon(), "GET", "k")
 		want(t, fmt.Sprintf("GET cut after %d bytes", cut), err, strategy.ErrUnknown)
 		echo(t, n, "next")
@@ -448,10 +448,10 @@ func (b brittle) Send(cmd string, args ...any) error {
 func TestRestOfABatchIsSentElsewhere(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
-	f := newFake(t, (*fakeConn).plain)
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
 		<-let
-		c, err := redis.Dial("tcp", f.addr)
+		c, err := redis.Dial("tcp", f.Addr)
 		if err != nil {
 			return nil, err
 		}
@@ -501,7 +501,7 @@ func TestConnectionWithABatchIsUnanswered(t *testing.T) {
 func TestLateReaderLeavesTheConnection(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	echo(t, n, "warm")
 	o, ahead := newOp("HOLD", time.Now()), newOp("HOLD", soon())
 	n.pipe.mu.Lock()
@@ -524,26 +524,26 @@ func TestLateReaderLeavesTheConnection(t *testing.T) {
 	n.pipe.leave(o)
 	n.pipe.mu.Unlock()
 	c := receive(t, "HOLD", held)
-	c.say("+1\r\n+2\r\n")
+	c.Say("+1\r\n+2\r\n")
 	echo(t, n, "own")
-	if f.dialled() != 1 {
-		t.Errorf("%d connections, want 1", f.dialled())
+	if f.Dialled() != 1 {
+		t.Errorf("%d connections, want 1", f.Dialled())
 	}
 }
 
 func TestNoScriptIsInvisible(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		switch cmd[0] {
 		case "EVALSHA":
-			c.say("-NOSCRIPT No matching script.\r\n")
+			c.Say("-NOSCRIPT No matching script.\r\n")
 		case "EVAL":
-			c.say(":1\r\n")
+			c.Say(":1\r\n")
 		default:
-			c.plain(cmd)
+			c.Plain(cmd)
 		}
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	if r, err := n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); r != int64(1) || err != nil {
 		t.Errorf("Eval = %v, %v, want 1, nil", r, err)
 	}
@@ -552,22 +552,22 @@ func TestNoScriptIsInvisible(t *testing.T) {
 
 func TestScriptIsNotSentForACallerWhoseContextEnded(t *testing.T) {
 	t.Parallel()
-	held := make(chan *fakeConn, 1)
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	held := make(chan *nodetest.Conn, 1)
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "EVALSHA" {
 			held <- c
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	ctx, cancel := context.WithCancel(t.Context())
 	out := make(chan error, 1)
 	go func() { _, err := n.Eval(ctx, soon(), release, []string{"k"}, "tok"); out <- err }()
 	c := receive(t, "EVALSHA", held)
 	eventually(t, "the caller reads", func() bool { return isReading(n) })
 	cancel()
-	c.say("-NOSCRIPT No matching script.\r\n")
+	c.Say("-NOSCRIPT No matching script.\r\n")
 	want(t, "Eval", receive(t, "return", out), strategy.ErrUnsent, context.Canceled)
 	wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok")
 }
@@ -627,7 +627,7 @@ func wantDiscreet(t *testing.T, err error) {
 func TestHangingDial(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
-	f := newFake(t, (*fakeConn).plain)
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	var begun atomic.Int32
 	var returned sync.WaitGroup
 	returned.Add(maxDials)
@@ -635,7 +635,7 @@ func TestHangingDial(t *testing.T) {
 		defer returned.Done()
 		begun.Add(1)
 		<-let // deaf to everything, as AUTH to a frozen server is
-		return redis.Dial("tcp", f.addr)
+		return redis.Dial("tcp", f.Addr)
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -655,27 +655,17 @@ func TestHangingDial(t *testing.T) {
 	}
 	close(let)
 	returned.Wait()
-	eventually(t, "every late connection is closed", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for _, c := range f.conns {
-			c.SetReadDeadline(time.Now().Add(time.Millisecond))
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-				return false
-			}
-		}
-		return true
-	})
+	eventually(t, "every late connection is closed", func() bool { return f.Dialled() == maxDials && f.Open() == 0 })
 }
 
 func TestAnswerOfAPendingDialIsUsedAtOnce(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		<-let
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	_, err := n.Do(t.Context(), time.Now().Add(10*time.Millisecond), "SET", "k")
 	want(t, "Do", err, strategy.ErrUnsent)
 	got := make(chan error, 1)
@@ -689,14 +679,14 @@ func TestAnswerOfAPendingDialIsUsedAtOnce(t *testing.T) {
 // A connection that died at rest is found out by a PING, not by an op.
 func TestIdleConnectionIsProbed(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
-		if c.id == 1 && cmd[0] == "PING" {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+		if c.ID == 1 && cmd[0] == "PING" {
 			c.Close()
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	echo(t, n, "one")
 	echo(t, n, "two")
 	age(n, probeAfter)
@@ -710,12 +700,12 @@ func TestIdleConnectionIsProbed(t *testing.T) {
 // A probe that is not answered does not keep its caller.
 func TestProbeEndsWhenDue(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] != "PING" {
-			c.plain(cmd)
+			c.Plain(cmd)
 		}
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	echo(t, n, "one")
 	age(n, probeAfter)
 	_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "never")
@@ -757,19 +747,19 @@ func TestPoolsLimitsAreHonoured(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t, (*fakeConn).plain)
-			pool := f.pool()
+			f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+			pool := poolOf(f)
 			set(pool)
 			n := newNode(t, pool)
 			echo(t, n, "one")
 			echo(t, n, "two")
-			if f.dialled() != 1 {
-				t.Fatalf("%d connections, want 1", f.dialled())
+			if f.Dialled() != 1 {
+				t.Fatalf("%d connections, want 1", f.Dialled())
 			}
 			age(n, 2*time.Minute)
 			echo(t, n, "three")
-			if f.dialled() != 2 {
-				t.Errorf("%d connections, want 2", f.dialled())
+			if f.Dialled() != 2 {
+				t.Errorf("%d connections, want 2", f.Dialled())
 			}
 		})
 	}
@@ -778,8 +768,8 @@ func TestPoolsLimitsAreHonoured(t *testing.T) {
 // A user's test that panics harms its caller only.
 func TestPanickingTestOnBorrow(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	var panics atomic.Bool
 	pool.TestOnBorrow = func(redis.Conn, time.Time) error {
 		if panics.Swap(false) {
@@ -806,8 +796,8 @@ func TestPanickingTestOnBorrow(t *testing.T) {
 // then: what was retired for has to come first.
 func TestWriterSeesThatItsConnectionIsRetired(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	var n *Node
 	var once sync.Once
 	pool.TestOnBorrow = func(redis.Conn, time.Time) error { // it runs just then
@@ -825,7 +815,7 @@ func TestWriterSeesThatItsConnectionIsRetired(t *testing.T) {
 func TestRetiredConnectionDrains(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	pool := f.pool()
+	pool := poolOf(f)
 	pool.MaxConnLifetime = time.Hour
 	n := newNode(t, pool)
 	out := hold(n, t.Context(), soon())
@@ -838,7 +828,7 @@ func TestRetiredConnectionDrains(t *testing.T) {
 		defer n.pipe.mu.Unlock()
 		return n.pipe.wire.retired
 	})
-	c.bulk("answer")
+	c.Bulk("answer")
 	if err := receive(t, "HOLD's return", out); err.Error() != `reply "answer"` {
 		t.Errorf("HOLD = %v, want its reply", err)
 	}
@@ -852,7 +842,7 @@ func TestRetiredConnectionDrains(t *testing.T) {
 func TestRetiredConnectionWithoutReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	first := hold(n, t.Context(), soon())
 	c := receive(t, "first HOLD", held)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -860,7 +850,7 @@ func TestRetiredConnectionWithoutReaderIsKilled(t *testing.T) {
 	receive(t, "second HOLD", held)
 	cancel()
 	want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown)
-	c.bulk("first")
+	c.Bulk("first")
 	receive(t, "first's return", first) // now one is in flight, and nobody reads
 	n.pipe.mu.Lock()
 	n.pipe.wire.retired = true
@@ -871,18 +861,18 @@ func TestRetiredConnectionWithoutReaderIsKilled(t *testing.T) {
 
 func TestReadOnlyServerIsLeft(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) {
-		if c.id == 1 && cmd[0] == "SET" {
-			c.say("-READONLY You can't write against a read only replica.\r\n")
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+		if c.ID == 1 && cmd[0] == "SET" {
+			c.Say("-READONLY You can't write against a read only replica.\r\n")
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	_, err := n.Do(t.Context(), soon(), "SET", "k")
 	want(t, "SET", err, strategy.ErrRefused)
-	if f.dialled() != 1 {
-		t.Fatalf("%d connections, want 1", f.dialled())
+	if f.Dialled() != 1 {
+		t.Fatalf("%d connections, want 1", f.Dialled())
 	}
 	age(n, 2*time.Second)
 	_, err = n.Do(t.Context(), soon(), "SET", "k")
@@ -894,10 +884,10 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 
 func TestWrappedConnections(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	var out bytes.Buffer
 	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := redis.Dial("tcp", f.addr)
+		c, err := redis.Dial("tcp", f.Addr)
 		if err != nil {
 			return nil, err
 		}
@@ -907,7 +897,7 @@ func TestWrappedConnections(t *testing.T) {
 
 	type bare struct{ redis.Conn }
 	n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := redis.Dial("tcp", f.addr)
+		c, err := redis.Dial("tcp", f.Addr)
 		return bare{c}, err
 	}})
 	_, err := n.Do(t.Context(), soon(), "SET", "k")
@@ -920,8 +910,8 @@ func TestWrappedConnections(t *testing.T) {
 // An op is used again for another command, and has nothing of the last one's.
 func TestArgumentsOfTheLastCommandAreGone(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
+	n := newNode(t, poolOf(f))
 	s := strategy.NewScript("", "return 1")
 	evals := []struct {
 		keys []string
@@ -939,7 +929,7 @@ func TestArgumentsOfTheLastCommandAreGone(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, l := range f.seen(false) {
+	for _, l := range f.Log() {
 		if rest, ok := strings.CutPrefix(l, "1 EVALSHA "+s.Hash()+" "); ok {
 			got = append(got, rest)
 		}
@@ -958,17 +948,17 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	t.Parallel()
 	// Nothing is answered before HOLD is, in the order of Redis: whoever is answered
 	// early would have to read for the others.
-	held, goOn := make(chan *fakeConn, 1), make(chan struct{})
+	held, goOn := make(chan *nodetest.Conn, 1), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(goOn) })
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "HOLD" {
 			held <- c
 			<-goOn
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
 	t.Cleanup(letGo)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	echo(t, n, "warm")
 	buf := []byte("mine")
 	kept := plain(buf)
@@ -988,14 +978,14 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	letGo()
 	receive(t, "HOLD's return", leader)
 	echo(t, n, "end")
-	for _, l := range f.seen(false) {
+	for _, l := range f.Log() {
 		if strings.Contains(l, "SET") && l != "1 SET k mine LOUD 7 8 1.5 1  1s" {
 			t.Errorf("server saw %q, want the arguments of the call", l)
 		}
 	}
 	_, err := n.Do(t.Context(), soon(), "SET", "k", []byte("mine"), shout("loud"), 7, int64(8), 1.5, true, nil, time.Second)
-	if err != nil || !slices.Contains(f.seen(false), "1 SET k mine LOUD 7 8 1.5 1  1s") {
-		t.Errorf("SET = %v; the server saw %q", err, f.seen(false))
+	if err != nil || !slices.Contains(f.Log(), "1 SET k mine LOUD 7 8 1.5 1  1s") {
+		t.Errorf("SET = %v; the server saw %q", err, f.Log())
 	}
 }
 
@@ -1003,7 +993,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	var outs []<-chan error
 	for range 5 {
 		outs = append(outs, hold(n, t.Context(), soon()))
@@ -1023,10 +1013,10 @@ func TestCloseEndsCalls(t *testing.T) {
 		t.Errorf("second Close = %v", err)
 	}
 
-	f = newFake(t, func(c *fakeConn, cmd []string) { <-let })
-	n = newNode(t, f.pool())
+	f = nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { <-let })
+	n = newNode(t, poolOf(f))
 	out := hold(n, t.Context(), soon())
-	eventually(t, "a dial", func() bool { return f.dialled() == 1 })
+	eventually(t, "a dial", func() bool { return f.Dialled() == 1 })
 	n.Close()
 	want(t, "queued call", receive(t, "return", out), strategy.ErrUnsent, strategy.ErrClosed)
 	close(let)
@@ -1036,7 +1026,7 @@ func TestCloseEndsCalls(t *testing.T) {
 // do not keep the node from the server once that is back.
 func TestDialsBesideDeafOnes(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
 	release := make(chan struct{})
 	var begun atomic.Int32
 	n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
@@ -1044,7 +1034,7 @@ func TestDialsBesideDeafOnes(t *testing.T) {
 			<-release
 			return nil, errors.New("too late")
 		}
-		return redis.Dial("tcp", f.addr)
+		return redis.Dial("tcp", f.Addr)
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -1070,14 +1060,14 @@ func TestDialsBesideDeafOnes(t *testing.T) {
 func TestNonsenseEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	var nonsense atomic.Bool
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "ECHO" && nonsense.Load() {
-			c.say("*999999999999999\r\n")
+			c.Say("*999999999999999\r\n")
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	nonsense.Store(true)
 	_, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
 	want(t, "Do on nonsense", err, strategy.ErrUnknown)
@@ -1087,8 +1077,8 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 	}
 
 	// Also while dialling, where no caller is near.
-	atDial := newFake(t, func(c *fakeConn, cmd []string) { c.say("$999999999999999\r\n") })
-	_, err = newNode(t, atDial.pool()).Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
+	atDial := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Say("$999999999999999\r\n") })
+	_, err = newNode(t, poolOf(atDial)).Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
 	want(t, "Do on nonsense at dial", err, strategy.ErrUnsent)
 }
 
@@ -1096,7 +1086,7 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 // up, is dialled some ten times a second, and used soon after it is back.
 func TestFailedDialsArePaced(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(c *fakeConn, cmd []string) { c.plain(cmd) })
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
 	down := errors.New("down")
 	var up atomic.Bool
 	var dials atomic.Int32
@@ -1105,7 +1095,7 @@ func TestFailedDialsArePaced(t *testing.T) {
 		if !up.Load() {
 			return nil, down
 		}
-		return redis.Dial("tcp", f.addr)
+		return redis.Dial("tcp", f.Addr)
 	}})
 	start := time.Now()
 	calls := 0

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -15,9 +16,9 @@ import (
 // when the one before them was answered.
 type crowd struct {
 	n              *Node
-	f              *fake
-	c              *fakeConn
-	held           chan *fakeConn
+	f              *nodetest.Server
+	c              *nodetest.Conn
+	held           chan *nodetest.Conn
 	second, third  <-chan error
 	cancel2, leave context.CancelCauseFunc // of the second, of the third
 }
@@ -25,7 +26,7 @@ type crowd struct {
 func newCrowd(t *testing.T, due2, due3 time.Duration) *crowd {
 	t.Helper()
 	f, held := holding(t)
-	w := &crowd{n: newNode(t, f.pool()), f: f, held: held}
+	w := &crowd{n: newNode(t, poolOf(f)), f: f, held: held}
 	first := hold(w.n, t.Context(), soon())
 	w.c = receive(t, "first HOLD", held)
 	ctx2, cancel2 := context.WithCancelCause(t.Context())
@@ -34,7 +35,7 @@ func newCrowd(t *testing.T, due2, due3 time.Duration) *crowd {
 	ctx3, cancel3 := context.WithCancelCause(t.Context())
 	w.leave, w.third = cancel3, hold(w.n, ctx3, time.Now().Add(due3))
 	receive(t, "third HOLD", held)
-	w.c.bulk("1")
+	w.c.Bulk("1")
 	if err := receive(t, "first's return", first); err.Error() != `reply "1"` {
 		t.Fatalf("first = %v, want its own reply", err)
 	}
@@ -53,8 +54,8 @@ func TestServedCallersGetTheirReplies(t *testing.T) {
 	t.Parallel()
 	w := newCrowd(t, generous, generous)
 	eventually(t, "a goroutine reads", func() bool { return isServed(w.n) })
-	w.c.bulk("2")
-	w.c.bulk("3")
+	w.c.Bulk("2")
+	w.c.Bulk("3")
 	for i, out := range []<-chan error{w.second, w.third} {
 		if err, own := receive(t, "return", out), fmt.Sprintf("reply %q", fmt.Sprint(i+2)); err.Error() != own {
 			t.Errorf("caller %d = %v, want %s", i+2, err, own)
@@ -72,10 +73,10 @@ func TestServedCallersGetTheirReplies(t *testing.T) {
 	if isServed(w.n) {
 		t.Error("a goroutine reads for a single caller")
 	}
-	w.c.bulk("4")
+	w.c.Bulk("4")
 	receive(t, "return", out)
-	if w.f.dialled() != 1 {
-		t.Errorf("%d connections, want 1", w.f.dialled())
+	if w.f.Dialled() != 1 {
+		t.Errorf("%d connections, want 1", w.f.Dialled())
 	}
 }
 
@@ -91,12 +92,12 @@ func TestServedCallersLeaveAtOnce(t *testing.T) {
 	w.leave(why3)
 	want(t, "the other", receive(t, "third's return", w.third), strategy.ErrUnknown, why3)
 
-	w.c.bulk("2") // and no other reply: now nobody is read for
+	w.c.Bulk("2") // and no other reply: now nobody is read for
 	eventually(t, "the goroutine ends", func() bool { return !isReading(w.n) })
-	w.c.bulk("3")
+	w.c.Bulk("3")
 	echo(t, w.n, "own")
-	if w.f.dialled() != 1 {
-		t.Errorf("%d connections, want 1", w.f.dialled())
+	if w.f.Dialled() != 1 {
+		t.Errorf("%d connections, want 1", w.f.Dialled())
 	}
 }
 
@@ -151,12 +152,12 @@ func TestLateServedCallerLeavesTheConnection(t *testing.T) {
 	t.Parallel()
 	w := newCrowd(t, generous, 300*time.Millisecond)
 	want(t, "the younger", receive(t, "third's return", w.third), strategy.ErrUnknown, os.ErrDeadlineExceeded)
-	w.c.bulk("2")
+	w.c.Bulk("2")
 	if err := receive(t, "second's return", w.second); err.Error() != `reply "2"` {
 		t.Errorf("the oldest = %v, want its own reply", err)
 	}
-	if w.f.dialled() != 1 {
-		t.Errorf("%d connections, want 1", w.f.dialled())
+	if w.f.Dialled() != 1 {
+		t.Errorf("%d connections, want 1", w.f.Dialled())
 	}
 }
 

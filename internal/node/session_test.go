@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -62,8 +63,8 @@ func TestSessionKeepsTransactions(t *testing.T) {
 
 func TestSessionReturnsItsConnectionOnPanic(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	pool.MaxActive = 1
 	n := newNode(t, pool)
 	func() {
@@ -82,8 +83,8 @@ func TestSessionReturnsItsConnectionOnPanic(t *testing.T) {
 
 func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	pool.MaxActive, pool.Wait = 1, true
 	n := newNode(t, pool)
 	n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
@@ -99,10 +100,10 @@ func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
 func TestSessionLeavesAHangingDial(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
-	f := newFake(t, (*fakeConn).plain)
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	n := newNode(t, &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
 		<-let
-		return redis.Dial("tcp", f.addr)
+		return redis.Dial("tcp", f.Addr)
 	}})
 	for i := range maxStuck + 1 {
 		err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
@@ -123,7 +124,7 @@ func TestSessionLeavesAHangingDial(t *testing.T) {
 func TestUnansweredSessionIsKilledFirst(t *testing.T) {
 	t.Parallel()
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	echo(t, n, "before")
 	err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c strategy.Conn) error {
 		_, err := c.Do("HOLD", "k")
@@ -144,7 +145,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	set := func(c strategy.Conn) error { _, err := c.Do("SET", "k"); return err }
 
 	f, held := holding(t)
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
 	receive(t, "HOLD", held)
 	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
@@ -160,7 +161,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 
 	// The same on a connection that lives: a follower left, its reply is to come.
 	f, held = holding(t)
-	n = newNode(t, f.pool())
+	n = newNode(t, poolOf(f))
 	first := hold(n, t.Context(), soon())
 	c := receive(t, "first HOLD", held)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -168,14 +169,14 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	receive(t, "second HOLD", held)
 	cancel()
 	receive(t, "second's return", second)
-	c.bulk("first")
+	c.Bulk("first")
 	receive(t, "first's return", first)
 	done := make(chan error, 1)
 	go func() { done <- n.Session(t.Context(), soon(), "k", set) }()
-	eventually(t, "a PING", func() bool { return slices.Contains(f.seen(false), "1 PING") })
+	eventually(t, "a PING", func() bool { return slices.Contains(f.Log(), "1 PING") })
 	// The fake has answered the PING, which the node takes for the second HOLD's.
 	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING")
-	c.say("+PONG\r\n")
+	c.Say("+PONG\r\n")
 	if err := receive(t, "Session", done); err != nil {
 		t.Error(err)
 	}
@@ -189,36 +190,34 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	receive(t, "second HOLD", held)
 	cancel()
 	receive(t, "second's return", second)
-	c.bulk("first")
+	c.Bulk("first")
 	receive(t, "first's return", first)
 	err = n.Session(t.Context(), time.Now().Add(50*time.Millisecond), "k", set)
 	want(t, "Session after an unanswered PING", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	f.mu.Lock()
-	f.serve = func(*fakeConn, []string) {}
-	f.mu.Unlock()
+	f.Serve(func(*nodetest.Conn, []string) {})
 	err = n.Session(t.Context(), time.Now().Add(50*time.Millisecond), "k", set)
 	want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 }
 
 func TestSessionPassesOverDeadConnections(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	n := newNode(t, pool)
 	a, b := pool.Get(), pool.Get()
 	a.Do("PING")
 	b.Do("PING")
 	a.Close()
 	b.Close()
-	f.cut()
+	f.Cut()
 	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
 		_, err := c.Do("SET", "k")
 		return err
 	}); err != nil {
 		t.Errorf("Session = %v, want nil on a new connection", err)
 	}
-	if f.dialled() != 3 {
-		t.Errorf("%d connections, want 3", f.dialled())
+	if f.Dialled() != 3 {
+		t.Errorf("%d connections, want 3", f.Dialled())
 	}
 }
 
@@ -253,8 +252,8 @@ func TestSessionOnAFrozenServer(t *testing.T) {
 
 func TestSessionEndsWithItsContextAndWithFn(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := newNode(t, poolOf(f))
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var kept strategy.Conn
@@ -267,7 +266,7 @@ func TestSessionEndsWithItsContextAndWithFn(t *testing.T) {
 	})
 	_, err := kept.Do("SET", "k")
 	want(t, "Do after the session", err, strategy.ErrUnsent)
-	for _, l := range f.seen(false) {
+	for _, l := range f.Log() {
 		if strings.Contains(l, "SET") {
 			t.Errorf("server saw %q", l)
 		}
@@ -276,8 +275,8 @@ func TestSessionEndsWithItsContextAndWithFn(t *testing.T) {
 
 func TestCloseEndsSessions(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := newNode(t, poolOf(f))
 	in, closed := make(chan struct{}), make(chan struct{})
 	out := make(chan error, 1)
 	go func() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -132,12 +133,12 @@ func TestSubscriptionChurn(t *testing.T) {
 
 func TestBrokenSubscriptionEndsOnce(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := newNode(t, poolOf(f))
 	a, _ := subscribe(t, n, "c")
 	b, stop := subscribe(t, n, "c")
 	stop()
-	f.cut()
+	f.Cut()
 	if got := receive(t, "the end", a.msgs); !strings.Contains(got, "connection lost") {
 		t.Errorf("heard %q, want why it ended", got)
 	}
@@ -153,16 +154,16 @@ func TestBrokenSubscriptionEndsOnce(t *testing.T) {
 func TestSilentSubscriptionEnds(t *testing.T) {
 	t.Parallel()
 	var pings atomic.Int32
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "PING" {
 			if pings.Add(1) < 3 {
-				c.say("*2\r\n$4\r\npong\r\n$0\r\n\r\n")
+				c.Say("*2\r\n$4\r\npong\r\n$0\r\n\r\n")
 			}
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	n.sub.pingEvery, n.sub.pongLimit = 10*time.Millisecond, 200*time.Millisecond
 	h, _ := subscribe(t, n, "c")
 	if got := receive(t, "the end", h.msgs); !strings.HasPrefix(got, "error") {
@@ -176,14 +177,14 @@ func TestSilentSubscriptionEnds(t *testing.T) {
 func TestSubscribeIsBoundedByItsContext(t *testing.T) {
 	t.Parallel()
 	got := make(chan struct{}, 10)
-	f := newFake(t, func(c *fakeConn, cmd []string) {
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "SUBSCRIBE" && cmd[1] == "never" {
 			got <- struct{}{}
 			return
 		}
-		c.plain(cmd)
+		c.Plain(cmd)
 	})
-	n := newNode(t, f.pool())
+	n := newNode(t, poolOf(f))
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	out := make(chan error, 1)
@@ -195,12 +196,12 @@ func TestSubscribeIsBoundedByItsContext(t *testing.T) {
 	cancel(cause)
 	want(t, "Subscribe", receive(t, "return", out), strategy.ErrUnknown, cause)
 	eventually(t, "what was asked for is taken back", func() bool {
-		return slices.Contains(f.seen(true), "1 UNSUBSCRIBE never")
+		return slices.Contains(f.Log(), "1 UNSUBSCRIBE never")
 	})
 
 	// While dialling nothing was sent.
 	let := make(chan struct{})
-	pool := f.pool()
+	pool := poolOf(f)
 	dial := pool.DialContext
 	pool.DialContext = nil
 	pool.Dial = func() (c redis.Conn, err error) { <-let; return dial(context.Background()) }
@@ -216,8 +217,8 @@ func TestSubscribeIsBoundedByItsContext(t *testing.T) {
 
 func TestSubscribeHasALimitOfItsOwn(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(*fakeConn, []string) {})
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, func(*nodetest.Conn, []string) {})
+	n := newNode(t, poolOf(f))
 	start := time.Now()
 	_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
 	want(t, "Subscribe", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
@@ -229,23 +230,23 @@ func TestSubscribeHasALimitOfItsOwn(t *testing.T) {
 // A connection that died at rest is no reason to fail.
 func TestSubscribeAfterADeathAtRest(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	n := newNode(t, f.pool())
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	n := newNode(t, poolOf(f))
 	_, stop := subscribe(t, n, "c")
 	stop()
 	eventually(t, "the reader ends", func() bool { return atRest(n) })
-	f.cut()
+	f.Cut()
 	_, stop = subscribe(t, n, "c")
 	stop()
-	if f.dialled() != 2 {
-		t.Errorf("%d connections, want 2", f.dialled())
+	if f.Dialled() != 2 {
+		t.Errorf("%d connections, want 2", f.Dialled())
 	}
 }
 
 func TestSubscriptionLineObeysThePoolsLimits(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	pool.IdleTimeout = time.Minute
 	n := newNode(t, pool)
 	_, stop := subscribe(t, n, "c")
@@ -256,16 +257,16 @@ func TestSubscriptionLineObeysThePoolsLimits(t *testing.T) {
 	n.sub.mu.Unlock()
 	_, stop = subscribe(t, n, "c")
 	stop()
-	if f.dialled() != 2 {
-		t.Errorf("%d connections, want 2", f.dialled())
+	if f.Dialled() != 2 {
+		t.Errorf("%d connections, want 2", f.Dialled())
 	}
 }
 
 func TestFailedSubscriptionDial(t *testing.T) {
 	t.Parallel()
 	reason := errors.New("no route")
-	f := newFake(t, (*fakeConn).plain)
-	pool := f.pool()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	pool := poolOf(f)
 	pool.DialContext = nil
 	pool.Dial = func() (redis.Conn, error) { return nil, reason }
 	n := newNode(t, pool)

@@ -1,0 +1,274 @@
+// Package nodetest has what the tests of every [strategy.Node] share: a server that does to its
+// clients what a test says, and words for waiting and for errors.
+package nodetest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Server is one that does to its clients what the test says.
+type Server struct {
+	Addr string
+
+	// Protocol is the newest RESP that it speaks. Where that is not 3 it does not know HELLO.
+	Protocol int
+	// Greet is how long it takes to answer HELLO.
+	Greet time.Duration
+
+	mu    sync.Mutex
+	serve func(c *Conn, cmd []string)
+	conns []*Conn
+	open  int
+	over  bool // the test is: who comes now is too late to be cut off with the others
+	log   []string
+}
+
+// A Conn is a client's connection, as its server has it.
+type Conn struct {
+	net.Conn
+	ID int // 1, 2, … in the order of accepting
+
+	server *Server
+	resp3  bool
+	heard  map[string]bool // the channels
+}
+
+// NewServer starts a server that answers by serve, which may call Plain for the rest. What a
+// client greets with (HELLO, CLIENT SETINFO) is not serve's. It ends with the test.
+func NewServer(t testing.TB, serve func(c *Conn, cmd []string)) *Server {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: ln.Addr().String(), serve: serve}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c := s.accept(nc)
+			wg.Go(c.run)
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		s.mu.Lock()
+		s.over = true
+		s.mu.Unlock()
+		s.Cut()
+		wg.Wait()
+	})
+	return s
+}
+
+func (s *Server) accept(nc net.Conn) *Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		nc.Close()
+	}
+	c := &Conn{Conn: nc, ID: len(s.conns) + 1, server: s, heard: map[string]bool{}}
+	s.conns = append(s.conns, c)
+	s.open++
+	return c
+}
+
+func (c *Conn) run() {
+	defer func() {
+		c.Close()
+		c.server.mu.Lock()
+		c.server.open--
+		c.server.mu.Unlock()
+	}()
+	r := bufio.NewReader(c)
+	for {
+		cmd, err := readCommand(r)
+		if err != nil {
+			return
+		}
+		cmd[0] = strings.ToUpper(cmd[0])
+		if greets(cmd) {
+			c.greet(cmd)
+			continue
+		}
+		c.server.note(c.ID, cmd)(c, cmd)
+	}
+}
+
+// note writes a command down, unless it is one by which a redigo connection is set up, and
+// returns what answers it.
+func (s *Server) note(id int, cmd []string) func(*Conn, []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := strings.Join(cmd, " ")
+	if line != "CLIENT INFO" && !strings.Contains(line, "ADDR 0.0.0.0:0") {
+		s.log = append(s.log, fmt.Sprint(id, " ", line))
+	}
+	return s.serve
+}
+
+func readCommand(r *bufio.Reader) ([]string, error) {
+	number := func() (int, error) {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return 0, err
+		}
+		return strconv.Atoi(strings.TrimSpace(line[1:]))
+	}
+	n, err := number()
+	if err != nil {
+		return nil, err
+	}
+	cmd := make([]string, n)
+	for i := range cmd {
+		size, err := number()
+		if err != nil {
+			return nil, err
+		}
+		b := make([]byte, size+2)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		cmd[i] = string(b[:size])
+	}
+	return cmd, nil
+}
+
+// greets tells what a client begins with from what a Node asks.
+func greets(cmd []string) bool {
+	return cmd[0] == "HELLO" || cmd[0] == "CLIENT" && len(cmd) > 1 &&
+		slices.Contains([]string{"SETINFO", "SETNAME", "TRACKING", "MAINT_NOTIFICATIONS"}, strings.ToUpper(cmd[1]))
+}
+
+func (c *Conn) greet(cmd []string) {
+	if cmd[0] == "HELLO" {
+		time.Sleep(c.server.Greet)
+	}
+	switch {
+	case c.server.Protocol != 3:
+		c.Say("-ERR unknown command '%s'\r\n", cmd[0])
+	case cmd[0] == "HELLO":
+		c.server.mu.Lock()
+		c.resp3 = len(cmd) > 1 && cmd[1] == "3"
+		c.server.mu.Unlock()
+		c.Say("%%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n")
+	default:
+		c.Say("+OK\r\n")
+	}
+}
+
+// Say writes raw RESP.
+func (c *Conn) Say(format string, args ...any) { fmt.Fprintf(c, format, args...) }
+
+// Bulk writes a text.
+func (c *Conn) Bulk(s string) { c.Say("$%d\r\n%s\r\n", len(s), s) }
+
+// Plain answers as a healthy server would that has nothing: ECHO with its argument, most with OK.
+func (c *Conn) Plain(cmd []string) {
+	switch strings.ToUpper(strings.Join(cmd[:min(2, len(cmd))], " ")) {
+	case "CLIENT INFO":
+		c.Bulk(fmt.Sprintf("id=%d addr=client:%d laddr=%s fd=8 name=\n", c.ID, c.ID, c.server.Addr))
+		return
+	case "CLIENT KILL":
+		c.Say(":0\r\n")
+		return
+	}
+	switch cmd[0] {
+	case "ECHO":
+		c.Bulk(cmd[1])
+	case "PING":
+		c.pong()
+	case "SUBSCRIBE", "UNSUBSCRIBE":
+		for _, channel := range cmd[1:] {
+			c.hear(strings.ToLower(cmd[0]), channel)
+		}
+	default:
+		c.Say("+OK\r\n")
+	}
+}
+
+func (c *Conn) pong() {
+	c.server.mu.Lock()
+	listens := len(c.heard) > 0 && !c.resp3
+	c.server.mu.Unlock()
+	if listens {
+		c.Say("*2\r\n$4\r\npong\r\n$0\r\n\r\n")
+		return
+	}
+	c.Say("+PONG\r\n")
+}
+
+func (c *Conn) hear(kind, channel string) {
+	c.server.mu.Lock()
+	if kind == "subscribe" {
+		c.heard[channel] = true
+	} else {
+		delete(c.heard, channel)
+	}
+	count, mark := len(c.heard), "*"
+	if c.resp3 {
+		mark = ">"
+	}
+	c.server.mu.Unlock()
+	c.Say("%s3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:%d\r\n", mark, len(kind), kind, len(channel), channel, count)
+}
+
+// Serve has commands answered by serve from now on.
+func (s *Server) Serve(serve func(c *Conn, cmd []string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serve = serve
+}
+
+// Log is what was asked, but for what sets a connection up: "2 SET k v", by the number of the
+// connection.
+func (s *Server) Log() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log)
+}
+
+// Seen counts the commands that begin so, on all connections.
+func (s *Server) Seen(prefix string) (n int) {
+	for _, line := range s.Log() {
+		if _, cmd, _ := strings.Cut(line, " "); strings.HasPrefix(cmd, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// Dialled counts the connections that were made.
+func (s *Server) Dialled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Open counts the connections that have not ended.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+// Cut ends all connections.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.Close()
+	}
+}
