@@ -62,6 +62,7 @@ type line struct {
 	cancel  context.CancelFunc
 
 	connected bool
+	unsent    bool // the first command was not: there is no connection
 	used      time.Time
 	reused    bool // it was at rest, and has not answered since
 	gone      bool
@@ -236,6 +237,7 @@ func (s *subscriber) write(ln *line) {
 		s.mu.Unlock()
 		for _, r := range batch {
 			if err := r.send(ctx, ln.ps); err != nil {
+				s.unmade(ln, ctx)
 				s.broken(ln, err)
 				break
 			}
@@ -245,6 +247,14 @@ func (s *subscriber) write(ln *line) {
 			}
 		}
 	}
+}
+
+// unmade notes that the first command, which has another context than all that follow, found no
+// connection.
+func (s *subscriber) unmade(ln *line, ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln.unsent = ctx != severed
 }
 
 func (s *subscriber) connected(ln *line) {
@@ -393,9 +403,10 @@ func (s *subscriber) end(ln *line, err error) (live []*callback.Listener) {
 	})
 }
 
-// doubt is what is known of a subscription that was not confirmed.
+// doubt is what is known of a subscription that was not confirmed. While the first command makes
+// the connection, go-redis does not tell whether it has left yet.
 func (ln *line) doubt(t *callback.Topic) error {
-	if t.Written && ln.connected {
+	if t.Written && !ln.unsent {
 		return strategy.ErrUnknown
 	}
 	return strategy.ErrUnsent
