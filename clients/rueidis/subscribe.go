@@ -2,6 +2,7 @@ package rueidisnode
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type hearing struct {
 	lent    *lent  // nil: still being made
 	gone    bool
 	writing bool
+	reused  bool // it was at rest, and has not answered since
 	topics  callback.Topics
 	out     []*request // to be written
 }
@@ -47,6 +49,10 @@ type request struct {
 	topic *callback.Topic
 	ends  bool
 }
+
+// errStale says that a connection at rest turned out to be dead before it carried anything: a
+// new one is worth a try.
+var errStale = errors.New("the connection had died at rest")
 
 // Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
 // latest after five seconds. Any number may listen to one channel. fn runs on the goroutine
@@ -64,12 +70,21 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	}
 	limit := time.NewTimer(confirmLimit)
 	defer limit.Stop()
-	s := &n.sub
+	for {
+		stop, err = n.sub.listen(ctx, limit.C, server, key, channel, fn)
+		if !errors.Is(err, errStale) {
+			return stop, err
+		}
+	}
+}
+
+// listen is one try of Subscribe.
+func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, server, key, channel string, fn func([]byte, error)) (func(), error) {
 	l := callback.Listen(fn)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil, n.unsent(strategy.ErrClosed)
+		return nil, s.n.unsent(strategy.ErrClosed)
 	}
 	h := s.lines[server]
 	if h == nil {
@@ -79,7 +94,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	t := s.join(h, channel, l)
 	s.mu.Unlock()
 
-	stop = func() {
+	stop := func() {
 		l.Silence()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -94,14 +109,14 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 		return stop, nil
 	case <-ctx.Done():
 		why = context.Cause(ctx)
-	case <-limit.C:
+	case <-limit:
 		why = errDue
 	}
 	l.Silence()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part(h, t, l)
-	return nil, n.failed(doubt(t.Written), why)
+	return nil, s.n.failed(doubt(t.Written), why)
 }
 
 // home is where a channel is to be listened to, and a key that leads there. Which master of a
@@ -180,6 +195,7 @@ func (s *subscriber) write(h *hearing) {
 				s.confirm(h, r.topic, said(results[i]))
 			}
 		}
+		h.reused = len(h.topics) == 0
 		s.mu.Unlock()
 	}
 }
@@ -280,7 +296,12 @@ func (s *subscriber) end(h *hearing, why error) (live []*callback.Listener) {
 	if h.lent != nil {
 		s.n.discard(h.lent)
 	}
-	return h.topics.End(func(t *callback.Topic) error { return s.n.failed(doubt(t.Written), why) })
+	return h.topics.End(func(t *callback.Topic) error {
+		if h.reused && !s.closed {
+			return errStale
+		}
+		return s.n.failed(doubt(t.Written), why)
+	})
 }
 
 func (s *subscriber) close() {
