@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
@@ -383,7 +384,7 @@ func TestClusterListensWhereTheLockIs(t *testing.T) {
 	var stops []func()
 	for i := range 20 {
 		channel := fmt.Sprintf("lock:{%d}:queue:line", i)
-		h, stop := subscribe(t, n, channel)
+		h, stop := nodetest.Subscribe(t, n, channel)
 		stops = append(stops, stop)
 		at, err := cl.OwnerOf(t.Context(), channel)
 		if err != nil {
@@ -393,7 +394,7 @@ func TestClusterListensWhereTheLockIs(t *testing.T) {
 		if heard, err := cl.Do(t.Context(), at, "PUBLISH", channel, "x"); err != nil || heard != int64(1) {
 			t.Errorf("PUBLISH where %s is = %v, %v, want 1 who hears it there", channel, heard, err)
 		}
-		if got := receive(t, "a message", h.msgs); got != "x" {
+		if got := receive(t, "a message", h.Msgs); got != "x" {
 			t.Errorf("heard %q", got)
 		}
 	}

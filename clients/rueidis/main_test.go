@@ -3,7 +3,6 @@ package rueidisnode
 import (
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -87,11 +86,4 @@ func echo(t *testing.T, n *Node, text string) {
 func quick(o rueidis.ClientOption) rueidis.ClientOption {
 	o.Dialer = net.Dialer{Timeout: time.Second}
 	return o
-}
-
-func words(err error) string {
-	if err == nil {
-		return ""
-	}
-	return strings.ToLower(err.Error())
 }

@@ -1,7 +1,6 @@
 package rueidisnode
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,51 +14,6 @@ import (
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-func TestSessionKeepsTransactions(t *testing.T) {
-	t.Parallel()
-	n := shared(t)
-	key := t.Name()
-	for _, overtaken := range []bool{false, true} {
-		err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
-			if _, err := c.Do("WATCH", key); err != nil {
-				return err
-			}
-			if overtaken {
-				if _, err := n.Do(t.Context(), soon(), "SET", key, "other", "PX", 10000); err != nil {
-					return err
-				}
-			}
-			for _, cmd := range [][]any{{"MULTI"}, {"SET", key, "mine", "PX", 10000}} {
-				if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
-					return err
-				}
-			}
-			reply, err := c.Do("EXEC")
-			if got, wanted := fmt.Sprintf("%s", reply), map[bool]string{false: "[OK]", true: "%!s(<nil>)"}[overtaken]; got != wanted {
-				t.Errorf("overtaken %v: EXEC = %s, %v, want %s", overtaken, got, err, wanted)
-			}
-			return err
-		})
-		if err != nil {
-			t.Errorf("overtaken %v: Session = %v", overtaken, err)
-		}
-	}
-	// An error among replies that took effect.
-	err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
-		for _, cmd := range [][]any{{"MULTI"}, {"SET", key, "x", "PX", 10000}, {"LPUSH", key, "y"}} {
-			if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
-				return err
-			}
-		}
-		_, err := c.Do("EXEC")
-		return err
-	})
-	want(t, "EXEC with an error inside", err, strategy.ErrUnknown)
-	if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
-		t.Errorf("EXEC = %v, want the server's words", err)
-	}
-}
 
 // What a session leaves behind on its connection, the next does not find.
 func TestSessionLeavesNothingBehind(t *testing.T) {
@@ -209,52 +163,11 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	}
 }
 
-// After a restart the client's pool is full of dead connections.
-func TestSessionPassesOverDeadConnections(t *testing.T) {
+func TestSessionTakesNoSubscription(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Own(t, redistest.Config{})
-	n := newNode(t, optionsOf(t, srv))
-	const several = 5
-	var nested func(depth int) error
-	nested = func(depth int) error {
-		return n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
-			if depth == several {
-				return nil
-			}
-			return nested(depth + 1)
-		})
-	}
-	if err := nested(1); err != nil {
-		t.Fatal(err)
-	}
-	if err := srv.Restart(t.Context()); err != nil {
-		redistest.Skip(t, err, "that a session passes over dead connections")
-	}
-	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
-		_, err := c.Do("SET", "k", "v")
-		return err
-	}); err != nil {
-		t.Errorf("Session after a restart = %v", err)
-	}
-}
-
-func TestSessionEndsWithItsContextAndWithFn(t *testing.T) {
-	t.Parallel()
-	n := shared(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var kept strategy.Conn
-	err := n.Session(ctx, soon(), "k", func(c strategy.Conn) error {
-		kept = c
-		if _, err := c.Do("PING"); err != nil {
-			return err
-		}
+	err := shared(t).Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
 		_, err := c.Do("SUBSCRIBE", "x")
-		want(t, "SUBSCRIBE in a session", err, strategy.ErrUnsent)
-		cancel()
-		_, err = c.Do("PING")
 		return err
 	})
-	want(t, "command after the context", err, strategy.ErrUnsent, context.Canceled)
-	_, err = kept.Do("PING")
-	want(t, "command after the session", err, strategy.ErrUnsent)
+	want(t, "SUBSCRIBE in a session", err, strategy.ErrUnsent)
 }

@@ -85,28 +85,6 @@ func TestRepliesBecomeTheContractsTypes(t *testing.T) {
 	}
 }
 
-func TestDoneContextSendsNothing(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	n := newNode(t, poolOf(f))
-	cause := errors.New("my reason")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(cause)
-	_, err := n.Do(ctx, soon(), "SET", "k")
-	want(t, "Do with a done context", err, strategy.ErrUnsent, cause)
-	_, err = n.Eval(ctx, soon(), release, []string{"k"})
-	want(t, "Eval with a done context", err, strategy.ErrUnsent, cause)
-	err = n.Session(ctx, soon(), "k", func(strategy.Conn) error { t.Error("fn was called"); return nil })
-	want(t, "Session with a done context", err, strategy.ErrUnsent, cause)
-	_, err = n.Subscribe(ctx, "c", func([]byte, error) {})
-	want(t, "Subscribe with a done context", err, strategy.ErrUnsent, cause)
-	_, err = n.Do(t.Context(), time.Now(), "SET", "k")
-	want(t, "Do when due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	if f.Dialled() != 0 {
-		t.Errorf("%d connections dialled, want 0", f.Dialled())
-	}
-}
-
 // holding is a server that answers HOLD when told to.
 func holding(t *testing.T) (f *nodetest.Server, held chan *nodetest.Conn) {
 	held = make(chan *nodetest.Conn, 100)
@@ -1002,15 +980,6 @@ func TestCloseEndsCalls(t *testing.T) {
 	n.Close()
 	for i, out := range outs {
 		want(t, fmt.Sprint("call in flight ", i), receive(t, "return", out), strategy.ErrUnknown, strategy.ErrClosed)
-	}
-	_, err := n.Do(t.Context(), soon(), "SET", "k")
-	want(t, "Do after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
-	err = n.Session(t.Context(), soon(), "k", nil)
-	want(t, "Session after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
-	_, err = n.Subscribe(t.Context(), "c", nil)
-	want(t, "Subscribe after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
-	if err := n.Close(); err != nil {
-		t.Errorf("second Close = %v", err)
 	}
 
 	f = nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { <-let })

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -292,106 +290,6 @@ func TestKillStorm(t *testing.T) {
 	}
 }
 
-func TestScriptFlush(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Own(t, redistest.Config{})
-	n := newNode(t, plainPool(t, srv, 0))
-	script := strategy.NewScript("echo", "return ARGV[1]")
-	var wg sync.WaitGroup
-	for c := range 16 {
-		wg.Go(func() {
-			for i := range 100 {
-				if c == 0 && i%5 == 0 {
-					if _, err := n.Do(t.Context(), soon(), "SCRIPT", "FLUSH"); err != nil {
-						t.Error(err)
-					}
-				}
-				value := fmt.Sprintf("%d-%d", c, i)
-				r, err := n.Eval(t.Context(), soon(), script, []string{"k"}, value)
-				if b, _ := r.([]byte); err != nil || string(b) != value {
-					t.Errorf("Eval(%s) = %q, %v", value, r, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	calls, err := srv.Calls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if calls["eval"] == 0 || calls["eval"] > calls["evalsha"]/2 {
-		t.Errorf("%d EVAL and %d EVALSHA, want some EVAL and mostly EVALSHA", calls["eval"], calls["evalsha"])
-	}
-}
-
-func TestServerKilledAndRestarted(t *testing.T) {
-	t.Parallel()
-	needsKill(t, "what a killed server leaves")
-	srv := redistest.Own(t, redistest.Config{})
-	n := newNode(t, plainPool(t, srv, 0))
-	echo(t, n, "before")
-	if err := srv.Kill(t.Context()); err != nil {
-		redistest.Skip(t, err, "what a killed server leaves")
-	}
-	_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
-	if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-		t.Errorf("SET to a dead server = %v, want unknown or unsent", err)
-	}
-	_, err = n.Do(t.Context(), soon(), "SET", "k", "v")
-	want(t, "next SET to a dead server", err, strategy.ErrUnsent)
-	if err := srv.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	echo(t, n, "after")
-	if !n.Ordered() {
-		t.Error("Ordered = false, want true")
-	}
-}
-
-func TestACL(t *testing.T) {
-	t.Parallel()
-	needsKill(t, "what a user may not do, and what that costs")
-	srv := redistest.Own(t, redistest.Config{})
-	admin := srv.Pool().Get()
-	defer admin.Close()
-	for user, c := range map[string]struct {
-		rule    string
-		ordered bool
-	}{
-		"nokill":   {"-client|kill", false},
-		"noinfo":   {"-client|info", false},
-		"noclient": {"-client", false},
-		"all":      {"+@all", true},
-	} {
-		if _, err := admin.Do("ACL", "SETUSER", user, "on", ">pw", "~*", "resetchannels", "&open*", "+@all", c.rule); err != nil {
-			t.Fatal(err)
-		}
-		n := newNode(t, &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
-			return redis.Dial("tcp", srv.Addr(), redis.DialUsername(user), redis.DialPassword("pw"))
-		}})
-		echo(t, n, user)
-		if n.Ordered() != c.ordered {
-			t.Errorf("%s: Ordered = %v, want %v", user, n.Ordered(), c.ordered)
-		}
-		_, err := n.Subscribe(t.Context(), "shut", func([]byte, error) { t.Error("fn was called") })
-		want(t, "Subscribe to a forbidden channel", err, strategy.ErrRefused)
-		if !strings.Contains(err.Error(), "NOPERM") {
-			t.Errorf("Subscribe = %v, want the server's words", err)
-		}
-		stop, err := n.Subscribe(t.Context(), "open", func([]byte, error) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stop()
-		if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
-			_, err := c.Do("WATCH", "k")
-			return err
-		}); err != nil {
-			t.Errorf("%s: Session = %v", user, err)
-		}
-	}
-}
-
 // A batch that does not fit into the socket holds up the writer, but nobody longer
 // than until due.
 func TestWedge(t *testing.T) {
@@ -420,48 +318,4 @@ func TestWedge(t *testing.T) {
 		t.Fatal(err)
 	}
 	echo(t, n, "thawed")
-}
-
-// Not parallel: it looks at all goroutines of the package.
-func TestNothingIsLeftRunning(t *testing.T) {
-	none := func() bool { return running() == 0 }
-	eventually(t, "a quiet start", none)
-	srv := redistest.Shared(t)
-	n, err := New(plainPool(t, srv, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	echoes(t, n, 16, 20, ownContext(t), func(err error) { t.Error(err) })
-	eventually(t, "no goroutine while idle", none)
-	stop, err := n.Subscribe(t.Context(), t.Name(), func([]byte, error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if none() {
-		t.Error("nothing runs while subscribed: the count proves nothing")
-	}
-	stop()
-	eventually(t, "no goroutine after the last subscription", none)
-	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error { return nil }); err != nil {
-		t.Error(err)
-	}
-	eventually(t, "no goroutine after a session", none)
-	if _, err = n.Subscribe(t.Context(), t.Name(), func([]byte, error) {}); err != nil {
-		t.Fatal(err)
-	}
-	n.Close()
-	eventually(t, "no goroutine after Close", none)
-}
-
-// running counts the goroutines that this package's types have started.
-func running() int {
-	buf := make([]byte, 1<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	count := 0
-	for _, g := range strings.Split(string(buf), "\n\n") {
-		if _, by, _ := strings.Cut(g, "created by "); strings.Contains(g, "internal/node.(*") && !strings.HasPrefix(by, "testing.") {
-			count++
-		}
-	}
-	return count
 }

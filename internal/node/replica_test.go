@@ -2,10 +2,10 @@ package node
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -34,7 +34,7 @@ func TestReplicaIsLeft(t *testing.T) {
 		if err := set(n, by); err != nil {
 			t.Fatal(err)
 		}
-		h, stop := subscribe(t, n, "c")
+		h, stop := nodetest.Subscribe(t, n, "c")
 		defer stop()
 		dialled := func(ago time.Duration) {
 			n.sub.mu.Lock()
@@ -44,22 +44,22 @@ func TestReplicaIsLeft(t *testing.T) {
 		redistest.Do(t, srv, "REPLICAOF", "127.0.0.1", "1")
 		dialled(-time.Hour)
 		want(t, by+": SET", set(n, by), strategy.ErrRefused)
-		if got := len(h.msgs); got != 0 {
-			t.Errorf("%s: heard %q within a second of the dial, want nothing: that would be a storm of dials", by, <-h.msgs)
+		if !h.Silent() {
+			t.Errorf("%s: something was heard within a second of the dial, want nothing: that would be a storm of dials", by)
 		}
 		dialled(2 * time.Second)
 		want(t, by+": SET", set(n, by), strategy.ErrRefused)
-		if got := receive(t, "the end of the subscription", h.msgs); !strings.Contains(got, errReplaced.Error()) {
-			t.Errorf("%s: heard %q, want that the subscription is over", by, got)
+		if got := receive(t, "the end of the subscription", h.Ends); !errors.Is(got, errReplaced) {
+			t.Errorf("%s: heard %v, want that the subscription is over", by, got)
 		}
 		if by == "a session" && pool.IdleCount() != 0 {
 			t.Errorf("%d connections in the pool, want none: it would lend them again", pool.IdleCount())
 		}
 		redistest.Do(t, srv, "REPLICAOF", "NO", "ONE")
-		again, stop := subscribe(t, n, "c")
+		again, stop := nodetest.Subscribe(t, n, "c")
 		defer stop()
-		publish(t, n, "c", "1")
-		if got := receive(t, "a message", again.msgs); got != "1" {
+		nodetest.Publish(t, n, "c", "1")
+		if got := receive(t, "a message", again.Msgs); got != "1" {
 			t.Errorf("%s: heard %q, want 1", by, got)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,30 +14,16 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestSessionKeepsTransactions(t *testing.T) {
+// What is left open is undone, and the connection is used again.
+func TestSessionsConnectionGoesBackClean(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	pool := plainPool(t, srv, 1)
 	n := newNode(t, pool)
 	key := "session:" + t.Name()
-	err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
-		for _, cmd := range [][]any{{"WATCH", key}, {"MULTI"}, {"SET", key, "a", "PX", 5000}} {
-			if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
-				return err
-			}
-		}
-		r, err := c.Do("EXEC")
-		if rs, ok := r.([]any); !ok || len(rs) != 1 || string(rs[0].([]byte)) != "OK" {
-			t.Errorf("EXEC = %v, %v, want [OK]", r, err)
-		}
-		_, err = c.Do("NOSUCH")
-		want(t, "unknown command", err, strategy.ErrRefused)
-		return nil
-	})
-	if err != nil {
+	if _, err := n.Do(t.Context(), soon(), "SET", key, "a", "PX", 60000); err != nil {
 		t.Fatal(err)
 	}
-	// What is left open is undone, and the connection is used again.
 	for _, open := range []string{"WATCH", "MULTI"} {
 		if err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
 			if open == "MULTI" {
@@ -247,29 +232,6 @@ func TestSessionOnAFrozenServer(t *testing.T) {
 	}
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestSessionEndsWithItsContextAndWithFn(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	n := newNode(t, poolOf(f))
-	cause := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	var kept strategy.Conn
-	n.Session(ctx, soon(), "k", func(c strategy.Conn) error {
-		kept = c
-		cancel(cause)
-		_, err := c.Do("SET", "k")
-		want(t, "Do after the context's end", err, strategy.ErrUnsent, cause)
-		return nil
-	})
-	_, err := kept.Do("SET", "k")
-	want(t, "Do after the session", err, strategy.ErrUnsent)
-	for _, l := range f.Log() {
-		if strings.Contains(l, "SET") {
-			t.Errorf("server saw %q", l)
-		}
 	}
 }
 

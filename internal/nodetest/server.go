@@ -1,5 +1,8 @@
 // Package nodetest has what the tests of every [strategy.Node] share: a server that does to its
-// clients what a test says, and words for waiting and for errors.
+// clients what a test says, words for waiting and for errors, and a suite of what holds for
+// each of them, whatever client it is made of:
+//
+//	func TestNode(t *testing.T) { nodetest.Run(t, subject) }
 package nodetest
 
 import (
@@ -27,7 +30,6 @@ type Server struct {
 	mu    sync.Mutex
 	serve func(c *Conn, cmd []string)
 	conns []*Conn
-	open  int
 	over  bool // the test is: who comes now is too late to be cut off with the others
 	log   []string
 }
@@ -39,6 +41,7 @@ type Conn struct {
 
 	server *Server
 	resp3  bool
+	over   bool
 	heard  map[string]bool // the channels
 }
 
@@ -81,7 +84,6 @@ func (s *Server) accept(nc net.Conn) *Conn {
 	}
 	c := &Conn{Conn: nc, ID: len(s.conns) + 1, server: s, heard: map[string]bool{}}
 	s.conns = append(s.conns, c)
-	s.open++
 	return c
 }
 
@@ -89,7 +91,7 @@ func (c *Conn) run() {
 	defer func() {
 		c.Close()
 		c.server.mu.Lock()
-		c.server.open--
+		c.over = true
 		c.server.mu.Unlock()
 	}()
 	r := bufio.NewReader(c)
@@ -99,22 +101,17 @@ func (c *Conn) run() {
 			return
 		}
 		cmd[0] = strings.ToUpper(cmd[0])
-		if greets(cmd) {
-			c.greet(cmd)
-			continue
-		}
 		c.server.note(c.ID, cmd)(c, cmd)
 	}
 }
 
-// note writes a command down, unless it is one by which a redigo connection is set up, and
-// returns what answers it.
+// note writes a command down, and returns what answers it.
 func (s *Server) note(id int, cmd []string) func(*Conn, []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	line := strings.Join(cmd, " ")
-	if line != "CLIENT INFO" && !strings.Contains(line, "ADDR 0.0.0.0:0") {
-		s.log = append(s.log, fmt.Sprint(id, " ", line))
+	s.log = append(s.log, fmt.Sprint(id, " ", strings.Join(cmd, " ")))
+	if greets(cmd) {
+		return (*Conn).greet
 	}
 	return s.serve
 }
@@ -148,7 +145,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 
 // greets tells what a client begins with from what a Node asks.
 func greets(cmd []string) bool {
-	return cmd[0] == "HELLO" || cmd[0] == "CLIENT" && len(cmd) > 1 &&
+	return len(cmd) > 0 && cmd[0] == "HELLO" || len(cmd) > 1 && cmd[0] == "CLIENT" &&
 		slices.Contains([]string{"SETINFO", "SETNAME", "TRACKING", "MAINT_NOTIFICATIONS"}, strings.ToUpper(cmd[1]))
 }
 
@@ -200,10 +197,7 @@ func (c *Conn) Plain(cmd []string) {
 }
 
 func (c *Conn) pong() {
-	c.server.mu.Lock()
-	listens := len(c.heard) > 0 && !c.resp3
-	c.server.mu.Unlock()
-	if listens {
+	if c.listens() && c.mark() == "*" {
 		c.Say("*2\r\n$4\r\npong\r\n$0\r\n\r\n")
 		return
 	}
@@ -217,12 +211,41 @@ func (c *Conn) hear(kind, channel string) {
 	} else {
 		delete(c.heard, channel)
 	}
-	count, mark := len(c.heard), "*"
-	if c.resp3 {
-		mark = ">"
-	}
+	count := len(c.heard)
 	c.server.mu.Unlock()
-	c.Say("%s3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:%d\r\n", mark, len(kind), kind, len(channel), channel, count)
+	c.Say("%s3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:%d\r\n", c.mark(), len(kind), kind, len(channel), channel, count)
+}
+
+// URL is where clients find it.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Message has the connection hear a message.
+func (c *Conn) Message(channel, msg string) {
+	c.Say("%s3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", c.mark(), len(channel), channel, len(msg), msg)
+}
+
+// mark begins what was not asked for.
+func (c *Conn) mark() string {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if c.resp3 {
+		return ">"
+	}
+	return "*"
+}
+
+// ended tells that the client has hung up, or was cut off.
+func (c *Conn) ended() bool {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.over
+}
+
+// listens tells that it is for messages.
+func (c *Conn) listens() bool {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return len(c.heard) > 0
 }
 
 // Serve has commands answered by serve from now on.
@@ -235,6 +258,14 @@ func (s *Server) Serve(serve func(c *Conn, cmd []string)) {
 // Log is what was asked, but for what sets a connection up: "2 SET k v", by the number of the
 // connection.
 func (s *Server) Log() []string {
+	return slices.DeleteFunc(s.all(), func(line string) bool {
+		_, cmd, _ := strings.Cut(line, " ")
+		return cmd == "CLIENT INFO" || strings.Contains(cmd, "ADDR 0.0.0.0:0") || greets(strings.Fields(cmd))
+	})
+}
+
+// all is Log with what sets a connection up.
+func (s *Server) all() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.log)
@@ -250,6 +281,17 @@ func (s *Server) Seen(prefix string) (n int) {
 	return n
 }
 
+// on counts the connections on which something was asked that begins so.
+func (s *Server) on(prefix string) int {
+	asked := map[string]bool{}
+	for _, line := range s.Log() {
+		if id, cmd, _ := strings.Cut(line, " "); strings.HasPrefix(cmd, prefix) {
+			asked[id] = true
+		}
+	}
+	return len(asked)
+}
+
 // Dialled counts the connections that were made.
 func (s *Server) Dialled() int {
 	s.mu.Lock()
@@ -258,10 +300,15 @@ func (s *Server) Dialled() int {
 }
 
 // Open counts the connections that have not ended.
-func (s *Server) Open() int {
+func (s *Server) Open() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open
+	for _, c := range s.conns {
+		if !c.over {
+			n++
+		}
+	}
+	return n
 }
 
 // Cut ends all connections.

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var nodeSubject = nodetest.Subject{
+	Open: func(t *testing.T, o nodetest.Options) strategy.Node {
+		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.DialURL(o.URL) }}
+		t.Cleanup(func() { pool.Close() })
+		n := newNode(t, pool)
+		if o.PingEvery > 0 {
+			n.sub.pingEvery, n.sub.pongLimit = o.PingEvery, o.PongLimit
+		}
+		return n
+	},
+	Ordered: true,
+	Lost:    "connection lost",
+	AtRest:  func(n strategy.Node) bool { return atRest(n.(*Node)) },
+	Package: "internal/node",
+}
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	nodetest.Run(t, nodeSubject)
+}
+
+// Not parallel: it looks at all goroutines of the process.
+func TestNothingIsLeftRunning(t *testing.T) { nodetest.NothingIsLeftRunning(t, nodeSubject) }
