@@ -415,6 +415,15 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
+// TestName: errors say whose they are.
+func TestName(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	if got := to(t, s.URL()).Name(); got != s.Addr() {
+		t.Errorf("Name() = %s, want %s", got, s.Addr())
+	}
+}
+
 // TestSentinelNames: several masters behind Sentinels are several servers, though go-redis
 // knows no address of theirs; one client twice is one.
 func TestSentinelNames(t *testing.T) {
