@@ -29,12 +29,13 @@ type reporter struct {
 	output string
 	quick  bool
 
+	lessons  []lessons.Lesson
 	variants []subjects.Variant // to compare
 	each     time.Duration
 }
 
 func reportCommand() *cobra.Command {
-	p := reporter{variants: subjects.Compared(), each: usualDuration}
+	p := reporter{lessons: lessons.All(), variants: subjects.Compared(), each: usualDuration}
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Write all of this down as one page, from a run on your Redis",
@@ -100,7 +101,7 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 
 	r := reports.Report{Version: version(), Command: p.command(), Made: time.Now(), Imitation: farm.Kind() == redistest.Embedded, Faults: faults.Groups()}
 	var failed error
-	if r.Lessons, failed, err = p.lessons(ctx, farm, stderr); err != nil {
+	if r.Lessons, failed, err = p.give(ctx, farm, stderr); err != nil {
 		return err
 	}
 	r.Comparison, err = p.compare(ctx, farm, stderr)
@@ -148,18 +149,17 @@ func (p *reporter) command() string {
 // aboutALesson is how long one takes. It serves for progress alone.
 const aboutALesson = 2 * time.Second
 
-// lessons gives all of them. What these servers cannot do is no failure; one that could not
+// give gives the lessons. What these servers cannot do is no failure; one that could not
 // be played to its end is, and the rest is given all the same.
-func (p *reporter) lessons(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (given []reports.Lesson, failed, err error) {
+func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (given []reports.Lesson, failed, err error) {
 	school := lessons.Open(farm)
 	school.ChildArgs = saleArgs
 	defer func() { err = errors.Join(err, school.Close()) }()
 	told := startProgress(stderr)
 	defer told.end()
-	all := lessons.All()
-	for i, l := range all {
+	for i, l := range p.lessons {
 		step := time.Duration(i) * aboutALesson
-		told.set(compare.Progress{Doing: fmt.Sprintf("lesson %d: %s", l.Number, l.Title), Done: step, Until: step + aboutALesson, Total: time.Duration(len(all)) * aboutALesson})
+		told.set(compare.Progress{Doing: fmt.Sprintf("lesson %d: %s", l.Number, l.Title), Done: step, Until: step + aboutALesson, Total: time.Duration(len(p.lessons)) * aboutALesson})
 		result, e := school.Perform(ctx, l)
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)

@@ -46,7 +46,7 @@ func TestReport(t *testing.T) {
 	if err := os.WriteFile(file, []byte("what was there before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := reporter{servers: servers{embedded: true}, output: file, each: leastDuration, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
+	p := reporter{servers: servers{embedded: true}, output: file, lessons: lessons.All(), each: leastDuration, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
 	t.Setenv(mainVar, "1") // for the children of trials
 	var out, errs bytes.Buffer
 	cmd := &cobra.Command{}
@@ -94,7 +94,8 @@ func TestReportUncompared(t *testing.T) {
 		return on(nodes)
 	}
 	file := filepath.Join(t.TempDir(), "page.html")
-	p := reporter{servers: servers{redis: []string{s.Addr()}}, output: file, each: leastDuration, variants: v}
+	first := lessons.All()[:1]
+	p := reporter{servers: servers{redis: []string{s.Addr()}}, output: file, lessons: first, each: leastDuration, variants: v}
 	t.Setenv(mainVar, "1") // for the children of trials
 	var out, errs bytes.Buffer
 	cmd := &cobra.Command{}
