@@ -29,7 +29,7 @@ demo: ## compare the locks, and hold a flash sale, on the most real Redis to be 
 test: ## run all tests, with the race detector, on real servers
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/which
-	$(TEST) -race -shuffle=on -p 3 -parallel 4 -timeout 20m ./redlock $$($(GO) list ./... | grep -v -e internal/mutants -e internal/faults -e internal/nemesis -e /redlock$$)
+	$(TEST) -race -shuffle=on -p 4 -parallel 4 -timeout 20m ./cmd/locks ./redlock $$($(GO) list ./... | grep -v -e internal/mutants -e internal/faults -e internal/nemesis -e /redlock$$ -e cmd/locks$$)
 	$(GO) test -race -shuffle=on -p 1 -timeout 20m ./internal/faults ./internal/nemesis
 
 more: ## run what make test leaves out, to take no more than ten minutes: the other modules, and more variants
