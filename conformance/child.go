@@ -268,7 +268,7 @@ func (t *trial) next(words <-chan word) word {
 		}
 		t.rec.add("%s: %s", w.from.who, w.text)
 		return w
-	case <-time.After(t.patience):
+	case <-t.late(t.patience):
 		t.failf("no child has said anything for %v, want them to get the lock in turn", t.patience)
 	case <-t.ctx.Done(): // and the children with it, whose last words nobody hears
 		t.brokef("no child has said anything: %w", context.Cause(t.ctx))

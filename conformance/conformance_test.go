@@ -7,6 +7,7 @@ import (
 	"go/build"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,49 @@ func TestInABubble(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestCalledOff calls each trial off at its first request, its second, and so on: it ends
+// then, and waits for nothing that cannot come any more. The time is fake.
+func TestCalledOff(t *testing.T) {
+	for _, p := range Properties() {
+		if p.Alone {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			for k := int64(1); k <= 40; k++ {
+				var played bool // without having come to request k
+				synctest.Test(t, func(t *testing.T) {
+					ctx, callOff := context.WithCancel(t.Context())
+					defer callOff()
+					var requests, off atomic.Int64
+					m := Memory{Reentrant: true}
+					count := func(_ string, send func()) {
+						if requests.Add(1) == k {
+							off.Store(time.Now().UnixNano())
+							callOff()
+						}
+						send()
+					}
+					s := m.subject("bubble")
+					s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(m.Gated(count), o) }
+					s.OpenGated = func(o strategy.Options, g Gate) (*strategy.Strategy, error) {
+						return strategy.New(m.Gated(func(r string, send func()) { count(r, func() { g(r, send) }) }), o)
+					}
+					check(ctx, s, p, limits{patience: time.Hour, watchdog: 2 * time.Hour})
+					if played = off.Load() == 0; played {
+						return
+					}
+					if took := time.Since(time.Unix(0, off.Load())); took > time.Minute {
+						t.Errorf("called off at request %d it ends %v later, want at once", k, took)
+					}
+				})
+				if played {
+					break
+				}
+			}
+		})
 	}
 }
 

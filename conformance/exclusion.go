@@ -36,7 +36,7 @@ func exclusion() []Property {
 				select {
 				case k := <-answered:
 					k.want(strategy.ErrHeld, "A holds the lock")
-				case <-time.After(t.patience):
+				case <-t.late(t.patience):
 					t.failf("B.TryAcquire() has not returned after %v, want ErrHeld: A holds the lock", t.patience)
 				}
 			},

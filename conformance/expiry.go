@@ -47,7 +47,7 @@ func expiry() []Property {
 					now := time.Now()
 					last.Store(&now)
 					send()
-					t.sleep(100 * time.Millisecond) // far more than the drift that a deadline is shortened by
+					t.pause(100 * time.Millisecond) // far more than the drift that a deadline is shortened by
 				}
 				a.requests.each(slow)
 				h := a.try().want(nil, "the lock is free")
@@ -67,7 +67,7 @@ func expiry() []Property {
 				a := t.gated("A", strategy.Options{TTL: 50 * time.Millisecond, OpTimeout: 40 * time.Millisecond})
 				a.requests.each(func(_ int, send func()) {
 					send()
-					t.sleep(2 * a.o.TTL)
+					t.pause(2 * a.o.TTL)
 				})
 				k := a.try()
 				a.requests.each(nil)

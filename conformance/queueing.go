@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"strings"
-	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -71,7 +70,7 @@ func queueing() []Property {
 				limit := strategy.HeirTTL(a.o.TTL) + t.patience
 				select {
 				case <-next.done:
-				case <-time.After(limit):
+				case <-t.late(limit):
 					t.failf("C.Acquire() has not returned %v after the release, want the lock: B, before it, is dead", limit)
 				}
 				next.k.want(nil, "B is dead").release().want(nil, "C holds the lock")
@@ -98,7 +97,7 @@ func queueing() []Property {
 					}
 					last = fence
 				}
-				limit := time.After(t.patience)
+				limit := t.late(t.patience)
 				for i := range n {
 					select {
 					case got := <-queue.calls: // in the order in which they held it

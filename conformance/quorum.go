@@ -118,7 +118,7 @@ func quorum() []Property {
 				select {
 				case k := <-answered:
 					h = k.mustBe(nil, "the lock is free, and a majority answers")
-				case <-time.After(t.patience / 2): // of the operation time-out, which is all of it
+				case <-t.late(t.patience / 2): // of the operation time-out, which is all of it
 					t.failf("A.TryAcquire() has not returned after %v, want <nil>: a majority has answered", t.patience/2)
 				}
 				frost.melt()
@@ -154,7 +154,7 @@ func quorum() []Property {
 					a, b := t.linked("A", o).on(t.sub(i)), t.linked("B", t.lasting()).on(t.sub(i))
 					asked := time.Now()
 					a.links.once(s.first(s.up), func(_ int, send func()) {
-						slow.gate(func() { t.sleep(time.Until(asked.Add(nearly))) }, send)
+						slow.gate(func() { t.pause(time.Until(asked.Add(nearly))) }, send)
 					})
 					t.rec.add("each server's %s to A takes %v, of a TTL of %v", slow.what, nearly, ttl)
 					k := a.try()
@@ -337,7 +337,7 @@ func oneRound(t *trial) {
 	go func() { acquired <- a.try() }()
 	select {
 	case <-all.open:
-	case <-time.After(t.patience / 2): // of the operation time-out, which is all of it
+	case <-t.late(t.patience / 2): // of the operation time-out, which is all of it
 		t.failf("after %v A has asked %d of %d servers, want all at the same time", t.patience/2, s.up-int(all.left.Load()), s.up)
 	}
 	(<-acquired).mustBe(nil, "the lock is free")
@@ -392,7 +392,7 @@ func evenSplit(t *trial) {
 	// A network in which whoever asks at the same time splits the votes again.
 	const lag = 20 * time.Millisecond
 	for x, far := range map[*contender][]int{a: theirs, b: ours} {
-		x.links.set(far, func(_ string, send func()) { t.sleep(lag); send(); t.sleep(lag) })
+		x.links.set(far, func(_ string, send func()) { t.pause(lag); send(); t.pause(lag) })
 	}
 	t.rec.add("servers %s are %v farther from A, and servers %s from B", numbers(theirs), lag, numbers(ours))
 	turns := make(chan call, 2)
@@ -622,7 +622,7 @@ func (c *contender) hears(nodes []int) {
 	for _, i := range others {
 		c.links.set([]int{i}, func(string, func()) {
 			answered.wait()
-			c.t.sleep(c.t.ttl / 20) // so it hears of these last
+			c.t.pause(c.t.ttl / 20) // so it hears of these last
 		})
 	}
 }

@@ -176,7 +176,7 @@ func reentering() []Property {
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
 				a.requests.each(func(_ int, send func()) {
 					twice(send)
-					t.sleep(2 * hasty.OpTimeout) // whoever can give up waiting for the reply does, and asks again
+					t.pause(2 * hasty.OpTimeout) // whoever can give up waiting for the reply does, and asks again
 				})
 				inner.release() // what it says does not matter
 				a.requests.each(nil)
@@ -313,7 +313,7 @@ func reentering() []Property {
 				h.release().want(nil, "B holds the lock")
 				select {
 				case <-reached:
-				case <-time.After(t.patience):
+				case <-t.late(t.patience):
 					t.failf("A's waiter has not asked after %v, want it to: the lock is free", t.patience)
 				}
 				ctx, cancel := context.WithTimeout(t.owner(), t.ttl/2)

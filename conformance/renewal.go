@@ -67,7 +67,7 @@ func renewal() []Property {
 				h.err().want(strategy.ErrLost, "its deadline is over")
 				select {
 				case <-told:
-				case <-time.After(t.patience):
+				case <-t.late(t.patience):
 					t.failf("A.Lost() is not closed %v after the deadline, want closed", t.patience)
 				}
 				h.extend().want(strategy.ErrLost, "a loss stays")
@@ -184,12 +184,12 @@ func renewal() []Property {
 				wrong := errors.New("the work went wrong")
 				k := a.do("Do()", func() (*strategy.Lease, error) {
 					return nil, strategy.Do(t.ctx, a.lock, func(ctx context.Context, lease *strategy.Lease) error {
-						for end := time.Now().Add(t.ttl + t.ttl/2); time.Now().Before(end); {
+						for end := time.Now().Add(t.ttl + t.ttl/2); time.Now().Before(end) && t.ctx.Err() == nil; {
 							if k := b.try(); k.err == nil && lease.Err() == nil {
 								t.ended(verdict{err: errors.New("B got the lock while A's function ran, want ErrHeld"), shown: true})
 								return wrong
 							}
-							t.sleep(t.ttl / 20)
+							t.pause(t.ttl / 20)
 						}
 						return errors.Join(wrong, ctx.Err())
 					})
@@ -238,7 +238,7 @@ func (t *trial) untilRenewed(h *hold) {
 func (t *trial) wantCause(ctx context.Context, want error, why string) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(t.patience):
+	case <-t.late(t.patience):
 		t.failf("the lease's context has not ended after %v, want %s: %s", t.patience, nameOf(want), why)
 	}
 	if got := context.Cause(ctx); !errors.Is(got, want) {

@@ -185,12 +185,28 @@ func (t *trial) eventually(want string, ok func() bool) {
 
 // sleep passes time that the story needs to pass.
 func (t *trial) sleep(d time.Duration) {
+	t.pause(d)
+	if t.ctx.Err() != nil { // nobody waits for the rest of the story
+		t.brokef("called off: %w", context.Cause(t.ctx))
+	}
+}
+
+// pause is sleep for those who are not the check: gates, and what runs under a lock.
+func (t *trial) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-t.ctx.Done():
 	}
+}
+
+// late is closed when something has not happened within d that must, or when the trial is called
+// off: then nobody waits for it any more.
+func (t *trial) late(d time.Duration) <-chan struct{} {
+	ctx, cancel := context.WithTimeout(t.ctx, d)
+	context.AfterFunc(ctx, cancel)
+	return ctx.Done()
 }
 
 // evict takes the lock from whoever holds it.
@@ -446,7 +462,7 @@ func (h *hold) detach() string {
 func (h *hold) waitLost(why string) *strategy.LostError {
 	select {
 	case <-h.lease.Lost():
-	case <-time.After(h.c.t.patience):
+	case <-h.c.t.late(h.c.t.patience):
 		h.c.t.failf("%s.Lost() is not closed after %v, want closed: %s", h.c.who, h.c.t.patience, why)
 	case <-h.c.t.ctx.Done():
 		h.c.t.brokef("waiting for the loss: %w", context.Cause(h.c.t.ctx))
@@ -506,7 +522,7 @@ func (c *contender) start() *pending {
 	case <-p.asked:
 		c.t.rec.add("%s waits", c.who)
 	case <-p.done:
-	case <-time.After(c.t.patience):
+	case <-c.t.late(c.t.patience):
 		c.t.brokef("%s.Acquire has neither the lock nor an answer after %v", c.who, c.t.patience)
 	}
 	return p
@@ -534,7 +550,7 @@ func (c *contender) settle() {
 func (p *pending) wait(why string) call {
 	select {
 	case <-p.done:
-	case <-time.After(p.c.t.patience):
+	case <-p.c.t.late(p.c.t.patience):
 		p.c.t.failf("%s.Acquire() has not returned after %v, want: %s", p.c.who, p.c.t.patience, why)
 	}
 	return p.k

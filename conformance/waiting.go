@@ -29,7 +29,7 @@ func waiting() []Property {
 				var k call
 				select {
 				case k = <-waited:
-				case <-time.After(limit + t.patience):
+				case <-t.late(limit + t.patience):
 					t.failf("B.Acquire() has not returned after %v, want to wait for %v", limit+t.patience, limit)
 				}
 				if ctx.Err() == nil {
@@ -238,7 +238,7 @@ func waiting() []Property {
 					case <-attempts:
 					case k := <-acquired:
 						t.failf("%s = %w, want to go on waiting: Persist is set", k.text, orNil{k.err})
-					case <-time.After(t.patience):
+					case <-t.late(t.patience):
 						t.brokef("B has made no two attempts in %v", t.patience)
 					}
 				}
@@ -265,8 +265,8 @@ func (t *trial) releaseAt(k int, moment func(*requests, int, func())) (asks bool
 	select {
 	case <-waiter.done:
 	case <-time.After(t.ttl / 2): // it makes no more requests, and waits
-		release(false)
 	}
+	release(false)
 	(<-released).want(nil, "A holds the lock")
 	waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
 	return asks
@@ -329,7 +329,7 @@ func newQueue(c *contender, n int) *queue {
 		})
 		select {
 		case <-ctx.waits:
-		case <-time.After(c.t.patience):
+		case <-c.t.late(c.t.patience):
 			c.t.brokef("%s.Acquire() number %d does not wait after %v", c.who, i+1, c.t.patience)
 		}
 	}
@@ -341,7 +341,7 @@ func newQueue(c *contender, n int) *queue {
 // wantInOrder waits until all have had the lock and released it, and ends the trial unless they came in order.
 func (q *queue) wantInOrder() {
 	var order, want []int
-	limit := time.After(q.c.t.patience)
+	limit := q.c.t.late(q.c.t.patience)
 	for i := range q.n {
 		want = append(want, i+1)
 		select {
