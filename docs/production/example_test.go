@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"time"
 
@@ -38,6 +39,13 @@ func ExamplePool() {
 
 func ExamplePool_unix() {
 	pool := Pool("unix", "/run/redis/redis.sock")
+	defer pool.Close()
+}
+
+// A server on the same machine: who waits for a reply looks for it before going to sleep.
+func ExamplePool_near() {
+	near := strategy.BusyPoll((&net.Dialer{Timeout: time.Second}).DialContext)
+	pool := Pool("tcp", "127.0.0.1:6379", redis.DialContextFunc(near))
 	defer pool.Close()
 }
 

@@ -18,6 +18,7 @@ var (
 	Refusals = Judge{Package: "./internal/node", Test: "TestJointRefusal", Own: true}
 	Topics   = Judge{Package: "./internal/callback", Test: "TestTopics", Own: true}
 	Words    = Judge{Package: "./strategy", Test: "TestErrorReply", Own: true}
+	Polling  = Judge{Package: "./strategy", Test: "TestBusyPoll", Own: true}
 	Proxies  = Judge{Package: "./internal/node", Test: "TestNothingIsJoinedBehindAProxy", Own: true}
 )
 
@@ -25,6 +26,23 @@ var (
 // by servers that the judges make up.
 func machinery() []Mutant {
 	return []Mutant{
+		// Looking for replies.
+		{
+			Name: "whoever wants to polls", File: "strategy/busypoll_unix.go",
+			Old: "pollers.CompareAndSwap(0, 1)", New: "(pollers.CompareAndSwap(0, 1) || true)",
+			Judge: Polling, Killed: []string{"OneAtATime"},
+		},
+		{
+			Name: "who has polled once polls for ever", File: "strategy/busypoll_unix.go",
+			Old: "\t\tpollers.Store(0)\n", New: "",
+			Judge: Polling, Killed: []string{"PollsLessAndLess"},
+		},
+		{
+			Name: "what never comes in time is always polled for", File: "strategy/busypoll_unix.go",
+			Old: "c.rest.Store(1<<min(c.misses.Add(1), 6) - 1)", New: "c.misses.Add(1)",
+			Judge: Polling, Killed: []string{"PollsLessAndLess"},
+		},
+
 		// Waiting.
 		{
 			Name: "everybody asks the servers before standing in line", File: "strategy/acquire.go",

@@ -71,10 +71,12 @@ type contestant struct {
 var contestants = []contestant{
 	{"raw", "one redigo connection: SET NX PX, then EVALSHA of compare-and-delete", floor, openRaw(1)},
 	{"raw-again", "raw once more: the noise", floor, openRaw(1)},
+	{"raw-polling", "raw, dialled by strategy.BusyPoll", floor, polling(openRaw(1))},
 	{"pool", "the same over a redigo pool that keeps a connection per caller", floor, openPool},
 	{"pool-again", "pool once more: the noise", floor, openPool},
 	{"raw-luascript", "over one redigo connection what luascript sends for a pair, without its client", floor, openReplay(fenced)},
 	{"raw-luascript-unfenced", "likewise WithoutFences", floor, openReplay(unfenced, luascript.WithoutFences())},
+	{"pool-polling", "pool, dialled by strategy.BusyPoll", floor, polling(openPool)},
 	{"pool-luascript", "what luascript sends for a pair, over a pool as pool's", floor, openPooledReplay},
 	{"pipe-raw", "one connection and one goroutine, which sends raw's SET for all names, reads all replies, and releases likewise", floor, openPipeRaw},
 	{"pipe-luascript", "likewise luascript's requests, up to 64 callers in each", floor, openPipeReplay},
@@ -101,6 +103,7 @@ var contestants = []contestant{
 	{"rueidislock-tuned", "KeyMajority 1, NoLoopTracking", peer, openRueidis(rueidislock.LockerOption{KeyMajority: 1, NoLoopTracking: true})},
 
 	{"luascript", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(p, o) })},
+	{"luascript-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(p, o) }))},
 	{"luascript-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
 		return luascript.New(p, o, luascript.WithoutFences())
 	})},
@@ -108,7 +111,16 @@ var contestants = []contestant{
 	{"setnxpx", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxpx.New(p, o) })},
 	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxgetset.New(p, o) })},
 	{"redlock", "", ours, openRedlock()},
+	{"redlock-polling", "dialled by strategy.BusyPoll", ours, polling(openRedlock())},
 	{"redlock-fenced", "WithFences", ours, openRedlock(redlock.WithFences())},
+}
+
+// polling opens what dials by strategy.BusyPoll.
+func polling(open func(context.Context, *seat) (client, error)) func(context.Context, *seat) (client, error) {
+	return func(ctx context.Context, s *seat) (client, error) {
+		s.polls = true
+		return open(ctx, s)
+	}
 }
 
 // compareAndDelete is the release of a lock that is a token.

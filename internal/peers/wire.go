@@ -7,9 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // The server's own count (INFO) has what scripts call among the commands, and so does not
@@ -18,23 +21,32 @@ import (
 
 // dial connects a contestant, for clients that take such a function.
 func (s *seat) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
+	dial := (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	if s.polls {
+		dial = strategy.BusyPoll(dial)
+	}
+	c, err := dial(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	return &counted{TCPConn: c.(*net.TCPConn), requests: &s.requests}, nil
+	return &counted{socket: c.(socket), requests: &s.requests}, nil
 }
 
-// counted counts the requests that are written. All else is the connection's, so that a
-// client finds what it looks for in one (SyscallConn).
+// A socket is a connection in which a client finds what it may look for in one.
+type socket interface {
+	net.Conn
+	syscall.Conn
+}
+
+// counted counts the requests that are written. All else is the connection's.
 type counted struct {
-	*net.TCPConn
+	socket
 	requests *atomic.Int64
 	stream   respCounter
 }
 
 func (c *counted) Write(p []byte) (int, error) {
-	n, err := c.TCPConn.Write(p)
+	n, err := c.socket.Write(p)
 	if k := c.stream.feed(p[:n]); k > 0 {
 		c.requests.Add(int64(k))
 	}

@@ -1,0 +1,14 @@
+//go:build unix
+
+package strategy
+
+import "net"
+
+// Polls is how often a connection has polled in vain, and how many reads are not to poll now.
+func Polls(c net.Conn) (misses, rest int32) {
+	p := c.(*pollConn)
+	return p.misses.Load(), p.rest.Load()
+}
+
+// SetPollers sets how many poll, and returns how many did.
+func SetPollers(n int32) int32 { return pollers.Swap(n) }
