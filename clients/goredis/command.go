@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -124,7 +125,7 @@ func process(on processor, cmd *command) (err error) {
 
 // ended says what ended a call, or nil.
 func (c *call) ended() error {
-	if why := ended(c.user, c.due); why != nil {
+	if why := timeup.Why(c.user, c.due); why != nil {
 		return why
 	}
 	if c.n.isClosed() {

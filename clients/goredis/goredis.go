@@ -70,6 +70,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -263,7 +264,7 @@ type call struct {
 // begin begins a call, unless ctx, due or the Node have ended.
 func (n *node) begin(ctx context.Context, due time.Time) (*call, error) {
 	c := &call{n: n, node: n.Name(), user: ctx, due: due}
-	if why := ended(ctx, due); why != nil {
+	if why := timeup.Why(ctx, due); why != nil {
 		return nil, c.failed(strategy.ErrUnsent, why)
 	}
 	n.mu.Lock()

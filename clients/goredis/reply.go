@@ -1,15 +1,12 @@
 package goredis
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/big"
-	"os"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -69,24 +66,6 @@ func lost(err error) error {
 	}
 	return err
 }
-
-// ended says what ended a call, or nil. The context comes first, as that is what its owner
-// asks about; errors.Is finds both.
-func ended(ctx context.Context, due time.Time) error {
-	late := !time.Now().Before(due)
-	switch {
-	case ctx.Err() == nil && !late:
-		return nil
-	case ctx.Err() == nil:
-		return errDue
-	case !late:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w, and %w", context.Cause(ctx), errDue)
-}
-
-// errDue is every time-out of ours, however go-redis words it.
-var errDue = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 
 // appendPlain appends arguments as go-redis can write them.
 func appendPlain(to, args []any) []any {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/internal/transaction"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -71,8 +72,8 @@ type session struct {
 	call *call
 	conn *redis.Conn
 
-	watching, queueing bool // state to undo
-	over               bool
+	left transaction.State // to undo
+	over bool
 }
 
 // Do sends one command and waits for its reply until the session's due time.
@@ -81,7 +82,7 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 		return nil, s.call.unsent(errors.New("the session is over"))
 	}
 	cmd = strings.ToUpper(cmd)
-	s.note(cmd)
+	s.left.Note(cmd)
 	reply, err := s.call.run(s.conn, cmd, appendPlain(make([]any, 1, 1+len(args)), args))
 	if errors.Is(err, strategy.ErrUnknown) {
 		s.spoil() // also where go-redis thinks it could go on, beside a reply that it has half read
@@ -89,32 +90,11 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	return reply, err
 }
 
-// note keeps track of what the connection remembers.
-func (s *session) note(cmd string) {
-	switch cmd {
-	case "WATCH":
-		s.watching = true
-	case "MULTI":
-		s.queueing = true
-	case "UNWATCH":
-		s.watching = false
-	case "EXEC", "DISCARD":
-		s.watching, s.queueing = false, false
-	}
-}
-
 // giveBack returns the connection to the pool, clean; go-redis would not clean it. Where that
 // fails, past due for one, the connection is closed.
 func (s *session) giveBack() {
 	s.over = true
-	cmd := ""
-	switch {
-	case s.queueing:
-		cmd = "DISCARD"
-	case s.watching:
-		cmd = "UNWATCH"
-	}
-	if cmd != "" {
+	if cmd := s.left.End(); cmd != "" {
 		if _, err := s.call.run(s.conn, cmd, []any{nil}); err != nil {
 			s.spoil()
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/internal/callback"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -147,7 +148,7 @@ func (s *subscriber) listen(c *call, at *redis.Client, channel string, fn func([
 	}
 	why := c.ended()
 	if why == nil {
-		why = errDue // by a timer that was a little early
+		why = timeup.Err // by a timer that was a little early
 	}
 	l.Silence()
 	s.mu.Lock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mna/redisc"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -108,7 +109,7 @@ func (n *Node) inquire(ctx context.Context, due time.Time) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-limit.C:
-		return errDue
+		return timeup.Err
 	}
 }
 
@@ -177,7 +178,7 @@ type report struct {
 
 // askAll asks one server after the other, beside those that are silent, until one has told.
 func (n *Node) askAll() (*report, error) {
-	ctx, cancel := context.WithTimeoutCause(n.ctx, askLimit, errDue)
+	ctx, cancel := context.WithTimeoutCause(n.ctx, askLimit, timeup.Err)
 	defer cancel()
 	type answer struct {
 		told *report

@@ -5,22 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/mna/redisc"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-var (
-	// errDue is every time-out of ours.
-	errDue = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
-
-	errMoved = errors.New("the slot has moved to another server")
-)
+var errMoved = errors.New("the slot has moved to another server")
 
 // atOnce is how many redirections are followed without a pause: two servers may send us to and
 // fro while they settle whose a slot is.
@@ -40,7 +35,7 @@ type request struct {
 // nothing: it was refused, or not sent.
 func (n *Node) route(ctx context.Context, due time.Time, slot int, r request) (any, error) {
 	for tries := 1; ; tries++ {
-		if err := ended(ctx, due); err != nil {
+		if err := timeup.Why(ctx, due); err != nil {
 			return nil, n.failed(strategy.ErrUnsent, err)
 		}
 		s, err := n.owner(ctx, due, slot)
@@ -76,7 +71,7 @@ func (n *Node) again(ctx context.Context, due time.Time, slot, tries int, s *ser
 		}
 	case ask, tryAgain:
 	default:
-		if !errors.Is(err, strategy.ErrUnsent) || ended(ctx, due) != nil || errors.Is(err, strategy.ErrClosed) {
+		if !errors.Is(err, strategy.ErrUnsent) || timeup.Why(ctx, due) != nil || errors.Is(err, strategy.ErrClosed) {
 			return false, err
 		}
 		// It is not reached: has another taken over?
@@ -114,7 +109,7 @@ func (n *Node) sendAsked(ctx context.Context, due time.Time, addr string, r requ
 func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
 	slot := redisc.Slot(key)
 	for tries := 1; ; tries++ {
-		if err := ended(ctx, due); err != nil {
+		if err := timeup.Why(ctx, due); err != nil {
 			return n.failed(strategy.ErrUnsent, err)
 		}
 		s, err := n.owner(ctx, due, slot)
@@ -297,11 +292,11 @@ func pause(ctx context.Context, due time.Time, tries int) error {
 	defer limit.Stop()
 	select {
 	case <-wait.C:
-		return ended(ctx, due)
+		return timeup.Why(ctx, due)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-limit.C:
-		return errDue
+		return timeup.Err
 	}
 }
 
@@ -317,18 +312,4 @@ func because(why, err error) error {
 // unsent is the error of a call that could not be sent, since who is to answer is not known.
 func (n *Node) unsent(err error) error {
 	return n.failed(strategy.ErrUnsent, fmt.Errorf("who serves the slot is not known: %w", err))
-}
-
-// ended says what ended a call, or nil.
-func ended(ctx context.Context, due time.Time) error {
-	late := !time.Now().Before(due)
-	switch {
-	case ctx.Err() == nil && !late:
-		return nil
-	case ctx.Err() == nil:
-		return errDue
-	case !late:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w, and %w", context.Cause(ctx), errDue)
 }

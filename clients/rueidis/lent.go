@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/lockstrategies/locks/internal/timeup"
 )
 
 // maxDead is how many connections in a row may turn out to be dead before the making of one
@@ -85,7 +87,7 @@ func died(err error) bool {
 // unmade is why there is no connection: a context of ours is no end of the caller's.
 func unmade(err error) error {
 	if isTimeout(err) {
-		return errDue
+		return timeup.Err
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -103,7 +104,7 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 	}
 	l.mu.Lock()
 	if !o.over {
-		l.leave(o, ended(ctx, o.due))
+		l.leave(o, timeup.Why(ctx, o.due))
 	}
 	l.mu.Unlock()
 	return l.result(ctx, o)
@@ -127,7 +128,7 @@ func (l *line) rest() {
 func (l *line) leave(o *op, why error) {
 	o.gone = true
 	if why == nil {
-		why = errDue // the timer was a moment early
+		why = timeup.Err // the timer was a moment early
 	}
 	if i := slices.Index(l.queue, o); i >= 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -147,7 +148,7 @@ func (l *line) result(ctx context.Context, o *op) (any, error) {
 
 // because names the caller's own end first, if it had one.
 func because(ctx context.Context, o *op) error {
-	if why := ended(ctx, o.due); why != nil && !o.gone {
+	if why := timeup.Why(ctx, o.due); why != nil && !o.gone {
 		return fmt.Errorf("%w: %w", why, o.err)
 	}
 	return o.err

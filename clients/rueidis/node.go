@@ -57,6 +57,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -192,7 +193,7 @@ func (n *Node) command(key, cmd string, words []string) rueidis.Completed {
 }
 
 func (n *Node) send(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
-	if err := ended(ctx, due); err != nil {
+	if err := timeup.Why(ctx, due); err != nil {
 		return nil, n.unsent(err)
 	}
 	if n.cluster {

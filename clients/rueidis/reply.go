@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -139,24 +139,6 @@ func allowed(cmd string) error {
 	return nil
 }
 
-// ended says what ended a call, or nil. The context comes first, as that is what its owner
-// asks about; errors.Is finds both.
-func ended(ctx context.Context, due time.Time) error {
-	late := !time.Now().Before(due)
-	switch {
-	case ctx.Err() == nil && !late:
-		return nil
-	case ctx.Err() == nil:
-		return errDue
-	case !late:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w, and %w", context.Cause(ctx), errDue)
-}
-
-// errDue is every time-out of ours, however rueidis words it.
-var errDue = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
-
 var (
 	errLost     = errors.New("connection lost")
 	errReplaced = errors.New("connection given up, as the server is a replica")
@@ -166,7 +148,7 @@ var (
 // says of their ends must not pass for an end of the caller's.
 func lost(err error) error {
 	if isTimeout(err) {
-		return errDue
+		return timeup.Err
 	}
 	return fmt.Errorf("%w: %w", errLost, err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -64,9 +65,9 @@ func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Complet
 	case <-n.calls.closed:
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
 	case <-bounded.Done():
-		why := ended(ctx, due)
+		why := timeup.Why(ctx, due)
 		if why == nil {
-			why = errDue
+			why = timeup.Err
 		}
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), why)
 	}
@@ -91,7 +92,7 @@ func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult)
 	if unreached(err) {
 		return nil, n.unsent(discreet(err))
 	}
-	if why := ended(ctx, due); why != nil {
+	if why := timeup.Why(ctx, due); why != nil {
 		return nil, n.unknown(why)
 	}
 	return nil, n.unknown(lost(err))

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/internal/transaction"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -63,7 +64,7 @@ func (c *calls) close() {
 // key; if the key has moved, the commands are refused with MOVED, and the client looks for the
 // new one.
 func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
-	if err := ended(ctx, due); err != nil {
+	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
 	}
 	if !n.calls.enter() {
@@ -129,17 +130,17 @@ func (n *Node) borrow(ctx context.Context, due time.Time, key string) (*lent, er
 	}
 	select {
 	case r := <-got:
-		if why := ended(ctx, due); r.err != nil && why != nil {
+		if why := timeup.Why(ctx, due); r.err != nil && why != nil {
 			r.err = fmt.Errorf("%w: %w", why, r.err)
 		}
 		return r.lent, r.err
 	case <-n.calls.closed:
 		return leave(strategy.ErrClosed)
 	case <-bounded.Done():
-		if why := ended(ctx, due); why != nil {
+		if why := timeup.Why(ctx, due); why != nil {
 			return leave(why)
 		}
-		return leave(errDue)
+		return leave(timeup.Err)
 	}
 }
 
@@ -150,10 +151,10 @@ type session struct {
 	due  time.Time
 	lent *lent
 
-	watching, queueing bool  // state to undo
-	broken             error // an earlier command's end
-	replica            bool  // the server has turned out to be one
-	over               bool
+	left    transaction.State // to undo
+	broken  error             // an earlier command's end
+	replica bool              // the server has turned out to be one
+	over    bool
 }
 
 // Do sends one command and waits for its reply until the session's due time.
@@ -161,13 +162,13 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	if err := s.mayDo(cmd); err != nil {
 		return nil, s.n.unsent(err)
 	}
-	s.note(cmd)
+	s.left.Note(cmd)
 	results, err := s.lent.ask(s.ctx, s.due, s.command(cmd, args))
 	if err != nil {
 		s.n.line.doom(s.lent.id)
 		s.broken = lost(err)
 		why := s.broken
-		if end := ended(s.ctx, s.due); end != nil {
+		if end := timeup.Why(s.ctx, s.due); end != nil {
 			why = fmt.Errorf("%w: %w", end, why)
 		}
 		return nil, s.n.unknown(why)
@@ -188,7 +189,7 @@ func (s *session) mayDo(cmd string) error {
 	if s.over {
 		return errors.New("the session is over")
 	}
-	if err := ended(s.ctx, s.due); err != nil {
+	if err := timeup.Why(s.ctx, s.due); err != nil {
 		return err
 	}
 	if s.n.calls.isClosed() {
@@ -200,33 +201,11 @@ func (s *session) mayDo(cmd string) error {
 	return allowed(cmd)
 }
 
-// note keeps track of what the connection remembers.
-func (s *session) note(cmd string) {
-	switch strings.ToUpper(cmd) {
-	case "WATCH":
-		s.watching = true
-	case "MULTI":
-		s.queueing = true
-	case "UNWATCH":
-		s.watching = false
-	case "EXEC", "DISCARD":
-		s.watching, s.queueing = false, false
-	}
-}
-
 // giveBack returns the connection to the client, clean, or closes it. The client would end a
 // transaction too, but it leaves WATCH; and it would lend one to a replica again.
 func (s *session) giveBack() {
 	s.over = true
-	cmd := ""
-	switch {
-	case s.broken != nil || s.replica:
-	case s.queueing:
-		cmd = "DISCARD"
-	case s.watching:
-		cmd = "UNWATCH"
-	}
-	if cmd != "" { // past due this fails at once
+	if cmd := s.left.End(); cmd != "" && s.broken == nil && !s.replica { // past due this fails at once
 		_, s.broken = s.lent.ask(context.Background(), s.due, s.command(cmd, nil))
 	}
 	if s.broken != nil || s.replica {

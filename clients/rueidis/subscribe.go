@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/internal/callback"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -110,7 +111,7 @@ func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, server,
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	case <-limit:
-		why = errDue
+		why = timeup.Err
 	}
 	l.Silence()
 	s.mu.Lock()

@@ -71,7 +71,7 @@ func TestDirections(t *testing.T) {
 	allowed := map[string][]string{
 		"strategy":          {uuid},
 		"conformance":       {module + "strategy"},
-		"internal/node":     {module + "strategy", module + "internal/callback", redigo},
+		"internal/node":     {module + "strategy", module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {module + "strategy", module + "internal/redistest"},
 
 		"telemetry/redact":   {module + "strategy"},

@@ -2,10 +2,8 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -87,24 +85,6 @@ func passing(err error) bool {
 	}
 	return false
 }
-
-// ended says what ended a call, or nil. The context comes first, as that is what
-// its owner asks about; errors.Is finds both.
-func ended(ctx context.Context, due time.Time) error {
-	late := !time.Now().Before(due)
-	switch {
-	case ctx.Err() == nil && !late:
-		return nil
-	case ctx.Err() == nil:
-		return errDue
-	case !late:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w, and %w", context.Cause(ctx), errDue)
-}
-
-// errDue is every time-out of ours, however redigo words it.
-var errDue = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 
 // remaining is how long to wait for due, and never 0, which redigo takes for
 // "without limit".

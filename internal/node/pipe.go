@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -73,7 +74,7 @@ var (
 // do runs one op. After a return other than an ordinary reply the op may still be
 // referred to, and is left to the garbage collector.
 func (p *pipe) do(ctx context.Context, o *op) (any, error) {
-	if err := ended(ctx, o.due); err != nil {
+	if err := timeup.Why(ctx, o.due); err != nil {
 		return nil, p.n.unsent(err)
 	}
 	p.mu.Lock()
@@ -97,7 +98,7 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 				return p.result(ctx, o)
 			}
 		}
-		if err := ended(ctx, o.due); err != nil && !o.over {
+		if err := timeup.Why(ctx, o.due); err != nil && !o.over {
 			kind := p.leave(o)
 			p.mu.Unlock()
 			return nil, p.n.failed(kind, err)
@@ -182,7 +183,7 @@ func (p *pipe) patrol() {
 func (p *pipe) result(ctx context.Context, o *op) (any, error) {
 	reply, err, kind := o.reply, o.err, o.kind
 	if kind != nil {
-		if why := ended(ctx, o.due); why != nil { // the reader's own end, or one at the same moment
+		if why := timeup.Why(ctx, o.due); why != nil { // the reader's own end, or one at the same moment
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 		return nil, p.n.failed(kind, err)
@@ -292,7 +293,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	// moves this goroutine to it: that costs several round trips.
 	if !alone {
 		runtime.Gosched()
-		if ended(ctx, o.due) != nil { // meanwhile; others may find the time to write
+		if timeup.Why(ctx, o.due) != nil { // meanwhile; others may find the time to write
 			p.mu.Lock()
 			w.written()
 			p.assign()

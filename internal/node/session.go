@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/internal/transaction"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -38,7 +39,7 @@ func (ss *sessions) init(n *Node) { ss.n = n }
 // its commands goes unanswered, that connection is killed before the Node sends
 // anything else.
 func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
-	if err := ended(ctx, due); err != nil {
+	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
 	}
 	if !n.sessions.enter() {
@@ -110,7 +111,7 @@ func (ss *sessions) borrow(ctx context.Context, due time.Time) (*session, error)
 			return s, nil
 		}
 		conn.Close()
-		if why := ended(ctx, due); why != nil {
+		if why := timeup.Why(ctx, due); why != nil {
 			return nil, fmt.Errorf("%w: %w", why, err)
 		}
 		if ss.isClosed() {
@@ -147,7 +148,7 @@ func (ss *sessions) get(ctx context.Context, due time.Time) (redis.Conn, error) 
 	}()
 	select {
 	case r := <-got:
-		if why := ended(ctx, due); r.err != nil && why != nil {
+		if why := timeup.Why(ctx, due); r.err != nil && why != nil {
 			r.err = fmt.Errorf("%w: %w", why, r.err)
 		}
 		return r.conn, r.err
@@ -156,10 +157,10 @@ func (ss *sessions) get(ctx context.Context, due time.Time) (redis.Conn, error) 
 		ss.stuck++
 		ss.mu.Unlock()
 		close(left)
-		if why := ended(ctx, due); why != nil {
+		if why := timeup.Why(ctx, due); why != nil {
 			return nil, why
 		}
-		return nil, errDue
+		return nil, timeup.Err
 	}
 }
 
@@ -183,9 +184,9 @@ type session struct {
 	conn redis.Conn
 	id   identity
 
-	watching, queueing bool // state to undo
-	replica            bool // the server has turned out to be one
-	ended              bool
+	left    transaction.State // to undo
+	replica bool              // the server has turned out to be one
+	ended   bool
 }
 
 // identify learns the connection's identity. See Session.
@@ -208,7 +209,7 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	if err := s.mayDo(); err != nil {
 		return nil, s.n.unsent(err)
 	}
-	s.note(cmd)
+	s.left.Note(cmd)
 	reply, err := redis.DoWithTimeout(s.conn, remaining(s.due), cmd, args...)
 	if err != nil && !isReply(err) {
 		s.n.pipe.doom(s.id)
@@ -225,7 +226,7 @@ func (s *session) mayDo() error {
 	if s.ended {
 		return errors.New("the session is over")
 	}
-	if err := ended(s.ctx, s.due); err != nil {
+	if err := timeup.Why(s.ctx, s.due); err != nil {
 		return err
 	}
 	if s.n.sessions.isClosed() {
@@ -235,24 +236,10 @@ func (s *session) mayDo() error {
 }
 
 func (s *session) broken(err error) error {
-	if why := ended(s.ctx, s.due); why != nil {
+	if why := timeup.Why(s.ctx, s.due); why != nil {
 		return fmt.Errorf("%w: %w", why, lost(err))
 	}
 	return lost(err)
-}
-
-// note keeps track of what the connection remembers, as the pool does.
-func (s *session) note(cmd string) {
-	switch strings.ToUpper(cmd) {
-	case "WATCH":
-		s.watching = true
-	case "MULTI":
-		s.queueing = true
-	case "UNWATCH":
-		s.watching = false
-	case "EXEC", "DISCARD":
-		s.watching, s.queueing = false, false
-	}
 }
 
 // giveBack returns the connection to the pool, clean. The pool would clean it too,
@@ -260,15 +247,12 @@ func (s *session) note(cmd string) {
 // connection to a server that is a replica ends, or the pool would lend it again.
 func (s *session) giveBack() {
 	s.ended = true
-	cmd, due := "", s.due
+	cmd, due := s.left.End(), s.due
 	switch {
 	case s.conn.Err() != nil:
+		cmd = ""
 	case s.replica:
 		cmd, due = "PING", time.Time{}
-	case s.queueing:
-		cmd = "DISCARD"
-	case s.watching:
-		cmd = "UNWATCH"
 	}
 	if cmd != "" { // past due this fails at once, and the pool closes the connection
 		if _, err := redis.DoWithTimeout(s.conn, remaining(due), cmd); isReply(err) {

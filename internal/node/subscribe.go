@@ -10,6 +10,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/callback"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -121,7 +122,7 @@ func (s *subscriber) listen(ctx context.Context, limit <-chan time.Time, channel
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	case <-limit:
-		why = errDue
+		why = timeup.Err
 	}
 	l.Silence()
 	s.mu.Lock()
