@@ -21,18 +21,17 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 //	redis.DialContextFunc(strategy.BusyPoll(nil))     // a redis.DialOption of redigo
 //	&goredis.Options{Dialer: strategy.BusyPoll(nil)}  // go-redis
 //
-// One goroutine of a process polls at a time, so it keeps one processor busy at most; all
-// others read as ever. A connection whose replies do not come in time polls less and less, down
+// One goroutine of a process polls at a time, on one processor; all others read as ever. A connection whose replies do not come in time polls less and less, down
 // to one of 64 reads, until one does: with a server that is far away, and for messages
-// that are waited for, this costs next to nothing, and gains nothing. A program that has a
-// single processor (GOMAXPROCS) never polls, nor do others than TCP and Unix sockets, or
-// systems other than Unix.
+// that are waited for, this costs next to nothing, and gains nothing. Where there is a
+// single processor (GOMAXPROCS) when it is dialled a connection never polls, nor do others than
+// streams of TCP and Unix sockets, or systems other than Unix.
 //
-// dial is what connects, with its time-outs (redigo's DialConnectTimeout has no effect beside
-// DialContextFunc); nil: a [net.Dialer] that gives up after 30 s. redigo does TLS on top of it;
-// for go-redis, which leaves TLS to its Dialer, do the handshake over what this has dialled: a
-// connection that is encrypted already is returned as it is. Deadlines, Close, and all errors
-// are as without it.
+// dial is what connects, with its time-outs and keep-alive (redigo's DialConnectTimeout and
+// DialKeepAlive have no effect beside DialContextFunc); nil: a [net.Dialer] that gives up after
+// 30 s. redigo does TLS on top of it; go-redis leaves TLS to its Dialer: do the handshake over
+// what this has dialled, for a connection that is encrypted already is returned as it is.
+// Deadlines, Close, and all errors are as without it.
 //
 // Source: Linux's SO_BUSY_POLL does the like in the kernel, where drivers support that
 // (https://docs.kernel.org/networking/napi.html#busy-polling); here it is the client.

@@ -39,8 +39,14 @@ func machinery() []Mutant {
 		},
 		{
 			Name: "what never comes in time is always polled for", File: "strategy/busypoll_unix.go",
-			Old: "c.rest.Store(1<<min(c.misses.Add(1), 6) - 1)", New: "c.misses.Add(1)",
+			Old: "c.rest.Store(1<<misses - 1)", New: "",
 			Judge: Polling, Killed: []string{"PollsLessAndLess"},
+		},
+
+		{
+			Name: "who polls keeps to itself what is wrong", File: "strategy/busypoll_unix.go",
+			Old: "n > 0 || err != nil", New: "n > 0",
+			Judge: Polling, Killed: []string{"IsReset"},
 		},
 
 		// Waiting.

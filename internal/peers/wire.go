@@ -38,7 +38,7 @@ type socket interface {
 	syscall.Conn
 }
 
-// counted counts the requests that are written. All else is the connection's.
+// counted counts the requests that are written.
 type counted struct {
 	socket
 	requests *atomic.Int64
