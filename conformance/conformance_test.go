@@ -195,47 +195,89 @@ func TestInABubble(t *testing.T) {
 	}
 }
 
-// TestCalledOff calls each trial off at its first request, its second, and so on: it ends
-// then, and waits for nothing that cannot come any more. The time is fake.
+// TestCalledOff calls each trial off at its first request, its second, and so on: it says so,
+// and ends then, and waits for nothing that cannot come any more. The time is fake.
 func TestCalledOff(t *testing.T) {
-	for _, p := range Properties() {
-		if p.Alone {
-			continue
+	gated := func(m *Memory, count func(Gate) Gate) Subject {
+		s := m.subject("memory")
+		s.OpenGated = func(o strategy.Options, g Gate) (*strategy.Strategy, error) {
+			return strategy.New(m.Gated(count(g)), o)
 		}
-		t.Run(p.Name, func(t *testing.T) {
-			for k := int64(1); k <= 40; k++ {
-				var played bool // without having come to request k
-				synctest.Test(t, func(t *testing.T) {
-					ctx, callOff := context.WithCancel(t.Context())
-					defer callOff()
-					var requests, off atomic.Int64
-					m := Memory{Reentrant: true}
-					count := func(_ string, send func()) {
-						if requests.Add(1) == k {
-							off.Store(time.Now().UnixNano())
-							callOff()
-						}
-						send()
-					}
-					s := m.subject("bubble")
-					s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(m.Gated(count), o) }
-					s.OpenGated = func(o strategy.Options, g Gate) (*strategy.Strategy, error) {
-						return strategy.New(m.Gated(func(r string, send func()) { count(r, func() { g(r, send) }) }), o)
-					}
-					check(ctx, s, p, limits{patience: time.Hour, watchdog: 2 * time.Hour})
-					if played = off.Load() == 0; played {
-						return
-					}
-					if took := time.Since(time.Unix(0, off.Load())); took > time.Minute {
-						t.Errorf("called off at request %d it ends %v later, want at once", k, took)
-					}
-				})
-				if played {
-					break
+		s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+			return s.OpenGated(o, func(_ string, send func()) { send() })
+		}
+		s.OpenSkewed = func(o strategy.Options, _ time.Duration) (*strategy.Strategy, error) { return s.Open(o) }
+		return s
+	}
+	for name, subject := range map[string]func(count func(Gate) Gate) Subject{
+		"memory":    func(count func(Gate) Gate) Subject { return gated(&Memory{}, count) },
+		"reentrant": func(count func(Gate) Gate) Subject { return gated(&Memory{Reentrant: true}, count) },
+		"quorum": func(count func(Gate) Gate) Subject {
+			s := quorumSubject("quorum", 3, 0, mistakes{})
+			openNodes := s.OpenNodes
+			s.OpenNodes = func(o strategy.Options, gates []Gate) (*strategy.Strategy, error) {
+				counted := make([]Gate, len(gates))
+				for i, g := range gates {
+					counted[i] = count(g)
 				}
+				return openNodes(o, counted)
+			}
+			s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+				gates := make([]Gate, s.Nodes)
+				for i := range gates {
+					gates[i] = func(_ string, send func()) { send() }
+				}
+				return s.OpenNodes(o, gates)
+			}
+			return s
+		},
+	} {
+		for _, p := range Properties() {
+			if p.Alone {
+				continue
+			}
+			t.Run(name+"/"+p.Name, func(t *testing.T) {
+				for k := int64(1); k <= 40; k++ {
+					if !calledOff(t, subject, p, k) {
+						break
+					}
+				}
+			})
+		}
+	}
+}
+
+// calledOff tells whether the trial came to its k-th request, at which it is called off.
+func calledOff(t *testing.T, subject func(func(Gate) Gate) Subject, p Property, k int64) (came bool) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, callOff := context.WithCancelCause(t.Context())
+		defer callOff(nil)
+		enough := errors.New("enough")
+		var requests, off atomic.Int64
+		s := subject(func(g Gate) Gate {
+			return func(request string, send func()) {
+				if requests.Add(1) == k {
+					off.Store(time.Now().UnixNano())
+					callOff(enough)
+				}
+				g(request, send)
 			}
 		})
-	}
+		r := check(ctx, s, p, limits{patience: time.Hour, watchdog: 2 * time.Hour})
+		if came = off.Load() != 0; !came {
+			if r.Status == Broken {
+				t.Errorf("without being called off it is %v", r)
+			}
+			return
+		}
+		if r.Status == Broken && !errors.Is(r.Err, enough) && !errors.Is(r.Err, context.Canceled) {
+			t.Errorf("called off at request %d it says %q, want why", k, r.Err)
+		}
+		if took := time.Since(time.Unix(0, off.Load())); took > 2*time.Second {
+			t.Errorf("called off at request %d it ends %v later, want at once", k, took)
+		}
+	})
+	return came
 }
 
 // TestImports: a user's own suite must not pull in a Redis client.

@@ -105,12 +105,22 @@ func (t *trial) ended(e verdict) {
 // failf says that the lock lacks the property; of a trial that was called off it
 // says nothing.
 func (t *trial) failf(format string, args ...any) {
-	t.ended(verdict{err: fmt.Errorf(format, args...), shown: t.ctx.Err() == nil})
+	t.unlessCalledOff()
+	t.ended(verdict{err: fmt.Errorf(format, args...), shown: true})
 	runtime.Goexit()
+}
+
+// unlessCalledOff ends a trial whose story nobody waits for any more.
+func (t *trial) unlessCalledOff() {
+	if t.ctx.Err() != nil {
+		t.ended(verdict{err: fmt.Errorf("called off: %w", context.Cause(t.ctx))})
+		runtime.Goexit()
+	}
 }
 
 // brokef says that the trial could not be held.
 func (t *trial) brokef(format string, args ...any) {
+	t.unlessCalledOff()
 	t.ended(verdict{err: fmt.Errorf(format, args...)})
 	runtime.Goexit()
 }
@@ -186,9 +196,7 @@ func (t *trial) eventually(want string, ok func() bool) {
 // sleep passes time that the story needs to pass.
 func (t *trial) sleep(d time.Duration) {
 	t.pause(d)
-	if t.ctx.Err() != nil { // nobody waits for the rest of the story
-		t.brokef("called off: %w", context.Cause(t.ctx))
-	}
+	t.unlessCalledOff()
 }
 
 // pause is sleep for those who are not the check: gates, and what runs under a lock.
@@ -464,8 +472,6 @@ func (h *hold) waitLost(why string) *strategy.LostError {
 	case <-h.lease.Lost():
 	case <-h.c.t.late(h.c.t.patience):
 		h.c.t.failf("%s.Lost() is not closed after %v, want closed: %s", h.c.who, h.c.t.patience, why)
-	case <-h.c.t.ctx.Done():
-		h.c.t.brokef("waiting for the loss: %w", context.Cause(h.c.t.ctx))
 	}
 	k := h.err()
 	k.want(strategy.ErrLost, "Lost is closed")
