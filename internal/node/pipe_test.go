@@ -332,7 +332,7 @@ func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 			if !n.Ordered() {
 				t.Fatal("Ordered = false before anything was refused")
 			}
-			out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+			out := hold(n, t.Context(), time.Now().Add(500*time.Millisecond))
 			receive(t, "HOLD", held)
 			want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
 			echo(t, n, "works")
