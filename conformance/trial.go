@@ -213,7 +213,7 @@ func (t *trial) pause(d time.Duration) {
 // off: then nobody waits for it any more.
 func (t *trial) late(d time.Duration) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(t.ctx, d)
-	context.AfterFunc(ctx, cancel)
+	context.AfterFunc(ctx, cancel) // there is nobody else to call it
 	return ctx.Done()
 }
 

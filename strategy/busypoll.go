@@ -21,11 +21,12 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 //	redis.DialContextFunc(strategy.BusyPoll(nil))     // a redis.DialOption of redigo
 //	&goredis.Options{Dialer: strategy.BusyPoll(nil)}  // go-redis
 //
-// One goroutine of a process polls at a time, on one processor; all others read as ever. A connection whose replies do not come in time polls less and less, down
-// to one of 64 reads, until one does: with a server that is far away, and for messages
-// that are waited for, this costs next to nothing, and gains nothing. Where there is a
-// single processor (GOMAXPROCS) when it is dialled a connection never polls, nor do others than
-// streams of TCP and Unix sockets, or systems other than Unix.
+// One goroutine of a process polls at a time, on one processor; all others read as ever. A
+// connection whose replies do not come in time polls less and less, down to one of 64 reads,
+// until one does: with a server that is far away, and for messages that are waited for, this
+// costs next to nothing, and gains nothing. A connection never polls if there was a single
+// processor (GOMAXPROCS) when it was dialled, if it is no stream of a TCP or Unix socket, or
+// on systems other than Unix.
 //
 // dial is what connects, with its time-outs and keep-alive (redigo's DialConnectTimeout and
 // DialKeepAlive have no effect beside DialContextFunc); nil: a [net.Dialer] that gives up after

@@ -131,8 +131,8 @@ func TestBusyPoll(t *testing.T) {
 		hearLate(t, client, server)
 		say(t, server)
 		hear(t, client) // it rested
-		strategy.SetPollers(1)
-		defer strategy.SetPollers(0)
+		strategy.Poll(true)
+		defer strategy.Poll(false)
 		for range 3 {
 			say(t, server)
 			hear(t, client)

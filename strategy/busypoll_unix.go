@@ -35,9 +35,9 @@ func polling(c net.Conn) net.Conn {
 	return p
 }
 
-// pollers is how many goroutines of the process poll: none or one. Several would take the
-// processors from each other, and from the server, if it is here.
-var pollers atomic.Int32
+// polls tells that a goroutine of the process does. Several would take the processors from
+// each other, and from the server, if it is here.
+var polls atomic.Bool
 
 // mostMisses in a row and more let one of 64 reads poll.
 const mostMisses = 6
@@ -50,7 +50,8 @@ type pollConn struct {
 	misses atomic.Int32 // polls in vain, since one was not; mostMisses at most
 	rest   atomic.Int32 // how many reads are not to poll
 
-	// Who reads. RawConn has such a lock, too: who waited for that would keep all others from polling.
+	// Who reads. RawConn has such a lock, too: who waited for that would keep all others from
+	// polling.
 	mu sync.Mutex
 
 	// Of the goroutine that polls. A function made for each read would be garbage each time.
@@ -66,9 +67,9 @@ func (c *pollConn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 func (c *pollConn) Read(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(b) > 0 && c.may() && pollers.CompareAndSwap(0, 1) {
+	if len(b) > 0 && c.may() && polls.CompareAndSwap(false, true) {
 		n, err := c.poll(b)
-		pollers.Store(0)
+		polls.Store(false)
 		if n > 0 || err != nil {
 			c.misses.Store(0)
 			return n, err

@@ -10,5 +10,5 @@ func Polls(c net.Conn) (misses, rest int32) {
 	return p.misses.Load(), p.rest.Load()
 }
 
-// SetPollers sets how many poll, and returns how many did.
-func SetPollers(n int32) int32 { return pollers.Swap(n) }
+// Poll says that somebody polls, or nobody.
+func Poll(somebody bool) { polls.Store(somebody) }

@@ -29,12 +29,12 @@ func machinery() []Mutant {
 		// Looking for replies.
 		{
 			Name: "whoever wants to polls", File: "strategy/busypoll_unix.go",
-			Old: "pollers.CompareAndSwap(0, 1)", New: "(pollers.CompareAndSwap(0, 1) || true)",
+			Old: "polls.CompareAndSwap(false, true)", New: "(polls.CompareAndSwap(false, true) || true)",
 			Judge: Polling, Killed: []string{"OneAtATime"},
 		},
 		{
 			Name: "who has polled once polls for ever", File: "strategy/busypoll_unix.go",
-			Old: "\t\tpollers.Store(0)\n", New: "",
+			Old: "\t\tpolls.Store(false)\n", New: "",
 			Judge: Polling, Killed: []string{"PollsLessAndLess"},
 		},
 		{
