@@ -97,23 +97,33 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "free.lua trusts the clock", File: "luascript/free.lua",
-			Old: "#last == #clock and last < clock", New: "#last == #clock",
-			Judge: Together, Killed: []string{"CountersAheadAndLost", "TwoWantTheSame"},
+			Old: "(tonumber(last) or fence) < fence", New: "true",
+			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
 			Name: "free.lua takes any counter", File: "luascript/free.lua",
-			Old: "elseif #last == #clock and last < clock and not string.find(last, '%D') then", New: "elseif true then",
-			Judge: Together, Killed: []string{"NoLocksNoCounters"},
+			Old: "elseif last and #last == #clock and (tonumber(last) or fence) < fence then", New: "elseif last then",
+			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{
 			Name: "free.lua leaves the clock in what is no counter", File: "luascript/free.lua",
 			Old: "redis.call('SET', counter, last)", New: "last = nil",
-			Judge: Together, Killed: []string{"NoLocksNoCounters", "CountersAheadAndLost"},
+			Judge: Together, Killed: []string{"NoCounters", "CountersAheadAndLost"},
 		},
 		{
 			Name: "free.lua starts a counter at the clock", File: "luascript/free.lua",
-			Old: "tonumber(clock) + 512", New: "tonumber(clock)",
+			Old: "local first = fence + 512", New: "local first = fence",
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
+		},
+		{
+			Name: "free.lua counts over what is no counter", File: "luascript/free.lua",
+			Old: "n == 1 and 'XX' or 'NX'", New: "'XX'",
+			Judge: Together, Killed: []string{"NoCounters"},
+		},
+		{
+			Name: "free.lua does not count", File: "luascript/free.lua",
+			Old: "redis.pcall('MSET', unpack(issued)).err", New: "false",
+			Judge: Together, Killed: []string{"Fenced"},
 		},
 		{
 			Name: "unqueued.lua does not compare", File: "luascript/unqueued.lua",

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -170,6 +171,27 @@ func drill(t *testing.T, v Variant, u user, name string) {
 		return
 	}
 	done("Release of what was adopted", lease.Release(ctx))
+	crowd(ctx, t, first, name)
+}
+
+// crowd has callers of one process ask at the same time, each for a lock of its own.
+func crowd(ctx context.Context, t *testing.T, s *strategy.Strategy, name string) {
+	t.Helper()
+	var callers sync.WaitGroup
+	for i := range 16 {
+		callers.Go(func() {
+			for range 4 { // with the first it is found out whether the user may release
+				lease, err := s.Lock(fmt.Sprint(name, "-", i)).Acquire(ctx)
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				if err != nil {
+					t.Errorf("Acquire() or Release() beside others = %v, want nil", err)
+				}
+			}
+		})
+	}
+	callers.Wait()
 }
 
 // wait acquires a lock that is held, and releases it. It calls meanwhile when it waits.
