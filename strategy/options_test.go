@@ -210,13 +210,13 @@ func TestDerived(t *testing.T) {
 	made := 0
 	queue := func(key string) *string { made++; q := key + ":queue"; return &q }
 	first, second := p.claims[0], p.claims[1]
-	other := second
-	other.Key = "other"
+	other, third := second, second
+	other.Key, third.Key = "other", "third"
 	for i, step := range []struct {
 		c    strategy.Claim
 		made int
 	}{
-		{first, 1}, {second, 1}, {other, 2}, {other, 2}, {first, 3}, {strategy.Claim{Key: "bare"}, 4},
+		{first, 1}, {second, 1}, {other, 2}, {other, 2}, {first, 2}, {third, 3}, {other, 3}, {first, 4}, {strategy.Claim{Key: "bare"}, 5},
 	} {
 		equal(t, fmt.Sprintf("step %d: Derived()", i), *strategy.Derived(step.c, queue), step.c.Key+":queue")
 		equal(t, fmt.Sprintf("step %d: made", i), made, step.made)

@@ -70,8 +70,9 @@ type Claim struct {
 	memo *memo // for its key; nil: none
 }
 
-// A memo keeps what was last derived from one of the keys that share it.
-type memo struct{ atomic.Pointer[derived] }
+// A memo keeps what was last derived from two of the keys that share it. Who finds neither
+// makes it anew; with two of them, that is rare while there are fewer keys in use than memos.
+type memo [2]atomic.Pointer[derived]
 
 // memos are for the keys in use: as many as callers at work, of which there are fewer than
 // locks held, whose memory they would double.
@@ -93,13 +94,15 @@ func Derived[T any](c Claim, from func(key string) *T) *T {
 	if c.memo == nil {
 		return from(c.Key)
 	}
-	if d := c.memo.Load(); d != nil && d.key == c.Key {
-		if t, ok := d.what.(*T); ok {
-			return t
+	for i := range c.memo {
+		if d := c.memo[i].Load(); d != nil && d.key == c.Key {
+			if t, ok := d.what.(*T); ok {
+				return t
+			}
 		}
 	}
 	t := from(c.Key)
-	c.memo.Store(&derived{c.Key, t})
+	c.memo[1].Store(c.memo[0].Swap(&derived{c.Key, t})) // of two at once one may be lost, and is made again
 	return t
 }
 
