@@ -17,6 +17,8 @@
 --          {'guard', why, ms until it does, the longest TTL in use}: it does not vote yet;
 --             nothing changed but the guard
 -- Errors   WRONGTYPE, NOPERM, GUARD, FENCE: nothing changed but the guard
+--
+-- open.lua, which stands before this script, has found that this is not the common case.
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
   return 0

@@ -17,6 +17,7 @@
 --         Each process makes one of its own when it starts and when it is promoted, and only a
 --         replica has another's: while a primary has the one that was seen, run and past
 --         are what they were, and need not be asked for
+--   open  max, once the server has been found to vote; else empty: see open.lua
 -- It votes from born + max on. Both count as they are known now: who comes later with a
 -- longer TTL may have been granted it before.
 
@@ -35,19 +36,6 @@ local function left(born, max, now)
   return born + max - now
 end
 
--- open is the short way: the longest TTL in use, of a server that is what it was and votes,
--- also for whoever knows of so long a TTL. nil: guard looks closely. It reads no more than
--- that takes, for what each vote reads of what else lies in memory is most of its price.
-local function open(key, longest)
-  local seen, born, max = unpack(redis.call('HMGET', key, 'seen', 'born', 'max'))
-  local info = redis.pcall('INFO', 'replication')
-  if type(info) == 'table' or not same(info, seen) then return nil end
-  born, max = tonumber(born), tonumber(max)
-  if not born or not max or max < tonumber(longest) or max > 86400000 then return nil end
-  if born > 0 and left(born, max, clock()) > 0 then return nil end -- 0: it was primed, so no clock has a say
-  return max
-end
-
 -- guard reads only, except for a longer TTL and the beginning of another memory, which
 -- keep writes. g.why and g.wait (ms, above 0) say that it does not vote.
 local function guard(key, longest)
@@ -58,7 +46,7 @@ local function guard(key, longest)
     end
     info = ''
   end
-  local seen, run, past, gen, born, max, new, why = unpack(redis.call('HMGET', key, 'seen', 'run', 'past', 'gen', 'born', 'max', 'new', 'why'))
+  local seen, run, past, gen, born, max, new, why, opened = unpack(redis.call('HMGET', key, 'seen', 'run', 'past', 'gen', 'born', 'max', 'new', 'why', 'open'))
   local id, actual, promoted = seen, run, past or ''
   if not same(info, seen) then
     id = string.find(info, 'role:master', 1, true) and string.match(info, 'master_replid:(%w+)') or 'none'
@@ -66,7 +54,7 @@ local function guard(key, longest)
     promoted = string.match(info, 'master_replid2:0*(%w*)') or ''
   end
   local now, us = clock()
-  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = us}
+  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', now = now, us = us}
 
   local stored = math.min(tonumber(max) or 0, 86400000) -- strategy.MaxTTL: no lock lasts longer, whatever is written here
   g.max = math.max(stored, tonumber(longest))
@@ -81,14 +69,18 @@ local function guard(key, longest)
   if g.fresh then
     g.gen, g.born, g.new = actual .. ':' .. string.format('%.0f', g.us), now, false
   end
-  g.changed = g.changed or g.fresh or g.max > stored or seen ~= id or (past or '') ~= promoted
   g.wait = left(g.born, g.max, now)
+  local noted = opened == max -- as they are written
+  if g.wait > 0 then noted = not opened or opened == '' end
+  g.changed = g.changed or g.fresh or g.max > stored or seen ~= id or (past or '') ~= promoted or not noted
   return g
 end
 
 local function keep(key, g)
   if g.changed then
-    redis.call('HSET', key, 'seen', g.seen, 'run', g.run, 'past', g.past, 'gen', g.gen, 'born', string.format('%.0f', g.born),
-      'max', string.format('%.0f', g.max), 'new', g.new and 1 or 0, 'why', g.why)
+    -- In the order in which they are asked for mostly, for they are looked for one after the other.
+    local max = string.format('%.0f', g.max)
+    redis.call('HSET', key, 'seen', g.seen, 'open', left(g.born, g.max, g.now) <= 0 and max or '', 'run', g.run, 'past', g.past, 'gen', g.gen,
+      'born', string.format('%.0f', g.born), 'max', max, 'new', g.new and 1 or 0, 'why', g.why)
   end
 end

@@ -115,9 +115,15 @@ func TestForgetfulServer(t *testing.T) {
 			away := func(string, func()) {} // what is sent there is lost
 			onFirst, onLast := []conformance.Gate{nil, nil, away, away, nil}, []conformance.Gate{away, away, nil, nil, nil}
 			known(t, servers)
+			before := open(t, servers, calm, unhurried)
+			eventually(t, "the server has voted, and noted that it does", func() bool {
+				err := acquire(t, before, lockOf(t, "before")).Release(t.Context())
+				noted := guardOf(t, servers[4])["open"] // 0: no more than that it is primed
+				return err == nil && noted != "" && noted != "0"
+			})
 			forget := fault.before(t, servers[4])
 			guarded := acquire(t, gated(t, servers, onLast, calm, unhurried), lockOf(t, "guarded"))
-			open := acquire(t, gated(t, servers, onLast, calm, unhurried, redlock.WithoutGuard()), lockOf(t, "open"))
+			unguarded := acquire(t, gated(t, servers, onLast, calm, unhurried, redlock.WithoutGuard()), lockOf(t, "unguarded"))
 			_, err := gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
 			is(t, "TryAcquire() by the second before", err, strategy.ErrNoQuorum)
 
@@ -126,19 +132,19 @@ func TestForgetfulServer(t *testing.T) {
 			second := gated(t, servers, onFirst, calm, unhurried, redlock.WithoutGuard())
 			var both *strategy.Lease
 			eventually(t, "without the guard the server votes for another", func() bool { // its connections are new
-				both, _ = second.Lock(open.Name()).TryAcquire(t.Context())
+				both, _ = second.Lock(unguarded.Name()).TryAcquire(t.Context())
 				return both != nil
 			})
-			if open.Err() != nil || both.Err() != nil {
-				t.Errorf("without the guard Err() = %v and %v, want two who believe to hold the lock", open.Err(), both.Err())
+			if unguarded.Err() != nil || both.Err() != nil {
+				t.Errorf("without the guard Err() = %v and %v, want two who believe to hold the lock", unguarded.Err(), both.Err())
 			}
-			if err := open.Extend(t.Context()); err == nil {
+			if err := unguarded.Extend(t.Context()); err == nil {
 				t.Error("without the guard Extend() by the first = nil, want an error: the other's vote is one of its majority")
 			}
 			if err := both.Extend(t.Context()); err != nil {
 				t.Errorf("without the guard Extend() by the second = %v, want nil", err)
 			}
-			open.Detach() // what it has left lies on the others, and expires
+			unguarded.Detach() // what it has left lies on the others, and expires
 			both.Detach() // it was joined by those that it cannot reach, perhaps: a release would not know
 
 			_, err = gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
@@ -152,7 +158,7 @@ func TestForgetfulServer(t *testing.T) {
 				t.Errorf("Err() of the first = %v, want nil", err)
 			}
 			guarded.Detach()
-			clean(t, servers, strategy.DefaultKey(open.Name()), strategy.DefaultKey(guarded.Name()))
+			clean(t, servers, strategy.DefaultKey(unguarded.Name()), strategy.DefaultKey(guarded.Name()))
 		})
 	}
 }

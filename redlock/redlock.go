@@ -162,6 +162,8 @@ import (
 )
 
 var (
+	//go:embed open.lua
+	openLua string
 	//go:embed vote.lua
 	voteLua string
 	//go:embed acquire.lua
@@ -175,7 +177,7 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", guardLua+voteLua+acquireLua)
+	acquire = strategy.NewScript("acquire", openLua+guardLua+voteLua+acquireLua)
 	extend  = strategy.NewScript("extend", extendLua)
 	release = strategy.NewScript("release", releaseLua)
 	adopt   = strategy.NewScript("adopt", guardLua+voteLua+adoptLua)

@@ -10,12 +10,6 @@ local function vote(token, ttl, longest)
     return 1
   end
 
-  local max = not KEYS[3] and open(KEYS[2], longest)
-  if max then
-    redis.call('SET', KEYS[1], token, 'PX', ttl)
-    return max > tonumber(longest) and max or 1
-  end
-
   local g, err = guard(KEYS[2], longest)
   if err then return err end
   local last, memory

@@ -131,13 +131,28 @@ func redLock() []Mutant {
 			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
 		},
 		{
-			Name: "redlock's guard is open whoever asks", File: "redlock/guard.lua",
-			Old: " or max < tonumber(longest) or", New: " or",
+			Name: "redlock's guard is open for another process", File: "redlock/open.lua",
+			Old: " and string.find(info, 'master_replid:' .. seen .. '\\r', 1, true)", New: "",
+			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
+		},
+		{
+			Name: "redlock's guard is open for a replica", File: "redlock/open.lua",
+			Old: "string.find(info, 'role:master', 1, true) and ", New: "",
+			Judge: GuardKnows, Killed: []string{"NotItsPrimarys"},
+		},
+		{
+			Name: "open.lua, of redlock, takes the lock of another", File: "redlock/open.lua",
+			Old: "not redis.call('GET', KEYS[1]) and", New: "true and",
+			Judge: RedLock, Killed: []string{"Exclusive", "Contention"},
+		},
+		{
+			Name: "redlock's guard is open whoever asks", File: "redlock/open.lua",
+			Old: "open == ARGV[3] and", New: "open ~= '' and",
 			Judge: GuardHears, Killed: []string{"AfterARestart"},
 		},
 		{
 			Name: "redlock's guard is open before its time", File: "redlock/guard.lua",
-			Old: "if born > 0 and left(", New: "if false and left(",
+			Old: "left(g.born, g.max, g.now) <= 0 and max or ''", New: "max",
 			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
 		{
