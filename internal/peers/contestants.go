@@ -82,6 +82,8 @@ var contestants = []contestant{
 	{"pipe-luascript", "likewise luascript's requests, up to 64 callers in each", floor, openPipeReplay},
 	{"raw-all", "SET written to a connection to each server, then all replies read; then EVALSHA likewise", floor, openRaw(0)},
 	{"raw-all-again", "raw-all once more: the noise", floor, openRaw(0)},
+	{"raw-all-redlock", "over raw-all's connections, and as it does, what redlock sends for a pair, without its client", floor, openAllReplay()},
+	{"raw-all-redlock-unguarded", "likewise WithoutGuard", floor, openAllReplay(redlock.WithoutGuard())},
 	{"script", "one script that renews all locks, every third of the TTL", floor, openScript},
 	{"script-again", "script once more: the noise", floor, openScript},
 
@@ -112,6 +114,7 @@ var contestants = []contestant{
 	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxgetset.New(p, o) })},
 	{"redlock", "", ours, openRedlock()},
 	{"redlock-polling", "dialled by strategy.BusyPoll", ours, polling(openRedlock())},
+	{"redlock-unguarded", "WithoutGuard", ours, openRedlock(redlock.WithoutGuard())},
 	{"redlock-fenced", "WithFences", ours, openRedlock(redlock.WithFences())},
 }
 

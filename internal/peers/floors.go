@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Floors that send what luascript sends, without its client. What they take longer than raw
-// and pool is the server's work on the scripts; what luascript takes longer than they do is
-// its client's.
+// Floors that send what luascript and redlock send, without their client. What they take longer
+// than raw and pool is the server's work on the scripts; what ours take longer than they do is
+// the client's.
 
 // A request is one command, and what its reply has to be: a floor that is refused is quick,
 // and no floor.
@@ -255,6 +257,87 @@ func openPipeRaw(ctx context.Context, s *seat) (client, error) {
 		p.releases = append(p.releases, request{"EVALSHA", []any{deleteHash, 1, key, token}, released})
 	}
 	return p, nil
+}
+
+// An allReplay is raw-all with what redlock has sent for a lock, whose key and channel each name's
+// take the place of: names that nobody has used are new to it, too.
+type allReplay struct {
+	*raw
+	key              string // of what was recorded
+	acquire, release eval
+}
+
+func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, error) {
+	return func(ctx context.Context, s *seat) (_ client, err error) {
+		const name = "recorded"
+		nodes := make([]strategy.Node, len(s.URLs))
+		recorders := make([]*recorder, len(s.URLs))
+		var pools []*redis.Pool
+		defer func() {
+			for _, p := range pools {
+				err = errors.Join(err, p.Close())
+			}
+		}()
+		for i, url := range s.URLs {
+			pools = append(pools, s.pool(url, 1))
+			n, err := node.New(pools[i])
+			if err != nil {
+				return nil, err
+			}
+			recorders[i] = &recorder{Node: n}
+			nodes[i] = recorders[i]
+		}
+		st, err := strategy.New(redlock.On(nodes, own...), ourOptions(s))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
+		a := &allReplay{key: strategy.DefaultKey(name)}
+		for range 3 { // the release waits for all servers, so each has been asked for both
+			if a.acquire, a.release, err = recorders[0].pair(ctx, st.Lock(name)); err != nil {
+				return nil, err
+			}
+		}
+		c, err := openRaw(0)(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		a.raw = c.(*raw)
+		return a, nil
+	}
+}
+
+// of is a call for another lock than the recorded one.
+func (a *allReplay) of(e eval, key string) request {
+	args := []any{e.script.Hash(), len(e.keys)}
+	for _, k := range e.keys {
+		args = append(args, strings.ReplaceAll(k, a.key, key))
+	}
+	for _, arg := range e.args {
+		if text, ok := arg.(string); ok {
+			arg = strings.ReplaceAll(text, a.key, key)
+		}
+		args = append(args, arg)
+	}
+	return request{cmd: "EVALSHA", args: args}
+}
+
+func (a *allReplay) mutex(name string) mutex {
+	key := strategy.DefaultKey(name)
+	return &allReplayMutex{a.raw, turn{a.of(a.acquire, key), a.of(a.release, key)}}
+}
+
+type allReplayMutex struct {
+	r *raw
+	turn
+}
+
+func (m *allReplayMutex) acquire(context.Context) (held, error) {
+	return m, m.r.all(fenced, m.turn.acquire.cmd, m.turn.acquire.args...)
+}
+
+func (m *allReplayMutex) release(context.Context) error {
+	return m.r.all(released, m.turn.release.cmd, m.turn.release.args...)
 }
 
 // mostJoined is how many calls share a request at most, as in internal/node.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,6 +24,9 @@ func seated(t *testing.T, who string, n int) *seat {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.admin.Close() })
+	if err := redlock.Prime(t.Context(), []*redis.Pool{s.pool(s.URLs[0], 1)}); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -46,6 +50,7 @@ var floors = []struct {
 }{
 	{"raw-luascript", 1, 2}, {"raw-luascript-unfenced", 1, 2}, {"pool-luascript", 3, 6},
 	{"pipe-raw", 3, 6}, {"pipe-luascript", 1, 2}, {"pipe-luascript", mostJoined, 2}, {"pipe-luascript", 2*mostJoined + 1, 6},
+	{"raw-all-redlock", 2, 4}, {"raw-all-redlock-unguarded", 2, 4},
 }
 
 // TestFloors: they acquire and release again and again, with as many requests as they say; and
@@ -86,7 +91,7 @@ func TestFloors(t *testing.T) {
 
 // TestFloorsRelease: nor is one whose lock is gone before it is released.
 func TestFloorsRelease(t *testing.T) {
-	for _, who := range []string{"raw-luascript", "raw-luascript-unfenced", "pool-luascript"} {
+	for _, who := range []string{"raw-luascript", "raw-luascript-unfenced", "pool-luascript", "raw-all-redlock"} {
 		s := seated(t, who, 1)
 		c, err := s.open(t.Context())
 		if err != nil {

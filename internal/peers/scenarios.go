@@ -104,7 +104,10 @@ var (
 	crowd  = append([]string{
 		"redsync", "redsync-10ms", "redsync-1ms", "bsm", "bsm-exponential", "bsm-1ms", "rueidislock", "rueidislock-tuned",
 	}, single...)
-	quorum = []string{"raw", "raw-all", "raw-all-again", "redsync", "redsync-failfast", "redlock", "redlock-fenced"}
+	quorum = []string{
+		"raw", "raw-all", "raw-all-again", "raw-all-redlock", "raw-all-redlock-unguarded",
+		"redsync", "redsync-failfast", "redlock", "redlock-unguarded", "redlock-fenced",
+	}
 )
 
 // scenarios are all there are, in the order of the page.
