@@ -145,7 +145,7 @@ func TestForgetfulServer(t *testing.T) {
 				t.Errorf("without the guard Extend() by the second = %v, want nil", err)
 			}
 			unguarded.Detach() // what it has left lies on the others, and expires
-			both.Detach() // it was joined by those that it cannot reach, perhaps: a release would not know
+			both.Detach()      // it was joined by those that it cannot reach, perhaps: a release would not know
 
 			_, err = gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
 			is(t, "TryAcquire() by the second", err, strategy.ErrNoQuorum, strategy.ErrRefused)
@@ -389,14 +389,27 @@ func TestGuardBegins(t *testing.T) {
 }
 
 // TestGuardClockSetBack: what has passed before is not known then, so it counts anew, and
-// for no longer than the clock was set back by.
+// for no longer than the clock was set back by. But what it was found to vote for it votes for.
 func TestGuardClockSetBack(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	locks := alone(t, s, time.Minute)
-	refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
-	year := int64(365 * 24 * time.Hour / time.Millisecond)
-	redistest.Do(t, s, "HINCRBY", redlock.GuardKey, "born", year) // as if it had begun before the clock was set back
-	refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
+	const year = int64(365 * 24 * time.Hour / time.Millisecond)
+	t.Run("WhileItWaits", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{})
+		locks := alone(t, s, time.Minute)
+		refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
+		redistest.Do(t, s, "HINCRBY", redlock.GuardKey, "born", year) // as if it had begun before the clock was set back
+		refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
+	})
+	t.Run("OnceItVotes", func(t *testing.T) {
+		s := redistest.Own(t, redistest.Config{})
+		imitation(t, s, "that a clock has no say in what a server has voted for")
+		known(t, []*redistest.Server{s})
+		is(t, "TryAcquire()", try(t, alone(t, s, time.Minute)))
+		redistest.Do(t, s, "HINCRBY", redlock.GuardKey, "born", time.Now().UnixMilli()+year)
+		is(t, "TryAcquire() after it had voted", try(t, alone(t, s, time.Minute)))
+		is(t, "TryAcquire() with fences after it had voted", try(t, alone(t, s, time.Minute, redlock.WithFences())))
+		is(t, "TryAcquire() after that", try(t, alone(t, s, time.Minute)))
+		refusedBy(t, try(t, alone(t, s, 2*time.Minute)), redlock.ReasonEmpty, 0, 2*time.Minute)
+	})
 }
 
 // TestGuardNeedsInfo: a server that does not say who it is cannot be guarded, and says so.
