@@ -132,9 +132,12 @@ func release(t *testing.T, l *strategy.Lease) {
 	}
 }
 
-// is checks that err is each of want.
+// is checks that err is each of want, or, if there are none, that it is nil.
 func is(t *testing.T, call string, err error, want ...error) {
 	t.Helper()
+	if len(want) == 0 && err != nil {
+		t.Errorf("%s = %v, want nil", call, err)
+	}
 	for _, w := range want {
 		if !errors.Is(err, w) {
 			t.Errorf("%s = %v, want %v", call, err, w)
