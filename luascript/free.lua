@@ -17,7 +17,7 @@ if many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KE
         local first = fence + 512
         local set = redis.pcall('SET', counter, string.format('%.0f', first), n == 1 and 'XX' or 'NX')
         fences[i] = set and set.ok and first
-      elseif last and #last == #clock and (tonumber(last) or fence) < fence then
+      elseif last and #last == #clock and last < clock and not string.find(last, '%D') then
         fences[i] = fence
         issued[#issued + 1] = counter
         issued[#issued + 1] = clock

@@ -18,7 +18,7 @@
 --         replica has another's: while a primary has the one that was seen, run and past
 --         are what they were, and need not be asked for
 --   open  max, once the server has been found to vote; else empty. From then on its clock has no
---         say, unless somebody comes with a longer TTL: see open.lua
+--         say (see open.lua), until somebody comes with a longer TTL, or the id is another
 -- It votes from born + max on. Both count as they are known now: who comes later with a
 -- longer TTL may have been granted it before.
 

@@ -71,7 +71,7 @@ type Claim struct {
 }
 
 // A memo keeps what was last derived from two of the keys that share it. Who finds neither
-// makes it anew; with two of them, that is rare while there are fewer keys in use than memos.
+// makes it anew; with two of them, that is rare while there are far fewer keys in use than memos.
 type memo [2]atomic.Pointer[derived]
 
 // memos are for the keys in use: as many as callers at work, of which there are fewer than

@@ -97,12 +97,12 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "free.lua trusts the clock", File: "luascript/free.lua",
-			Old: "(tonumber(last) or fence) < fence", New: "true",
+			Old: "last < clock", New: "true",
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
 			Name: "free.lua takes any counter", File: "luascript/free.lua",
-			Old: "elseif last and #last == #clock and (tonumber(last) or fence) < fence then", New: "elseif last then",
+			Old: " and not string.find(last, '%D')", New: "",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{

@@ -332,8 +332,10 @@ type allReplayMutex struct {
 	turn
 }
 
+// acquire is told 1, as is who releases: more would mean that a longer TTL is in use, of which
+// redlock would know from then on.
 func (m *allReplayMutex) acquire(context.Context) (held, error) {
-	return m, m.r.all(fenced, m.turn.acquire.cmd, m.turn.acquire.args...)
+	return m, m.r.all(released, m.turn.acquire.cmd, m.turn.acquire.args...)
 }
 
 func (m *allReplayMutex) release(context.Context) error {
