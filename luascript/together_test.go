@@ -284,12 +284,29 @@ func TestTogether(t *testing.T) {
 			}
 			together(t, s, releases(t, a))
 		}
-		// What was lost may have been ahead of the clock by 512.
-		now := redistest.Do(t, s, "TIME").([]any)
-		var sec, us int64
-		fmt.Sscan(fmt.Sprintf("%s %s", now[0], now[1]), &sec, &us)
-		if got := together(t, s, acquires(t, 1, c))[0].(int64); got < sec*1_000_000+us+512 {
-			t.Errorf("fence without a counter = %d, want %d or more", got, sec*1_000_000+us+512)
+		// What was lost may have been ahead of the clock by 512. So much may pass unseen between
+		// two questions: then there is nothing to be seen.
+		clock := func() int64 {
+			now := do("TIME").([]any)
+			var sec, us int64
+			fmt.Sscan(fmt.Sprintf("%s %s", now[0], now[1]), &sec, &us)
+			return sec*1_000_000 + us
+		}
+		for limit := time.Now().Add(20 * time.Second); ; {
+			do("DEL", key("c"), key("c")+":fence")
+			before := clock()
+			got := together(t, s, acquires(t, 1, c))[0].(int64)
+			after := clock()
+			if got < before+512 {
+				t.Errorf("fence without a counter = %d, want %d or more", got, before+512)
+			}
+			if after < before+512 {
+				break
+			}
+			if time.Now().After(limit) {
+				t.Log("NOT PROVEN: by how much a fence without a counter is ahead of the clock: this machine is too slow")
+				break
+			}
 		}
 	})
 
