@@ -270,8 +270,7 @@ type allReplay struct {
 func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (_ client, err error) {
 		const name = "recorded"
-		nodes := make([]strategy.Node, len(s.URLs))
-		recorders := make([]*recorder, len(s.URLs))
+		var nodes []strategy.Node
 		var pools []*redis.Pool
 		defer func() {
 			for _, p := range pools {
@@ -284,9 +283,10 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 			if err != nil {
 				return nil, err
 			}
-			recorders[i] = &recorder{Node: n}
-			nodes[i] = recorders[i]
+			nodes = append(nodes, n)
 		}
+		first := &recorder{Node: nodes[0].(*node.Node)} // all are asked the same
+		nodes[0] = first
 		st, err := strategy.New(redlock.On(nodes, own...), ourOptions(s))
 		if err != nil {
 			return nil, err
@@ -294,7 +294,7 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 		defer func() { err = errors.Join(err, st.Close()) }()
 		a := &allReplay{key: strategy.DefaultKey(name)}
 		for range 3 { // the release waits for all servers, so each has been asked for both
-			if a.acquire, a.release, err = recorders[0].pair(ctx, st.Lock(name)); err != nil {
+			if a.acquire, a.release, err = first.pair(ctx, st.Lock(name)); err != nil {
 				return nil, err
 			}
 		}
