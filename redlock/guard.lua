@@ -17,8 +17,6 @@
 --         Each process makes one of its own when it starts and when it is promoted, and only a
 --         replica has another's: while a primary has the one that was seen, run and past
 --         are what they were, and need not be asked for
---   open  max, once the server has been found to vote; else empty. From then on its clock has no
---         say (see open.lua), until somebody comes with a longer TTL, or the id is another
 -- It votes from born + max on. Both count as they are known now: who comes later with a
 -- longer TTL may have been granted it before.
 
@@ -47,41 +45,37 @@ local function guard(key, longest)
     end
     info = ''
   end
-  local seen, run, past, gen, born, max, new, why, opened = unpack(redis.call('HMGET', key, 'seen', 'run', 'past', 'gen', 'born', 'max', 'new', 'why', 'open'))
-  local id, actual, promoted, unchanged = seen, run, past or '', same(info, seen)
-  if not unchanged then
+  local seen, run, past, gen, born, max, new, why = unpack(redis.call('HMGET', key, 'seen', 'run', 'past', 'gen', 'born', 'max', 'new', 'why'))
+  local id, actual, promoted = seen, run, past or ''
+  if not same(info, seen) then
     id = string.find(info, 'role:master', 1, true) and string.match(info, 'master_replid:(%w+)') or 'none'
     actual = info ~= '' and string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
     promoted = string.match(info, 'master_replid2:0*(%w*)') or ''
   end
   local now, us = clock()
-  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', now = now, us = us}
+  local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = us}
 
   local stored = math.min(tonumber(max) or 0, 86400000) -- strategy.MaxTTL: no lock lasts longer, whatever is written here
   g.max = math.max(stored, tonumber(longest))
   g.born = tonumber(born)
-  local voted = unchanged and max and opened == max and g.max == stored -- as they are written
   if not run or not gen or not g.born then
     g.why, g.fresh = 'empty', true
   elseif run ~= actual or promoted ~= '' and past ~= promoted then
     g.why, g.fresh = 'restarted', true
-  elseif g.born > now and not voted then -- the clock was set back: what has passed since is not known
+  elseif g.born > now then -- the clock was set back: what has passed since is not known
     g.born, g.changed = now, true
   end
   if g.fresh then
-    g.gen, g.born, g.new, voted = actual .. ':' .. string.format('%.0f', g.us), now, false, false
+    g.gen, g.born, g.new = actual .. ':' .. string.format('%.0f', g.us), now, false
   end
-  g.wait = voted and 0 or left(g.born, g.max, now)
-  local noted = g.wait <= 0 and opened == max or g.wait > 0 and (opened or '') == ''
-  g.changed = g.changed or g.fresh or g.max > stored or seen ~= id or (past or '') ~= promoted or not noted
+  g.changed = g.changed or g.fresh or g.max > stored or seen ~= id or (past or '') ~= promoted
+  g.wait = left(g.born, g.max, now)
   return g
 end
 
 local function keep(key, g)
   if g.changed then
-    -- In the order in which they are asked for mostly, for they are looked for one after the other.
-    local max = string.format('%.0f', g.max)
-    redis.call('HSET', key, 'seen', g.seen, 'open', left(g.born, g.max, g.now) <= 0 and max or '', 'run', g.run, 'past', g.past, 'gen', g.gen,
-      'born', string.format('%.0f', g.born), 'max', max, 'new', g.new and 1 or 0, 'why', g.why)
+    redis.call('HSET', key, 'seen', g.seen, 'run', g.run, 'past', g.past, 'gen', g.gen, 'born', string.format('%.0f', g.born),
+      'max', string.format('%.0f', g.max), 'new', g.new and 1 or 0, 'why', g.why)
   end
 end

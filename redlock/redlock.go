@@ -56,9 +56,8 @@
 // than a minority restart within one MaxTTL, or while nobody asks for a lock, grant nothing
 // for the rest of it.
 //
-// The guard rests on the server's clock: one that jumps ahead opens it early, and it stays open
-// when the clock is put right if a lock has been asked for meanwhile. (One that is
-// set back while it waits makes it wait for no longer than MaxTTL again.) It does not see what is taken
+// The guard rests on the server's clock: one that jumps ahead opens it early. (One that is
+// set back makes it wait for no longer than MaxTTL again.) It does not see what is taken
 // away beside it: an eviction (maxmemory-policy must be noeviction), keys deleted by hand,
 // a database swapped; nor that a whole machine or process was set back to a snapshot. Nor
 // does it see that a server was a replica meanwhile, if since then it had no replica for

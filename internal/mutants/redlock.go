@@ -10,7 +10,7 @@ var Twins = Judge{Package: "./redlock", Test: "TestTwins", Redis: true, Own: tru
 // Minority judges what redlock makes of a minority's word, where that comes in time.
 var Minority = Judge{Package: "./redlock", Test: "TestMinority", Redis: true, Own: true}
 
-// Forgetful, GuardOpens, GuardHears, GuardKnows, GuardBegins and GuardTells judge the restart guard, which takes servers that
+// Forgetful, GuardOpens, GuardHears, GuardKnows and GuardBegins judge the restart guard, which takes servers that
 // forget.
 var (
 	GuardOpens = Judge{Package: "./redlock", Test: "TestGuardOpens", Redis: true, Own: true, Starts: true}
@@ -19,7 +19,6 @@ var (
 
 	GuardKnows  = Judge{Package: "./redlock", Test: "TestGuardKnowsItsOwn", Redis: true, Own: true, Starts: true}
 	GuardBegins = Judge{Package: "./redlock", Test: "TestGuardBegins", Redis: true, Own: true, Starts: true}
-	GuardTells  = Judge{Package: "./redlock", Test: "TestGuardClockSetBack", Redis: true, Own: true, Starts: true}
 )
 
 // ForgottenAdoption judges the guard's word about what is handed on.
@@ -132,16 +131,6 @@ func redLock() []Mutant {
 			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
 		},
 		{
-			Name: "redlock's guard votes for any TTL once it did for one", File: "redlock/guard.lua",
-			Old: "opened == max and g.max == stored", New: "opened == max",
-			Judge: GuardTells, Killed: []string{"OnceItVotes"},
-		},
-		{
-			Name: "redlock's guard asks the clock for what it has voted", File: "redlock/guard.lua",
-			Old: "g.born > now and not voted", New: "g.born > now",
-			Judge: GuardTells, Killed: []string{"OnceItVotes"},
-		},
-		{
 			Name: "redlock's guard is open for another process", File: "redlock/open.lua",
 			Old: " and string.find(info, 'master_replid:' .. seen .. '\\r', 1, true)", New: "",
 			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
@@ -158,12 +147,12 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard is open whoever asks", File: "redlock/open.lua",
-			Old: "open == ARGV[3] and", New: "open ~= '' and",
+			Old: "max == ARGV[3] and", New: "max and",
 			Judge: GuardHears, Killed: []string{"AfterARestart"},
 		},
 		{
-			Name: "redlock's guard is open before its time", File: "redlock/guard.lua",
-			Old: "left(g.born, g.max, g.now) <= 0 and max or ''", New: "max",
+			Name: "redlock's guard is open before its time", File: "redlock/open.lua",
+			Old: "if votes and born ~= '0' then", New: "if false then",
 			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
 		{
@@ -193,7 +182,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard knows no longer TTL than the first", File: "redlock/guard.lua",
-			Old: "g.wait = voted and 0 or left(g.born, g.max, now)", New: "g.wait = voted and 0 or left(g.born, g.fresh and g.max or stored, now)",
+			Old: "g.wait = left(g.born, g.max, now)", New: "g.wait = left(g.born, g.fresh and g.max or stored, now)",
 			Judge: GuardHears, Killed: []string{"Later"},
 		},
 
