@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
@@ -293,6 +294,38 @@ func TestCutTakesWhatWasHeld(t *testing.T) {
 	end(t, c, syscall.ECONNRESET)
 	works(t, l)
 	await(t, e, "well?")
+}
+
+// Who is being started as a child has the descriptors of its parent until it executes.
+func TestHealWhileChildrenStart(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	over := make(chan struct{})
+	var children sync.WaitGroup
+	children.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := exec.Command("true").Run(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 500 {
+		l.Cut(Both)
+		l.Heal()
+		if err := l.failure(); err != nil { // which the next would mend
+			t.Error(err)
+			break
+		}
+	}
+	close(over)
+	children.Wait()
+	works(t, l)
 }
 
 func TestCutLeavesTheOtherDirection(t *testing.T) {
