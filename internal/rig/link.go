@@ -73,6 +73,7 @@ type piece struct {
 const (
 	dialLimit = 5 * time.Second
 	bindLimit = time.Second
+	exactly   = 2 * time.Millisecond // the last of a delay, which nothing cuts short
 	pieceSize = 16 << 10
 	maxPieces = 256 // on the way in one direction; more stay where they are
 )
@@ -333,6 +334,8 @@ func (l *Link) pump(p *passage, d Direction, from, to net.Conn) {
 		}
 	})
 	l.running.Go(func() {
+		var a alarm
+		defer a.close()
 		for {
 			var next piece
 			select {
@@ -340,7 +343,7 @@ func (l *Link) pump(p *passage, d Direction, from, to net.Conn) {
 			case <-p.dead:
 				return
 			}
-			if !l.passes(p, d, next) {
+			if !l.passes(p, d, next, &a) {
 				continue
 			}
 			switch next.err {
@@ -370,7 +373,7 @@ func offer(way chan<- piece, x piece, dead <-chan struct{}) bool {
 }
 
 // passes waits until the piece may go on, and tells whether it does.
-func (l *Link) passes(p *passage, d Direction, x piece) bool {
+func (l *Link) passes(p *passage, d Direction, x piece, a *alarm) bool {
 	for {
 		l.mu.Lock()
 		vanishes, held, changed := p.holed&d != 0, l.held&d != 0, l.changed
@@ -381,10 +384,13 @@ func (l *Link) passes(p *passage, d Direction, x piece) bool {
 			return false
 		case !held && wait <= 0:
 			return true
+		case !held && wait <= exactly:
+			a.wait(wait)
+			continue
 		}
 		var due <-chan time.Time
 		if !held {
-			due = time.After(wait)
+			due = time.After(wait - exactly)
 		}
 		select {
 		case <-due:
