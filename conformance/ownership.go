@@ -112,7 +112,7 @@ func ownership() []Property {
 			Name: "ExtendOnlyOwn", Group: group, Scripted: true,
 			Clause: "Extending a lock that went to somebody else says ErrLost and leaves it there.",
 			check: func(t *trial) {
-				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+				a, b, c := t.contender("A", ample), t.contender("B", shorter), t.contender("C", ample)
 				late, successor := a.takenOverBy(b)
 				late.extend().want(strategy.ErrLost, "B holds the lock")
 				late.err().want(strategy.ErrLost, "a loss stays")
@@ -156,7 +156,7 @@ func ownership() []Property {
 // checks.
 func (t *trial) handOverInside(move func(*hold) call, check func(moved call, successor *hold)) {
 	t.needs(t.Evict != nil, "Subject.Evict is nil")
-	a, b := t.gated("A", ample), t.contender("B", ample)
+	a, b := t.gated("A", ample), t.contender("B", shorter)
 	for k := 1; ; k++ {
 		name := fmt.Sprintf("%s/%d", t.name, k)
 		held := a.on(name).try().want(nil, "the lock is free")

@@ -240,6 +240,9 @@ type contender struct {
 // ample is for trials in which nothing expires.
 var ample = strategy.Options{TTL: 30 * time.Second, OpTimeout: 10 * time.Second}
 
+// shorter is ample, but for a holder whose TTL another's extension would make longer.
+var shorter = strategy.Options{TTL: 20 * time.Second, OpTimeout: 10 * time.Second}
+
 // brief is for trials in which something does.
 func (t *trial) brief() strategy.Options {
 	return strategy.Options{TTL: t.ttl, OpTimeout: t.ttl * 3 / 4}
