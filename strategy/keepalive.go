@@ -198,7 +198,7 @@ func (l *Lease) nextRenewal(start time.Time) time.Time {
 	if l.s.bulk == nil {
 		return start.Add(third - third/10 + rand.N(third/5+1))
 	}
-	return start.Add(half - scatter((half-third)/2, uint64(l.s.sinceBuilt(start))))
+	return start.Add(half - scatter((half-third)/4, uint64(l.s.sinceBuilt(start))))
 }
 
 // firstRenewal is nextRenewal for a lease that has just begun to be kept alive. Where one
