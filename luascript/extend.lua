@@ -13,29 +13,36 @@
 --   token    another holds it
 --   {error}  the key is no lock
 -- Needs no memory, so it works also when Redis is out of it.
-local call, pcall = redis.call, redis.pcall
-local gt = redis.acl_check_cmd ~= nil -- Redis 7.0, whose PEXPIRE can compare
+local call, n = redis.call, #KEYS
+local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
 
--- A TTL that is not the longer one is written all the same, as long as it was. Returns
--- whether there still is a lock: some servers read their clock anew for each command.
-local function count_anew(lock, ttl)
-  if not gt or call('PEXPIRE', lock, ttl, 'GT') == 0 then
-    return call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl)) == 1
+-- What the common case, below, has not extended.
+local function extend(lock, token, ttl, holder)
+  holder = holder or redis.pcall('GET', lock) -- which tells what is no lock, or forbidden, from what is gone
+  if type(holder) == 'table' then
+    return {holder.err} -- one that cannot be renewed must not stop the others
   end
-  return true
+  if holder ~= token then
+    return holder
+  end
+  -- A TTL that is not the longer one is written all the same, as long as it was. Whether there
+  -- still is a lock it says itself: some servers read their clock anew for each command.
+  return call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl)) == 1 and 1
 end
 
-local holders = pcall('MGET', unpack(KEYS)) -- one command is cheaper than many
+local holders = redis.pcall('MGET', unpack(KEYS)) -- one command is cheaper than many
 local answers, extended = {}, 0
-for i, lock in ipairs(KEYS) do
-  local holder = holders[i] or pcall('GET', lock) -- which tells what is no lock, or forbidden, from what is gone
-  if holder == ARGV[i] then
-    answers[i] = count_anew(lock, ARGV[#KEYS + i] or ARGV[#KEYS + 1]) and 1
-    extended = extended + (answers[i] or 0)
-  elseif type(holder) == 'table' then
-    answers[i] = {holder.err} -- one that cannot be renewed must not stop the others
+for i = 1, n do
+  local lock, token, ttl = KEYS[i], ARGV[i], ARGV[n + i] or ARGV[n + 1]
+  if gt and holders[i] == token and call('PEXPIRE', lock, ttl, gt) == 1 then
+    extended = extended + 1
   else
-    answers[i] = holder
+    answers[i] = extend(lock, token, ttl, holders[i])
+    if answers[i] == 1 then extended = extended + 1 end
   end
 end
-return extended == #KEYS and extended or answers
+if extended == n then return n end
+for i = 1, n do
+  if answers[i] == nil then answers[i] = 1 end
+end
+return answers

@@ -93,8 +93,8 @@ func acks() []Mutant {
 		},
 		{
 			Name: "extend.lua writes only what lasts longer", File: "luascript/extend.lua",
-			Old:   "if not gt or call('PEXPIRE', lock, ttl, 'GT') == 0 then",
-			New:   "if not gt and call('PTTL', lock) < tonumber(ttl) or gt and call('PEXPIRE', lock, ttl, 'GT') == 2 then",
+			Old:   "call('PEXPIRE', lock, ttl, gt) == 1 then",
+			New:   "call('PEXPIRE', lock, ttl, gt) < 2 then",
 			Judge: Extensions, Killed: []string{"luascript"},
 		},
 		{

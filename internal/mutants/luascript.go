@@ -37,12 +37,17 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
-			Old: "count_anew(lock, ARGV[#KEYS + i] or ARGV[#KEYS + 1])", New: "redis.call('PEXPIRE', lock, 1)",
+			Old: "call('PEXPIRE', lock, ttl, gt)", New: "call('PEXPIRE', lock, 1)",
 			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
 		},
 		{
 			Name: "extend.lua does not compare", File: "luascript/extend.lua",
-			Old: "if holder == ARGV[i] then", New: "if type(holder) == 'string' then",
+			Old: "holders[i] == token and", New: "holders[i] and",
+			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
+		},
+		{
+			Name: "extend.lua does not compare what it looks at again", File: "luascript/extend.lua",
+			Old: "if holder ~= token then", New: "if not holder then",
 			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
 		},
 		{
