@@ -252,11 +252,20 @@ func openPipeRaw(ctx context.Context, s *seat) (client, error) {
 	r := c.(*raw)
 	p := &pipeline{client: r, conn: r.conns[0]}
 	for i := range s.N {
-		key := r.mutex(s.name(i)).(*rawMutex).key
-		p.acquires = append(p.acquires, request{"SET", []any{key, token, "NX", "PX", r.ttl}, granted})
-		p.releases = append(p.releases, request{"EVALSHA", []any{deleteHash, 1, key, token}, released})
+		t := r.turn(s.name(i))
+		p.acquires = append(p.acquires, t.acquire)
+		p.releases = append(p.releases, t.release)
 	}
 	return p, nil
+}
+
+// turn is what raw sends for a name.
+func (r *raw) turn(name string) turn {
+	key := r.mutex(name).(*rawMutex).key
+	return turn{
+		acquire: request{"SET", []any{key, token, "NX", "PX", r.ttl}, granted},
+		release: request{"EVALSHA", []any{deleteHash, 1, key, token}, released},
+	}
 }
 
 // An allReplay is raw-all with what redlock has sent for a lock, whose key and channel each name's

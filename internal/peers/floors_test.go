@@ -50,6 +50,7 @@ var floors = []struct {
 }{
 	{"raw-luascript", 1, 2}, {"raw-luascript-unfenced", 1, 2}, {"pool-luascript", 3, 6},
 	{"pipe-raw", 3, 6}, {"pipe-luascript", 1, 2}, {"pipe-luascript", mostJoined, 2}, {"pipe-luascript", 2*mostJoined + 1, 6},
+	{"crew-raw", 3, 6}, {"crew-luascript", 3, 6}, // one after the other
 	{"raw-all-redlock", 2, 4}, {"raw-all-redlock-unguarded", 2, 4},
 }
 
@@ -91,7 +92,7 @@ func TestFloors(t *testing.T) {
 
 // TestFloorsRelease: nor is one whose lock is gone before it is released.
 func TestFloorsRelease(t *testing.T) {
-	for _, who := range []string{"raw-luascript", "raw-luascript-unfenced", "pool-luascript", "raw-all-redlock"} {
+	for _, who := range []string{"raw-luascript", "raw-luascript-unfenced", "pool-luascript", "crew-raw", "crew-luascript", "raw-all-redlock"} {
 		s := seated(t, who, 1)
 		c, err := s.open(t.Context())
 		if err != nil {
@@ -190,7 +191,7 @@ func TestJoint(t *testing.T) {
 func TestPipelined(t *testing.T) {
 	b := embedded(t)
 	o, err := b.play(t.Context(), scenario{
-		name: "distinct-8", who: []string{"pool-luascript", "pipe-raw", "pipe-luascript"}, turns: 1,
+		name: "distinct-8", who: []string{"pool-luascript", "pipe-raw", "pipe-luascript", "crew-raw", "crew-luascript"}, turns: 1,
 		job: func(_ *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: 8, TTL: ttl, For: 200 * time.Millisecond}
 		},
@@ -198,7 +199,7 @@ func TestPipelined(t *testing.T) {
 	if err != nil || o.failures != nil {
 		t.Fatal(err, o.failures)
 	}
-	for who, want := range map[string]float64{"pool-luascript": 2, "pipe-raw": 2, "pipe-luascript": 0.25} {
+	for who, want := range map[string]float64{"pool-luascript": 2, "pipe-raw": 2, "pipe-luascript": 0.25, "crew-raw": 2, "crew-luascript": 0.5} {
 		for turn, n := range o.series(who, 0, "requests/pair") {
 			if !(n > want/4 && n < want*4) { // on a slow machine much is under way at the begin and the end
 				t.Errorf("%s, turn %d: %v requests for a pair, want about %v", who, turn, n, want)

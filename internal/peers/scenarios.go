@@ -257,7 +257,7 @@ func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
 		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own.", n),
-		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-luascript", "pipe-raw", "pipe-luascript", "luascript-polling"}, alone...),
+		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-luascript", "pipe-raw", "pipe-luascript", "crew-raw", "crew-luascript", "luascript-polling"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}
