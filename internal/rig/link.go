@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -72,7 +71,6 @@ type piece struct {
 
 const (
 	dialLimit = 5 * time.Second
-	bindLimit = time.Second
 	exactly   = 2 * time.Millisecond // the last of a delay, which nothing cuts short
 	pieceSize = 16 << 10
 	maxPieces = 256 // on the way in one direction; more stay where they are
@@ -246,25 +244,13 @@ func (l *Link) listen() {
 	case !want:
 		l.deafen()
 	case l.listener == nil && l.port != 0:
-		ln, err := l.takePort()
+		ln, err := (&net.ListenConfig{}).Listen(l.life, "tcp", l.Addr())
 		if err != nil {
 			l.err = fmt.Errorf("rig: link: %w", err)
 			return
 		}
 		l.err, l.listener = nil, ln
 		l.running.Go(func() { l.accept(ln) })
-	}
-}
-
-// takePort listens. The listener before may have been closed just now, and a child of this
-// process that is being started holds it open until it executes its program.
-func (l *Link) takePort() (ln net.Listener, err error) {
-	for begin := time.Now(); ; {
-		ln, err = (&net.ListenConfig{}).Listen(l.life, "tcp", l.Addr())
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(begin) > bindLimit {
-			return ln, err
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -433,6 +419,7 @@ func (l *Link) lose(p *passage) {
 // and hangUp.
 func (l *Link) deafen() {
 	if l.listener != nil {
+		endListening(l.listener)
 		l.listener.Close()
 		l.listener = nil
 	}

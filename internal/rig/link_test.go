@@ -296,8 +296,9 @@ func TestCutTakesWhatWasHeld(t *testing.T) {
 	await(t, e, "well?")
 }
 
-// Who is being started as a child has the descriptors of its parent until it executes.
-func TestHealWhileChildrenStart(t *testing.T) {
+// Who is being started as a child has the descriptors of its parent until it executes: the
+// listener's, too.
+func TestChildrenStart(t *testing.T) {
 	t.Parallel()
 	_, l := linked(t)
 	over := make(chan struct{})
@@ -316,6 +317,12 @@ func TestHealWhileChildrenStart(t *testing.T) {
 		}
 	})
 	for range 500 {
+		l.Refuse()
+		if c, err := net.Dial("tcp", l.Addr()); err == nil {
+			c.Close()
+			t.Error("a connection is accepted while they are refused")
+		}
+		l.Heal()
 		l.Cut(Both)
 		l.Heal()
 		if err := l.failure(); err != nil { // which the next would mend
