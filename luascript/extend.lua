@@ -16,17 +16,18 @@
 local call, n = redis.call, #KEYS
 local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
 
--- What the common case, below, has not extended.
+-- What the common case, below, has not extended: what is gone, another's or no lock, or would not
+-- last longer; and all of it before Redis 7.0. Never nil, which stands for the common case.
 local function extend(lock, token, ttl, holder)
   holder = holder or redis.pcall('GET', lock) -- which tells what is no lock, or forbidden, from what is gone
   if type(holder) == 'table' then
     return {holder.err} -- one that cannot be renewed must not stop the others
   end
   if holder ~= token then
-    return holder
+    return holder or false
   end
-  -- A TTL that is not the longer one is written all the same, as long as it was. Whether there
-  -- still is a lock it says itself: some servers read their clock anew for each command.
+  -- The longer TTL is written also if that is what it was. Whether there still is a lock PEXPIRE
+  -- says: some servers read their clock anew for each command.
   return call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl)) == 1 and 1
 end
 

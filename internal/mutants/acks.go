@@ -98,6 +98,12 @@ func acks() []Mutant {
 			Judge: Extensions, Killed: []string{"luascript"},
 		},
 		{
+			Name: "extend.lua shortens", File: "luascript/extend.lua",
+			Old:   "math.max(call('PTTL', lock), ttl)",
+			New:   "ttl",
+			Judge: Extensions, Killed: []string{"luascript"},
+		},
+		{
 			Name: "extend.lua, of reentrant, writes only what lasts longer", File: "reentrant/extend.lua",
 			Old:   "elseif keep(key, lock, token, math.max(lock.ends[token], ends)) then",
 			New:   "elseif lock.ends[token] >= ends or keep(key, lock, token, ends) then",
