@@ -80,7 +80,7 @@ var contestants = []contestant{
 	{"pool-luascript", "what luascript sends for a pair, over a pool as pool's", floor, openPooledReplay},
 	{"pipe-raw", "one connection and one goroutine, which sends raw's SET for all names, reads all replies, and releases likewise", floor, openPipeRaw},
 	{"pipe-luascript", "likewise luascript's requests, up to 64 callers in each", floor, openPipeReplay},
-	{"crew-raw", "one connection and a goroutine for each caller, who has to be woken: who comes first yields, and sends raw's commands for all who have come", floor, openCrew(0)},
+	{"crew-raw", "one connection and a goroutine for each caller, who has to be woken: one at a time yields, and sends raw's commands for all who have come", floor, openCrew(0)},
 	{"crew-luascript", "likewise luascript's requests, up to 64 callers in each", floor, openCrew(mostJoined)},
 	{"raw-all", "SET written to a connection to each server, then all replies read; then EVALSHA likewise", floor, openRaw(0)},
 	{"raw-all-again", "raw-all once more: the noise", floor, openRaw(0)},

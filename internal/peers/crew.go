@@ -10,8 +10,9 @@ import (
 )
 
 // A crew are callers who have to be woken, and no lock: nobody has a context or a time-out, and
-// nobody leaves. They share a connection. Who comes first yields once and sends what all bring who
-// have come by then; a goroutine reads the replies and wakes them.
+// nobody leaves. They share a connection. Who comes when nobody sends yields, sends what all bring
+// who have come by then, and so on while others have come; a goroutine reads the replies, and
+// wakes them.
 type crew struct {
 	client  // a single name's, over the same connection
 	conn    redis.Conn
@@ -21,8 +22,10 @@ type crew struct {
 	mu      sync.Mutex
 	sending bool
 	queue   []*errand
+	flight  [][]*errand // requests that wait for their reply, each with whom it is for
+	broken  error       // why no reply will come any more
 
-	flight chan []*errand // requests that wait for their reply, each with whom it is for
+	args   []any // the sender's, to be used again
 	reader sync.WaitGroup
 }
 
@@ -35,7 +38,8 @@ type member struct {
 // An errand is what one member asks again and again.
 type errand struct {
 	request
-	eval    eval // where several may share a request
+	keys    []any // where several may share a request: of eval
+	eval    eval
 	release bool
 	done    chan error
 }
@@ -47,6 +51,10 @@ func (c *crew) mutex(name string) mutex { return c.members[name] }
 
 func (c *crew) do(e *errand) error {
 	c.mu.Lock()
+	if err := c.broken; err != nil {
+		c.mu.Unlock()
+		return err
+	}
 	c.queue = append(c.queue, e)
 	if c.sending {
 		c.mu.Unlock()
@@ -59,16 +67,15 @@ func (c *crew) do(e *errand) error {
 		c.mu.Lock()
 		batch := c.queue
 		c.queue = make([]*errand, 0, cap(batch))
-		c.mu.Unlock()
 		c.send(batch)
-		c.mu.Lock()
 	}
 	c.sending = false
 	c.mu.Unlock()
 	return <-e.done
 }
 
-// send leaves errors to the reader, which meets them, too.
+// send sends a batch, with the lock held but for the sending. An error is the reader's, who meets
+// it, too.
 func (c *crew) send(batch []*errand) {
 	releases := make([]*errand, 0, len(batch))
 	acquires := slices.DeleteFunc(batch, func(e *errand) bool {
@@ -77,26 +84,54 @@ func (c *crew) send(batch []*errand) {
 		}
 		return e.release
 	})
+	first := len(c.flight)
 	for _, all := range [][]*errand{acquires, releases} {
-		for together := range slices.Chunk(all, c.joined) {
-			r := together[0].request
-			if len(together) > 1 {
-				evals := make([]eval, len(together))
-				for i, e := range together {
-					evals[i] = e.eval
-				}
-				r = joint(evals, r.good)
-			}
-			c.conn.Send(r.cmd, r.args...)
-			c.flight <- together
-		}
+		c.flight = slices.AppendSeq(c.flight, slices.Chunk(all, c.joined))
+	}
+	requests := c.flight[first:]
+	c.mu.Unlock()
+	for _, together := range requests {
+		c.conn.Send(together[0].cmd, c.argsOf(together)...)
 	}
 	c.conn.Flush()
+	c.mu.Lock()
 }
 
+// argsOf are the arguments of one request for all: see joint.
+func (c *crew) argsOf(together []*errand) []any {
+	one := together[0]
+	if len(together) == 1 {
+		return one.args
+	}
+	shared, _ := one.eval.script.Joint()
+	args := append(c.args[:0], one.args[0], len(together)*len(one.keys))
+	for i := range one.keys {
+		for _, e := range together {
+			args = append(args, e.keys[i])
+		}
+	}
+	args = append(args, one.eval.args[:shared]...)
+	for i := shared; i < len(one.eval.args); i++ {
+		for _, e := range together {
+			args = append(args, e.eval.args[i])
+		}
+	}
+	c.args = args
+	return args
+}
+
+// read hands on replies until the connection ends.
 func (c *crew) read() {
-	for together := range c.flight {
+	for {
 		reply, err := c.conn.Receive()
+		if c.conn.Err() != nil {
+			c.fail(err)
+			return
+		}
+		c.mu.Lock()
+		together := c.flight[0]
+		c.flight = c.flight[1:]
+		c.mu.Unlock()
 		answers := []any{reply}
 		if len(together) > 1 {
 			answers, _ = reply.([]any)
@@ -114,10 +149,21 @@ func (c *crew) read() {
 	}
 }
 
+// fail tells all who wait, and all who come, that no reply will.
+func (c *crew) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = err
+	for _, e := range slices.Concat(append(c.flight, c.queue)...) {
+		e.done <- err
+	}
+	c.flight, c.queue = nil, nil
+}
+
 func (c *crew) close() error {
-	close(c.flight)
+	err := c.client.close()
 	c.reader.Wait()
-	return c.client.close()
+	return err
 }
 
 // openCrew has callers send what luascript has sent, up to so many in a request; 0: raw's
@@ -136,12 +182,13 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 			return nil, err
 		}
 		r := one.(*raw)
-		c := &crew{client: r, conn: r.conns[0], members: map[string]*member{}, joined: max(joined, 1), flight: make(chan []*errand, 1024)}
+		c := &crew{client: r, conn: r.conns[0], members: map[string]*member{}, joined: max(joined, 1)}
 		for i := range s.N {
 			t := r.turn(s.name(i))
 			a, b := &errand{request: t.acquire}, &errand{request: t.release, release: true}
 			if joined > 0 {
 				a.eval, b.eval = acquires[i], releases[i]
+				a.keys, b.keys = boxed(acquires[i].keys), boxed(releases[i].keys)
 				a.request, b.request = joint(acquires[i:i+1], fenced), joint(releases[i:i+1], released)
 			}
 			a.done, b.done = make(chan error, 1), make(chan error, 1)
@@ -150,4 +197,12 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 		c.reader.Go(c.read)
 		return c, nil
 	}
+}
+
+// boxed are arguments that need not be made again for each request.
+func boxed(keys []string) (args []any) {
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	return args
 }

@@ -187,7 +187,7 @@ func TestJoint(t *testing.T) {
 	}
 }
 
-// TestPipelined: one goroutine's pairs count as often as there are names.
+// TestPipelined: one goroutine's pairs count as often as there are names; a crew's by caller.
 func TestPipelined(t *testing.T) {
 	b := embedded(t)
 	o, err := b.play(t.Context(), scenario{

@@ -204,7 +204,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "redlock-5ms", title: "RedLock, five servers 5 ms away",
-			about: "The same through links that hold back every byte for 2.5 ms, in each direction; timers add to that, for all alike.",
+			about: "The same through links that hold back every byte for 2.5 ms, in each direction.",
 			who:   quorum, nodes: 5, away: 5 * time.Millisecond,
 			measure: measureFresh(5, 5000, 1500*time.Millisecond),
 			columns: []column{{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}},
