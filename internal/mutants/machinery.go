@@ -11,6 +11,7 @@ var (
 	Clocks     = Judge{Package: "./strategy", Test: "TestClockOfAnotherServer", Own: true}
 	Places     = Judge{Package: "./strategy", Test: "TestPlaceIsInherited", Own: true}
 
+	Half     = Judge{Package: "./internal/node", Test: "TestHalf", Own: true}
 	Joint    = Judge{Package: "./internal/node", Test: "TestJointCommand", Own: true}
 	NotJoint = Judge{Package: "./internal/node", Test: "TestNotJoined", Own: true}
 	Leavers  = Judge{Package: "./internal/node", Test: "TestJointCallerLeaves", Own: true}
@@ -244,6 +245,33 @@ func machinery() []Mutant {
 			Name: "a late refusal is the next subscription's", File: "internal/callback/topics.go",
 			Old: "if ts[t.Channel] != t {", New: "if ts[t.Channel] == nil {",
 			Judge: Topics, Killed: []string{"followed"},
+		},
+
+		// Who sends for those who come together.
+		{
+			Name: "a writer whose place was taken sends", File: "internal/node/pipe.go",
+			Old: "if w.writer != o {\n\t\treturn false", New: "if w.writer == o {\n\t\treturn false",
+			Judge: Half, Killed: []string{"LastSends"},
+		},
+		{
+			Name: "half wait for the others", File: "internal/node/wire.go",
+			Old: "n >= max(w.crowd/2, leastHalf)", New: "n >= max(w.crowd, leastHalf)",
+			Judge: Half, Killed: []string{"Half", "LastSends"},
+		},
+		{
+			Name: "each sends for himself", File: "internal/node/wire.go",
+			Old: "n >= max(w.crowd/2, leastHalf)", New: "n >= w.crowd/2",
+			Judge: Half, Killed: []string{"Few"},
+		},
+		{
+			Name: "half are sent over a connection that takes no more", File: "internal/node/wire.go",
+			Old: "w.gathering && !w.retired &&", New: "w.gathering &&",
+			Judge: Half, Killed: []string{"Retired"},
+		},
+		{
+			Name: "half are sent beside a writer at work", File: "internal/node/wire.go",
+			Old: "w.gathering && !w.retired &&", New: "!w.retired &&",
+			Judge: Half, Killed: []string{"NoneWrites"},
 		},
 
 		// What serves several callers in one command.

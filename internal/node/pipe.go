@@ -17,7 +17,10 @@ import (
 // all, each done by one at a time:
 //
 // The writer, a caller, sends everything queued. Before it starts it yields once, so
-// that others that are ready to call can join: then one packet carries many commands.
+// that others that are ready to call can join: then one packet carries many commands. But
+// when half of those who were under way together have come the one who comes last sends
+// in its place. So there are two halves, of which one is the server's while the other is
+// ours; otherwise each would wait for the other.
 //
 // The reader hands every reply to its op. A single caller reads for itself: to be woken
 // by another goroutine costs more than the reply. Where callers come together that is
@@ -83,7 +86,13 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 		return nil, p.n.unsent(strategy.ErrClosed)
 	}
 	p.queue = append(p.queue, o)
-	p.assign()
+	if w := p.wire; w != nil && w.gathered(len(p.queue)) {
+		w.writer = o // see gather for the one before
+		p.guard(w, o)
+		p.send(w)
+	} else {
+		p.assign()
+	}
 	for !o.over {
 		switch o.role {
 		case writer:
@@ -283,26 +292,26 @@ func (p *pipe) settle() {
 func (p *pipe) write(ctx context.Context, o *op) {
 	w := o.on
 	o.role = none
-	w.guardAt = o.due
-	p.watchFor(o.due)
+	p.guard(w, o)
 	atRest, used := w.flight.empty(), w.used
+	// With nobody else about, yielding wakes an idle processor for nothing, and
+	// moves this goroutine to it: that costs several round trips.
 	alone := atRest && !w.crowded && len(p.queue) == 1
 	p.mu.Unlock()
 
-	// With nobody else about, yielding wakes an idle processor for nothing, and
-	// moves this goroutine to it: that costs several round trips.
-	if !alone {
-		runtime.Gosched()
+	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
+
+	p.mu.Lock()
+	if fit && !alone {
+		if !p.gather(w, o) {
+			return
+		}
 		if timeup.Why(ctx, o.due) != nil { // meanwhile; others may find the time to write
-			p.mu.Lock()
 			w.written()
 			p.assign()
 			return
 		}
 	}
-	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
-
-	p.mu.Lock()
 	if !fit || w.gone || w.retired {
 		w.written()
 		w.retired = true
@@ -310,6 +319,26 @@ func (p *pipe) write(ctx context.Context, o *op) {
 		return
 	}
 	p.send(w)
+}
+
+// guard has patrol free o's caller, who writes, when its time is up.
+func (p *pipe) guard(w *wire, o *op) {
+	w.guardAt = o.due
+	p.watchFor(o.due)
+}
+
+// gather lets others come whose ops are to be sent with o's, and tells whether o's caller is
+// still the one to send them. If not, one of them has, and o's caller waits like any other.
+func (p *pipe) gather(w *wire, o *op) bool {
+	w.gathering = true
+	p.mu.Unlock()
+	runtime.Gosched()
+	p.mu.Lock()
+	if w.writer != o {
+		return false
+	}
+	w.gathering = false
+	return true
 }
 
 // tested runs the pool's tests for o's caller. They are the user's: should one
@@ -340,6 +369,7 @@ func (p *pipe) send(w *wire) {
 		w.sentAt = time.Now()
 	}
 	w.flight.push(batch...) // before the bytes: a reply must find its op
+	w.crowd, w.gathering = len(w.flight.waiting()), false
 	p.mu.Unlock()
 
 	n, err := w.send(batch)

@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -453,6 +454,73 @@ func TestRestOfABatchIsSentElsewhere(t *testing.T) {
 		t.Errorf("what was not written = %v, want nil: it goes elsewhere", err)
 	}
 	wantSeen(t, f, "2 CLIENT KILL ID 1 ADDR client:1", "2 TYPE x")
+}
+
+// Half of those who were under way together go before the others: whoever is the last of them sends
+// for all who have come, the writer that has yielded among them.
+func TestHalf(t *testing.T) {
+	t.Parallel()
+	t.Run("LastSends", func(t *testing.T) {
+		t.Parallel()
+		f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+		n := newNode(t, poolOf(f))
+		echo(t, n, "warm")
+		p, first := &n.pipe, newOp("ECHO", soon())
+		first.add("0")
+		p.mu.Lock()
+		w := p.wire
+		p.queue = append(p.queue, first)
+		w.writer, first.on = first, w
+		w.gathering, w.crowd = true, 2*leastHalf
+		p.mu.Unlock()
+		out := make(chan error, leastHalf)
+		for i := 1; i < leastHalf; i++ {
+			go func() { _, err := n.Do(t.Context(), soon(), "ECHO", strconv.Itoa(i)); out <- err }()
+			if i == leastHalf-1 {
+				break
+			}
+			eventually(t, "one more in the queue", func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return len(p.queue) == i+1
+			})
+		}
+		for range leastHalf - 1 {
+			if err := receive(t, "a reply", out); err != nil {
+				t.Error(err)
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !first.over || first.kind != nil {
+			t.Errorf("the writer before has %v, %v, want its reply", first.reply, first.err)
+		}
+		if p.gather(w, first) {
+			t.Error("a writer whose place was taken sends")
+		}
+		if w.writer != nil || !w.guardAt.IsZero() {
+			t.Error("somebody is still to write")
+		}
+		wantSeen(t, f, "1 ECHO warm", "1 ECHO 0", "1 ECHO 1", "1 ECHO 2", "1 ECHO 3")
+	})
+	for name, c := range map[string]struct {
+		w    wire
+		n    int
+		want bool
+	}{
+		"Half":       {wire{gathering: true, crowd: 100}, 50, true},
+		"Less":       {wire{gathering: true, crowd: 100}, 49, false},
+		"Few":        {wire{gathering: true, crowd: 2}, leastHalf - 1, false},
+		"NoneWrites": {wire{crowd: 100}, 60, false},
+		"Retired":    {wire{gathering: true, crowd: 100, retired: true}, 60, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := c.w.gathered(c.n); got != c.want {
+				t.Errorf("%d of %d are enough: %v, want %v", c.n, c.w.crowd, got, c.want)
+			}
+		})
+	}
 }
 
 // What a writer is about to send counts as sent: it may leave before the close.

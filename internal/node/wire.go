@@ -28,10 +28,13 @@ type wire struct {
 	worn    bool      // one has come: it is not fresh from the dial
 	crowded bool      // the last batch had several callers, or met others under way
 	sentAt  time.Time // crowded: when that was
+	crowd   int       // how many were under way with the last batch
 	retired bool      // takes no more ops, and is closed when the last is answered
 	gone    bool      // given up or closed
 	cause   error     // why it was given up
 	guardAt time.Time // when a writer at work is to be freed; zero: there is none
+
+	gathering bool // the writer has yielded for others to come
 
 	server op // stands for the goroutine, where that is the reader
 
@@ -41,7 +44,16 @@ type wire struct {
 }
 
 // written ends the writer's duty.
-func (w *wire) written() { w.writer, w.guardAt = nil, time.Time{} }
+func (w *wire) written() { w.writer, w.guardAt, w.gathering = nil, time.Time{}, false }
+
+// leastHalf is how many at least go before the others: each request has a price, too.
+const leastHalf = 4
+
+// gathered tells whether so many are enough to be sent although the writer still waits for
+// others.
+func (w *wire) gathered(n int) bool {
+	return w.gathering && !w.retired && n >= max(w.crowd/2, leastHalf)
+}
 
 // served is the op whose reply the reader's goroutine waits for; nil: it is not at
 // work, or that op has not been sent.
