@@ -250,7 +250,22 @@ func machinery() []Mutant {
 		// Who sends for those who come together.
 		{
 			Name: "a writer whose place was taken sends", File: "internal/node/pipe.go",
-			Old: "if w.writer != o {\n\t\treturn false", New: "if w.writer == o {\n\t\treturn false",
+			Old: "return w.writer == o\n", New: "return true\n",
+			Judge: Half, Killed: []string{"LastSends"},
+		},
+		{
+			Name: "who sends for half is not known to", File: "internal/node/pipe.go",
+			Old: "\t\tw.writer = o // see", New: "\t\t// see",
+			Judge: Half, Killed: []string{"LastSends"},
+		},
+		{
+			Name: "who sends for half has the guard of the one before", File: "internal/node/pipe.go",
+			Old: "for the one before\n\t\tp.guard(w, o)", New: "for the one before",
+			Judge: Half, Killed: []string{"LastSends"},
+		},
+		{
+			Name: "others send beside who sends for half", File: "internal/node/pipe.go",
+			Old: "w.crowd, w.gathering = len(w.flight.waiting()), false", New: "w.crowd = len(w.flight.waiting())",
 			Judge: Half, Killed: []string{"LastSends"},
 		},
 		{

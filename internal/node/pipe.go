@@ -86,7 +86,7 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 		return nil, p.n.unsent(strategy.ErrClosed)
 	}
 	p.queue = append(p.queue, o)
-	if w := p.wire; w != nil && w.gathered(len(p.queue)) {
+	if w := p.wire; w != nil && w.gathered(len(p.queue)) && timeup.Why(ctx, o.due) == nil {
 		w.writer = o // see gather for the one before
 		p.guard(w, o)
 		p.send(w)
@@ -302,7 +302,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
 
 	p.mu.Lock()
-	if fit && !alone {
+	if fit && !alone && !w.gone && !w.retired {
 		if !p.gather(w, o) {
 			return
 		}
@@ -334,11 +334,7 @@ func (p *pipe) gather(w *wire, o *op) bool {
 	p.mu.Unlock()
 	runtime.Gosched()
 	p.mu.Lock()
-	if w.writer != o {
-		return false
-	}
-	w.gathering = false
-	return true
+	return w.writer == o
 }
 
 // tested runs the pool's tests for o's caller. They are the user's: should one

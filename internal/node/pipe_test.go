@@ -456,14 +456,37 @@ func TestRestOfABatchIsSentElsewhere(t *testing.T) {
 	wantSeen(t, f, "2 CLIENT KILL ID 1 ADDR client:1", "2 TYPE x")
 }
 
+// stalling does not flush before it may, once it is told to stall.
+type stalling struct {
+	redis.ConnWithTimeout
+	stall        atomic.Bool
+	reached, may chan struct{}
+}
+
+func (s *stalling) Flush() error {
+	if s.stall.CompareAndSwap(true, false) {
+		s.reached <- struct{}{}
+		<-s.may
+	}
+	return s.ConnWithTimeout.Flush()
+}
+
 // Half of those who were under way together go before the others: whoever is the last of them sends
-// for all who have come, the writer that has yielded among them.
+// for all who have come, the writer that has yielded among them, and nobody beside him.
 func TestHalf(t *testing.T) {
 	t.Parallel()
 	t.Run("LastSends", func(t *testing.T) {
 		t.Parallel()
 		f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-		n := newNode(t, poolOf(f))
+		conn := &stalling{reached: make(chan struct{}), may: make(chan struct{})}
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+			c, err := redis.Dial("tcp", f.Addr)
+			if err != nil {
+				return nil, err
+			}
+			conn.ConnWithTimeout = c.(redis.ConnWithTimeout)
+			return conn, nil
+		}})
 		echo(t, n, "warm")
 		p, first := &n.pipe, newOp("ECHO", soon())
 		first.add("0")
@@ -471,20 +494,43 @@ func TestHalf(t *testing.T) {
 		w := p.wire
 		p.queue = append(p.queue, first)
 		w.writer, first.on = first, w
-		w.gathering, w.crowd = true, 2*leastHalf
+		p.guard(w, first)
+		w.gathering, w.crowd = true, 2*leastHalf // as while the writer yields
 		p.mu.Unlock()
+
 		out := make(chan error, leastHalf)
-		for i := 1; i < leastHalf; i++ {
-			go func() { _, err := n.Do(t.Context(), soon(), "ECHO", strconv.Itoa(i)); out <- err }()
-			if i == leastHalf-1 {
-				break
-			}
+		come := func(text string, due time.Time) {
+			go func() { _, err := n.Do(t.Context(), due, "ECHO", text); out <- err }()
+		}
+		seen := []string{"1 ECHO warm", "1 ECHO 0"}
+		for i := 1; i < leastHalf-1; i++ {
+			come(strconv.Itoa(i), soon())
+			seen = append(seen, "1 ECHO "+strconv.Itoa(i))
 			eventually(t, "one more in the queue", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return len(p.queue) == i+1
 			})
 		}
+		last := soon().Add(time.Second)
+		conn.stall.Store(true)
+		come("last", last)
+		seen = append(seen, "1 ECHO last")
+		receive(t, "the last one's packet", conn.reached)
+
+		p.mu.Lock()
+		if w.writer == nil || w.writer == first || !w.guardAt.Equal(last) {
+			t.Error("the last one is not the writer, or not guarded")
+		}
+		if w.gathered(1000) {
+			t.Error("others may send beside the last one")
+		}
+		if p.gather(w, first) {
+			t.Error("the writer before sends beside the last one")
+		}
+		w.gathering = false
+		p.mu.Unlock()
+		close(conn.may)
 		for range leastHalf - 1 {
 			if err := receive(t, "a reply", out); err != nil {
 				t.Error(err)
@@ -495,24 +541,21 @@ func TestHalf(t *testing.T) {
 		if !first.over || first.kind != nil {
 			t.Errorf("the writer before has %v, %v, want its reply", first.reply, first.err)
 		}
-		if p.gather(w, first) {
-			t.Error("a writer whose place was taken sends")
-		}
 		if w.writer != nil || !w.guardAt.IsZero() {
 			t.Error("somebody is still to write")
 		}
-		wantSeen(t, f, "1 ECHO warm", "1 ECHO 0", "1 ECHO 1", "1 ECHO 2", "1 ECHO 3")
+		wantSeen(t, f, seen...)
 	})
 	for name, c := range map[string]struct {
-		w    wire
+		w    *wire
 		n    int
 		want bool
 	}{
-		"Half":       {wire{gathering: true, crowd: 100}, 50, true},
-		"Less":       {wire{gathering: true, crowd: 100}, 49, false},
-		"Few":        {wire{gathering: true, crowd: 2}, leastHalf - 1, false},
-		"NoneWrites": {wire{crowd: 100}, 60, false},
-		"Retired":    {wire{gathering: true, crowd: 100, retired: true}, 60, false},
+		"Half":       {&wire{gathering: true, crowd: 100}, 50, true},
+		"Less":       {&wire{gathering: true, crowd: 100}, 49, false},
+		"Few":        {&wire{gathering: true, crowd: 2}, leastHalf - 1, false},
+		"NoneWrites": {&wire{crowd: 100}, 60, false},
+		"Retired":    {&wire{gathering: true, crowd: 100, retired: true}, 60, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
