@@ -25,7 +25,8 @@ type crew struct {
 	flight  [][]*errand // requests that wait for their reply, each with whom it is for
 	broken  error       // why no reply will come any more
 
-	args   []any // the sender's, to be used again
+	args   []any // the sender's, to be used again, as are evals
+	evals  []*eval
 	reader sync.WaitGroup
 }
 
@@ -38,8 +39,7 @@ type member struct {
 // An errand is what one member asks again and again.
 type errand struct {
 	request
-	keys    []any // where several may share a request: of eval
-	eval    eval
+	eval    eval // where several may share a request
 	release bool
 	done    chan error
 }
@@ -97,27 +97,17 @@ func (c *crew) send(batch []*errand) {
 	c.mu.Lock()
 }
 
-// argsOf are the arguments of one request for all: see joint.
+// argsOf are the arguments of one request for all.
 func (c *crew) argsOf(together []*errand) []any {
-	one := together[0]
 	if len(together) == 1 {
-		return one.args
+		return together[0].args
 	}
-	shared, _ := one.eval.script.Joint()
-	args := append(c.args[:0], one.args[0], len(together)*len(one.keys))
-	for i := range one.keys {
-		for _, e := range together {
-			args = append(args, e.keys[i])
-		}
+	c.evals = c.evals[:0]
+	for _, e := range together {
+		c.evals = append(c.evals, &e.eval)
 	}
-	args = append(args, one.eval.args[:shared]...)
-	for i := shared; i < len(one.eval.args); i++ {
-		for _, e := range together {
-			args = append(args, e.eval.args[i])
-		}
-	}
-	c.args = args
-	return args
+	c.args = jointArgs(c.args[:0], c.evals)
+	return c.args
 }
 
 // read hands on replies until the connection ends.
@@ -188,7 +178,6 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 			a, b := &errand{request: t.acquire}, &errand{request: t.release, release: true}
 			if joined > 0 {
 				a.eval, b.eval = acquires[i], releases[i]
-				a.keys, b.keys = boxed(acquires[i].keys), boxed(releases[i].keys)
 				a.request, b.request = joint(acquires[i:i+1], fenced), joint(releases[i:i+1], released)
 			}
 			a.done, b.done = make(chan error, 1), make(chan error, 1)
@@ -197,12 +186,4 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 		c.reader.Go(c.read)
 		return c, nil
 	}
-}
-
-// boxed are arguments that need not be made again for each request.
-func boxed(keys []string) (args []any) {
-	for _, k := range keys {
-		args = append(args, k)
-	}
-	return args
 }

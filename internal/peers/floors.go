@@ -58,7 +58,7 @@ func eachOf(n int, good func(any) bool) func(any) bool {
 // An eval is one call of a script, as a strategy makes it.
 type eval struct {
 	script *strategy.Script
-	keys   []string
+	keys   []any // strings, which are not to be made anew for each request
 	args   []any
 }
 
@@ -69,7 +69,7 @@ type recorder struct {
 }
 
 func (r *recorder) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
-	r.evals = append(r.evals, eval{s, slices.Clone(keys), slices.Clone(args)})
+	r.evals = append(r.evals, eval{s, redis.Args{}.AddFlat(keys), slices.Clone(args)})
 	return r.Node.Eval(ctx, due, s, keys, args...)
 }
 
@@ -115,12 +115,23 @@ func recorded(ctx context.Context, s *seat, own ...luascript.Option) (acquires, 
 	return acquires, releases, nil
 }
 
-// joint is one request for the calls of several callers, in the layout that
-// strategy.NewJointScript tells; for one it is that call's own.
+// joint is one request for the calls of several callers; for one it is that call's own.
 func joint(calls []eval, good func(any) bool) request {
+	all := make([]*eval, len(calls))
+	for i := range calls {
+		all[i] = &calls[i]
+	}
+	if len(all) > 1 {
+		good = eachOf(len(all), good)
+	}
+	return request{"EVALSHA", jointArgs(nil, all), good}
+}
+
+// jointArgs appends its arguments, in the layout that strategy.NewJointScript tells.
+func jointArgs(args []any, calls []*eval) []any {
 	first, n := calls[0], len(calls)
 	shared, _ := first.script.Joint()
-	args := []any{first.script.Hash(), n * len(first.keys)}
+	args = append(args, first.script.HashArg(), n*len(first.keys))
 	for i := range first.keys {
 		for _, c := range calls {
 			args = append(args, c.keys[i])
@@ -132,10 +143,7 @@ func joint(calls []eval, good func(any) bool) request {
 			args = append(args, c.args[i])
 		}
 	}
-	if n > 1 {
-		good = eachOf(n, good)
-	}
-	return request{"EVALSHA", args, good}
+	return args
 }
 
 // A replay sends over one connection, again and again, what luascript has sent: with the same
@@ -320,7 +328,7 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 func (a *allReplay) of(e eval, key string) request {
 	args := []any{e.script.Hash(), len(e.keys)}
 	for _, k := range e.keys {
-		args = append(args, strings.ReplaceAll(k, a.key, key))
+		args = append(args, strings.ReplaceAll(k.(string), a.key, key))
 	}
 	for _, arg := range e.args {
 		if text, ok := arg.(string); ok {

@@ -163,7 +163,7 @@ func said(calls ...eval) (text string) {
 // TestJoint holds the layout to that of strategy.NewJointScript.
 func TestJoint(t *testing.T) {
 	script := strategy.NewJointScript("some", 1, "return 1")
-	calls := []eval{{script, []string{"a", "A"}, []any{"shared", 1, 2}}, {script, []string{"b", "B"}, []any{"shared", 3, 4}}}
+	calls := []eval{{script, []any{"a", "A"}, []any{"shared", 1, 2}}, {script, []any{"b", "B"}, []any{"shared", 3, 4}}}
 	one, both := joint(calls[1:], released), joint(calls, released)
 	if want := []any{script.Hash(), 2, "b", "B", "shared", 3, 4}; !slices.Equal(one.args, want) {
 		t.Errorf("for one it is %v, want %v", one.args, want)
