@@ -16,9 +16,9 @@ import (
 // A pipe carries the ops of all callers over one connection. Two duties are there for
 // all, each done by one at a time:
 //
-// The writer, a caller, sends everything queued. Before it starts it yields once, so
-// that others that are ready to call can join: then one packet carries many commands. But
-// when half of those who were under way together have come the one who comes last sends
+// The writer, a caller, sends everything queued. Before it starts it yields, so that others
+// that are ready to call can join, and yields again if some have: then one packet carries
+// many commands. But when half of those who were under way together have come the one who comes last sends
 // in its place. So there are halves, more or less, of which one is the server's while the
 // other is ours; otherwise each would wait for the other.
 //
@@ -327,13 +327,17 @@ func (p *pipe) guard(w *wire, o *op) {
 	p.watchFor(o.due)
 }
 
-// gather lets others come whose ops are to be sent with o's, and tells whether o's caller is
-// still the one to send them. If not, one of them has, and o's caller waits like any other.
+// gather lets others come whose ops are to be sent with o's, for as long as some do, and tells
+// whether o's caller is still the one to send them. If not, one of them has, and o's caller
+// waits like any other.
 func (p *pipe) gather(w *wire, o *op) bool {
 	w.gathering = true
-	p.mu.Unlock()
-	runtime.Gosched()
-	p.mu.Lock()
+	for before := 0; len(p.queue) > before && w.writer == o && !w.retired; {
+		before = len(p.queue)
+		p.mu.Unlock()
+		runtime.Gosched()
+		p.mu.Lock()
+	}
 	return w.writer == o
 }
 

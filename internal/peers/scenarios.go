@@ -256,7 +256,7 @@ func scenarios() []scenario {
 func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
-		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own.", n),
+		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is what a pair takes of the process's and the server's time.", n),
 		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-luascript", "pipe-raw", "pipe-luascript", "crew-raw", "crew-luascript", "luascript-polling"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
@@ -264,6 +264,7 @@ func distinctCallers(n int, least float64) scenario {
 		},
 		columns: []column{
 			{"pairs/s ÷ pool", "pairs/s", over("pool")}, {"pairs/s", "pairs/s", nil}, {"requests", "requests/pair", nil},
+			{"client CPU, µs", "client-cpu-µs/pair", nil}, {"server CPU, µs", "server-cpu-µs/pair", nil},
 		},
 		aims: []aim{{"luascript", "pairs/s ÷ pool", true, least}},
 	}

@@ -154,12 +154,20 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 			})
 		}
 		time.Sleep(s.For / 3) // all are at it
-		begin, sent := time.Now(), s.requests.Load()
+		before, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
+		own, begin := cpu(), time.Now()
 		counting.Store(true)
 		time.Sleep(s.For)
 		counting.Store(false)
 		took := time.Since(begin)
-		sent = s.requests.Load() - sent
+		own = cpu() - own
+		after, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
 		over.Store(true)
 		if !ended(&wg) {
 			r.Stuck = true
@@ -171,8 +179,10 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 		if turn > 0 {
 			n := float64(sum(counts))
 			r.Each = append(r.Each, map[string]float64{
-				"pairs/s":       n / took.Seconds(),
-				"requests/pair": float64(sent) / max(n, 1),
+				"pairs/s":            n / took.Seconds(),
+				"requests/pair":      float64(after.requests-before.requests) / max(n, 1),
+				"client-cpu-µs/pair": micros(own) / max(n, 1),
+				"server-cpu-µs/pair": micros(after.server-before.server) / max(n, 1),
 			})
 		}
 	}
