@@ -2,30 +2,46 @@
 -- stands before all functions that acquire.lua needs, for to make those takes longer than this.
 -- What it does not find as expected is left to acquire.lua, which has the same KEYS and ARGV.
 local n, ttl, many, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
-local granted, all = {}, true -- what each is told
-if many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0 then
-  local fences = {} -- of each that may be granted
-  if many == 1 then -- next_fences and issue_fences for all: see fence.lua
-    local now = redis.call('TIME')
-    local clock = now[1] .. string.sub('00000' .. now[2], -6)
-    local fence, issued = tonumber(clock), {}
-    -- What is cheapest: for one it is read and written by one command, for several all are read, and then written.
-    local lasts = n == 1 and {redis.pcall('SET', KEYS[3], clock, 'GET')} or redis.pcall('MGET', unpack(KEYS, 2 * n + 1, 3 * n))
+local granted = {} -- what each is told
+local free = many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0
+local clock, fence
+if free and many == 1 then -- next_fences and issue_fences for all: see fence.lua
+  local now = redis.call('TIME')
+  clock = now[1] .. string.sub('00000' .. now[2], -6)
+  fence = tonumber(clock)
+end
+
+if free and n == 1 then -- a server that was at rest has to fetch all that it runs: here is nothing that only several need
+  if many == 1 then
+    local counter = KEYS[3]
+    local last = redis.pcall('SET', counter, clock, 'GET')
+    if last == false then -- there was none
+      fence = fence + 512
+      redis.call('SET', counter, string.format('%.0f', fence))
+    elseif #last ~= #clock or last >= clock or string.find(last, '%D') then -- the clock is behind, or that is no fence
+      fence = nil
+      if type(last) == 'string' then redis.call('SET', counter, last) end -- as if nothing had been
+    end
+  end
+  local set = (fence or many == 0) and redis.pcall('SET', KEYS[1], ARGV[5], 'NX', 'PX', ttl)
+  if set and set.ok then return fence or 0 end
+elseif free then
+  local fences, all = {}, true -- of each that may be granted
+  if many == 1 then
+    local lasts, issued = redis.pcall('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), {}
     for i = 1, n do
       local counter, last = KEYS[2 * n + i], lasts[i]
-      if last == false then -- there was none; or, of several, one that is no string: NX leaves it as it is
+      if last == false then -- there was none; or it is no string: NX leaves it as it is
         local first = fence + 512
-        local set = redis.pcall('SET', counter, string.format('%.0f', first), n == 1 and 'XX' or 'NX')
+        local set = redis.pcall('SET', counter, string.format('%.0f', first), 'NX')
         fences[i] = set and set.ok and first
       elseif last and #last == #clock and last < clock and not string.find(last, '%D') then
         fences[i] = fence
         issued[#issued + 1] = counter
         issued[#issued + 1] = clock
-      elseif n == 1 and type(last) == 'string' then -- the clock is behind, or that was no fence: as if nothing had been
-        redis.call('SET', counter, last)
       end
     end
-    if n > 1 and #issued > 0 and redis.pcall('MSET', unpack(issued)).err then fences = {} end
+    if #issued > 0 and redis.pcall('MSET', unpack(issued)).err then fences = {} end
   end
   for i = 1, n do
     local fence = many == 0 and 0 or fences[i]
@@ -33,5 +49,5 @@ if many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KE
     local set = fence and redis.pcall('SET', KEYS[i], ARGV[4 + i], 'NX', 'PX', ttl)
     if set and set.ok then granted[i] = fence else all = false end
   end
-  if all then return n == 1 and granted[1] or granted end
+  if all then return granted end
 end

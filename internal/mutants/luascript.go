@@ -92,12 +92,17 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "free.lua takes a lock that another has just got", File: "luascript/free.lua",
-			Old: "'NX', 'PX', ttl", New: "'PX', ttl",
+			Old: "ARGV[4 + i], 'NX', 'PX', ttl", New: "ARGV[4 + i], 'PX', ttl",
 			Judge: Together, Killed: []string{"TwoWantTheSame"},
 		},
 		{
 			Name: "free.lua sets no TTL", File: "luascript/free.lua",
-			Old: "'NX', 'PX', ttl", New: "'NX'",
+			Old: "ARGV[4 + i], 'NX', 'PX', ttl", New: "ARGV[4 + i], 'NX'",
+			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
+		},
+		{
+			Name: "free.lua sets no TTL for one alone", File: "luascript/free.lua",
+			Old: "ARGV[5], 'NX', 'PX', ttl", New: "ARGV[5], 'NX'",
 			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
 		},
 		{
@@ -106,8 +111,18 @@ func luaScript() []Mutant {
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
+			Name: "free.lua trusts the clock for one alone", File: "luascript/free.lua",
+			Old: " or last >= clock or ", New: " or ",
+			Judge: Together, Killed: []string{"CountersAheadAndLost"},
+		},
+		{
 			Name: "free.lua takes any counter", File: "luascript/free.lua",
 			Old: " and not string.find(last, '%D')", New: "",
+			Judge: Together, Killed: []string{"NoCounters"},
+		},
+		{
+			Name: "free.lua takes any counter for one alone", File: "luascript/free.lua",
+			Old: " or string.find(last, '%D') then", New: " then",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{
@@ -121,8 +136,13 @@ func luaScript() []Mutant {
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
+			Name: "free.lua starts the counter of one alone at the clock", File: "luascript/free.lua",
+			Old: "      fence = fence + 512\n", New: "",
+			Judge: Together, Killed: []string{"CountersAheadAndLost"},
+		},
+		{
 			Name: "free.lua counts over what is no counter", File: "luascript/free.lua",
-			Old: "n == 1 and 'XX' or 'NX'", New: "'XX'",
+			Old: "string.format('%.0f', first), 'NX')", New: "string.format('%.0f', first))",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{
@@ -136,8 +156,18 @@ func luaScript() []Mutant {
 			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
 		},
 		{
+			Name: "unqueued.lua does not compare for one alone", File: "luascript/unqueued.lua",
+			Old: "redis.pcall('GET', KEYS[1]) == ARGV[2]", New: "redis.pcall('GET', KEYS[1])",
+			Judge: Together, Killed: []string{"AQueue"},
+		},
+		{
 			Name: "unqueued.lua asks nobody in the queue", File: "luascript/unqueued.lua",
 			Old: "redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0", New: "true",
+			Judge: Together, Killed: []string{"AQueue"},
+		},
+		{
+			Name: "unqueued.lua asks nobody in the queue of one alone", File: "luascript/unqueued.lua",
+			Old: "redis.pcall('EXISTS', KEYS[2]) == 0", New: "true",
 			Judge: Together, Killed: []string{"AQueue"},
 		},
 		{
@@ -148,6 +178,11 @@ func luaScript() []Mutant {
 		{
 			Name: "unqueued.lua tells nobody", File: "luascript/unqueued.lua",
 			Old: "redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i])", New: "",
+			Judge: Together, Killed: []string{"WhoListens"},
+		},
+		{
+			Name: "unqueued.lua tells nobody of one alone", File: "luascript/unqueued.lua",
+			Old: "redis.pcall('PUBLISH', ARGV[3], ARGV[2])", New: "",
 			Judge: Together, Killed: []string{"WhoListens"},
 		},
 		{
