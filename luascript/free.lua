@@ -5,6 +5,7 @@ local n, ttl, many, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV[2]), ARG
 local granted = {} -- what each is told
 local free = many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0
 local clock, fence
+local least = 1e15 -- has as many digits as the clock: what is as long, and a number from there on, is a count
 if free and many == 1 then -- next_fences and issue_fences for all: see fence.lua
   local now = redis.call('TIME')
   clock = now[1] .. string.sub('00000' .. now[2], -6)
@@ -15,10 +16,11 @@ if free and n == 1 then -- a server that was at rest has to fetch all that it ru
   if many == 1 then
     local counter = KEYS[3]
     local last = redis.pcall('SET', counter, clock, 'GET')
+    local count = tonumber(last)
     if last == false then -- there was none
       fence = fence + 512
       redis.call('SET', counter, string.format('%.0f', fence))
-    elseif #last ~= #clock or last >= clock or string.find(last, '%D') then -- the clock is behind, or that is no fence
+    elseif not count or #last ~= #clock or count < least or count >= fence then -- no fence, or the clock is behind it
       fence = nil
       if type(last) == 'string' then redis.call('SET', counter, last) end -- as if nothing had been
     end
@@ -31,11 +33,12 @@ elseif free then
     local lasts, issued = redis.pcall('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), {}
     for i = 1, n do
       local counter, last = KEYS[2 * n + i], lasts[i]
+      local count = tonumber(last)
       if last == false then -- there was none; or it is no string: NX leaves it as it is
         local first = fence + 512
         local set = redis.pcall('SET', counter, string.format('%.0f', first), 'NX')
         fences[i] = set and set.ok and first
-      elseif last and #last == #clock and last < clock and not string.find(last, '%D') then
+      elseif count and #last == #clock and count >= least and count < fence then
         fences[i] = fence
         issued[#issued + 1] = counter
         issued[#issued + 1] = clock

@@ -107,22 +107,22 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "free.lua trusts the clock", File: "luascript/free.lua",
-			Old: "last < clock", New: "true",
+			Old: " and count < fence then", New: " then",
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
 			Name: "free.lua trusts the clock for one alone", File: "luascript/free.lua",
-			Old: " or last >= clock or ", New: " or ",
+			Old: " or count >= fence then", New: " then",
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
 			Name: "free.lua takes any counter", File: "luascript/free.lua",
-			Old: " and not string.find(last, '%D')", New: "",
+			Old: " and count >= least", New: "",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{
 			Name: "free.lua takes any counter for one alone", File: "luascript/free.lua",
-			Old: " or string.find(last, '%D') then", New: " then",
+			Old: " or count < least", New: "",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{
