@@ -5,7 +5,7 @@ local n, ttl, many, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV[2]), ARG
 local granted = {} -- what each is told
 local free = many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0
 local clock, fence
-local least = 1e15 -- has as many digits as the clock: what is as long, and a number from there on, is a count
+local least = 1e15 -- has as many digits as the clock; what is as long as that, and a number from there on, is a fence, however it is spelt
 if free and many == 1 then -- next_fences and issue_fences for all: see fence.lua
   local now = redis.call('TIME')
   clock = now[1] .. string.sub('00000' .. now[2], -6)
@@ -20,7 +20,7 @@ if free and n == 1 then -- a server that was at rest has to fetch all that it ru
     if last == false then -- there was none
       fence = fence + 512
       redis.call('SET', counter, string.format('%.0f', fence))
-    elseif not count or #last ~= #clock or count < least or count >= fence then -- no fence, or the clock is behind it
+    elseif not (count and #last == #clock and count >= least and count < fence) then -- no fence, or the clock is behind it
       fence = nil
       if type(last) == 'string' then redis.call('SET', counter, last) end -- as if nothing had been
     end

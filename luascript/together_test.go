@@ -218,12 +218,14 @@ func TestTogether(t *testing.T) {
 	// Nothing is held, and nobody queues: the common case is tried first.
 	t.Run("NoCounters", func(t *testing.T) {
 		const hex = "0x00000000000001" // as long as the time in microseconds, and less
-		none := map[string]string{"c": "FENCE", "d": "WRONGTYPE", "e": "FENCE"}
-		for _, names := range []string{"acde", "cdea", "c", "d", "e"} {
+		const nan = "nan(00000000000)" // likewise as long, and neither less nor more
+		none := map[string]string{"c": "FENCE", "d": "WRONGTYPE", "e": "FENCE", "f": "FENCE"}
+		for _, names := range []string{"acdef", "cdefa", "c", "d", "e", "f"} {
 			do("FLUSHALL")
 			do("SET", key("c")+":fence", "seven")
 			do("RPUSH", key("d")+":fence", "no counter")
 			do("SET", key("e")+":fence", hex)
+			do("SET", key("f")+":fence", nan)
 			var cs []contender
 			for _, name := range strings.Split(names, "") {
 				cs = append(cs, contender{name, "token " + name})
@@ -235,10 +237,10 @@ func TestTogether(t *testing.T) {
 					t.Errorf("%s of %s: answer = %q, want a grant", cs[i].name, names, answer)
 				}
 			}
-			if do("EXISTS", key("c"), key("d"), key("e")) != int64(0) || text(key("c")+":fence") != "seven" ||
+			if do("EXISTS", key("c"), key("d"), key("e"), key("f")) != int64(0) || text(key("f")+":fence") != nan || text(key("c")+":fence") != "seven" ||
 				text(key("e")+":fence") != hex || do("LLEN", key("d")+":fence") != int64(1) {
-				t.Errorf("%s: locks = %v, counters = %s, %s, a list of %v, want none, and the counters as before", names,
-					do("EXISTS", key("c"), key("d"), key("e")), text(key("c")+":fence"), text(key("e")+":fence"), do("LLEN", key("d")+":fence"))
+				t.Errorf("%s: locks = %v, counters = %s, %s, %s, a list of %v, want none, and the counters as before", names,
+					do("EXISTS", key("c"), key("d"), key("e"), key("f")), text(key("c")+":fence"), text(key("e")+":fence"), text(key("f")+":fence"), do("LLEN", key("d")+":fence"))
 			}
 		}
 	})
@@ -316,7 +318,7 @@ func TestTogether(t *testing.T) {
 
 	t.Run("AQueue", func(t *testing.T) {
 		do("FLUSHALL")
-		entry := "line 1000 1 heir"
+		entry := "line 60000 1 heir"
 		do("RPUSH", key("a")+":queue", entry)
 		sub := s.Pool().Get()
 		defer sub.Close()

@@ -112,17 +112,17 @@ func luaScript() []Mutant {
 		},
 		{
 			Name: "free.lua trusts the clock for one alone", File: "luascript/free.lua",
-			Old: " or count >= fence then", New: " then",
+			Old: " and count < fence) then", New: ") then",
 			Judge: Together, Killed: []string{"CountersAheadAndLost"},
 		},
 		{
 			Name: "free.lua takes any counter", File: "luascript/free.lua",
-			Old: " and count >= least", New: "",
+			Old: " and count >= least and count < fence then", New: " and count < fence then",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{
 			Name: "free.lua takes any counter for one alone", File: "luascript/free.lua",
-			Old: " or count < least", New: "",
+			Old: " and count >= least and count < fence) then", New: " and count < fence) then",
 			Judge: Together, Killed: []string{"NoCounters"},
 		},
 		{

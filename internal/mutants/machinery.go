@@ -12,6 +12,7 @@ var (
 	Places     = Judge{Package: "./strategy", Test: "TestPlaceIsInherited", Own: true}
 
 	Half     = Judge{Package: "./internal/node", Test: "TestHalf", Own: true}
+	Gather   = Judge{Package: "./internal/node", Test: "TestGather", Own: true}
 	Joint    = Judge{Package: "./internal/node", Test: "TestJointCommand", Own: true}
 	NotJoint = Judge{Package: "./internal/node", Test: "TestNotJoined", Own: true}
 	Leavers  = Judge{Package: "./internal/node", Test: "TestJointCallerLeaves", Own: true}
@@ -287,6 +288,27 @@ func machinery() []Mutant {
 			Name: "half are sent beside a writer at work", File: "internal/node/wire.go",
 			Old: "w.gathering && !w.retired &&", New: "!w.retired &&",
 			Judge: Half, Killed: []string{"NoneWrites"},
+		},
+
+		{
+			Name: "a writer waits for those who come first only", File: "internal/node/pipe.go",
+			Old: "before = len(p.queue)", New: "before = 1 << 30",
+			Judge: Gather, Killed: []string{"All"},
+		},
+		{
+			Name: "a writer whose time is over goes on waiting", File: "internal/node/pipe.go",
+			Old: "w.gone || w.retired || timeup.Why(ctx, o.due) != nil {", New: "w.gone || w.retired {",
+			Judge: Gather, Killed: []string{"Late"},
+		},
+		{
+			Name: "a writer without a connection waits for others", File: "internal/node/pipe.go",
+			Old: "w.gone || w.retired || timeup", New: "w.retired || timeup",
+			Judge: Gather, Killed: []string{"Gone"},
+		},
+		{
+			Name: "a writer waits for others over a connection that takes no more", File: "internal/node/pipe.go",
+			Old: "w.gone || w.retired || timeup", New: "w.gone || timeup",
+			Judge: Gather, Killed: []string{"Retired"},
 		},
 
 		// What serves several callers in one command.

@@ -171,7 +171,7 @@ func (p *pipe) patrol() {
 		return false
 	}
 	if w := p.wire; w != nil {
-		if !w.guardAt.IsZero() && passed(w.guardAt) {
+		if !w.guardAt.IsZero() && passed(w.guardAt) && !w.gathering { // who yields comes back
 			p.giveUp(w, errStuck)
 		} else if o := w.served(); o != nil && passed(o.due) {
 			p.giveUp(w, errGivenUp)
@@ -303,7 +303,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 
 	p.mu.Lock()
 	if fit && !alone && !w.gone && !w.retired {
-		if !p.gather(w, o) {
+		if !p.gather(ctx, w, o) {
 			return
 		}
 		if timeup.Why(ctx, o.due) != nil { // meanwhile; others may find the time to write
@@ -327,16 +327,19 @@ func (p *pipe) guard(w *wire, o *op) {
 	p.watchFor(o.due)
 }
 
-// gather lets others come whose ops are to be sent with o's, for as long as some do, and tells
-// whether o's caller is still the one to send them. If not, one of them has, and o's caller
-// waits like any other.
-func (p *pipe) gather(w *wire, o *op) bool {
+// gather lets others come whose ops are to be sent with o's, for as long as some do and the
+// connection and o's caller can still send them, and tells whether that caller is still the
+// one to do so. If not, one of them has, and o's caller waits like any other.
+func (p *pipe) gather(ctx context.Context, w *wire, o *op) bool {
 	w.gathering = true
-	for before := 0; len(p.queue) > before && w.writer == o && !w.retired; {
+	for before := 0; len(p.queue) > before && w.writer == o; {
 		before = len(p.queue)
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
+		if w.gone || w.retired || timeup.Why(ctx, o.due) != nil {
+			break
+		}
 	}
 	return w.writer == o
 }

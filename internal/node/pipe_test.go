@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -525,7 +526,7 @@ func TestHalf(t *testing.T) {
 		if w.gathered(1000) {
 			t.Error("others may send beside the last one")
 		}
-		if p.gather(w, first) {
+		if p.gather(t.Context(), w, first) {
 			t.Error("the writer before sends beside the last one")
 		}
 		w.gathering = false
@@ -561,6 +562,55 @@ func TestHalf(t *testing.T) {
 			t.Parallel()
 			if got := c.w.gathered(c.n); got != c.want {
 				t.Errorf("%d of %d are enough: %v, want %v", c.n, c.w.crowd, got, c.want)
+			}
+		})
+	}
+}
+
+// A writer waits for as long as others come, while it and its connection can still send for them.
+func TestGather(t *testing.T) {
+	const others = 50
+	for name, c := range map[string]struct {
+		w     wire
+		due   time.Time
+		waits bool
+	}{
+		"All":     {wire{}, soon(), true},
+		"Late":    {wire{}, time.Now().Add(-time.Second), false},
+		"Gone":    {wire{gone: true}, soon(), false},
+		"Retired": {wire{retired: true}, soon(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// On one processor who yields mostly runs again after those who were ready: so one comes at
+			// each yield.
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			most := 0
+			for range 1000 {
+				if most > others/5 {
+					break
+				}
+				p, w, o := &pipe{}, c.w, &op{due: c.due}
+				w.writer, w.crowd = o, 4*others
+				p.queue = []*op{o}
+				var come sync.WaitGroup
+				p.mu.Lock()
+				come.Go(func() {
+					for range others {
+						p.mu.Lock()
+						p.queue = append(p.queue, &op{})
+						p.mu.Unlock()
+						runtime.Gosched()
+					}
+				})
+				if !p.gather(t.Context(), &w, o) {
+					t.Error("gather = false, want true: nobody sends in its place")
+				}
+				most = max(most, len(p.queue)-1)
+				p.mu.Unlock()
+				come.Wait()
+			}
+			if waits := most > others/5; waits != c.waits {
+				t.Errorf("of %d others one after the other, it waited for %d at most; to wait for many is %v, want %v", others, most, waits, c.waits)
 			}
 		})
 	}

@@ -154,17 +154,17 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 			})
 		}
 		time.Sleep(s.For / 3) // all are at it
-		before, err := s.read()
+		server, err := s.load()
 		if err != nil {
 			return report{}, err
 		}
-		own, begin := cpu(), time.Now()
+		own, sent, begin := cpu(), s.requests.Load(), time.Now()
 		counting.Store(true)
 		time.Sleep(s.For)
 		counting.Store(false)
 		took := time.Since(begin)
-		own = cpu() - own
-		after, err := s.read()
+		own, sent = cpu()-own, s.requests.Load()-sent
+		share, err := server()
 		if err != nil {
 			return report{}, err
 		}
@@ -180,9 +180,9 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 			n := float64(sum(counts))
 			r.Each = append(r.Each, map[string]float64{
 				"pairs/s":            n / took.Seconds(),
-				"requests/pair":      float64(after.requests-before.requests) / max(n, 1),
+				"requests/pair":      float64(sent) / max(n, 1),
 				"client-cpu-µs/pair": micros(own) / max(n, 1),
-				"server-cpu-µs/pair": micros(after.server-before.server) / max(n, 1),
+				"server-cpu-µs/pair": share * micros(took) / max(n, 1),
 			})
 		}
 	}
