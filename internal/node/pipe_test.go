@@ -571,14 +571,14 @@ func TestHalf(t *testing.T) {
 func TestGather(t *testing.T) {
 	const others = 50
 	for name, c := range map[string]struct {
-		w     wire
-		due   time.Time
-		waits bool
+		gone, retired bool
+		due           time.Time
+		waits         bool
 	}{
-		"All":     {wire{}, soon(), true},
-		"Late":    {wire{}, time.Now().Add(-time.Second), false},
-		"Gone":    {wire{gone: true}, soon(), false},
-		"Retired": {wire{retired: true}, soon(), false},
+		"All":     {due: soon(), waits: true},
+		"Late":    {due: time.Now().Add(-time.Second)},
+		"Gone":    {gone: true, due: soon()},
+		"Retired": {retired: true, due: soon()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// On one processor who yields mostly runs again after those who were ready: so one comes at
@@ -589,9 +589,8 @@ func TestGather(t *testing.T) {
 				if most > others/5 {
 					break
 				}
-				p, w, o := &pipe{}, c.w, &op{due: c.due}
-				w.writer, w.crowd = o, 4*others
-				p.queue = []*op{o}
+				o := &op{due: c.due}
+				p, w := &pipe{queue: []*op{o}}, &wire{gone: c.gone, retired: c.retired, writer: o, crowd: 4 * others}
 				var come sync.WaitGroup
 				p.mu.Lock()
 				come.Go(func() {
@@ -602,7 +601,7 @@ func TestGather(t *testing.T) {
 						runtime.Gosched()
 					}
 				})
-				if !p.gather(t.Context(), &w, o) {
+				if !p.gather(t.Context(), w, o) {
 					t.Error("gather = false, want true: nobody sends in its place")
 				}
 				most = max(most, len(p.queue)-1)
