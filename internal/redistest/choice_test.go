@@ -6,10 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -391,6 +396,45 @@ func TestPortsAreReserved(t *testing.T) {
 			t.Errorf("port %d was given twice", port)
 		}
 		seen[port] = true
+	}
+}
+
+// Nobody listens on a port that has just been reserved, whatever children are being started: they
+// have what the parent has open until they execute.
+func TestReservedPortIsFree(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("to close a listener is all that can be done here")
+	}
+	over := make(chan struct{})
+	var children sync.WaitGroup
+	children.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := exec.Command("true").Run(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer children.Wait()
+	defer close(over)
+	dir := cache(t.TempDir())
+	for range 500 {
+		port, release, err := dir.reservePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		EndListening(ln)
+		release()
 	}
 }
 

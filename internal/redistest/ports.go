@@ -47,7 +47,7 @@ func (c cache) reservePort() (port int, release func(), err error) {
 			file.Close() // somebody who is none of us has it
 			continue
 		}
-		l.Close()
+		EndListening(l)
 		return port, func() { file.Close() }, nil
 	}
 	return 0, nil, errors.New("redistest: no free port: leftovers of earlier runs? See: docker ps -a --filter label=" + label)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/redistest"
 )
 
 // Direction says which way bytes go. It is a set: Both is Requests and Replies.
@@ -419,8 +420,7 @@ func (l *Link) lose(p *passage) {
 // and hangUp.
 func (l *Link) deafen() {
 	if l.listener != nil {
-		endListening(l.listener)
-		l.listener.Close()
+		redistest.EndListening(l.listener)
 		l.listener = nil
 	}
 }
