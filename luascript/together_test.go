@@ -245,6 +245,23 @@ func TestTogether(t *testing.T) {
 		}
 	})
 
+	// Nobody writes such a counter; what follows it is greater all the same.
+	t.Run("CountersSpeltOtherwise", func(t *testing.T) {
+		for _, all := range [][]contender{{a}, {a, b}} {
+			for _, odd := range []string{"1.50000000000e15", "0x05543df729c000"} { // 1.5e15, as long as the time in microseconds
+				do("FLUSHALL")
+				do("SET", key("a")+":fence", odd)
+				for range 2 {
+					fence, ok := together(t, s, acquires(t, 1, all...))[0].(int64)
+					if !ok || fence <= 1.5e15 || text(key("a")+":fence") != fmt.Sprint(fence) {
+						t.Errorf("fence after %s of %d = %d, then counted %s, want more than 1.5e15, and so counted", odd, len(all), fence, text(key("a")+":fence"))
+					}
+					together(t, s, releases(t, all...))
+				}
+			}
+		}
+	})
+
 	t.Run("NoLocksNoCounters", func(t *testing.T) {
 		do("FLUSHALL")
 		do("RPUSH", key("b"), "no lock")

@@ -301,6 +301,11 @@ func machinery() []Mutant {
 			Judge: Gather, Killed: []string{"Late"},
 		},
 		{
+			Name: "a connection is given up for a writer who waits for others", File: "internal/node/pipe.go",
+			Old: "passed(w.guardAt) && !w.gathering {", New: "passed(w.guardAt) {",
+			Judge: Gather, Killed: []string{"Guarded"},
+		},
+		{
 			Name: "a writer without a connection waits for others", File: "internal/node/pipe.go",
 			Old: "w.gone || w.retired || timeup", New: "w.retired || timeup",
 			Judge: Gather, Killed: []string{"Gone"},

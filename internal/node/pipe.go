@@ -18,9 +18,9 @@ import (
 //
 // The writer, a caller, sends everything queued. Before it starts it yields, so that others
 // that are ready to call can join, and yields again if some have: then one packet carries
-// many commands. But when half of those who were under way together have come the one who comes last sends
-// in its place. So there are halves, more or less, of which one is the server's while the
-// other is ours; otherwise each would wait for the other.
+// many commands. But when half of those who were under way together have come the one who
+// comes last sends in its place. So there are halves, more or less, of which one is the
+// server's while the other is ours; otherwise each would wait for the other.
 //
 // The reader hands every reply to its op. A single caller reads for itself: to be woken
 // by another goroutine costs more than the reply. Where callers come together that is

@@ -613,6 +613,26 @@ func TestGather(t *testing.T) {
 			}
 		})
 	}
+	// Its time may be over before it runs again, which says nothing of the connection.
+	t.Run("Guarded", func(t *testing.T) {
+		f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", f.Addr) }})
+		echo(t, n, "warm")
+		p := &n.pipe
+		for _, gathering := range []bool{true, false} {
+			p.mu.Lock()
+			w := p.wire
+			w.writer, w.guardAt, w.gathering = &op{}, time.Now().Add(-time.Second), gathering
+			p.mu.Unlock()
+			p.patrol()
+			p.mu.Lock()
+			if w.gone == gathering {
+				t.Errorf("patrol at a writer whose time is over, and who gathers: %v, gives up the connection: %v, want %v", gathering, w.gone, !gathering)
+			}
+			w.written()
+			p.mu.Unlock()
+		}
+	})
 }
 
 // What a writer is about to send counts as sent: it may leave before the close.

@@ -8,13 +8,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -406,23 +404,7 @@ func TestReservedPortIsFree(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("to close a listener is all that can be done here")
 	}
-	over := make(chan struct{})
-	var children sync.WaitGroup
-	children.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			default:
-			}
-			if err := exec.Command("true").Run(); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	defer children.Wait()
-	defer close(over)
+	defer StartChildren(t)()
 	dir := cache(t.TempDir())
 	for range 500 {
 		port, release, err := dir.reservePort()

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
@@ -301,21 +300,7 @@ func TestCutTakesWhatWasHeld(t *testing.T) {
 func TestChildrenStart(t *testing.T) {
 	t.Parallel()
 	_, l := linked(t)
-	over := make(chan struct{})
-	var children sync.WaitGroup
-	children.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			default:
-			}
-			if err := exec.Command("true").Run(); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
+	stop := redistest.StartChildren(t)
 	for range 500 {
 		l.Refuse()
 		if c, err := net.Dial("tcp", l.Addr()); err == nil {
@@ -330,8 +315,7 @@ func TestChildrenStart(t *testing.T) {
 			break
 		}
 	}
-	close(over)
-	children.Wait()
+	stop()
 	works(t, l)
 }
 
