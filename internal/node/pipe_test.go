@@ -616,10 +616,10 @@ func TestGather(t *testing.T) {
 	// Its time may be over before it runs again, which says nothing of the connection.
 	t.Run("Guarded", func(t *testing.T) {
 		f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", f.Addr) }})
-		echo(t, n, "warm")
-		p := &n.pipe
 		for _, gathering := range []bool{true, false} {
+			n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", f.Addr) }})
+			echo(t, n, "warm")
+			p := &n.pipe
 			p.mu.Lock()
 			w := p.wire
 			w.writer, w.guardAt, w.gathering = &op{}, time.Now().Add(-time.Second), gathering
