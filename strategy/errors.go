@@ -7,48 +7,27 @@ import (
 	"time"
 )
 
-// The vocabulary of failure. Each is found with [errors.Is]; the types below,
-// found with [errors.As] through a pointer, add what the caller cannot know.
-//
-// What cannot be known is never reported as held, lost or acquired.
+// The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. What nobody knows
+// is never reported as held, lost or acquired.
 var (
-	// ErrHeld: somebody else holds the lock; try later. See [HeldError].
-	ErrHeld = errors.New("held by another")
+	ErrHeld        = errors.New("held by another")       // somebody else holds the lock; see [HeldError]
+	ErrNoQuorum    = errors.New("no quorum")             // too few of several servers agreed; see [QuorumError]
+	ErrLost        = errors.New("lock lost")             // the lease ended before its release: stop the work; see [LostError]
+	ErrReleased    = errors.New("lock released")         // the caller has released or detached the lease
+	ErrRefused     = errors.New("refused by the server") // the server answered with an error; nothing has changed
+	ErrUnsent      = errors.New("not sent")              // no server was reached; nothing has changed
+	ErrUnsupported = errors.New("not supported")         // this algorithm or this server cannot do that
+	ErrClosed      = errors.New("strategy closed")       // the Strategy has been closed
 
-	// ErrNoQuorum: too few of several servers agreed, because another holds the lock
-	// (then it is ErrHeld, too), or because they cannot be reached. See [QuorumError].
-	ErrNoQuorum = errors.New("no quorum")
-
-	// ErrLost: this lease has ended before its release; stop the work that it
-	// protects. See [LostError].
-	ErrLost = errors.New("lock lost")
-
-	// ErrReleased: this lease was released or detached by its own user.
-	ErrReleased = errors.New("lock released")
-
-	// ErrRefused: the server answered with an error; nothing has changed.
-	ErrRefused = errors.New("refused by the server")
-
-	// ErrUnsent: no server was reached; nothing has changed.
-	ErrUnsent = errors.New("not sent")
-
-	// ErrUnknown: the request left and its answer did not come back. Nobody knows
-	// whether it took effect; or, with an [AcksError], whether that will last. An
-	// acquire that ends so is undone in the background; a release that ends so is
-	// repeated in the background.
+	// ErrUnknown: no answer came back, or too few confirmed ([AcksError]). The engine undoes such an
+	// acquire, and repeats such a release, in the background.
 	ErrUnknown = errors.New("outcome unknown")
-
-	// ErrUnsupported: this algorithm or this server cannot do that.
-	ErrUnsupported = errors.New("not supported")
-
-	// ErrClosed: the Strategy has been closed.
-	ErrClosed = errors.New("strategy closed")
 )
 
 // A HeldError says who holds a lock. It is [ErrHeld].
 type HeldError struct {
 	Name   string
-	Holder string        // its token, or, where locks are re-entrant, its owner; empty if the servers did not say, or do not agree
+	Holder string        // its token; of a re-entrant lock its owner; empty: not known
 	TTL    time.Duration // until the servers let go; zero: not known; negative: never
 }
 
@@ -67,23 +46,19 @@ func (e *HeldError) Error() string {
 	return b.String()
 }
 
-// Is makes a HeldError match [ErrHeld].
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// A QuorumError says what each of several servers answered when too few agreed. It
-// is [ErrNoQuorum]. It is [ErrHeld] too, by Held, if and only if a quorum answered:
-// then waiting makes sense. Otherwise it is what the servers that failed said
-// (ErrUnsent, ErrUnknown, ErrRefused): a lock that cannot be reached is not "held",
-// though a minority may say so. So whoever tells an outage from a lock that is held
-// asks for ErrHeld first.
+// A QuorumError says what each of several servers answered when too few agreed. It is [ErrNoQuorum],
+// and [ErrHeld], too, if a quorum answered. Otherwise it is an outage: ErrUnsent, ErrUnknown or
+// ErrRefused, even if a minority reports the lock as held.
 type QuorumError struct {
 	Name  string
 	Need  int          // how many have to agree
-	Nodes []NodeAnswer // in the order in which they were given
+	Nodes []NodeAnswer // in the order in which New was given them
 	Held  *HeldError   // nil: no quorum answered
 }
 
-// A NodeAnswer is what one of several servers said.
+// A NodeAnswer is the answer of one of several servers.
 type NodeAnswer struct {
 	Node string // the server's name
 	Err  error  // nil: it agreed
@@ -111,15 +86,11 @@ func (e *QuorumError) Error() string {
 	return fmt.Sprintf("%sno quorum: %d of %d servers agreed, needed are %d%s", head, agreed, len(e.Nodes), e.Need, &others)
 }
 
-// Is makes a QuorumError match [ErrNoQuorum].
-func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
-
-// Unwrap returns Held, or else what the servers that failed said.
 func (e *QuorumError) Unwrap() []error {
 	if e.Held != nil {
-		return []error{e.Held}
+		return []error{ErrNoQuorum, e.Held}
 	}
-	var failed []error
+	failed := []error{ErrNoQuorum}
 	for _, n := range e.Nodes {
 		if n.Err != nil && !errors.Is(n.Err, ErrHeld) && !errors.Is(n.Err, ErrLost) {
 			failed = append(failed, n.Err)
@@ -128,74 +99,33 @@ func (e *QuorumError) Unwrap() []error {
 	return failed
 }
 
-// An AllError says which of several locks failed ([All]), and why. What each of them said
-// is found through it by errors.Is and errors.As.
+// An AllError reports which of several locks failed ([All]), and why. errors.Is and errors.As
+// find what each of them returned.
 type AllError struct {
-	Name   string      // of all
-	Failed []PartError // in the order in which the locks are taken; the others did as they were told
-}
-
-// A PartError is what became of one of several locks.
-type PartError struct {
-	Name string // the lock's
-	Err  error
+	Name  string   // of all
+	Names []string // of the locks that failed, in the order in which they are acquired
+	Errs  []error  // Errs[i] is what Names[i] returned
 }
 
 func (e *AllError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q", e.Name)
-	for i, f := range e.Failed {
+	for i, err := range e.Errs {
 		b.WriteString([2]string{": ", "; "}[min(i, 1)])
-		lock := fmt.Sprintf("lock %q: ", f.Name) // said once
-		b.WriteString(lock + strings.TrimPrefix(f.Err.Error(), lock))
+		lock := fmt.Sprintf("lock %q: ", e.Names[i]) // said once
+		b.WriteString(lock + strings.TrimPrefix(err.Error(), lock))
 	}
 	return b.String()
 }
 
-// Unwrap returns the errors of those that failed.
-func (e *AllError) Unwrap() []error {
-	errs := make([]error, len(e.Failed))
-	for i, f := range e.Failed {
-		errs[i] = f.Err
-	}
-	return errs
-}
-
-// Remains marks what a [Protocol] returns, if something of the claim may remain with
-// some servers, so that the machinery undoes it in the background: at once, or, of an
-// Extend that failed, when the lease is lost.
-// Callers get err: nil, if what they asked for is done all the same.
-func Remains(err error) error { return &remaining{err} }
-
-type remaining struct{ err error }
-
-func (r *remaining) Error() string {
-	if r.err == nil {
-		return "something may remain with a server that did not answer"
-	}
-	return r.err.Error()
-}
-
-func (r *remaining) Unwrap() error { return r.err }
-
-// unmark takes the mark of [Remains] off.
-func unmark(err error) (unmarked error, remains bool) {
-	if err == nil {
-		return nil, false
-	}
-	if r, ok := err.(*remaining); ok {
-		return r.err, true
-	}
-	var r *remaining // within an error that says more
-	return err, errors.As(err, &r)
-}
+func (e *AllError) Unwrap() []error { return e.Errs }
 
 // A LostError says how a lease ended before its release. It is [ErrLost].
 type LostError struct {
 	Name   string
 	Holder string // the token that the servers show instead; empty: none
-	Lapsed bool   // the deadline came; nobody asked the servers, or none answered
-	Err    error  // why it could not be renewed, or why it was not; nil: the key is gone, or Holder's
+	Lapsed bool   // the deadline came without a renewal
+	Err    error  // why it was not renewed; nil: the key is gone, or Holder's
 }
 
 func (e *LostError) Error() string {
@@ -219,11 +149,12 @@ func (e *LostError) Error() string {
 	return lock + "lost: " + what
 }
 
-// Is makes a LostError match [ErrLost].
-func (e *LostError) Is(target error) bool { return target == ErrLost }
-
-// Unwrap returns the reason, if there is one.
-func (e *LostError) Unwrap() error { return e.Err }
+func (e *LostError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrLost}
+	}
+	return []error{ErrLost, e.Err}
+}
 
 // A ServerError is a failed request to one server.
 type ServerError struct {
@@ -239,10 +170,40 @@ func (e *ServerError) Error() string {
 	return fmt.Sprintf("%s: %v: %v", e.Node, e.Kind, e.Err)
 }
 
-// Unwrap returns the kind and the cause.
 func (e *ServerError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Kind}
 	}
 	return []error{e.Kind, e.Err}
+}
+
+// An AcksError reports that a server granted or renewed a lock, and too few confirmed it ([Acks]). It
+// comes inside a *[ServerError] that is [ErrUnknown].
+type AcksError struct {
+	Want Acks
+	Got  Acks  // who has confirmed
+	Err  error // why nobody could be waited for; nil: too few in time
+}
+
+func (e *AcksError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("done, but who has confirmed it is not known: %v", e.Err)
+	}
+	replicas := fmt.Sprintf("%d of %d replicas", e.Got.Replicas, e.Want.Replicas)
+	switch {
+	case e.Want.AOF && !e.Got.AOF:
+		return fmt.Sprintf("done, but confirmed in time by %s, and not by the append-only file", replicas)
+	case e.Want.AOF:
+		return fmt.Sprintf("done, but confirmed in time by the append-only file and %s", replicas)
+	}
+	return fmt.Sprintf("done, but confirmed in time by %s", replicas)
+}
+
+func (e *AcksError) Unwrap() error {
+	// Not the kind of Err: a WAIT that was refused, or not sent, does not mean that nothing changed.
+	var server *ServerError
+	if errors.As(e.Err, &server) {
+		return server.Err
+	}
+	return e.Err
 }

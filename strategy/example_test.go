@@ -11,29 +11,6 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Any algorithm will do; here it is a lock server in memory. In production it is
-// luascript.New(pool, strategy.Options{}) or the New of another strategy.
-func ExampleNew() {
-	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{TTL: 10 * time.Second})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer locks.Close()
-
-	ctx := context.Background()
-	lease, err := locks.Lock("invoice/42").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = locks.Lock("invoice/42").TryAcquire(ctx)
-	fmt.Println("a second contender:", errors.Is(err, strategy.ErrHeld))
-	fmt.Println("released:", lease.Release(ctx) == nil)
-	// Output:
-	// a second contender: true
-	// released: true
-}
-
 // The function's context ends when the lock is lost, and says why.
 func ExampleDo() {
 	var server conformance.Memory

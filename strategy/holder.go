@@ -7,17 +7,15 @@ import (
 	"strings"
 )
 
-// A Holder says for people who holds a lock: a process writes it into [Options].Label, and
-// [Info.Holder] reads it. The machinery does not mind what it says.
+// A Holder names the process that holds a lock, for people. A process writes it into
+// [Options].Label, and [Info.Holder] reads it.
 type Holder struct {
 	Host  string
 	PID   int
-	Label string // whatever else there is to say; may be empty
+	Label string // anything else; may be empty
 }
 
-// ThisProcess is this process as a holder:
-//
-//	o := strategy.Options{Label: strategy.ThisProcess("nightly import").String()}
+// ThisProcess is this process as a holder: Options{Label: strategy.ThisProcess("nightly").String()}.
 func ThisProcess(label string) Holder {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -26,8 +24,7 @@ func ThisProcess(label string) Holder {
 	return Holder{Host: host, PID: os.Getpid(), Label: label}
 }
 
-// String is host/pid, or host/pid/label: what [ParseHolder] reads. A / in the host's name is
-// percent-encoded.
+// String is host/pid, or host/pid/label: what [Info.Holder] reads.
 func (h Holder) String() string {
 	s := url.PathEscape(h.Host) + "/" + strconv.Itoa(h.PID)
 	if h.Label != "" {
@@ -36,8 +33,8 @@ func (h Holder) String() string {
 	return s
 }
 
-// ParseHolder reads what [Holder.String] wrote; ok is false for any other label.
-func ParseHolder(label string) (h Holder, ok bool) {
+// parseHolder reads what String wrote; ok is false for any other label.
+func parseHolder(label string) (h Holder, ok bool) {
 	host, rest, ok := strings.Cut(label, "/")
 	if !ok {
 		return Holder{}, false
@@ -54,5 +51,5 @@ func ParseHolder(label string) (h Holder, ok bool) {
 	return h, true
 }
 
-// Holder says who holds the lock, if its label is a [Holder]'s.
-func (i Info) Holder() (h Holder, ok bool) { return ParseHolder(i.Label) }
+// Holder returns the process that holds the lock, if it has set its label.
+func (i Info) Holder() (h Holder, ok bool) { return parseHolder(i.Label) }

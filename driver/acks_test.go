@@ -1,0 +1,705 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// primary is a server with replicas, and a node of it: a map of locks, whose commands
+// are TAKE, KEEP, PASS and FREE, and a script that keeps many.
+type primary struct {
+	strategy.Node
+
+	mu     sync.Mutex
+	held   map[string]string // token by key
+	moved  map[string]bool   // keys that a cluster has elsewhere than the others
+	log    []string          // "session", and what came over connections and past them
+	refuse map[string]string // words, by command
+
+	// confirm answers WAIT and WAITAOF; nil: all that was asked for, at once.
+	confirm func(limit time.Duration) (any, error)
+	// before is called before each command of a session, after it when that is over.
+	before func(cmd string) error
+	after  func(error) error
+}
+
+func (p *primary) Name() string  { return "n" }
+func (p *primary) Ordered() bool { return true }
+func (p *primary) Close() error  { return nil }
+
+func (p *primary) Do(_ context.Context, _ time.Time, cmd, key string, args ...any) (any, error) {
+	p.note("past " + cmd)
+	return p.serve(key, cmd, append([]any{key}, args...))
+}
+
+func (p *primary) Eval(_ context.Context, _ time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	p.note("past script")
+	all := []any{s.Hash(), len(keys)}
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return p.serve(keys[0], "EVALSHA", append(all, args...))
+}
+
+func (p *primary) Session(_ context.Context, _ time.Time, key string, fn func(strategy.Conn) error) error {
+	p.note("session")
+	err := fn(connection{p, key})
+	if p.after != nil {
+		return p.after(err)
+	}
+	return err
+}
+
+// connection is to where the key lies.
+type connection struct {
+	p   *primary
+	key string
+}
+
+func (c connection) Do(cmd string, args ...any) (any, error) {
+	if c.p.before != nil {
+		if err := c.p.before(cmd); err != nil {
+			return nil, err
+		}
+	}
+	if !strings.HasPrefix(cmd, "WAIT") {
+		c.p.note(cmd)
+		return c.p.serve(c.key, cmd, args)
+	}
+	c.p.note(strings.TrimSpace(fmt.Sprintln(append([]any{cmd}, args...)...)))
+	c.p.mu.Lock()
+	confirm, words := c.p.confirm, c.p.refuse[cmd]
+	c.p.mu.Unlock()
+	limit := time.Duration(args[len(args)-1].(int64)) * ms
+	switch {
+	case words != "":
+		return nil, says(words)
+	case confirm != nil:
+		return confirm(limit)
+	case cmd == "WAITAOF":
+		return []any{int64(args[0].(int)), int64(args[1].(int))}, nil
+	}
+	return int64(args[0].(int)), nil
+}
+
+func says(words string) error {
+	return &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New(words)}
+}
+
+// serve does what the command says, over a connection to where the key called here lies.
+func (p *primary) serve(here, cmd string, args []any) (any, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if words := p.refuse[cmd]; words != "" {
+		return nil, says(words)
+	}
+	text := func(i int) string { return fmt.Sprint(args[i]) }
+	key := text(0)
+	token, held := p.held[key]
+	switch cmd {
+	case "TAKE":
+		if held {
+			return []byte(token), nil
+		}
+		p.held[key] = text(1)
+	case "KEEP":
+		if token != text(1) {
+			return []byte(token), nil
+		}
+	case "PASS":
+		if token != text(1) {
+			return []byte(token), nil
+		}
+		p.held[key] = text(2)
+	case "FREE":
+		if token != text(1) {
+			return []byte(token), nil
+		}
+		delete(p.held, key)
+	case "EVALSHA", "EVAL": // hash or source, number of keys, keys, tokens, the TTL
+		n := args[1].(int)
+		answers := make([]any, n)
+		for i := range n {
+			switch key := text(2 + i); {
+			case p.moved[key] && n > 1:
+				return nil, says("CROSSSLOT Keys in request don't hash to the same slot")
+			case p.moved[key] && key != here:
+				return nil, says("MOVED 1 elsewhere:6379")
+			}
+			if p.held[text(2+i)] == text(2+n+i) {
+				answers[i] = int64(1)
+			}
+		}
+		return answers, nil
+	case "CONFIG":
+		return []any{[]byte("appendfsync"), []byte("always")}, nil
+	}
+	return nil, nil
+}
+
+func (p *primary) note(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log = append(p.log, what)
+}
+
+// took returns what has come since it was last asked, in one line.
+func (p *primary) took() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log := strings.Join(p.log, ", ")
+	p.log = nil
+	return log
+}
+
+func (p *primary) give(key, token string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[key] = token
+}
+
+func (p *primary) holder() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[key]
+}
+
+// fewer makes only n replicas confirm from now on, and the append-only file if local is 1.
+func (p *primary) fewer(n, local int64) {
+	p.answer(func(limit time.Duration) (any, error) {
+		time.Sleep(limit)
+		return n, nil
+	})
+	if local >= 0 {
+		p.answer(func(limit time.Duration) (any, error) {
+			time.Sleep(limit)
+			return []any{local, n}, nil
+		})
+	}
+}
+
+func (p *primary) answer(confirm func(time.Duration) (any, error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.confirm = confirm
+}
+
+// simple is an algorithm on one node.
+type simple struct{ strategy.Node }
+
+func (s simple) move(ctx context.Context, c strategy.Claim, fails func(holder string) error, cmd string, args ...any) (strategy.Grant, error) {
+	reply, err := s.Do(ctx, c.Due, cmd, c.Key, args...)
+	if holder, ok := reply.([]byte); ok && err == nil {
+		err = fails(string(holder))
+	}
+	return strategy.Grant{}, err
+}
+
+func (s simple) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return s.move(ctx, c, func(h string) error { return &strategy.HeldError{Name: c.Name, Holder: h} }, "TAKE", c.Token)
+}
+
+func (s simple) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return s.move(ctx, c, func(h string) error { return &strategy.LostError{Name: c.Name, Holder: h} }, "KEEP", c.Token)
+}
+
+func (s simple) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	return s.move(ctx, c, func(h string) error { return &strategy.LostError{Name: c.Name, Holder: h} }, "PASS", from, c.Token)
+}
+
+func (s simple) Release(ctx context.Context, c strategy.Claim) error {
+	_, err := s.move(ctx, c, func(h string) error { return strategy.Gone(s, c, h) }, "FREE", c.Token)
+	return err
+}
+
+func (s simple) Inspect(context.Context, strategy.Claim) (strategy.Info, error) {
+	return strategy.Info{}, nil
+}
+
+func (s simple) Check(context.Context, strategy.Options) error { return nil }
+
+// bulky is a simple one that extends many at once.
+type bulky struct{ simple }
+
+func (b bulky) script() strategy.BulkScript {
+	return strategy.BulkScript{Node: b.Node, Script: strategy.NewScript("extend", "lua"), Most: 2, Refused: func(c strategy.Claim, _ any) error {
+		return &strategy.LostError{Name: c.Name}
+	}}
+}
+
+func (b bulky) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return b.script().Extend(ctx, c)
+}
+
+func (b bulky) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+	b.script().ExtendAll(ctx, cs, done)
+}
+
+// telling is a simple one that tells of releases, and one that is both.
+type (
+	telling struct{ simple }
+	both    struct{ bulky }
+)
+
+func (telling) Watch(context.Context, strategy.Claim, func(strategy.Notification)) (func(), error) {
+	return func() {}, nil
+}
+func (telling) Reenters() bool { return true }
+func (both) Watch(context.Context, strategy.Claim, func(strategy.Notification)) (func(), error) {
+	return func() {}, nil
+}
+func (both) Validate(strategy.Options) error { return errNonsense }
+
+var errNonsense = errors.New("nonsense")
+
+func simply(n strategy.Node) simple { return simple{n} }
+func bulkily(n strategy.Node) bulky { return bulky{simple{n}} }
+
+var one = strategy.Acks{Replicas: 1}
+
+// acked is a strategy on p whose grants need those acknowledgements.
+func acked(t *testing.T, p *primary, a strategy.Acks) *strategy.Strategy {
+	t.Helper()
+	p.held = map[string]string{}
+	return open(t, strategy.Acknowledged(p, a, simply), strategy.Options{})
+}
+
+// unconfirmed checks that nobody could have confirmed what err is about.
+func unconfirmed(t *testing.T, call string, err error, got strategy.Acks) {
+	t.Helper()
+	is(t, call, err, strategy.ErrUnknown)
+	isNot(t, call, err, strategy.ErrHeld, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrLost)
+	var acks *strategy.AcksError
+	if !errors.As(err, &acks) {
+		t.Fatalf("%s = %v, want an AcksError", call, err)
+	}
+	equal(t, call+": who has confirmed", acks.Got, got)
+}
+
+func TestAcks(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, p *primary){
+		"Granted": func(t *testing.T, p *primary) {
+			s := acked(t, p, strategy.Acks{Replicas: 2})
+			start := time.Now()
+			p.answer(func(time.Duration) (any, error) {
+				time.Sleep(300 * ms)
+				return int64(3), nil // more than needed
+			})
+			lease := take(t, s)
+			since(t, "TryAcquire took", start, 300*ms)
+			equal(t, "sent", p.took(), "session, TAKE, WAIT 2 750")
+			equal(t, "deadline", lease.Deadline(), start.Add(valid)) // from the request, not from the confirmation
+			is(t, "Extend", lease.Extend(bg))
+			equal(t, "sent", p.took(), "session, KEEP, WAIT 2 750")
+			release(t, lease)
+			equal(t, "sent", p.took(), "past FREE")
+		},
+		"TooFew": func(t *testing.T, p *primary) {
+			s := acked(t, p, strategy.Acks{Replicas: 2})
+			p.fewer(1, -1)
+			start := time.Now()
+			_, err := s.Lock(name).TryAcquire(bg)
+			since(t, "TryAcquire took", start, 750*ms)
+			unconfirmed(t, "TryAcquire", err, one)
+			if want := "n: outcome unknown: done, but confirmed in time by 1 of 2 replicas"; err == nil || err.Error() != want {
+				t.Errorf("TryAcquire = %q, want %q", err, want)
+			}
+			synctest.Wait()
+			equal(t, "holder", p.holder(), "") // undone
+			equal(t, "sent", p.took(), "session, TAKE, WAIT 2 750, past FREE")
+		},
+		"Held": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			lease := take(t, s)
+			p.fewer(0, -1)
+			p.took()
+			start := time.Now()
+			_, err := s.Lock(name).TryAcquire(bg)
+			is(t, "TryAcquire", err, strategy.ErrHeld)
+			since(t, "TryAcquire took", start, 0)
+			equal(t, "sent", p.took(), "session, TAKE")
+			release(t, lease)
+		},
+		"Lost": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			lease := take(t, s)
+			p.give(key, "another")
+			p.took()
+			is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
+			equal(t, "sent", p.took(), "session, KEEP")
+		},
+		"Renewal": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			lease := take(t, s)
+			deadline := lease.Deadline()
+			p.fewer(0, -1)
+			err := lease.Extend(bg)
+			unconfirmed(t, "Extend", err, strategy.Acks{})
+			equal(t, "deadline", lease.Deadline(), deadline)
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			time.Sleep(ttl / 2)
+			equal(t, "deadline", lease.Deadline(), deadline)
+			unconfirmed(t, "Failing", lease.Failing(), strategy.Acks{})
+			is(t, "Err", lease.Err())
+			p.answer(nil)
+			time.Sleep(ttl)
+			is(t, "Err", lease.Err())
+			is(t, "Failing", lease.Failing())
+			release(t, lease)
+		},
+		// What too few have confirmed is counted beyond the deadline, and must be undone.
+		"Lapsed": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			lease := take(t, s)
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			p.fewer(0, -1)
+			time.Sleep(valid)
+			is(t, "Err", lease.Err(), strategy.ErrLost)
+			time.Sleep(op)
+			equal(t, "holder", p.holder(), "")
+		},
+		"Adopted": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			token, err := take(t, s).Detach()
+			is(t, "Detach", err)
+			p.took()
+			lease, err := s.Adopt(bg, name, token)
+			is(t, "Adopt", err)
+			equal(t, "sent", p.took(), "session, PASS, WAIT 1 750")
+			token, err = lease.Detach()
+			is(t, "Detach", err)
+			p.fewer(0, -1)
+			_, err = s.Adopt(bg, name, token)
+			unconfirmed(t, "Adopt", err, strategy.Acks{})
+			synctest.Wait()
+			equal(t, "holder", p.holder(), "")
+		},
+		"AOF": func(t *testing.T, p *primary) {
+			s := acked(t, p, strategy.Acks{Replicas: 1, AOF: true})
+			lease := take(t, s)
+			equal(t, "sent", p.took(), "session, TAKE, WAITAOF 1 1 750")
+			release(t, lease)
+			for _, few := range []strategy.Acks{{Replicas: 1}, {AOF: true}} {
+				local := int64(0)
+				if few.AOF {
+					local = 1
+				}
+				p.fewer(int64(few.Replicas), local)
+				_, err := s.Lock(name).TryAcquire(bg)
+				unconfirmed(t, "TryAcquire", err, few)
+				if few.AOF == strings.Contains(err.Error(), "not by the append-only file") {
+					t.Errorf("TryAcquire = %v, want who is missing", err)
+				}
+				synctest.Wait()
+				equal(t, "holder", p.holder(), "")
+			}
+		},
+		// The lock is there, so whatever becomes of the WAIT it is undone, and nobody is
+		// told that nothing has changed.
+		"WaitFails": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			for what, confirm := range map[string]func(time.Duration) (any, error){
+				"refused":  func(time.Duration) (any, error) { return nil, says("NOPERM") },
+				"not sent": func(time.Duration) (any, error) { return nil, unreachable() },
+				"unanswered": func(time.Duration) (any, error) {
+					return nil, &strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown}
+				},
+				"odd":  func(time.Duration) (any, error) { return []byte("QUEUED"), nil },
+				"none": func(time.Duration) (any, error) { return nil, nil },
+			} {
+				p.answer(confirm)
+				_, err := s.Lock(name).TryAcquire(bg)
+				unconfirmed(t, "TryAcquire, WAIT "+what, err, strategy.Acks{})
+				synctest.Wait()
+				equal(t, "holder, WAIT "+what, p.holder(), "")
+			}
+			s = acked(t, p, strategy.Acks{AOF: true})
+			for _, odd := range []any{nil, int64(1), []any{int64(1)}, []any{int64(1), nil}} {
+				p.answer(func(time.Duration) (any, error) { return odd, nil })
+				_, err := s.Lock(name).TryAcquire(bg)
+				unconfirmed(t, fmt.Sprint("TryAcquire, WAITAOF ", odd), err, strategy.Acks{})
+				synctest.Wait()
+				equal(t, "holder", p.holder(), "")
+			}
+		},
+		"ContextEnds": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			ctx, cancel := context.WithCancelCause(bg)
+			why := errors.New("called off")
+			p.before = func(cmd string) error {
+				if cmd == "WAIT" {
+					cancel(why)
+					return &strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent, Err: context.Cause(ctx)}
+				}
+				return nil
+			}
+			_, err := s.Lock(name).TryAcquire(ctx)
+			unconfirmed(t, "TryAcquire", err, strategy.Acks{})
+			is(t, "TryAcquire", err, why, context.Canceled)
+			synctest.Wait()
+			equal(t, "holder", p.holder(), "")
+		},
+		"SessionFails": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			p.after = func(error) error { return unreachable() } // after the fact
+			_, err := s.Lock(name).TryAcquire(bg)
+			unconfirmed(t, "TryAcquire", err, one)
+			synctest.Wait()
+			equal(t, "holder", p.holder(), "")
+		},
+		"NotSent": func(t *testing.T, p *primary) {
+			s := acked(t, p, one)
+			p.before = func(string) error { return unreachable() }
+			_, err := s.Lock(name).TryAcquire(bg)
+			is(t, "TryAcquire", err, strategy.ErrUnsent)
+			isNot(t, "TryAcquire", err, strategy.ErrUnknown)
+			synctest.Wait()
+			equal(t, "sent", p.took(), "session")
+		},
+		// 0 milliseconds would be for ever.
+		"Limit": func(t *testing.T, p *primary) {
+			p.held = map[string]string{}
+			s := open(t, strategy.Acknowledged(p, one, simply), strategy.Options{TTL: 10 * ms, OpTimeout: ms})
+			lease := take(t, s)
+			equal(t, "sent", p.took(), "session, TAKE, WAIT 1 1")
+			release(t, lease)
+		},
+		"Bulk": func(t *testing.T, p *primary) {
+			p.held = map[string]string{}
+			s := open(t, strategy.Acknowledged(p, one, bulkily), strategy.Options{})
+			var leases []*strategy.Lease
+			for i := range 5 {
+				lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+				is(t, "TryAcquire", err)
+				is(t, "KeepAlive", lease.KeepAlive(0))
+				leases = append(leases, lease)
+			}
+			deadline := leases[0].Deadline()
+			p.took()
+			p.give(strategy.DefaultKey("3"), "another")
+			time.Sleep(ttl / 2)
+			equal(t, "sent", p.took(), "session, EVALSHA, EVALSHA, EVALSHA, WAIT 1 750") // two in each
+			for i, lease := range leases {
+				if i == 3 {
+					is(t, "Err of the lost one", lease.Err(), strategy.ErrLost)
+					continue
+				}
+				is(t, "Err", lease.Err())
+				if !lease.Deadline().After(deadline) {
+					t.Errorf("deadline = %v, want it moved", lease.Deadline())
+				}
+			}
+			p.fewer(0, -1)
+			deadline = leases[0].Deadline()
+			time.Sleep(ttl/2 + op)
+			equal(t, "deadline", leases[0].Deadline(), deadline)
+			unconfirmed(t, "Failing", leases[4].Failing(), strategy.Acks{})
+			p.answer(nil)
+			for i, lease := range leases {
+				if i != 3 {
+					release(t, lease)
+				}
+			}
+		},
+		// A holder that has lost its lock is told before the others' renewals are confirmed.
+		"BulkLoss": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0", "k1": "another", "k2": "t2"}
+			var told []int
+			var before []int // the WAIT
+			p.before = func(cmd string) error {
+				if cmd == "WAIT" {
+					before = slices.Clone(told)
+				}
+				return nil
+			}
+			w := strategy.Acknowledged(p, one, bulkily)
+			w.(strategy.BulkExtender).ExtendAll(bg, bulkClaims(3), func(i int, _ strategy.Grant, err error) {
+				told = append(told, i)
+				if i == 1 {
+					is(t, "ExtendAll of the lost one", err, strategy.ErrLost)
+				} else {
+					is(t, "ExtendAll", err)
+				}
+			})
+			equal(t, "told before the WAIT", fmt.Sprint(before), "[1]")
+			equal(t, "told in all", fmt.Sprint(told), "[1 0 2]")
+		},
+		// Of a cluster, a connection reaches one server.
+		"BulkElsewhere": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0", "k1": "t1", "k2": "t2"}
+			p.moved = map[string]bool{"k1": true}
+			w := strategy.Acknowledged(p, one, bulkily)
+			for _, err := range answersOf(t, w, bulkClaims(3)) {
+				is(t, "ExtendAll", err)
+			}
+			if log := p.took(); strings.Count(log, "session") != 2 || !strings.HasSuffix(log, "session, EVALSHA, WAIT 1 1") {
+				t.Errorf("sent %s, want a session of its own for the one that is elsewhere, at the end", log)
+			}
+		},
+		"BulkUnsent": func(t *testing.T, p *primary) {
+			p.before = func(string) error { return unreachable() }
+			w := strategy.Acknowledged(p, one, bulkily)
+			for _, err := range answersOf(t, w, bulkClaims(3)) {
+				is(t, "ExtendAll", err, strategy.ErrUnsent)
+			}
+			p.after = func(error) error { return unreachable() }
+			w = strategy.Acknowledged(full{p}, one, bulkily)
+			for _, err := range answersOf(t, w, bulkClaims(3)) {
+				is(t, "ExtendAll without a connection", err, strategy.ErrUnsent)
+			}
+			equal(t, "answers for none", len(answersOf(t, w, nil)), 0)
+		},
+		"ForgottenScript": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0"}
+			p.refuse = map[string]string{"EVALSHA": "NOSCRIPT No matching script."}
+			w := strategy.Acknowledged(p, one, bulkily)
+			_, err := w.Extend(bg, bulkClaims(1)[0])
+			is(t, "Extend", err)
+			equal(t, "sent", p.took(), "session, EVALSHA, EVAL, WAIT 1 1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { test(t, &primary{}) })
+		})
+	}
+}
+
+// full is a node whose pool has no connection to lend.
+type full struct{ *primary }
+
+func (full) Session(context.Context, time.Time, string, func(strategy.Conn) error) error {
+	return unreachable()
+}
+
+// answersOf returns what ExtendAll told of each claim.
+func answersOf(t *testing.T, p strategy.Protocol, cs []strategy.Claim) []error {
+	t.Helper()
+	errs, told := make([]error, len(cs)), make([]bool, len(cs))
+	p.(strategy.BulkExtender).ExtendAll(bg, cs, func(i int, _ strategy.Grant, err error) {
+		errs[i], told[i] = err, true
+	})
+	if slices.Contains(told, false) {
+		t.Errorf("told of %v, want all", told)
+	}
+	return errs
+}
+
+func TestAcksAllowed(t *testing.T) {
+	t.Parallel()
+	for _, a := range []strategy.Acks{{Replicas: 1}, {AOF: true}, {Replicas: strategy.MaxReplicas, AOF: true}} {
+		_, err := strategy.New(strategy.Acknowledged(&primary{}, a, simply), strategy.Options{})
+		is(t, fmt.Sprintf("New, %+v", a), err)
+	}
+	for _, a := range []strategy.Acks{{}, {Replicas: -1}, {Replicas: -1, AOF: true}, {Replicas: strategy.MaxReplicas + 1}} {
+		_, err := strategy.New(strategy.Acknowledged(&primary{}, a, simply), strategy.Options{})
+		if err == nil || !strings.Contains(err.Error(), "allowed are") {
+			t.Errorf("New, %+v = %v, want what is allowed", a, err)
+		}
+	}
+}
+
+// What the protocol can do it can acknowledged, and nothing else.
+func TestAcksCapabilities(t *testing.T) {
+	t.Parallel()
+	p := &primary{}
+	can := func(w strategy.Protocol) string {
+		var s []string
+		if _, ok := w.(strategy.BulkExtender); ok {
+			s = append(s, "bulk")
+		}
+		if _, ok := w.(strategy.Notifier); ok {
+			s = append(s, "notices")
+		}
+		if w.(strategy.Reenterer).Reenters() {
+			s = append(s, "re-entry")
+		}
+		return strings.Join(s, ", ")
+	}
+	equal(t, "simple", can(strategy.Acknowledged(p, one, simply)), "")
+	equal(t, "bulky", can(strategy.Acknowledged(p, one, bulkily)), "bulk")
+	equal(t, "telling", can(strategy.Acknowledged(p, one, func(n strategy.Node) telling { return telling{simple{n}} })), "notices, re-entry")
+	everything := strategy.Acknowledged(p, one, func(n strategy.Node) both { return both{bulky{simple{n}}} })
+	equal(t, "both", can(everything), "bulk, notices")
+	_, err := strategy.New(everything, strategy.Options{})
+	is(t, "New", err, errNonsense)
+}
+
+// Check says what the server cannot do, and what to change.
+func TestAcksCheck(t *testing.T) {
+	t.Parallel()
+	file := strategy.Acks{AOF: true}
+	for _, c := range []struct {
+		what   string
+		acks   strategy.Acks
+		o      strategy.Options
+		refuse map[string]string
+		got    any // of the WAIT; nil: enough
+		fsync  string
+		info   string
+		want   string // empty: nil
+	}{
+		{what: "enough", acks: one},
+		{what: "who may not publish", acks: one, refuse: map[string]string{"PUBLISH": "NOPERM"}},
+		{what: "too few", acks: strategy.Acks{Replicas: 2}, got: int64(1), want: "1 replicas confirm, Acks.Replicas is 2: connect as many, or demand fewer"},
+		{what: "who may not wait", acks: one, refuse: map[string]string{"WAIT": "NOPERM this user"}, want: "NOPERM this user"},
+		{what: "a file", acks: file, fsync: "always"},
+		{what: "files", acks: strategy.Acks{Replicas: 1, AOF: true}, fsync: "always"},
+		{what: "an old server", acks: file, refuse: map[string]string{"WAITAOF": "ERR unknown command 'WAITAOF'"}, want: "needs WAITAOF, of Redis 7.2"},
+		{what: "no file", acks: file, refuse: map[string]string{"WAITAOF": "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."}, want: "set appendonly to yes"},
+		{what: "a replica without a file", acks: strategy.Acks{Replicas: 1, AOF: true}, got: []any{int64(1), int64(0)}, want: "with appendonly yes"},
+		{what: "no fsync", acks: file, fsync: "no", want: "set it to always or everysec"},
+		{what: "an fsync a second", acks: file, fsync: "everysec", want: "set it to always, or Options.OpTimeout to 2s"},
+		{what: "an fsync a second, patiently", acks: file, fsync: "everysec", o: strategy.Options{OpTimeout: 2 * time.Second}},
+		{what: "an fsync a second, with a short TTL", acks: file, fsync: "everysec", o: strategy.Options{TTL: 8 * time.Second, OpTimeout: 2 * time.Second}, want: "TTL to 9s"},
+		{what: "an fsync a second, with the least TTL", acks: file, fsync: "everysec", o: strategy.Options{TTL: 9 * time.Second, OpTimeout: 2 * time.Second}},
+		{what: "who may not look", acks: file, refuse: map[string]string{"CONFIG": "NOPERM"}},
+		{what: "a Valkey that is hasty", acks: file, fsync: "everysec", info: "redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", o: strategy.Options{OpTimeout: 2 * time.Second}, want: "Valkey 9.1.2 confirms with appendfsync everysec what it has written and not synced"},
+		{what: "a Valkey that always syncs", acks: file, fsync: "always", info: "valkey_version:8.1.1\r\n"},
+		{what: "a Valkey that nobody has looked at", acks: file, fsync: "everysec", info: "valkey_version:10.0.0\r\n", o: strategy.Options{OpTimeout: 2 * time.Second}},
+		{what: "who may not look what it is", acks: file, fsync: "everysec", refuse: map[string]string{"INFO": "NOPERM"}, o: strategy.Options{OpTimeout: 2 * time.Second}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &primary{held: map[string]string{}, refuse: c.refuse}
+				if c.got != nil {
+					p.confirm = func(time.Duration) (any, error) { return c.got, nil }
+				}
+				n := configured{p, c.fsync, c.info}
+				s := open(t, strategy.Acknowledged(n, c.acks, simply), c.o)
+				err := s.Check(bg)
+				if c.want == "" {
+					is(t, "Check", err)
+				} else if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("Check = %v, want %q", err, c.want)
+				}
+				equal(t, "locks", len(p.held), 0)
+			})
+		})
+	}
+}
+
+// configured has an appendfsync, and says what it is.
+type configured struct {
+	*primary
+	fsync, info string
+}
+
+func (n configured) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+	reply, err := n.primary.Do(ctx, due, cmd, key, args...)
+	switch {
+	case cmd == "CONFIG" && err == nil:
+		return []any{[]byte("appendfsync"), []byte(n.fsync)}, nil
+	case cmd == "INFO" && err == nil:
+		return []byte(n.info), nil
+	}
+	return reply, err
+}

@@ -1,0 +1,130 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A BulkScript is a Lua script that counts the TTLs of many locks anew in one request,
+// and how a protocol whose Extend is such a script uses it.
+type BulkScript struct {
+	Node Node
+
+	// Script gets the locks as KEYS, and as ARGV the token of each in turn and then their
+	// TTLs in milliseconds: of each in turn, or one alone if all have the same. It answers
+	// how many locks there are if all are extended; or else for each in turn: 1 is extended.
+	Script *Script
+
+	// Most is how many locks one request renews: enough that requests hardly count, few
+	// enough that the script does not keep others waiting (well under 1 ms).
+	Most int
+
+	// Refused reads any other answer.
+	Refused func(c Claim, answer any) error
+}
+
+// Extend is a protocol's, for one lock.
+func (b BulkScript) Extend(ctx context.Context, c Claim) (Grant, error) {
+	var err error
+	b.extend(ctx, []Claim{c}, func(_ int, e error) { err = e })
+	return Grant{}, err
+}
+
+// ExtendAll is a [BulkExtender]'s. A request that a cluster refuses because its locks lie
+// in several slots is made again for each of them.
+func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
+	if len(cs) == 0 {
+		return
+	}
+	most := max(b.Most, 1)
+	request := func(first int) {
+		b.extend(ctx, cs[first:min(first+most, len(cs))], func(i int, err error) { done(first+i, Grant{}, err) })
+	}
+	if len(cs) <= most {
+		request(0)
+		return
+	}
+	var sent atomic.Int64
+	var all sync.WaitGroup
+	for range abreast {
+		all.Go(func() {
+			for first := int(sent.Add(int64(most))) - most; first < len(cs); first = int(sent.Add(int64(most))) - most {
+				request(first)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// abreast is how many requests of one ExtendAll are under way at a time: some, for the
+// servers and the network not to wait for us in between, and not all, for others who send
+// on the same connection to get in between.
+const abreast = 4
+
+func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err error)) {
+	keys := make([]string, len(cs))
+	args := make([]any, len(cs), len(cs)+1)
+	due, ttl, ttls := cs[0].Due, cs[0].TTL, 1
+	for i := range cs {
+		c := &cs[i]
+		keys[i], args[i] = c.Key, c.Token
+		if c.TTL != ttl {
+			ttls = len(cs)
+		}
+		if c.Due.Before(due) {
+			due = c.Due
+		}
+	}
+	for i := range ttls {
+		args = append(args, cs[i].TTL.Milliseconds())
+	}
+	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
+	if len(cs) > 1 && SeveralSlots(err) {
+		b.extendEach(ctx, cs, done)
+		return
+	}
+	answers, _ := reply.([]any)
+	all := reply == int64(len(cs))
+	for i := range cs {
+		switch {
+		case all, err != nil:
+			done(i, err)
+		case len(answers) != len(cs):
+			done(i, BadReply(b.Node.Name(), reply))
+		case answers[i] == int64(1):
+			done(i, nil)
+		default:
+			done(i, b.Refused(cs[i], answers[i]))
+		}
+	}
+}
+
+// extendEach makes a request for each lock: in a cluster each lies where its name says. Some
+// are under way at a time, for one after the other would take as many round trips as there are
+// locks, and the last would come too late.
+func (b BulkScript) extendEach(ctx context.Context, cs []Claim, done func(i int, err error)) {
+	var sent atomic.Int64
+	var all sync.WaitGroup
+	for range min(apart, len(cs)) {
+		all.Go(func() {
+			for i := int(sent.Add(1)) - 1; i < len(cs); i = int(sent.Add(1)) - 1 {
+				b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+			}
+		})
+	}
+	all.Wait()
+}
+
+// apart is how many locks of one request are renewed at a time where each needs its own.
+const apart = 32
+
+// SeveralSlots tells that a cluster refuses, and has not run, a script over keys in several
+// slots. For those who write a [Node].
+func SeveralSlots(err error) bool {
+	return err != nil && errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
+}

@@ -1,0 +1,191 @@
+package driver
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/token"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// How protocols find out before the first lock whether their servers can be relied on. A caller that
+// learns late that it may not release has locked until the TTL ends.
+
+// CheckLock is the Check of most protocols: it asks every check, with the claim of a lock that nobody
+// has ([CheckClaim]), and then inspects that lock.
+func CheckLock(ctx context.Context, o strategy.Options, p Inspector, checks ...func(context.Context, Claim) error) error {
+	c, err := CheckClaim(o)
+	if err != nil {
+		return err
+	}
+	for _, check := range checks {
+		if err := check(ctx, c); err != nil {
+			return err
+		}
+	}
+	_, err = p.Inspect(ctx, c)
+	return err
+}
+
+// CheckNode returns nil if a Redis can be relied on to keep locks: it answers, is a primary, has
+// loaded its data, and does not evict keys. It believes a server that does not report these.
+func CheckNode(ctx context.Context, due time.Time, n Node) error {
+	reply, err := n.Do(ctx, due, "INFO", "default")
+	if errors.Is(err, strategy.ErrRefused) {
+		return nil // it answers, and tells nothing of itself
+	}
+	if err != nil {
+		return err
+	}
+	text, ok := reply.([]byte)
+	if !ok {
+		return BadReply(n.Name(), reply)
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[key] = value
+		}
+	}
+	var faults []error
+	if role := info["role"]; role != "" && role != "master" {
+		faults = append(faults, fmt.Errorf("%s: is a %s: give the address of the primary", n.Name(), role))
+	}
+	if info["loading"] == "1" {
+		faults = append(faults, fmt.Errorf("%s: is loading its data: try again when it has", n.Name()))
+	}
+	if limit, policy := info["maxmemory"], info["maxmemory_policy"]; limit != "" && limit != "0" && policy != "noeviction" && policy != "" {
+		faults = append(faults, fmt.Errorf("%s: may evict locks (maxmemory-policy %s): set it to noeviction", n.Name(), policy))
+	}
+	return errors.Join(faults...)
+}
+
+// CheckClaim is the claim of a lock that nobody has: its name begins with "check:" and is used once.
+func CheckClaim(o strategy.Options) (Claim, error) {
+	id, err := token.New("")
+	if err != nil {
+		return Claim{}, err
+	}
+	name := "check:" + id
+	return Claim{Name: name, Key: o.Key(name), Token: id, Owner: id, TTL: o.TTL, Due: time.Now().Add(o.OpTimeout)}, nil
+}
+
+// A Right is what the scripts of a protocol do with one of a lock's keys.
+type Right struct {
+	Key      string
+	Commands []string // such as "GET"; "TIME" and the like are of no key
+	Channel  string   // to which they PUBLISH, if that is one of the commands
+}
+
+var (
+	//go:embed rights.lua
+	rightsLua string
+
+	rights = NewScript("rights", rightsLua)
+
+	// A user with EVALSHA alone is stuck when the server has forgotten the scripts. This source is not
+	// Lua, so the server keeps nothing of it, and it is sent in full each time.
+	noLua = NewScript("no Lua", "no Lua")
+)
+
+// CheckScripts returns nil if n allows scripts what they need. It changes nothing. The keys of the
+// rights are those of a [CheckClaim]. If something is forbidden, the error is [strategy.ErrRefused] and
+// names what to allow.
+func CheckScripts(ctx context.Context, due time.Time, n Node, needed ...Right) error {
+	var errs []error
+	for _, r := range needed {
+		args := []any{r.Channel}
+		for _, cmd := range r.Commands {
+			args = append(args, cmd)
+		}
+		reply, err := n.Eval(ctx, due, rights, []string{r.Key}, args...)
+		if errors.Is(err, strategy.ErrRefused) {
+			errs = append(errs, fmt.Errorf("%w (scripts use the key %s: allow it, +evalsha and +eval)", err, r.Key))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		refused, err := readRefused(n, r, reply)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, refused...)
+	}
+	if len(errs) > 0 || len(needed) == 0 {
+		return errors.Join(errs...)
+	}
+	if _, err := n.Eval(ctx, due, noLua, []string{needed[0].Key}); forbidden(err) {
+		return fmt.Errorf("%w (allow +eval: the server forgets scripts)", err)
+	}
+	return nil
+}
+
+// readRefused reads what rights.lua returns.
+func readRefused(n Node, r Right, reply any) (refused []error, err error) {
+	said, ok := reply.([]any)
+	if !ok || len(said)%2 != 0 {
+		return nil, BadReply(n.Name(), reply)
+	}
+	for i := 0; i < len(said); i += 2 {
+		cmd, ok := said[i].([]byte)
+		why, ok2 := said[i+1].([]byte)
+		if !ok || !ok2 {
+			return nil, BadReply(n.Name(), reply)
+		}
+		on := r.Key
+		if string(cmd) == "PUBLISH" {
+			on = "the channel " + r.Channel
+		}
+		words := fmt.Sprintf("NOPERM scripts of this user may not run %s on %s: allow +%s", cmd, on, strings.ToLower(string(cmd)))
+		if len(why) > 0 {
+			words += fmt.Sprintf(" (%s)", why)
+		}
+		refused = append(refused, &strategy.ServerError{Node: n.Name(), Kind: strategy.ErrRefused, Err: errors.New(words)})
+	}
+	return refused, nil
+}
+
+// CheckCommands returns nil if n accepts these commands on a key, for protocols without scripts. Each
+// is a name and its arguments after the key. The key is that of a [CheckClaim]. Choose arguments that
+// change nothing.
+func CheckCommands(ctx context.Context, due time.Time, n Node, key string, cmds ...[]any) error {
+	var errs []error
+	for _, cmd := range cmds {
+		name := cmd[0].(string)
+		_, err := n.Do(ctx, due, name, key, cmd[1:]...)
+		if errors.Is(err, strategy.ErrRefused) {
+			errs = append(errs, fmt.Errorf("%w (%s of %s: allow +%s and the key)", err, name, key, strings.ToLower(name)))
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckWatch returns nil if the way to wait that Options name is available. WaitBest needs none of
+// them.
+func CheckWatch(ctx context.Context, c Claim, w strategy.Wait, p Notifier) error {
+	if w != strategy.WaitNotification && w != strategy.WaitQueue {
+		return nil
+	}
+	if w == strategy.WaitQueue {
+		c.Line = c.Token
+	}
+	stop, err := p.Watch(ctx, c, func(Notification) {})
+	if err != nil {
+		return fmt.Errorf("%w (Options.Wait is %v: allow +subscribe, +unsubscribe and the channels of %s, or set it to WaitBest or WaitPoll)", err, w, c.Key)
+	}
+	stop()
+	return nil
+}
+
+// forbidden reports whether the server's ACL is why it refuses.
+func forbidden(err error) bool {
+	var said *strategy.ServerError
+	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), "NOPERM ")
+}

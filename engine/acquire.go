@@ -1,0 +1,394 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// lock is the Lock of every algorithm.
+type lock struct {
+	target
+	lines *lines
+}
+
+var _ strategy.Lock = (*lock)(nil)
+
+func (l *lock) TryAcquire(ctx context.Context) (strategy.Lease, error) {
+	asked := time.Now()
+	lease, err := l.once(ctx, 1, asked)
+	if err = endedBy(ctx, err); err != nil {
+		l.c.missed(ctx, l.name, asked, err)
+		return nil, err
+	}
+	return lease, nil
+}
+
+func (l *lock) Acquire(ctx context.Context) (strategy.Lease, error) {
+	asked := time.Now()
+	lease, err := l.acquire(ctx, asked)
+	if err != nil {
+		l.c.missed(ctx, l.name, asked, err)
+		return nil, err
+	}
+	return lease, nil
+}
+
+// missed reports that a call ends without a lease.
+func (c *core) missed(ctx context.Context, name string, asked time.Time, err error) {
+	c.observe(strategy.Event{Kind: strategy.EventMissed, Context: ctx, Name: name, Took: time.Since(asked), Err: err})
+}
+
+// once makes one attempt, number n of a call that began at asked.
+func (l *lock) once(ctx context.Context, n int, asked time.Time) (*lease, error) {
+	c, err := l.claim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lease, _, err := l.attempt(ctx, c, n)
+	if err != nil {
+		return nil, err
+	}
+	owner := ""
+	if l.c.reenters {
+		owner = strategy.OwnerFrom(ctx)
+	}
+	l.begin(ctx, lease, owner, n, asked)
+	return lease, nil
+}
+
+// begin starts a lease, and lets in the waiters of its owner.
+func (l *lock) begin(ctx context.Context, lease *lease, owner string, n int, asked time.Time) {
+	lease.begin(ctx, n, asked)
+	if owner != "" {
+		l.lines.letIn(l.key, owner)
+	}
+}
+
+// acquire asks at once, unless others of this process wait already. If the lock is held, it waits in
+// line. The head of the line asks again whenever it has reason to. Behind the head, an owner asks only
+// whether it holds the lock already: otherwise it would wait for waiters that wait for it.
+func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
+	n, err := 0, l.refuse(ctx)
+	if err != nil {
+		return nil, err // what is not allowed does not wait
+	}
+	if !l.lines.has(l.key) {
+		n++
+		lease, e := l.once(ctx, n, asked)
+		if !l.worthWaiting(e) {
+			return lease, endedBy(ctx, e)
+		}
+		err = e
+	}
+	if err := l.c.enter(); err != nil {
+		return nil, err
+	}
+	defer l.c.leave()
+	w := l.lines.join(&l.target, strategy.OwnerFrom(ctx), reasonOf(err))
+	defer w.leave()
+	lease, n, err := w.wait(ctx, n, asked)
+	switch {
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		err := w.gaveUp(ctx, asked)
+		lease.giveBack()
+		return nil, err
+	case l.c.group.Closed(): // nobody would renew it
+		lease.giveBack()
+		return nil, strategy.ErrClosed
+	}
+	l.begin(ctx, lease, w.owner, n, asked)
+	return lease, nil
+}
+
+// errContext says that ctx ended a wait, before the reasons are put together. errLetIn says that a
+// waiter has reason to ask whether its owner has the lock.
+var (
+	errContext = errors.New("context done")
+	errLetIn   = errors.New("let in")
+)
+
+// wait brings a waiter from its place in line to the lock, after n attempts. It returns how many there
+// were in the end.
+func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int, error) {
+	l, why, err := w.comeForward(ctx, &n, asked)
+	if why.held != nil && w.owner != "" && why.held.Holder == w.owner {
+		why.ask = true // its own release will not come: the lock lets the owner in
+	}
+	for l == nil && err == nil {
+		if l, err = w.pause(ctx, n, why); l != nil {
+			break
+		}
+		if err == nil && ctx.Err() != nil {
+			err = errContext // both had come: when ctx is done, nothing is sent
+		}
+		if err != nil {
+			break
+		}
+		n++
+		w.ln.forget()
+		patient, done := outlast(ctx, w.c.o.OpTimeout/20)
+		var e error
+		l, e = w.ask(patient, n)
+		done()
+		if ctx.Err() == nil {
+			w.reportFailure(e)
+		}
+		if e == nil {
+			break
+		}
+		if !w.worthWaiting(e) {
+			w.ln.unanswered()
+			return nil, n, w.last(ctx, e, asked)
+		}
+		why = reasonOf(e)
+		w.ln.learn(why)
+	}
+	if errors.Is(err, errContext) {
+		err = w.gaveUp(ctx, asked)
+	}
+	return l, n, err
+}
+
+// comeForward waits until w is the head of the line, and returns what the last head knew; or the lease,
+// if w was given one. On the way, an owner that may hold the lock already asks whether it does, and has
+// a lease if so. n counts the attempts.
+func (w *waiter) comeForward(ctx context.Context, n *int, asked time.Time) (*lease, reason, error) {
+	for ask := w.unsure; ; ask = false {
+		if !ask {
+			if l, why, err := w.turn(ctx, *n); !errors.Is(err, errLetIn) {
+				return l, why, err
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, reason{}, errContext
+		}
+		*n++
+		c, err := w.claim(ctx)
+		if err != nil {
+			return nil, reason{}, err
+		}
+		c.Again = true
+		l, _, err := w.attempt(ctx, c, *n)
+		if err == nil {
+			return l, reason{}, nil
+		}
+		if !w.worthWaiting(err) {
+			return nil, reason{}, w.last(ctx, err, asked)
+		}
+		w.unsure = !errors.Is(err, strategy.ErrHeld)
+	}
+}
+
+// turn waits until w is the head, and returns what the last head knew; or until it is given the lock;
+// or until it has reason to ask whether its owner has the lock: then the error is errLetIn. n is how
+// many attempts were made.
+func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
+	var again <-chan time.Time
+	if w.unsure { // it has asked, and got no answer
+		timer := time.NewTimer(w.jitter(n))
+		defer timer.Stop()
+		again = timer.C
+	}
+	for {
+		select {
+		case l := <-w.given:
+			return l, reason{}, nil
+		case <-w.head:
+			return nil, w.ln.reason(), nil
+		case <-w.letIn:
+			return nil, reason{}, errLetIn
+		case <-again:
+			return nil, reason{}, errLetIn
+		case err := <-w.away:
+			if !w.c.o.RetryOnError {
+				return nil, reason{}, err
+			}
+		case <-ctx.Done():
+			return nil, reason{}, errContext
+		case <-w.c.group.Closing():
+			return nil, reason{}, strategy.ErrClosed
+		}
+	}
+}
+
+// pause returns no error when the head has reason to ask again: the lock was released, or its holder's
+// TTL is over, or, without notifications, a random time has passed. Whatever woke the head, the key is
+// the truth: it asks. pause returns the lease of a direct grant, if the servers have made one.
+func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
+	if l := w.inherit(); l != nil || why.err == nil || why.ask {
+		return l, nil
+	}
+	listening, ask := w.listen(ctx, why)
+	if ask {
+		return nil, nil
+	}
+	limit := time.NewTimer(w.pauseLimit(n, why, listening))
+	defer limit.Stop()
+	for {
+		var wake <-chan struct{}
+		if listening {
+			wake = w.ln.wake
+			freed, next, broken := w.ln.heard(why.held.Holder)
+			switch {
+			case freed:
+				return nil, nil
+			case broken:
+				w.ln.subscription.close()
+				listening, wake = false, nil
+				limit.Reset(w.pauseLimit(n, why, false))
+			case !next.IsZero(): // the successor that precedes the line has so long, whatever the old holder had
+				why.until = next
+				limit.Reset(w.pauseLimit(n, why, true))
+			}
+		}
+		if l := w.inherit(); l != nil {
+			return l, nil
+		}
+		select {
+		case <-wake:
+		case <-limit.C:
+			return nil, nil
+		case <-w.letIn:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, errContext
+		case <-w.c.group.Closing():
+			return nil, strategy.ErrClosed
+		}
+	}
+}
+
+// listen sees to it that the head hears of a release, if the servers announce it. ask says that the head
+// has to ask at once: after a new subscription, because it did not hear what came before; and for a
+// place in the servers' queue.
+func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
+	if why.held == nil || w.c.o.Wait == strategy.WaitPoll {
+		return false, false
+	}
+	ln, queues := w.ln, w.c.queue != nil
+	needed, there := ln.needed(queues)
+	if needed {
+		c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Due: time.Now().Add(w.c.o.OpTimeout)}
+		if queues {
+			c.Line = ln.all.id
+		}
+		ln.distrustClock()
+		if !ln.subscribe(ctx, w.c.p.(driver.Notifier), c) {
+			return false, false
+		}
+		ln.unanswered() // the next head asks, too, should this one leave now
+		return true, true
+	}
+	if !there || !queues {
+		return there, false
+	}
+	queued, refused := ln.standing()
+	return !refused, !queued && !refused
+}
+
+// distrustClock is called before the line subscribes. After a fail-over that is at another server with
+// another clock, which must not be compared with the last one's. So no direct grant counts until an
+// attempt has been answered again.
+func (ln *line) distrustClock() {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	if ln.entry != nil {
+		ln.entry.queued = false
+	}
+}
+
+// standing returns whether the line has its place in the servers' queue, or has been refused one.
+func (ln *line) standing() (queued, refused bool) {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	return ln.entry != nil && ln.entry.queued, ln.refused
+}
+
+// jitter is a random pause after n attempts: full jitter.
+func (t *target) jitter(n int) time.Duration {
+	return rand.N(max(t.c.o.Backoff(max(n, 1)), time.Microsecond)) + 1
+}
+
+// pauseLimit is how long a pause lasts that no notification ends.
+func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
+	o := &w.c.o
+	jitter := w.jitter(n)
+	if why.held == nil || why.until.IsZero() {
+		if listening {
+			return o.TTL + min(jitter, o.TTL) // no expiry to wait for: ask now and then
+		}
+		return jitter
+	}
+	if why.held.Holder == "" {
+		// Rivals have split the votes of several servers, and each gives up its own. If all came back
+		// together, they would split them again. So each waits some time of its own, or until somebody
+		// has had the lock.
+		listening = false
+	}
+	// A key expires in the millisecond after its TTL. Of a TTL that lasts for ages, ask now and then.
+	expiry := min(max(time.Until(why.until), 0), strategy.MaxTTL) + time.Millisecond
+	if listening {
+		// A holder that died announces nothing. Waiters of other processes wake at the same moment, so
+		// spread a little.
+		return expiry + min(jitter, rand.N(2*time.Millisecond))
+	}
+	return min(jitter, expiry)
+}
+
+// outlast is ctx, but ends that much later. A wait is often ended while a request is under way. With
+// its answer, which comes soon, the caller learns that the lock is held; without it, only that nobody
+// knows.
+func outlast(ctx context.Context, patience time.Duration) (patient context.Context, done func()) {
+	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(contextError(ctx))
+		case <-patient.Done():
+		}
+	})
+	return patient, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// last is the error of a wait that an attempt ended. If ctx ended that attempt before it was sent, the
+// last reason still counts.
+func (w *waiter) last(ctx context.Context, err error, asked time.Time) error {
+	if ctx.Err() != nil && errors.Is(err, strategy.ErrUnsent) {
+		return w.gaveUp(ctx, asked)
+	}
+	return endedBy(ctx, err)
+}
+
+// gaveUp joins why the lock was not available with why the wait ended.
+func (w *waiter) gaveUp(ctx context.Context, asked time.Time) error {
+	waited := time.Since(asked).Round(time.Microsecond)
+	why := w.ln.reason()
+	if holder := w.ln.restsOn(); holder != nil {
+		why = grantedTo(holder) // nobody had to ask
+	}
+	if why.err == nil { // no attempt has been answered yet
+		return fmt.Errorf("lock %q: gave up after %v in this process's wait line: %w", w.name, waited, contextError(ctx))
+	}
+	err := why.err
+	if why.held != nil {
+		left := max(time.Until(why.until), 0)
+		if why.held.TTL < 0 {
+			left = why.held.TTL
+		}
+		err = &strategy.HeldError{Name: w.name, Holder: why.held.Holder, TTL: left}
+	}
+	return fmt.Errorf("%w; gave up after %v: %w", err, waited, contextError(ctx))
+}

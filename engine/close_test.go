@@ -1,0 +1,408 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestCloseWakesWaiters(t *testing.T) {
+	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
+		t.Run(w.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				s := open(t, &m, strategy.Options{Wait: w, Backoff: func(int) time.Duration { return time.Hour }})
+				a := take(t, s)
+				waiters := []*waiter{wait(bg, s), wait(bg, s), wait(bg, s)}
+				start := time.Now()
+				is(t, "Close", s.Close())
+				since(t, "Close took", start, 0)
+				for _, w := range waiters {
+					<-w.done
+					is(t, "Acquire", w.err, strategy.ErrClosed)
+					isNot(t, "Acquire", w.err, strategy.ErrHeld)
+					equal(t, "Acquire ended after", w.at.Sub(start), 0)
+				}
+				left, _ := m.Leftovers(bg, key)
+				equal(t, "left at the server", strings.Join(left, ", "), "key "+key)
+				is(t, "Err of the holder", a.Err())
+			})
+		})
+	}
+}
+
+// After Close every call says so and sends nothing.
+func TestCallsAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		token := lease.Token()
+		is(t, "Close", s.Close())
+		before := m.Requests()
+		l := s.Lock(name)
+		_, err := l.TryAcquire(bg)
+		is(t, "TryAcquire", err, strategy.ErrClosed)
+		_, err = l.Acquire(bg)
+		is(t, "Acquire", err, strategy.ErrClosed)
+		_, err = s.Inspect(bg, name)
+		is(t, "Inspect", err, strategy.ErrClosed)
+		_, err = s.Adopt(bg, name, token)
+		is(t, "Adopt", err, strategy.ErrClosed)
+		is(t, "ForceRelease", s.ForceRelease(bg, strategy.Info{Name: name, Held: true, Token: token}), strategy.ErrClosed)
+		is(t, "Check", s.Check(bg), strategy.ErrClosed)
+		is(t, "Do", strategy.Do(bg, l, nil), strategy.ErrClosed)
+		is(t, "Extend", lease.Extend(bg), strategy.ErrClosed)
+		is(t, "KeepAlive", lease.KeepAlive(0), strategy.ErrClosed)
+		is(t, "Err", lease.Err())
+		other, err := s.With(strategy.Options{})
+		is(t, "With", err)
+		_, err = other.Lock(name).TryAcquire(bg)
+		is(t, "TryAcquire of what With made", err, strategy.ErrClosed)
+		equal(t, "requests", m.Requests()-before, 0)
+	})
+}
+
+// Leases that are held lapse with their TTL, and say so.
+func TestHeldLeasesLapseAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		start := time.Now()
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		ctx, cancel := lease.Context(bg)
+		defer cancel()
+		time.Sleep(time.Second)
+		is(t, "Close", s.Close())
+		before := m.Requests()
+		is(t, "Err", lease.Err())
+		is(t, "Err of the context", ctx.Err())
+		<-lease.Lost()
+		since(t, "Lost after", start, valid)
+		is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrClosed)
+		isNot(t, "Err", lease.Err(), strategy.ErrReleased)
+		<-ctx.Done()
+		equal(t, "Cause", context.Cause(ctx), lease.Err())
+		time.Sleep(time.Minute)
+		equal(t, "requests", m.Requests()-before, 0)
+		equal(t, "entries scheduled", engine.Scheduled(s), 0)
+		is(t, "Release", lease.Release(bg), lease.Err())
+	})
+}
+
+// What would be undone after Close is left to its TTL: nothing is sent any more.
+func TestNothingIsUndoneAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		time.Sleep(time.Second)
+		m.Intercept(lostReply)
+		is(t, "Extend", lease.Extend(bg), strategy.ErrUnknown)
+		is(t, "Close", s.Close())
+		before := m.Requests()
+		<-lease.Lost()
+		is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrUnknown)
+		time.Sleep(2 * ttl)
+		equal(t, "requests", m.Requests()-before, 0)
+		equal(t, "under way", engine.UnderWay(s), 0)
+	})
+}
+
+// A lease that ends after Close is over here, though nobody can be told.
+func TestReleaseAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		var events []strategy.Event
+		s := open(t, &m, strategy.Options{Observe: func(e strategy.Event) { events = append(events, e) }})
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		ctx, cancel := lease.Context(bg)
+		defer cancel()
+		is(t, "Close", s.Close())
+		is(t, "Release", lease.Release(bg), strategy.ErrClosed)
+		is(t, "Cause", context.Cause(ctx), strategy.ErrReleased)
+		is(t, "Err", lease.Err(), strategy.ErrReleased)
+		is(t, "second Release", lease.Release(bg), strategy.ErrReleased)
+		equal(t, "entries scheduled", engine.Scheduled(s), 0)
+		equal(t, "requests", m.Requests(), 1)
+		last := events[len(events)-1]
+		equal(t, "last event", last.Kind, strategy.EventReleased)
+		is(t, "its Err", last.Err, strategy.ErrClosed)
+	})
+}
+
+func TestDetachAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		is(t, "Close", s.Close())
+		token, err := lease.Detach()
+		is(t, "Detach", err)
+		equal(t, "token", token, lease.Token())
+	})
+}
+
+// Requests under way end before Close does; what they bring is undone.
+func TestCloseWaitsForRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		kept, err := s.Lock("kept").TryAcquire(bg)
+		is(t, "TryAcquire", err)
+		r.then(slow(100*ms, 300*ms))
+		start := time.Now()
+		w := wait(bg, s)
+		extend := make(chan error, 1)
+		go func() { extend <- kept.Extend(bg) }()
+		synctest.Wait()
+		is(t, "Close", s.Close())
+		since(t, "Close took", start, 800*ms) // the acquire, and its undoing
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrClosed)
+		is(t, "Extend", <-extend)
+		equal(t, "holder", holds(&m, key), "")
+	})
+}
+
+// What could not be undone gets a last try, and then Close says so.
+func TestCloseSaysWhatIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		r.then(unsent)
+		is(t, "Release", lease.Release(bg), strategy.ErrUnsent)
+		time.Sleep(time.Second + ms)
+		n := len(r.of(conformance.OpRelease))
+		start := time.Now()
+		err := s.Close()
+		since(t, "Close took", start, 0)
+		equal(t, "last tries", len(r.of(conformance.OpRelease))-n, 1)
+		is(t, "Close", err, strategy.ErrUnsent)
+		if !strings.Contains(err.Error(), lease.Token()) || !strings.Contains(err.Error(), `"n"`) {
+			t.Errorf("Close = %q, want the lock and the token", err)
+		}
+		is(t, "second Close", s.Close())
+		time.Sleep(time.Minute)
+		equal(t, "later requests", len(r.of(conformance.OpRelease))-n, 1)
+	})
+}
+
+// The last try may be the one that succeeds: then nothing is left to say.
+func TestCloseUndoesInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		r.then(lostRequest)
+		is(t, "Release", lease.Release(bg), strategy.ErrUnknown)
+		synctest.Wait()
+		r.then(slow(200*ms, 200*ms))
+		start := time.Now()
+		is(t, "Close", s.Close())
+		since(t, "Close took", start, 400*ms)
+		equal(t, "holder", holds(&m, key), "")
+	})
+}
+
+// A frozen server delays Close by a few time-outs, not more.
+func TestCloseWithFrozenServers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		m.Intercept(func(_ context.Context, q conformance.Request, _ func() error) error {
+			time.Sleep(time.Until(q.Claims[0].Due) + ms)
+			return conformance.Unknown()
+		})
+		s := open(t, &m, strategy.Options{Persist: true})
+		var waiters []*waiter
+		for range 5 {
+			waiters = append(waiters, wait(bg, s))
+		}
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		is(t, "Close", s.Close(), strategy.ErrUnknown)
+		if d := time.Since(start); d > 3*op {
+			t.Errorf("Close took %v, want 3 operation time-outs at most", d)
+		}
+		for _, w := range waiters {
+			<-w.done
+			is(t, "Acquire", w.err, strategy.ErrClosed)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+type closer struct {
+	strategy.Protocol
+	err    error
+	closed int
+}
+
+func (c *closer) Close() error { c.closed++; return c.err }
+
+// Close is idempotent, also at once from many sides, and closes the protocol once.
+func TestCloseTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		p := &closer{Protocol: bare(&m), err: io.ErrUnexpectedEOF}
+		s := open(t, p, strategy.Options{})
+		other, err := s.With(strategy.Options{})
+		is(t, "With", err)
+		m.Intercept(slow(500*ms, 0))
+		w := wait(bg, s)
+		start := time.Now()
+		var mu sync.Mutex
+		var errs []error
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				err := []*strategy.Strategy{s, other}[i%2].Close()
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			})
+		}
+		all.Wait()
+		since(t, "Close took", start, time.Second)
+		is(t, "Close", errors.Join(errs...), io.ErrUnexpectedEOF)
+		failed := 0
+		for _, err := range errs {
+			if err != nil {
+				failed++
+			}
+		}
+		equal(t, "calls that say what failed", failed, 1)
+		equal(t, "protocol closed", p.closed, 1)
+		is(t, "later Close", s.Close())
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrClosed)
+	})
+}
+
+// A renewal under way at Close ends; no other begins.
+func TestCloseDuringARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		r.then(slow(0, 500*ms))
+		for len(r.of(conformance.OpExtendAll)) == 0 {
+			time.Sleep(10 * ms)
+		}
+		renewal := r.of(conformance.OpExtendAll)[0].at
+		is(t, "Close", s.Close())
+		since(t, "Close ended after the renewal began", renewal, 500*ms)
+		<-lease.Lost()
+		since(t, "Lost after the renewal began", renewal, valid)
+		equal(t, "renewals", len(r.of(conformance.OpExtendAll)), 1)
+		is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrClosed)
+	})
+}
+
+// Everything at once, and Close in the middle: all calls return, and no goroutine
+// is left when it does.
+func TestCloseInTheMiddle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for i := range 30 {
+			var m conformance.Memory
+			m.Intercept(slow(ms, ms))
+			s := open(t, &m, strategy.Options{TTL: 100 * ms})
+			var all sync.WaitGroup
+			for j := range 20 {
+				all.Go(func() {
+					for {
+						err := strategy.Do(bg, s.Lock(name), func(ctx context.Context, l *strategy.Lease) error {
+							select {
+							case <-ctx.Done():
+							case <-time.After(time.Duration(j) * 10 * ms):
+							}
+							return nil
+						})
+						if errors.Is(err, strategy.ErrClosed) {
+							return
+						}
+						is(t, "Do", err)
+					}
+				})
+			}
+			time.Sleep(time.Duration(i*37) * ms)
+			is(t, "Close", s.Close())
+			all.Wait()
+			time.Sleep(time.Second)
+			equal(t, "entries scheduled", engine.Scheduled(s), 0)
+		}
+	})
+}
+
+// Without a bubble, on real time: no goroutine of ours outlives Close.
+func TestNoGoroutineAfterClose(t *testing.T) {
+	before := ours()
+	var m conformance.Memory
+	s, err := strategy.New(&m, strategy.Options{})
+	is(t, "New", err)
+	lease := take(t, s)
+	is(t, "KeepAlive", lease.KeepAlive(0))
+	lease.Lost()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Lock(name).Acquire(bg)
+	}()
+	for engine.Waiting(s, key) == 0 {
+		runtime.Gosched()
+	}
+	is(t, "Close", s.Close())
+	<-done
+	// The last thing that a goroutine does is to say that it is done: it may be there for a
+	// moment yet.
+	limit := time.Now().Add(10 * time.Second)
+	for ours() > before && time.Now().Before(limit) {
+		time.Sleep(time.Millisecond)
+	}
+	if n := ours() - before; n > 0 {
+		t.Errorf("frames of goroutines after Close = %d more, want none", n)
+	}
+}
+
+// ours counts goroutines in the package's own functions.
+func ours() int {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return strings.Count(string(stacks), "locks/strategy.(")
+}
+
+// An adoption that Close overtakes gives no lease that nobody would renew.
+func TestCloseDuringAnAdoption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		token, err := take(t, s).Detach()
+		is(t, "Detach", err)
+		m.Intercept(only(conformance.OpAdopt, slow(0, 10*ms)))
+		time.AfterFunc(5*ms, func() { s.Close() })
+		lease, err := s.Adopt(bg, name, token)
+		is(t, "Adopt", err, strategy.ErrClosed)
+		if lease != nil {
+			t.Errorf("Adopt = %v, want no lease", lease)
+		}
+		synctest.Wait()
+		equal(t, "holder", holds(&m, key), "")
+	})
+}

@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// How a lock passes from one holder to the next where the servers keep a queue. Within the process it
+// is handed over without a request, for a while. Then the holder's release passes it to the first in
+// the servers' queue, and takes the line's next place there in the same request.
+
+// handOverLimit is for how long a lock is handed over within a process. Other processes have their
+// turn then. The longer their waiters sleep, the later they notice.
+const handOverLimit = 2 * time.Millisecond
+
+// handsOver reports whether locks are handed over within the process. Re-entrant locks are not: the
+// owner may hold the lock once more, which nobody here knows, and the servers would let its successor
+// in under the owner's name.
+func (c *core) handsOver() bool { return c.o.HandOver == strategy.HandOverBest && !c.reenters }
+
+// newEntry is a queue entry for w. The caller holds all.mu.
+func (w *waiter) newEntry() (*queueEntry, error) {
+	c, err := w.claimFor(w.named)
+	if err != nil {
+		return nil, err
+	}
+	if w.c.handsOver() {
+		c.Fences = min(max(4*w.ln.waiters.Len(), 16), driver.MaxFences)
+	}
+	return &queueEntry{c: w.c, named: w.named, claim: c}, nil
+}
+
+// ask makes the head's attempt.
+func (w *waiter) ask(ctx context.Context, n int) (*lease, error) {
+	if w.c.queue != nil {
+		return w.askByEntry(ctx, n)
+	}
+	c, err := w.claim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, _, err := w.attempt(ctx, c, n)
+	if l != nil {
+		w.ln.learn(grantedTo(l))
+	}
+	return l, err
+}
+
+// askByEntry asks with the line's entry, which it makes if there is none. With its success the line
+// rests.
+func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, error) {
+	ln := w.ln
+	if err := w.refuse(ctx); err != nil {
+		return nil, err
+	}
+	ln.all.mu.Lock()
+	e := ln.entry
+	if e == nil {
+		var err error
+		if e, err = w.newEntry(); err != nil {
+			ln.all.mu.Unlock()
+			return nil, err
+		}
+		ln.entry = e
+	}
+	known := e.sent
+	e.sent = true
+	ln.all.mu.Unlock()
+
+	c := e.claim
+	c.Grant = driver.Grant{} // in case this attempt gets no answer
+	if c.Line = ""; ln.hearsGrants() {
+		c.Line = ln.all.id // otherwise nobody would hear of a direct grant
+	}
+	start := time.Now()
+	l, answer, err := w.attempt(ctx, c, n)
+	ln.all.mu.Lock()
+	switch {
+	case err == nil, answer.undone:
+		ln.entry = nil
+	case errors.Is(err, strategy.ErrHeld) && answer.Queued:
+		e.claim.Line = c.Line
+		e.placed(start, w.c.offset(start, answer.ServerTime))
+	case !known: // nothing has changed; an entry that was sent before keeps its place
+		ln.entry = nil
+	}
+	ln.refused = errors.Is(err, strategy.ErrHeld) && c.Line != "" && !answer.Queued
+	ln.all.mu.Unlock()
+	if l != nil {
+		w.took(l)
+	}
+	return l, err
+}
+
+// offset is the least by which our monotonic clock, counted from the scheduler's epoch, can be ahead
+// of a server's that showed clock when it executed what was sent at start.
+func (s *shared) offset(start time.Time, clock time.Duration) time.Duration {
+	return s.renewal.Since(start) - clock
+}
+
+// inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none.
+//
+// The servers count from when they made the grant. By our clock that was, at the latest, what the
+// offset says, and not after we heard of it.
+func (w *waiter) inherit() *lease {
+	ln := w.ln
+	d := ln.granted()
+	ln.all.mu.Lock()
+	e := ln.entry
+	if e == nil || !e.queued || d.Token != e.claim.Token {
+		ln.all.mu.Unlock()
+		return nil
+	}
+	ln.entry = nil
+	ln.all.mu.Unlock()
+	start := d.at
+	if counted := e.c.renewal.Epoch().Add(d.Grant.ServerTime + e.offset); counted.Before(start) {
+		start = counted
+	}
+	if d.Grant.Owner == "" && e.c.reenters {
+		d.Grant.Owner = e.claim.Owner // the notification does not name the holder
+	}
+	l := newLease(e.c, e.claim, d.Grant, start)
+	if !time.Now().Before(l.deadline) {
+		e.c.undo(l.claim) // heard of too late; the servers may still keep it
+		ln.unanswered()
+		return nil
+	}
+	l.short = l.claim.Grant.TTL < l.claim.TTL
+	w.took(l)
+	return l
+}
+
+// took makes the line rest on the lease that w, the head, has got.
+func (w *waiter) took(l *lease) {
+	ln := w.ln
+	ln.all.mu.Lock()
+	ln.restOn(w, l)
+	after := ln.settle()
+	ln.all.mu.Unlock()
+	after()
+}
+
+// restOn makes the line rest until l is over: its release serves the line next. w, which has the lease
+// now, leaves the line. The caller holds all.mu.
+func (ln *line) restOn(w *waiter, l *lease) {
+	ln.waiters.Leave(w)
+	ln.holder, ln.since, l.release = l, time.Now(), ln
+}
+
+// letGo gives up the lock of l, which is over. If somebody waits in this process, the lock goes to the
+// first of them, or the release takes the line's next place in the queue.
+func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
+	e := ln.succeed(l, c)
+	if e == nil {
+		if l.handed {
+			return nil
+		}
+		return l.c.release(ctx, c)
+	}
+	start := time.Now()
+	e.claim.Due, c.Due = start.Add(e.c.o.OpTimeout), start.Add(l.c.o.OpTimeout)
+	g, err := l.c.queue.Pass(context.WithoutCancel(ctx), c, e.claim)
+	return ln.passed(ctx, l, c, e, g, start, err)
+}
+
+// succeed finds the successor of l, which is over. If the first waiter can have the lock as it is, it
+// has it when succeed returns, and l.handed is set. If the release can grant it to that waiter, succeed
+// returns the entry for that. Otherwise nobody can have it from here.
+func (ln *line) succeed(l *lease, c driver.Claim) *queueEntry {
+	ln.all.mu.Lock()
+	if ln.holder != l {
+		ln.all.mu.Unlock()
+		return nil
+	}
+	ln.holder = nil
+	var e *queueEntry
+	if ln.waiters.Len() > 0 && !l.c.group.Closed() {
+		w := ln.waiters.First()
+		if next := ln.successor(l, c, w); next != nil {
+			l.handed = true
+			since := ln.since
+			ln.restOn(w, next)
+			ln.since = since
+			w.given <- next
+		} else if l.c.queue != nil && ln.entry == nil && w.c.queue != nil {
+			if e, _ = w.newEntry(); e != nil { // without random numbers the next head gets the error
+				e.claim.Line, e.sent, e.passing = ln.all.id, true, true
+				ln.entry = e
+			}
+		}
+	}
+	ln.unanswered() // the last reason is over
+	after := ln.settle()
+	ln.all.mu.Unlock()
+	after()
+	return e
+}
+
+// successor is the lease of w after l, by the grant that l had; nil if w needs a grant of its own:
+// because l's is used up or not sound, or because it was for one hold. The caller holds all.mu.
+func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
+	g, now := c.Grant, time.Now()
+	switch {
+	case w.c != l.c, !l.c.handsOver():
+		return nil
+	case g.Fences < 2, !l.sound, now.Sub(ln.since) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
+		return nil
+	}
+	own, err := token.New(l.c.o.Label)
+	if err != nil {
+		return nil
+	}
+	if g.Fences--; g.Fence != 0 {
+		g.Fence++
+	}
+	c.Grant, c.Fences, c.TTL = g, g.Fences, l.c.o.TTL
+	if c.Owner = w.named; c.Owner == "" {
+		c.Owner = own
+	}
+	next := newLease(l.c, c, g, g.Start)
+	next.own, next.counted, next.short = own, l.counted, l.short
+	next.granted = now
+	return next
+}
+
+// passed takes in the answer to a Pass of l's claim c and the entry e, and returns the error of the
+// release.
+func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEntry, g driver.Grant, start time.Time, err error) error {
+	err, remains := driver.Unmark(err)
+	var next *lease
+	if err == nil {
+		if next = newLease(e.c, e.claim, g, start); !time.Now().Before(next.deadline) {
+			next, remains = nil, true // of no use any more
+		}
+	}
+	unknown := remains || errors.Is(err, strategy.ErrUnknown)
+	held := errors.Is(err, strategy.ErrHeld)
+	refused := !unknown && (errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrUnsupported))
+	if refused { // nothing has changed: without a successor, then
+		err = l.c.release(ctx, c)
+	} else if err != nil && !held && !errors.Is(err, strategy.ErrLost) {
+		unknown = true // also an error of no kind
+	}
+
+	ln.all.mu.Lock()
+	e.passing = false
+	switch {
+	case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
+		w := ln.waiters.First()
+		ln.entry = nil
+		ln.restOn(w, next)
+		w.given <- next
+	case held:
+		if ln.refused = !g.Queued; g.Queued {
+			e.placed(start, e.c.offset(start, g.ServerTime))
+		} else {
+			ln.entry = nil
+		}
+		ln.learn(reasonOf(err))
+	default:
+		// The next head asks by itself. A grant that nobody waits for is given back.
+		ln.entry = nil
+		unknown = unknown || next != nil
+		ln.unanswered()
+	}
+	after := ln.settle()
+	ln.all.mu.Unlock()
+	after()
+	if unknown {
+		if next != nil {
+			e.claim = next.claim
+		}
+		e.c.undo(e.claim)
+	}
+	switch {
+	case err == nil, held:
+		return nil
+	case unknown && !refused:
+		l.c.undo(c)
+	}
+	return err
+}

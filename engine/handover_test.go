@@ -1,0 +1,431 @@
+package strategy_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// inLine is n contenders of s in line behind a holder, who has released when inLine
+// returns: the first has the lock, by a direct grant.
+func inLine(t *testing.T, s *strategy.Strategy, n int) []*waiter {
+	t.Helper()
+	holder := take(t, s)
+	waiters := make([]*waiter, n)
+	for i := range waiters {
+		waiters[i] = wait(bg, s)
+	}
+	release(t, holder)
+	waiters[0].got(t)
+	return waiters
+}
+
+// got waits until the waiter has the lock.
+func (w *waiter) got(t *testing.T) *strategy.Lease {
+	t.Helper()
+	<-w.done
+	if w.err != nil {
+		t.Fatalf("Acquire = %v, want the lock", w.err)
+	}
+	return w.lease
+}
+
+// unfenced is a Memory that tells of no fences.
+type unfenced struct{ *conformance.Memory }
+
+func (p unfenced) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	g, err := p.Memory.Acquire(ctx, c)
+	g.Fence, g.Fences = 0, 0
+	return g, err
+}
+
+func (p unfenced) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+	g, err := p.Memory.Pass(ctx, c, next)
+	g.Fence, g.Fences = 0, 0
+	return g, err
+}
+
+func (p unfenced) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
+	return p.Memory.Watch(ctx, c, func(n strategy.Notification) {
+		n.Grant.Fence, n.Grant.Fences = 0, 0
+		fn(n)
+	})
+}
+
+// Where there are no fences none have to be reserved; the lock is handed over as often.
+func TestHandOverWithoutFences(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, unfenced{&m}, strategy.Options{})
+		waiters := inLine(t, s, 10)
+		before := m.Requests()
+		for i, w := range waiters {
+			equal(t, "Fence", fenceOf(w.got(t)), 0)
+			equal(t, "requests before hold "+fmt.Sprint(i), m.Requests()-before, 0)
+			release(t, w.lease)
+		}
+		equal(t, "requests of the last release", m.Requests()-before, 1)
+	})
+}
+
+func fenceOf(l *strategy.Lease) uint64 {
+	fence, _ := l.Fence()
+	return fence
+}
+
+// Within the process the lock goes on without a request: each hold has a token and a
+// fence of its own, and the servers know that of the first.
+func TestHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{Label: "me"})
+		waiters := inLine(t, s, 10)
+		before, tokens := m.Requests(), map[string]bool{}
+		first := waiters[0].lease
+		for i, w := range waiters {
+			l := w.got(t)
+			tokens[l.Token()] = true
+			equal(t, "Owner", l.Owner(), l.Token())
+			equal(t, "Fence", fenceOf(l), fenceOf(first)+uint64(i))
+			equal(t, "Deadline", l.Deadline(), first.Deadline())
+			equal(t, "requests", m.Requests()-before, 0)
+			if i+1 < len(waiters) {
+				equal(t, "the next has the lock, too", closed(waiters[i+1].done), false)
+			}
+			release(t, l)
+			is(t, "second Release", l.Release(bg), strategy.ErrReleased)
+			is(t, "Err", l.Err(), strategy.ErrReleased)
+		}
+		equal(t, "tokens", len(tokens), 10)
+		equal(t, "requests of the last release", m.Requests()-before, 1)
+		left, _ := m.Leftovers(bg, key)
+		equal(t, "left at the server", len(left), 0)
+		next := take(t, s)
+		if fenceOf(next) <= fenceOf(waiters[9].lease) {
+			t.Errorf("Fence after the hand-overs = %d, want more than %d", fenceOf(next), fenceOf(waiters[9].lease))
+		}
+	})
+}
+
+// A tenure ends: after 2 ms, with the fences that were reserved, or when half of the TTL
+// is over. Then the lock is passed on by the server.
+func TestTenureEnds(t *testing.T) {
+	t.Run("time", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var m conformance.Memory
+			r := record(&m)
+			waiters := inLine(t, open(t, &m, strategy.Options{}), 12)
+			for _, w := range waiters {
+				w.got(t)
+				time.Sleep(4 * ms / 5)
+				release(t, w.lease)
+			}
+			// Three holds of 0.8 ms are more than 2 ms: 3, 3, 3, 3.
+			equal(t, "passes", len(r.of(conformance.OpPass)), 3)
+		})
+	})
+	t.Run("count", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var m conformance.Memory
+			r := record(&m)
+			waiters := inLine(t, open(t, &m, strategy.Options{}), 700)
+			var last uint64
+			for _, w := range waiters {
+				if fence := fenceOf(w.got(t)); fence <= last {
+					t.Errorf("Fence = %d, want more than %d", fence, last)
+				} else {
+					last = fence
+				}
+				release(t, w.lease)
+			}
+			// The first reserved 16, when nobody stood behind it yet; then 256 each.
+			equal(t, "passes", len(r.of(conformance.OpPass)), 3)
+			for _, p := range r.of(conformance.OpPass) {
+				if n := p.all[1].Fences; n < 16 || n > strategy.MaxFences {
+					t.Errorf("fences to reserve = %d, want 16 to %d", n, strategy.MaxFences)
+				}
+			}
+		})
+	})
+	t.Run("half the TTL", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := &wire{delay: 600 * ms}
+			r := record(&p.Memory)
+			waiters := inLine(t, open(t, p, strategy.Options{TTL: heirTTL}), 2) // nobody extends it
+			equal(t, "passes", len(r.of(conformance.OpPass)), 0)
+			release(t, waiters[0].lease)
+			equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+			release(t, waiters[1].got(t))
+		})
+	})
+}
+
+// A hold whose renewal fails, or that has no fences left, is not handed over: the next
+// has one of its own.
+func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		waiters := inLine(t, s, 2)
+		r.then(only(conformance.OpExtend, lostRequest))
+		is(t, "Extend", waiters[0].lease.Extend(bg), strategy.ErrUnknown)
+		r.then(nil)
+		release(t, waiters[0].lease)
+		equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+		release(t, waiters[1].got(t))
+	})
+}
+
+// HandOverNone asks the servers each time: once per acquisition.
+func TestHandOverNone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		waiters := inLine(t, open(t, &m, strategy.Options{HandOver: strategy.HandOverNone}), 10)
+		before := m.Requests()
+		for _, w := range waiters {
+			equal(t, "Token at the server", tokenAt(&m), w.got(t).Token())
+			release(t, w.lease)
+		}
+		equal(t, "passes", len(r.of(conformance.OpPass)), 9)
+		equal(t, "requests", m.Requests()-before-10, 10) // and ten of tokenAt
+	})
+}
+
+// tokenAt is who holds the lock at the server, by a request that is let through.
+func tokenAt(m *conformance.Memory) string {
+	info, _ := m.Inspect(bg, strategy.Claim{Key: key})
+	return info.Token
+}
+
+// A lease that was handed over is one like any other: it is extended, kept alive, ends
+// its contexts, and is lost.
+func TestHandedOverLease(t *testing.T) {
+	handed := func(t *testing.T) (*conformance.Memory, *strategy.Strategy, *strategy.Lease, *waiter) {
+		m := &conformance.Memory{}
+		s := open(t, m, strategy.Options{})
+		waiters := inLine(t, s, 3)
+		release(t, waiters[0].lease)
+		return m, s, waiters[1].got(t), waiters[2]
+	}
+	t.Run("Extend", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			_, _, l, next := handed(t)
+			fence := fenceOf(l)
+			time.Sleep(ms)
+			is(t, "Extend", l.Extend(bg))
+			equal(t, "Deadline", time.Until(l.Deadline()), valid)
+			equal(t, "Fence after Extend", fenceOf(l), fence)
+			release(t, l)
+			equal(t, "Fence of the next", fenceOf(next.got(t)), fence+1)
+			equal(t, "Deadline of the next", next.lease.Deadline(), l.Deadline())
+			release(t, next.lease)
+		})
+	})
+	t.Run("KeepAlive", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			_, _, l, next := handed(t)
+			fence := fenceOf(l)
+			is(t, "KeepAlive", l.KeepAlive(0))
+			time.Sleep(time.Minute)
+			is(t, "Err", l.Err())
+			equal(t, "Fence", fenceOf(l), fence)
+			release(t, l)
+			release(t, next.got(t))
+		})
+	})
+	t.Run("maximum hold", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			_, _, l, next := handed(t)
+			start := time.Now()
+			is(t, "KeepAlive", l.KeepAlive(15*time.Second))
+			<-l.Lost()
+			if d := time.Since(start); d > 15*time.Second || d < 14*time.Second {
+				t.Errorf("lost after %v, want 15s", d)
+			}
+			is(t, "Release", l.Release(bg), strategy.ErrLost)
+			if d := next.got(t); time.Since(start) > 15*time.Second+10*ms {
+				t.Errorf("%v has the lock after %v, want 15s", d, time.Since(start))
+			}
+			release(t, next.lease)
+		})
+	})
+	t.Run("Context", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			m, _, l, next := handed(t)
+			is(t, "Extend", l.Extend(bg))
+			ctx, cancel := l.Context(bg)
+			defer cancel()
+			m.Evict(bg, key)
+			is(t, "Extend", l.Extend(bg), strategy.ErrLost)
+			is(t, "Cause", context.Cause(ctx), strategy.ErrLost)
+			release(t, next.got(t))
+		})
+	})
+	t.Run("Detach", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			m, _, l, next := handed(t)
+			is(t, "Extend", l.Extend(bg))
+			token, err := l.Detach()
+			is(t, "Detach", err)
+			equal(t, "token", token, tokenAt(m))
+			other := open(t, m, strategy.Options{})
+			adopted, err := other.Adopt(bg, name, token)
+			is(t, "Adopt", err)
+			if fenceOf(adopted) <= fenceOf(l) {
+				t.Errorf("Fence of who adopted = %d, want more than %d", fenceOf(adopted), fenceOf(l))
+			}
+			time.Sleep(5 * time.Second)
+			equal(t, "the next has the lock", closed(next.done), false)
+			release(t, adopted)
+			release(t, next.got(t))
+			equal(t, "Fence of the next is greater", fenceOf(next.lease) > fenceOf(adopted), true)
+		})
+	})
+	t.Run("evicted", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			m, s, l, next := handed(t)
+			m.Evict(bg, key)
+			is(t, "Release that hands over", l.Release(bg)) // nobody has asked
+			is(t, "Release of the last", next.got(t).Release(bg), strategy.ErrLost)
+			release(t, take(t, s))
+		})
+	})
+}
+
+// An owner that has re-entered holds the lock until its last hold is over: none of them
+// is handed over.
+func TestReenteredHoldIsNotHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &conformance.Memory{Reentrant: true}
+		s := open(t, m, strategy.Options{})
+		ctx := strategy.WithOwner(bg, "me")
+		holder := take(t, s)
+		first := wait(ctx, s)
+		other := wait(bg, s)
+		release(t, holder)
+		second, err := s.Lock(name).Acquire(ctx)
+		is(t, "Acquire of the owner", err)
+		release(t, first.got(t))
+		time.Sleep(ms)
+		equal(t, "another has the lock", closed(other.done), false)
+		is(t, "Err of the second hold", second.Err())
+		release(t, second)
+		release(t, other.got(t))
+	})
+}
+
+// The context of a re-entrant lock's lease lets in again, however it came to the lease.
+func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &conformance.Memory{Reentrant: true}
+		s := open(t, m, strategy.Options{})
+		for _, w := range inLine(t, s, 5) {
+			held, cancel := w.got(t).Context(bg)
+			ctx, done := context.WithTimeout(held, time.Second)
+			inner, err := s.Lock(name).Acquire(ctx)
+			is(t, "Acquire with the lease's context", err)
+			if err == nil {
+				release(t, inner)
+			}
+			done()
+			cancel()
+			release(t, w.lease)
+		}
+	})
+}
+
+// What an acquisition costs the servers, with many contenders in each of two processes.
+func TestRequestsPerAcquisition(t *testing.T) {
+	for _, tt := range []struct {
+		hand strategy.HandOver
+		hold time.Duration
+		most float64
+	}{
+		{strategy.HandOverBest, 0, 0.2},
+		{strategy.HandOverBest, 10 * ms, 1.05},
+		{strategy.HandOverNone, 0, 1.05},
+	} {
+		t.Run(fmt.Sprintf("%v/%v", tt.hand, tt.hold), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
+				var all sync.WaitGroup
+				const contenders, rounds = 16, 40
+				for range 2 {
+					s := open(t, &m, strategy.Options{HandOver: tt.hand})
+					for range contenders {
+						all.Go(func() {
+							for range rounds {
+								l, err := s.Lock(name).Acquire(bg)
+								is(t, "Acquire", err)
+								time.Sleep(tt.hold)
+								is(t, "Release", l.Release(bg))
+							}
+						})
+					}
+				}
+				all.Wait()
+				each := float64(m.Requests()) / (2 * contenders * rounds)
+				t.Logf("requests per acquisition: %.3f", each)
+				if each > tt.most {
+					t.Errorf("requests per acquisition = %.3f, want %v at most", each, tt.most)
+				}
+				synctest.Wait()
+				left, _ := m.Leftovers(bg, key)
+				equal(t, "left at the server", len(left), 0)
+			})
+		})
+	}
+}
+
+// wire is a Memory whose notices travel: they take their time, and get lost.
+type wire struct {
+	conformance.Memory
+	delay time.Duration
+
+	mu   sync.Mutex
+	drop func(strategy.Notification) bool // nil: none is lost
+}
+
+func (p *wire) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
+	notices, over := make(chan strategy.Notification, 100), make(chan struct{})
+	stop, err := p.Memory.Watch(ctx, c, func(n strategy.Notification) {
+		p.mu.Lock()
+		drop := p.drop != nil && p.drop(n)
+		p.mu.Unlock()
+		if !drop {
+			notices <- n
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case n := <-notices:
+				if p.delay > 0 {
+					time.Sleep(p.delay)
+				}
+				fn(n)
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		stop()
+		close(over)
+		<-ended
+	}, nil
+}

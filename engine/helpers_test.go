@@ -1,0 +1,343 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// In this package time is that of a synctest bubble: it moves only when everything
+// waits, so times are exact. conformance.Memory is the server; it answers at once
+// unless an interceptor says otherwise.
+
+const (
+	name = "n"
+	key  = "lock:{n}" // of name
+	ms   = time.Millisecond
+
+	ttl   = 10 * time.Second // the default
+	drift = 102 * ms         // Drift(ttl)
+	valid = ttl - drift      // from request to deadline
+	op    = time.Second      // the default operation time-out for ttl
+)
+
+var bg = context.Background()
+
+// bubble runs a test on fake time; it ends when no goroutine is left in it.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+// open makes a strategy, closes it after the test, and looks for what it leaves.
+func open(t *testing.T, p strategy.Protocol, o strategy.Options) *strategy.Strategy {
+	t.Helper()
+	s, err := strategy.New(p, o)
+	if err != nil {
+		t.Fatalf("New(%+v) = %v", o, err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		if n := engine.UnderWay(s); n != 0 {
+			t.Errorf("under way after Close = %d, want 0", n)
+		}
+		if n := engine.Waiting(s, key); n != 0 {
+			t.Errorf("waiting after Close = %d, want 0", n)
+		}
+	})
+	return s
+}
+
+// take acquires the lock called name, which must be free.
+func take(t *testing.T, s *strategy.Strategy) *strategy.Lease {
+	t.Helper()
+	lease, err := s.Lock(name).TryAcquire(bg)
+	if err != nil {
+		t.Fatalf("TryAcquire of a free lock = %v", err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease *strategy.Lease) {
+	t.Helper()
+	is(t, "Release", lease.Release(bg))
+}
+
+// is checks that err is each of want; nil if there is none.
+func is(t *testing.T, call string, err error, want ...error) {
+	t.Helper()
+	if len(want) == 0 && err != nil {
+		t.Errorf("%s = %v, want nil", call, err)
+	}
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("%s = %v, want %v", call, err, w)
+		}
+	}
+}
+
+// isNot checks that err is none of those.
+func isNot(t *testing.T, call string, err error, unwanted ...error) {
+	t.Helper()
+	for _, w := range unwanted {
+		if errors.Is(err, w) {
+			t.Errorf("%s = %v, want no %v", call, err, w)
+		}
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// since checks how long ago start was.
+func since(t *testing.T, what string, start time.Time, want time.Duration) {
+	t.Helper()
+	equal(t, what, time.Since(start), want)
+}
+
+func closed[T any](ch <-chan T) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// holds tells who holds key at the server, without a request; empty: nobody.
+func holds(m *conformance.Memory, key string) string {
+	m.Intercept(nil)
+	info, err := m.Inspect(bg, strategy.Claim{Key: key})
+	if err != nil {
+		return err.Error()
+	}
+	return info.Token
+}
+
+// Interceptors: what may happen to a request.
+
+func lostRequest(context.Context, conformance.Request, func() error) error {
+	return conformance.Unknown()
+}
+
+func lostReply(_ context.Context, _ conformance.Request, serve func() error) error {
+	serve()
+	return conformance.Unknown()
+}
+
+func unsent(context.Context, conformance.Request, func() error) error { return conformance.Unsent() }
+
+func refused(context.Context, conformance.Request, func() error) error {
+	return conformance.Refused("LOADING")
+}
+
+// slow is a network that takes its time there and back.
+func slow(there, back time.Duration) conformance.Interceptor {
+	return func(_ context.Context, _ conformance.Request, serve func() error) error {
+		time.Sleep(there)
+		err := serve()
+		time.Sleep(back)
+		return err
+	}
+}
+
+// only makes f meet the requests of one kind.
+func only(kind conformance.Op, f conformance.Interceptor) conformance.Interceptor {
+	return func(ctx context.Context, r conformance.Request, serve func() error) error {
+		if r.Op != kind {
+			return serve()
+		}
+		return f(ctx, r, serve)
+	}
+}
+
+// recorder keeps the requests that pass it, with their times; next is what happens
+// to them then.
+type recorder struct {
+	next conformance.Interceptor // nil: they arrive
+
+	mu   sync.Mutex
+	sent []sent
+}
+
+type sent struct {
+	op  conformance.Op
+	at  time.Time
+	all []strategy.Claim
+}
+
+func (r *recorder) intercept(ctx context.Context, q conformance.Request, serve func() error) error {
+	r.mu.Lock()
+	r.sent = append(r.sent, sent{q.Op, time.Now(), q.Claims})
+	next := r.next
+	r.mu.Unlock()
+	if next == nil {
+		return serve()
+	}
+	return next(ctx, q, serve)
+}
+
+// then changes what happens to requests from now on.
+func (r *recorder) then(f conformance.Interceptor) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = f
+}
+
+// of returns the requests of those kinds so far.
+func (r *recorder) of(kinds ...conformance.Op) []sent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var some []sent
+	for _, s := range r.sent {
+		for _, k := range kinds {
+			if s.op == k {
+				some = append(some, s)
+			}
+		}
+	}
+	return some
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sent)
+}
+
+// record puts a recorder in front of m.
+func record(m *conformance.Memory) *recorder {
+	r := &recorder{}
+	m.Intercept(r.intercept)
+	return r
+}
+
+// waiter is an Acquire under way.
+type waiter struct {
+	lease *strategy.Lease
+	err   error
+	at    time.Time // when it ended
+	done  chan struct{}
+}
+
+// wait begins to Acquire and returns when that cannot go on by itself.
+func wait(ctx context.Context, s *strategy.Strategy) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = s.Lock(name).Acquire(ctx)
+		w.at = time.Now()
+	}()
+	synctest.Wait()
+	return w
+}
+
+// bare hides what a protocol may do besides Acquire, Extend and Release.
+func bare(p strategy.Protocol) strategy.Protocol { return struct{ strategy.Protocol }{p} }
+
+// chaos loses, delays and refuses requests at random.
+func chaos(seed uint64) conformance.Interceptor {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, seed))
+	draw := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(100)
+	}
+	return func(ctx context.Context, r conformance.Request, serve func() error) error {
+		switch d := draw(); {
+		case d < 6:
+			return lostRequest(ctx, r, serve)
+		case d < 12:
+			return lostReply(ctx, r, serve)
+		case d < 16:
+			return unsent(ctx, r, serve)
+		case d < 20:
+			return refused(ctx, r, serve)
+		case d < 30:
+			return slow(time.Duration(draw())*ms, time.Duration(draw())*ms)(ctx, r, serve) // past the time-out, too
+		default:
+			return slow(time.Duration(draw())*10*time.Microsecond, ms)(ctx, r, serve)
+		}
+	}
+}
+
+// scripted is a protocol that does what a test says, and yes where it says nothing.
+type scripted struct {
+	acquire func(strategy.Claim) (strategy.Grant, error)
+	extend  func(strategy.Claim) (strategy.Grant, error)
+	release func(strategy.Claim) error
+}
+
+func (p *scripted) Acquire(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if p.acquire == nil {
+		return strategy.Grant{}, nil
+	}
+	return p.acquire(c)
+}
+
+func (p *scripted) Extend(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if p.extend == nil {
+		return strategy.Grant{}, nil
+	}
+	return p.extend(c)
+}
+
+func (p *scripted) Release(_ context.Context, c strategy.Claim) error {
+	if p.release == nil {
+		return nil
+	}
+	return p.release(c)
+}
+
+// teller is a Memory on whose notices a test has a hand.
+type teller struct {
+	conformance.Memory
+	watching func() // before the subscription
+	watched  func() // after it
+
+	mu  sync.Mutex
+	fns []func(strategy.Notification)
+}
+
+func (p *teller) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
+	if p.watching != nil {
+		p.watching()
+	}
+	stop, err := p.Memory.Watch(ctx, c, fn)
+	p.mu.Lock()
+	p.fns = append(p.fns, fn)
+	p.mu.Unlock()
+	if p.watched != nil {
+		p.watched()
+	}
+	return stop, err
+}
+
+// tell gives n to all who ever subscribed.
+func (p *teller) tell(n strategy.Notification) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fn := range p.fns {
+		fn(n)
+	}
+}
+
+// scriptedTeller is a scripted protocol whose servers would tell, but never do.
+type scriptedTeller struct{ scripted }
+
+func (*scriptedTeller) Watch(context.Context, strategy.Claim, func(strategy.Notification)) (func(), error) {
+	return func() {}, nil
+}

@@ -1,0 +1,361 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// lease is the Lease of every algorithm. It fills 512 bytes: a field more, and it takes 576.
+type lease struct {
+	c       *core
+	granted time.Time // not after the servers began to count the first TTL
+	own     string    // its token, if the servers know it by that of the first hold; see hand-over
+	release releaser  // ends it instead of the lease itself; nil: nobody does
+	sound   bool      // set by its end: it could be handed over as it was
+	handed  bool      // and so it was
+
+	mu         sync.Mutex
+	claim      driver.Claim    // with the last Grant
+	deadline   time.Time       // Drift before the servers let go
+	end        error           // nil while held; then ErrReleased or the *LostError, for ever
+	renewalErr error           // why the last renewal failed
+	doubt      bool            // a server may keep the lock beyond the deadline, by an answer that nobody got
+	counted    time.Time       // the latest time until which the servers were asked to count
+	renewing   bool            // a renewal is under way
+	answered   chan struct{}   // closed when that is answered; made by the first who waits for it
+	lost       chan struct{}   // made by the first Lost
+	contexts   []*leaseContext // end with the lease
+
+	short bool      // from a direct grant: the TTL is a successor's, and is extended once
+	keep  bool      // renewed until it ends
+	watch bool      // somebody wants to know of the loss
+	begun bool      // its caller has it, and the observer knows
+	until time.Time // keep: the end of the maximum hold; zero: none
+	next  time.Time // keep: the next renewal; zero: none
+
+	entry scheduler.Entry[*lease]
+}
+
+// A releaser ends a lease in a way of its own: a wait line passes the lock on.
+type releaser interface {
+	// letGo is called in place of the protocol's Release, with the claim of a lease that is over.
+	letGo(ctx context.Context, l *lease, c driver.Claim) error
+	// gone is called when the lease is over and is not released.
+	gone(l *lease)
+}
+
+var _ strategy.Lease = (*lease)(nil)
+
+// leaseContext is one context that ends with its lease.
+type leaseContext struct{ cancel context.CancelCauseFunc }
+
+func newLease(co *core, c driver.Claim, g driver.Grant, start time.Time) *lease {
+	l := &lease{c: co, claim: c}
+	l.granted = l.take(g, start).Start
+	if l.claim.Grant.Fence == 0 {
+		l.claim.Grant.Fences = c.Fences // there are no numbers that could run out
+	}
+	if g.Owner != "" {
+		l.claim.Owner = g.Owner // an adopted hold may come with one
+	}
+	l.deadline, l.doubt = deadlineOf(l.claim.Grant), g.Doubt
+	return l
+}
+
+// deadlineOf counts from when the servers began to count at the earliest, not from the reply: a reply
+// that was long on its way must not make the lock seem younger than it is.
+func deadlineOf(g driver.Grant) time.Time { return g.Start.Add(g.TTL - driver.Drift(g.TTL)) }
+
+// take makes g the lease's grant, and fills in what the servers left out.
+func (l *lease) take(g driver.Grant, start time.Time) driver.Grant {
+	if g.Start.IsZero() {
+		g.Start = start
+	}
+	if g.TTL == 0 {
+		g.TTL = l.claim.TTL
+	}
+	// A renewal does not change the fence. Of a hold that was handed over the servers know the number
+	// of the first, and of reserved numbers they know nothing any more.
+	if old := l.claim.Grant; g.Fence == 0 || l.own != "" || g.Fence == old.Fence && g.Fences == 0 {
+		g.Fence, g.Fences = old.Fence, old.Fences
+	}
+	if g.Owner == "" {
+		g.Owner = l.claim.Grant.Owner
+	}
+	if g.State == nil {
+		g.State = l.claim.Grant.State
+	}
+	l.claim.Grant = g
+	if until := g.Start.Add(g.TTL); until.After(l.counted) {
+		l.counted = until // servers that never shorten count until then, whatever came later
+	}
+	return g
+}
+
+// holder is the holder as the servers know it. The caller holds mu.
+func (l *lease) holder() string {
+	if l.claim.Grant.Owner != "" {
+		return l.claim.Grant.Owner
+	}
+	return l.claim.Token
+}
+
+// begin reports that the caller has the lock, and starts what runs from then on even if nobody asks.
+// ctx, n and asked are those of the call: which attempt got the lock, and when the call began.
+func (l *lease) begin(ctx context.Context, n int, asked time.Time) {
+	if l.c.o.Observe == nil && !l.short {
+		return // nobody to notify: the deadline is checked when somebody asks
+	}
+	l.c.observe(strategy.Event{Kind: strategy.EventAcquired, Context: ctx, Name: l.claim.Name, Token: l.Token(), Attempt: n, Took: time.Since(asked)})
+	l.mu.Lock()
+	l.begun = true
+	end := l.end // the wait line may have found its deadline past
+	if end == nil {
+		l.watch = true
+		l.next = l.nextRenewal(l.claim.Grant.Start)
+		l.plan()
+	}
+	l.mu.Unlock()
+	if end != nil {
+		l.ended(context.Background(), strategy.EventLost, end)
+	}
+}
+
+// ended reports the lease's end.
+func (l *lease) ended(ctx context.Context, how strategy.EventKind, err error) {
+	l.c.observe(strategy.Event{Kind: how, Context: ctx, Name: l.claim.Name, Token: l.Token(), Took: time.Since(l.granted), Err: err})
+}
+
+func (l *lease) Name() string  { return l.claim.Name }
+func (l *lease) Owner() string { return l.claim.Owner }
+
+func (l *lease) Token() string {
+	if l.own != "" {
+		return l.own
+	}
+	return l.claim.Token
+}
+
+func (l *lease) Fence() (n uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.claim.Grant.Fence, l.claim.Grant.Fence != 0
+}
+
+func (l *lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+func (l *lease) Lost() <-chan struct{} {
+	l.mu.Lock()
+	if l.lost == nil {
+		l.lost = make(chan struct{})
+		if l.isLost() {
+			close(l.lost)
+		}
+	}
+	ch := l.lost
+	l.watch = true
+	after := l.look()
+	l.mu.Unlock()
+	after()
+	return ch
+}
+
+func (l *lease) Err() error {
+	l.mu.Lock()
+	after := l.look()
+	err := l.end
+	l.mu.Unlock()
+	after()
+	return err
+}
+
+func (l *lease) RenewalErr() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end != nil {
+		return nil
+	}
+	return l.renewalErr
+}
+
+func (l *lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	ctx, cancelCause := context.WithCancelCause(strategy.WithOwner(parent, l.claim.Owner))
+	c := &leaseContext{cancelCause}
+	l.mu.Lock()
+	l.contexts = append(l.contexts, c)
+	l.watch = true
+	after := l.look()
+	if l.end != nil {
+		cancelCause(l.end)
+	}
+	l.mu.Unlock()
+	after()
+	return ctx, func() {
+		l.mu.Lock()
+		l.contexts = slices.DeleteFunc(l.contexts, func(x *leaseContext) bool { return x == c })
+		l.mu.Unlock()
+		cancelCause(context.Canceled)
+	}
+}
+
+// Release ends the lease first, and then the lock.
+func (l *lease) Release(ctx context.Context) error {
+	entered := l.c.enter()
+	if entered == nil {
+		defer l.c.leave()
+	}
+	c, err := l.finish()
+	if err != nil {
+		return err
+	}
+	if err = entered; err == nil {
+		err = l.letGo(ctx, c)
+	} else if l.release != nil {
+		l.release.gone(l)
+	}
+	l.ended(ctx, strategy.EventReleased, err)
+	return err
+}
+
+// letGo gives up the lock of a lease that is over; c is its claim.
+func (l *lease) letGo(ctx context.Context, c driver.Claim) error {
+	if l.release != nil {
+		return l.release.letGo(ctx, l, c)
+	}
+	return l.c.release(ctx, c)
+}
+
+// giveBack releases, in the background, a lock that nobody wants any more. Its lease has not begun, so
+// there is no event.
+func (l *lease) giveBack() {
+	if c, err := l.finish(); err == nil {
+		l.c.group.Go(func() { l.letGo(context.Background(), c) })
+	}
+}
+
+// release ends a claim, and goes on in the background until that is certain.
+func (c *core) release(ctx context.Context, claim driver.Claim) error {
+	claim.Due = time.Now().Add(c.o.OpTimeout)
+	err, remains := driver.Unmark(c.p.Release(context.WithoutCancel(ctx), claim))
+	if remains || err != nil && !errors.Is(err, strategy.ErrLost) {
+		c.undo(claim)
+	}
+	return err
+}
+
+func (l *lease) Detach() (token string, err error) {
+	c, err := l.finish()
+	if err != nil {
+		return "", err
+	}
+	if l.release != nil {
+		l.release.gone(l)
+	}
+	l.ended(context.Background(), strategy.EventReleased, nil)
+	return c.Token, nil
+}
+
+// finish ends the lease by its user's wish. It waits for a renewal under way (that ends with its
+// operation time-out), so that none is sent after the release.
+func (l *lease) finish() (driver.Claim, error) {
+	l.mu.Lock()
+	after := l.look()
+	if l.end != nil {
+		err := l.end
+		l.mu.Unlock()
+		after()
+		return driver.Claim{}, err
+	}
+	after = l.over(strategy.ErrReleased)
+	answered := l.underWay()
+	l.mu.Unlock()
+	after()
+	if answered != nil {
+		<-answered
+	}
+	l.mu.Lock() // which renewed holds until it has taken in the answer
+	defer l.mu.Unlock()
+	l.sound = l.renewalErr == nil && !l.doubt
+	return l.claim, nil
+}
+
+// isLost distinguishes a loss from a release. The caller holds mu.
+func (l *lease) isLost() bool { return l.end != nil && l.end != strategy.ErrReleased }
+
+// look checks the clock: past its deadline the lease is lost. Otherwise it keeps the schedule up to
+// date. The caller holds mu, and calls after without it.
+func (l *lease) look() (after func()) {
+	if l.end != nil {
+		return nothing
+	}
+	if time.Now().Before(l.deadline) {
+		l.plan()
+		return nothing
+	}
+	return l.lapse()
+}
+
+// lapse ends the lease at its deadline. The caller holds mu, and calls after without it.
+func (l *lease) lapse() (after func()) {
+	lost := &strategy.LostError{Name: l.claim.Name, Lapsed: true, Err: l.renewalErr}
+	switch {
+	case !l.until.IsZero() && l.until.Sub(l.deadline) <= driver.Drift(l.claim.Grant.TTL)+time.Millisecond:
+		lost.Err = errMaxHold
+	case l.keep && l.renewalErr == nil && l.c.group.Closed():
+		lost.Err = strategy.ErrClosed // which ended the renewal
+	}
+	return l.over(lost)
+}
+
+var errMaxHold = errors.New("the maximum hold is over")
+
+// over ends the lease. The caller holds mu, and calls after without it.
+func (l *lease) over(end error) (after func()) {
+	l.end = end
+	l.c.renewal.Remove(l)
+	lost, contexts, begun := l.isLost(), l.contexts, l.begun
+	l.contexts = nil
+	if lost && l.lost != nil {
+		close(l.lost)
+	}
+	if lost && (l.doubt || l.outlasted()) && hasLapsed(end) {
+		l.c.undo(l.claim) // the servers may count for longer
+	}
+	if len(contexts) == 0 && !lost {
+		return nothing
+	}
+	return func() {
+		if lost && l.release != nil {
+			l.release.gone(l)
+		}
+		for _, x := range contexts {
+			x.cancel(end)
+		}
+		if lost && begun { // otherwise begin does, after it has reported the beginning
+			l.ended(context.Background(), strategy.EventLost, end)
+		}
+	}
+}
+
+// outlasted reports whether the servers may count beyond the maximum hold. The caller holds mu.
+func (l *lease) outlasted() bool {
+	return !l.until.IsZero() && l.counted.After(l.until.Add(time.Millisecond))
+}
+
+func nothing() {}
+
+func hasLapsed(end error) bool {
+	var lost *strategy.LostError
+	return errors.As(end, &lost) && lost.Lapsed
+}

@@ -1,0 +1,337 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine/internal/waitline"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// lines are the wait lines of a process, by key. One mutex guards them all.
+type lines struct {
+	id string // this process's, in the servers' queues
+
+	mu    sync.Mutex
+	byKey map[string]*line
+}
+
+// A line is the waiters of one process for one lock. Only its head asks the servers, so what a lock
+// costs them does not depend on how many wait. The next head inherits what the last one has learned,
+// its subscription, and its entry in the servers' queue.
+//
+// While a lease that came through the line holds the lock, nobody asks: the line rests until that
+// lease is over.
+type line struct {
+	all *lines
+	key string
+	subscription
+
+	// Guarded by all.mu.
+	waiters  waitline.Line[*waiter]
+	refused  bool         // the servers' queue has no place for it
+	failures int          // attempts in a row that the servers failed
+	holder   *lease       // came through the line: the line rests on it
+	since    time.Time    // when the servers granted holder the lock, or the hold that holder continues
+	entry    *queueEntry  // what the servers know of the line; nil: nothing
+	check    *holderCheck // looks at holder when its time comes; nil: nothing does
+
+	known sync.Mutex
+	why   reason // why the last to ask did not get the lock, or who got it
+}
+
+// A waiter is one Acquire in a line.
+type waiter struct {
+	*target
+	ln     *line
+	named  string        // the owner that its ctx names
+	owner  string        // the owner as which it may re-enter; empty: none
+	unsure bool          // owner may hold the lock already: ask
+	head   chan struct{} // closed when it is the head and has to ask
+	given  chan *lease   // it has the lock without having asked, and left the line; holds one
+	letIn  chan struct{} // owner has got the lock; holds one
+	away   chan error    // how the servers failed the head; holds one
+}
+
+// A queueEntry is what the servers know of a line: the claim for which Acquire asks, and which waits in
+// their queue. It belongs to the line: the next head inherits it.
+type queueEntry struct {
+	c       *core
+	named   string        // the owner that its maker's ctx named
+	claim   driver.Claim  // its Token is kept while it queues; without a place each attempt has one of its own
+	sent    bool          // the servers may know of it
+	queued  bool          // it has its place
+	passing bool          // under way with a release, which takes in the answer
+	offset  time.Duration // queued: our monotonic clock less the servers' clock, at least
+}
+
+// suits reports whether w can have the lock by this entry.
+func (e *queueEntry) suits(w *waiter) bool { return e.c == w.c && e.named == w.named }
+
+// placed takes in that the entry has its place, asked for at start. It was answered, so no request of
+// it can arrive after it is withdrawn.
+func (e *queueEntry) placed(start time.Time, offset time.Duration) {
+	e.queued, e.offset, e.claim.Grant.Start = true, offset, start
+}
+
+func (ls *lines) has(key string) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byKey[key] != nil
+}
+
+// join takes the last place, for a waiter whose ctx names an owner. why is what it knows, if it opens
+// the line.
+func (ls *lines) join(t *target, named string, why reason) *waiter {
+	w := &waiter{
+		target: t, named: named, head: make(chan struct{}),
+		given: make(chan *lease, 1), letIn: make(chan struct{}, 1), away: make(chan error, 1),
+	}
+	if t.c.reenters {
+		w.owner = named
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln := ls.byKey[t.key]
+	if ln == nil {
+		ln = &line{all: ls, key: t.key, subscription: subscription{wake: make(chan struct{}, 1)}, why: why}
+		ls.byKey[t.key] = ln
+	}
+	w.ln = ln
+	ln.waiters.Join(w)
+	ln.callHead()
+	w.unsure = w.owner != "" && !ln.waiters.Called(w) // from now on it hears of it: see letIn
+	return w
+}
+
+// callHead makes the head ask, unless the line rests. The caller holds all.mu.
+func (ln *line) callHead() {
+	if !ln.rests() {
+		ln.waiters.Call(func(w *waiter) { close(w.head) })
+	}
+}
+
+// rests reports whether the lock comes to the line by itself. The caller holds all.mu.
+func (ln *line) rests() bool {
+	return ln.holder != nil || ln.entry != nil && ln.entry.passing
+}
+
+// restsOn returns the lease that the line rests on; nil: none.
+func (ln *line) restsOn() *lease {
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	return ln.holder
+}
+
+// letIn lets all waiters of owner know that it has got the lock: they need not wait for its release.
+func (ls *lines) letIn(key, owner string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln := ls.byKey[key]
+	if ln == nil {
+		return
+	}
+	for _, w := range ln.waiters.All() {
+		if w.owner != owner {
+			continue
+		}
+		select {
+		case w.letIn <- struct{}{}:
+		default: // it knows
+		}
+	}
+}
+
+// reportFailure takes in whether the servers failed the head. After two failures in a row it informs
+// the others: they need not each wait for a time-out. One failure may be a lost packet: the next head
+// asks.
+func (w *waiter) reportFailure(err error) {
+	w.ln.all.mu.Lock()
+	defer w.ln.all.mu.Unlock()
+	if !isServers(err) {
+		w.ln.failures = 0
+		return
+	}
+	if w.ln.failures++; w.ln.failures < 2 {
+		return
+	}
+	for _, other := range w.ln.waiters.All() {
+		if other == w {
+			continue
+		}
+		select {
+		case other.away <- err:
+		default: // it knows, and goes on waiting
+		}
+	}
+}
+
+// leave gives the place up, and a lease that was given too late.
+func (w *waiter) leave() {
+	ln := w.ln
+	ln.all.mu.Lock()
+	ln.waiters.Leave(w)
+	after := ln.settle()
+	ln.all.mu.Unlock()
+	after()
+	select {
+	case l := <-w.given:
+		l.giveBack()
+	default:
+	}
+}
+
+// settle is called, with all.mu held, after every change of a line. It calls the next head, withdraws
+// an entry that nobody can use, and drops the line when nobody waits and no lease holds the lock. The
+// caller calls after without all.mu.
+func (ln *line) settle() (after func()) {
+	e := ln.entry
+	switch {
+	case e == nil || e.passing: // the release that passes sees to it
+	case ln.waiters.Len() == 0 || !e.suits(ln.waiters.First()):
+		ln.entry = nil
+	}
+	gone := ln.waiters.Len() == 0 && !ln.rests() && ln.all.byKey[ln.key] == ln
+	if gone {
+		delete(ln.all.byKey, ln.key)
+	}
+	ln.callHead()
+	ln.watchHolder()
+	withdrawn := e != nil && ln.entry == nil && e.sent
+	return func() {
+		if withdrawn {
+			e.c.undo(e.claim)
+		}
+		if gone {
+			ln.subscription.close()
+		}
+	}
+}
+
+// drop takes all lines away that no waiter is left in, when the strategy is closed.
+func (ls *lines) drop() {
+	ls.mu.Lock()
+	var rest []*line // on leases that are still held
+	for _, ln := range ls.byKey {
+		rest = append(rest, ln)
+		ln.stopCheck()
+	}
+	clear(ls.byKey)
+	ls.mu.Unlock()
+	for _, ln := range rest {
+		ln.subscription.close()
+	}
+}
+
+// gone ends the line's rest: l does not hold the lock any more, or does not let go of it.
+func (ln *line) gone(l *lease) {
+	ln.all.mu.Lock()
+	if ln.holder != l {
+		ln.all.mu.Unlock()
+		return
+	}
+	ln.holder = nil
+	ln.unanswered() // the next head asks who holds the lock now
+	after := ln.settle()
+	ln.all.mu.Unlock()
+	after()
+}
+
+// A holderCheck looks at a line's holder when its deadline comes, so that the line does not rest for
+// ever on a lease that nobody uses any more.
+type holderCheck struct {
+	timer *time.Timer
+	ttl   time.Duration // of the holder for which it began
+}
+
+// watchHolder keeps one check under way while there is a holder. It serves for the next holder, too,
+// unless that one's TTL is shorter. The caller holds all.mu.
+func (ln *line) watchHolder() {
+	switch {
+	case ln.holder != nil && (ln.check == nil || ln.holder.claim.TTL < ln.check.ttl):
+		ln.startCheck(ln.holder.claim.TTL, ln.holder.claim.TTL)
+	case ln.holder == nil && ln.waiters.Len() == 0:
+		ln.stopCheck()
+	}
+}
+
+// startCheck replaces the check. The caller holds all.mu.
+func (ln *line) startCheck(after, ttl time.Duration) {
+	ln.stopCheck()
+	c := &holderCheck{ttl: ttl}
+	c.timer = time.AfterFunc(after, func() { ln.checkHolder(c) })
+	ln.check = c
+}
+
+// stopCheck ends the check. The caller holds all.mu.
+func (ln *line) stopCheck() {
+	if ln.check != nil {
+		ln.check.timer.Stop()
+		ln.check = nil
+	}
+}
+
+// checkHolder runs when the time of c has come, and starts the next check for the holder's deadline.
+func (ln *line) checkHolder(c *holderCheck) {
+	holder := ln.restsOn()
+	again := time.Duration(0)
+	if holder != nil && holder.Err() == nil { // at its deadline Err ends the rest: see gone
+		again = time.Until(holder.Deadline())
+	}
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
+	if ln.check != c {
+		return // another has replaced it
+	}
+	if ln.check = nil; ln.holder != nil {
+		ln.startCheck(max(again, time.Millisecond), ln.holder.claim.TTL)
+	}
+}
+
+// A reason says why a waiter did not get the lock.
+type reason struct {
+	err   error               // nil: not known, so ask
+	held  *strategy.HeldError // nil: err is not ErrHeld
+	until time.Time           // held, with a TTL: when that ends
+	ask   bool                // a later attempt got no answer, so ask
+}
+
+func reasonOf(err error) reason {
+	r := reason{err: err}
+	if errors.As(err, &r.held) && r.held.TTL > 0 {
+		r.until = time.Now().Add(r.held.TTL)
+	}
+	return r
+}
+
+// grantedTo is what the next in line need not ask: the last head has the lock.
+func grantedTo(l *lease) reason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.claim.Grant
+	until := g.Start.Add(g.TTL)
+	held := &strategy.HeldError{Name: l.claim.Name, Holder: l.holder(), TTL: time.Until(until)}
+	return reason{err: held, held: held, until: until}
+}
+
+func (ln *line) reason() reason {
+	ln.known.Lock()
+	defer ln.known.Unlock()
+	return ln.why
+}
+
+func (ln *line) learn(why reason) {
+	ln.known.Lock()
+	defer ln.known.Unlock()
+	ln.why = why
+}
+
+// unanswered is called when an attempt got no answer, or when the lock has changed hands. The last
+// reason is all that can be reported, but nothing to sleep on.
+func (ln *line) unanswered() {
+	ln.known.Lock()
+	defer ln.known.Unlock()
+	ln.why.ask = true
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// withDefaults fills in what is zero and refuses what is not allowed.
+func withDefaults(o strategy.Options) (strategy.Options, error) {
+	const minTTL, maxTTL = strategy.MinTTL, strategy.MaxTTL
+	if o.TTL == 0 {
+		o.TTL = 10 * time.Second
+	}
+	if o.TTL < minTTL || o.TTL > maxTTL || o.TTL%time.Millisecond != 0 {
+		return o, fmt.Errorf("locks: Options.TTL is %v: allowed are whole milliseconds from %v to %v, and 0 for 10s", o.TTL, minTTL, maxTTL)
+	}
+	if o.MaxHold != 0 && o.MaxHold < o.TTL {
+		return o, fmt.Errorf("locks: Options.MaxHold is %v: allowed are 0 (no bound) and the TTL of %v or more", o.MaxHold, o.TTL)
+	}
+	if o.OpTimeout == 0 {
+		o.OpTimeout = min(o.TTL/6, time.Second)
+	}
+	if o.OpTimeout < time.Millisecond || o.OpTimeout >= o.TTL {
+		return o, fmt.Errorf("locks: Options.OpTimeout is %v: allowed are 1ms to less than the TTL of %v, and 0 for the smaller of TTL/6 and 1s", o.OpTimeout, o.TTL)
+	}
+	if o.Key == nil {
+		o.Key = strategy.DefaultKey
+	}
+	if len(o.Label) > strategy.MaxLabelLen {
+		return o, fmt.Errorf("locks: Options.Label has %d bytes: allowed are %d", len(o.Label), strategy.MaxLabelLen)
+	}
+	if o.Backoff == nil {
+		o.Backoff = strategy.DefaultBackoff
+	}
+	if o.Wait < strategy.WaitBest || o.Wait > strategy.WaitQueue {
+		return o, fmt.Errorf("locks: Options.Wait is %d: allowed are WaitBest, WaitPoll, WaitNotification and WaitQueue", int(o.Wait))
+	}
+	if o.HandOver < strategy.HandOverBest || o.HandOver > strategy.HandOverNone {
+		return o, fmt.Errorf("locks: Options.HandOver is %d: allowed are HandOverBest and HandOverNone", int(o.HandOver))
+	}
+	return o, nil
+}
+
+// waitOn is how to wait for p's locks, if w is what the user asks for.
+func waitOn(p driver.Protocol, w strategy.Wait) (strategy.Wait, error) {
+	_, notifies := p.(driver.Notifier)
+	_, queues := p.(driver.Queuer)
+	allowed := ""
+	switch {
+	case w == strategy.WaitBest && queues:
+		return strategy.WaitQueue, nil
+	case w == strategy.WaitBest && notifies:
+		return strategy.WaitNotification, nil
+	case w == strategy.WaitBest:
+		return strategy.WaitPoll, nil
+	case w == strategy.WaitQueue && !queues && notifies:
+		allowed = "WaitBest, WaitNotification and WaitPoll"
+	case w == strategy.WaitQueue && !queues, w == strategy.WaitNotification && !notifies:
+		allowed = "WaitBest and WaitPoll"
+	default:
+		return w, nil
+	}
+	return w, fmt.Errorf("locks: Options.Wait is %v: %w by this algorithm; allowed are %s", w, strategy.ErrUnsupported, allowed)
+}

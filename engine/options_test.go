@@ -1,0 +1,313 @@
+package strategy_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestOptionsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		o    strategy.Options
+		want []string // the field, the value, what is allowed
+	}{
+		{strategy.Options{TTL: -1}, []string{"Options.TTL", "-1ns", "10ms", "24h", "0 for 10s"}},
+		{strategy.Options{TTL: 10*ms - 1}, []string{"Options.TTL", "9.999999ms", "10ms"}},
+		{strategy.Options{TTL: 9 * ms}, []string{"Options.TTL", "9ms", "10ms"}},
+		{strategy.Options{TTL: 10*ms + time.Microsecond}, []string{"Options.TTL", "10.001ms", "whole milliseconds"}},
+		{strategy.Options{TTL: 24*time.Hour + ms}, []string{"Options.TTL", "24h0m0.001s", "24h"}},
+		{strategy.Options{OpTimeout: -1}, []string{"Options.OpTimeout", "-1ns", "1ms", "10s"}},
+		{strategy.Options{OpTimeout: ms - 1}, []string{"Options.OpTimeout", "999.999µs", "1ms"}},
+		{strategy.Options{OpTimeout: ttl}, []string{"Options.OpTimeout", "10s", "less than the TTL of 10s"}},
+		{strategy.Options{TTL: 50 * ms, OpTimeout: 50 * ms}, []string{"Options.OpTimeout", "50ms", "less than the TTL of 50ms"}},
+		{strategy.Options{Label: strings.Repeat("x", 257)}, []string{"Options.Label", "257 bytes", "256"}},
+		{strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
+		{strategy.Options{Wait: strategy.WaitQueue + 1}, []string{"Options.Wait", "4", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
+		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
+		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
+	} {
+		s, err := strategy.New(&conformance.Memory{}, tt.o)
+		if err == nil || s != nil {
+			t.Errorf("New(%+v) = %v, %v, want an error", tt.o, s, err)
+			continue
+		}
+		for _, w := range tt.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("New(%+v) = %q, want it to say %q", tt.o, err, w)
+			}
+		}
+	}
+}
+
+func TestOptionsAllowed(t *testing.T) {
+	t.Parallel()
+	for _, o := range []strategy.Options{
+		{},
+		{TTL: strategy.MinTTL},
+		{TTL: strategy.MaxTTL},
+		{TTL: 10 * ms, OpTimeout: ms},
+		{OpTimeout: ttl - 1},
+		{Label: strings.Repeat("x", strategy.MaxLabelLen)},
+		{Wait: strategy.WaitPoll},
+		{Wait: strategy.WaitNotification},
+	} {
+		if _, err := strategy.New(&conformance.Memory{}, o); err != nil {
+			t.Errorf("New(%+v) = %v, want nil", o, err)
+		}
+	}
+}
+
+// The defaults, as the servers get to see them.
+func TestOptionsDefaults(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			o       strategy.Options
+			ttl, op time.Duration
+		}{
+			{strategy.Options{}, ttl, time.Second},
+			{strategy.Options{TTL: 3 * time.Second}, 3 * time.Second, 500 * ms},
+			{strategy.Options{TTL: time.Hour}, time.Hour, time.Second},
+			{strategy.Options{OpTimeout: 7 * time.Second}, ttl, 7 * time.Second},
+		} {
+			var m conformance.Memory
+			r := record(&m)
+			release(t, take(t, open(t, &m, tt.o)))
+			c := r.of(conformance.OpAcquire)[0].all[0]
+			equal(t, "claim's TTL", c.TTL, tt.ttl)
+			equal(t, "claim's Due", time.Until(c.Due), tt.op)
+			equal(t, "claim's Key", c.Key, key)
+			equal(t, "claim's Name", c.Name, name)
+			equal(t, "claim's Owner", c.Owner, c.Token)
+		}
+	})
+}
+
+func TestWaitRefused(t *testing.T) {
+	t.Parallel()
+	var m conformance.Memory
+	_, err := strategy.New(bare(&m), strategy.Options{Wait: strategy.WaitNotification})
+	is(t, "New(WaitNotification) of a protocol without notices", err, strategy.ErrUnsupported)
+	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest and WaitPoll") {
+		t.Errorf("New(WaitNotification) = %q, want it to say what is allowed", err)
+	}
+	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
+		s, err := strategy.New(bare(&m), strategy.Options{Wait: w})
+		is(t, fmt.Sprintf("New(Wait: %v)", w), err)
+		_, err = s.With(strategy.Options{Wait: strategy.WaitNotification})
+		is(t, "With(WaitNotification)", err, strategy.ErrUnsupported)
+	}
+	for w, want := range map[strategy.Wait]string{
+		strategy.WaitBest: "best", strategy.WaitPoll: "poll", strategy.WaitNotification: "notification", 7: "Wait(7)",
+	} {
+		equal(t, fmt.Sprintf("Wait(%d).String()", int(w)), w.String(), want)
+	}
+}
+
+func TestDefaultBackoff(t *testing.T) {
+	t.Parallel()
+	for attempt, want := range map[int]time.Duration{
+		math.MinInt: 2 * ms, -1: 2 * ms, 0: 2 * ms, 1: 2 * ms, 2: 4 * ms, 3: 8 * ms, 4: 16 * ms, 5: 32 * ms,
+		6: 64 * ms, 7: 128 * ms, 8: 250 * ms, 9: 250 * ms, 64: 250 * ms, math.MaxInt: 250 * ms,
+	} {
+		equal(t, fmt.Sprintf("DefaultBackoff(%d)", attempt), strategy.DefaultBackoff(attempt), want)
+	}
+}
+
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]time.Duration{0: 2 * ms, 10 * ms: 2*ms + 100*time.Microsecond, ttl: drift} {
+		equal(t, fmt.Sprintf("Drift(%v)", d), strategy.Drift(d), want)
+	}
+}
+
+// names are those that hash tags make difficult.
+func names() []string {
+	all := []string{"n", "%7D", "%25", "%257D", "7D", "\x00", "\xff\xfe", "ü", " ", ":", "n:fence", strings.Repeat("x", strategy.MaxNameLen)}
+	const letters = "{}%a"
+	for _, a := range letters {
+		for _, b := range letters + "\x00" {
+			for _, c := range letters {
+				all = append(all, strings.ReplaceAll(string([]rune{a, b, c}), "\x00", ""), string(a)+string(c)+"7D", string(a)+"25"+string(b))
+			}
+		}
+	}
+	for _, a := range letters {
+		all = append(all, string(a))
+	}
+	seen := map[string]bool{}
+	var distinct []string
+	for _, n := range all {
+		if !seen[n] {
+			seen[n] = true
+			distinct = append(distinct, n)
+		}
+	}
+	return distinct
+}
+
+func TestKeysDifferAndShareASlot(t *testing.T) {
+	t.Parallel()
+	keys := map[string]string{}
+	add := func(key, whose string) {
+		t.Helper()
+		if other, taken := keys[key]; taken {
+			t.Errorf("key %q is that of %s and of %s", key, other, whose)
+		}
+		keys[key] = whose
+	}
+	for _, n := range names() {
+		k := strategy.DefaultKey(n)
+		add(k, fmt.Sprintf("%q", n))
+		for _, suffix := range []string{"fence", "free"} {
+			sibling := strategy.SiblingKey(k, suffix)
+			add(sibling, fmt.Sprintf("%q's %s", n, suffix))
+			equal(t, fmt.Sprintf("slot of %q beside %q", sibling, k), slot(sibling), slot(k))
+		}
+	}
+	equal(t, "DefaultKey(n)", strategy.DefaultKey("n"), key)
+	equal(t, "DefaultKey(})", strategy.DefaultKey("}x"), "lock:{%7Dx}")
+	equal(t, "DefaultKey(%)", strategy.DefaultKey("%7Dx"), "lock:{%257Dx}")
+}
+
+// Keys of the user's own making: with a tag, without one, and with half of one.
+func TestSiblingKey(t *testing.T) {
+	t.Parallel()
+	for k, want := range map[string]string{
+		"foo":        "{foo}:fence",
+		"{foo":       "{{foo}:fence",
+		"a{b}c":      "a{b}c:fence",
+		"{b}":        "{b}:fence",
+		"{{}":        "{{}:fence",
+		"a{b}{c}{}":  "a{b}{c}{}:fence",
+		"lock:{a}b}": "lock:{a}b}:fence",
+	} {
+		got := strategy.SiblingKey(k, "fence")
+		equal(t, fmt.Sprintf("SiblingKey(%q)", k), got, want)
+		equal(t, fmt.Sprintf("slot of %q", got), slot(got), slot(k))
+	}
+}
+
+// slot is the rule of Redis Cluster: what is between the first { and the first }
+// after it, if that is not empty, is hashed instead of the key.
+func slot(key string) uint16 {
+	if i := strings.IndexByte(key, '{'); i >= 0 {
+		if n := strings.IndexByte(key[i+1:], '}'); n > 0 {
+			key = key[i+1 : i+1+n]
+		}
+	}
+	var crc uint16 // CRC-16/XMODEM
+	for _, b := range []byte(key) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
+
+func TestSlotRule(t *testing.T) {
+	t.Parallel()
+	equal(t, "slot(123456789)", slot("123456789"), 0x31C3) // the reference's check value
+	equal(t, "slot of a tag", slot("x{user1000}y"), slot("user1000"))
+	equal(t, "slot(foo)", slot("foo"), 12182) // CLUSTER KEYSLOT foo
+}
+
+func TestNames(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		for n, want := range map[string]string{
+			"": "0 bytes: allowed are 1 to 1024",
+			strings.Repeat("x", strategy.MaxNameLen+1): "1025 bytes: allowed are 1 to 1024",
+		} {
+			l := s.Lock(n)
+			equal(t, "Name", l.Name(), n)
+			_, err1 := l.TryAcquire(bg)
+			_, err2 := l.Acquire(bg)
+			_, err3 := s.Inspect(bg, n)
+			_, err4 := s.Adopt(bg, n, "token")
+			err5 := s.ForceRelease(bg, strategy.Info{Name: n, Held: true, Token: "token"})
+			for i, err := range []error{err1, err2, err3, err4, err5} {
+				if !strings.Contains(fmt.Sprint(err), want) {
+					t.Errorf("call %d with a name of %d bytes = %v, want %q", i, len(n), err, want)
+				}
+			}
+		}
+		none := open(t, &m, strategy.Options{Key: func(string) string { return "" }})
+		if _, err := none.Lock("n").TryAcquire(bg); !strings.Contains(fmt.Sprint(err), "Options.Key") {
+			t.Errorf("TryAcquire with an empty key = %v, want it to name Options.Key", err)
+		}
+		for _, n := range names() {
+			lease, err := s.Lock(n).Acquire(bg)
+			is(t, "Acquire", err)
+			equal(t, "Name", lease.Name(), n)
+			is(t, "Release", lease.Release(bg))
+		}
+		equal(t, "requests", m.Requests(), 2*len(names()))
+
+		owner := strategy.WithOwner(bg, strings.Repeat("x", strategy.MaxNameLen+1))
+		if _, err := s.Lock(name).Acquire(owner); !strings.Contains(fmt.Sprint(err), "the owner has 1025 bytes: allowed are 1024") {
+			t.Errorf("Acquire with a long owner = %v, want what is allowed", err)
+		}
+	})
+}
+
+func TestTokens(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		seen := map[string]bool{}
+		for _, label := range []string{"", "host-7:42", ":", "{}", strings.Repeat("x", strategy.MaxLabelLen)} {
+			s := open(t, &m, strategy.Options{Label: label})
+			for range 20 {
+				asked := time.Now().Round(0)
+				lease := take(t, s)
+				if seen[lease.Token()] {
+					t.Errorf("Token = %q a second time", lease.Token())
+				}
+				seen[lease.Token()] = true
+				want := 36
+				if label != "" {
+					want += 1 + len(label)
+				}
+				equal(t, "length of the token", len(lease.Token()), want)
+				equal(t, "Owner", lease.Owner(), lease.Token())
+				info, err := s.Inspect(bg, name)
+				is(t, "Inspect", err)
+				wanted := strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: label, Since: asked, TTL: ttl, Fence: info.Fence}
+				info.Since = info.Since.In(asked.Location())
+				equal(t, "Inspect", fmt.Sprintf("%+v", info), fmt.Sprintf("%+v", wanted))
+				time.Sleep(time.Millisecond) // or a token might show the time of another
+				release(t, lease)
+			}
+		}
+	})
+}
+
+// A token that is not of ours bears no label, and does not tell when it was drawn.
+func TestForeignTokens(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", "12345678-1234-4234-8234-123456789abc", "12345678-1234-4234-8234-123456789abc:", "12345678-1234-7234-c234-123456789abc"} {
+			if _, err := m.Acquire(bg, strategy.Claim{Key: key, Token: token, Owner: token, TTL: ttl}); err != nil {
+				t.Fatal(err)
+			}
+			info, err := s.Inspect(bg, name)
+			is(t, "Inspect", err)
+			equal(t, "Token", info.Token, token)
+			equal(t, "Label", info.Label, "")
+			equal(t, "Since", info.Since, time.Time{})
+			m.Evict(bg, key)
+		}
+	})
+}

@@ -1,0 +1,633 @@
+package strategy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// heirTTL is that of a direct grant for the default TTL.
+const heirTTL = time.Second
+
+// houses are two strategies that share a server as two processes do.
+func houses(t *testing.T, p strategy.Protocol, o strategy.Options) (a, b *strategy.Strategy) {
+	t.Helper()
+	return open(t, p, o), open(t, p, o)
+}
+
+func leftovers(t *testing.T, m *conformance.Memory) {
+	t.Helper()
+	synctest.Wait()
+	left, _ := m.Leftovers(bg, key)
+	if len(left) != 0 {
+		t.Errorf("left at the server = %v, want nothing", left)
+	}
+}
+
+// A release makes the first in the queue the holder, without a request of its own. Its
+// deadline counts from when the server did that, by the server's clock, however long the
+// word was under way.
+func TestDirectGrant(t *testing.T) {
+	for _, delay := range []time.Duration{0, 200 * ms} { // less than it takes until it is extended
+		for _, there := range []time.Duration{0, 20 * ms} {
+			t.Run(fmt.Sprintf("%v/%v", delay, there), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					p := &wire{delay: delay}
+					r := record(&p.Memory)
+					a, b := houses(t, p, strategy.Options{})
+					holder := take(t, a)
+					r.then(slow(there, 5*ms))
+					w := wait(bg, b)
+					time.Sleep(time.Second)
+					r.then(nil)
+					before := r.count()
+					granted := time.Now()
+					release(t, holder)
+					l := w.got(t)
+					equal(t, "requests", r.count()-before, 1)
+					equal(t, "Acquire after", w.at.Sub(granted), delay)
+					want := granted.Add(heirTTL - strategy.Drift(heirTTL) - there) // that is all it can know
+					if delay == 0 && there == 0 {
+						want = granted.Add(heirTTL - strategy.Drift(heirTTL))
+					}
+					equal(t, "Deadline", l.Deadline().Sub(granted), want.Sub(granted))
+					release(t, l)
+					leftovers(t, &p.Memory)
+				})
+			})
+		}
+	}
+}
+
+// Who holds on is given the whole TTL, once, between a third and half of the heir's. Nothing more is
+// sent then, unless the lock is to be kept alive.
+func TestHeirIsExtended(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprint(keep), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				r := record(&m)
+				a, b := houses(t, &m, strategy.Options{})
+				holder := take(t, a)
+				w := wait(bg, b)
+				start := time.Now()
+				release(t, holder)
+				l := w.got(t)
+				if keep {
+					is(t, "KeepAlive", l.KeepAlive(0))
+				}
+				time.Sleep(heirTTL)
+				is(t, "Err", l.Err())
+				extended := r.of(conformance.OpExtendAll, conformance.OpExtend)
+				if len(extended) != 1 {
+					t.Fatalf("renewals in the first second = %d, want 1", len(extended))
+				}
+				after := extended[0].at.Sub(start)
+				if after < heirTTL/3 || after > heirTTL/2 {
+					t.Errorf("extended after %v, want between a third and half of %v", after, heirTTL)
+				}
+				equal(t, "Deadline", l.Deadline(), extended[0].at.Add(valid))
+				time.Sleep(time.Minute)
+				n := len(r.of(conformance.OpExtendAll, conformance.OpExtend))
+				if keep {
+					is(t, "Err after a minute", l.Err())
+					if n < 12 {
+						t.Errorf("renewals in a minute = %d, want more", n)
+					}
+					release(t, l)
+				} else {
+					is(t, "Err after a minute", l.Err(), strategy.ErrLost)
+					equal(t, "renewals in a minute", n, 1)
+				}
+				equal(t, "scheduled", engine.Scheduled(b), 0)
+				leftovers(t, &m)
+			})
+		})
+	}
+}
+
+// queueUp puts a claim in the queue that no machinery looks after: of a process that has
+// died, or of one that never listened.
+func queueUp(t *testing.T, m *conformance.Memory, line string, listens bool) (stop func()) {
+	t.Helper()
+	c := strategy.Claim{Name: name, Key: key, Token: "token of " + line, Owner: line, Line: line, TTL: ttl, Due: time.Now().Add(op)}
+	stop = func() {}
+	if listens {
+		var err error
+		stop, err = m.Watch(bg, c, func(strategy.Notification) {})
+		is(t, "Watch", err)
+	}
+	g, err := m.Acquire(bg, c)
+	is(t, "Acquire of "+line, err, strategy.ErrHeld)
+	equal(t, "Queued", g.Queued, true)
+	return stop
+}
+
+// An heir that died costs as long as it is an heir, and not a TTL: who comes next is told.
+func TestDeadHeir(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		a, b := houses(t, &m, strategy.Options{TTL: time.Minute})
+		holder := take(t, a)
+		stop := queueUp(t, &m, "dead", true)
+		defer stop()
+		first, second := wait(bg, b), wait(bg, a)
+		time.Sleep(time.Second)
+		start := time.Now()
+		release(t, holder)
+		l := first.got(t)
+		if d := first.at.Sub(start); d < heirTTL || d > heirTTL+4*ms {
+			t.Errorf("Acquire after a dead heir took %v, want %v and little more", d, heirTTL)
+		}
+		release(t, l)
+		release(t, second.got(t))
+		if d := second.at.Sub(start); d > heirTTL+4*ms {
+			t.Errorf("Acquire after that took %v, want no more", d)
+		}
+	})
+}
+
+// Who does not listen is passed over.
+func TestDeafAreNoHeirs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		a, b := houses(t, &m, strategy.Options{})
+		holder := take(t, a)
+		for i := range 5 {
+			queueUp(t, &m, fmt.Sprint("deaf ", i), false)
+		}
+		w := wait(bg, b)
+		start := time.Now()
+		release(t, holder)
+		release(t, w.got(t))
+		equal(t, "Acquire after", w.at.Sub(start), 0)
+		leftovers(t, &m)
+	})
+}
+
+// Who comes anew to a lock that has lapsed does not get ahead of those who queue.
+func TestNoBarging(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		a, b := houses(t, &m, strategy.Options{})
+		late := open(t, &m, strategy.Options{})
+		take(t, a)
+		w := wait(bg, b)
+		m.Evict(bg, key)
+		_, err := late.Lock(name).TryAcquire(bg)
+		is(t, "TryAcquire of who comes late", err, strategy.ErrHeld)
+		l := w.got(t)
+		equal(t, "holder", tokenAt(&m), l.Token())
+		release(t, l)
+		release(t, take(t, late))
+	})
+}
+
+// A grant of which nobody heard is found by who asks again.
+func TestGrantNobodyHeardOf(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &wire{drop: func(n strategy.Notification) bool { return n.Token != "" }}
+		r := record(&p.Memory)
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		w := wait(bg, b)
+		release(t, holder)
+		synctest.Wait()
+		equal(t, "Acquire has ended", closed(w.done), false)
+		start := time.Now()
+		p.BreakWatches()
+		l := w.got(t)
+		if d := w.at.Sub(start); d > 250*ms {
+			t.Errorf("found after %v, want a pause at most", d)
+		}
+		equal(t, "holder", tokenAt(&p.Memory), l.Token())
+		equal(t, "attempts with that token", len(r.of(conformance.OpAcquire)), 4) // A's, and thrice: at once, to queue, to find
+		if d := time.Until(l.Deadline()); d < valid-300*ms {
+			t.Errorf("Deadline in %v, want about %v: it was asked anew", d, valid)
+		}
+		release(t, l)
+		leftovers(t, &p.Memory)
+	})
+}
+
+// ahead is a server whose clock shows more than ours.
+type ahead struct {
+	wire
+	by atomic.Int64 // time.Duration
+}
+
+func (p *ahead) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	g, err := p.wire.Acquire(ctx, c)
+	g.ServerTime += time.Duration(p.by.Load())
+	return g, err
+}
+
+func (p *ahead) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
+	return p.wire.Watch(ctx, c, func(n strategy.Notification) {
+		n.Grant.ServerTime += time.Duration(p.by.Load())
+		fn(n)
+	})
+}
+
+// After a fail-over another server tells of grants, whose clock is another. What the one before
+// showed does not time them, also while no question to the new one is answered.
+func TestClockOfAnotherServer(t *testing.T) {
+	t.Run("ahead", func(t *testing.T) { bubble(t, clockAhead) })
+}
+
+func clockAhead(t *testing.T) {
+	p := &ahead{wire: wire{delay: 200 * ms}}
+	r := record(&p.Memory)
+	a, b := houses(t, p, strategy.Options{Persist: true})
+	holder := take(t, a)
+	w := wait(bg, b)
+	p.by.Store(int64(time.Minute)) // a fail-over
+	asked, until := 0, time.Time{} // so long no second question gets an answer, but word comes through
+	r.then(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+		if asked++; asked > 1 && (until.IsZero() || time.Now().Before(until)) {
+			return conformance.Unsent()
+		}
+		return serve()
+	}))
+	p.BreakWatches()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	equal(t, "Acquire has ended", closed(w.done), false)
+	until = time.Now().Add(2 * heirTTL)
+	release(t, holder)
+	l := w.got(t)
+	r.then(nil)
+	info, err := a.Inspect(bg, name)
+	is(t, "Inspect", err)
+	if left := time.Until(l.Deadline()); left > info.TTL-strategy.Drift(info.TTL) {
+		t.Errorf("Deadline in %v, want less than the server's %v", left, info.TTL)
+	}
+	release(t, l)
+	leftovers(t, &p.Memory)
+}
+
+// The grant may be told before the answer that there is a place in the queue.
+func TestGrantOvertakesTheReply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		a, b := houses(t, &m, strategy.Options{})
+		holder := take(t, a)
+		var granted time.Time
+		r.then(only(conformance.OpAcquire, func(_ context.Context, q conformance.Request, serve func() error) error {
+			err := serve()
+			if q.Claims[0].Line != "" && granted.IsZero() {
+				granted = time.Now()
+				release(t, holder)
+				time.Sleep(200 * ms)
+			}
+			return err
+		}))
+		w := wait(bg, b)
+		l := w.got(t)
+		equal(t, "Acquire after", w.at.Sub(granted), 200*ms)
+		equal(t, "Deadline", l.Deadline(), granted.Add(heirTTL-strategy.Drift(heirTTL)))
+		equal(t, "holder", tokenAt(&m), l.Token())
+		release(t, l)
+		leftovers(t, &m)
+	})
+}
+
+// Who leaves while it queues leaves its place to the next in line: the token stays, and
+// nothing is sent. The last takes it away.
+func TestPlaceIsInherited(t *testing.T) {
+	next := func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		a, b := houses(t, &m, strategy.Options{})
+		holder := take(t, a)
+		ctx, cancel := context.WithCancel(bg)
+		first, second := wait(ctx, b), wait(bg, b)
+		other := wait(bg, open(t, &m, strategy.Options{}))
+		token := ""
+		for _, q := range r.of(conformance.OpAcquire) {
+			if token == "" && q.all[0].Line != "" {
+				token = q.all[0].Token
+			}
+		}
+		n := r.count()
+		cancel()
+		<-first.done
+		is(t, "Acquire of the first", first.err, strategy.ErrHeld, context.Canceled)
+		synctest.Wait()
+		equal(t, "requests when it left", r.count()-n, 0)
+		release(t, holder)
+		l := second.got(t)
+		equal(t, "token of who was granted the lock", l.Token(), token)
+		equal(t, "the other has the lock", closed(other.done), false)
+		release(t, l)
+		release(t, other.got(t))
+		leftovers(t, &m)
+	}
+	last := func(t *testing.T) {
+		var m conformance.Memory
+		a, b := houses(t, &m, strategy.Options{})
+		holder := take(t, a)
+		ctx, cancel := context.WithCancel(bg)
+		first, second := wait(ctx, b), wait(ctx, b)
+		cancel()
+		<-first.done
+		<-second.done
+		release(t, holder)
+		leftovers(t, &m)
+	}
+	t.Run("next", func(t *testing.T) { bubble(t, next) })
+	t.Run("last", func(t *testing.T) { bubble(t, last) })
+}
+
+// A wait that ends in the moment of the grant, in whichever order, leaves nothing held.
+func TestWaitEndsWithTheGrant(t *testing.T) {
+	for i := range 60 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				a, b := houses(t, &m, strategy.Options{})
+				holder := take(t, a)
+				ctx, cancel := context.WithCancel(bg)
+				var next *waiter
+				first := wait(ctx, b)
+				if i%2 == 0 {
+					next = wait(bg, b)
+				}
+				other := wait(bg, open(t, &m, strategy.Options{}))
+				var both sync.WaitGroup
+				both.Go(cancel)
+				both.Go(func() { release(t, holder) })
+				both.Wait()
+				<-first.done
+				start := time.Now()
+				if first.err == nil {
+					release(t, first.lease)
+				}
+				if next != nil {
+					release(t, next.got(t))
+				}
+				release(t, other.got(t))
+				equal(t, "the last got the lock after", other.at.Sub(start), 0)
+				leftovers(t, &m)
+				equal(t, "scheduled", engine.Scheduled(b), 0)
+			})
+		})
+	}
+}
+
+// After Close nobody waits, nothing is in the queue, and nobody listens, whoever holds
+// the lock still.
+func TestCloseWhileQueued(t *testing.T) {
+	for _, what := range []string{"queued", "resting", "handed over"} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				a, b := houses(t, &m, strategy.Options{})
+				var held *strategy.Lease
+				var waiters []*waiter
+				switch what {
+				case "queued":
+					held = take(t, a)
+					waiters = []*waiter{wait(bg, b), wait(bg, b)}
+				case "resting":
+					ws := inLine(t, b, 3)
+					held, waiters = ws[0].lease, ws[1:]
+				case "handed over":
+					ws := inLine(t, b, 4)
+					release(t, ws[0].lease)
+					held, waiters = ws[1].got(t), ws[2:]
+				}
+				is(t, "Close", b.Close())
+				for _, w := range waiters {
+					<-w.done
+					is(t, "Acquire", w.err, strategy.ErrClosed)
+				}
+				left, _ := m.Leftovers(bg, key)
+				equal(t, "left at the server but the lock", len(left), 1)
+				if what != "queued" {
+					is(t, "Release after Close", held.Release(bg), strategy.ErrClosed)
+				} else {
+					release(t, held)
+				}
+				time.Sleep(ttl)
+				leftovers(t, &m)
+			})
+		})
+	}
+}
+
+// A release that passes the lock on may fail in every way: the next gets the lock all the
+// same, and nothing is left.
+func TestPassFails(t *testing.T) {
+	lost := func(m *conformance.Memory) conformance.Interceptor {
+		return func(_ context.Context, _ conformance.Request, serve func() error) error {
+			m.Evict(bg, key)
+			return serve()
+		}
+	}
+	for _, tt := range []struct {
+		what  string
+		fault func(*conformance.Memory) conformance.Interceptor
+		err   error
+		most  time.Duration
+	}{
+		{"lost request", func(*conformance.Memory) conformance.Interceptor { return lostRequest }, strategy.ErrUnknown, 0},
+		{"lost reply", func(*conformance.Memory) conformance.Interceptor { return lostReply }, strategy.ErrUnknown, 0},
+		{"refused", func(*conformance.Memory) conformance.Interceptor { return refused }, nil, 0},
+		{"unsent", func(*conformance.Memory) conformance.Interceptor { return unsent }, nil, 0},
+		{"lost lock", lost, strategy.ErrLost, 0},
+		{"late", func(*conformance.Memory) conformance.Interceptor { return slow(op+500*ms, 0) }, strategy.ErrUnknown, op + 500*ms},
+		{"answered late", func(*conformance.Memory) conformance.Interceptor { return slow(0, op+500*ms) }, strategy.ErrUnknown, op},
+		{"an error of no kind", func(*conformance.Memory) conformance.Interceptor {
+			return func(context.Context, conformance.Request, func() error) error { return errors.New("of no kind") }
+		}, nil, 500 * ms},
+	} {
+		for _, others := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", tt.what, others), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					var m conformance.Memory
+					r := record(&m)
+					s := open(t, &m, strategy.Options{HandOver: strategy.HandOverNone})
+					waiters := inLine(t, s, 2)
+					first, next := waiters[0].lease, waiters[1]
+					var other *waiter
+					if others {
+						other = wait(bg, open(t, &m, strategy.Options{}))
+					}
+					r.then(only(conformance.OpPass, func(ctx context.Context, q conformance.Request, serve func() error) error {
+						r.then(nil)
+						return tt.fault(&m)(ctx, q, serve)
+					}))
+					start := time.Now()
+					err := first.Release(bg)
+					if tt.err != nil {
+						is(t, "Release", err, tt.err)
+					} else if tt.what != "an error of no kind" {
+						is(t, "Release", err)
+					}
+					equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+					is(t, "second Release", first.Release(bg), strategy.ErrReleased)
+					if other != nil && !closed(next.done) {
+						<-other.done
+						select {
+						case <-next.done:
+						default:
+						}
+						release(t, other.got(t))
+					}
+					l := next.got(t)
+					if d := next.at.Sub(start); d > tt.most+300*ms {
+						t.Errorf("the next got the lock after %v, want no TTL", d)
+					}
+					equal(t, "holder", tokenAt(&m), l.Token())
+					time.Sleep(2 * op) // late requests, and what is undone: not the next's
+					is(t, "Err of the next", l.Err())
+					equal(t, "holder", tokenAt(&m), l.Token())
+					release(t, l)
+					if other != nil && closed(other.done) == false {
+						release(t, other.got(t))
+					}
+					time.Sleep(op)
+					leftovers(t, &m)
+				})
+			})
+		}
+	}
+}
+
+// A line rests on a lease that came through it, but not on one that is over, however it
+// ended.
+func TestLineDoesNotRestForEver(t *testing.T) {
+	for what, end := range map[string]func(*testing.T, *conformance.Memory, *strategy.Lease){
+		"forgotten": func(*testing.T, *conformance.Memory, *strategy.Lease) {},
+		"detached": func(t *testing.T, _ *conformance.Memory, l *strategy.Lease) {
+			_, err := l.Detach()
+			is(t, "Detach", err)
+		},
+		"kept alive": func(t *testing.T, _ *conformance.Memory, l *strategy.Lease) { is(t, "KeepAlive", l.KeepAlive(ttl)) },
+		"lost": func(t *testing.T, m *conformance.Memory, l *strategy.Lease) {
+			m.Evict(bg, key)
+			is(t, "Extend", l.Extend(bg), strategy.ErrLost)
+		},
+	} {
+		for _, hand := range []strategy.HandOver{strategy.HandOverBest, strategy.HandOverNone} {
+			t.Run(fmt.Sprintf("%s/%v", what, hand), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					var m conformance.Memory
+					s := open(t, &m, strategy.Options{HandOver: hand})
+					waiters := inLine(t, s, 4)
+					release(t, waiters[0].lease)
+					l := waiters[1].got(t)
+					is(t, "Extend", l.Extend(bg))
+					start := time.Now()
+					end(t, &m, l)
+					most := ttl + 10*ms
+					if what == "lost" {
+						most = 0
+					}
+					release(t, waiters[2].got(t))
+					if d := waiters[2].at.Sub(start); d > most {
+						t.Errorf("the next got the lock after %v, want %v at most", d, most)
+					}
+					release(t, waiters[3].got(t))
+					leftovers(t, &m)
+				})
+			})
+		}
+	}
+}
+
+// A line looks after a holder by that holder's TTL, and not by that of one before it.
+func TestLineRestsNoLongerThanItsHoldersTTL(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		long := open(t, &m, strategy.Options{TTL: time.Hour})
+		short, err := long.With(strategy.Options{})
+		is(t, "With", err)
+		holder := take(t, long)
+		first, second, third := wait(bg, long), wait(bg, short), wait(bg, short)
+		release(t, holder)
+		release(t, first.got(t))
+		is(t, "Extend", second.got(t).Extend(bg)) // and forgotten
+		start := time.Now()
+		l := third.got(t)
+		if d := third.at.Sub(start); d > ttl+10*ms {
+			t.Errorf("Acquire took %v, want the TTL of %v", d, ttl)
+		}
+		release(t, l)
+	})
+}
+
+// Contenders that wait in different ways, with different TTLs, stand in one line.
+func TestMixedLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		first := open(t, &m, strategy.Options{})
+		all := []*strategy.Strategy{first}
+		for _, o := range []strategy.Options{
+			{TTL: time.Minute}, {Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {HandOver: strategy.HandOverNone},
+		} {
+			s, err := first.With(o)
+			is(t, "With", err)
+			all = append(all, s)
+		}
+		holder := take(t, open(t, &m, strategy.Options{}))
+		var waiters []*waiter
+		for i := range 40 {
+			waiters = append(waiters, wait(bg, all[(i*i+i/7)%len(all)]))
+		}
+		m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
+		start := time.Now()
+		release(t, holder)
+		for i, w := range waiters {
+			release(t, w.got(t))
+			for _, later := range waiters[i+1:] {
+				if closed(later.done) && later.at.Before(w.at) {
+					t.Errorf("a later contender was served at %v, before number %d at %v", later.at.Sub(start), i, w.at.Sub(start))
+				}
+			}
+		}
+		if d := time.Since(start); d > 12*time.Second { // a poller's pause here and there
+			t.Errorf("40 acquisitions took %v, want no TTL", d)
+		}
+		time.Sleep(op)
+		leftovers(t, &m)
+	})
+}
+
+// Owners wait for a re-entrant lock as all do, and get in beside the line if they hold it.
+func TestQueueOfOwners(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &conformance.Memory{Reentrant: true}
+		a, b := houses(t, m, strategy.Options{})
+		holder := take(t, a)
+		me, you := strategy.WithOwner(bg, "me"), strategy.WithOwner(bg, "you")
+		mine, yours, another := wait(me, b), wait(you, b), wait(bg, a)
+		release(t, holder)
+		l := mine.got(t)
+		equal(t, "Owner", l.Owner(), "me")
+		again, err := b.Lock(name).Acquire(me)
+		is(t, "Acquire again", err)
+		release(t, l)
+		time.Sleep(time.Second)
+		equal(t, "another has the lock", closed(yours.done) || closed(another.done), false)
+		start := time.Now()
+		release(t, again)
+		release(t, another.got(t)) // of the other process, which queued before the line's next
+		equal(t, "Owner", yours.got(t).Owner(), "you")
+		release(t, yours.lease)
+		if d := time.Since(start); d > 10*ms {
+			t.Errorf("the others got the lock after %v, want at once", d)
+		}
+		leftovers(t, m)
+	})
+}

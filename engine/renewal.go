@@ -1,0 +1,409 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// How a lease is renewed: once by Extend, again and again by KeepAlive. First one lease, then many at
+// a time.
+
+// Entry is for the scheduler.
+func (l *lease) Entry() *scheduler.Entry[*lease] { return &l.entry }
+
+func (l *lease) Extend(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
+	}
+	if err := l.c.enter(); err != nil {
+		return err
+	}
+	defer l.c.leave()
+	c, err := l.startRenewal(ctx)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	c.Due = start.Add(l.c.o.OpTimeout)
+	g, err := l.c.p.Extend(ctx, c)
+	return l.renewed(ctx, c, g, start, err)
+}
+
+func (l *lease) KeepAlive(maxHold time.Duration) error {
+	if maxHold == 0 {
+		maxHold = l.c.o.MaxHold
+	}
+	if maxHold != 0 && maxHold < l.c.o.TTL {
+		return fmt.Errorf("locks: KeepAlive(%v): allowed are 0 (Options.MaxHold) and the TTL of %v or more", maxHold, l.c.o.TTL)
+	}
+	if l.c.group.Closed() {
+		return strategy.ErrClosed
+	}
+	l.mu.Lock()
+	after := l.look()
+	err := l.end
+	if err == nil {
+		l.keep, l.watch = true, true
+		l.until = time.Time{}
+		if maxHold != 0 {
+			l.until = l.granted.Add(maxHold)
+		}
+		g := l.claim.Grant
+		l.next = l.firstRenewal()
+		l.bind(g.Start.Add(g.TTL))
+		if l.deadline.Before(deadlineOf(g)) {
+			l.next = time.Now() // an earlier bound, this call's or the last one's
+		}
+		after = l.look()
+		err = l.end
+	}
+	l.mu.Unlock()
+	after()
+	return err
+}
+
+// StopKeepAlive ends what KeepAlive began, but for its maximum hold. strategy.All uses it.
+func (l *lease) StopKeepAlive() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keep = false; !l.short {
+		l.next = time.Time{}
+	}
+	if l.end == nil {
+		l.plan()
+	}
+}
+
+// startRenewal waits for its turn and gives the claim to extend.
+func (l *lease) startRenewal(ctx context.Context) (driver.Claim, error) {
+	for {
+		l.mu.Lock()
+		after := l.look()
+		err, answered := l.end, l.underWay()
+		if err == nil && answered == nil {
+			l.renewing = true
+			c := l.claim
+			c.TTL = l.bounded(l.c.o.TTL)
+			l.mu.Unlock()
+			return c, nil
+		}
+		l.mu.Unlock()
+		after()
+		if err != nil {
+			return driver.Claim{}, err
+		}
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return driver.Claim{}, fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
+		}
+	}
+}
+
+// underWay is what a caller can wait for if a renewal is under way; nil: none is. The caller holds mu.
+func (l *lease) underWay() <-chan struct{} {
+	if l.renewing && l.answered == nil {
+		l.answered = make(chan struct{})
+	}
+	return l.answered
+}
+
+// bounded cuts ttl so that the servers let go when the maximum hold is over.
+func (l *lease) bounded(ttl time.Duration) time.Duration {
+	if l.until.IsZero() {
+		return ttl
+	}
+	return max(min(ttl, time.Until(l.until).Truncate(time.Millisecond)), time.Millisecond)
+}
+
+// bind makes the lease end with the maximum hold although the servers were asked to count beyond it,
+// until asked. The next renewal, at once, cuts their TTL. If none does, the claim is undone at the
+// deadline. The caller holds mu.
+func (l *lease) bind(asked time.Time) {
+	g, most := l.claim.Grant, l.until.Add(time.Millisecond)
+	if l.until.IsZero() || !g.Start.Add(g.TTL).After(most) {
+		return
+	}
+	if d := l.until.Add(-driver.Drift(max(time.Until(l.until), 0))); d.Before(l.deadline) {
+		l.deadline = d
+	}
+	if asked.After(most) {
+		l.next = time.Now()
+	}
+}
+
+// renewed takes in the answer to a renewal that began at start, and returns what the caller gets. ctx
+// is for the event.
+func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, start time.Time, err error) error {
+	now := time.Now()
+	err, remains := driver.Unmark(err)
+	remains = remains || errors.Is(err, strategy.ErrUnknown)
+	l.mu.Lock()
+	l.renewing = false
+	if l.answered != nil {
+		close(l.answered)
+		l.answered = nil
+	}
+	if g.TTL == 0 {
+		g.TTL = c.TTL
+	}
+	after := nothing
+	if l.end == nil && !now.Before(l.deadline) {
+		after = l.lapse()
+	}
+	if l.end != nil {
+		// It ended while the request was under way. If the deadline ended it, the servers may just
+		// have begun to keep the lock for another TTL.
+		if err == nil {
+			c.Grant = l.take(g, start) // what ends the claim needs the last one
+		}
+		if l.isLost() && (err == nil || remains) {
+			l.c.undo(c)
+		}
+		end := l.end
+		l.mu.Unlock()
+		after()
+		return end
+	}
+	var e strategy.Event
+	switch {
+	case err == nil:
+		l.deadline = deadlineOf(l.take(g, start))
+		l.renewalErr, l.doubt = nil, g.Doubt
+		l.short = l.short && l.claim.Grant.TTL < l.c.o.TTL
+		l.next = l.nextRenewal(start)
+		l.bind(start.Add(c.TTL))
+		e = strategy.Event{Kind: strategy.EventRenewed, Took: now.Sub(start)}
+	case errors.Is(err, strategy.ErrLost):
+		var lost *strategy.LostError
+		if !errors.As(err, &lost) {
+			lost = &strategy.LostError{Name: c.Name, Err: err}
+		}
+		err = lost
+		after = l.over(lost)
+		if remains {
+			l.c.undo(c)
+		}
+	default:
+		l.renewalErr = err
+		l.doubt = l.doubt || remains
+		if l.keep || l.short {
+			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
+		}
+		e = strategy.Event{Kind: strategy.EventRenewalFailed, Took: now.Sub(start), Err: err}
+	}
+	if l.end == nil {
+		l.plan()
+	}
+	l.mu.Unlock()
+	after()
+	if e.Kind != 0 {
+		e.Context, e.Name, e.Token = ctx, c.Name, l.Token()
+		l.c.observe(e)
+	}
+	return err
+}
+
+// plan schedules the lease for what comes next: its renewal or its deadline. The caller holds mu.
+func (l *lease) plan() {
+	at, early := l.deadline, time.Duration(0)
+	if !l.renewing && !l.next.IsZero() && l.next.Before(at) {
+		at, early = l.next, l.slack()
+	}
+	if l.watch {
+		l.c.renewal.Set(l, at, early)
+	}
+}
+
+// nextRenewal is when the next renewal is due that nothing makes come earlier. Zero: there is nothing
+// to renew. The caller holds mu.
+//
+// Where each renewal is a request, that is a third of the TTL after start, give or take a tenth, so
+// that locks acquired together do not stay together. Where one request renews many, a batch stays
+// together. It then comes later, because slack adds the leases that are due soon; but before half of
+// the TTL, which leaves time for several more tries.
+func (l *lease) nextRenewal(start time.Time) time.Time {
+	g := l.claim.Grant
+	switch {
+	case !l.keep && !l.short:
+		return time.Time{}
+	case !l.until.IsZero() && !g.Start.Add(g.TTL+time.Millisecond).Before(l.until):
+		return time.Time{} // the servers already count until the end of the maximum hold
+	}
+	third, half := g.TTL/3, g.TTL/2
+	if l.c.bulk == nil {
+		return start.Add(third - third/10 + rand.N(third/5+1))
+	}
+	return start.Add(half - scatter((half-third)/4, uint64(l.c.renewal.Since(start))))
+}
+
+// firstRenewal is nextRenewal for a lease that KeepAlive has just begun to renew. Where one request
+// renews many, it is drawn from all the time there is, so that locks acquired in one moment are not all
+// renewed in one moment. Leases drawn one after the other get the same time: those lie next to each
+// other, here and on the server, and renewing them together costs half as much. The caller holds mu.
+func (l *lease) firstRenewal() time.Time {
+	g := l.claim.Grant
+	next := l.nextRenewal(g.Start)
+	if l.c.bulk == nil || next.IsZero() {
+		return next
+	}
+	return l.c.renewal.Draw(g.Start.Add(g.TTL/3), g.Start.Add(g.TTL/2))
+}
+
+// scatter is at most most, and the same for the same seed.
+func scatter(most time.Duration, seed uint64) time.Duration {
+	high, _ := bits.Mul64(seed*0x9e3779b97f4a7c15, uint64(most)+1) // near seeds lead far apart
+	return time.Duration(high)
+}
+
+// slack is how much before its time a renewal may join others: not before a third of the TTL has
+// passed. The caller holds mu.
+func (l *lease) slack() time.Duration {
+	g := l.claim.Grant
+	switch {
+	case l.c.bulk == nil:
+		return 0
+	case l.renewalErr != nil: // what failed together is tried again together, after its pause
+		return g.TTL / 30
+	}
+	return max(l.next.Sub(g.Start)-g.TTL/3, 0)
+}
+
+// dueForRenewal begins l's renewal if its time has come, and ends l if its deadline has.
+func (l *lease) dueForRenewal(now time.Time) (driver.Claim, bool) {
+	l.mu.Lock()
+	ready := !l.renewing && !l.next.IsZero() && !now.Add(l.slack()).Before(l.next)
+	var c driver.Claim
+	if left := l.deadline.Sub(now); ready && l.end == nil && left > 0 {
+		l.renewing = true
+		c = l.claim
+		c.TTL = l.bounded(l.c.o.TTL)
+		// One lost reply must not take all the time that is left for another try.
+		c.Due = now.Add(min(l.c.o.OpTimeout, max(left/2, time.Millisecond)))
+	} else {
+		ready = false
+	}
+	after := l.look() // while the renewal is under way the scheduler waits for the deadline
+	l.mu.Unlock()
+	after()
+	return c, ready
+}
+
+// renewDue is what the scheduler runs. Leases past their deadline are lost. Those due for renewal are
+// renewed, all together if the protocol can.
+func (s *shared) renewDue() {
+	if s.enter() != nil {
+		s.lapseDue()
+		return
+	}
+	defer s.leave()
+	now := time.Now()
+	memory := batchMemory.Get().(*batch)
+	defer memory.giveBack()
+	memory.leases = s.renewal.Due(now, memory.leases)
+	memory.claims = slices.Grow(memory.claims, len(memory.leases))
+	due := batch{memory.leases[:0], memory.claims}
+	for _, l := range memory.leases {
+		if c, ok := l.dueForRenewal(now); ok {
+			due.add(l, c)
+		}
+	}
+	s.renewal.Rearm()         // the next batch need not wait for this one's answer
+	for len(due.leases) > 0 { // by options: With may have made several strategies
+		c := due.leases[0].c
+		var one batch
+		one, due = due.split(c)
+		if len(due.leases) == 0 {
+			c.renew(one)
+		} else {
+			s.group.Go(func() { c.renew(one) })
+		}
+	}
+}
+
+// lapseDue is renewDue after Close: leases still held reach their deadline.
+func (s *shared) lapseDue() {
+	for _, l := range s.renewal.Due(time.Now(), nil) {
+		l.mu.Lock()
+		l.next = time.Time{}
+		after := l.look()
+		l.mu.Unlock()
+		after()
+	}
+	s.renewal.Rearm()
+}
+
+// A batch is leases to be renewed together, with their claims.
+type batch struct {
+	leases []*lease
+	claims []driver.Claim
+}
+
+func (b *batch) add(l *lease, c driver.Claim) {
+	b.leases, b.claims = append(b.leases, l), append(b.claims, c)
+}
+
+// batchMemory is used again: a thousand claims are hundreds of KB.
+var batchMemory = sync.Pool{New: func() any { return new(batch) }}
+
+func (b *batch) giveBack() {
+	clear(b.claims[:len(b.leases)])
+	clear(b.leases)
+	b.leases, b.claims = b.leases[:0], b.claims[:0]
+	batchMemory.Put(b)
+}
+
+// split separates the leases of one strategy from the others.
+func (b batch) split(c *core) (its, others batch) {
+	if !slices.ContainsFunc(b.leases, func(l *lease) bool { return l.c != c }) {
+		return b, batch{}
+	}
+	for i, l := range b.leases {
+		if l.c == c {
+			its.add(l, b.claims[i])
+		} else {
+			others.add(l, b.claims[i])
+		}
+	}
+	return its, others
+}
+
+// renew sends renewals and gives each answer to its lease.
+func (c *core) renew(b batch) {
+	start := time.Now() // before the request: the servers start to count later
+	if c.bulk == nil {
+		// At the same time: one without an answer must not delay the others.
+		var all sync.WaitGroup
+		for i, l := range b.leases {
+			all.Go(func() {
+				g, err := c.p.Extend(context.Background(), b.claims[i])
+				l.renewed(context.Background(), b.claims[i], g, start, err)
+			})
+		}
+		all.Wait()
+		return
+	}
+	answered := make([]atomic.Bool, len(b.leases))
+	done := func(i int, g driver.Grant, err error) {
+		if !answered[i].Swap(true) {
+			b.leases[i].renewed(context.Background(), b.claims[i], g, start, err)
+		}
+	}
+	c.bulk.ExtendAll(context.Background(), b.claims, done)
+	for i := range answered {
+		if !answered[i].Load() {
+			done(i, driver.Grant{}, fmt.Errorf("locks: ExtendAll gave no answer: %w", strategy.ErrUnknown))
+		}
+	}
+}

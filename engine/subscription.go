@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A subscription is what one wait line hears from the servers. Only the head of the line subscribes.
+// The next head inherits the subscription.
+type subscription struct {
+	wake chan struct{} // a notification has come; holds one
+
+	mu      sync.Mutex
+	stop    func()      // nil: there is no subscription
+	queue   bool        // it hears of direct grants
+	broken  bool        // it has ended by itself
+	refused time.Time   // until when not to subscribe again
+	freed   []string    // holders that have released since the last attempt began
+	direct  directGrant // the last direct grant
+	next    time.Time   // when the successor that precedes this line has to have extended
+}
+
+// A directGrant is one that the servers made of a queued claim.
+type directGrant struct {
+	driver.Notification
+	at time.Time // when it was heard
+}
+
+// maxFreed bounds what is remembered while an attempt is under way.
+const maxFreed = 64
+
+// needed reports whether a subscription must be made, for direct grants or without; if not, whether
+// there is one. After one broke there is one pause without: where they never last, they must not set
+// the pace.
+func (s *subscription) needed(queue bool) (needed, there bool) {
+	s.mu.Lock()
+	broken, there, refused := s.broken, s.stop != nil, time.Now().Before(s.refused)
+	other := there && s.queue != queue
+	s.mu.Unlock()
+	switch {
+	case broken:
+		s.close()
+		return false, false
+	case other: // the last head waited in another way
+		s.close()
+		return true, false
+	}
+	return !there && !refused, there
+}
+
+// subscribe returns whether the servers have confirmed. c.Line is not empty to hear of direct grants.
+func (s *subscription) subscribe(ctx context.Context, p driver.Notifier, c driver.Claim) bool {
+	stop, err := p.Watch(ctx, c, s.notify)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsupported) {
+			s.refused = time.Now().Add(c.TTL) // the reason may pass: LOADING, too many clients
+		}
+		return false
+	}
+	s.stop, s.queue = stop, c.Line != ""
+	return true
+}
+
+// hearsGrants reports whether a direct grant would be heard.
+func (s *subscription) hearsGrants() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stop != nil && s.queue && !s.broken
+}
+
+// close ends the subscription. stop waits for a notification being delivered, which takes mu, so it is
+// called without.
+func (s *subscription) close() {
+	s.mu.Lock()
+	stop := s.stop
+	s.stop, s.broken = nil, false
+	s.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// forget is called before an attempt. A release heard from now on may be that of the holder that the
+// attempt will find, although its notification overtakes the reply.
+func (s *subscription) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freed, s.next = s.freed[:0], time.Time{}
+}
+
+// heard returns whether holder has released, so that asking makes sense; until when the successor that
+// precedes the line has the lock, if that has just been heard; and whether nothing more will be heard.
+// Releases of other holders are stale: they came before holder acquired.
+func (s *subscription) heard(holder string) (freed bool, next time.Time, broken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	freed = len(s.freed) >= maxFreed || holder == "" && len(s.freed) > 0 || slices.Contains(s.freed, holder)
+	next, s.next = s.next, time.Time{}
+	return freed, next, s.broken
+}
+
+// granted returns the last direct grant.
+func (s *subscription) granted() directGrant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.direct
+}
+
+// notify takes in a notification.
+func (s *subscription) notify(n driver.Notification) {
+	now := time.Now()
+	s.mu.Lock()
+	switch {
+	case n.Broken():
+		s.broken = true
+	case n.Token != "":
+		s.direct = directGrant{n, now}
+	case n.Next > 0:
+		s.next = now.Add(n.Next)
+	case len(s.freed) < maxFreed:
+		s.freed = append(s.freed, n.Holder)
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // the head has not looked yet
+	}
+}

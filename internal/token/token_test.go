@@ -1,0 +1,37 @@
+package token
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNew(t *testing.T) {
+	before := time.Now().Truncate(time.Millisecond)
+	text, err := New("web/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, drawn := Parse(text)
+	if label != "web/42" || drawn.Before(before) || drawn.After(time.Now()) {
+		t.Errorf("Parse(New(web/42)) = %q, %v, want the label, and now", label, drawn)
+	}
+	if other, _ := New("web/42"); other == text {
+		t.Error("two tokens are the same")
+	}
+	if plain, _ := New(""); len(plain) != 36 {
+		t.Errorf("New without a label = %q, want a UUID alone", plain)
+	}
+}
+
+// FuzzLabel: the label of any text is what follows a UUID and a colon, or nothing.
+func FuzzLabel(f *testing.F) {
+	for _, text := range []string{"", ":", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11:host 7", "5d2c8a8e8c5c4c3c9f430d3b8c1f6f1100000:x"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if label, _ := Parse(text); label != "" && !strings.HasSuffix(text, ":"+label) {
+			t.Errorf("Parse(%q) = %q, want a label that it ends in", text, label)
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package strategy_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Each error type is its sentinel, and no other, also when it is wrapped.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	all := []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrReleased, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrUnsupported, strategy.ErrClosed}
+	for _, tt := range []struct {
+		err  error
+		is   []error
+		text string
+	}{
+		{&strategy.HeldError{Name: "a"}, all[:1], `lock "a": held`},
+		{&strategy.HeldError{Name: "a", Holder: "t", TTL: time.Second}, all[:1], `lock "a": held by "t" for up to 1s`},
+		{&strategy.HeldError{Name: "a", Holder: "t", TTL: -1}, all[:1], `lock "a": held by "t" without expiry`},
+		{&strategy.LostError{Name: "a"}, all[1:2], `lock "a": lost: the key is gone`},
+		{&strategy.LostError{Name: "a", Err: errors.New("not granted")}, all[1:2], `lock "a": lost: not granted`},
+		{&strategy.LostError{Name: "a", Lapsed: true, Err: &strategy.QuorumError{Name: "a", Need: 1}}, all[1:2], `lock "a": lost: its deadline came: no quorum: 0 of 0 servers agreed, needed are 1`},
+		{&strategy.LostError{Name: "a", Holder: "t"}, all[1:2], `lock "a": lost: now held by "t"`},
+		{&strategy.LostError{Name: "a", Lapsed: true, Err: cause}, []error{strategy.ErrLost, cause}, `lock "a": lost: its deadline came: cause`},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrRefused}, all[3:4], "n: refused by the server"},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: cause}, []error{strategy.ErrUnknown, cause}, "n: outcome unknown: cause"},
+	} {
+		if tt.err.Error() != tt.text {
+			t.Errorf("Error() = %q, want %q", tt.err, tt.text)
+		}
+		wrapped := fmt.Errorf("wrapped: %w", tt.err)
+		for _, want := range tt.is {
+			if !errors.Is(wrapped, want) {
+				t.Errorf("errors.Is(%q, %q) = false, want true", tt.text, want)
+			}
+		}
+		for _, e := range all {
+			want := e == tt.is[0]
+			if errors.Is(wrapped, e) != want {
+				t.Errorf("errors.Is(%q, %q) = %v, want %v", tt.text, e, !want, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package strategy
+
+import (
+	"context"
+	"time"
+)
+
+// An EventKind says what happened.
+type EventKind int
+
+const (
+	EventAttempt       EventKind = iota + 1 // a request to acquire was answered, or failed; Err is nil after a grant
+	EventHeld                               // an attempt found the lock held (Err)
+	EventAcquired                           // a call returns a lease; Took is the time since the call
+	EventMissed                             // a call returns without a lease (Err); Took as above; no Token
+	EventRenewed                            // the servers count the TTL again; Took is the request's time
+	EventRenewalFailed                      // a renewal failed (Err) while the lease is still valid
+	EventLost                               // the lease ended before its release; Took is how long it was held
+	EventReleased                           // the lease was released or detached; Took is how long it was held; Err: not confirmed
+)
+
+var eventNames = [...]string{"", "attempt", "held", "acquired", "missed", "renewed", "renewal-failed", "lost", "released"}
+
+func (k EventKind) String() string {
+	if k > 0 && int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return "event?"
+}
+
+// An Event is one thing that happened to one lock; see [Options].Observe.
+//
+// Each call of TryAcquire, Acquire or Adopt ends with one event: EventAcquired with a lease,
+// EventMissed without. Each acquired lease ends with one, EventLost or EventReleased, also after
+// [Strategy.Close]. So an observer that counts up and down knows how many locks are held. Events of
+// different leases are in no order. The event of a renewal may come after the end of its lease.
+type Event struct {
+	Kind    EventKind
+	Context context.Context // with the values of the call's, a trace for example; for renewal, loss and Detach Background
+	Name    string          // the lock's
+	Token   string          // of the attempt or the holder
+	Attempt int             // attempt, held, acquired: of this call, from 1; 0: the call made none
+	Took    time.Duration   // what it measures depends on Kind
+	Err     error
+}
