@@ -58,7 +58,7 @@ func TestLessonList(t *testing.T) {
 		}
 	}
 	wantShape(t, givenLesson(t, 80), 80)
-	if !strings.Contains(out, "\nlocks lesson ") || !strings.Contains(out, "--all") {
+	if !strings.Contains(out, "\nlab lesson ") || !strings.Contains(out, "--all") {
 		t.Errorf("it does not say how to run one:\n%s", out)
 	}
 }
