@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -74,7 +75,7 @@ const (
 )
 
 // An algorithm is a strategy with its own options, by the name that it has in
-// "locks compare", too.
+// "lab compare", too.
 type algorithm struct {
 	name    string
 	servers int // that it takes at least; one takes exactly one
@@ -263,7 +264,7 @@ func (c *connection) protect(cmd *cobra.Command) error {
 			a.database = c.database
 		}
 	}
-	if set := given(cmd, "tls-ca", "tls-cert", "tls-key", "tls-server-name"); !secure {
+	if set := cli.Given(cmd, "tls-ca", "tls-cert", "tls-key", "tls-server-name"); !secure {
 		if len(set) > 0 {
 			return fmt.Errorf("%s without TLS: give --tls, or an address with rediss://", set[0])
 		}

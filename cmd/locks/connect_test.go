@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/redistest"
 )
 
@@ -60,7 +61,7 @@ func TestConnectMisuse(t *testing.T) {
 	} {
 		t.Setenv(redisVar, "")
 		var out, errs bytes.Buffer
-		code := execute(t.Context(), strings.Fields(c.args), strings.NewReader(""), &out, &errs)
+		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(c.args), strings.NewReader(""), &out, &errs)
 		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("locks %s: exit %d, %q, on stderr\n%s\nwant exit 2, nothing, and %q", c.args, code, out.String(), errs.String(), c.want)
 		}

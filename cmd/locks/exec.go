@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -89,7 +90,7 @@ When the release fails the command's status counts, and a warning is on the stan
   locks exec report --max-hold 2h --label "by cron" -- sh -c 'echo "$LOCKS_FENCE"'`,
 		Args:    cobra.ArbitraryArgs,
 		PreRunE: func(cmd *cobra.Command, args []string) error { return e.check(cmd, args) },
-		RunE:    does(e.run),
+		RunE:    cli.Does(e.run),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -122,7 +123,7 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	if err := checkName(e.name); err != nil {
 		return err
 	}
-	if set := given(cmd, "wait", "try"); len(set) > 1 {
+	if set := cli.Given(cmd, "wait", "try"); len(set) > 1 {
 		return errors.New("--wait and --try exclude each other: --try does not wait")
 	}
 	switch {
@@ -189,9 +190,9 @@ func find(name string) (string, error) {
 	case err == nil, errors.Is(err, osexec.ErrDot): // whoever has . in PATH wants that
 		return path, nil
 	case errors.Is(err, osexec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return "", &exit{status: exitNotFound, err: fmt.Errorf("%s: command not found; the lock was not asked for", name)}
+		return "", &cli.Exit{Status: exitNotFound, Err: fmt.Errorf("%s: command not found; the lock was not asked for", name)}
 	}
-	return "", &exit{status: exitNotExecutable, err: fmt.Errorf("%w; the lock was not asked for", err)}
+	return "", &cli.Exit{Status: exitNotExecutable, Err: fmt.Errorf("%w; the lock was not asked for", err)}
 }
 
 // acquire asks once, so that a wrong address or password shows at once, and only then
@@ -215,9 +216,9 @@ func (e *execution) notAcquired(ctx context.Context, err error) error {
 	case ctx.Err() != nil: // a signal
 		return err
 	case errors.Is(err, strategy.ErrHeld):
-		return &exit{status: e.conflict, err: whoHolds(err)}
+		return &cli.Exit{Status: e.conflict, Err: whoHolds(err)}
 	}
-	return &exit{status: exitUnavailable, err: err}
+	return &cli.Exit{Status: exitUnavailable, Err: err}
 }
 
 // whoHolds says what the error says, for people.
@@ -298,11 +299,11 @@ func (e *execution) release(lease *strategy.Lease, status int, lost error) error
 	released := lease.Release(context.Background())
 	switch {
 	case lost != nil:
-		return &exit{status: exitLost}
+		return &cli.Exit{Status: exitLost}
 	case errors.Is(released, strategy.ErrLost) && status == 0:
-		return &exit{status: exitLost, err: fmt.Errorf("the command has succeeded, but %w", released)}
+		return &cli.Exit{Status: exitLost, Err: fmt.Errorf("the command has succeeded, but %w", released)}
 	case released != nil:
 		e.say("warning: the release of the lock was not confirmed: %v", released)
 	}
-	return &exit{status: status}
+	return &cli.Exit{Status: status}
 }

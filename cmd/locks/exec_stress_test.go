@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
 )
 
@@ -86,7 +87,7 @@ func TestExecStress(t *testing.T) {
 	attempt := func(run int) (ended bool) {
 		lock, id := run%locks, fmt.Sprintf("%d.%d", run, attempts.Add(1))
 		want := run % 64
-		c := command(t, "exec", names[lock], "--ttl", "4s", "--grace", "1s", "--", "env", "-u", mainVar)
+		c := clitest.Command(t, "exec", names[lock], "--ttl", "4s", "--grace", "1s", "--", "env", "-u", clitest.MainVar)
 		c.Env = append(c.Env, redisVar+"="+s.URL(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0",
 			fmt.Sprintf("%s=%s %s %d", sectionVar, filepath.Join(dir, fmt.Sprint(lock)), id, want))
 		c.Args = append(c.Args, c.Path) // which is the section, if it is not the tool

@@ -28,6 +28,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/cli/clitest"
 )
 
 // patience is for what comes soon on a machine that is not loaded.
@@ -46,7 +48,7 @@ type tool struct {
 // toolFor makes the command, to be run on the server, unless the arguments name one.
 func toolFor(t *testing.T, s *redistest.Server, args ...string) *tool {
 	t.Helper()
-	cmd := command(t, args...)
+	cmd := clitest.Command(t, args...)
 	cmd.Env = append(cmd.Env, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	if s != nil {
 		cmd.Env = append(cmd.Env, redisVar+"="+s.URL())
@@ -230,7 +232,7 @@ func TestExecMisuse(t *testing.T) {
 		{"exec " + strings.Repeat("x", 1025) + " -- true", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
 	} {
 		var out, errs bytes.Buffer
-		code := execute(t.Context(), strings.Fields(c.args), nil, &out, &errs)
+		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(c.args), nil, &out, &errs)
 		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("locks %s: exit %d, %q, on stderr\n%s\nwant exit 2, nothing, and %q", c.args, code, out.String(), errs.String(), c.want)
 		}
@@ -526,7 +528,7 @@ func TestExecInterruptedBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	why := &interrupted{syscall.SIGTERM}
+	why := &cli.Interrupted{Signal: syscall.SIGTERM}
 	cancel(why)
 	started := filepath.Join(t.TempDir(), "started")
 	e := execution{said: newTeller(io.Discard), command: []string{"touch", started}}
@@ -651,7 +653,7 @@ func TestExecKilledAtTheStart(t *testing.T) {
 
 // TestExecStarter: without exec's word it executes nothing.
 func TestExecStarter(t *testing.T) {
-	t.Setenv(mainVar, "1")
+	t.Setenv(clitest.MainVar, "1")
 	s, err := startStarter("/bin/sh", []string{"sh", "-c", "exit 5"}, os.Environ())
 	redistest.Must(t, err)
 	s.socket.Close()
@@ -939,7 +941,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"locks":     fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", mainVar, self),
+		"locks":     fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", clitest.MainVar, self),
 		"import.sh": "#!/bin/sh\necho imports under $LOCKS_NAME\n",
 		"deploy.sh": "#!/bin/sh\necho deploys under $LOCKS_NAME\n",
 	} {

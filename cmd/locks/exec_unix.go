@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -81,7 +82,7 @@ func (e *execution) hold(ctx context.Context, lease *strategy.Lease, program str
 		return e.release(lease, 0, err)
 	} else if err != nil {
 		e.release(lease, 0, nil)
-		return &exit{status: exitNotExecutable, err: fmt.Errorf("%s: %w", e.command[0], err)}
+		return &cli.Exit{Status: exitNotExecutable, Err: fmt.Errorf("%s: %w", e.command[0], err)}
 	}
 	j.run()
 	j.watcher.end(j.changes)
@@ -91,16 +92,16 @@ func (e *execution) hold(ctx context.Context, lease *strategy.Lease, program str
 		if errors.Is(err, fs.ErrNotExist) { // an interpreter, say
 			status = exitNotFound
 		}
-		return &exit{status: status, err: fmt.Errorf("%s: %w", e.command[0], err)}
+		return &cli.Exit{Status: status, Err: fmt.Errorf("%s: %w", e.command[0], err)}
 	}
 	status := j.status.ExitStatus()
 	if j.status.Signaled() {
 		status = 128 + int(j.status.Signal())
 	}
 	ended := e.release(lease, status, j.lost)
-	var end *exit
+	var end *cli.Exit
 	if errors.As(ended, &end) && j.lost == nil && j.status.Signaled() && j.status.Signal() == unix.SIGINT {
-		end.last = j.tty.interrupt(j.had)
+		end.Last = j.tty.interrupt(j.had)
 	}
 	return ended
 }

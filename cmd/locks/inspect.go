@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -41,7 +42,7 @@ not understood.
   locks inspect nightly --json | jq .holder.host`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return i.check(cmd, args[0]) },
-		RunE:    does(i.run),
+		RunE:    cli.Does(i.run),
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&i.json, "json", false, "print it as JSON")
@@ -90,7 +91,7 @@ func unavailable(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return &exit{status: exitUnavailable, err: err}
+	return &cli.Exit{Status: exitUnavailable, Err: err}
 }
 
 // A report is what inspect shows. Its JSON is for programs: fields are added, not changed.

@@ -1,300 +1,45 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
-	"os"
-	"os/exec"
-	"os/signal"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
-	"github.com/lockstrategies/locks/internal/compare"
+	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
 )
-
-// mainVar makes the test binary the command itself, so that what is tested is a
-// process with arguments, streams, signals, children and an exit code.
-const mainVar = "LOCKS_TEST_MAIN"
 
 // other is what else the test binary may be: a command under a lock. It returns if it is not.
 var other = func() {}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(mainVar) != "" {
-		main()
+	if clitest.Main(main) {
 		return
 	}
 	other()
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
-		if signal.Ignored(s) { // by nohup, or a shell's &: then the tools of the tests would ignore it, too
-			signal.Notify(make(chan os.Signal, 1), s)
-		}
-	}
 	redistest.Main(m)
 }
 
-func command(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), mainVar+"=1", "COLUMNS=80")
-	return cmd
-}
-
-// locks runs the command.
-func locks(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	cmd := command(t, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
-}
-
 func TestMisuse(t *testing.T) {
-	for _, c := range []struct {
-		args string
-		want string // on the standard error
-	}{
-		{"nope", `unknown command "nope" for "locks"`},
-		{"compar", "Did you mean this?\n\tcompare"},
-		{"--nope", "unknown flag: --nope"},
-		{"compare --nope", "unknown flag: --nope\nSee 'locks compare --help'."},
-		{"compare something", `unknown command "something" for "locks compare"`},
-		{"compare --strategy nope", `there is no strategy "nope": there are setnxgetset-blind, `},
-		{"compare --strategy setnxpx --strategy", "flag needs an argument: --strategy"},
-		{"compare --embedded --docker", "--docker and --embedded exclude each other"},
-		{"compare --redis localhost --docker", "--docker and --redis exclude each other"},
-		{"compare --quick --duration 1s", "--duration and --quick exclude each other"},
-		{"compare --json --markdown", "--json and --markdown exclude each other"},
-		{"compare --markdown --quick", "--markdown measures nothing"},
-		{"compare --duration 1ms", "--duration is 1ms: allowed are 50ms to 1h0m0s"},
-		{"compare --duration soon", `invalid argument "soon" for "--duration"`},
-		{"compare --redis=", "--redis names no server: want host:port or redis://"},
-		{"compare --redis http://me:secret@localhost", "--redis names no server: want host:port or redis://"},
-		{"compare --redis redis://:sec%ret@localhost", "--redis names no server: want host:port or redis://"},
+	for args, want := range map[string]string{
+		"nope":           `unknown command "nope" for "locks"`,
+		"inspec":         "Did you mean this?\n\tinspect",
+		"--nope":         "unknown flag: --nope",
+		"inspect --nope": "unknown flag: --nope\nSee 'locks inspect --help'.",
 	} {
-		var out, errs bytes.Buffer
-		code := execute(t.Context(), strings.Fields(c.args), nil, &out, &errs)
-		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("locks %s: exit %d, %q on stdout, on stderr\n%s\nwant exit 2, nothing, and %q", c.args, code, out.String(), errs.String(), c.want)
-		}
-		if strings.Contains(errs.String(), "sec") && strings.Contains(c.args, "sec") {
-			t.Errorf("locks %s: the password is in %q", c.args, errs.String())
-		}
-		if !strings.Contains(errs.String(), "--help'.") {
-			t.Errorf("locks %s: %q does not say where help is", c.args, errs.String())
-		}
+		clitest.Misuse(t, rootCommand(), args, want)
 	}
 }
 
 func TestHelp(t *testing.T) {
 	for args, wants := range map[string][]string{
-		"":                {"Available Commands:", "compare"},
-		"--help":          {"Available Commands:", "compare"},
-		"compare --help":  {"Examples:", "locks compare --quick", "luascript", "--strategy name", "--embedded"},
-		"help compare":    {"Examples:"},
+		"":                {"Available Commands:", "inspect"},
+		"--help":          {"Available Commands:", "inspect"},
 		"exec --help":     {"locks exec nightly --try --", "LOCKS_FENCE", " 126  ", "--conflict-exit-code", "REDIS_PASSWORD"},
 		"inspect --help":  {"--json", "Exit status: 0", "--tls-ca"},
+		"help inspect":    {"Examples:"},
 		"release --help":  {"--force", "Exit status: 0", "--password-file"},
 		"--version":       {"locks ", "go1."},
 		"completion bash": {"bash completion"},
 	} {
-		var out, errs bytes.Buffer
-		code := execute(t.Context(), strings.Fields(args), nil, &out, &errs)
-		if code != 0 || errs.Len() > 0 {
-			t.Errorf("locks %s: exit %d, %q on stderr, want 0 and nothing", args, code, errs.String())
-		}
-		for _, want := range wants {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("locks %s: no %q in\n%s", args, want, out.String())
-			}
-		}
-		for _, hidden := range []string{childArgs[0], "exec-watch"} {
-			if strings.Contains(out.String(), hidden) {
-				t.Errorf("locks %s tells of %s, which is not for users", args, hidden)
-			}
-		}
-	}
-}
-
-// TestUnreachable: nothing listens on port 1.
-func TestUnreachable(t *testing.T) {
-	out, errs, code := locks(t, "compare", "--redis", "redis://me:secret@127.0.0.1:1/2")
-	if code != 1 || out != "" || !strings.Contains(errs, "--redis names 127.0.0.1:1, which cannot be used") || !strings.Contains(errs, "connection refused") {
-		t.Errorf("exit %d, %q, %q, want 1 and what is wrong with the server", code, out, errs)
-	}
-	if strings.Contains(errs, "secret") || strings.Contains(errs, "REDIS_ADDRS") || strings.Contains(errs, "redistest") {
-		t.Errorf("%q has the password, or speaks of variables that nobody set, or of this module's insides", errs)
-	}
-}
-
-// TestJSON takes everything, on servers with a password.
-func TestJSON(t *testing.T) {
-	args := []string{"compare", "--json", "--duration", "60ms"}
-	var s *redistest.Server // the first
-	most := subjects.Most(subjects.Compared())
-	for range most {
-		one := redistest.Own(t, redistest.Config{Password: "swordfish"})
-		args = append(args, "--redis", one.URL())
-		if s == nil {
-			s = one
-		}
-	}
-	out, errs, code := locks(t, args...)
-	if code != 0 {
-		t.Fatalf("exit %d:\n%s", code, errs)
-	}
-	if strings.Contains(out+errs, "swordfish") {
-		t.Errorf("the password is in the output:\n%s%s", out, errs)
-	}
-	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by --redis, ") || !strings.Contains(first, s.Addr()) {
-		t.Errorf("the first line is %q, want the choice", first)
-	}
-	var r compare.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatalf("%v in\n%s", err, out)
-	}
-	if r.Redis.Kind != "given" || r.Redis.Addr != s.Addr() || !strings.HasPrefix(r.Redis.Choice, "redis: ") || r.Machine.CPUs < 1 || r.Version == "" {
-		t.Errorf("%+v %+v %q", r.Redis, r.Machine, r.Version)
-	}
-	if most > 1 && len(r.Redis.Addrs) != most {
-		t.Errorf("Addrs = %q, want all %d", r.Redis.Addrs, most)
-	}
-	if len(r.Strategies) != len(subjects.Compared()) || len(r.LeftOut) > 0 || len(r.Advice) == 0 {
-		t.Fatalf("%d strategies, %v left out, and %d pieces of advice", len(r.Strategies), r.LeftOut, len(r.Advice))
-	}
-	for i, v := range subjects.Compared() {
-		col := r.Strategies[i]
-		if col.Name != v.Name || col.Cost == nil || col.Solo == nil || col.HandOff == nil || len(col.Contention) != len(compare.Contenders) {
-			t.Errorf("column %d, of %s, is not complete: %+v", i, v.Name, col)
-		}
-		for _, g := range col.Guarantees {
-			for _, p := range g.Properties {
-				if p.Name == "Processes" && p.Verdict != compare.Kept { // children were started
-					t.Errorf("%s: %s is %q: %s %s", v.Name, p.Name, p.Verdict, p.Reason, p.Evidence)
-				}
-				if p.Verdict == compare.Weak && (p.Reason == "" || p.Evidence == "" || len(p.History) == 0) {
-					t.Errorf("%s: %s is weak, without its evidence: %+v", v.Name, p.Name, p)
-				}
-			}
-		}
-	}
-}
-
-func TestEmbedded(t *testing.T) {
-	out, errs, code := locks(t, "compare", "--embedded", "--duration", "50ms", "--strategy", "luascript")
-	if code != 0 {
-		t.Fatalf("exit %d:\n%s%s", code, out, errs)
-	}
-	if !strings.HasPrefix(out, "redis: EMBEDDED ") {
-		t.Errorf("stdout begins %.60q, want the choice", out)
-	}
-	if n := strings.Count(out, "THE TIMINGS ARE NOT COMPARABLE"); n != 2 {
-		t.Errorf("the warning is there %d times, want above and below the table:\n%s", n, out)
-	}
-	if strings.Contains(out, "setnxpx") && strings.Contains(out, "blind") || strings.Contains(out, "\x1b") {
-		t.Errorf("want luascript alone, and no colours:\n%s", out)
-	}
-}
-
-// TestTooFewServers: with one server given, what takes more is left out, and refused
-// where it was asked for.
-func TestTooFewServers(t *testing.T) {
-	c := comparison{servers: servers{redis: []string{"localhost:6379"}}, variants: []subjects.Variant{{Name: "many", Servers: 5}}}
-	if err := c.enough(1); err != nil {
-		t.Errorf("enough(1) = %v, want nil: it was not asked for by name", err)
-	}
-	c.strategies = []string{"many"}
-	if err := c.enough(5); err != nil {
-		t.Errorf("enough(5) = %v, want nil", err)
-	}
-	const want = "many takes 5 servers, --redis names 1"
-	if err := c.enough(1); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("enough(1) = %v, want %q", err, want)
-	}
-}
-
-func TestMarkdown(t *testing.T) {
-	s := redistest.Shared(t)
-	out, errs, code := locks(t, "compare", "--redis", s.URL(), "--markdown", "--strategy", "luascript")
-	if code != 0 || !strings.HasPrefix(errs, "redis: ") {
-		t.Fatalf("exit %d:\n%s%s", code, out, errs)
-	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if lines[0] != "| | luascript |" || lines[1] != "|---|:-:|" || len(lines) < 20 {
-		t.Errorf("stdout is\n%s", out)
-	}
-	if strings.ContainsAny(out, "!·") {
-		t.Errorf("something failed, or was not looked at:\n%s", out)
-	}
-}
-
-// TestInterrupt: Ctrl-C ends it at once, with what is known by then.
-func TestInterrupt(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	for _, c := range []struct {
-		signal syscall.Signal
-		code   int
-	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}} {
-		cmd := command(t, "compare", "--redis", s.URL(), "--duration", "10m")
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(stdout)
-		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "redis: ") {
-			t.Fatalf("the first line is %q", lines.Text())
-		}
-		time.Sleep(time.Second) // into the trials, or beyond them
-		sent := time.Now()
-		if err := cmd.Process.Signal(c.signal); err != nil {
-			t.Fatal(err)
-		}
-		var rest strings.Builder
-		for lines.Scan() {
-			rest.WriteString(lines.Text() + "\n")
-		}
-		cmd.Wait()
-		if took := time.Since(sent); took > 10*time.Second {
-			t.Errorf("it took %v to end", took)
-		}
-		if code := cmd.ProcessState.ExitCode(); code != c.code {
-			t.Errorf("exit %d, want %d", code, c.code)
-		}
-		if !strings.Contains(rest.String(), "INTERRUPTED") || strings.Contains(rest.String(), "WHICH ONE?") {
-			t.Errorf("%v: want what is known and that it is not all:\n%s", c.signal, rest.String())
-		}
-		if !strings.Contains(errs.String(), "locks: ") {
-			t.Errorf("%v: stderr is %q", c.signal, errs.String())
-		}
-	}
-}
-
-func TestInterruptedBeforeAnything(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(&interrupted{syscall.SIGINT})
-	var out, errs bytes.Buffer
-	if code := execute(ctx, []string{"compare"}, nil, &out, &errs); code != 130 || errs.String() != "locks: interrupted\n" {
-		t.Errorf("exit %d, %q, %q, want 130 and a word", code, out.String(), errs.String())
+		clitest.Help(t, rootCommand(), args, wants, "exec-watch")
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/redlock"
 )
 
@@ -29,7 +30,7 @@ called again; 2 if it was not understood.
 		Example: `  locks prime --redis a:6379 --redis b:6379 --redis c:6379`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
-		RunE: does(func(cmd *cobra.Command) error {
+		RunE: cli.Does(func(cmd *cobra.Command) error {
 			if err := redlock.Prime(cmd.Context(), c.pools()); err != nil {
 				return unavailable(cmd.Context(), err)
 			}

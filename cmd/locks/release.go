@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -41,7 +42,7 @@ Exit status: 0 if the lock was taken away, or was free already; 75 if another ho
   locks release deploy/web --redis localhost:6379 --force`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return r.check(cmd, args[0]) },
-		RunE:    does(r.run),
+		RunE:    cli.Does(r.run),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -81,10 +82,10 @@ func (r *removal) release(ctx context.Context, s *strategy.Strategy, out io.Writ
 	}
 	whose := holderOf(seen.Token)
 	if r.token != "" && r.token != seen.Token {
-		return &exit{status: exitHeld, err: fmt.Errorf("lock %q is held by %s, with the token %.300q, not the one that was given: nothing was changed", r.name, whose, seen.Token)}
+		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is held by %s, with the token %.300q, not the one that was given: nothing was changed", r.name, whose, seen.Token)}
 	}
 	if !r.force {
-		return &exit{status: 2, err: fmt.Errorf("this would take the lock %q from %s, who goes on as if it held the lock until its next renewal or its deadline; "+
+		return &cli.Exit{Status: 2, Err: fmt.Errorf("this would take the lock %q from %s, who goes on as if it held the lock until its next renewal or its deadline; "+
 			"--force does it", r.name, whose)}
 	}
 	err = s.ForceRelease(ctx, seen)
@@ -93,7 +94,7 @@ func (r *removal) release(ctx context.Context, s *strategy.Strategy, out io.Writ
 	case err == nil:
 		return r.print(out, removed{true, reportOf(seen)}, "lock %s taken from %s", plain(r.name), whose)
 	case errors.As(err, &lost) && lost.Holder != "":
-		return &exit{status: exitHeld, err: fmt.Errorf("lock %q was let go by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
+		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q was let go by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
 	case errors.As(err, &lost) && lost.Err == nil:
 		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free: %s has let go meanwhile", plain(r.name), whose)
 	}

@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,7 +21,10 @@ import (
 	"testing"
 )
 
-const module = "github.com/lockstrategies/locks/"
+const (
+	module = "github.com/lockstrategies/locks/"
+	root   = "../.."
+)
 
 type pkg struct {
 	ImportPath, Dir                          string
@@ -29,11 +33,11 @@ type pkg struct {
 	GoFiles, TestGoFiles, XTestGoFiles       []string
 }
 
-// packages lists this module's packages, by their path in it.
-func packages(t *testing.T) map[string]pkg {
+// packages lists the packages of the module in a folder, and all that they need, by their paths.
+func packages(t *testing.T, dir string) map[string]pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,Imports,TestImports,XTestImports,Deps,GoFiles,TestGoFiles,XTestGoFiles", "./...")
-	cmd.Dir = "../.."
+	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -67,7 +71,7 @@ const (
 // TestDirections: the contract knows no client, the suite knows only the contract,
 // a strategy knows no other strategy.
 func TestDirections(t *testing.T) {
-	all := packages(t)
+	all := packages(t, root)
 	allowed := map[string][]string{
 		"strategy":          {uuid},
 		"conformance":       {module + "strategy"},
@@ -95,7 +99,8 @@ func TestDirections(t *testing.T) {
 // TestOneImporterOfDockertest: servers for tests come from one place, and no
 // package that users import comes near it.
 func TestOneImporterOfDockertest(t *testing.T) {
-	all := packages(t)
+	all := packages(t, root)
+	maps.Copy(all, packages(t, filepath.Join(root, "lab")))
 	const redistest = module + "internal/redistest"
 	for name, p := range all {
 		if !strings.HasPrefix(name, module) || name == redistest {
@@ -106,10 +111,54 @@ func TestOneImporterOfDockertest(t *testing.T) {
 				t.Errorf("%s imports %s: only internal/redistest may", name, i)
 			}
 		}
-		program := len(p.GoFiles) > 0 && (strings.HasPrefix(name, module+"cmd/") || strings.HasPrefix(name, module+"internal/"))
-		if !program && slices.Contains(p.Deps, redistest) {
+		ours := strings.HasPrefix(name, module+"internal/") || strings.HasPrefix(name, module+"lab/")
+		if !ours && slices.Contains(p.Deps, redistest) {
 			t.Errorf("%s depends on internal/redistest outside its tests", name)
 		}
+	}
+}
+
+// TestProduction: the production tool contains nothing of the tests and the lab.
+func TestProduction(t *testing.T) {
+	p, ok := packages(t, root)[module+"cmd/locks"]
+	if !ok {
+		t.Fatal("there is no cmd/locks: the test has lost its sight")
+	}
+	for _, d := range p.Deps {
+		for _, not := range []string{
+			module + "internal/redistest", module + "internal/subjects", module + "internal/rig", module + "conformance", "testing",
+			"github.com/ory/dockertest", "github.com/alicebob/miniredis", "github.com/jedib0t/go-pretty", "github.com/HdrHistogram",
+		} {
+			if d == not || strings.HasPrefix(d, not+"/") {
+				t.Errorf("cmd/locks depends on %s", d)
+			}
+		}
+	}
+}
+
+// TestNobodyNeedsTheLab: only modules inside lab require it, so nothing else can import it.
+func TestNobodyNeedsTheLab(t *testing.T) {
+	inside := 0
+	err := filepath.WalkDir(root, func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(file) != "go.mod" {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if !bytes.Contains(text, []byte(module+"lab")) {
+			return err
+		}
+		if strings.HasPrefix(file, filepath.Join(root, "lab")+string(filepath.Separator)) {
+			inside++
+		} else {
+			t.Errorf("%s names the lab", file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inside == 0 {
+		t.Error("no go.mod names the lab: the test has lost its sight")
 	}
 }
 
@@ -130,11 +179,11 @@ func strategies(all map[string]pkg) map[string]pkg {
 // that is wrong or set does not move it; internal/subjects relies on that. (A token bears
 // the time for whoever inspects the lock; no lock reads it.)
 func TestNoWallClock(t *testing.T) {
-	all := packages(t)
+	all := packages(t, root)
 	const stamped = "setnxgetset"
 	readers := func(name string) (found []string) {
 		for _, file := range all[module+name].GoFiles {
-			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name, file), nil, parser.SkipObjectResolution)
+			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name, file), nil, parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,11 +212,11 @@ func TestNoWallClock(t *testing.T) {
 // ask for the right to a command, as a strategy.Right and rights.lua do, is not to use it.)
 func TestNoDates(t *testing.T) {
 	dates := regexp.MustCompile(`(?i)\b(PXAT|EXAT|P?EXPIREAT)\b`)
-	all, scripts := packages(t), 0
+	all, scripts := packages(t, root), 0
 	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "internal/node")
 	for _, name := range names {
 		for _, file := range all[module+name].GoFiles {
-			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name, file), nil, parser.SkipObjectResolution)
+			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name, file), nil, parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +232,7 @@ func TestNoDates(t *testing.T) {
 				return true
 			})
 		}
-		files, err := filepath.Glob(filepath.Join("../..", name, "*.lua"))
+		files, err := filepath.Glob(filepath.Join(root, name, "*.lua"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 // TestEveryStrategyIsJudged: a folder that nobody compares, or whose own test leaves
 // the suite out, would be a strategy of which nothing is known.
 func TestEveryStrategyIsJudged(t *testing.T) {
-	all := strategies(packages(t))
+	all := strategies(packages(t, root))
 	if len(all) == 0 {
 		t.Fatal("no strategies were found")
 	}

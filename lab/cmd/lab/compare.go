@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/compare"
+)
+
+const (
+	usualDuration = 1500 * time.Millisecond
+	quickDuration = 300 * time.Millisecond
+	leastDuration = 50 * time.Millisecond
+	mostDuration  = time.Hour
+)
+
+// comparison is what the flags of compare say.
+type comparison struct {
+	servers
+	strategies     []string
+	duration       time.Duration
+	quick          bool
+	json, markdown bool
+
+	variants []subjects.Variant
+}
+
+func compareCommand() *cobra.Command {
+	var c comparison
+	var all []string
+	var list, aside strings.Builder
+	for _, v := range subjects.All() {
+		all = append(all, v.Name)
+		which := &list
+		if v.Aside {
+			which = &aside
+		}
+		fmt.Fprintf(which, "  %-17s  %s\n", v.Name, v.Summary)
+	}
+	if aside.Len() > 0 {
+		list.WriteString("Only when asked for:\n" + aside.String())
+	}
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Show what each strategy guarantees, costs, and how fast it is",
+		Long: `Compare holds the strategies against each other, in about two minutes: what each
+guarantees (trials of the conformance suite, held while you wait; a weakness is
+shown, not believed), what each request costs, how fast it is alone, how fast a lock
+goes from one process to the next, and what happens when 1, 8 and 64 contend. At the
+end it says which one to take for what.
+
+The Redis is the most real one to be had: what REDIS_ADDRS names, else a Docker
+container, else a local redis-server, else an embedded imitation, whose timings mean
+nothing. The first line says which it is, and why. Containers and processes that
+were started go away at the end, also after Ctrl-C. On a Redis of your own (--redis,
+or REDIS_ADDRS, which keeps a password out of the list of processes) the locks have
+names that nobody else uses; but it is put under load, and the fence counters of the
+trials stay (lock:{conformance …}:fence). What takes more servers than you give is
+left out; the others take the first.
+
+Strategies:
+` + strings.TrimRight(list.String(), "\n"),
+		Example: `  lab compare                                    # everything, about two minutes
+  lab compare --quick                            # a first impression, under a minute
+  lab compare --strategy luascript --strategy setnxpx
+  lab compare --redis localhost:6379             # on one Redis of your own
+  lab compare --json > comparison.json           # for programs
+  lab compare --markdown                         # the guarantees alone`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
+		RunE:    cli.Does(c.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	c.servers.flags(cmd)
+	f.StringArrayVar(&c.strategies, "strategy", nil, "compare only this `name`; again for more")
+	f.DurationVar(&c.duration, "duration", usualDuration, "how long each measurement of a strategy takes")
+	f.BoolVar(&c.quick, "quick", false, "the same as --duration "+quickDuration.String())
+	f.BoolVar(&c.json, "json", false, "print everything as JSON: measurements, evidence, histories")
+	f.BoolVar(&c.markdown, "markdown", false, "print the guarantees as a Markdown table, and measure nothing")
+	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// check finds what makes no sense before anything is started.
+func (c *comparison) check(cmd *cobra.Command) error {
+	if err := c.servers.check(cmd); err != nil {
+		return err
+	}
+	if set := cli.Given(cmd, "duration", "quick"); len(set) > 1 {
+		return errors.New("--duration and --quick exclude each other: --quick is --duration " + quickDuration.String())
+	}
+	if set := cli.Given(cmd, "json", "markdown"); len(set) > 1 {
+		return errors.New("--json and --markdown exclude each other")
+	}
+	if set := cli.Given(cmd, "duration", "quick"); c.markdown && len(set) > 0 {
+		return fmt.Errorf("--markdown measures nothing, so %s says nothing", set[0])
+	}
+	if c.quick {
+		c.duration = quickDuration
+	}
+	if c.duration < leastDuration || c.duration > mostDuration {
+		return fmt.Errorf("--duration is %v: allowed are %v to %v", c.duration, leastDuration, mostDuration)
+	}
+	return c.choose()
+}
+
+// choose finds the variants by name, and keeps them in teaching order.
+func (c *comparison) choose() error {
+	if len(c.strategies) == 0 {
+		c.variants = subjects.Compared()
+		return nil
+	}
+	all := subjects.All()
+	var names []string
+	for _, v := range all {
+		names = append(names, v.Name)
+		if slices.Contains(c.strategies, v.Name) {
+			c.variants = append(c.variants, v)
+		}
+	}
+	for _, s := range c.strategies {
+		if !slices.Contains(names, s) {
+			return fmt.Errorf("there is no strategy %q: there are %s", s, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+func (c *comparison) run(cmd *cobra.Command) (err error) {
+	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	words := stdout // for people
+	if c.json || c.markdown {
+		words = stderr
+	}
+	w, err := c.want(stderr)
+	if err != nil {
+		return errors.New(c.asAsked(err.Error()))
+	}
+	farm, err := redistest.Open(ctx, w)
+	if err != nil {
+		return c.gaveUp(ctx, err)
+	}
+	defer func() {
+		if e := farm.Close(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	choice := c.asAsked(farm.Choice())
+	fmt.Fprintln(words, choice) // before the slow work
+	nodes, err := farm.AtMost(ctx, subjects.Most(c.variants))
+	if err != nil {
+		return c.gaveUp(ctx, err)
+	}
+	if err := c.enough(len(nodes)); err != nil {
+		return err
+	}
+	choice = c.asAsked(farm.Choice()) // the slow work may have shown that it must be another
+
+	report, err := c.measure(ctx, farm, nodes, choice, stderr)
+	if c.markdown && len(report.LeftOut) > 0 {
+		fmt.Fprintln(words, tooFew(report.LeftOut))
+	}
+	if e := c.show(stdout, report); e != nil {
+		return errors.Join(err, e)
+	}
+	if err != nil {
+		return c.gaveUp(ctx, err)
+	}
+	return verdict(report)
+}
+
+func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, choice string, stderr io.Writer) (*compare.Report, error) {
+	config := compare.Config{
+		Servers:   nodes,
+		Kind:      farm.Kind(),
+		Choice:    choice,
+		Variants:  c.variants,
+		Version:   cli.Version(),
+		Each:      c.duration,
+		ChildArgs: childArgs,
+	}
+	if c.markdown {
+		config.Each = 0
+	}
+	p := startProgress(stderr)
+	defer p.end()
+	config.Progress = p.set
+	return compare.Run(ctx, config)
+}
+
+// enough is an error if a strategy that was asked for by its name takes more servers
+// than there are. The others are left out.
+func (c *comparison) enough(servers int) error {
+	for _, v := range c.variants {
+		if len(c.strategies) > 0 && v.Servers > servers {
+			return errors.New(c.asAsked(fmt.Sprintf("%s takes %d servers, REDIS_ADDRS names %d. %s", v.Name, v.Servers, servers, waysToMore)))
+		}
+	}
+	return nil
+}
+
+// show prints the report, in one of three ways.
+func (c *comparison) show(w io.Writer, r *compare.Report) error {
+	switch {
+	case c.json:
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	case c.markdown:
+		if r.Interrupted {
+			return nil // half a table would pass for a whole one
+		}
+		_, err := io.WriteString(w, compare.Markdown(r.Strategies))
+		return err
+	}
+	_, err := io.WriteString(w, render(r, lookOf(w)))
+	return err
+}
+
+// verdict is an error if the suite found what the strategies do not admit.
+func verdict(r *compare.Report) error {
+	if all := surprises(r); len(all) > 0 {
+		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above: %s", len(all), strings.Join(all, "; "))
+	}
+	return nil
+}
+
+// surprises are the trials and measurements that ended as they should not.
+func surprises(r *compare.Report) (all []string) {
+	for _, s := range r.Strategies {
+		for _, g := range s.Guarantees {
+			for _, p := range g.Properties {
+				if p.Verdict == compare.Failed {
+					all = append(all, fmt.Sprintf("%s, %s: %s", s.Name, p.Name, p.Evidence))
+				}
+			}
+		}
+		for _, f := range s.Failures {
+			all = append(all, fmt.Sprintf("%s, %s: %s", s.Name, f.Measurement, f.Error))
+		}
+	}
+	return all
+}
+
+// childArgs make this program a child of a trial that takes several processes.
+var childArgs = []string{"conformance-child"}
+
+func childCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    childArgs[0],
+		Short:  "Be one of several processes in a trial (started by compare)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: cli.Does(func(cmd *cobra.Command) error {
+			w, err := redistest.FromEnv() // the parent has set it
+			if err != nil {
+				return err
+			}
+			w.Server = "" // which may be of what --redis has set aside
+			farm, err := redistest.Open(cmd.Context(), w)
+			if err != nil {
+				return err
+			}
+			defer farm.Close()
+			variants := subjects.All()
+			nodes, err := farm.AtMost(cmd.Context(), subjects.Most(variants))
+			if err != nil {
+				return err
+			}
+			var all []conformance.Subject
+			for _, v := range variants {
+				if v.Servers <= len(nodes) { // its parent has no more, and so is on trial with another
+					all = append(all, v.Subject(nodes[:v.Servers]))
+				}
+			}
+			if !conformance.Child(all...) {
+				return errors.New("this is for processes that lab compare starts")
+			}
+			return nil
+		}),
+	}
+}

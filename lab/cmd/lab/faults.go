@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/lab/faults"
+)
+
+// theatre is what the flags of faults say.
+type theatre struct {
+	servers
+	play       bool
+	strategies []string
+}
+
+func faultsCommand() *cobra.Command {
+	var t theatre
+	cmd := &cobra.Command{
+		Use:   "faults [words of a fault's name]",
+		Short: "Show what each lock does when things break",
+		Long: `Faults prints a matrix: what becomes of each lock when a server restarts or
+freezes, when the network loses a reply, when a clock jumps or a holder dies; and
+in a sentence, why. With words of a fault's name it prints those rows only.
+
+With --play it does not repeat what is known but breaks real servers before your
+eyes: it starts some of its own, plays the rows on each strategy, tells step by
+step what happens, and comes to its verdict by what it has seen. It fails if that is
+another than the matrix says. Without words it plays all rows, which is hundreds of
+plays, one after another. docs/faults.md has the matrix, too.`,
+		Example: `  lab faults                                    # the matrix
+  lab faults power loss                         # its rows on power loss
+  lab faults --play restart --strategy redlock  # see it happen`,
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			if err := t.check(cmd); err != nil {
+				return err
+			}
+			return t.understand(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Does(func(cmd *cobra.Command) error { return t.run(cmd, rowsOf(args)) })(cmd, args)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&t.play, "play", false, "break real servers, and tell what happens")
+	cmd.Flags().StringSliceVar(&t.strategies, "strategy", nil, "with --play: on these `strategies` only; a variant is played if it is named, in rows where it differs")
+	cmd.Flags().BoolVar(&t.docker, "docker", false, "with --play: demand Docker containers")
+	return cmd
+}
+
+// rowsOf are the rows whose name has all the words.
+func rowsOf(words []string) []faults.Fault {
+	return slices.DeleteFunc(faults.All(), func(f faults.Fault) bool {
+		return slices.ContainsFunc(words, func(w string) bool {
+			return !strings.Contains(strings.ToLower(f.Name), strings.ToLower(w))
+		})
+	})
+}
+
+// understand finds what cannot be done before anything is started.
+func (t *theatre) understand(cmd *cobra.Command, words []string) error {
+	rows := rowsOf(words)
+	if len(rows) == 0 {
+		return fmt.Errorf("no fault has %q in its name: 'lab faults' lists them", strings.Join(words, " "))
+	}
+	if set := cli.Given(cmd, "strategy", "docker"); len(set) > 0 && !t.play {
+		return fmt.Errorf("%s: only with --play: the matrix is printed whole", strings.Join(set, " and "))
+	}
+	var known, played []string
+	for _, c := range faults.Columns() { // variants too
+		known = append(known, c.Name)
+		if slices.ContainsFunc(rows, func(f faults.Fault) bool { cell, told := f.Cells[c.Name]; return told && !cell.Derived }) {
+			played = append(played, c.Name)
+		}
+	}
+	for _, s := range t.strategies {
+		switch {
+		case !slices.Contains(known, s):
+			return fmt.Errorf("--strategy %s: allowed are %s", s, strings.Join(known, ", "))
+		case !slices.Contains(played, s): // or it would succeed without a play
+			return fmt.Errorf("%q: no play for %s: allowed are %s", strings.Join(words, " "), s, strings.Join(played, ", "))
+		}
+	}
+	return nil
+}
+
+func (t *theatre) run(cmd *cobra.Command, rows []faults.Fault) error {
+	l := lookOf(cmd.OutOrStdout())
+	if !t.play {
+		_, err := io.WriteString(cmd.OutOrStdout(), renderFaults(rows, l))
+		return err
+	}
+	return t.perform(cmd, rows, l)
+}
+
+// perform plays the rows, and tells what happens as soon as each is over.
+func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err error) {
+	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	want, err := t.want(cmd.ErrOrStderr())
+	if err != nil {
+		return errors.New(t.asAsked(err.Error()))
+	}
+	farm, err := redistest.Open(ctx, want)
+	if err != nil {
+		return t.gaveUp(ctx, err)
+	}
+	stage := faults.Open(farm)
+	defer func() { err = errors.Join(err, stage.Close(), farm.Close()) }()
+	fmt.Fprintln(w, t.asAsked(farm.Choice()))
+	played, others := 0, 0
+	var cannot []string
+	for _, f := range rows {
+		fmt.Fprint(w, "\n", l.paint(f.Name, text.Bold), "\n", l.prose("", f.Story))
+		for _, c := range faults.Columns() {
+			cell, told := f.Cells[c.Name]
+			if !told || len(t.strategies) > 0 && !slices.Contains(t.strategies, c.Name) {
+				continue
+			}
+			if cell.Derived {
+				fmt.Fprintf(w, "\n%s\n%s", l.paint(c.Name, text.Bold), l.prose(verdictMark(cell.Verdict, l)+" ", cell.Reason+"."))
+				continue
+			}
+			if err := stage.Ready(ctx, f, c); errors.Is(err, redistest.ErrImpossible) {
+				cannot = append(cannot, err.Error())
+				fmt.Fprintf(w, "\n%s\n%s", l.paint(c.Name, text.Bold), l.prose("? ", "not played: "+t.asAsked(err.Error())))
+				continue
+			} else if err != nil {
+				return t.gaveUp(ctx, err)
+			}
+			played++
+			out := stage.See(ctx, f, c, cell.Verdict)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			for _, before := range out.Before {
+				fmt.Fprintf(w, "\n%s\n%s", l.paint(c.Name, text.Bold), l.prose("↻ ", "played again, as it ended like this: "+before))
+			}
+			fmt.Fprintf(w, "\n%s\n%v\n%s", l.paint(c.Name, text.Bold), out.History, l.prose(verdictMark(out.Verdict, l)+" ", out.String()))
+			if out.Err != nil || out.Verdict != cell.Verdict {
+				others++
+				fmt.Fprint(w, l.prose("! ", fmt.Sprintf("the matrix says: %v: %s.", cell.Verdict, cell.Reason)))
+			}
+		}
+	}
+	if played == 0 && len(cannot) > 0 {
+		return errors.New("nothing was played: " + t.asAsked(cannot[0]))
+	}
+	if others > 0 {
+		return fmt.Errorf("%d plays ended otherwise than the matrix says, see above", others)
+	}
+	return nil
+}
+
+func verdictMark(v faults.Verdict, l look) string {
+	return l.paint(v.Mark(), map[faults.Verdict]text.Color{
+		faults.Kept: text.FgGreen, faults.Unavailable: text.FgYellow, faults.Detected: text.FgCyan, faults.Violated: text.FgRed,
+	}[v])
+}
+
+// renderFaults is the matrix: a table, and the reasons.
+func renderFaults(rows []faults.Fault, l look) string {
+	var b strings.Builder
+	strategies := faults.Strategies()
+	first := 0
+	for _, f := range rows {
+		first = max(first, textWidth(f.Name)+2)
+	}
+	const column = 4
+	for i, c := range strategies { // a flight of stairs: names are far wider than marks
+		title := ""
+		if i == 0 {
+			title = l.paint("WHAT BREAKS", text.Bold)
+		}
+		b.WriteString(pad(title, first) + strings.Repeat(pad("│", column), i) + l.paint(c.Name, text.Bold) + "\n")
+	}
+	width := first + column*(len(strategies)-1) + textWidth(strategies[len(strategies)-1].Name)
+	b.WriteString(strings.Repeat("─", width) + "\n")
+	for i, f := range rows {
+		if i > 0 && rows[i-1].Group != f.Group {
+			b.WriteString("\n") // the groups of docs/faults.md
+		}
+		line := pad(f.Name, first)
+		for _, c := range strategies {
+			line += pad(verdictMark(f.Cells[c.Name].Verdict, l), column)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	b.WriteString("\n")
+	for _, v := range faults.Verdicts() {
+		b.WriteString(l.prose(verdictMark(v, l)+" ", v.String()+": "+v.Meaning()))
+	}
+	for _, f := range rows {
+		b.WriteString("\n" + l.paint(f.Name, text.Bold) + "\n" + l.prose("", f.Story))
+		for _, x := range f.Findings() {
+			b.WriteString(l.prose("  "+verdictMark(x.Verdict, l)+" ", strings.Join(x.Columns, ", ")+": "+x.Reason+"."))
+		}
+	}
+	return b.String()
+}

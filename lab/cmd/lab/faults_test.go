@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/cli/clitest"
+	"github.com/lockstrategies/locks/lab/faults"
+)
+
+func TestFaultsMisuse(t *testing.T) {
+	for args, want := range map[string]string{
+		"faults of nature":                            `no fault has "of nature" in its name`,
+		"faults --strategy redlock":                   "--strategy: only with --play",
+		"faults --docker":                             "--docker: only with --play",
+		"faults --play --strategy nope":               "--strategy nope: allowed are setnxgetset, ",
+		"faults --play --strategy redlock-fenced ACL": `"ACL": no play for redlock-fenced: allowed are setnxgetset, setnxpx, luascript, reentrant, redlock`,
+		"faults --play --strategy redlock behind":     `"behind": no play for redlock: allowed are setnxgetset`,
+		"faults --nope":                               "unknown flag: --nope",
+		"faults --play --redis localhost restart":     "unknown flag: --redis",
+		"faults --play --embedded restart FLUSHALL ?": "unknown flag: --embedded",
+	} {
+		var out, errs bytes.Buffer
+		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
+		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help'.") {
+			t.Errorf("locks %s: exit %d, %q on stdout, on stderr\n%s\nwant exit 2, nothing, and %q", args, code, out.String(), errs.String(), want)
+		}
+	}
+}
+
+// TestFaultsMatrix: each row is there with a mark for each strategy, its story, and a reason
+// for each cell; words choose among them.
+func TestFaultsMatrix(t *testing.T) {
+	out, errs, code := clitest.Run(t, "faults")
+	if code != 0 || errs != "" {
+		t.Fatalf("lab faults: exit %d, %q on stderr", code, errs)
+	}
+	for line := range strings.Lines(out) {
+		if w := textWidth(strings.TrimSuffix(line, "\n")); w > 80 {
+			t.Errorf("%d wide: %q, want 80 at most", w, line)
+		}
+	}
+	words := strings.Join(strings.Fields(out), " ")
+	for _, f := range faults.All() {
+		marks := ""
+		for _, c := range faults.Strategies() {
+			marks += " " + f.Cells[c.Name].Verdict.Mark()
+		}
+		for _, want := range []string{f.Name + marks, f.Story} {
+			if !strings.Contains(words, strings.Join(strings.Fields(want), " ")) {
+				t.Errorf("lab faults: %s: no %q", f.Name, want)
+			}
+		}
+		for _, cell := range f.Cells {
+			if !strings.Contains(words, cell.Reason+".") {
+				t.Errorf("lab faults: %s: no reason %q", f.Name, cell.Reason)
+			}
+		}
+	}
+	out, _, _ = clitest.Run(t, "faults", "power", "LOSS")
+	if n := strings.Count(out, "power loss"); n != 2*len(rowsOf([]string{"power loss"})) || strings.Contains(out, "FLUSHALL") {
+		t.Errorf("lab faults power LOSS: want its rows and no other:\n%s", out)
+	}
+}
+
+// TestFaultsPlay breaks real servers, and a process of the command's own.
+func TestFaultsPlay(t *testing.T) {
+	for _, c := range []struct{ row, strategy, want string }{
+		{"FLUSHALL", "luascript", "✗ violated: B holds the lock, and so does A"},
+		{"looks before", "setnxpx", "◐ detected: A has lost the lock, and knows: "},
+	} {
+		out, errs, code := clitest.Run(t, append([]string{"faults", "--play", "--strategy", c.strategy}, strings.Fields(c.row)...)...)
+		if code == 1 && strings.Contains(errs, "cannot") {
+			t.Skipf("NOT PROVEN: that faults are played: %s", errs)
+		}
+		if code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), c.want) {
+			t.Errorf("lab faults --play %s: exit %d, want 0 and %q:\n%s%s", c.row, code, c.want, out, errs)
+		}
+	}
+}
+
+// TestFaultsNotPlayed: a strategy for which there is no server is told as such, and not as
+// one that has failed.
+func TestFaultsNotPlayed(t *testing.T) {
+	for _, name := range []string{"REDIS_ADDRS", "REDIS_SERVER", "REDIS_IMAGE", "REDIS_PACKAGE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("REDIS_KIND", "embedded")
+	out, errs, code := clitest.Run(t, "faults", "--play", "--strategy", "setnxpx-synced", "power", "loss")
+	words := strings.Join(strings.Fields(out), " ")
+	const why = "the servers know no WAITAOF: of embedded servers there is no other edition"
+	if code != 1 || !strings.Contains(words, "setnxpx-synced ? not played: "+why) || !strings.Contains(errs, "nothing was played: "+why) {
+		t.Errorf("lab faults --play setnxpx-synced on an embedded server: exit %d, want 1 and %q:\n%s%s", code, why, out, errs)
+	}
+}

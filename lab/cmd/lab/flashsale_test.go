@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/cli/clitest"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/flashsale"
+)
+
+func TestFlashsaleMisuse(t *testing.T) {
+	for args, want := range map[string]string{
+		"flashsale something":                          `unknown command "something" for "lab flashsale"`,
+		"flashsale --markdown":                         "unknown flag: --markdown",
+		"flashsale --embedded --docker":                "--docker and --embedded exclude each other",
+		"flashsale --redis localhost --embedded":       "--embedded and --redis exclude each other",
+		"flashsale --redis=":                           "--redis names no server: want host:port or redis://",
+		"flashsale --redis redis://:sec%ret@localhost": "--redis names no server: want host:port or redis://",
+	} {
+		var out, errs bytes.Buffer
+		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
+		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help'.") {
+			t.Errorf("locks %s: exit %d, %q on stdout, on stderr\n%s\nwant exit 2, nothing, and %q", args, code, out.String(), errs.String(), want)
+		}
+		if strings.Contains(errs.String(), "sec%") {
+			t.Errorf("locks %s: the password is in %q", args, errs.String())
+		}
+	}
+	var out, errs bytes.Buffer
+	if code := cli.Execute(t.Context(), rootCommand(), saleArgs, nil, &out, &errs); code != 1 || !strings.Contains(errs.String(), "lab flashsale starts") {
+		t.Errorf("locks %s, by hand: exit %d, %q, want 1 and whose it is", saleArgs[0], code, errs.String())
+	}
+}
+
+func TestFlashsaleHelp(t *testing.T) {
+	for _, args := range []string{"--help", "flashsale --help"} {
+		var out, errs bytes.Buffer
+		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
+		if code != 0 || !strings.Contains(out.String(), "flashsale") || strings.Contains(out.String(), saleArgs[0]) {
+			t.Errorf("locks %s: exit %d, and\n%s\nwant it to tell of flashsale, and not of %s", args, code, out.String(), saleArgs[0])
+		}
+	}
+}
+
+// TestFlashsaleJSON takes everything that one server allows, with a password.
+func TestFlashsaleJSON(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
+	out, errs, code := clitest.Run(t, "flashsale", "--redis", s.URL(), "--json")
+	if code != 0 {
+		t.Fatalf("exit %d:\n%s%s", code, errs, out)
+	}
+	if strings.Contains(out+errs, "fish") {
+		t.Errorf("the password is in the output:\n%s%s", out, errs)
+	}
+	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by --redis, ") {
+		t.Errorf("the first line is %q, want the choice", first)
+	}
+	var r flashsale.Report
+	d := json.NewDecoder(strings.NewReader(out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	ways, leftOut := flashsale.Ways(subjects.All(), 1)
+	if len(r.Results) != len(ways) || len(r.LeftOut) != len(leftOut) || r.Redis.Servers != 1 || r.Redis.Kind != "given" {
+		t.Errorf("%d results, %d left out, on %+v, want %d and %d", len(r.Results), len(r.LeftOut), r.Redis, len(ways), len(leftOut))
+	}
+	for _, res := range r.Results {
+		if !res.AsWanted() {
+			t.Errorf("%v: %+v", res.Way, res)
+		}
+	}
+	conn := s.Pool().Get()
+	defer conn.Close()
+	wantSwept(t, conn)
+}
+
+func TestFlashsaleEmbedded(t *testing.T) {
+	out, errs, code := clitest.Run(t, "flashsale", "--embedded")
+	if code != 0 {
+		t.Fatalf("exit %d:\n%s%s", code, out, errs)
+	}
+	for _, want := range []string{"redis: EMBEDDED ", "OVERSOLD with no lock: 30 orders for 10 goods", "EXACT with every lock",
+		"one atomic script and no lock", "THE TIMES ARE NOT COMPARABLE"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for _, v := range subjects.All() {
+		if n := strings.Count(out, "\n"+v.Name+" "); !v.Aside && n != 2 {
+			t.Errorf("%s is there %d times, want blocking and non-blocking:\n%s", v.Name, n, out)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Errorf("there are colours:\n%s", out)
+	}
+}
+
+// TestFlashsaleEnds: a signal ends it, and leaves no process and no key; also one that
+// lets it do nothing about it.
+func TestFlashsaleEnds(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	conn := s.Pool().Get()
+	defer conn.Close()
+	if _, err := conn.Do("CLIENT", "LIST"); err != nil {
+		t.Skipf("NOT PROVEN: that no process is left connected: %v", err)
+	}
+	eventually := func(what string, holds func() bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not within 30 s: %s", what)
+			}
+		}
+	}
+	clients := func() int {
+		list, _ := redis.String(conn.Do("CLIENT", "LIST"))
+		return strings.Count(list, "\n")
+	}
+	alone := clients()
+	for _, c := range []struct {
+		signal syscall.Signal
+		code   int
+	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}, {syscall.SIGKILL, -1}} {
+		cmd := clitest.Command(t, "flashsale", "--redis", s.URL())
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// The second sale is one with a lock.
+		eventually("goods of the second sale", func() bool {
+			page, _ := redis.Values(conn.Do("SCAN", 0, "MATCH", "*flashsale-*-1}:goods", "COUNT", 1000))
+			var keys []string
+			redis.Scan(page, nil, &keys)
+			return len(keys) > 0
+		})
+		if err := cmd.Process.Signal(c.signal); err != nil {
+			t.Fatal(err)
+		}
+		sent := time.Now()
+		cmd.Wait()
+		if took := time.Since(sent); took > 10*time.Second {
+			t.Errorf("%v: it took %v to end", c.signal, took)
+		}
+		if code := cmd.ProcessState.ExitCode(); code != c.code {
+			t.Errorf("%v: exit %d, want %d:\n%s", c.signal, code, c.code, errs.String())
+		}
+		if c.code > 0 && (!strings.Contains(out.String(), "INTERRUPTED") || strings.Contains(out.String(), "atomic script and no lock")) {
+			t.Errorf("%v: want what is known and that it is not all:\n%s", c.signal, out.String())
+		}
+		eventually("no process is connected", func() bool { return clients() == alone })
+		wantSwept(t, conn)
+	}
+}
+
+// wantSwept: no key is left on a server of the test's own.
+func wantSwept(t *testing.T, conn redis.Conn) {
+	t.Helper()
+	keys, err := redis.Strings(conn.Do("KEYS", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) > 0 {
+		t.Errorf("left are %q", keys)
+	}
+}
+
+// fixedSale is a report with one of everything. Its figures are made up.
+func fixedSale() *flashsale.Report {
+	result := func(name string, f flashsale.Form, sold, left, refused, tries int, ms float64, commands int64) flashsale.Result {
+		r := flashsale.Result{
+			Way: flashsale.Way{Name: name, Form: f, Summary: "made up", Servers: 1}, Verdict: flashsale.Exact, Want: flashsale.Exact,
+			Sold: sold, Left: left, EmptyHanded: 30 - sold, Refused: refused, Attempts: tries, Took: ms, Commands: commands,
+		}
+		if r.Oversold = max(0, sold-10); r.Oversold > 0 {
+			r.Verdict = flashsale.Oversold
+		}
+		return r
+	}
+	noLock := result(flashsale.NoLock, "", 30, 8, 0, 30, 4.567, 90)
+	noLock.Want = flashsale.Oversold
+	return &flashsale.Report{
+		Version: "v0.1.0", Began: time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC),
+		Redis: flashsale.Redis{Choice: "redis: a server", Kind: "given", Version: "Redis 7.0.15", Servers: 1, Comparable: true},
+		Goods: 10, Processes: 2, Buyers: 30, Think: 2, Patience: 20_000,
+		Results: []flashsale.Result{
+			noLock,
+			result("setnxgetset-serv-stack", flashsale.Blocking, 10, 0, 0, 1234, 1234.5, 12345),
+			result("luascript", flashsale.Blocking, 10, 0, 0, 85, 85.5, 169),
+			result("setnxgetset-serv-stack", flashsale.NonBlocking, 10, 0, 1234, 1264, 2345.6, 12345),
+			result("luascript", flashsale.NonBlocking, 10, 0, 107, 137, 205, 217),
+			result(flashsale.Optimistic, "", 10, 0, 245, 275, 33.7, 1590),
+			result(flashsale.AtomicScript, "", 10, 0, 0, 30, 0.63, 30),
+		},
+		LeftOut: []flashsale.Way{{Name: "redlock", Summary: "made up", Servers: 5}},
+	}
+}
+
+func TestRenderSale(t *testing.T) {
+	wrong := fixedSale()
+	wrong.Results[2].Sold, wrong.Results[2].Oversold, wrong.Results[2].Verdict = 12, 2, flashsale.Oversold
+	w := &wrong.Results[4]
+	w.Sold, w.Left, w.GaveUp, w.Failed, w.Verdict = 7, 3, 20, 3, flashsale.Wrong
+	w.Errors = []string{`lock "x": held`, "out of patience"}
+	interrupted := fixedSale()
+	interrupted.Interrupted, interrupted.Results = true, interrupted.Results[:2]
+	embedded := fixedSale()
+	embedded.Redis.Comparable = false
+	for name, c := range map[string]struct {
+		r *flashsale.Report
+		l look
+	}{
+		"sale":             {fixedSale(), look{width: 80}},
+		"sale-colour":      {fixedSale(), look{width: 120, colour: true}},
+		"sale-wrong":       {wrong, look{width: 80}},
+		"sale-interrupted": {interrupted, look{width: 80}},
+		"sale-embedded":    {embedded, look{width: 80}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := renderSale(c.r, c.l)
+			for line := range strings.Lines(got) {
+				line = strings.TrimSuffix(line, "\n")
+				if n := text.StringWidthWithoutEscSequences(line); n > c.l.width {
+					t.Errorf("a line has %d columns, want %d at most: %q", n, c.l.width, line)
+				}
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("a line ends with spaces: %q", line)
+				}
+			}
+			if strings.Contains(got, "\x1b") != c.l.colour {
+				t.Errorf("there are colours: %v, want %v", !c.l.colour, c.l.colour)
+			}
+			golden := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("renderSale() =\n%s\nwant %s (go test -update writes it anew):\n%s", got, golden, want)
+			}
+		})
+	}
+	if got := renderSale(&flashsale.Report{Interrupted: true}, look{width: 80}); got != "" {
+		t.Errorf("renderSale() of what was interrupted at once = %q, want nothing", got)
+	}
+}
+
+// TestSaleVerdict: the exit code tells.
+func TestSaleVerdict(t *testing.T) {
+	r := fixedSale()
+	if err := saleVerdict(r); err != nil {
+		t.Errorf("saleVerdict() = %v, want nil", err)
+	}
+	r.Results[0].Verdict = flashsale.Exact // no lock, and nothing shown
+	if err := saleVerdict(r); err == nil {
+		t.Error("saleVerdict() where no lock sold exactly = nil, want an error")
+	}
+}

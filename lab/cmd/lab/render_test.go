@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/lockstrategies/locks/lab/compare"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func row(title string, v compare.Verdict, p ...compare.Property) compare.Guarantee {
+	return compare.Guarantee{Title: title, Verdict: v, Properties: p}
+}
+
+// fixed is a report with one of everything. Its figures are made up.
+func fixed() *compare.Report {
+	kept := func(name string) compare.Property {
+		return compare.Property{Name: name, Clause: "A clause.", Verdict: compare.Kept, Took: 1.5}
+	}
+	weak := func(reason string) compare.Property {
+		return compare.Property{
+			Name: "ReleaseOnlyOwn", Clause: "A release that comes late changes nothing.", Verdict: compare.Weak,
+			Reason: reason, Evidence: "C.TryAcquire() = <nil>, want ErrHeld: B holds the lock: A must not release it",
+			History: []string{"10µs A.TryAcquire() = <nil>", "20µs A.Release() = <nil>"},
+		}
+	}
+	absent := compare.Property{Name: "FenceRises", Clause: "Fences rise.", Verdict: compare.Absent, Reason: "no fences"}
+	failed := compare.Property{Name: "Processes", Clause: "One at a time.", Verdict: compare.Failed, Evidence: "child 2 ended\nwith much to say"}
+	one, zero := 1, 0
+	request := func(trips float64, names ...string) compare.Requests {
+		r := compare.Requests{RoundTrips: trips, InTurn: int(trips), Executed: trips}
+		for _, n := range names {
+			r.Commands = append(r.Commands, compare.Commands{Name: n, Times: 1})
+		}
+		return r
+	}
+	latency := func(us float64) compare.Latency {
+		return compare.Latency{Count: 1000, P50: us, P90: 1.5 * us, P99: 3 * us, Max: 10 * us}
+	}
+	contention := func(x float64) []compare.Contention {
+		return []compare.Contention{
+			{Contenders: 1, PerSecond: x, Lowest: 0.9 * x, Highest: 1.1 * x, Jain: 1},
+			{Contenders: 64, PerSecond: x / 10, Lowest: x / 11, Highest: x / 9, Jain: 0.5},
+		}
+	}
+	return &compare.Report{
+		Version: "v0.1.0", Began: time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), Took: 50_000,
+		Redis:   compare.Redis{Choice: "redis: a server", Kind: "docker", Version: "Redis 7.0.15", Addr: "127.0.0.1:6379", Comparable: true},
+		Machine: compare.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1.25.0"},
+		Method:  compare.Method{Each: 2000, WarmUp: 130, Rounds: 3, Hold: 1, Contenders: []int{1, 64}},
+		Ping:    &compare.Ping{Latency: latency(50), Control: 1.02},
+		Strategies: []compare.Strategy{
+			{
+				Name: "setnxpx-blind", Servers: 1, Summary: "blind",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
+					row("… among processes too", compare.Kept, kept("Processes")),
+					row("a late release is harmless", compare.Weak, weak("DEL does not compare")),
+					row("every hold has a greater fence", compare.Absent, absent),
+				},
+				Cost:       &compare.Cost{Acquire: request(1, "SET"), Release: request(1, "DEL"), HeldTry: request(2, "SET", "GET"), RoundTripsBy: "server", KeysLeft: &zero, TokenInKey: true},
+				Solo:       &compare.Solo{Latency: latency(104.4), PerPing: 2.09},
+				HandOff:    &compare.HandOff{Latency: latency(1234), PerPing: 24.7, Commands: 4.56},
+				Contention: contention(9876),
+			},
+			{
+				Name: "setnxpx", Servers: 1, Summary: "two steps",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
+					row("… among processes too", compare.Failed, failed),
+					row("a late release is harmless", compare.Weak, weak("GET and DEL are two steps")),
+					row("every hold has a greater fence", compare.Absent, absent),
+				},
+				Cost:     &compare.Cost{Acquire: request(1, "SET"), Release: request(2, "GET", "DEL"), HeldTry: request(2, "SET", "GET"), RoundTripsBy: "server", KeysLeft: &zero, TokenInKey: true},
+				Failures: []compare.Failure{{Measurement: compare.MeasuringSolo, Error: "127.0.0.1:6379: refused by the server: OOM"}},
+			},
+			{
+				Name: "luascript", Servers: 1, Summary: "one step",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Kept, kept("Exclusive"), kept("Contention")),
+					row("… among processes too", compare.Kept, kept("Processes")),
+					row("a late release is harmless", compare.Kept, kept("ReleaseOnlyOwn")),
+					row("every hold has a greater fence", compare.Kept, kept("FenceRises")),
+				},
+				Cost:       &compare.Cost{Acquire: request(1, "EVALSHA"), Release: request(1, "EVALSHA"), HeldTry: request(1, "EVALSHA"), RoundTripsBy: "server", KeysLeft: &one, TokenInKey: true},
+				Solo:       &compare.Solo{Latency: latency(120), PerPing: 2.4},
+				HandOff:    &compare.HandOff{Latency: latency(203), PerPing: 4.06, Commands: 6},
+				Contention: contention(123_456),
+			},
+			{
+				Name: "a-name-of-a-strategy-to-come", Servers: 1, Summary: "not measured",
+				Guarantees: []compare.Guarantee{
+					row("one holder at a time", compare.Unknown, compare.Property{Name: "Exclusive", Clause: "A clause."}),
+					row("… among processes too", compare.Unknown, compare.Property{Name: "Processes", Clause: "A clause."}),
+					row("a late release is harmless", compare.Unknown, compare.Property{Name: "ReleaseOnlyOwn", Clause: "A clause."}),
+					row("every hold has a greater fence", compare.Unknown, compare.Property{Name: "FenceRises", Clause: "A clause."}),
+				},
+			},
+		},
+		Advice: []compare.Advice{
+			{For: "production", Strategies: []string{"luascript"}, Why: "no weakness was seen here, on this Redis, with these servers, and by these trials."},
+			{For: "something else", Why: "none of these."},
+		},
+	}
+}
+
+// full is a report with as many strategies as a line of 80 columns takes.
+func full() *compare.Report {
+	r := fixed()
+	r.Redis.Addrs = []string{"127.0.0.1:6379", "127.0.0.1:6380", "127.0.0.1:6381", "127.0.0.1:6382", "127.0.0.1:6383"}
+	kinds := r.Strategies[:3]
+	r.Strategies = nil
+	for i, name := range []string{
+		"setnxgetset-blind", "setnxgetset", "setnxgetset-watch", "setnxpx-blind", "setnxpx", "luascript", "reentrant", "redlock",
+	} {
+		s := kinds[min(i/2, 2)]
+		s.Name = name
+		switch cost := *s.Cost; name {
+		case "setnxgetset-watch":
+			cost.Release.RoundTrips, cost.Release.InTurn = 5, 5
+			cost.Release.Commands = nil
+			for _, c := range []string{"WATCH", "GET", "MULTI", "DEL", "EXEC"} {
+				cost.Release.Commands = append(cost.Release.Commands, compare.Commands{Name: c, Times: 1})
+			}
+			s.Cost = &cost
+		case "redlock":
+			s.Servers = 5
+			five := compare.Requests{RoundTrips: 5, InTurn: 1, Commands: []compare.Commands{{Name: "EVALSHA", Times: 5}}}
+			cost.Acquire, cost.Release, cost.HeldTry = five, five, five
+			cost.HeldTry.RoundTrips = 6.5
+			s.Cost = &cost
+		}
+		r.Strategies = append(r.Strategies, s)
+	}
+	r.LeftOut = []compare.LeftOut{{Name: "more", Servers: 7}}
+	return r
+}
+
+func TestRender(t *testing.T) {
+	embedded := func() *compare.Report {
+		r := fixed()
+		r.Redis = compare.Redis{Kind: "embedded", Version: "?", Addr: "127.0.0.1:1"}
+		r.Strategies = r.Strategies[:3]
+		return r
+	}
+	interrupted := func() *compare.Report {
+		r := fixed()
+		r.Interrupted, r.Ping, r.Advice = true, nil, nil
+		for i := range r.Strategies {
+			s := &r.Strategies[i]
+			s.Solo, s.HandOff, s.Contention, s.Failures = nil, nil, nil, nil
+			s.Guarantees[3] = row("every hold has a greater fence", compare.Unknown) // of any: the row is left out
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r *compare.Report
+		l look
+	}{
+		"width80":     {fixed(), look{width: 80}},
+		"width120":    {fixed(), look{width: 120}},
+		"full":        {full(), look{width: 80}},
+		"colour":      {fixed(), look{width: 120, colour: true}},
+		"embedded":    {embedded(), look{width: 80}},
+		"interrupted": {interrupted(), look{width: 80}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := render(c.r, c.l)
+			for line := range strings.Lines(got) {
+				line = strings.TrimSuffix(line, "\n")
+				if n := text.StringWidthWithoutEscSequences(line); n > c.l.width {
+					t.Errorf("a line has %d columns, want %d at most: %q", n, c.l.width, line)
+				}
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("a line ends with spaces: %q", line)
+				}
+			}
+			if strings.Contains(got, "\x1b") != c.l.colour {
+				t.Errorf("there are colours: %v, want %v", !c.l.colour, c.l.colour)
+			}
+			golden := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("render() =\n%s\nwant %s (go test -update writes it anew):\n%s", got, golden, want)
+			}
+		})
+	}
+}
+
+func TestRenderNothing(t *testing.T) {
+	r := fixed()
+	r.Interrupted, r.Strategies, r.Ping, r.Advice = true, nil, nil, nil
+	if got := render(r, look{width: 80}); got != "" {
+		t.Errorf("render() of what was interrupted at once = %q, want nothing", got)
+	}
+}
+
+func TestShowJSON(t *testing.T) {
+	c := comparison{json: true}
+	var b bytes.Buffer
+	if err := c.show(&b, fixed()); err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(&b)
+	d.DisallowUnknownFields()
+	var back compare.Report
+	if err := d.Decode(&back); err != nil {
+		t.Fatal(err)
+	}
+	if want := fixed(); !reflect.DeepEqual(&back, want) {
+		t.Errorf("a report changes on its way through JSON:\n%+v, want\n%+v", back, *want)
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	p := progress{width: 80}
+	if got := p.line(0); got != "" {
+		t.Errorf("before the first word: %q, want nothing", got)
+	}
+	p.set(compare.Progress{Doing: "something", Done: 10 * time.Second, Until: 20 * time.Second, Total: 40 * time.Second})
+	for passed, want := range map[time.Duration]string{
+		0:                "█████░░░░░░░░░░░░░░░  25 %  30s left  something",
+		5 * time.Second:  "███████░░░░░░░░░░░░░  37 %  25s left  something",
+		time.Minute:      "██████████░░░░░░░░░░  50 %  20s left  something", // slower than thought
+		10 * time.Second: "██████████░░░░░░░░░░  50 %  20s left  something",
+	} {
+		if got := p.line(passed); got != want {
+			t.Errorf("after %v: %q, want %q", passed, got, want)
+		}
+	}
+	p.width = 0
+	if got, want := p.line(0), fmt.Sprintf("%3d %%, about 30s left: something", 25); got != want {
+		t.Errorf("in a log: %q, want %q", got, want)
+	}
+}
+
+// TestRenderAllFailed: where nothing else is in a column, it is as wide as that word.
+func TestRenderAllFailed(t *testing.T) {
+	r := fixed()
+	r.Strategies = r.Strategies[:1]
+	s := &r.Strategies[0]
+	s.Solo, s.Failures = nil, []compare.Failure{{Measurement: compare.MeasuringSolo, Error: "no answer"}}
+	got := render(r, look{width: 80})
+	if n := strings.Count(got, " failed"); n < 3 {
+		t.Errorf("failed stands there in one piece %d times, want for each of three columns:\n%s", n, got)
+	}
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/compare"
+	"github.com/lockstrategies/locks/lab/faults"
+	"github.com/lockstrategies/locks/lab/lessons"
+	reports "github.com/lockstrategies/locks/lab/report" // there is a report of inspect, too
+)
+
+// reporter is what the flags of report say.
+type reporter struct {
+	servers
+	output string
+	quick  bool
+
+	lessons  []lessons.Lesson
+	variants []subjects.Variant // to compare
+	each     time.Duration
+}
+
+func reportCommand() *cobra.Command {
+	p := reporter{lessons: lessons.All(), variants: subjects.Compared(), each: usualDuration}
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "Write all of this down as one page, from a run on your Redis",
+		Long: `Report plays all lessons, holds the comparison, in about three minutes, and writes what
+came of them as one HTML file: each lesson's diagram, what each lock guarantees, what
+becomes of it when things break, and how fast it is. The file needs nothing else, no
+network and no scripts; it can be read on a phone and be printed.
+
+The Redis is the most real one to be had, as for lab compare; the first line says
+which. Lessons that break their servers take some of their own, so on a Redis of your
+own (--redis) the page says which were not given, and why. The matrix of faults is that of
+lab faults: it takes hundreds of plays, and is not played for the page.
+
+The file is written at the end, in one step. After Ctrl-C there is none, or the one that
+was there before. Where a lesson or the comparison fails, the page has the rest, and says
+what it lacks and why; the exit status is 1.`,
+		Example: `  lab report                          # locks-report.html
+  lab report --quick -o report.html   # with less exact timings, in about a minute and a half
+  lab report -o - > report.html       # what is told meanwhile goes to the standard error`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return p.check(cmd) },
+		RunE:    cli.Does(p.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	p.servers.flags(cmd)
+	f.StringVarP(&p.output, "output", "o", "locks-report.html", "write this `file`, in place of what is there; - is the standard output")
+	f.BoolVar(&p.quick, "quick", false, "measure for "+quickDuration.String()+" each, and not for "+usualDuration.String())
+	cmd.MarkFlagFilename("output", "html")
+	return cmd
+}
+
+func (p *reporter) check(cmd *cobra.Command) error {
+	if err := p.servers.check(cmd); err != nil {
+		return err
+	}
+	if p.output == "" {
+		return errors.New("--output names no file: give one, or - for the standard output")
+	}
+	if p.quick {
+		p.each = quickDuration
+	}
+	return nil
+}
+
+func (p *reporter) run(cmd *cobra.Command) (err error) {
+	ctx, words, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if p.output == "-" {
+		words = stderr
+	} else if err := canReplace(p.output); err != nil { // and not after minutes of work
+		return err
+	}
+	want, err := p.want(stderr)
+	if err != nil {
+		return errors.New(p.asAsked(err.Error()))
+	}
+	farm, err := redistest.Open(ctx, want)
+	if err != nil {
+		return p.gaveUp(ctx, err)
+	}
+	defer func() { err = errors.Join(err, farm.Close()) }()
+	fmt.Fprintln(words, p.asAsked(farm.Choice())) // before the slow work
+
+	r := reports.Report{Version: cli.Version(), Command: p.command(), Made: time.Now(), Imitation: farm.Kind() == redistest.Embedded, Faults: faults.Groups()}
+	var failed error
+	if r.Lessons, failed, err = p.give(ctx, farm, stderr); err != nil {
+		return err
+	}
+	r.Comparison, err = p.compare(ctx, farm, stderr)
+	switch {
+	case ctx.Err() != nil:
+		return p.gaveUp(ctx, err)
+	case err != nil: // half a comparison would pass for one, but the lessons are whole
+		r.Comparison, r.Uncompared = nil, p.asAsked(err.Error())
+		failed = errors.Join(failed, fmt.Errorf("the strategies were not compared: %s", r.Uncompared))
+	}
+	r.Choice = p.asAsked(farm.Choice()) // the slow work may have shown that it must be another
+	r.Took = time.Since(r.Made)
+	var page bytes.Buffer
+	if err := reports.Write(&page, r); err != nil {
+		return err
+	}
+	if p.output == "-" {
+		_, err = cmd.OutOrStdout().Write(page.Bytes())
+	} else if err = replace(p.output, page.Bytes()); err == nil {
+		fmt.Fprintf(words, "%s is written: open it in a browser.\n", p.output)
+	}
+	if r.Comparison == nil {
+		return errors.Join(err, failed)
+	}
+	if n := len(surprises(r.Comparison)); n > 0 {
+		failed = errors.Join(failed, fmt.Errorf("%d of the trials and measurements ended as they should not: the page has them", n))
+	}
+	return errors.Join(err, failed)
+}
+
+// command is what was asked for, without what may be secret or somebody's own.
+func (p *reporter) command() string {
+	words := []string{"lab report"}
+	for flag, set := range map[string]bool{"--docker": p.docker, "--embedded": p.embedded, "--redis …": len(p.redis) > 0} {
+		if set {
+			words = append(words, flag) // they exclude each other
+		}
+	}
+	if p.quick {
+		words = append(words, "--quick")
+	}
+	return strings.Join(words, " ")
+}
+
+// aboutALesson is how long one takes. It serves for progress alone.
+const aboutALesson = 2 * time.Second
+
+// give gives the lessons. What these servers cannot do is no failure; one that could not
+// be played to its end is, and the rest is given all the same.
+func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (given []reports.Lesson, failed, err error) {
+	school := lessons.Open(farm)
+	school.ChildArgs = saleArgs
+	defer func() { err = errors.Join(err, school.Close()) }()
+	told := startProgress(stderr)
+	defer told.end()
+	for i, l := range p.lessons {
+		step := time.Duration(i) * aboutALesson
+		told.set(compare.Progress{Doing: fmt.Sprintf("lesson %d: %s", l.Number, l.Title), Done: step, Until: step + aboutALesson, Total: time.Duration(len(p.lessons)) * aboutALesson})
+		result, e := school.Perform(ctx, l)
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		lesson := reports.Lesson{Result: result}
+		if e != nil {
+			lesson.Why = p.asAsked(e.Error())
+			if !errors.Is(e, redistest.ErrImpossible) {
+				failed = errors.Join(failed, errors.New(lesson.Why))
+			}
+		}
+		given = append(given, lesson)
+	}
+	return given, failed, nil
+}
+
+// compare holds the strategies against each other, as lab compare does.
+func (p *reporter) compare(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (*compare.Report, error) {
+	nodes, err := farm.AtMost(ctx, subjects.Most(p.variants))
+	if err != nil {
+		return nil, err
+	}
+	c := comparison{servers: p.servers, duration: p.each, variants: p.variants}
+	return c.measure(ctx, farm, nodes, p.asAsked(farm.Choice()), stderr)
+}
+
+// canReplace tells what will keep replace from writing a file.
+func canReplace(name string) error {
+	name, special, err := where(name)
+	if err != nil || special {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".locks-report-*")
+	if err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err // the name is not what was asked for
+		}
+		return fmt.Errorf("%s cannot be written: %w", name, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// replace writes a file in one step: whoever looks sees what was there before, or all of it.
+func replace(name string, text []byte) error {
+	name, special, err := where(name)
+	if err != nil {
+		return err
+	}
+	if special { // a pipe, say, or /dev/null
+		return os.WriteFile(name, text, 0)
+	}
+	temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".locks-report-%016x", rand.Uint64()))
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666) // less what the umask forbids
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if old, e := os.Stat(name); e == nil {
+		err = errors.Join(err, f.Chmod(old.Mode().Perm()))
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// where is the file itself, if the name is a link to it, and whether it is none that could be
+// replaced.
+func where(name string) (file string, special bool, err error) {
+	file = name
+	if to, err := filepath.EvalSymlinks(name); err == nil {
+		file = to
+	}
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return file, false, nil
+	case err != nil:
+		return file, false, err
+	case info.IsDir():
+		return file, false, fmt.Errorf("%s is a folder: -o names a file", name)
+	}
+	return file, !info.Mode().IsRegular(), nil
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/cli/clitest"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/lessons"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestReportMisuse(t *testing.T) {
+	folder := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"report", "page.html"}, 2, `unknown command "page.html" for "lab report"`},
+		{[]string{"report", "-o", ""}, 2, "--output names no file"},
+		{[]string{"report", "--embedded", "--docker"}, 2, "--docker and --embedded exclude each other"},
+		{[]string{"report", "-o", folder}, 1, folder + " is a folder: -o names a file"},
+		{[]string{"report", "-o", filepath.Join(folder, "nowhere", "page.html")}, 1, "page.html cannot be written: no such file or directory"},
+	} {
+		var out, errs bytes.Buffer
+		if code := cli.Execute(t.Context(), rootCommand(), c.args, nil, &out, &errs); code != c.code || out.Len() > 0 || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("locks %q: exit %d, %q, %q, want exit %d and %q", c.args, code, out.String(), errs.String(), c.code, c.want)
+		}
+	}
+}
+
+// TestReport: a whole page, of one strategy, where there is no real Redis.
+func TestReport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(file, []byte("what was there before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := reporter{servers: servers{embedded: true}, output: file, lessons: lessons.All(), each: leastDuration, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
+	t.Setenv(clitest.MainVar, "1") // for the children of trials
+	var out, errs bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	if err := p.run(cmd); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	if !strings.HasPrefix(out.String(), "redis: EMBEDDED ") || !strings.HasSuffix(out.String(), "page.html is written: open it in a browser.\n") {
+		t.Errorf("stdout is %q, want the choice, and where the page is", out.String())
+	}
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<!DOCTYPE html>", "Times mean nothing here.", "lab report --embedded</code>", "luascript: median ", "restart, nothing persisted", "</html>"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, l := range lessons.All() {
+		if !strings.Contains(string(page), `id="lesson-`+l.Name+`"`) {
+			t.Errorf("lesson %d, %s, is not in the page, nor why it was not given", l.Number, l.Name)
+		}
+	}
+	if strings.Contains(string(page), filepath.Dir(file)) {
+		t.Error("the page has the name of somebody's folder")
+	}
+	if info, err := os.Stat(file); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: want the mode of the file that was there", info.Mode(), err)
+	}
+}
+
+// TestReportUncompared: the server dies after the lessons; the page has these, and says what it
+// lacks.
+func TestReportUncompared(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	v := slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "setnxpx" })
+	on := v[0].On
+	v[0].On = func(nodes []strategy.Node) strategy.Protocol {
+		if err := s.Kill(t.Context()); err != nil && !s.Dead() {
+			t.Error(err)
+		}
+		return on(nodes)
+	}
+	file := filepath.Join(t.TempDir(), "page.html")
+	first := lessons.All()[:1]
+	p := reporter{servers: servers{redis: []string{s.Addr()}}, output: file, lessons: first, each: leastDuration, variants: v}
+	t.Setenv(clitest.MainVar, "1") // for the children of trials
+	var out, errs bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	if err := p.run(cmd); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
+		t.Errorf("%v, want why there is no comparison", err)
+	}
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`id="lesson-setnx"`, "<strong>Not compared:</strong> ", `id="faults"`, "</html>"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(string(page), `id="speed"`) {
+		t.Error("the page has the speed of what was not measured")
+	}
+}
+
+// TestReportInterrupted: there is no half page, and nothing is left beside it.
+func TestReportInterrupted(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "page.html")
+	if err := os.WriteFile(file, []byte("what was there before"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{0, 3 * time.Second} { // lessons, and more
+		cmd := clitest.Command(t, "report", "--embedded", "-o", file)
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(stdout)
+		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "redis: ") {
+			t.Fatalf("the first line is %q", lines.Text())
+		}
+		time.Sleep(after)
+		cmd.Process.Signal(syscall.SIGINT)
+		for lines.Scan() {
+			t.Errorf("after Ctrl-C it says %q", lines.Text())
+		}
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "lab: interrupted") {
+			t.Errorf("exit %d, %q, want 130 and a word", code, errs.String())
+		}
+	}
+	left, _ := os.ReadDir(folder)
+	if text, err := os.ReadFile(file); err != nil || string(text) != "what was there before" || len(left) != 1 {
+		t.Errorf("the file is %.60q, %v, one of %v: want what was there before, alone", text, err, left)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	if err := os.WriteFile(at("there"), []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("there", at("link")); err != nil {
+		t.Skip(err)
+	}
+	for name, want := range map[string]struct {
+		file string
+		mode os.FileMode
+	}{"new": {"new", 0o644}, "link": {"there", 0o640}} {
+		if err := canReplace(at(name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := replace(at(name), []byte("text of "+name)); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(at(want.file))
+		info, e := os.Stat(at(want.file))
+		if err != nil || e != nil || string(text) != "text of "+name || info.Mode().Perm() != want.mode {
+			t.Errorf("%s: %s is %q, %v, %v %v", name, want.file, text, info.Mode(), err, e)
+		}
+	}
+	if info, err := os.Lstat(at("link")); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v, want a link as before", info, err)
+	}
+	if err := canReplace(os.DevNull); err != nil {
+		t.Error(err)
+	}
+	if err := replace(os.DevNull, []byte("text")); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(folder); len(left) != 3 {
+		t.Errorf("%v are there, want three", left)
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/redistest"
+)
+
+// servers is what the flags say about which Redis to use.
+type servers struct {
+	embedded, docker bool
+	redis            []string
+}
+
+const urlForm = "redis://[user:password@]host:port[/database]"
+
+func (v *servers) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&v.docker, "docker", false, "demand a Docker container")
+	f.BoolVar(&v.embedded, "embedded", false, "use the embedded imitation of Redis: no timings to rely on")
+	f.StringArrayVar(&v.redis, "redis", nil, "use this server: `host:port`, or\n"+urlForm+";\nagain for more servers")
+}
+
+// check finds what makes no sense before anything is started.
+func (v *servers) check(cmd *cobra.Command) error {
+	if set := cli.Given(cmd, "docker", "embedded", "redis"); len(set) > 1 {
+		return fmt.Errorf("%s exclude each other: each names a Redis to use, so give one of them", strings.Join(set, " and "))
+	}
+	for _, s := range v.redis {
+		if !isServer(s) { // the value is not repeated: it may hold a password
+			return errors.New("--redis names no server: want host:port or " + urlForm)
+		}
+	}
+	return nil
+}
+
+func isServer(s string) bool {
+	if !strings.Contains(s, "://") {
+		s = "redis://" + s
+	}
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
+}
+
+// want says what Redis to use: what the flags say, else the environment.
+func (v *servers) want(log io.Writer) (redistest.Want, error) {
+	if len(v.redis) > 0 {
+		return redistest.Want{Kind: redistest.Given, Addrs: v.redis, Log: log}, nil
+	}
+	w, err := redistest.FromEnv()
+	if err != nil {
+		return w, err
+	}
+	w.Log = log
+	switch {
+	case v.docker:
+		w.Kind = redistest.Docker
+	case v.embedded:
+		w.Kind, w.Server = redistest.Embedded, "" // an imitation of no version
+	}
+	return w, nil
+}
+
+// asAsked says what redistest says of its variables in the words of whoever gave
+// flags, and who has never heard of a package of that name.
+func (v *servers) asAsked(s string) string {
+	s = strings.TrimPrefix(s, "redistest: ")
+	switch {
+	case len(v.redis) > 0:
+		s, _, _ = strings.Cut(s, ". Ways out: ") // the one that was asked for is the only one
+		return strings.ReplaceAll(s, "REDIS_ADDRS", "--redis")
+	case v.docker:
+		return strings.ReplaceAll(s, "REDIS_KIND=docker", "--docker")
+	case v.embedded:
+		return strings.ReplaceAll(s, "REDIS_KIND=embedded", "--embedded")
+	}
+	return s
+}
+
+// gaveUp is the error of work that was not finished.
+func (v *servers) gaveUp(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New(v.asAsked(err.Error()))
+}

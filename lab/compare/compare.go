@@ -1,0 +1,332 @@
+// Package compare holds strategies against each other on the same Redis: what each
+// guarantees, as the conformance suite sees it, what it costs, and how fast it is.
+// It measures and prints nothing; cmd/lab does that.
+//
+// # How it is measured
+//
+// Guarantees are trials of the suite, held in this run. Requests are counted: what is sent,
+// by a connection that counts; round trips, by the servers, where they serve nobody else;
+// and how many of these come one after another, by the time that a call takes where each
+// takes 20 ms. A strategy on several servers takes the first of them, and all counts are of
+// them together. For timings the strategies take turns, so that a machine that is slower
+// for a while is slower for all; what one caller needs is taken call by call beside a PING,
+// and divided by it. A second series of PINGs, divided by the first, shows the noise. What
+// is given as a rate is the median of several rounds.
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+)
+
+// Contenders is how many contend for one lock, in the measurements of that.
+var Contenders = []int{1, 8, 64}
+
+// rounds is how often the strategies take turns.
+const rounds = 3
+
+// Config says what is compared, and how.
+type Config struct {
+	Servers  []*redistest.Server // what takes more of them is left out
+	Kind     redistest.Kind      // of the servers
+	Choice   string              // which servers they are, and why
+	Variants []subjects.Variant
+	Version  string // of this module
+
+	// Each is how long one measurement of one strategy takes. 0: none is taken, only
+	// the guarantees are looked at.
+	Each time.Duration
+
+	// ChildArgs start this program as a child of a trial, with a job in the
+	// environment: see conformance.Child. Nil: it cannot, and what takes several
+	// processes is not looked at.
+	ChildArgs []string
+
+	// Progress, if set, is told what goes on. It must be fast, and is called by one
+	// goroutine at a time.
+	Progress func(Progress)
+}
+
+// Progress is how far a comparison is.
+type Progress struct {
+	Doing string
+	Done  time.Duration // estimated, of Total, when this begins
+	Until time.Duration // when it ends
+	Total time.Duration
+}
+
+// trialCost is about what a trial adds to the whole, side by side with others. It
+// serves for progress alone.
+const trialCost = 30 * time.Millisecond
+
+// A step is one part of the work.
+type step struct {
+	doing string
+	about time.Duration
+	run   func(ctx context.Context, tell func(part float64, doing string)) error
+}
+
+// Run compares. When ctx ends, the report has what is known by then, is marked as
+// interrupted, and the error is ctx's cause. Any other error means that the server
+// failed; a measurement that fails is not an error but in the report.
+func Run(ctx context.Context, c Config) (*Report, error) {
+	var leftOut []LeftOut
+	c.Variants = slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool {
+		if v.Servers > len(c.Servers) {
+			leftOut = append(leftOut, LeftOut{Name: v.Name, Servers: v.Servers})
+			return true
+		}
+		return false
+	})
+	r := &Report{
+		Version: c.Version,
+		Began:   time.Now().UTC().Truncate(time.Millisecond),
+		Redis: Redis{
+			Choice:     c.Choice,
+			Kind:       string(c.Kind),
+			Version:    versions(c.Servers),
+			Addr:       c.Servers[0].Addr(),
+			Comparable: c.Kind != redistest.Embedded,
+		},
+		Machine:    Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
+		Strategies: make([]Strategy, len(c.Variants)),
+		LeftOut:    leftOut,
+	}
+	if len(c.Servers) > 1 {
+		for _, s := range c.Servers {
+			r.Redis.Addrs = append(r.Redis.Addrs, s.Addr())
+		}
+	}
+	for i, v := range c.Variants {
+		r.Strategies[i] = Strategy{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
+	}
+	began := time.Now()
+	var err error
+	for _, s := range c.Servers {
+		err = errors.Join(err, ping(ctx, s))
+	}
+	if err == nil {
+		err = primed(ctx, c, func() error { return work(ctx, c, r) })
+	}
+	r.Took = millis(time.Since(began))
+	if ctx.Err() != nil {
+		r.Interrupted = true
+		err = context.Cause(ctx)
+	}
+	if err == nil && c.Each > 0 {
+		r.Advice = advise(r.Strategies, r.Redis.Comparable)
+	}
+	return r, err
+}
+
+// primed runs work on servers that vote, and leaves them as they were.
+func primed(ctx context.Context, c Config, work func() error) error {
+	told, err := subjects.Prime(ctx, c.Variants, c.Servers)
+	if err == nil {
+		err = work()
+	}
+	// ctx may have ended.
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if e := subjects.Unprime(limit, told); e != nil {
+		return errors.Join(err, e)
+	}
+	return err
+}
+
+// versions are what the servers run, each once.
+func versions(servers []*redistest.Server) string {
+	var all []string
+	for _, s := range servers {
+		if v := s.Version(); !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// ping asks whether there is a server at all: a table of nothing but failures would
+// say the same less clearly.
+func ping(ctx context.Context, s *redistest.Server) error {
+	conn, err := s.Pool().GetContext(ctx)
+	if err != nil {
+		return fmt.Errorf("no answer from %s: %w", s.Addr(), err)
+	}
+	defer conn.Close()
+	if _, err := redis.DoContext(conn, ctx, "PING"); err != nil {
+		return fmt.Errorf("no answer from %s: %w", s.Addr(), err)
+	}
+	return nil
+}
+
+// work does the steps.
+func work(ctx context.Context, c Config, r *Report) error {
+	steps := []step{judging(c, r)}
+	if c.Each > 0 {
+		t := timing{each: c.Each, rounds: rounds}
+		r.Method = Method{
+			Each: millis(t.each), WarmUp: millis(t.warmUp()), Rounds: t.rounds,
+			Hold: millis(hold), Contenders: slices.Clone(Contenders),
+		}
+		steps = slices.Concat(steps, costing(c, r), []step{solo(c, r, t)}, handingOff(c, r, t), contending(c, r, t))
+	}
+	var total, done time.Duration
+	for _, s := range steps {
+		total += s.about
+	}
+	for _, s := range steps {
+		tell := func(part float64, doing string) {
+			if c.Progress != nil {
+				begun := time.Duration(part * float64(s.about))
+				c.Progress(Progress{Doing: doing, Done: done + begun, Until: done + s.about, Total: total})
+			}
+		}
+		tell(0, s.doing)
+		runtime.GC() // what earlier steps left is not this one's to clear away
+		if err := s.run(ctx, tell); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		done += s.about
+	}
+	return nil
+}
+
+func judging(c Config, r *Report) step {
+	trials := 0
+	for _, g := range groups {
+		trials += len(g.properties)
+	}
+	return step{
+		doing: "guarantees",
+		about: time.Duration(trials*len(c.Variants)) * trialCost,
+		run: func(ctx context.Context, tell func(float64, string)) error {
+			rows := judge(ctx, c.Servers, c.Variants, c.ChildArgs, func(done, all int) {
+				tell(float64(done)/float64(all), fmt.Sprintf("guarantees: trial %d of %d", done, all))
+			})
+			for i := range rows {
+				r.Strategies[i].Guarantees = rows[i]
+			}
+			return nil
+		},
+	}
+}
+
+// note keeps a measurement's failure, unless it is ctx's end.
+func (s *Strategy) note(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil && !s.failed(what) {
+		s.Failures = append(s.Failures, Failure{Measurement: what, Error: err.Error()})
+	}
+}
+
+func costing(c Config, r *Report) []step {
+	var steps []step
+	for i, v := range c.Variants {
+		steps = append(steps, step{
+			doing: v.Name + ": counting requests",
+			about: time.Second,
+			run: func(ctx context.Context, _ func(float64, string)) error {
+				var err error
+				r.Strategies[i].Cost, err = cost(ctx, c.Servers[:v.Servers], v, c.Kind == redistest.Given)
+				r.Strategies[i].note(ctx, MeasuringCost, err)
+				return nil
+			},
+		})
+	}
+	return steps
+}
+
+func solo(c Config, r *Report, t timing) step {
+	d := t.each * time.Duration(len(c.Variants))
+	return step{
+		doing: "one caller: PING and each strategy in turn",
+		about: d + d/10,
+		run: func(ctx context.Context, _ func(float64, string)) error {
+			ping, solos, errs, err := soloists(ctx, c.Servers, c.Variants, d)
+			if err != nil {
+				return err
+			}
+			r.Ping = ping
+			for i := range solos {
+				r.Strategies[i].Solo = solos[i]
+				r.Strategies[i].note(ctx, MeasuringSolo, errs[i])
+			}
+			return nil
+		},
+	}
+}
+
+func handingOff(c Config, r *Report, t timing) []step {
+	var steps []step
+	all := make([]handOffs, len(c.Variants))
+	for round := range t.rounds {
+		for i, v := range c.Variants {
+			steps = append(steps, step{
+				doing: v.Name + ": hand-off from process to process",
+				about: t.warmUp() + t.round(),
+				run: func(ctx context.Context, _ func(float64, string)) error {
+					o, s := &all[i], &r.Strategies[i]
+					if o.h == nil {
+						*o = handOffs{servers: c.Servers[:v.Servers], v: v, h: histogram()}
+					}
+					if s.failed(MeasuringHandOff) {
+						return nil
+					}
+					err := o.round(ctx, t.warmUp(), t.round())
+					if err == nil && o.h.TotalCount() == 0 && round == t.rounds-1 {
+						err = errors.New("no hand-off in the time given: try a longer --duration")
+					}
+					s.note(ctx, MeasuringHandOff, err)
+					if err == nil && round == t.rounds-1 {
+						s.HandOff = o.result(r.Ping)
+					}
+					return nil
+				},
+			})
+		}
+	}
+	return steps
+}
+
+func contending(c Config, r *Report, t timing) []step {
+	var steps []step
+	for _, n := range Contenders {
+		all := make([]contention, len(c.Variants))
+		for round := range t.rounds {
+			for i, v := range c.Variants {
+				steps = append(steps, step{
+					doing: fmt.Sprintf("%s: %d contending", v.Name, n),
+					about: t.warmUp() + t.round(),
+					run: func(ctx context.Context, _ func(float64, string)) error {
+						k, s := &all[i], &r.Strategies[i]
+						if k.got == nil {
+							*k = contention{servers: c.Servers[:v.Servers], v: v, got: make([]int64, n)}
+						}
+						if s.failed(MeasuringContention) {
+							return nil
+						}
+						err := k.round(ctx, t.warmUp(), t.round())
+						s.note(ctx, MeasuringContention, err)
+						if err == nil && round == t.rounds-1 {
+							s.Contention = append(s.Contention, k.result())
+						}
+						return nil
+					},
+				})
+			}
+		}
+	}
+	return steps
+}

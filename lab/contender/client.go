@@ -1,0 +1,475 @@
+package contender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A command is what a contender is told to do, and a reply what it answers.
+type command struct {
+	ID    uint64
+	Do    verb
+	Bid   Bid
+	Hold  string // its token
+	Most  time.Duration
+	Value string
+	Stop  bool
+	Work  Workload
+}
+
+type reply struct {
+	ID    uint64
+	Error *Error
+	Grant Grant
+	Value string
+}
+
+type verb string
+
+const (
+	doAcquire   verb = "acquire"
+	doAdopt     verb = "adopt"
+	doExtend    verb = "extend"
+	doKeepAlive verb = "keep alive"
+	doRelease   verb = "release"
+	doDetach    verb = "detach"
+	doErr       verb = "err"
+	doDeadline  verb = "deadline"
+	doRead      verb = "read"
+	doWrite     verb = "write"
+	doCheck     verb = "check"
+	doWork      verb = "work"
+	doRest      verb = "rest"
+
+	doGiveUp verb = "give up" // the command of that ID; has no reply
+	doClose  verb = "close"
+)
+
+// A client is a contender where it works.
+type client struct {
+	setup    Setup
+	strategy *strategy.Strategy
+	pools    []*redis.Pool
+	recorder *history.Recorder
+	store    *storeClient // nil: none
+
+	mu     sync.Mutex
+	holds  map[string]*hold // by token
+	shift  *shift           // the work under way; nil: none
+	asking map[*question]bool
+}
+
+// A question is an acquire under way.
+type question struct {
+	lock   string
+	doubts int // attempts of unknown outcome since it began, this one's or another worker's
+}
+
+// dialLimit bounds what a contender's server takes to be dialled. A link that holds
+// bytes back holds the handshake back, too.
+const dialLimit = 2 * time.Second
+
+func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, error) {
+	i := slices.IndexFunc(known, func(v subjects.Variant) bool { return v.Name == s.Variant })
+	if i < 0 {
+		var names []string
+		for _, v := range known {
+			names = append(names, v.Name)
+		}
+		return nil, fmt.Errorf("contender: no variant is called %q: allowed are %q", s.Variant, names)
+	}
+	v := known[i]
+	on := v.On
+	switch {
+	case s.Name == "":
+		return nil, errors.New("contender: Setup.Name is empty: allowed is what no other of the history is called")
+	case len(s.Addrs) != v.Servers || v.Dead > 0:
+		return nil, fmt.Errorf("contender: %s on %d servers: allowed are %d, none of them dead from the start", v.Name, len(s.Addrs), v.Servers)
+	case s.Ahead != 0 && v.Skewed == nil:
+		return nil, fmt.Errorf("contender: Setup.Ahead is %v, but %s reads no clock: allowed is 0", s.Ahead, v.Name)
+	case s.Ahead != 0:
+		on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, s.Ahead) }
+	}
+	c := &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
+	nodes, err := c.nodes()
+	if err != nil {
+		return nil, err
+	}
+	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, HandOver: s.HandOver, Persist: s.Persist, Label: s.Name, Observe: c.observe}
+	if s.Backoff != 0 {
+		o.Backoff = func(attempt int) time.Duration { return min(strategy.DefaultBackoff(attempt), s.Backoff) }
+	}
+	if c.strategy, err = strategy.New(on(nodes), o); err != nil {
+		return nil, err
+	}
+	if s.Store != "" {
+		if c.store, err = dialStore(s.Store); err != nil {
+			return nil, errors.Join(err, c.strategy.Close())
+		}
+	}
+	return c, nil
+}
+
+func (c *client) nodes() ([]strategy.Node, error) {
+	var nodes []strategy.Node
+	for i, addr := range c.setup.Addrs {
+		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
+		}}
+		c.pools = append(c.pools, pool)
+		n, err := node.New(pool)
+		if err != nil {
+			return nil, err
+		}
+		var wrapped strategy.Node = n
+		if c.setup.Around != nil {
+			wrapped = c.setup.Around(i, n)
+		}
+		nodes = append(nodes, wrapped)
+	}
+	return nodes, nil
+}
+
+func (c *client) close() error {
+	errs := []error{c.rest(context.Background()), c.strategy.Close()}
+	if c.store != nil {
+		errs = append(errs, c.store.close())
+	}
+	for _, p := range c.pools {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(append(errs, c.recorder.Err())...)
+}
+
+// do obeys.
+func (c *client) do(ctx context.Context, m command) (reply, error) {
+	switch m.Do {
+	case doAcquire:
+		h, err := c.acquire(ctx, c.setup.Name, m.Bid)
+		return c.granted(ctx, h, err)
+	case doAdopt:
+		h, err := c.adopt(ctx, m.Bid.Lock, m.Hold)
+		return c.granted(ctx, h, err)
+	case doCheck:
+		return reply{}, c.strategy.Check(ctx)
+	case doWork:
+		return reply{}, c.work(m.Work)
+	case doRest:
+		return reply{}, c.rest(ctx)
+	}
+	c.mu.Lock()
+	h := c.holds[m.Hold]
+	c.mu.Unlock()
+	if h == nil {
+		return reply{}, fmt.Errorf("contender: %s of the hold %q, which %s does not have", m.Do, m.Hold, c.setup.Name)
+	}
+	switch m.Do {
+	case doExtend:
+		return reply{}, h.extend(ctx)
+	case doKeepAlive:
+		return reply{}, h.keepAlive(m.Most)
+	case doRelease:
+		return reply{}, h.release(ctx)
+	case doDetach:
+		return reply{}, h.detach()
+	case doErr:
+		return reply{}, h.check()
+	case doDeadline:
+		h.notice()
+		return reply{Grant: h.grant()}, nil
+	case doRead:
+		value, err := h.read(ctx)
+		return reply{Value: value}, err
+	case doWrite:
+		stop := func() error { return nil }
+		if m.Stop {
+			stop = stopSelf
+		}
+		return reply{}, h.write(ctx, m.Value, stop)
+	}
+	return reply{}, fmt.Errorf("contender: the command %q is not known", m.Do)
+}
+
+// granted makes the reply. A hold for whoever has given up waiting is given back.
+func (c *client) granted(ctx context.Context, h *hold, err error) (reply, error) {
+	if err != nil {
+		return reply{}, err
+	}
+	if ctx.Err() != nil {
+		return reply{}, errors.Join(context.Cause(ctx), h.release(ctx))
+	}
+	return reply{Grant: h.grant()}, nil
+}
+
+// acquire takes a lock in who's name.
+func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) {
+	if b.Wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.Wait)
+		defer cancel()
+	}
+	if b.Owner != "" {
+		ctx = strategy.WithOwner(ctx, b.Owner)
+	}
+	lock := c.strategy.Lock(b.Lock)
+	ask := lock.Acquire
+	if b.Try {
+		ask = lock.TryAcquire
+	}
+	q := &question{lock: b.Lock}
+	c.mu.Lock()
+	c.asking[q] = true
+	c.mu.Unlock()
+	op := c.recorder.Begin(history.Op{Client: who, Kind: history.KindAcquire, Key: b.Lock, Owner: b.Owner, TTL: c.setup.TTL})
+	lease, err := ask(ctx)
+	c.mu.Lock()
+	delete(c.asking, q)
+	op.Doubts = q.doubts
+	c.mu.Unlock()
+	return c.held(op, lease, err)
+}
+
+func (c *client) adopt(ctx context.Context, lock, token string) (*hold, error) {
+	op := c.recorder.Begin(history.Op{Client: c.setup.Name, Kind: history.KindAdopt, Key: lock, From: token, TTL: c.setup.TTL})
+	lease, err := c.strategy.Adopt(ctx, lock, token)
+	return c.held(op, lease, err)
+}
+
+// observe counts the attempts of which nobody knows the end: an Acquire that goes on may
+// succeed and say nothing of them, but they are undone meanwhile. Whose it was the event does
+// not tell, so it counts for all who were asking.
+func (c *client) observe(e strategy.Event) {
+	if e.Kind != strategy.EventAttempt || !errors.Is(e.Err, strategy.ErrUnknown) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for q := range c.asking {
+		if q.lock == e.Name {
+			q.doubts++
+		}
+	}
+}
+
+// held records what an acquire or an adoption gave.
+func (c *client) held(op history.Op, lease *strategy.Lease, err error) (*hold, error) {
+	op = c.recorder.End(op.Of(lease, err))
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{client: c, lease: lease, who: op.Client, deadline: op.Deadline, looked: op.End, believed: op.End}
+	c.mu.Lock()
+	c.holds[lease.Token()] = h
+	c.mu.Unlock()
+	return h, nil
+}
+
+// A hold is a lease and what has been recorded of it.
+type hold struct {
+	*client
+	lease *strategy.Lease
+	who   string
+
+	mu       sync.Mutex
+	deadline time.Duration // as recorded
+	looked   time.Duration // when that was
+	lost     bool          // recorded
+	kept     bool          // alive in the background
+	believed time.Duration // when the lease was last seen to hold
+}
+
+func (h *hold) grant() Grant {
+	fence, _ := h.lease.Fence()
+	return Grant{h.lease.Token(), h.lease.Owner(), fence, history.At(h.lease.Deadline())}
+}
+
+// op is what all operations of a hold have.
+func (h *hold) op(k history.Kind) history.Op {
+	fence, _ := h.lease.Fence()
+	op := history.Op{Client: h.who, Kind: k, Key: h.lease.Name(), Hold: h.lease.Token(), Fence: fence}
+	if o := h.lease.Owner(); o != op.Hold {
+		op.Owner = o
+	}
+	return op
+}
+
+// notice records renewals in the background: that there was one shows in the deadline.
+func (h *hold) notice() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d, now := history.At(h.lease.Deadline()), history.Now()
+	if d > h.deadline {
+		op := h.op(history.KindRenew)
+		op.Start, op.End, op.Result, op.Deadline, op.TTL = h.looked, now, history.OK, d, h.setup.TTL
+		op.Noticed = true
+		h.recorder.Add(op)
+		h.deadline = d
+	}
+	h.looked = now
+}
+
+// check asks what the holder believes, and records that it has learned of a loss.
+func (h *hold) check() error {
+	h.notice()
+	err := h.look()
+	if errors.Is(err, strategy.ErrLost) {
+		h.learn(err)
+	}
+	return err
+}
+
+// look asks the lease.
+func (h *hold) look() error {
+	now := history.Now() // what it says was so then, too: a lease does not come back
+	err := h.lease.Err()
+	if err == nil {
+		h.mu.Lock()
+		h.believed = max(h.believed, now)
+		h.mu.Unlock()
+	}
+	return err
+}
+
+func (h *hold) learn(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost {
+		return
+	}
+	h.lost = true
+	op := h.op(history.KindLost)
+	op.Start, op.End, op.Note = h.believed, history.Now(), err.Error()
+	h.recorder.Add(op)
+}
+
+func (h *hold) extend(ctx context.Context) error {
+	h.notice()
+	op := h.op(history.KindRenew)
+	op.TTL = h.setup.TTL
+	h.mu.Lock()
+	op.Noticed = h.kept // one in the background may come in between, and is not seen then
+	h.mu.Unlock()
+	op = h.recorder.Begin(op)
+	err := h.lease.Extend(ctx)
+	op = h.recorder.End(op.Of(h.lease, err))
+	if err == nil {
+		h.mu.Lock()
+		h.deadline, h.looked = max(h.deadline, op.Deadline), op.End
+		h.mu.Unlock()
+	}
+	if errors.Is(err, strategy.ErrLost) {
+		h.learn(err)
+	}
+	return err
+}
+
+func (h *hold) keepAlive(most time.Duration) error {
+	h.mu.Lock()
+	h.kept = true
+	h.mu.Unlock()
+	return h.lease.KeepAlive(most)
+}
+
+func (h *hold) release(ctx context.Context) error {
+	h.notice()
+	op := h.recorder.Begin(h.op(history.KindRelease))
+	err := h.lease.Release(ctx)
+	h.recorder.End(op.Ended(err))
+	h.forget()
+	return err
+}
+
+func (h *hold) detach() error {
+	h.notice()
+	op := h.op(history.KindDetach)
+	op.Start = history.Now()
+	_, err := h.lease.Detach()
+	if err == nil {
+		op.End = history.Now()
+		h.recorder.Add(op)
+		h.forget()
+	}
+	return err
+}
+
+// isKept tells whether the lease keeps itself alive.
+func (h *hold) isKept() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.kept
+}
+
+func (h *hold) forget() {
+	h.client.mu.Lock()
+	delete(h.holds, h.lease.Token())
+	h.client.mu.Unlock()
+}
+
+var errNoStore = errors.New("contender: Setup.Store is empty: there is nothing to read or write")
+
+func (h *hold) read(ctx context.Context) (value string, err error) {
+	err = h.protected(ctx, h.op(history.KindRead), func(op *history.Op) error {
+		value, err = h.store.ask(h.request(*op))
+		op.Value = value
+		return err
+	})
+	return value, err
+}
+
+func (h *hold) write(ctx context.Context, value string, before func() error) error {
+	op := h.op(history.KindWrite)
+	op.Value = value
+	return h.protected(ctx, op, func(op *history.Op) error {
+		if err := before(); err != nil {
+			return err
+		}
+		_, err := h.store.ask(h.request(*op))
+		return err
+	})
+}
+
+// protected does what only a holder may do. The operation begins before the holder looks
+// whether it holds the lock: so if it does it may, and a pause in between is in the
+// history.
+func (h *hold) protected(ctx context.Context, op history.Op, do func(*history.Op) error) error {
+	if h.store == nil {
+		return errNoStore
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	h.notice()
+	op = h.recorder.Begin(op)
+	if err := h.look(); err != nil {
+		op = op.Ended(err)
+		op.Result = history.Unsent
+		h.recorder.End(op)
+		if errors.Is(err, strategy.ErrLost) {
+			h.learn(err)
+		}
+		return err
+	}
+	h.notice() // a renewal without which this would be too late
+	err := do(&op)
+	op = op.Ended(err)
+	if errors.Is(err, ErrStale) {
+		op.Result = history.Refused
+	}
+	h.recorder.End(op)
+	return err
+}
+
+func (h *hold) request(op history.Op) request {
+	return request{Kind: op.Kind, Client: op.Client, Key: op.Key, Hold: op.Hold, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value}
+}

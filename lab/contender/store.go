@@ -1,0 +1,205 @@
+package contender
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/lab/history"
+)
+
+// A Store is what the locks protect: for each lock one value. It is in one process, is
+// never broken, and does one thing after the other, so that its journal is the truth. It
+// obeys whoever comes; but who shows a fence is held to the rule: accepted if and only if
+// the fence is greater than any that was shown for this value, or equal and its owner
+// the same. Reading counts: or one who has read what is new could be followed by a writer
+// from before.
+type Store struct {
+	careless bool // accepts any fence
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+	cells   map[string]*cell
+	journal []Entry
+}
+
+type cell struct {
+	value string
+	fence uint64 // the greatest that was shown
+	owner string // by whom
+}
+
+// An Entry is one thing that a [Store] did, in its order.
+type Entry struct {
+	At      time.Duration // when, by the clock of package history
+	Kind    history.Kind  // read or write
+	Client  string
+	Key     string
+	Hold    string
+	Fence   uint64
+	Value   string // what was read; what was to be written
+	Refused bool
+}
+
+// ErrStale says that the store has seen a greater fence, or the same from another owner:
+// nothing was read or written.
+var ErrStale = errors.New("stale fence: the store was shown a greater one")
+
+// OpenStore opens an empty store on a port of its own, for this machine only.
+func OpenStore() (*Store, error) { return openStore(false) }
+
+// OpenCarelessStore is OpenStore for one that does not look at fences, as most do not.
+func OpenCarelessStore() (*Store, error) { return openStore(true) }
+
+func openStore(careless bool) (*Store, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("contender: the store: %w", err)
+	}
+	s := &Store{careless: careless, listener: l, conns: map[net.Conn]bool{}, cells: map[string]*cell{}}
+	s.serving.Go(s.accept)
+	return s, nil
+}
+
+func (s *Store) accept() {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return // Close
+		}
+		s.mu.Lock()
+		s.conns[conn] = true
+		s.mu.Unlock()
+		s.serving.Go(func() {
+			defer conn.Close()
+			for in, out := json.NewDecoder(conn), json.NewEncoder(conn); ; {
+				var r request
+				if in.Decode(&r) != nil || out.Encode(s.serve(r)) != nil {
+					break // whoever it was is gone
+				}
+			}
+			s.mu.Lock()
+			delete(s.conns, conn)
+			s.mu.Unlock()
+		})
+	}
+}
+
+// Addr is for [Setup].Store.
+func (s *Store) Addr() string { return s.listener.Addr().String() }
+
+// Journal is what the store has done so far, in order.
+func (s *Store) Journal() []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.journal)
+}
+
+// Value is what is stored for a lock now.
+func (s *Store) Value(key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.cells[key]; c != nil {
+		return c.value
+	}
+	return ""
+}
+
+// Close ends the store, and whatever it serves.
+func (s *Store) Close() error {
+	err := s.listener.Close()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
+	return err
+}
+
+// serve reads, or writes, and writes it down.
+func (s *Store) serve(r request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.cells[r.Key]
+	if c == nil {
+		c = &cell{}
+		s.cells[r.Key] = c
+	}
+	e := Entry{At: history.Now(), Kind: r.Kind, Client: r.Client, Key: r.Key, Hold: r.Hold, Fence: r.Fence, Value: r.Value}
+	switch {
+	case r.Fence != 0 && !s.careless && !c.admits(r):
+		e.Refused = true
+	case r.Kind == history.KindWrite:
+		c.value = r.Value
+	default:
+		e.Value = c.value
+	}
+	s.journal = append(s.journal, e)
+	return answer{e.Value, e.Refused}
+}
+
+// admits is the rule.
+func (c *cell) admits(r request) bool {
+	if r.Fence < c.fence || r.Fence == c.fence && r.Owner != c.owner {
+		return false
+	}
+	c.fence, c.owner = r.Fence, r.Owner
+	return true
+}
+
+// A request and its answer are what goes over the wire, in JSON.
+type request struct {
+	Kind                     history.Kind
+	Client, Key, Hold, Owner string
+	Fence                    uint64
+	Value                    string
+}
+
+type answer struct {
+	Value string
+	Stale bool
+}
+
+// A storeClient is one contender's connection to the store. Its workers take turns.
+type storeClient struct {
+	mu   sync.Mutex
+	conn net.Conn
+	in   *json.Decoder
+	out  *json.Encoder
+}
+
+func dialStore(addr string) (*storeClient, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("contender: the store: %w", err)
+	}
+	return &storeClient{conn: conn, in: json.NewDecoder(conn), out: json.NewEncoder(conn)}, nil
+}
+
+func (c *storeClient) close() error { return c.conn.Close() }
+
+// ask brings a request to the store, and its answer back. An error other than ErrStale
+// is that there is no store any more.
+func (c *storeClient) ask(r request) (value string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var a answer
+	err = c.out.Encode(r)
+	if err == nil {
+		err = c.in.Decode(&a)
+	}
+	if err != nil {
+		return "", fmt.Errorf("contender: the store: %w", err)
+	}
+	if a.Stale {
+		return "", ErrStale
+	}
+	return a.Value, nil
+}

@@ -1,0 +1,193 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	steered "github.com/lockstrategies/locks/lab/contender"
+)
+
+// atOnce is how many plays go on at a time: most of their time they wait.
+const atOnce = 10
+
+func TestMain(m *testing.M) {
+	if steered.Child(Players()...) {
+		return
+	}
+	flag.Parse()
+	flag.Set("test.parallel", fmt.Sprint(atOnce))
+	redistest.Main(m)
+}
+
+var whole = flag.Bool("all", false, "play variants also in the rows where they are not told")
+
+// TestCells plays each row on each column, and holds it to the verdict in its cell. With
+// -all it holds variants to the verdict that stands for them where they are not told.
+func TestCells(t *testing.T) {
+	theatre := open(t)
+	for _, f := range All() {
+		for _, c := range Columns() {
+			if want, told := f.Cell(c); !want.Derived && (told || *whole) {
+				t.Run(f.Name+"/"+c.Name, func(t *testing.T) {
+					t.Parallel()
+					ready(t, theatre, f, c)
+					out := theatre.See(t.Context(), f, c, want.Verdict)
+					for _, before := range out.Before {
+						t.Logf("it was first: %s", before)
+					}
+					if out.Err != nil || out.Verdict != want.Verdict {
+						t.Errorf("%v, want %v: %s\n%v", out, want.Verdict, want.Reason, out.History)
+					} else {
+						t.Logf("%v\n%v", out, out.History)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestTurned: each cell that is kept would not be by a lock that makes one of the mistakes
+// that its row names, and one that is detected would be violated. So the play can fail.
+func TestTurned(t *testing.T) {
+	theatre := open(t)
+	for _, f := range All() {
+		for _, c := range Columns() {
+			verdict := f.Cells[c.Name].Verdict
+			if f.Cells[c.Name].Derived || verdict != Kept && (verdict != Detected || len(f.Turned) == 0 || f.Cells[c.Of].Verdict == Kept) {
+				continue
+			}
+			t.Run(f.Name+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				ready(t, theatre, f, c)
+				by, out, acquitted := theatre.Convict(t.Context(), f, c, verdict)
+				if by != nil {
+					t.Logf("a lock that %s: %v\n%v", by.Name, out, out.History)
+					return
+				}
+				t.Errorf("no mistake is convicted:\n%s", strings.Join(acquitted, "\n"))
+			})
+		}
+	}
+}
+
+// TestHarmless: a mistake that convicts a lock in a play does it no harm where nothing
+// breaks. So it was the fault that was convicted. Where no lock can make anything worse,
+// the play has only a blunt mistake to show that it looks at all.
+func TestHarmless(t *testing.T) {
+	quiet := Fault{Name: "nothing breaks", play: func(s *Stage) {
+		a := s.holder("A")
+		a.insist()
+		s.follow(a)
+	}}
+	theatre := open(t)
+	seen := map[string]bool{}
+	for _, f := range All() {
+		for _, c := range Columns() {
+			for _, sloppy := range f.Turned {
+				name, calm := sloppy.Name+"/"+c.Name, quiet
+				if f.calm != nil {
+					name, calm.play = f.Name+"/"+name, f.calm
+				}
+				if cell, told := f.Cells[c.Name]; !told || cell.Derived || seen[name] || sloppy.blunt {
+					continue
+				}
+				seen[name] = true
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					ready(t, theatre, f, c)
+					out := theatre.until(t.Context(), calm, c, &sloppy, func(out Outcome) bool { return out.Err == nil && out.Verdict == Kept })
+					if out.Err != nil || out.Verdict != Kept {
+						t.Errorf("%v, want %v\n%v", out, Kept, out.History)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestTable: the table is complete, and tells each thing once.
+func TestTable(t *testing.T) {
+	columns, faults := Columns(), All()
+	if len(faults) < 30 {
+		t.Errorf("%d rows, want 30 or more", len(faults))
+	}
+	for _, g := range Groups() {
+		if g.About == "" {
+			t.Errorf("the faults of %q are not introduced", g.Title)
+		}
+	}
+	seen := map[string]bool{}
+	for _, f := range faults {
+		if seen[f.Name] {
+			t.Errorf("two rows are called %q", f.Name)
+		}
+		seen[f.Name] = true
+		if f.Story == "" || f.play == nil {
+			t.Errorf("%s: no story, or no play", f.Name)
+		}
+		for name := range f.Cells {
+			if !slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name }) {
+				t.Errorf("%s: a cell for %q: there is no such column", f.Name, name)
+			}
+		}
+		for _, c := range columns {
+			cell, told := f.Cells[c.Name]
+			switch of, differs := f.Cells[c.Of]; {
+			case !told && c.Of == "":
+				t.Errorf("%s: no cell for %s", f.Name, c.Name)
+			case told && (cell.Reason == "" || cell.Verdict < Kept || cell.Verdict > Violated):
+				t.Errorf("%s: %s has no verdict, or no reason", f.Name, c.Name)
+			case told && differs && cell == of:
+				t.Errorf("%s: %s is told, though it does not differ from %s", f.Name, c.Name, c.Of)
+			}
+			if cell.Verdict == Kept && !cell.Derived && len(f.Turned) == 0 {
+				t.Errorf("%s: %s keeps it, and no mistake is named that would not", f.Name, c.Name)
+			}
+		}
+	}
+}
+
+// TestDoc holds docs/faults.md to the table.
+func TestDoc(t *testing.T) {
+	const name = "../../docs/faults.md"
+	want := Markdown()
+	if *update {
+		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != want {
+		t.Errorf("docs/faults.md is not what the table says (%v). Write it anew: go test -C lab ./faults -run TestDoc -update", err)
+	}
+}
+
+var update = flag.Bool("update", false, "write docs/faults.md anew")
+
+func open(t *testing.T) *Theatre {
+	t.Helper()
+	theatre := Open(redistest.ForTests(t))
+	t.Cleanup(func() {
+		if err := theatre.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	one := house{theatre.farm, 1}
+	r, err := theatre.borrow(t.Context(), one)
+	redistest.Skip(t, err, "what locks do when things break")
+	if err := theatre.giveBack(t.Context(), one, r); err != nil {
+		t.Fatal(err)
+	}
+	return theatre
+}
+
+// ready skips a test whose servers cannot be had beside the others.
+func ready(t *testing.T, theatre *Theatre, f Fault, c Column) {
+	t.Helper()
+	redistest.Skip(t, theatre.Ready(t.Context(), f, c), "what "+c.Name+" does when things break")
+}

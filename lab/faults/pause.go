@@ -1,0 +1,152 @@
+package faults
+
+import (
+	"context"
+	"errors"
+
+	steered "github.com/lockstrategies/locks/lab/contender"
+)
+
+// pauses are those of a holder who stands still for longer than its lock lasts: a garbage
+// collection, SIGSTOP. It is stopped for real, in a process of its own.
+// What the lock protects is in a store beside the servers.
+func pauses() []Fault {
+	const (
+		late    = "between the look and the write no lock can help: A's write comes last, and B's is lost"
+		refused = "the store has seen B's fence, which is greater, and refuses A's write"
+	)
+	return []Fault{
+		{
+			Name: "holder paused, looks before it writes", Group: "client",
+			Story: "A's process is stopped (SIGSTOP) past its TTL. B gets the lock and writes. A goes on, and looks whether it still holds the lock before it writes.",
+			Cells: every(Detected, "A's deadline is on a clock that went on while A stood still, so A knows as soon as it looks (that of a machine that was suspended may not have: then only a fence helps)"),
+			play: func(s *Stage) {
+				a := s.process("A", steered.OpenCarelessStore)
+				if err := a.by.Pause(s.ctx); err != nil {
+					s.cannot("pausing A: %w", err)
+				}
+				s.say("A's process is stopped")
+				a.overtaken(s)
+				err := a.hold.Write(s.ctx, "A's")
+				s.say("A goes on, and writes: %v", err)
+				a.judge(s, err)
+			},
+		},
+		{
+			Name: "holder paused between look and write", Group: "client",
+			Story: "A reads, and looks whether it still holds the lock; then its process is stopped (SIGSTOP) past its TTL. B gets the lock, reads and writes. A goes on, and writes.",
+			Cells: every(Violated, late),
+			play:  func(s *Stage) { s.lateWrite(steered.OpenCarelessStore) },
+		},
+		{
+			Name: "holder paused, and the store looks at fences", Group: "client",
+			Story: "A reads, and looks whether it still holds the lock; then its process is stopped (SIGSTOP) past its TTL. B gets the lock, reads and writes. A goes on, and writes. Both show their fences to the store, which accepts none that is less than what it has seen.",
+			Cells: every(Detected, refused,
+				in(Violated, "there is no fence: without a script a number cannot be had in the same step as the lock, and so may be of the wrong order", "setnxgetset", "setnxpx"),
+				in(Violated, "there is no fence unless it is asked for, and "+late, "redlock"),
+				in(Detected, refused, "redlock-fenced")),
+			play: func(s *Stage) { s.lateWrite(steered.OpenStore) },
+		},
+	}
+}
+
+// A worker is a holder who reads and writes what the lock protects.
+type worker struct {
+	by    *steered.Contender
+	hold  *steered.Hold
+	store *steered.Store
+}
+
+// process is a worker in a process of its own, who has the lock for a short TTL, and has
+// read what is to be overwritten.
+func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker {
+	store, err := open()
+	if err != nil {
+		s.cannot("the store: %w", err)
+	}
+	s.later(anyway(store.Close))
+	w := &worker{store: store}
+	setup := s.setup(who, store)
+	setup.TTL, setup.OpTimeout = s.short, s.short/3
+	if w.by, err = steered.Start(s.ctx, setup); err != nil {
+		s.cannot("starting %s: %w", who, err)
+	}
+	s.later(anyway(w.by.Close))
+	s.work(who, w)
+	return w
+}
+
+// setup is a contender's, who has a network of its own to each server.
+func (s *Stage) setup(who string, store *steered.Store) steered.Setup {
+	setup := steered.Setup{Name: who, Variant: s.column.Name, TTL: s.ttl, OpTimeout: s.op, Store: store.Addr()}
+	for _, n := range s.rig.Nodes {
+		setup.Addrs = append(setup.Addrs, n.Link().Addr())
+	}
+	return setup
+}
+
+// work takes the lock and reads.
+func (s *Stage) work(who string, w *worker) {
+	var err error
+	if w.hold, err = w.by.Acquire(s.ctx, steered.Bid{Lock: s.name, Wait: s.longest()}); err != nil {
+		s.cannot("%s gets no lock: %w", who, err)
+	}
+	value, err := w.hold.Read(s.ctx)
+	if err != nil {
+		s.cannot("%s cannot read: %w", who, err)
+	}
+	s.say("%s has the lock, and reads %q", who, value)
+}
+
+// overtaken lets B take the lock, when the TTL is over, and write; then w goes on.
+func (w *worker) overtaken(s *Stage) {
+	by, err := steered.Here(s.setup("B", w.store), Players()...)
+	if err != nil {
+		s.cannot("opening B: %w", err)
+	}
+	s.later(anyway(by.Close))
+	b := &worker{by: by, store: w.store}
+	s.work("B", b)
+	if err := b.hold.Write(s.ctx, "B's"); err != nil {
+		s.cannot("B cannot write: %w", err)
+	}
+	s.say("B writes")
+	if err := w.by.Thaw(); err != nil {
+		s.cannot("A does not go on: %w", err)
+	}
+	s.later(anyway(func() error { return b.hold.Release(s.ctx) }))
+}
+
+// lateWrite stops A's process between its look and its write.
+func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
+	a := s.process("A", open)
+	wrote := make(chan error, 1)
+	go func() { wrote <- a.hold.WriteAfterStop(s.ctx, "A's") }()
+	if err := a.by.Stopped(s.ctx); err != nil {
+		s.cannot("A does not stop: %w", err)
+	}
+	s.say("A has looked, and its process is stopped before it writes")
+	a.overtaken(s)
+	err := <-wrote
+	s.say("A goes on, and writes: %v", err)
+	a.judge(s, err)
+}
+
+// judge looks at what is stored when both have written.
+func (w *worker) judge(s *Stage, err error) {
+	switch value := w.store.Value(s.name); {
+	case value != "B's":
+		s.note(Violated, "what B wrote is lost: %q is stored", value)
+	case err == nil:
+		s.cannot("A's write is nowhere")
+	case errors.Is(err, steered.ErrStale):
+		s.note(Detected, "the store refuses A's write: %v", err)
+	default:
+		s.note(Detected, "A has lost the lock, and knows: %v", err)
+	}
+}
+
+// anyway is f for those who have a context.
+func anyway(f func() error) func(context.Context) error {
+	return func(context.Context) error { return f() }
+}

@@ -1,0 +1,363 @@
+// Package flashsale holds the sale that ends many articles on locks: a few goods, more
+// buyers, all at once, in two copies of the program. Each way of buying is tried: with
+// no lock, which oversells; with every lock of this module, waited for or asked for
+// again; with an optimistic transaction; and with one atomic script, which is what a
+// real sale should use. It prints nothing; cmd/lab does that.
+//
+// # How it is held
+//
+// The buyers are goroutines of processes that are this program, started again (see
+// [Child]). Between the look at the goods and the write a buyer thinks for a moment, as
+// a program takes a moment; without a lock it thinks until all others of its process
+// have looked, so that overselling is no matter of luck. What was sold is what Redis
+// has at the end, not what buyers believe. Commands are counted by the clients'
+// connections, those of the locks' own included, after a warm-up that dials and loads
+// scripts.
+package flashsale
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
+)
+
+// The sale of the article.
+const (
+	Goods     = 10
+	Processes = 2
+	Buyers    = 15 // in each process
+)
+
+const (
+	usualThink    = 2 * time.Millisecond
+	usualPatience = 20 * time.Second
+)
+
+// Form is how a buyer meets a lock that another holds.
+type Form string
+
+const (
+	Blocking    Form = "blocking"     // waits for it
+	NonBlocking Form = "non-blocking" // is refused, and asks again later
+)
+
+// The ways to buy that are no lock.
+const (
+	NoLock       = "no lock"
+	Optimistic   = "optimistic"
+	AtomicScript = "atomic script"
+)
+
+// A Way is a way to buy.
+type Way struct {
+	Name    string `json:"way"` // of a strategy, or one of those above
+	Form    Form   `json:"form,omitempty"`
+	Summary string `json:"summary"`
+	Servers int    `json:"servers"` // how many it takes
+}
+
+func (w Way) String() string {
+	if w.Form == "" {
+		return w.Name
+	}
+	return w.Name + ", " + string(w.Form)
+}
+
+// Ways returns the ways to buy, and the strategies that take more servers than there
+// are, which are left out.
+func Ways(variants []subjects.Variant, servers int) (ways, leftOut []Way) {
+	ways = []Way{{Name: NoLock, Summary: "GET, SET, RPUSH as if alone", Servers: 1}}
+	for _, form := range []Form{Blocking, NonBlocking} {
+		for _, v := range variants {
+			w := Way{Name: v.Name, Form: form, Summary: v.Summary, Servers: v.Servers}
+			switch {
+			case v.Aside:
+			case v.Servers <= servers:
+				ways = append(ways, w)
+			case form == Blocking: // told once
+				w.Form = ""
+				leftOut = append(leftOut, w)
+			}
+		}
+	}
+	ways = append(ways,
+		Way{Name: Optimistic, Summary: "WATCH, GET, MULTI, SET, RPUSH, EXEC, and again if refused", Servers: 1},
+		Way{Name: AtomicScript, Summary: "one script looks and writes", Servers: 1})
+	return ways, leftOut
+}
+
+// Config says where the sale is held.
+type Config struct {
+	Servers  []*redistest.Server // the goods are on the first
+	Kind     redistest.Kind      // of the servers
+	Choice   string              // which servers they are, and why
+	Variants []subjects.Variant
+	Version  string // of this module
+
+	// ChildArgs start this program so that it calls Child.
+	ChildArgs []string
+
+	Think    time.Duration // between look and write; 0: 2 ms
+	Patience time.Duration // how long a buyer tries to get in; 0: 20 s
+
+	// Progress, if set, is told before each way how many are done, of how many.
+	Progress func(next Way, done, all int)
+
+	told []*redistest.Server // to vote, for the time of the sale
+}
+
+// A Report is what came of it.
+type Report struct {
+	Version string    `json:"version"` // of this module
+	Began   time.Time `json:"began"`
+
+	// Interrupted: it was called off, and what is missing was not tried.
+	Interrupted bool `json:"interrupted,omitempty"`
+
+	Redis     Redis    `json:"redis"`
+	Goods     int      `json:"goods"`
+	Processes int      `json:"processes"`
+	Buyers    int      `json:"buyers"` // in all processes
+	Think     float64  `json:"think_ms"`
+	Patience  float64  `json:"patience_ms"`
+	Results   []Result `json:"results"`
+	LeftOut   []Way    `json:"left_out,omitempty"` // too few servers
+}
+
+// Redis is where it was held.
+type Redis struct {
+	Choice  string `json:"choice"` // which servers, and why
+	Kind    string `json:"kind"`
+	Version string `json:"version"`
+	Servers int    `json:"servers"`
+
+	// Comparable is false where times say nothing about a real Redis.
+	Comparable bool `json:"times_comparable"`
+}
+
+// A Verdict is what became of the goods.
+type Verdict string
+
+const (
+	Exact    Verdict = "exact"    // as many orders as there were goods
+	Oversold Verdict = "oversold" // more
+	Wrong    Verdict = "wrong"    // the books do not agree, goods are left, or buyers failed
+)
+
+// A Result is one sale.
+type Result struct {
+	Way
+	Verdict Verdict `json:"verdict"`
+	Want    Verdict `json:"want"`
+
+	Sold     int `json:"sold"`     // orders in Redis
+	Oversold int `json:"oversold"` // those for which there were no goods
+	Left     int `json:"left"`     // goods in Redis
+
+	EmptyHanded int `json:"empty_handed"` // buyers who came when it was sold out
+	GaveUp      int `json:"gave_up"`      // buyers whose patience was over
+	Failed      int `json:"failed"`       // buyers whom an error sent away
+	Refused     int `json:"refused"`      // how often buyers were told to try again
+	Attempts    int `json:"attempts"`     // how often they, or the lock for them, asked
+
+	Took     float64  `json:"took_ms"` // until the last buyer left
+	Commands int64    `json:"commands"`
+	Errors   []string `json:"errors,omitempty"`
+}
+
+// AsWanted tells whether the goods went as this way promises.
+func (r *Result) AsWanted() bool { return r.Verdict == r.Want }
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Run holds a sale for each way. When ctx ends, the report has what is known by then,
+// is marked as interrupted, and the error is ctx's cause. Any other error means that
+// the servers or the processes failed. In all cases no process and no key is left.
+func Run(ctx context.Context, c Config) (r *Report, err error) {
+	if c.Think == 0 {
+		c.Think = usualThink
+	}
+	if c.Patience == 0 {
+		c.Patience = usualPatience
+	}
+	r = &Report{
+		Version: c.Version,
+		Began:   time.Now().UTC().Truncate(time.Millisecond),
+		Redis: Redis{
+			Choice: c.Choice, Kind: string(c.Kind), Version: c.Servers[0].Version(), Servers: len(c.Servers),
+			Comparable: c.Kind != redistest.Embedded,
+		},
+		Goods: Goods, Processes: Processes, Buyers: Processes * Buyers,
+		Think: millis(c.Think), Patience: millis(c.Patience),
+		Results: []Result{},
+	}
+	var ways []Way
+	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
+	id := prefix + rand.Text()
+	var t *team
+	sold := slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool { return v.Aside })
+	c.told, err = subjects.Prime(ctx, sold, c.Servers)
+	defer func() {
+		if ctx.Err() != nil {
+			r.Interrupted, err = true, context.Cause(ctx)
+		}
+		if t != nil {
+			t.end() // before the sweep: they may still write
+		}
+		if e := sweep(ctx, c.Servers, c.told, id); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	if err != nil {
+		return r, err
+	}
+	for i, w := range ways {
+		if c.Progress != nil {
+			c.Progress(w, i, len(ways))
+		}
+		if t == nil {
+			if t, err = gather(ctx, c); err != nil {
+				return r, err
+			}
+		}
+		result, err := c.hold(ctx, t, w, id, fmt.Sprintf("%s-%d", id, i))
+		if ctx.Err() != nil {
+			return r, nil // the result may be what it is for that reason alone
+		}
+		if err != nil {
+			return r, fmt.Errorf("%v: %w", w, err)
+		}
+		if t.broken != nil {
+			t.end()
+			t = nil // others will do the next
+		}
+		r.Results = append(r.Results, *result)
+	}
+	return r, nil
+}
+
+// prefix begins what all keys of this package, and names of locks, have in them.
+const prefix = "flashsale-"
+
+// The keys of a sale. One that tells the goods' slot of a cluster keeps them together,
+// which the script needs.
+func goodsKey(sale string) string  { return "{" + sale + "}:goods" }
+func ordersKey(sale string) string { return "{" + sale + "}:orders" }
+
+// hold holds one sale. An error is the server's; what goes wrong among the processes
+// is in the result.
+func (c *Config) hold(ctx context.Context, t *team, w Way, run, sale string) (*Result, error) {
+	conn, err := c.Servers[0].Pool().GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if _, err := redis.DoContext(conn, ctx, "SET", goodsKey(sale), Goods); err != nil {
+		return nil, err
+	}
+	tallies := t.sell(ctx, job{Way: w, Run: run, Told: places(c.Servers, c.told), Sale: sale, Buyers: Buyers, Think: c.Think, Patience: c.Patience})
+
+	r := &Result{Way: w, Want: Exact}
+	if w.Name == NoLock {
+		r.Want = Oversold
+	}
+	believed := 0
+	for _, y := range tallies {
+		believed += y.Sold
+		r.EmptyHanded += y.EmptyHanded
+		r.GaveUp += y.GaveUp
+		r.Failed += y.Failed
+		r.Refused += y.Refused
+		r.Attempts += y.Attempts
+		r.Commands += y.Commands
+		r.Took = max(r.Took, millis(y.Took))
+		r.Errors = append(r.Errors, y.Errors...)
+	}
+	if t.broken != nil {
+		r.Verdict, r.Errors = Wrong, append(r.Errors, t.broken.Error())
+		return r, nil // the books may still change, or be gone
+	}
+	if r.Left, err = redis.Int(redis.DoContext(conn, ctx, "GET", goodsKey(sale))); err != nil {
+		return nil, err
+	}
+	orders, err := redis.Strings(redis.DoContext(conn, ctx, "LRANGE", ordersKey(sale), 0, -1))
+	if err != nil {
+		return nil, err
+	}
+	r.Sold, r.Oversold = len(orders), max(0, len(orders)-Goods)
+	slices.Sort(orders)
+	once := len(slices.Compact(orders)) == r.Sold // nobody bought twice
+	r.Verdict = verdictOf(r, once && believed == r.Sold)
+	return r, nil
+}
+
+// verdictOf judges by Redis; agreed says whether the buyers know of the same orders.
+func verdictOf(r *Result, agreed bool) Verdict {
+	switch {
+	case r.Sold > Goods:
+		return Oversold
+	case agreed && r.Sold == Goods && r.Left == 0 && r.Failed == 0:
+		return Exact
+	}
+	return Wrong
+}
+
+// places are where some of the servers stand.
+func places(servers, some []*redistest.Server) (at []int) {
+	for i, s := range servers {
+		if slices.Contains(some, s) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// sweep removes every key of a run, and undoes what the servers were told for it. It is
+// done also when ctx is over.
+func sweep(ctx context.Context, servers, told []*redistest.Server, run string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	if err := subjects.Unprime(ctx, told); err != nil {
+		return err
+	}
+	for _, s := range servers {
+		if err := sweepOne(ctx, s.Pool(), run); err != nil {
+			return fmt.Errorf("keys with %s in them may be left at %s: %w", run, s.Addr(), err)
+		}
+	}
+	return nil
+}
+
+func sweepOne(ctx context.Context, pool *redis.Pool, run string) error {
+	conn, err := pool.GetContext(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for cursor := "0"; ; {
+		page, err := redis.Values(redis.DoContext(conn, ctx, "SCAN", cursor, "MATCH", "*"+run+"*", "COUNT", 1000))
+		if err != nil {
+			return err
+		}
+		var keys []string
+		if _, err := redis.Scan(page, &cursor, &keys); err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if _, err := redis.DoContext(conn, ctx, "DEL", redis.Args{}.AddFlat(keys)...); err != nil {
+				return err
+			}
+		}
+		if cursor == "0" {
+			return nil
+		}
+	}
+}

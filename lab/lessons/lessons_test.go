@@ -1,0 +1,69 @@
+package lessons
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/lab/flashsale"
+)
+
+func TestMain(m *testing.M) {
+	if flashsale.IsChild() { // this binary is one of the processes of a sale
+		if err := saleChild(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	redistest.Main(m)
+}
+
+// shown are the verdicts that the acts of each lesson come to, in order: what is computed
+// from the servers and the history is held here, and nowhere else.
+var shown = map[string][]string{}
+
+// TestLessons gives every lesson on the servers of the tests.
+func TestLessons(t *testing.T) {
+	sc := Open(redistest.ForTests(t))
+	t.Cleanup(func() { sc.Close() })
+	for _, l := range All() {
+		t.Run(l.Name, func(t *testing.T) {
+			r, err := sc.Perform(t.Context(), l)
+			if err != nil {
+				redistest.Skip(t, err, "what the lesson shows")
+			}
+			holds(t, l, r)
+		})
+	}
+}
+
+// holds holds what a lesson came to to what it has to show.
+func holds(t *testing.T, l Lesson, r Result) {
+	t.Helper()
+	var got []string
+	for _, a := range r.Acts {
+		var verdicts []string
+		for _, v := range a.Verdicts {
+			verdicts = append(verdicts, v.Promise+": "+v.String())
+		}
+		slices.Sort(verdicts)
+		got = append(got, strings.Join(verdicts, "; "))
+		if os.Getenv("LESSONS_SHOW") != "" {
+			t.Log("\n"+a.Title+"\n"+a.Diagram(100, func(_ Style, s string) string { return s })+"\n"+a.Summary(), a.Tables)
+		}
+	}
+	want := slices.Clone(shown[l.Name])
+	for i := range want {
+		parts := strings.Split(want[i], "; ")
+		slices.Sort(parts)
+		want[i] = strings.Join(parts, "; ")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the acts come to\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,377 @@
+// Package nemesis lets processes contend for locks while servers, networks and the
+// processes themselves are broken at random, and judges what came of it.
+//
+// What is broken, and when, is a function of a seed: a run that failed is run again with
+// it, though no two runs are the same, since machines are not. Whether a lock kept its
+// guarantees is told from the clients' histories alone (package history), by what each
+// holder believed.
+package nemesis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/contender"
+	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A Config is one run.
+type Config struct {
+	Variant subjects.Variant // what the contenders' processes know by this name
+	Seed    uint64
+	For     time.Duration // in all, the calm at the end included; more than that
+	Faults  []string      // kinds; nil: those that the strategy claims to survive, see Survived
+
+	// Calm is how long nothing is broken at the end. Only if it is longer than a lock may
+	// be out of reach does it show that none got stuck. Default [Calm].
+	Calm time.Duration
+
+	// Overstay is the chance, 1 in so many, that a holder stays until it has lost the
+	// lock: nothing else uses a lease to its end. Default 120; it costs throughput.
+	Overstay int
+}
+
+// What the contenders do is the same for all: few locks, short holds, and a TTL as short
+// as a machine can be trusted with that has five processes on each of its cores.
+const (
+	Processes = 5
+	workers   = 3 // in each
+	locks     = 3
+
+	ttl       = 600 * time.Millisecond
+	opTimeout = 200 * time.Millisecond
+
+	Calm  = 5 * time.Second
+	bound = ttl + 3*time.Second // until somebody gets a lock that nobody holds
+
+	// linger is how long a server that nothing hinders may keep what has lapsed: the
+	// machine's hiccups.
+	linger = time.Second
+)
+
+// workload is what each process does: mostly short holds, and some of each other kind.
+func workload(c Config, seed uint64, client int) contender.Workload {
+	w := contender.Workload{
+		Workers: workers, Seed: seed + uint64(client)<<32,
+		Patience: time.Second, Think: 3 * time.Millisecond, Rest: 3 * time.Millisecond,
+		Try: 6, Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
+	}
+	if c.Variant.Reentrant { // elsewhere it would wait for itself
+		w.Reenter = 6
+	}
+	for i := range locks {
+		w.Locks = append(w.Locks, fmt.Sprintf("nemesis %d", i+1))
+	}
+	return w
+}
+
+// wayOf is how the contenders of a process wait for locks: in every second run as is best,
+// in the others each process in a way of its own, of those that the strategy has.
+func wayOf(c Config, client int) (strategy.Wait, strategy.HandOver) {
+	chance := rand.New(rand.NewPCG(c.Seed, uint64(client)))
+	switch way := chance.IntN(4); {
+	case c.Seed%2 == 0:
+		return strategy.WaitBest, strategy.HandOverBest
+	case way == 0:
+		return strategy.WaitPoll, strategy.HandOverBest
+	case way == 1 && (c.Variant.Package == "luascript" || c.Variant.Package == "reentrant"):
+		return strategy.WaitNotice, strategy.HandOverBest
+	case way == 2:
+		return strategy.WaitBest, strategy.HandOverNone
+	}
+	return strategy.WaitBest, strategy.HandOverBest
+}
+
+// arena is where a run takes place.
+type arena struct {
+	Config
+	rig    *rig.Rig
+	store  *contender.Store
+	seats  []*seat
+	faults *history.Recorder
+	states []sync.Mutex // of servers: one fault at a time
+}
+
+// A seat is where one process works until it is killed, and then the next one.
+type seat struct {
+	number int
+	links  []*rig.Link // to each server
+	ways   []sync.Mutex
+
+	mu   sync.Mutex // one fault at a time
+	now  *contender.Contender
+	born int // how many there have been
+	ops  []history.Op
+}
+
+// Run lets contenders and faults loose on a rig, which is reset first. The error says
+// that the run itself came to grief; what the locks did wrong is in the report.
+func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
+	if len(r.Nodes) != c.Variant.Servers {
+		return nil, fmt.Errorf("nemesis: %s on %d servers: allowed are %d", c.Variant.Name, len(r.Nodes), c.Variant.Servers)
+	}
+	if c.Calm == 0 {
+		c.Calm = Calm
+	}
+	if c.Calm < 0 || c.For <= c.Calm {
+		return nil, fmt.Errorf("nemesis: a run of %v, the last %v of them calm: allowed are more than that, and 0 or more", c.For, c.Calm)
+	}
+	if c.Faults == nil {
+		c.Faults = Survived(c.Variant)
+	}
+	plan, err := Plan(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{Config: c, rig: r, faults: history.NewRecorder(nil), states: make([]sync.Mutex, len(r.Nodes))}
+	defer func() { err = errors.Join(err, a.leave()) }()
+	if err := a.enter(ctx); err != nil {
+		return nil, err
+	}
+	begun := history.Now()
+	stop := a.watch(ctx)
+	defer stop()
+	storm, cancel := context.WithTimeout(ctx, c.For-c.Calm)
+	defer cancel()
+	if err := a.unleash(storm, plan); err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(c.Calm):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := a.rest(ctx); err != nil {
+		return nil, err
+	}
+	stop()
+	ops := [][]history.Op{a.faults.Ops()}
+	for _, s := range a.seats {
+		ops = append(ops, s.ops)
+	}
+	return judge(c, begun, history.Merge(ops...)), nil
+}
+
+// enter makes everything ready, and lets the contenders begin.
+func (a *arena) enter(ctx context.Context) (err error) {
+	if err := a.rig.Reset(ctx); err != nil {
+		return err
+	}
+	if err := a.prepare(ctx); err != nil {
+		return err
+	}
+	if a.store, err = contender.OpenStore(); err != nil {
+		return err
+	}
+	for i := range Processes {
+		s := &seat{number: i + 1, ways: make([]sync.Mutex, len(a.rig.Nodes))}
+		for _, n := range a.rig.Nodes {
+			s.links = append(s.links, n.Link())
+		}
+		a.seats = append(a.seats, s)
+	}
+	return a.each(func(s *seat) error { return s.begin(ctx, a) })
+}
+
+// each does something with all seats, side by side.
+func (a *arena) each(fn func(*seat) error) error {
+	errs := make([]error, len(a.seats))
+	var all sync.WaitGroup
+	for i, s := range a.seats {
+		all.Go(func() { errs[i] = fn(s) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// begin starts the next process at a seat, and its work. For who holds mu, or is alone.
+func (s *seat) begin(ctx context.Context, a *arena) error {
+	s.born++
+	setup := contender.Setup{
+		Name: fmt.Sprintf("%d.%d", s.number, s.born), Variant: a.Variant.Name,
+		TTL: ttl, OpTimeout: opTimeout, Persist: true, Backoff: 20 * time.Millisecond,
+		Store: a.store.Addr(),
+	}
+	setup.Wait, setup.HandOver = wayOf(a.Config, s.number)
+	for _, l := range s.links {
+		setup.Addrs = append(setup.Addrs, l.Addr())
+	}
+	c, err := contender.Start(ctx, setup)
+	if err != nil {
+		return err
+	}
+	s.now = c
+	return c.Work(ctx, workload(a.Config, a.Seed+uint64(s.born), s.number))
+}
+
+// end takes in what the process at a seat has done.
+func (s *seat) end() error {
+	if s.now == nil {
+		return nil
+	}
+	c := s.now
+	s.now = nil
+	err := c.Close()
+	unsure := errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrRefused)
+	if unsure && !errors.Is(err, contender.ErrEnded) {
+		err = nil // it could not undo everything, and said so, which is its duty
+	}
+	ops, opsErr := c.Ops()
+	s.ops = append(s.ops, ops...)
+	return errors.Join(err, opsErr)
+}
+
+// rest ends the work, and the processes.
+func (a *arena) rest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return a.each(func(s *seat) error {
+		if s.now == nil {
+			return nil
+		}
+		return errors.Join(s.now.Rest(ctx), s.end())
+	})
+}
+
+// leave ends whatever is left of a run, also of one that failed.
+func (a *arena) leave() error {
+	err := a.each(func(s *seat) error {
+		var err error
+		if s.now != nil {
+			err = errors.Join(s.now.Kill(), s.end())
+		}
+		for _, l := range s.links {
+			l.Close()
+		}
+		return err
+	})
+	if a.store != nil {
+		err = errors.Join(err, a.store.Close())
+	}
+	return err
+}
+
+// unleash goes through the plan, all tracks side by side, until ctx ends; then all that
+// was broken is whole.
+func (a *arena) unleash(ctx context.Context, plan []Track) error {
+	errs := make([]error, len(plan))
+	var all sync.WaitGroup
+	for i, t := range plan {
+		all.Go(func() {
+			for _, s := range t {
+				if !sleep(ctx, s.Pause) {
+					return
+				}
+				if errs[i] = a.do(ctx, s); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Slow is what a history calls a time in which the machine kept whole servers and
+// processes waiting: a fault of nobody's making, in which no lock has to be had.
+const Slow = "slow machine"
+
+// watch writes down when the machine is slow: when what takes a millisecond takes half of
+// what a contender has patience for, or a sleep that much longer than it should.
+func (a *arena) watch(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		const nap = 20 * time.Millisecond
+		for i := 0; ; i = (i + 1) % len(a.rig.Nodes) {
+			start := history.Now()
+			awake := sleep(ctx, nap)
+			if a.states[i].TryLock() { // nothing is wrong there
+				if awake {
+					a.rig.Nodes[i].Do(ctx, "SET", "nemesis:watch", "", "PX", ttl.Milliseconds()) // an error takes its time, too
+				}
+				a.states[i].Unlock()
+			}
+			if !awake {
+				return
+			}
+			if end := history.Now(); end-start > nap+opTimeout/2 {
+				a.faults.Add(history.Op{Kind: history.KindFault, Note: Slow, Start: start, End: end})
+			}
+		}
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// do breaks something, and mends it again. That it has begun is not undone by ctx.
+func (a *arena) do(ctx context.Context, s Step) error {
+	k := kinds[s.Fault]
+	for _, mu := range a.involved(k, s) {
+		mu.Lock()
+		defer mu.Unlock()
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	mending := context.WithoutCancel(ctx)
+	op := a.faults.Begin(history.Op{Kind: history.KindFault, Note: s.String(), Client: a.hit(k, s)})
+	defer func() { a.faults.End(op) }()
+	err := k.begin(mending, a, s)
+	if err == nil && k.end != nil {
+		sleep(ctx, s.For)
+		err = k.end(mending, a, s)
+	}
+	if err == nil && k.guarded && a.Variant.Guarded {
+		sleep(ctx, quarantine) // it is as good as broken
+	}
+	if err != nil {
+		return fmt.Errorf("nemesis: %s: %w", s, err)
+	}
+	return nil
+}
+
+// quarantine is for how long a server of a quorum does not vote that may have forgotten.
+const quarantine = ttl + ttl/10
+
+// hit is who of the clients is hit, for the picture.
+func (a *arena) hit(k kind, s Step) string {
+	if k.place == atServer {
+		return ""
+	}
+	return fmt.Sprint(s.Client + 1)
+}
+
+// involved are the locks of what a step breaks.
+func (a *arena) involved(k kind, s Step) []*sync.Mutex {
+	switch k.place {
+	case atServer:
+		return []*sync.Mutex{&a.states[s.Server]}
+	case atWay:
+		return []*sync.Mutex{&a.seats[s.Client].ways[s.Server]}
+	default:
+		return []*sync.Mutex{&a.seats[s.Client].mu}
+	}
+}
+
+// sleep tells whether ctx has lasted.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

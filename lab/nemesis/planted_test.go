@@ -1,0 +1,314 @@
+package nemesis_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/contender"
+	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/lab/nemesis"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/setnxgetset"
+	"github.com/lockstrategies/locks/setnxpx"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A plant is a lock with a fault of its own, and the property that must tell of it.
+type plant struct {
+	subjects.Variant
+	finds  string
+	faults []string      // nil: all that the whole one survives
+	storm  time.Duration // 0: short
+	calm   time.Duration // 0: hardly any
+
+	overstay int
+}
+
+func planted() []plant {
+	script := func(name string, spoil func(n strategy.Node, b *broken)) subjects.Variant {
+		return subjects.Variant{
+			Name: "planted-" + name, Package: "planted", Servers: 1, Fenced: true,
+			On: func(nodes []strategy.Node) strategy.Protocol {
+				b := &broken{Protocol: luascript.On(nodes[0])}
+				spoil(nodes[0], b)
+				return b
+			},
+		}
+	}
+	// What a package is known for must not excuse this.
+	grantedThoughHeld := func(name string, on func(strategy.Node) strategy.Protocol) plant {
+		return plant{finds: "Exclusion", Variant: subjects.Variant{
+			Name: "planted-granted-though-held-" + name, Package: name, Servers: 1,
+			On: func(nodes []strategy.Node) strategy.Protocol { return oneInHundred(on(nodes[0])) },
+		}}
+	}
+	return []plant{
+		grantedThoughHeld("setnxpx", func(n strategy.Node) strategy.Protocol { return setnxpx.On(n) }),
+		grantedThoughHeld("setnxgetset", func(n strategy.Node) strategy.Protocol { return setnxgetset.On(n) }),
+		{
+			finds: "Exclusion", overstay: 30,
+			Variant: script("blind-release", func(n strategy.Node, b *broken) {
+				b.release = func(ctx context.Context, c strategy.Claim) error {
+					_, err := n.Do(ctx, c.Due, "DEL", c.Key) // whoever's it is by now
+					return err
+				}
+			}),
+		},
+		{
+			finds: "Exclusion", faults: []string{"slow network"}, overstay: 10,
+			Variant: script("late-grants-count", func(_ strategy.Node, b *broken) {
+				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					g, err := b.Protocol.Acquire(ctx, c)
+					g.Start = time.Now() // of the answer, not of the question
+					return g, err
+				}
+			}),
+		},
+		{
+			finds: "Exclusion",
+			Variant: script("granted-though-held", func(_ strategy.Node, b *broken) {
+				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					g, err := b.Protocol.Acquire(ctx, c)
+					if errors.Is(err, strategy.ErrHeld) && rand.IntN(100) == 0 {
+						return strategy.Grant{Fence: uint64(time.Now().UnixMicro())}, nil
+					}
+					return g, err
+				}
+			}),
+		},
+		{
+			finds: "DeadlockFree", calm: nemesis.Calm, faults: []string{"kill"},
+			Variant: script("no-expiry", func(n strategy.Node, b *broken) {
+				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					g, err := b.Protocol.Acquire(ctx, c)
+					if err == nil {
+						_, err = n.Do(ctx, c.Due, "PERSIST", c.Key)
+					}
+					return g, err
+				}
+			}),
+		},
+		{
+			finds: "DeadlockFree", faults: []string{"kill"}, storm: 20 * time.Second, // no calm shows it
+			Variant: subjects.Variant{
+				Name: "planted-quorum-without-expiry", Package: "redlock", Servers: 5, Guarded: true,
+				On: func(nodes []strategy.Node) strategy.Protocol {
+					p := redlock.On(nodes, redlock.NodeTimeout(time.Minute))
+					return &broken{Protocol: p, acquire: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+						g, err := p.Acquire(ctx, c)
+						if err == nil {
+							for _, n := range nodes {
+								n.Do(ctx, c.Due, "PERSIST", c.Key) // where it fails the key expires: a majority is enough
+							}
+						}
+						return g, err
+					}}
+				},
+			},
+		},
+		{
+			finds: "FenceOrder",
+			Variant: script("fences-of-ones-own", func(_ strategy.Node, b *broken) {
+				var last atomic.Uint64 // of this process
+				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					g, err := b.Protocol.Acquire(ctx, c)
+					g.Fence = last.Add(1)
+					return g, err
+				}
+			}),
+		},
+		{
+			finds: "Exclusion",
+			Variant: subjects.Variant{
+				Name: "planted-quorum-of-one", Package: "planted", Servers: 5, Guarded: true,
+				On: func(nodes []strategy.Node) strategy.Protocol { return newAnyOf(nodes) },
+			},
+		},
+		{
+			finds: "Exclusion", faults: []string{"flush"}, overstay: 10,
+			Variant: subjects.Variant{
+				Name: "planted-unguarded", Package: "redlock", Servers: 5,
+				On: func(nodes []strategy.Node) strategy.Protocol {
+					return redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.WithoutGuard())
+				},
+			},
+		},
+	}
+}
+
+// oneInHundred grants 1 in 100 of what is held.
+func oneInHundred(p strategy.Protocol) strategy.Protocol {
+	b := &broken{Protocol: p}
+	b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		g, err := p.Acquire(ctx, c)
+		if errors.Is(err, strategy.ErrHeld) && rand.IntN(100) == 0 {
+			return strategy.Grant{}, nil
+		}
+		return g, err
+	}
+	return b
+}
+
+// broken is a protocol with something else in place of its moves.
+type broken struct {
+	strategy.Protocol
+	acquire func(context.Context, strategy.Claim) (strategy.Grant, error)
+	release func(context.Context, strategy.Claim) error
+}
+
+func (b *broken) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	if b.acquire != nil {
+		return b.acquire(ctx, c)
+	}
+	return b.Protocol.Acquire(ctx, c)
+}
+
+func (b *broken) Release(ctx context.Context, c strategy.Claim) error {
+	if b.release != nil {
+		return b.release(ctx, c)
+	}
+	return b.Protocol.Release(ctx, c)
+}
+
+func (b *broken) Close() error { return b.Protocol.(io.Closer).Close() }
+
+// exitCode is what a contender's process ends with: as under the race detector, when there
+// was one.
+var exitCode atomic.Int64
+
+// endsBadly is a strategy of which processes die that have closed it, and had an excuse.
+func endsBadly() subjects.Variant {
+	return subjects.Variant{Name: "planted-ends-badly", Package: "planted", Servers: 1, On: func(nodes []strategy.Node) strategy.Protocol {
+		return closesBadly{&broken{Protocol: luascript.On(nodes[0])}}
+	}}
+}
+
+type closesBadly struct{ *broken }
+
+func (c closesBadly) Close() error {
+	exitCode.Store(66)
+	return errors.Join(c.broken.Close(), &strategy.ServerError{Kind: strategy.ErrUnknown, Err: errors.New("planted")})
+}
+
+// TestBadEnd: a process that ends otherwise than it should is told of.
+func TestBadEnd(t *testing.T) {
+	t.Parallel()
+	r := borrow(t, 1)
+	c := nemesis.Config{Variant: endsBadly(), Seed: 1, For: 2 * time.Second, Calm: time.Second}
+	if _, err := nemesis.Run(t.Context(), r, c); !errors.Is(err, contender.ErrEnded) || !strings.Contains(err.Error(), "exit status 66") {
+		t.Errorf("Run: %v, want ErrEnded, and the status", err)
+	}
+}
+
+// anyOf is a lock on several servers of which one is enough.
+type anyOf []strategy.Protocol
+
+func newAnyOf(nodes []strategy.Node) anyOf {
+	var a anyOf
+	for _, n := range nodes {
+		a = append(a, luascript.On(n, luascript.WithoutFences()))
+	}
+	return a
+}
+
+func (a anyOf) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	i := rand.IntN(len(a))
+	g, err := a[i].Acquire(ctx, c)
+	g.State = i
+	return g, err
+}
+
+func (a anyOf) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return a[c.Grant.State.(int)].Extend(ctx, c)
+}
+
+func (a anyOf) Release(ctx context.Context, c strategy.Claim) error {
+	return a[c.Grant.State.(int)].Release(ctx, c)
+}
+
+func (a anyOf) Close() error {
+	var errs []error
+	for _, p := range a {
+		errs = append(errs, p.(io.Closer).Close())
+	}
+	return errors.Join(errs...)
+}
+
+// TestPlanted: what is wrong with a lock is found within a minute, on a machine that has the
+// time.
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	for _, p := range planted() {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			search(t, nemesis.Config{Variant: p.Variant, Faults: p.faults, For: p.storm, Calm: p.calm, Overstay: p.overstay}, p.finds)
+		})
+	}
+}
+
+// TestNotSurvived: what a strategy does not claim to survive it does not, and that is seen.
+// A soak tries all such faults, and anything shorter one.
+func TestNotSurvived(t *testing.T) {
+	t.Parallel()
+	for _, v := range tried() {
+		faults := nemesis.NotSurvived(v)
+		if *forFlag <= round {
+			faults = faults[:1]
+		}
+		for _, fault := range faults {
+			t.Run(v.Name+"/"+fault, func(t *testing.T) {
+				t.Parallel()
+				search(t, nemesis.Config{Variant: v, Faults: []string{fault}, Overstay: 10}, "Exclusion")
+			})
+		}
+	}
+}
+
+// searchLimit is how long a search may go on, unless the machine is slow and nobody sees that
+// it was given up.
+const searchLimit = time.Minute
+
+// search runs the nemesis in short rounds until it finds that a property is violated. The
+// seeds are the same each time.
+func search(t *testing.T, c nemesis.Config, property string) {
+	t.Helper()
+	if c.Calm == 0 {
+		c.Calm = time.Second
+	}
+	c.For = cmp.Or(c.For, 4*time.Second) + c.Calm
+	r := borrow(t, c.Variant.Servers)
+	var last *nemesis.Report
+	slow := time.Duration(0)
+	begun := time.Now()
+	on, without := true, passed
+	for ; on; on, without = goOn(demanded(), time.Since(begun), slow) {
+		c.Seed++
+		last = run(t, r, c)
+		slow += last.Slow()
+		if i := slices.IndexFunc(last.Found, func(v history.Violation) bool { return v.Property == property }); i >= 0 {
+			t.Logf("after %v: %v", time.Since(begun).Round(time.Second), last.Found[i])
+			var picture bytes.Buffer
+			if err := last.Picture(&picture); err != nil || !bytes.Contains(picture.Bytes(), []byte(property)) {
+				t.Errorf("a picture of %d bytes, and %v, want one that names %s", picture.Len(), err, property)
+			}
+			return
+		}
+	}
+	tell(t, last)
+	searched := time.Since(begun).Round(time.Second)
+	if without == skipped {
+		t.Skipf("NOT PROVEN: that %s is found to violate %s: the machine was too busy with other things, for %v", c.Variant.Name, property, slow)
+	}
+	t.Errorf("%v of search have not shown that %s is violated; the machine was slow for %v", searched, property, slow)
+}

@@ -1,0 +1,25 @@
+package migrate
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lockstrategies/locks/internal/quotes"
+)
+
+// TestDocQuotes holds docs/migrating.md to code_test.go, which is compiled.
+func TestDocQuotes(t *testing.T) {
+	from, err := quotes.Check("../../../docs/migrating.md")
+	if err != nil {
+		t.Error(err)
+	}
+	const source = "code_test.go"
+	code, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := from["../lab/peers/migrate/"+source], strings.Count(string(code), "\nfunc "); got != want {
+		t.Errorf("%d blocks of code, want %d: what is compiled is quoted", got, want)
+	}
+}

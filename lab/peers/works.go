@@ -1,0 +1,586 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/lockstrategies/locks/lab/history"
+)
+
+// works are what children do, by name.
+var works = map[string]func(context.Context, *seat) (report, error){
+	"solo":     solo,
+	"distinct": distinct,
+	"loop":     loop,
+	"drain":    drain,
+	"renewal":  renewal,
+	"fresh":    fresh,
+	"frozen":   frozen,
+	"names":    names,
+}
+
+// giveUp is how long a contestant may go without any progress.
+const giveUp = 5 * time.Second
+
+func (s *seat) name(i int) string { return fmt.Sprintf("%s-%d", s.Keys, i) }
+
+// profile records where the child's CPU time goes, if the job says so.
+func (s *seat) profile() (stop func(), err error) {
+	if s.Trace == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(s.Trace)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { pprof.StopCPUProfile(); f.Close() }, nil
+}
+
+func pair(ctx context.Context, m mutex) error {
+	h, err := m.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	return h.release(ctx)
+}
+
+// repeat times pairs, for as long as the job says, or at most n of them.
+func (s *seat) repeat(n int, f func(i int) error) ([]time.Duration, error) {
+	took := make([]time.Duration, 0, min(n, 1<<17))
+	for begin := time.Now(); len(took) < cap(took); {
+		start := time.Now()
+		if start.Sub(begin) > s.For {
+			break
+		}
+		if err := f(len(took)); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(start))
+	}
+	if len(took) == 0 {
+		return nil, errors.New("there was no time for a single pair")
+	}
+	return took, nil
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+// solo: one caller, one name, in turns.
+func solo(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	m := c.mutex(s.name(0))
+	one := func(int) error { return pair(ctx, m) }
+	if err := warm(500, one); err != nil {
+		return report{}, err
+	}
+	var r report
+	for range s.Turns {
+		s.step("turn")
+		if err := warm(20, one); err != nil {
+			return report{}, err
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		sent := s.requests.Load()
+		took, err := s.repeat(1<<16, one)
+		if err != nil {
+			return report{}, err
+		}
+		sent = s.requests.Load() - sent
+		runtime.ReadMemStats(&after)
+		n := float64(len(took))
+		r.Each = append(r.Each, map[string]float64{
+			"allocs/pair":   float64(after.Mallocs-before.Mallocs) / n,
+			"requests/pair": float64(sent) / n,
+			"p50-µs":        micros(quantile(took, 0.5)),
+			"p99-µs":        micros(quantile(took, 0.99)),
+		})
+	}
+	return r, c.close()
+}
+
+// distinct: N callers, each with a name of its own, in turns.
+func distinct(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	callers, pairs := make([]func() error, s.N), 1 // that each call is
+	for i := range callers {
+		m := c.mutex(s.name(i))
+		callers[i] = func() error { return pair(ctx, m) }
+	}
+	if p, ok := c.(*pipeline); ok { // one is all callers
+		callers, pairs = []func() error{p.pairs}, s.N
+	}
+	var r report
+	for turn := range s.Turns + 1 {
+		var (
+			wg       sync.WaitGroup
+			over     atomic.Bool
+			counting atomic.Bool
+			counts   = make([]int, len(callers))
+			errs     = make([]error, len(callers))
+		)
+		if turn > 0 { // before the first, connections are dialled
+			s.step("turn")
+		}
+		for i, call := range callers {
+			wg.Go(func() {
+				for !over.Load() {
+					if errs[i] = call(); errs[i] != nil {
+						return
+					}
+					if counting.Load() {
+						counts[i] += pairs
+					}
+				}
+			})
+		}
+		time.Sleep(s.For / 3) // all are at it
+		server, err := s.load()
+		if err != nil {
+			return report{}, err
+		}
+		own, sent, begin := cpu(), s.requests.Load(), time.Now()
+		counting.Store(true)
+		time.Sleep(s.For)
+		counting.Store(false)
+		took := time.Since(begin)
+		own, sent = cpu()-own, s.requests.Load()-sent
+		share, err := server()
+		if err != nil {
+			return report{}, err
+		}
+		over.Store(true)
+		if !ended(&wg) {
+			r.Stuck = true
+			return r, nil
+		}
+		if err := errors.Join(errs...); err != nil {
+			return report{}, err
+		}
+		if turn > 0 {
+			n := float64(sum(counts))
+			r.Each = append(r.Each, map[string]float64{
+				"pairs/s":            n / took.Seconds(),
+				"requests/pair":      float64(sent) / max(n, 1),
+				"client-cpu-µs/pair": micros(own) / max(n, 1),
+				"server-cpu-µs/pair": share * micros(took) / max(n, 1),
+			})
+		}
+	}
+	return r, c.close()
+}
+
+// loop: N waiters on one name, in one process or several. Who releases asks again at once;
+// or, if holds last, when another has got it.
+func loop(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
+		return report{}, err
+	}
+	ping, err := s.ping()
+	if err != nil {
+		return report{}, err
+	}
+	grants, err := s.grants()
+	if err != nil {
+		return report{}, err
+	}
+	s.step("begin")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wg       sync.WaitGroup
+		over     atomic.Bool
+		counting atomic.Bool
+		counts   = make([]int, s.N)
+		waits    = make([][]time.Duration, s.N)
+		holds    = make([][]hold, s.N)
+		errs     = make([]error, s.N)
+		end      time.Time // written before over
+	)
+	for i := range s.N {
+		m := c.mutex(s.name(0))
+		waits[i] = make([]time.Duration, 0, 1<<12)
+		wg.Go(func() {
+			for !over.Load() {
+				asked := time.Now()
+				h, err := m.acquire(ctx)
+				if err != nil {
+					switch {
+					case ctx.Err() == nil:
+						errs[i] = err
+					case asked.Before(end): // who got nothing has waited, too
+						waits[i] = append(waits[i], end.Sub(asked))
+					}
+					return
+				}
+				now := time.Now()
+				if counting.Load() {
+					counts[i]++
+					waits[i] = append(waits[i], now.Sub(asked))
+				}
+				if s.Hold == 0 {
+					if errs[i] = h.release(context.Background()); errs[i] != nil {
+						return
+					}
+					continue
+				}
+				mine := grants.Add(1)
+				time.Sleep(s.Hold)
+				held := hold{history.At(now), history.Now()}
+				if errs[i] = h.release(context.Background()); errs[i] != nil {
+					return
+				}
+				if counting.Load() {
+					holds[i] = append(holds[i], held)
+				}
+				for grants.Load() == mine && !over.Load() {
+					time.Sleep(50 * time.Microsecond)
+				}
+			}
+		})
+	}
+	time.Sleep(200 * time.Millisecond) // all stand in line
+	before, err := s.read()
+	begin := time.Now()
+	counting.Store(true)
+	time.Sleep(s.For)
+	counting.Store(false)
+	took := time.Since(begin)
+	after, err2 := s.read()
+	end = time.Now()
+	over.Store(true)
+	cancel()
+	stuck := !ended(&wg)
+	r := report{Counts: counts, Stuck: stuck, Requests: after.requests - before.requests, Commands: after.commands - before.commands}
+	if stuck {
+		return report{Stuck: true}, nil // it may still count
+	}
+	var all []time.Duration
+	for i := range s.N {
+		all = append(all, waits[i]...)
+		r.Holds = append(r.Holds, holds[i]...)
+	}
+	r.Values = map[string]float64{
+		"acq/s":   float64(sum(counts)) / took.Seconds(),
+		"p99-ms":  micros(quantile(all, 0.99)) / 1e3,
+		"ping-µs": micros(ping),
+	}
+	return r, errors.Join(err, err2, errors.Join(errs...))
+}
+
+// ended waits for all, but not for ever.
+func ended(wg *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(giveUp):
+		return false
+	}
+}
+
+// grants is the number in the file that processes share, by which who has released sees that
+// another has the lock.
+func (s *seat) grants() (*atomic.Uint64, error) {
+	if s.Grants == "" {
+		return &atomic.Uint64{}, nil
+	}
+	f, err := os.OpenFile(s.Grants, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := syscall.Mmap(int(f.Fd()), 0, binary.Size(uint64(0)), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return (*atomic.Uint64)(unsafe.Pointer(&b[0])), nil
+}
+
+// drain: N waiters get the lock once each.
+func drain(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	ping, err := s.ping()
+	if err != nil {
+		return report{}, err
+	}
+	h, err := c.mutex(s.name(0)).acquire(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.For)
+	defer cancel()
+	stuck := make(chan struct{})
+	context.AfterFunc(ctx, func() { close(stuck) })
+	errs := make(chan error, s.N)
+	for range s.N {
+		m := c.mutex(s.name(0))
+		go func() { errs <- pair(context.WithoutCancel(ctx), m) }()
+	}
+	time.Sleep(300 * time.Millisecond) // all stand in line
+	before, err := s.read()
+	if err != nil {
+		return report{}, err
+	}
+	begin := time.Now()
+	if err := h.release(ctx); err != nil {
+		return report{}, err
+	}
+	for range s.N {
+		select {
+		case err := <-errs:
+			if err != nil {
+				return report{}, err
+			}
+		case <-stuck:
+			return report{Stuck: true}, nil
+		}
+	}
+	took := time.Since(begin)
+	after, err := s.read()
+	n := float64(s.N)
+	return report{
+		Requests: after.requests - before.requests, Commands: after.commands - before.commands,
+		Values: map[string]float64{
+			"µs/waiter": micros(took) / n,
+			"ping-µs":   micros(ping),
+		},
+	}, err
+}
+
+// renewal: N locks are kept alive.
+func renewal(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	if err := pair(ctx, c.mutex(s.name(-1))); err != nil { // connected
+		return report{}, err
+	}
+	names := make([]string, s.N)
+	for i := range names {
+		names[i] = s.name(i)
+	}
+	locks := make([]held, s.N)
+	used, routines := memory(), runtime.NumGoroutine()
+	errs := make(chan error, 64)
+	var next atomic.Int64
+	for range cap(errs) {
+		go func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= s.N {
+					errs <- nil
+					return
+				}
+				h, err := c.mutex(names[i]).acquire(ctx)
+				if err != nil {
+					errs <- err
+					return
+				}
+				c.keep(h)
+				locks[i] = h
+			}
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			return report{}, err
+		}
+	}
+	time.Sleep(s.TTL + s.TTL/3) // see measureRenewal
+	used, routines = memory()-used, runtime.NumGoroutine()-routines
+	before, err := s.read()
+	if err != nil {
+		return report{}, err
+	}
+	own, begin := cpu(), time.Now()
+	time.Sleep(s.For)
+	own = cpu() - own
+	after, err := s.read()
+	took := time.Since(begin).Seconds()
+	lost := 0
+	for _, h := range locks {
+		if c.lost(h) {
+			lost++
+		}
+	}
+	n := float64(s.N)
+	return report{Values: map[string]float64{
+		"goroutines/lock": float64(routines) / n,
+		"B/lock":          float64(used) / n,
+		"requests/s":      float64(after.requests-before.requests) / took,
+		"commands/s":      float64(after.commands-before.commands) / took,
+		"client-cpu-%":    100 * own.Seconds() / took,
+		"server-cpu-%":    100 * (after.server - before.server).Seconds() / took,
+		"cpu-%":           100 * (own + after.server - before.server).Seconds() / took,
+		"lost":            float64(lost),
+	}}, err
+}
+
+// memory is what the heap and the stacks take when there is no garbage.
+func memory() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one has found to be finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// cpu is the time that this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // there is no such system
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// warm makes n pairs that are not measured, or fewer where they take long.
+func warm(n int, f func(int) error) error {
+	for begin := time.Now(); n > 0 && time.Since(begin) < 300*time.Millisecond; n-- {
+		if err := f(0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fresh: one caller takes a new name for each pair, so that a key which is left behind stays
+// to be counted.
+func fresh(ctx context.Context, s *seat) (report, error) {
+	c, one, err := s.onNewNames(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	took, err := s.repeat(s.N, one)
+	if err != nil {
+		return report{}, err
+	}
+	time.Sleep(200 * time.Millisecond) // what goes on in the background has ended
+	s.step("count")
+	n := len(took)
+	return report{Values: map[string]float64{
+		"pairs": float64(n), "p50-µs": micros(quantile(took, 0.5)), "p99-µs": micros(quantile(took, 0.99)),
+	}}, c.close()
+}
+
+// onNewNames opens a client, and warms up what acquires and releases a new name each time.
+func (s *seat) onNewNames(ctx context.Context) (c client, one func(int) error, err error) {
+	if c, err = s.open(ctx); err != nil {
+		return nil, nil, err
+	}
+	i := 0
+	one = func(int) error { i++; return pair(ctx, c.mutex(s.name(i))) }
+	return c, one, warm(200, one)
+}
+
+// frozen: as fresh, before and while one server stands still.
+func frozen(ctx context.Context, s *seat) (report, error) {
+	_, one, err := s.onNewNames(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	up, err := s.repeat(s.N, one)
+	if err != nil {
+		return report{}, err
+	}
+	time.Sleep(200 * time.Millisecond) // what goes on in the background has ended
+	routines := runtime.NumGoroutine()
+	s.step("freeze")
+	var down []time.Duration
+	done, progress := make(chan error, 1), make(chan struct{}, s.N+1)
+	go func() {
+		var err error
+		down, err = s.repeat(s.N, func(i int) error { defer func() { progress <- struct{}{} }(); return one(i) })
+		done <- err
+	}()
+	stuck, timer := false, time.NewTimer(giveUp)
+	for running := true; running; {
+		select {
+		case err := <-done:
+			if err != nil {
+				return report{}, err
+			}
+			running = false
+		case <-progress:
+			timer.Reset(giveUp)
+		case <-timer.C:
+			stuck, running = true, false
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // as before
+	meanwhile := runtime.NumGoroutine() - routines
+	s.step("thaw")
+	r := report{Stuck: stuck, Values: map[string]float64{
+		"up-p99-µs": micros(quantile(up, 0.99)), "up-p50-µs": micros(quantile(up, 0.5)),
+		"goroutines-frozen": float64(meanwhile), "goroutines-thawed": float64(runtime.NumGoroutine() - routines),
+	}}
+	if !stuck {
+		r.Values["pairs"] = float64(len(down))
+		r.Values["frozen-p99-µs"], r.Values["frozen-p50-µs"] = micros(quantile(down, 0.99)), micros(quantile(down, 0.5))
+	}
+	return r, nil
+}
+
+// names: one caller goes through N names that have all been used before.
+func names(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
+		return report{}, err
+	}
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, 64)
+	for w := range errs {
+		wg.Go(func() {
+			for errs[w] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= s.N {
+					return
+				}
+				errs[w] = pair(ctx, c.mutex(s.name(i)))
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return report{}, err
+	}
+	const stride = 7919 // a prime: all names come, not in the order of their first use
+	took, err := s.repeat(1<<17, func(i int) error { return pair(ctx, c.mutex(s.name(i*stride%s.N))) })
+	if err != nil {
+		return report{}, err
+	}
+	return report{Values: map[string]float64{"p50-µs": micros(quantile(took, 0.5))}}, c.close()
+}

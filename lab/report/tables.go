@@ -1,0 +1,108 @@
+package report
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/lockstrategies/locks/lab/compare"
+	"github.com/lockstrategies/locks/lab/faults"
+)
+
+// guarantees is the table of what each strategy keeps, and what was seen where one does not.
+type guarantees struct {
+	Strategies []compare.Strategy
+	Rows       []guarantee
+	Notes      compare.Notes
+	Legend     []compare.Verdict
+}
+
+type guarantee struct {
+	Title string
+	Cells []cell
+}
+
+// A cell is a mark; Note is the number of what was seen, or 0.
+type cell struct {
+	compare.Verdict
+	Note int
+}
+
+func newGuarantees(r *compare.Report) guarantees {
+	g := guarantees{Strategies: r.Strategies}
+	if len(r.Strategies) == 0 {
+		return g
+	}
+	seen := map[compare.Verdict]bool{}
+	for i, first := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered as they are read
+		row := guarantee{Title: first.Title}
+		for _, s := range r.Strategies {
+			c := cell{}
+			if i < len(s.Guarantees) {
+				c.Verdict = s.Guarantees[i].Verdict
+				if c.Verdict == compare.Weak || c.Verdict == compare.Failed {
+					c.Note = g.Notes.Number(s.Guarantees[i], s.Name)
+				}
+			}
+			seen[c.Verdict] = true
+			row.Cells = append(row.Cells, c)
+		}
+		g.Rows = append(g.Rows, row)
+	}
+	g.Legend = slices.DeleteFunc(compare.Verdicts(), func(v compare.Verdict) bool { return !seen[v] })
+	return g
+}
+
+// A cost is what each call of a strategy sends.
+type cost struct{ Name, Acquire, Release, Refused, Left string }
+
+func costs(r *compare.Report) (all []cost) {
+	for _, s := range r.Strategies {
+		if s.Cost == nil {
+			continue
+		}
+		c := cost{Name: s.Name, Acquire: s.Cost.Acquire.Words(s.Servers), Release: s.Cost.Release.Words(s.Servers), Refused: s.Cost.HeldTry.Words(s.Servers), Left: "not counted"}
+		if s.Cost.KeysLeft != nil {
+			c.Left = strconv.Itoa(*s.Cost.KeysLeft)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// matrix is the rows of faults of one kind.
+type matrix struct {
+	faults.Group
+	Strategies []faults.Column
+	Rows       []fault
+}
+
+type fault struct {
+	faults.Fault
+	ID    string
+	Cells []faults.Cell
+	Why   []faults.Finding
+}
+
+func newMatrix(g faults.Group) matrix {
+	m := matrix{Group: g, Strategies: faults.Strategies()}
+	for _, f := range g.Faults {
+		row := fault{Fault: f, ID: slug(f.Group + " " + f.Name), Why: f.Findings()}
+		for _, s := range m.Strategies {
+			row.Cells = append(row.Cells, f.Cells[s.Name])
+		}
+		m.Rows = append(m.Rows, row)
+	}
+	return m
+}
+
+// kinds are the verdicts as classes of the style.
+var kinds = map[faults.Verdict]string{
+	faults.Kept: "kept", faults.Unavailable: "waits", faults.Detected: "told", faults.Violated: "weak",
+}
+
+// slug makes words an identifier.
+func slug(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-")
+}
