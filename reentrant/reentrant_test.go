@@ -807,6 +807,118 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestForbiddenToRelease: whichever command an ACL forbids, a release that is refused leaves
+// the holds as they were, one that is not refused has ended its hold, and the key never loses
+// its expiry.
+func TestForbiddenToRelease(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	for _, command := range []string{"time", "hgetall", "pttl", "del", "hdel", "pexpireat", "publish"} {
+		conn := s.Pool().Get()
+		_, err := conn.Do("ACL", "SETUSER", "unfree-"+command, "on", ">secret", "~*", "&*", "+@all", "-"+command)
+		conn.Close()
+		if err != nil {
+			t.Skipf("NOT PROVEN: that a lock is safe from ACLs: %v", err)
+		}
+		pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", s.Addr(), redis.DialUsername("unfree-"+command), redis.DialPassword("secret"))
+		}}
+		t.Cleanup(func() { pool.Close() })
+		n, err := node.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { n.Close() })
+		bound := reentrant.On(n)
+		for _, holds := range []int{1, 2} {
+			for _, force := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d holds/force=%v", command, holds, force), func(t *testing.T) {
+					p, c := protocol(t, s, unique(t), "me", "mine")
+					for i := range holds {
+						other := c
+						if i > 0 {
+							other.Token = "other"
+						}
+						g, err := p.Acquire(t.Context(), other)
+						if err != nil {
+							t.Fatal(err)
+						}
+						c.Grant = g
+					}
+					c.Force = force
+					err := bound.Release(t.Context(), c)
+					left := holds
+					switch {
+					case err == nil && force:
+						left = 0
+					case err == nil:
+						left--
+					case !errors.Is(err, strategy.ErrRefused):
+						t.Errorf("Release() = %v, want nil or ErrRefused", err)
+					}
+					info, err := p.(strategy.Inspector).Inspect(t.Context(), c)
+					if err != nil || info.Holds != left {
+						t.Errorf("Inspect() = %+v, %v, want %d holds", info, err, left)
+					}
+					if ttl := redistest.Do(t, s, "PTTL", c.Key); ttl == int64(-1) {
+						t.Error("the key has no expiry")
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestNotification: the release that ends the last hold publishes the owner, an operator's
+// does, too, and an inner release publishes nothing.
+func TestNotification(t *testing.T) {
+	s := redistest.Shared(t)
+	p, c := protocol(t, s, unique(t), "me", "outer")
+	told := make(chan strategy.Notice, 10)
+	stop, err := p.(strategy.Notifier).Watch(t.Context(), c, func(n strategy.Notice) { told <- n })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	hold := func(c strategy.Claim) strategy.Claim {
+		t.Helper()
+		g, err := p.Acquire(t.Context(), c)
+		if err != nil {
+			t.Fatalf("Acquire() = %v, want nil", err)
+		}
+		c.Grant = g
+		return c
+	}
+	free := func(c strategy.Claim) {
+		t.Helper()
+		if err := p.Release(t.Context(), c); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+	}
+	want := func(owner string) {
+		t.Helper()
+		select {
+		case n := <-told:
+			if n.Holder != owner {
+				t.Errorf("notification = %+v, want that of %q", n, owner)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("no notification after 10 s, want that of %q", owner)
+		}
+	}
+	outer, inner := hold(c), c
+	inner.Token = "inner"
+	inner = hold(inner)
+	free(outer)
+	redistest.Do(t, s, "PUBLISH", c.Key+":free", "the inner release comes before this")
+	want("the inner release comes before this")
+	free(inner)
+	want("me")
+	forced := hold(c)
+	forced.Force = true
+	free(forced)
+	want("me")
+}
+
 // content is all that a key holds.
 func content(t *testing.T, s *redistest.Server, key string) string {
 	t.Helper()
