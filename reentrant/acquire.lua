@@ -24,8 +24,10 @@ if ARGV[4] == '1' then return nil end
 local fence, err = issue_fence(KEYS[2]) -- fence.lua
 if err then return err end
 redis.call('DEL', KEYS[1]) -- lapsed holds may be left
-redis.call('HDEL', KEYS[1], 'owner') -- tried on no key, like the next: an ACL that forbids a
-redis.call('PEXPIREAT', KEYS[1], ends) -- lock's expiry or its end must forbid the lock
+-- There is no key now, so the next two do nothing; they fail if an ACL forbids them. A lock that
+-- could not expire, or could not be released, is not made.
+redis.call('HDEL', KEYS[1], 'owner')
+redis.call('PEXPIREAT', KEYS[1], ends)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fence', fence, 'hold:' .. ARGV[2], ends)
 redis.call('PEXPIREAT', KEYS[1], ends)
 return fence

@@ -1,6 +1,7 @@
--- adopt: replace a hold by a new one, for a caller who brings its token. So the token can be
--- adopted once, and released no more. The only hold of a lock becomes the adopter's, with a
--- new fence, which shuts out the holder before it. One of several stays its owner's.
+-- adopt: put a new hold in the place of one, for a caller that brings its token. Then that
+-- token can neither be adopted again nor released. If it is the only hold, the adopter becomes
+-- the owner, with a new fence, so that a store refuses the holder before it. If it is one of
+-- several, owner and fence stay what they are.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter
@@ -13,12 +14,12 @@
 --          nil    nobody holds the lock
 --          owner  this hold is over; that owner holds the lock
 -- Errors   WRONGTYPE, NOLOCK, FENCE, OOM, NOPERM: the holds are as they were
-local lock, err = read_lock(KEYS[1]) -- holds.lua
+local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
 if lock.count == 0 then return nil end
 if not lock.holds[ARGV[1]] then return lock.owner end
 
-local owner, fence = lock.owner, lock.fence
+local owner, fence, err = lock.owner, lock.fence
 if lock.count == 1 then
   owner = ARGV[4]
   fence, err = issue_fence(KEYS[2]) -- fence.lua

@@ -1,4 +1,4 @@
--- fence: the number of an owner's holds. Stands before the scripts that issue or read it.
+-- fence: the number of a lock's owner. Stands before the scripts that issue or read it.
 --
 -- It is greater than every number issued before: the stored one plus one, or the server's
 -- time in microseconds if that is greater. So it rises also when the stored one was lost (by

@@ -1,22 +1,22 @@
--- holds: reads a lock and changes its holds. Stands before every other script.
+-- holds: reads a lock, and changes its holds. Stands before every other script.
 --
--- A lock is a hash: owner, fence, and for each hold a field hold:<token> with the server's
--- time in ms until which that hold counts. After that the hold has lapsed, though its field
--- may still be there. The key expires with its last hold.
+-- A lock is a hash: owner, fence, and for each hold a field hold:<token>, the server's time in
+-- ms at which that hold ends. A hold whose time has passed has lapsed: it does not count, even
+-- if its field is still there. The key expires with its last hold.
 
 -- The number that a text stands for; nil if it is no number, or too great for Lua.
 local function number(text)
   return string.match(text, '^%d+$') and #text < 17 and tonumber(text) or nil
 end
 
--- Returns the lock: now (the server's time in ms), owner, fence, holds (token -> end), count
--- and last end of these, and the fields that have lapsed. With count 0 nobody holds it.
--- Returns an error reply, {err = ...}, if the key is no lock. Changes nothing.
+-- Returns the lock: owner, fence, holds (the end of each, by token), their count, the last of
+-- their ends, the fields of lapsed holds, and now, the server's time in ms. If count is 0 nobody
+-- holds it. If the key is no lock, returns an error reply: {err = ...}. Changes nothing.
 local function read_lock(key)
   local fields = redis.pcall('HGETALL', key)
   if fields.err then return fields end
   local left = redis.call('PTTL', key)
-  local time = redis.call('TIME') -- after PTTL: so now + left is not before the key's end
+  local time = redis.call('TIME') -- after PTTL, so that now + left is never before the key's end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local lock, odd = {now = now, holds = {}, count = 0, last = 0, lapsed = {}}, nil
   for i = 1, #fields, 2 do
@@ -34,7 +34,7 @@ local function read_lock(key)
         lock.count, lock.last = lock.count + 1, math.max(lock.last, ends)
       end
     else
-      odd = 'what is its field ' .. string.sub(field, 1, 50) .. '?'
+      odd = 'a lock has no field ' .. string.sub(field, 1, 50)
     end
   end
   if #fields > 0 and not (lock.owner and lock.fence) then odd = odd or 'it has no owner or no fence' end
@@ -42,13 +42,14 @@ local function read_lock(key)
   return odd and redis.error_reply('NOLOCK the key ' .. key .. ' holds no re-entrant lock: ' .. odd) or lock
 end
 
--- Makes token's hold last until ends, or longer if it does so already; drops lapsed holds.
--- Returns false if the lock is gone: the server has stood still since read_lock, for longer
--- than the TTL, and so deletes the key when it sets the expiry. HSET would then make a lock
--- without expiry. The caller's deadline has passed, whatever the script answers.
+-- Makes token's hold last until ends, or longer if it does already; drops lapsed holds.
 --
--- The expiry comes first because it needs no memory, and because Redis lets a script have
--- memory after its first write: so holders renew and re-enter when Redis is out of memory.
+-- PEXPIREAT comes first: it needs no memory, and after the first write of a script Redis gives
+-- it the memory it needs. So holders renew and re-enter when Redis is out of memory.
+--
+-- Returns false if that deleted the key, because the server has stood still since read_lock for
+-- longer than the TTL. HSET would then make a lock without expiry. The holder's deadline has
+-- passed, too, whatever the script answers.
 local function keep(key, lock, token, ends)
   ends = math.max(ends, lock.holds[token] or 0)
   redis.call('PEXPIREAT', key, math.max(ends, lock.last))
@@ -59,11 +60,11 @@ local function keep(key, lock, token, ends)
   return true
 end
 
--- Ends token's hold, which is not the last one, and lets the key expire with the others.
+-- Ends token's hold, which is one of several. The key then expires with the last of the others.
 local function end_hold(key, lock, token)
   redis.call('HDEL', key, 'hold:' .. token)
   lock.holds[token] = nil
   local last = 0
   for _, ends in pairs(lock.holds) do last = math.max(last, ends) end
-  redis.pcall('PEXPIREAT', key, last) -- pcall: it is over; a key that outlives its holds is free
+  redis.pcall('PEXPIREAT', key, last) -- pcall: if forbidden, the key outlives its holds, and is free then
 end

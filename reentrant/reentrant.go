@@ -13,7 +13,7 @@
 // is an owner of its own, and never re-enters.
 //
 //	err := strategy.Do(ctx, lock, func(ctx context.Context, outer *strategy.Lease) error {
-//		return strategy.Do(ctx, lock, work) // with the outer's ctx: gets in at once
+//		return strategy.Do(ctx, lock, work) // with the outer's ctx it gets in at once
 //	})
 //
 // Each lease is one hold, with a TTL, a deadline and a renewal of its own. Holds end in any
@@ -25,10 +25,10 @@
 //
 //   - Exclusion between owners. A lock that is held by one owner is granted to no other.
 //   - Re-entry. The owner gets in at once, past those who wait.
-//   - The lock is held until the last release. A hold that is not renewed ends by its own TTL,
-//     and neither shortens nor lengthens the others.
-//   - Fencing. All holds of one tenure share a fence, so inner and outer may both write to a
-//     store that refuses lesser numbers. The next owner's is greater.
+//   - No deadlock. A hold that is not renewed ends by its own TTL, so a dead holder's lock
+//     becomes free. It neither shortens nor lengthens the other holds.
+//   - Fencing. An owner's holds share one fence, so inner and outer may both write to a store
+//     that refuses lesser numbers. The next owner's is greater.
 //   - Waiters sleep through inner releases. The last release notifies them.
 //
 // # What it does not
@@ -58,7 +58,7 @@
 //   - lock:{name}:free is the channel. The last release publishes the owner there.
 //
 // No other library's lock has this form, and a key that has another form is refused. Each
-// script lists its replies: start with acquire.lua and release.lua.
+// script begins with its replies: read holds.lua, acquire.lua and release.lua, in this order.
 //
 // Source: the counting lock of Redisson (https://github.com/redisson/redisson). Redis 6.2 or
 // later, or Valkey.
@@ -186,12 +186,12 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	}
 	err = p.notHeld(c, reply)
 	if c.Undo && errors.Is(err, strategy.ErrLost) {
-		return strategy.Gone(p, c, "") // it may yet arrive
+		return strategy.Gone(p, c, "") // undone, unless the acquire may still arrive
 	}
 	return err
 }
 
-// Watch hears of last releases, by the owner whose they were.
+// Watch passes on the last releases: each notification names the owner.
 func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
 	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
 }
@@ -207,11 +207,11 @@ func (p *protocol) granted(fence int64, owner string) (strategy.Grant, error) {
 // notHeld reads the reply of a script that did not find c's hold.
 func (p *protocol) notHeld(c strategy.Claim, reply any) error {
 	switch r := reply.(type) {
-	case nil:
+	case nil: // nobody holds the lock
 		return &strategy.LostError{Name: c.Name}
-	case []byte:
+	case []byte: // the owner that does
 		if string(r) == c.Owner {
-			return &strategy.LostError{Name: c.Name, Err: errOther}
+			return &strategy.LostError{Name: c.Name, Err: errOtherHold}
 		}
 		return &strategy.LostError{Name: c.Name, Holder: string(r)}
 	case []any: // extend.lua's error for one of many
@@ -222,7 +222,7 @@ func (p *protocol) notHeld(c strategy.Claim, reply any) error {
 	return strategy.BadReply(p, reply)
 }
 
-var errOther = errors.New("this hold is over; its owner has the lock by another")
+var errOtherHold = errors.New("this hold is over; its owner has the lock by another")
 
 func keys(c strategy.Claim) []string  { return []string{c.Key, counter(c)} }
 func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
