@@ -24,7 +24,8 @@
 // # What it guarantees
 //
 //   - Exclusion between owners. A lock that is held by one owner is granted to no other.
-//   - Re-entry. The owner gets in at once, past those who wait.
+//   - Re-entry. The owner gets in at once, past those who wait. The lock is held until the last
+//     release.
 //   - No deadlock. A hold that is not renewed ends by its own TTL, so a dead holder's lock
 //     becomes free. It neither shortens nor lengthens the other holds.
 //   - Fencing. An owner's holds share one fence, so inner and outer may both write to a store
