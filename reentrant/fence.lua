@@ -1,19 +1,24 @@
--- fence: the number of the next hold. Prepended to the scripts that grant.
+-- fence: the number of a lock's owner. Stands before the scripts that issue or read it.
 --
--- Greater than every number issued before, because it is the stored one plus one;
--- greater also when the stored one was lost (FLUSHALL, a restart, a fail-over that
--- dropped it), because it is at least the server's time in microseconds, which
--- rises faster than locks are granted. Below 2^53, where Lua's numbers are exact,
--- until the year 2255.
---
--- Reads only: it is called before the first write, so that an error (WRONGTYPE, a
--- value that is no number) leaves nothing half done.
-local function next_fence(counter)
+-- It is greater than every number issued before: the stored one plus one, or the server's
+-- time in microseconds if that is greater. So it rises also when the stored one was lost (by
+-- FLUSHALL, a restart, a fail-over). It stays below 2^53, where Lua is exact, until 2255.
+
+-- Returns the last number issued, 0 if there was none; nil and an error if the counter has another value.
+local function last_fence(counter)
   local last = redis.call('GET', counter) or '0'
   local n = string.match(last, '^%d+$') and tonumber(last)
-  if not n or n >= 9007199254740991 then
-    return nil, redis.error_reply('FENCE the counter ' .. counter .. ' holds no fence: ' .. string.sub(last, 1, 50))
-  end
-  local now = redis.call('TIME')
-  return math.max(n + 1, now[1] * 1000000 + now[2])
+  if n and n < 9007199254740991 then return n end
+  return nil, redis.error_reply('FENCE the counter ' .. counter .. ' holds no fence: ' .. string.sub(last, 1, 50))
+end
+
+-- Issues and stores the next number: its script's first write, which fails if Redis is out
+-- of memory. A number that is not used afterwards does no harm.
+local function issue_fence(counter)
+  local last, err = last_fence(counter)
+  if err then return nil, err end
+  local time = redis.call('TIME')
+  local fence = math.max(last + 1, time[1] * 1000000 + time[2])
+  redis.call('SET', counter, fence) -- no TTL: it outlives every hold
+  return fence
 end

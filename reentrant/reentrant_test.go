@@ -536,7 +536,8 @@ func (n stalled) Eval(ctx context.Context, due time.Time, s *strategy.Script, ke
 		n.t.Fatalf("%s does not keep a hold: stop it elsewhere", s.Name())
 	}
 	// Servers differ in whether time passes within a script.
-	const pause = "local now = now_ms()\nfor i = 1, 1000000 do if now_ms() > now + 60 then break end end\n"
+	const pause = "local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end\n" +
+		"local began = ms()\nfor i = 1, 1000000 do if ms() > began + 60 then break end end\n"
 	return n.Node.Eval(ctx, due, strategy.NewScript(s.Name(), strings.Replace(s.Source(), keep, keep+pause, 1)), keys, args...)
 }
 
@@ -559,12 +560,6 @@ func TestStoodStill(t *testing.T) {
 		"Reentered": func(c strategy.Claim) error {
 			c.Token = "another"
 			_, err := late.Acquire(t.Context(), c)
-			return err
-		},
-		"Passed": func(c strategy.Claim) error {
-			next := c
-			next.Token, next.Line = "another", "line"
-			_, err := late.(strategy.Queuer).Pass(t.Context(), c, next)
 			return err
 		},
 		"Adopted": func(c strategy.Claim) error {
@@ -812,6 +807,118 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestForbiddenToRelease: whichever command an ACL forbids, a release that is refused leaves
+// the holds as they were, one that is not refused has ended its hold, and the key never loses
+// its expiry.
+func TestForbiddenToRelease(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	for _, command := range []string{"time", "hgetall", "pttl", "del", "hdel", "pexpireat", "publish"} {
+		conn := s.Pool().Get()
+		_, err := conn.Do("ACL", "SETUSER", "unfree-"+command, "on", ">secret", "~*", "&*", "+@all", "-"+command)
+		conn.Close()
+		if err != nil {
+			t.Skipf("NOT PROVEN: that a lock is safe from ACLs: %v", err)
+		}
+		pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", s.Addr(), redis.DialUsername("unfree-"+command), redis.DialPassword("secret"))
+		}}
+		t.Cleanup(func() { pool.Close() })
+		n, err := node.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { n.Close() })
+		bound := reentrant.On(n)
+		for _, holds := range []int{1, 2} {
+			for _, force := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d holds/force=%v", command, holds, force), func(t *testing.T) {
+					p, c := protocol(t, s, unique(t), "me", "mine")
+					for i := range holds {
+						other := c
+						if i > 0 {
+							other.Token = "other"
+						}
+						g, err := p.Acquire(t.Context(), other)
+						if err != nil {
+							t.Fatal(err)
+						}
+						c.Grant = g
+					}
+					c.Force = force
+					err := bound.Release(t.Context(), c)
+					left := holds
+					switch {
+					case err == nil && force:
+						left = 0
+					case err == nil:
+						left--
+					case !errors.Is(err, strategy.ErrRefused):
+						t.Errorf("Release() = %v, want nil or ErrRefused", err)
+					}
+					info, err := p.(strategy.Inspector).Inspect(t.Context(), c)
+					if err != nil || info.Holds != left {
+						t.Errorf("Inspect() = %+v, %v, want %d holds", info, err, left)
+					}
+					if ttl := redistest.Do(t, s, "PTTL", c.Key); ttl == int64(-1) {
+						t.Error("the key has no expiry")
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestNotification: the release that ends the last hold publishes the owner, an operator's
+// does, too, and an inner release publishes nothing.
+func TestNotification(t *testing.T) {
+	s := redistest.Shared(t)
+	p, c := protocol(t, s, unique(t), "me", "outer")
+	told := make(chan strategy.Notice, 10)
+	stop, err := p.(strategy.Notifier).Watch(t.Context(), c, func(n strategy.Notice) { told <- n })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	hold := func(c strategy.Claim) strategy.Claim {
+		t.Helper()
+		g, err := p.Acquire(t.Context(), c)
+		if err != nil {
+			t.Fatalf("Acquire() = %v, want nil", err)
+		}
+		c.Grant = g
+		return c
+	}
+	free := func(c strategy.Claim) {
+		t.Helper()
+		if err := p.Release(t.Context(), c); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+	}
+	want := func(owner string) {
+		t.Helper()
+		select {
+		case n := <-told:
+			if n.Holder != owner {
+				t.Errorf("notification = %+v, want that of %q", n, owner)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("no notification after 10 s, want that of %q", owner)
+		}
+	}
+	outer, inner := hold(c), c
+	inner.Token = "inner"
+	inner = hold(inner)
+	free(outer)
+	redistest.Do(t, s, "PUBLISH", c.Key+":free", "the inner release comes before this")
+	want("the inner release comes before this")
+	free(inner)
+	want("me")
+	forced := hold(c)
+	forced.Force = true
+	free(forced)
+	want("me")
+}
+
 // content is all that a key holds.
 func content(t *testing.T, s *redistest.Server, key string) string {
 	t.Helper()
@@ -894,13 +1001,7 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("%s on %#v = %v, want ErrUnknown", call, reply, err)
 		}
 	}
-	for _, reply := range []any{int64(-1), int64(0), []any{}, []any{int64(1)}, []any{int64(7), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, []any{[]byte("x"), int64(-1)}, []any{[]byte("x"), int64(9), int64(9), int64(9), []byte("1")}, "text"} {
-		_, err := reentrant.On(oneReply{reply: reply}).Acquire(t.Context(), c)
-		unknown("Acquire()", reply, err)
-		_, err = reentrant.On(oneReply{reply: reply}).(strategy.Queuer).Pass(t.Context(), c, c)
-		unknown("Pass()", reply, err)
-	}
-	for _, reply := range []any{nil, []byte("OK")} { // of Pass, they say that the hold is gone
+	for _, reply := range []any{nil, []byte("OK"), int64(-1), int64(0), []any{}, []any{int64(1)}, []any{int64(7), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, []any{[]byte("x"), int64(-1)}, []any{[]byte("x"), int64(9), int64(9), int64(9), []byte("1")}, "text"} {
 		_, err := reentrant.On(oneReply{reply: reply}).Acquire(t.Context(), c)
 		unknown("Acquire()", reply, err)
 	}
@@ -915,7 +1016,11 @@ func TestGarbage(t *testing.T) {
 		_, err := reentrant.On(oneReply{reply: reply}).(strategy.Adopter).Adopt(t.Context(), c, "u")
 		unknown("Adopt()", reply, err)
 	}
-	for _, reply := range []any{nil, []any{}, []any{[]byte("x"), nil, int64(1), int64(1), []byte("7")}, []any{[]byte("x"), []byte("t"), nil, int64(1), []byte("7")}} {
+	for _, reply := range []any{
+		nil, []any{}, []any{[]byte("7")}, []any{int64(-1)}, []any{int64(7), []byte("x")},
+		[]any{int64(7), []byte("x"), nil, int64(1), int64(1)}, []any{int64(7), []byte("x"), []byte("t"), nil, int64(1)},
+		[]any{int64(7), []byte("x"), []byte("t"), int64(1), nil}, []any{int64(7), nil, []byte("t"), int64(1), int64(1)},
+	} {
 		_, err := reentrant.On(oneReply{reply: reply}).(strategy.Inspector).Inspect(t.Context(), c)
 		unknown("Inspect()", reply, err)
 	}

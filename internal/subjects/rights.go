@@ -107,9 +107,9 @@ func AllRights() []Rights {
 		},
 		{
 			Variant: "reentrant",
-			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey), scripts,
+			Parts: slices.Concat(needed(lockKey, fenceKey), scripts,
 				needed("+get", "+set", "+del", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpireat", "+time"),
-				optional(fifo, strategy.WaitQueue, "+pexpire"), queue, node),
+				told(strategy.WaitNotice, freeChan), node),
 		},
 		{
 			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",

@@ -143,7 +143,6 @@ func All() []Variant {
 			On:        one(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) }),
 			Fenced:    true,
 			Reentrant: true,
-			Fair:      true,
 		},
 		{
 			Name:    "redlock-1",

@@ -92,8 +92,6 @@ func Columns() []Column {
 			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
 		{Name: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "a hash with a field for each hold of its owner",
 			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
-		{Name: "reentrant-notice", Of: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotice, Summary: "with WaitNotice: nobody queues",
-			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
 		{Name: "reentrant-poll", Of: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
 			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
 		{Name: "reentrant-acknowledged", Of: "reentrant", Servers: 1, Fenced: true, deletes: 1, renews: 1, replicas: 1, more: 2, Summary: confirmed,

@@ -20,7 +20,7 @@ func herdLessons() []Lesson {
 		Number: 21, Name: "herd", Title: "Those who wait: polling, the herd, and the direct grant",
 		Idea: "Whoever finds the lock held has to learn somehow that it has come free: by asking again and again, by a message to all, or by being made the next holder. " +
 			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in who is served first.",
-		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as packages luascript and reentrant do. " +
+		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package luascript does. " +
 			"Where the server can keep no queue, ask again after random pauses that grow.",
 		Acts: []Act{{
 			Title: "polling: who waits asks again and again",

@@ -105,8 +105,8 @@ func acks() []Mutant {
 		},
 		{
 			Name: "extend.lua, of reentrant, writes only what lasts longer", File: "reentrant/extend.lua",
-			Old:   "elseif keep(key, lock, token, math.max(lock.ends[token], ends)) then",
-			New:   "elseif lock.ends[token] >= ends or keep(key, lock, token, ends) then",
+			Old:   "elseif keep(key, lock, token, lock.now + ttl) then",
+			New:   "elseif lock.holds[token] >= lock.now + ttl or keep(key, lock, token, lock.now + ttl) then",
 			Judge: Extensions, Killed: []string{"reentrant"},
 		},
 	}

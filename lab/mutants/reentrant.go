@@ -12,10 +12,6 @@ var (
 	// StoodStill judges what a script does that a server has executed half, and then stood
 	// still for a TTL.
 	StoodStill = Judge{Package: "./reentrant", Test: "TestStoodStill", Redis: true, Own: true}
-
-	// Queue judges what the scripts do with who queues, one at a time, beside what the suite
-	// sees of it.
-	Queue = Judge{Package: "./reentrant", Test: "TestQueue", Redis: true, Own: true}
 )
 
 // reentrant are faults of package reentrant, and of the machinery around it.
@@ -44,7 +40,7 @@ func reentrant() []Mutant {
 
 		{
 			Name: "reentrant names holds by their owner", File: "reentrant/reentrant.go",
-			Old: "allKeys(c), c.Owner, c.Token, c.TTL", New: "allKeys(c), c.Owner, c.Owner, c.TTL",
+			Old: "keys(c), c.Owner, c.Token, c.TTL", New: "keys(c), c.Owner, c.Owner, c.TTL",
 			Judge: Reentrant, Killed: []string{"ReentryCount", "ReentryLastRelease"},
 		},
 		{
@@ -54,22 +50,22 @@ func reentrant() []Mutant {
 		},
 		{
 			Name: "acquire.lua does not compare owners", File: "reentrant/acquire.lua",
-			Old: "if lock and lock.owner ~= ARGV[1] then", New: "if lock and lock.owner == '' then",
+			Old: "if lock.owner ~= ARGV[1] then", New: "if lock.owner == '' then",
 			Judge: Reentrant, Killed: []string{"Exclusive", "ReentryByOwner", "ReentryUnnamed", "ReentryAfterLoss"},
 		},
 		{
 			Name: "acquire.lua takes what is free for who asks only to enter again", File: "reentrant/acquire.lua",
 			Old: "if ARGV[4] == '1' then", New: "if ARGV[4] == '2' then",
-			Judge: Queue, Killed: []string{"NoBargingAfterExpiry", "NoBargingAfterLapse"},
+			Judge: Reentrant, Killed: []string{"ReentryOvertakesNobody"},
 		},
 		{
 			Name: "acquire.lua issues a fence on re-entry", File: "reentrant/acquire.lua",
-			Old: "fence = lock.fence", New: "fence = next_fence(KEYS[3])",
+			Old: "return lock.fence", New: "return issue_fence(KEYS[2])",
 			Judge: Reentrant, Killed: []string{"ReentryFence"},
 		},
 		{
-			Name: "holds.lua makes a lock without expiry", File: "reentrant/holds.lua",
-			Old: "expiry)\n  return {owner", New: "'9999999999999')\n  redis.call('PERSIST', key)\n  return {owner",
+			Name: "acquire.lua makes a lock without expiry", File: "reentrant/acquire.lua",
+			Old: "redis.call('PEXPIREAT', KEYS[1], ends)\nreturn fence", New: "return fence",
 			Judge: Reentrant, Killed: []string{"Exclusive", "ReleaseFrees"},
 		},
 		{
@@ -84,103 +80,43 @@ func reentrant() []Mutant {
 		},
 		{
 			Name: "holds.lua takes a fence that was never issued", File: "reentrant/holds.lua",
-			Old: " or lock.fence == 0", New: "",
+			Old: "(number(value) or 0) > 0", New: "number(value)",
 			Judge: NoLock, Killed: []string{"a_fence_never_issued"},
 		},
 		{
 			Name: "holds.lua takes an owner of no name", File: "reentrant/holds.lua",
-			Old: " or lock.owner == ''", New: "",
+			Old: " and value ~= ''", New: "",
 			Judge: NoLock, Killed: []string{"an_owner_of_no_name"},
 		},
 		{
 			Name: "holds.lua sets the key's TTL to that of the last to ask", File: "reentrant/holds.lua",
-			Old: "string.format('%.0f', math.max(lock.last, ends)))", New: "string.format('%.0f', ends))",
+			Old: "math.max(ends, lock.last))", New: "ends)",
 			Judge: Reentrant, Killed: []string{"ReentryOwnTTL"},
 		},
 		{
 			Name: "holds.lua keeps the key and not the hold", File: "reentrant/holds.lua",
-			Old: "redis.call('HSET', key, 'hold:' .. token, string.format('%.0f', ends))", New: "redis.call('HSETNX', key, 'hold:' .. token, string.format('%.0f', ends))",
+			Old: "redis.call('HSET', key, 'hold:' .. token, ends)", New: "redis.call('HSETNX', key, 'hold:' .. token, ends)",
 			Judge: Reentrant, Killed: []string{"ExtendRestarts", "KeptAlive", "ReentryRenewal"},
 		},
 		{
 			Name: "extend.lua renews what is gone", File: "reentrant/extend.lua",
-			Old: "elseif not lock.ends[token] then", New: "elseif (function() lock.ends[token] = lock.ends[token] or 0 end)() then",
+			Old: "elseif not lock.holds[token] then", New: "elseif false then",
 			Judge: Reentrant, Killed: []string{"ExtendOnlyOwn", "ReentryAfterLoss"},
 		},
 		{
 			Name: "release.lua frees with the first release", File: "reentrant/release.lua",
-			Old: "if lock.count > 0 then", New: "if lock.count < 0 then",
+			Old: "if lock.count > 1 then", New: "if lock.count < 1 then",
 			Judge: Reentrant, Killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal"},
 		},
 		{
 			Name: "release.lua ends some hold when its own is gone", File: "reentrant/release.lua",
-			Old: "if not lock.ends[ARGV[1]] then return lock.owner end", New: "if not lock.ends[ARGV[1]] then ARGV[1] = next(lock.ends) end",
+			Old: "if not lock.holds[ARGV[1]] then return lock.owner end", New: "if not lock.holds[ARGV[1]] then ARGV[1] = next(lock.holds) end",
 			Judge: Reentrant, Killed: []string{"ReentryReleaseOnce", "ReleaseOnlyOwn"},
 		},
 		{
 			Name: "release.lua tells of a token", File: "reentrant/release.lua",
 			Old: "redis.pcall('PUBLISH', ARGV[2], lock.owner)", New: "redis.pcall('PUBLISH', ARGV[2], 'token')",
 			Judge: Reentrant, Killed: []string{"ReentryWakes", "WokenByNotice"},
-		},
-		{
-			Name: "release.lua forgets the queue", File: "reentrant/release.lua",
-			Old: "elseif not grant_next(KEYS[1], KEYS[2], KEYS[3]) then", New: "else",
-			Judge: Reentrant, Killed: []string{"FairAcrossProcesses"},
-		},
-		{
-			Name: "release.lua leaves the place of who withdraws", File: "reentrant/release.lua",
-			Old: "if ARGV[3] ~= '' then redis.pcall('LREM', KEYS[2], 0, ARGV[3]) end", New: "",
-			Judge: Queue, Killed: []string{"Withdrawn"},
-		},
-		{
-			Name: "acquire.lua barges past the queue", File: "reentrant/acquire.lua",
-			Old: "lock = grant_next(KEYS[1], KEYS[2], KEYS[3], ARGV[5])", New: "lock = nil",
-			Judge: Queue, Killed: []string{"NoBargingAfterExpiry", "NoBargingAfterLapse"},
-		},
-		{
-			Name: "acquire.lua leaves the place of who enters", File: "reentrant/acquire.lua",
-			Old: "if ARGV[5] ~= '' then redis.pcall('LREM', KEYS[2], 1, ARGV[5]) end", New: "",
-			Judge: Queue, Killed: []string{"FirstAsks", "QueuedEnters"},
-		},
-		{
-			Name: "pass.lua forgets next", File: "reentrant/pass.lua",
-			Old: "enqueue(KEYS[2], ARGV[5], left, ARGV[4])", New: "1",
-			Judge: Queue, Killed: []string{"PassBehindOthers", "PassWhileHeld"},
-		},
-		{
-			Name: "pass.lua overtakes who queues", File: "reentrant/pass.lua",
-			Old: "lock = grant_next(KEYS[1], KEYS[2], KEYS[3])", New: "lock = nil",
-			Judge: Queue, Killed: []string{"PassBehindOthers", "PassWhileHeld"},
-		},
-		{
-			Name: "pass.lua frees with the first release", File: "reentrant/pass.lua",
-			Old: "if lock.count > 1 then", New: "if lock.count > 9 then",
-			Judge: Queue, Killed: []string{"PassWhileHeld", "PassReenters"},
-		},
-		{
-			Name: "queue.lua grants to the dead", File: "reentrant/queue.lua",
-			Old: "return redis.pcall('PUBLISH', channel, 'next 1') == 0", New: "return false",
-			Judge: Queue, Killed: []string{"DeadHeir", "AllDead", "PassToNext"},
-		},
-		{
-			Name: "queue.lua splits at the last blank", File: "reentrant/queue.lua",
-			Old: "string.sub(rest, 1, length), string.sub(rest, length + 2)", New: "string.match(rest, '^(.*) (.*)$')",
-			Judge: Queue, Killed: []string{"GrantToNumbers", "GrantToAnyBytes"},
-		},
-		{
-			Name: "queue.lua makes an heir for a minute", File: "reentrant/queue.lua",
-			Old: "math.floor(time[2] / 1000) + ms)", New: "math.floor(time[2] / 1000) + 60000)",
-			Judge: Queue, Killed: []string{"DirectGrant", "Force", "InnerRelease"},
-		},
-		{
-			Name: "queue.lua does not say who is next", File: "reentrant/queue.lua",
-			Old: "if type(behind) == 'string' then", New: "if false then",
-			Judge: Queue, Killed: []string{"DeadHeir", "NoBargingAfterExpiry"},
-		},
-		{
-			Name: "force.lua forgets the queue", File: "reentrant/force.lua",
-			Old: "if not grant_next(KEYS[1], KEYS[2], KEYS[3]) then", New: "if true then",
-			Judge: Queue, Killed: []string{"Force"},
 		},
 		{
 			Name: "force.lua does not compare fences", File: "reentrant/force.lua",
@@ -194,13 +130,8 @@ func reentrant() []Mutant {
 		},
 		{
 			Name: "adopt.lua leaves the old hold", File: "reentrant/adopt.lua",
-			Old: "redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1])\n", New: "",
+			Old: "end_hold(KEYS[1], lock, ARGV[1])\n", New: "",
 			Judge: Reentrant, Killed: []string{"AdoptOnce"},
-		},
-		{
-			Name: "inspect.lua reads the queue from its end", File: "reentrant/inspect.lua",
-			Old: "table.insert(waiting, token)", New: "table.insert(waiting, 1, token)",
-			Judge: Reentrant, Killed: []string{"WhoQueues"},
 		},
 		{
 			Name: "inspect.lua counts one", File: "reentrant/inspect.lua",

@@ -1,0 +1,33 @@
+package reentrant
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed adopt.lua
+	adoptLua string
+
+	adopt = strategy.NewScript("adopt", holdsLua+fenceLua+adoptLua)
+)
+
+// Adopt replaces the hold whose token is from by c's. If it is the only hold, c.Owner becomes
+// the owner, with a new fence. If it is one of several, owner and fence stay: the adopter is
+// one of those who are in, and Lease.Owner says who they are.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, adopt, keys(c), from, c.TTL.Milliseconds(), c.Token, c.Owner)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if r, _ := reply.([]any); len(r) == 2 {
+		fence, ok := r[0].(int64)
+		owner, ok2 := r[1].([]byte)
+		if ok && ok2 {
+			return p.granted(fence, string(owner))
+		}
+	}
+	return strategy.Grant{}, p.notHeld(c, reply)
+}

@@ -1,0 +1,57 @@
+package reentrant
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed inspect.lua
+	inspectLua string
+	//go:embed force.lua
+	forceLua string
+
+	inspect     = strategy.NewScript("inspect", holdsLua+fenceLua+inspectLua)
+	forceScript = strategy.NewScript("force", holdsLua+forceLua)
+)
+
+// Inspect reads the lock, or the last fence if nobody holds it, in one step.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	reply, err := p.Eval(ctx, c.Due, inspect, keys(c))
+	if err != nil {
+		return strategy.Info{}, err
+	}
+	r, _ := reply.([]any)
+	if len(r) != 1 && len(r) != 5 {
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	fence, ok := r[0].(int64)
+	if !ok || fence < 0 {
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	if len(r) == 1 {
+		return strategy.Info{Fence: uint64(fence)}, nil
+	}
+	owner, ok := r[1].([]byte)
+	token, ok2 := r[2].([]byte)
+	holds, ok3 := r[3].(int64)
+	ms, ok4 := r[4].(int64)
+	if !ok || !ok2 || !ok3 || !ok4 {
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	return strategy.Info{
+		Held: true, Owner: string(owner), Token: string(token), Holds: int(holds),
+		TTL: strategy.RemainingTTL(ms), Fence: uint64(fence),
+	}, nil
+}
+
+// force ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
+func (p *protocol) force(ctx context.Context, c strategy.Claim) error {
+	reply, err := p.Eval(ctx, c.Due, forceScript, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
+	if err != nil || reply == int64(1) {
+		return err
+	}
+	return p.notHeld(c, reply)
+}
