@@ -335,6 +335,9 @@ func (l *lock) jitter(n int) time.Duration {
 func (l *lock) pauseLimit(n int, why reason, told bool) time.Duration {
 	o := &l.s.o
 	jitter := l.jitter(n)
+	if why.held != nil && why.held.Silent {
+		told = false
+	}
 	if why.held == nil || why.until.IsZero() {
 		if told {
 			return o.TTL + min(jitter, o.TTL) // no expiry to wait for; look now and then

@@ -226,7 +226,7 @@ func (u *union) claim(ctx context.Context) (Claim, error) {
 	if ctx.Err() != nil {
 		return Claim{}, fmt.Errorf("lock %q: %w", u.name, contextError(ctx))
 	}
-	token, err := newToken("")
+	token, err := newToken("", false)
 	if err != nil {
 		return Claim{}, err
 	}

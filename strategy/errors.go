@@ -50,6 +50,10 @@ type HeldError struct {
 	Name   string
 	Holder string        // its token, or, where locks are re-entrant, its owner; empty if the servers did not say, or do not agree
 	TTL    time.Duration // until the servers let go; zero: not known; negative: never
+
+	// Silent says that the holder's release will not be announced to whoever waits, so a
+	// waiter asks again after pauses of Options.Backoff. It is a protocol's word to [New].
+	Silent bool
 }
 
 func (e *HeldError) Error() string {

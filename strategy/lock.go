@@ -241,7 +241,7 @@ func (l *lock) claim(ctx context.Context) (Claim, error) {
 
 // claimFor is a claim for the owner whom a ctx names, if it names one.
 func (l *lock) claimFor(owner string) (Claim, error) {
-	token, err := newToken(l.s.o.Label)
+	token, err := newToken(l.s.o.Label, l.s.announces)
 	if err != nil {
 		return Claim{}, err
 	}

@@ -313,7 +313,7 @@ func (ln *line) successor(l *Lease, c Claim, p *place) *Lease {
 	case g.Fences < 2, !l.sound, now.Sub(ln.tenure) >= tenure, now.After(g.Start.Add(g.TTL / 2)):
 		return nil
 	}
-	own, err := newToken(l.s.o.Label)
+	own, err := newToken(l.s.o.Label, l.s.announces)
 	if err != nil {
 		return nil
 	}

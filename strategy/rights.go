@@ -33,7 +33,7 @@ var (
 // CheckClaim is of a lock that nobody has, for a [Checker]: under a name that begins with
 // "check:" and is never used twice.
 func CheckClaim(o Options) (Claim, error) {
-	id, err := newToken("")
+	id, err := newToken("", false)
 	if err != nil {
 		return Claim{}, err
 	}

@@ -20,6 +20,8 @@ type Strategy struct {
 	o     Options
 	asked Wait // o.Wait as the user gave it
 	*house
+
+	announces bool // its releases are published: see newToken
 }
 
 // house is what a Strategy shares with those made from it by With.
@@ -46,7 +48,7 @@ func New(p Protocol, o Options) (*Strategy, error) {
 	if p == nil {
 		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")
 	}
-	id, err := newToken("")
+	id, err := newToken("", false)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +87,9 @@ func (s *Strategy) With(o Options) (*Strategy, error) {
 	}
 	made := &Strategy{p: s.p, o: o, asked: asked, house: s.house}
 	made.bulk, _ = s.p.(BulkExtender)
+	_, notifies := s.p.(Notifier)
+	_, queues := s.p.(Queuer)
+	made.announces = notifies && !queues
 	if o.Wait == WaitQueue {
 		made.queue = s.p.(Queuer)
 	}

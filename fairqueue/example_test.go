@@ -1,4 +1,4 @@
-package luascript_test
+package fairqueue_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -20,7 +20,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{TTL: 10 * time.Second})
+	locks, err := fairqueue.New(pool, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func ExampleNew() {
 func ExampleNew_tryAcquire() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{})
+	locks, err := fairqueue.New(pool, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func ExampleOn() {
 		requests++
 		send()
 	})
-	locks, err := strategy.New(luascript.On(counting), strategy.Options{})
+	locks, err := strategy.New(fairqueue.On(counting), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func ExampleOn() {
 func ExampleAcknowledged() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", "primary:6379") }}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{}, luascript.Acknowledged(strategy.Acks{Replicas: 1}))
+	locks, err := fairqueue.New(pool, strategy.Options{}, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
 	if err != nil {
 		log.Fatal(err)
 	}

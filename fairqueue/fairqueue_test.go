@@ -1,4 +1,4 @@
-package luascript_test
+package fairqueue_test
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 }
 
 // TestConformance holds the strategy to what every lock must do.
-func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }
+func TestConformance(t *testing.T) { subjects.Run(t, "fairqueue") }
 
-func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "luascript") }
+func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "fairqueue") }
 
 // open returns a strategy on s that is closed with the test.
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) *strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...fairqueue.Option) *strategy.Strategy {
 	t.Helper()
-	locks, err := luascript.New(s.Pool(), o, own...)
+	locks, err := fairqueue.New(s.Pool(), o, own...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestBadCounter(t *testing.T) {
 
 func TestWithoutFences(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	locks := open(t, s, strategy.Options{}, luascript.WithoutFences())
+	locks := open(t, s, strategy.Options{}, fairqueue.WithoutFences())
 	lease := acquire(t, locks, "a")
 	if n, ok := lease.Fence(); ok {
 		t.Errorf("Fence() = %d, true, want none", n)
@@ -244,7 +244,7 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	p := luascript.On(n)
+	p := fairqueue.On(n)
 	due := time.Now().Add(time.Minute)
 	claims := make([]strategy.Claim, 600)
 	for i := range claims {
@@ -358,7 +358,7 @@ func TestForbiddenToReadMany(t *testing.T) {
 		return strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Hour, Due: time.Now().Add(time.Minute)}
 	}
 	answers := make([]error, 2)
-	luascript.On(n).(strategy.BulkExtender).ExtendAll(t.Context(), []strategy.Claim{claim("a", lease.Token()), claim("b", "t")},
+	fairqueue.On(n).(strategy.BulkExtender).ExtendAll(t.Context(), []strategy.Claim{claim("a", lease.Token()), claim("b", "t")},
 		func(i int, _ strategy.Grant, err error) { answers[i] = err })
 	if answers[0] != nil || !errors.Is(answers[1], strategy.ErrLost) {
 		t.Errorf("answers = %v, want nil and ErrLost", answers)
@@ -381,7 +381,7 @@ func TestForbiddenToPublish(t *testing.T) {
 	}}
 	defer pool.Close()
 	refused := make(chan struct{}, 100)
-	locks, err := luascript.New(pool, strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
+	locks, err := fairqueue.New(pool, strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
 		if e.Kind == strategy.EventHeld {
 			refused <- struct{}{}
 		}
@@ -438,11 +438,11 @@ func TestCheck(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	if _, err := luascript.New(nil, strategy.Options{}); err == nil {
+	if _, err := fairqueue.New(nil, strategy.Options{}); err == nil {
 		t.Error("New(nil) = nil, want an error")
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	if _, err := luascript.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
+	if _, err := fairqueue.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
 		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
 	}
 }
@@ -473,7 +473,7 @@ func TestExtendNeverShortens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	p := luascript.On(n)
+	p := fairqueue.On(n)
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
 	c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t", TTL: time.Minute, Due: time.Now().Add(time.Minute)}
 	if c.Grant, err = p.Acquire(t.Context(), c); err != nil {
@@ -506,7 +506,7 @@ func TestLeastPermissions(t *testing.T) {
 		return redis.Dial("tcp", s.Addr(), redis.DialUsername("narrow"), redis.DialPassword("secret"))
 	}}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{Key: func(n string) string { return "job:" + n }}, luascript.WithoutFences())
+	locks, err := fairqueue.New(pool, strategy.Options{Key: func(n string) string { return "job:" + n }}, fairqueue.WithoutFences())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,7 +535,7 @@ func TestUnreleasable(t *testing.T) {
 	if _, err := c.Do("EVAL", "return redis.acl_check_cmd('DEL', 'a') and 1", 0); err != nil {
 		t.Skipf("NOT PROVEN: that a lock which cannot be released is not granted (Redis 7.0): %v", err)
 	}
-	locks, err := luascript.New(s.Pool(), strategy.Options{})
+	locks, err := fairqueue.New(s.Pool(), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,9 +575,9 @@ func TestUnreleasable(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
 	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-get")
-	for name, own := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
+	for name, own := range map[string][]fairqueue.Option{"Fenced": nil, "Unfenced": {fairqueue.WithoutFences()}} {
 		t.Run(name, func(t *testing.T) {
-			locks, err := luascript.New(s.Pool(), strategy.Options{}, own...)
+			locks, err := fairqueue.New(s.Pool(), strategy.Options{}, own...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -608,21 +608,21 @@ func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, .
 // held, nor lost: nobody knows.
 func TestGarbage(t *testing.T) {
 	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
-		p := luascript.On(oneReply{reply: reply})
+		p := fairqueue.On(oneReply{reply: reply})
 		g, err := p.Acquire(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
-		p := luascript.On(oneReply{reply: reply})
+		p := fairqueue.On(oneReply{reply: reply})
 		_, err := p.Extend(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Extend() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		err := luascript.On(oneReply{reply: reply}).Release(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		err := fairqueue.On(oneReply{reply: reply}).Release(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
