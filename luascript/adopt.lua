@@ -1,12 +1,12 @@
--- adopt: extend for somebody new who brings the holder's token. The hold gets a
--- token and a fence of its own: nobody can adopt it twice, and whoever gave it up
--- can neither release it nor write after whoever took it over.
+-- adopt: give the hold to the caller who brings the holder's token. The hold gets a new token
+-- and a fence of its own. So nobody can adopt it twice, and the one who gave it up can neither
+-- release it nor write after its successor.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences
 -- ARGV[1]  the holder's token
--- ARGV[2]  TTL in milliseconds
--- ARGV[3]  the token that takes its place
+-- ARGV[2]  the new token
+-- ARGV[3]  TTL in milliseconds
 --
 -- Returns  the fence (an integer; 0 without fences): adopted
 --          nil    the lock is gone
@@ -16,15 +16,8 @@ local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder
 end
-
-local fence = 0
-if KEYS[2] then
-  local err, _
-  fence, _, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- fence.lua, which stands before this script
-  if err then return err end
-end
-redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
-if KEYS[2] then
-  issue_fences(KEYS[2], fence, 1)
-end
+local fence, err = next_fence(KEYS[2]) -- fence.lua, which stands before this script
+if err then return err end
+if KEYS[2] then redis.call('SET', KEYS[2], fence) end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return fence

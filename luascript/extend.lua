@@ -1,49 +1,31 @@
--- extend: for each lock, if its holder is who asks, count the TTL anew. Never makes
--- a lock that is gone, and never shortens one: a request that was stuck on its way
--- may come after a later one that asked for more, on which the holder relies. It writes
--- all the same: replicas confirm what is written, not what was written before.
+-- extend: for each lock, if the token is still its holder's, start the TTL again.
+--
+-- A lock that is gone is never made again, and a TTL is never shortened: a request that was stuck
+-- on its way may arrive after a later one, whose longer TTL the holder relies on. The script
+-- writes in any case, because WAIT confirms only what was written.
 --
 -- KEYS[i]           a lock
--- ARGV[i]           its holder's token
--- ARGV[#KEYS + i]   its TTL in milliseconds; or one alone, if all have the same
+-- ARGV[i]           the token
+-- ARGV[#KEYS + i]   its TTL in milliseconds; or one TTL for all
 --
--- Returns how many locks there are, if all are extended; or else, for each i in turn:
+-- Returns for each lock in turn
 --   1        extended
 --   nil      the lock is gone
 --   token    another holds it
---   {error}  the key is no lock
--- Needs no memory, so it works also when Redis is out of it.
-local call, n = redis.call, #KEYS
-local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
-
--- What the common case, below, has not extended: what is gone, another's or no lock, or would not
--- last longer; and all of it before Redis 7.0. Never nil, which stands for the common case.
-local function extend(lock, token, ttl, holder)
-  holder = holder or redis.pcall('GET', lock) -- which tells what is no lock, or forbidden, from what is gone
-  if type(holder) == 'table' then
-    return {holder.err} -- one that cannot be renewed must not stop the others
-  end
+--   {error}  what the server says: this lock cannot be extended, the others can
+-- Needs no memory, so it works when Redis is out of memory.
+local function extend(lock, token, ttl)
+  local holder = redis.call('GET', lock)
   if holder ~= token then
-    return holder or false
+    return holder
   end
-  -- The longer TTL is written also if that is what it was. Whether there still is a lock PEXPIRE
-  -- says: some servers read their clock anew for each command.
-  return call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl)) == 1 and 1
+  return redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl)) == 1 and 1
 end
 
-local holders = redis.pcall('MGET', unpack(KEYS)) -- one command is cheaper than many
-local answers, extended = {}, 0
-for i = 1, n do
-  local lock, token, ttl = KEYS[i], ARGV[i], ARGV[n + i] or ARGV[n + 1]
-  if gt and holders[i] == token and call('PEXPIRE', lock, ttl, gt) == 1 then
-    extended = extended + 1
-  else
-    answers[i] = extend(lock, token, ttl, holders[i])
-    if answers[i] == 1 then extended = extended + 1 end
-  end
-end
-if extended == n then return n end
-for i = 1, n do
-  if answers[i] == nil then answers[i] = 1 end
+local answers = {}
+for i, lock in ipairs(KEYS) do
+  local ok, answer = pcall(extend, lock, ARGV[i], ARGV[#KEYS + i] or ARGV[#KEYS + 1])
+  if not ok then answer = {type(answer) == 'table' and answer.err or tostring(answer)} end -- a table since Redis 7.0
+  answers[i] = answer
 end
 return answers

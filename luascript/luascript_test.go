@@ -1,12 +1,14 @@
 package luascript_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -67,72 +70,208 @@ func fence(t *testing.T, l *strategy.Lease) uint64 {
 	return n
 }
 
-// TestRoundTrips: what the package doc says of the wire, as the server counts it.
-func TestRoundTrips(t *testing.T) {
+// unique is a name that no other test uses.
+func unique(t *testing.T) string {
+	return t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
+}
+
+func onServer(t *testing.T, s *redistest.Server, own ...luascript.Option) strategy.Protocol {
+	t.Helper()
+	n, err := node.New(s.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return luascript.On(n, own...)
+}
+
+func claim(name, token string) strategy.Claim {
+	return strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+}
+
+// TestOnTheWire: the commands that each script runs, as MONITOR shows them.
+func TestOnTheWire(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	locks := open(t, s, strategy.Options{})
-	if err := acquire(t, locks, "warm").Release(t.Context()); err != nil { // dials, and loads the scripts
+	p := onServer(t, s)
+	monitor, err := net.Dial("tcp", s.Addr())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := acquire(t, locks, "warm").Release(t.Context()); err != nil {
-		t.Fatal(err)
+	defer monitor.Close()
+	fmt.Fprint(monitor, "MONITOR\r\n")
+	lines := bufio.NewReader(monitor)
+	if ok, err := lines.ReadString('\n'); ok != "+OK\r\n" {
+		t.Skipf("NOT PROVEN: which commands the scripts run: MONITOR = %q, %v", ok, err)
 	}
-	count := func(what string, want int64, f func()) {
-		t.Helper()
-		before, err := s.RoundTrips(t.Context())
-		if err != nil {
-			redistest.Skip(t, err, "how many round trips a lock costs")
+	digits := regexp.MustCompile(`"[0-9]{16}"`)
+	ran := func() (commands string) {
+		redistest.Do(t, s, "ECHO", "end")
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(line, `"end"`) {
+				return commands
+			}
+			if _, command, lua := strings.Cut(line, " lua] "); lua {
+				commands += digits.ReplaceAllString(strings.TrimSpace(command), "<fence>") + "\n"
+			}
 		}
-		f()
-		after, err := s.RoundTrips(t.Context())
+	}
+	c, rival := claim("a", "mine"), claim("a", "rival's")
+	adopter, inspector := p.(strategy.Adopter), p.(strategy.Inspector)
+	for _, step := range []struct {
+		what string
+		do   func() error
+		want string
+	}{
+		{"Acquire", func() error { _, err := p.Acquire(t.Context(), c); return err }, `"GET" "lock:{a}"
+"GET" "lock:{a}:fence"
+"TIME"
+"SET" "lock:{a}:fence" <fence>
+"SET" "lock:{a}" "mine" "PX" "60000"
+`},
+		{"a held Acquire", func() error {
+			if _, err := p.Acquire(t.Context(), rival); !errors.Is(err, strategy.ErrHeld) {
+				return fmt.Errorf("%w, want ErrHeld", err)
+			}
+			return nil
+		}, `"GET" "lock:{a}"
+"PTTL" "lock:{a}"
+`},
+		{"Extend", func() error { long := c; long.TTL *= 2; _, err := p.Extend(t.Context(), long); return err }, `"GET" "lock:{a}"
+"PTTL" "lock:{a}"
+"PEXPIRE" "lock:{a}" "120000"
+`},
+		{"Inspect", func() error { _, err := inspector.Inspect(t.Context(), c); return err }, `"GET" "lock:{a}:fence"
+"GET" "lock:{a}"
+"PTTL" "lock:{a}"
+`},
+		{"Adopt", func() error { _, err := adopter.Adopt(t.Context(), rival, "mine"); return err }, `"GET" "lock:{a}"
+"GET" "lock:{a}:fence"
+"TIME"
+"SET" "lock:{a}:fence" <fence>
+"SET" "lock:{a}" "rival's" "PX" "60000"
+`},
+		{"a late Release", func() error {
+			if err := p.Release(t.Context(), c); !errors.Is(err, strategy.ErrLost) {
+				return fmt.Errorf("%w, want ErrLost", err)
+			}
+			return nil
+		}, `"GET" "lock:{a}"
+`},
+		{"Release", func() error { return p.Release(t.Context(), rival) }, `"GET" "lock:{a}"
+"DEL" "lock:{a}"
+"PUBLISH" "lock:{a}:free" "rival's"
+`},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s = %v", step.what, err)
+		}
+		if got := ran(); got != step.want {
+			t.Errorf("%s runs\n%swant\n%s", step.what, got, step.want)
+		}
+	}
+}
+
+// TestForeignHolder: other libraries publish no release, and a waiter does not sleep until
+// their TTL ends.
+func TestForeignHolder(t *testing.T) {
+	s := redistest.Shared(t)
+	for what, token := range map[string]string{
+		"redsync": "d2hhdGV2ZXIgaXQgaXMhIQ==", "redislock": "n4bQgYhMfWWaL-qgxVrQFa", "redis-py": "a8098c1af86e11dabd1a00112444be1e",
+		"StackExchange.Redis, a machine": "WEB-1", "a UUID of version 4": "f47ac10b-58cc-4372-a567-0e02b2c3d479",
+		"a UUID of version 7": "017f22e2-79b0-7cc3-98c4-dc0c0c07398f", "nothing": "",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			name := unique(t)
+			key := strategy.DefaultKey(name)
+			if r := redistest.Do(t, s, "SET", key, token, "NX", "PX", 60_000); fmt.Sprintf("%s", r) != "OK" {
+				t.Fatalf("SET = %v, want OK", r)
+			}
+			waits(t, func(o strategy.Options) *strategy.Strategy { return open(t, s, o) }, name, func() {
+				redistest.Do(t, s, "DEL", key)
+			})
+		})
+	}
+	t.Run("setnxpx", func(t *testing.T) { // whose tokens are drawn as ours
+		theirs, err := setnxpx.New(s.Pool(), strategy.Options{TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := after - before; got != want {
-			t.Errorf("round trips of %s = %d, want %d", what, got, want)
-		}
-	}
-	var lease *strategy.Lease
-	count("Acquire", 1, func() { lease = acquire(t, locks, "counted") })
-	count("a held TryAcquire", 1, func() {
-		if _, err := locks.Lock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
-		}
-	})
-	if err := lease.Extend(t.Context()); err != nil { // loads the script
-		t.Fatal(err)
-	}
-	count("Extend", 1, func() {
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	count("Release", 1, func() {
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		defer theirs.Close()
+		name := unique(t)
+		lease := acquire(t, theirs, name)
+		waits(t, func(o strategy.Options) *strategy.Strategy { return open(t, s, o) }, name, func() {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("Release() = %v, want nil", err)
+			}
+		})
 	})
 }
 
-// raced is how many allocations more the race detector costs a pair.
-var raced float64
-
-// TestAllocations: a pair of one caller makes no more than its lease, its token and its claims
-// take. The race detector adds some.
-func TestAllocations(t *testing.T) {
-	locks := open(t, redistest.Shared(t), strategy.Options{})
-	lock := locks.Lock(t.Name() + strconv.Itoa(int(time.Now().UnixNano())))
-	n := testing.AllocsPerRun(500, func() {
-		lease, err := lock.TryAcquire(t.Context())
+// waits has a contender wait for the lock, frees it, and fails if the contender sleeps on.
+func waits(t *testing.T, open func(strategy.Options) *strategy.Strategy, name string, free func()) {
+	t.Helper()
+	held := make(chan struct{}, 1000)
+	locks := open(strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
+		if e.Kind == strategy.EventHeld {
+			held <- struct{}{}
+		}
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // far more than Backoff, far less than the TTL
+	defer cancel()
+	done := make(chan error)
+	go func() {
+		lease, err := locks.Lock(name).Acquire(ctx)
 		if err == nil {
 			err = lease.Release(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
+		done <- err
+	}()
+	for range 2 { // once at first, and once when it has subscribed
+		select {
+		case <-held:
+		case err := <-done:
+			t.Fatalf("Acquire() = %v while the lock is held, want it to wait", err)
 		}
-	})
-	if want := 10.0; n > want+raced {
-		t.Errorf("allocations = %v, want %v at most", n, want+raced)
+	}
+	time.Sleep(50 * time.Millisecond) // it may still be on its way to sleep
+	free()
+	if err := <-done; err != nil {
+		t.Errorf("Acquire() = %v, want nil soon after the release", err)
+	}
+}
+
+// TestQuietAmongItsOwn: a waiter polls no holder whose release will be published.
+func TestQuietAmongItsOwn(t *testing.T) {
+	s := redistest.Shared(t)
+	for what, own := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
+		t.Run(what, func(t *testing.T) {
+			name := unique(t)
+			lease := acquire(t, open(t, s, strategy.Options{TTL: time.Minute}, own...), name)
+			asked := make(chan struct{}, 1000)
+			waits(t, func(o strategy.Options) *strategy.Strategy {
+				observe := o.Observe
+				o.Observe = func(e strategy.Event) {
+					observe(e)
+					if e.Kind == strategy.EventHeld {
+						asked <- struct{}{}
+					}
+				}
+				return open(t, s, o, own...)
+			}, name, func() {
+				time.Sleep(time.Second)
+				if n := len(asked); n != 2 {
+					t.Errorf("requests of a waiter in a second = %d, want 2: one at first, one when it has subscribed", n)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release() = %v, want nil", err)
+				}
+			})
+		})
 	}
 }
 
@@ -164,30 +303,24 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir, err := locks.Adopt(t.Context(), "a", token)
+	adopted, err := locks.Adopt(t.Context(), "a", token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fence(t, heir), ahead+2; got != want {
-		t.Errorf("fence of the heir = %d, want %d", got, want)
-	}
-	if err := heir.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fence(t, acquire(t, locks, "a")), ahead+3; got != want {
-		t.Errorf("fence after the heir = %d, want %d: no two holds share one", got, want)
+	if got, want := fence(t, adopted), ahead+2; got != want {
+		t.Errorf("fence of the adopted hold = %d, want %d", got, want)
 	}
 }
 
-// TestBadCounter: a counter that is none is an error, and no lock is taken.
+// TestBadCounter: a counter that holds no fence is an error, and nothing is changed.
 func TestBadCounter(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{})
 	for what, value := range map[string]string{
-		"a word": "seven", "negative": "-1", "2^53-1": "9007199254740991", "2^53": "9007199254740992", "infinite": "inf", "not a number": "nan",
+		"a word": "seven", "negative": "-1", "2^53-1": "9007199254740991", "infinite": "inf", "not a number": "nan", "empty": "",
 	} {
 		t.Run(what, func(t *testing.T) {
-			name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
+			name := unique(t)
 			key := strategy.DefaultKey(name)
 			redistest.Do(t, s, "SET", key+":fence", value)
 			defer redistest.Do(t, s, "DEL", key+":fence")
@@ -198,15 +331,18 @@ func TestBadCounter(t *testing.T) {
 			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 				t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
 			}
+			if v := fmt.Sprintf("%s", redistest.Do(t, s, "GET", key+":fence")); v != value {
+				t.Errorf("counter = %q, want %q as before", v, value)
+			}
 		})
 	}
 	t.Run("a list", func(t *testing.T) {
-		name := t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
+		name := unique(t)
 		key := strategy.DefaultKey(name)
 		redistest.Do(t, s, "RPUSH", key+":fence", "x")
 		defer redistest.Do(t, s, "DEL", key+":fence")
-		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
-			t.Errorf("TryAcquire() = %v, want ErrRefused", err)
+		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("TryAcquire() = %v, want ErrRefused and WRONGTYPE", err)
 		}
 		if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
 			t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
@@ -214,86 +350,34 @@ func TestBadCounter(t *testing.T) {
 	})
 }
 
-func TestWithoutFences(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	locks := open(t, s, strategy.Options{}, luascript.WithoutFences())
-	lease := acquire(t, locks, "a")
-	if n, ok := lease.Fence(); ok {
-		t.Errorf("Fence() = %d, true, want none", n)
-	}
-	token, err := lease.Detach()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lease, err = locks.Adopt(t.Context(), "a", token); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := redistest.Do(t, s, "DBSIZE"); n != int64(0) {
-		t.Errorf("DBSIZE = %v, want 0: no counter is left", n)
-	}
-}
-
-// TestBulk: renewals go 256 to a request, each with an answer of its own.
+// TestBulk: renewals go 256 to a request, and one lock that cannot be renewed stops no other.
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	p := luascript.On(n)
-	due := time.Now().Add(time.Minute)
-	claims := make([]strategy.Claim, 600)
+	p := onServer(t, s)
+	claims := make([]strategy.Claim, 300)
 	for i := range claims {
-		name := strconv.Itoa(i)
-		c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t" + name, TTL: time.Second, Due: due}
-		g, err := p.Acquire(t.Context(), c)
-		if err != nil {
+		c := claim(strconv.Itoa(i), "t"+strconv.Itoa(i))
+		c.TTL = time.Second
+		if _, err := p.Acquire(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		g.Start = time.Now()
-		c.Grant, c.TTL = g, time.Minute
+		c.TTL = time.Minute
 		claims[i] = c
 	}
-	gone, taken, spoiled := 7, 107, 207
+	gone, taken, spoiled, long := 7, 107, 207, 30
+	claims[long].TTL = time.Hour
 	redistest.Do(t, s, "DEL", claims[gone].Key)
 	redistest.Do(t, s, "SET", claims[taken].Key, "another")
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
-
-	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
-		t.Fatal(err)
-	}
-	before, err := s.Calls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	answers := make([]error, len(claims))
-	var calls atomic.Int32
-	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
-		answers[i] = err
-		calls.Add(1)
-	})
-	after, err := s.Calls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	scripts := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
-	if want := int64(3); scripts != want {
-		t.Errorf("requests for %d renewals = %d, want %d", len(claims), scripts, want)
-	}
-	if n := int(calls.Load()); n != len(claims) {
-		t.Errorf("answers = %d, want %d", n, len(claims))
-	}
+	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) { answers[i] = err })
 	for i, err := range answers {
 		var lost *strategy.LostError
 		switch i {
 		case gone:
-			if !errors.As(err, &lost) || lost.Holder != "" {
-				t.Errorf("renewal of one that is gone = %v, want a LostError without holder", err)
+			if !errors.As(err, &lost) || lost.Holder != "" || redistest.Do(t, s, "EXISTS", claims[i].Key) != int64(0) {
+				t.Errorf("renewal of one that is gone = %v, want a LostError without holder, and no lock", err)
 			}
 		case taken:
 			if !errors.As(err, &lost) || lost.Holder != "another" {
@@ -304,17 +388,36 @@ func TestBulk(t *testing.T) {
 				t.Errorf("renewal of a list = %v, want ErrRefused and WRONGTYPE", err)
 			}
 		default:
-			if err != nil {
-				t.Errorf("renewal %d = %v, want nil", i, err)
-			}
-			if ms := redistest.Do(t, s, "PTTL", claims[i].Key).(int64); ms < 30_000 {
-				t.Errorf("PTTL of renewal %d = %d ms, want about a minute", i, ms)
+			ttl := claims[i].TTL.Milliseconds()
+			if ms := redistest.Do(t, s, "PTTL", claims[i].Key).(int64); err != nil || ms < ttl/2 || ms > ttl {
+				t.Errorf("renewal %d = %v, PTTL = %d ms, want nil and about %d ms", i, err, ms, ttl)
 			}
 		}
 	}
 }
 
-// TestOutOfMemory: what only renews or releases works when Redis takes no writes.
+// TestExtendNeverShortens: a renewal that was stuck on its way, and asked for less
+// than a later one got, must not take from the holder what it relies on.
+func TestExtendNeverShortens(t *testing.T) {
+	s := redistest.Shared(t)
+	p, c := onServer(t, s), claim(unique(t), "t")
+	if _, err := p.Acquire(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	late := c
+	late.TTL = time.Second
+	if _, err := p.Extend(t.Context(), late); err != nil {
+		t.Errorf("Extend() by less = %v, want nil", err)
+	}
+	if ms := redistest.Do(t, s, "PTTL", c.Key).(int64); ms < 30_000 {
+		t.Errorf("PTTL = %d ms, want about a minute", ms)
+	}
+	if err := p.Release(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOutOfMemory: a release and a renewal work when Redis takes no other writes.
 func TestOutOfMemory(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	locks := open(t, s, strategy.Options{TTL: time.Minute})
@@ -336,259 +439,76 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestForbiddenToReadMany: a user who may GET and not MGET renews all the same.
-func TestForbiddenToReadMany(t *testing.T) {
+// TestForbidden: what a user can do whom the ACL forbids something.
+func TestForbidden(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("ACL", "SETUSER", "one", "on", ">secret", "~*", "&*", "+@all", "-mget"); err != nil {
-		t.Skipf("NOT PROVEN: that a user without MGET can renew: %v", err)
-	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
-		return redis.Dial("tcp", s.Addr(), redis.DialUsername("one"), redis.DialPassword("secret"))
-	}}
-	defer pool.Close()
-	lease := acquire(t, open(t, s, strategy.Options{TTL: time.Minute}), "a")
-	n, err := node.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	claim := func(name, token string) strategy.Claim {
-		return strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Hour, Due: time.Now().Add(time.Minute)}
-	}
-	answers := make([]error, 2)
-	luascript.On(n).(strategy.BulkExtender).ExtendAll(t.Context(), []strategy.Claim{claim("a", lease.Token()), claim("b", "t")},
-		func(i int, _ strategy.Grant, err error) { answers[i] = err })
-	if answers[0] != nil || !errors.Is(answers[1], strategy.ErrLost) {
-		t.Errorf("answers = %v, want nil and ErrLost", answers)
-	}
-	if ms := redistest.Do(t, s, "PTTL", strategy.DefaultKey("a")).(int64); ms < 120_000 {
-		t.Errorf("PTTL = %d ms, want about an hour", ms)
-	}
-}
-
-// TestForbiddenToPublish: the notice is a hint, so a release without it stands.
-func TestForbiddenToPublish(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels"); err != nil {
-		t.Skipf("NOT PROVEN: that a user without channels can release: %v", err)
-	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
-		return redis.Dial("tcp", s.Addr(), redis.DialUsername("mute"), redis.DialPassword("secret"))
-	}}
-	defer pool.Close()
-	refused := make(chan struct{}, 100)
-	locks, err := luascript.New(pool, strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
-		if e.Kind == strategy.EventHeld {
-			refused <- struct{}{}
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close()
-	lease := acquire(t, locks, "a")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // generous, and far below the TTL
-	defer cancel()
-	waiting := make(chan error)
-	go func() { // it may not subscribe either, and so asks again and again
-		lease, err := locks.Lock("a").Acquire(ctx)
-		if err == nil {
-			err = lease.Release(t.Context())
-		}
-		waiting <- err
-	}()
-	for range 3 { // it waits, and goes on asking
-		select {
-		case <-refused:
-		case err := <-waiting:
-			t.Fatalf("Acquire() = %v while the lock is held, want it to wait", err)
-		}
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release() = %v, want nil", err)
-	}
-	if err := <-waiting; err != nil {
-		t.Errorf("Acquire() without channels = %v, want nil", err)
-	}
-}
-
-func TestCheck(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	locks := open(t, s, strategy.Options{})
-	if err := locks.Check(t.Context()); err != nil {
-		t.Errorf("Check() = %v, want nil", err)
-	}
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"); err != nil {
-		t.Skipf("NOT PROVEN: that Check sees an evicting server: %v", err)
-	}
-	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "noeviction") {
-		t.Errorf("Check() of a server that evicts = %v, want an error that says noeviction", err)
-	}
-	redistest.Do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-	redistest.Do(t, s, "REPLICAOF", "127.0.0.1", "1")
-	if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "primary") {
-		t.Errorf("Check() of a replica = %v, want an error that says primary", err)
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	if _, err := luascript.New(nil, strategy.Options{}); err == nil {
-		t.Error("New(nil) = nil, want an error")
-	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	if _, err := luascript.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
-		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
-	}
-}
-
-// TestHeldTells: what a refused contender learns.
-func TestHeldTells(t *testing.T) {
-	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute, Label: "host-1/7"})
-	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
-	lease := acquire(t, locks, name)
-	defer lease.Release(context.Background())
-	_, err := locks.Lock(name).TryAcquire(t.Context())
-	var held *strategy.HeldError
-	if !errors.As(err, &held) || held.Holder != lease.Token() || held.TTL <= 0 || held.TTL > time.Minute {
-		t.Errorf("TryAcquire() = %v, want a HeldError with token %q and up to a minute", err, lease.Token())
-	}
-	info, err := locks.Inspect(t.Context(), name)
-	if err != nil || !info.Held || info.Token != lease.Token() || info.Label != "host-1/7" || info.Fence != fence(t, lease) {
-		t.Errorf("Inspect() = %+v, %v, want the lease's token, label and fence", info, err)
-	}
-}
-
-// TestExtendNeverShortens: a renewal that was stuck on its way, and asked for less
-// than a later one got, must not take from the holder what it relies on.
-func TestExtendNeverShortens(t *testing.T) {
-	s := redistest.Shared(t)
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	p := luascript.On(n)
-	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
-	c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t", TTL: time.Minute, Due: time.Now().Add(time.Minute)}
-	if c.Grant, err = p.Acquire(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	c.Grant.Start = time.Now()
-	late := c
-	late.TTL = time.Second
-	if _, err := p.Extend(t.Context(), late); err != nil {
-		t.Errorf("Extend() by less = %v, want nil", err)
-	}
-	if ms := redistest.Do(t, s, "PTTL", c.Key).(int64); ms < 30_000 {
-		t.Errorf("PTTL = %d ms, want about a minute", ms)
-	}
-	if err := p.Release(t.Context(), c); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestLeastPermissions: a user who may touch the lock's own keys, and nothing beside
-// them, can do everything.
-func TestLeastPermissions(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("ACL", "SETUSER", "narrow", "on", ">secret", "~job:*", "~{job:*", "+@all", "resetchannels"); err != nil {
-		t.Skipf("NOT PROVEN: that the lock's own key is all that is needed: %v", err)
-	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
-		return redis.Dial("tcp", s.Addr(), redis.DialUsername("narrow"), redis.DialPassword("secret"))
-	}}
-	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{Key: func(n string) string { return "job:" + n }}, luascript.WithoutFences())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close()
-	if err := locks.Check(t.Context()); err != nil {
-		t.Errorf("Check() = %v, want nil", err)
-	}
-	lease := acquire(t, locks, "a")
-	if info, err := locks.Inspect(t.Context(), "a"); err != nil || info.Token != lease.Token() {
-		t.Errorf("Inspect() = %+v, %v, want the lease's token", info, err)
-	}
-	if err := lease.Extend(t.Context()); err != nil {
-		t.Errorf("Extend() = %v, want nil", err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release() = %v, want nil", err)
-	}
-}
-
-// TestUnreleasable: a user who may not release is not granted what he could only leave to
-// its TTL.
-func TestUnreleasable(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("EVAL", "return redis.acl_check_cmd('DEL', 'a') and 1", 0); err != nil {
-		t.Skipf("NOT PROVEN: that a lock which cannot be released is not granted (Redis 7.0): %v", err)
-	}
-	locks, err := luascript.New(s.Pool(), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close()
-	refused := func(t *testing.T, name string) {
+	as := func(t *testing.T, user, notProven string, rules ...any) *strategy.Strategy {
 		t.Helper()
-		_, err := locks.Lock(name).TryAcquire(t.Context())
-		if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "+del") {
-			t.Errorf("TryAcquire() = %v, want ErrRefused, and what to allow", err)
+		c := s.Pool().Get()
+		defer c.Close()
+		if _, err := c.Do("ACL", append([]any{"SETUSER", user, "on", ">secret", "~*", "&*", "+@all"}, rules...)...); err != nil {
+			t.Skipf("NOT PROVEN: %s: %v", notProven, err)
 		}
-		if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
-			t.Errorf("EXISTS = %v, want 0", n)
+		pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", s.Addr(), redis.DialUsername(user), redis.DialPassword("secret"))
+		}}
+		t.Cleanup(func() { pool.Close() })
+		locks, err := luascript.New(pool, strategy.Options{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { locks.Close() })
+		return locks
 	}
-	t.Run("FromTheFirst", func(t *testing.T) {
-		redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
-		refused(t, "a")
-		redistest.Do(t, s, "ACL", "SETUSER", "locker", "+del")
+	t.Run("PUBLISH", func(t *testing.T) {
+		locks := as(t, "mute", "that a user who may not publish can release", "-publish")
+		if err := acquire(t, locks, "mute").Release(t.Context()); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+		if n := redistest.Do(t, s, "EXISTS", "lock:{mute}"); n != int64(0) {
+			t.Errorf("EXISTS = %v, want 0: it is released", n)
+		}
 	})
-	t.Run("Later", func(t *testing.T) { // it learns so from the release that is forbidden
-		lease := acquire(t, locks, "b")
-		redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
-		if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrRefused) {
-			t.Errorf("Release() = %v, want ErrRefused", err)
+	t.Run("DEL", func(t *testing.T) {
+		locks := as(t, "hoarder", "that Check sees a user who may not release", "-del")
+		if err := locks.Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "+del") {
+			t.Errorf("Check() = %v, want ErrRefused, and what to allow", err)
 		}
-		redistest.Do(t, s, "SET", strategy.DefaultKey("b"), "gone", "PX", 1)
-		for end := time.Now().Add(20 * time.Second); redistest.Do(t, s, "EXISTS", strategy.DefaultKey("b")) != int64(0); {
-			if time.Now().After(end) {
-				t.Fatal("the key does not expire")
-			}
+	})
+	t.Run("the counter", func(t *testing.T) {
+		locks := as(t, "narrow", "that nothing is locked without its fence", "resetkeys", "~lock:{narrow}", "%R~lock:{narrow}:fence")
+		if _, err := locks.Lock("narrow").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("TryAcquire() = %v, want ErrRefused", err)
 		}
-		refused(t, "b")
+		if n := redistest.Do(t, s, "EXISTS", "lock:{narrow}"); n != int64(0) {
+			t.Errorf("EXISTS = %v, want 0: refused, but taken", n)
+		}
 	})
 }
 
-// TestUnreadable: nor is a user who may not read the token, and so could not release either.
-func TestUnreadable(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
-	redistest.Do(t, s, "ACL", "SETUSER", "locker", "-get")
-	for name, own := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
-		t.Run(name, func(t *testing.T) {
-			locks, err := luascript.New(s.Pool(), strategy.Options{}, own...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer locks.Close()
-			if _, err = locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
-				t.Errorf("TryAcquire() = %v, want ErrRefused", err)
-			}
-			if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
-				t.Errorf("EXISTS = %v, want 0", n)
-			}
-		})
+// TestWithoutFences: no counter is left, and the lock's key is all that is touched.
+func TestWithoutFences(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	locks := open(t, s, strategy.Options{}, luascript.WithoutFences())
+	lease := acquire(t, locks, "a")
+	if n, ok := lease.Fence(); ok {
+		t.Errorf("Fence() = %d, true, want none", n)
+	}
+	token, err := lease.Detach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease, err = locks.Adopt(t.Context(), "a", token); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := locks.Inspect(t.Context(), "a"); err != nil || info.Token != lease.Token() || info.Fence != 0 {
+		t.Errorf("Inspect() = %+v, %v, want the lease's token and no fence", info, err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := redistest.Do(t, s, "DBSIZE"); n != int64(0) {
+		t.Errorf("DBSIZE = %v, want 0: no counter is left", n)
 	}
 }
 
@@ -604,26 +524,23 @@ func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, .
 	return n.reply, nil
 }
 
-// TestGarbage: what release.lua and its like never return is neither a grant, nor
-// held, nor lost: nobody knows.
+// TestGarbage: a reply that no script gives is neither a grant, nor held, nor lost: nobody knows.
 func TestGarbage(t *testing.T) {
-	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
-		p := luascript.On(oneReply{reply: reply})
-		g, err := p.Acquire(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+	c := strategy.Claim{Name: "a", Key: "a", Token: "t"}
+	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{int64(1), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
+		g, err := luascript.On(oneReply{reply: reply}).Acquire(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
-		p := luascript.On(oneReply{reply: reply})
-		_, err := p.Extend(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		_, err := luascript.On(oneReply{reply: reply}).Extend(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Extend() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		err := luascript.On(oneReply{reply: reply}).Release(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
-		if !errors.Is(err, strategy.ErrUnknown) {
+		if err := luascript.On(oneReply{reply: reply}).Release(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}

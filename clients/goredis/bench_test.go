@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	redigo "github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -29,7 +29,7 @@ func BenchmarkPair(b *testing.B) {
 			return n
 		}},
 	} {
-		locks, err := strategy.New(luascript.On(client.open(b)), strategy.Options{})
+		locks, err := strategy.New(fairqueue.On(client.open(b)), strategy.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

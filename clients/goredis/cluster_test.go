@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -214,7 +214,7 @@ func TestClusterMoves(t *testing.T) {
 func TestClusterAsks(t *testing.T) {
 	cl := calmCluster(t)
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
-	scripts := locksOn(t, luascript.On(n), patient)
+	scripts := locksOn(t, fairqueue.On(n), patient)
 	lease, err := scripts.Lock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestClusterSlots(t *testing.T) {
 		t.Errorf("Eval = %v, want CROSSSLOT", err)
 	}
 	const ttl = 3 * time.Second
-	s := locksOn(t, luascript.On(n), strategy.Options{TTL: ttl, OpTimeout: ttl / 3})
+	s := locksOn(t, fairqueue.On(n), strategy.Options{TTL: ttl, OpTimeout: ttl / 3})
 	var leases []*strategy.Lease
 	for i := range 20 {
 		lease, err := s.Lock(fmt.Sprint(t.Name(), i)).TryAcquire(t.Context())
@@ -303,7 +303,7 @@ func TestClusterSlots(t *testing.T) {
 func TestClusterMasterLost(t *testing.T) {
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
-	s := locksOn(t, luascript.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second, Persist: true})
+	s := locksOn(t, fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second, Persist: true})
 	lease, err := s.Lock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/clients/goredis"
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -27,7 +27,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(luascript.On(node), strategy.Options{TTL: 10 * time.Second})
+	locks, err := strategy.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func ExampleNew_cluster() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func ExampleNew_sentinel() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

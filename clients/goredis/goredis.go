@@ -2,7 +2,7 @@
 // the On of each strategy:
 //
 //	node, err := goredis.New(client)
-//	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+//	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
 //
 // The client stays the user's: its pool, its hooks, its credentials, its TLS are what locks
 // use, and Close does not close it.

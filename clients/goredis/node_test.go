@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -211,7 +211,7 @@ func TestPoolExhausted(t *testing.T) {
 	o := options(t, redistest.Shared(t).URL())
 	o.PoolSize = 1
 	client := clientOf(t, o)
-	locks := locksOn(t, luascript.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
+	locks := locksOn(t, fairqueue.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
 	var lease *strategy.Lease
 	eventually(t, "the lock is had", func() (ok bool) { // on a busy machine that takes longer
 		var err error
@@ -404,7 +404,7 @@ func TestUnixSocket(t *testing.T) {
 	t.Cleanup(func() { ln.Close(); piped.Wait() })
 	o := options(t, s.URL())
 	o.Network, o.Addr = "unix", ln.Addr().String()
-	locks, err := strategy.New(luascript.On(nodeOf(t, clientOf(t, o))), strategy.Options{})
+	locks, err := strategy.New(fairqueue.On(nodeOf(t, clientOf(t, o))), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -17,7 +17,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSentinels(t, 1, redistest.Config{})
 	n := nodeOf(t, failoverClient(t, s.Name, s.Addrs))
-	locks := locksOn(t, luascript.On(n), strategy.Options{TTL: 5 * time.Minute, OpTimeout: 2 * time.Second})
+	locks := locksOn(t, fairqueue.On(n), strategy.Options{TTL: 5 * time.Minute, OpTimeout: 2 * time.Second})
 	lease, err := locks.Lock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/mna/redisc"
 
 	rediscnode "github.com/lockstrategies/locks/clients/redisc"
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -29,7 +29,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(luascript.On(node), strategy.Options{TTL: 10 * time.Second})
+	locks, err := strategy.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -16,7 +16,7 @@ func TestMasterDies(t *testing.T) {
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := open(t, cl.Addrs()...)
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second}
-	s := strategyOn(t, luascript.On(n), o)
+	s := strategyOn(t, fairqueue.On(n), o)
 	lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
 	master := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
 	if err := master.Kill(t.Context()); err != nil {
@@ -59,12 +59,12 @@ func TestFailOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
 			n := open(t, cl.Addrs()...)
-			s := strategyOn(t, luascript.On(n), patient)
-			synced := strategyOn(t, luascript.On(open(t, cl.Addrs()...), luascript.Acknowledged(strategy.Acks{Replicas: 1})), strategy.Options{
+			s := strategyOn(t, fairqueue.On(n), patient)
+			synced := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...), fairqueue.Acknowledged(strategy.Acks{Replicas: 1})), strategy.Options{
 				TTL: time.Minute, OpTimeout: time.Second,
 				Key: func(name string) string { return "lock:{" + t.Name() + "}:" + name }, // in the same slot
 			})
-			rival := strategyOn(t, luascript.On(open(t, cl.Addrs()...)), patient)
+			rival := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...)), patient)
 			other := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context())) // so that all have met
 			if err := other.Release(t.Context()); err != nil {
 				t.Fatal(err)
@@ -142,7 +142,7 @@ func TestLostReply(t *testing.T) {
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := open(t, cl.Addrs()...)
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 500 * time.Millisecond}
-	s := strategyOn(t, luascript.On(n), o)
+	s := strategyOn(t, fairqueue.On(n), o)
 	release := func(name string) {
 		lease := must[*strategy.Lease](t)(s.Lock(name).TryAcquire(t.Context()))
 		if err := lease.Release(t.Context()); err != nil {
@@ -165,7 +165,7 @@ func TestLostReply(t *testing.T) {
 	if err := frozen.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rival := strategyOn(t, luascript.On(open(t, cl.Addrs()...)), patient)
+	rival := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...)), patient)
 	eventually(t, "the lock is free", func() bool {
 		lease, err := rival.Lock(t.Name()).TryAcquire(t.Context())
 		return err == nil && lease.Release(t.Context()) == nil

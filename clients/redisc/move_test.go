@@ -11,9 +11,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -155,10 +155,10 @@ func TestMovingForEver(t *testing.T) {
 	n := open(t, addrs(t)...)
 	o := patient
 	o.OpTimeout = 300 * time.Millisecond
-	s := strategyOn(t, luascript.On(n), o)
+	s := strategyOn(t, fairqueue.On(n), o)
 	lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
 	m := moveOf(t, cl, t.Name()).begin()
-	p, c := luascript.On(n), strategy.Claim{Name: t.Name(), Key: "lock:{" + t.Name() + "}", Token: "another", TTL: time.Second}
+	p, c := fairqueue.On(n), strategy.Claim{Name: t.Name(), Key: "lock:{" + t.Name() + "}", Token: "another", TTL: time.Second}
 	began := time.Now()
 	c.Due = began.Add(o.OpTimeout)
 	_, err := p.Acquire(t.Context(), c)
@@ -305,7 +305,7 @@ func TestSubscriptionFollows(t *testing.T) {
 // TestManyRenewedTogether: locks in many slots are renewed, all of them, whether acknowledged or
 // not.
 func TestManyRenewedTogether(t *testing.T) {
-	p := luascript.On(open(t, addrs(t)...))
+	p := fairqueue.On(open(t, addrs(t)...))
 	const locks = 300
 	var claims []strategy.Claim
 	for i := range locks {
@@ -347,7 +347,7 @@ func TestWithoutClusterSlots(t *testing.T) {
 		redistest.Do(t, s, "ACL", "SETUSER", "default", "-cluster")
 	}
 	n := open(t, cl.Addrs()[0])
-	s := strategyOn(t, luascript.On(n), patient)
+	s := strategyOn(t, fairqueue.On(n), patient)
 	for i := range 20 {
 		lease, err := s.Lock(fmt.Sprint(t.Name(), i)).TryAcquire(t.Context())
 		if err != nil {

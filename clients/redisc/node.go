@@ -4,7 +4,7 @@
 //
 //	node, err := rediscnode.New(&redisc.Cluster{StartupNodes: []string{"redis-0:6379", "redis-1:6379"}})
 //	…
-//	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+//	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
 //
 // All keys of one lock lie in one slot. So a cluster makes room for many locks; it does not make
 // any of them safer than a single server with replicas does. See "What it does not give".
@@ -12,7 +12,7 @@
 // # How it sends
 //
 // Of the Cluster the settings are used: StartupNodes, DialOptions, CreatePool. The Node dials
-// beside it, and keeps for each master what luascript.New keeps for its one server: a pipelined
+// beside it, and keeps for each master what fairqueue.New keeps for its one server: a pipelined
 // connection for requests, one for subscriptions, and a pool from which sessions borrow. A
 // redisc connection for each call would keep no order between an acquire whose reply was lost
 // and the release that undoes it; and redisc's retrying one does not tell whether what it gives

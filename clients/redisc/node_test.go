@@ -9,7 +9,7 @@ import (
 
 	"github.com/mna/redisc"
 
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,7 +24,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 // TestBasics: a strategy on a cluster, from one of its nodes' addresses.
 func TestBasics(t *testing.T) {
 	n := open(t, addrs(t)[2])
-	s := must[*strategy.Strategy](t)(strategy.New(luascript.On(n), strategy.Options{}))
+	s := must[*strategy.Strategy](t)(strategy.New(fairqueue.On(n), strategy.Options{}))
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}

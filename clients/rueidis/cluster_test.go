@@ -13,10 +13,10 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -203,7 +203,7 @@ func TestClusterMovesALock(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := clusterNode(t, cl.Addrs())
-	locks, err := strategy.New(luascript.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+	locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestClusterTriesAgain(t *testing.T) {
 
 func clusterLocks(t *testing.T, cl *redistest.Cluster) *strategy.Strategy {
 	t.Helper()
-	s, err := strategy.New(luascript.On(clusterNode(t, cl.Addrs())), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+	s, err := strategy.New(fairqueue.On(clusterNode(t, cl.Addrs())), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

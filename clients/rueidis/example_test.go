@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,7 +23,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(luascript.On(node), strategy.Options{TTL: 10 * time.Second})
+	locks, err := strategy.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -334,7 +334,7 @@ func TestLostReplyOnAcquireIsUndone(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			link := r.Nodes[0].Link()
 			n := newNode(t, quick(rueidis.ClientOption{InitAddress: []string{link.Addr()}}))
-			locks, err := strategy.New(luascript.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
+			locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -383,7 +383,7 @@ func TestLateAcquireIsUndoneWithoutOrder(t *testing.T) {
 	var s spy
 	n := newNode(t, s.options(optionsOf(t, srv)))
 	n.unordered.Store(true)
-	locks, err := strategy.New(luascript.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
+	locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

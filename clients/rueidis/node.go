@@ -2,7 +2,7 @@
 // the strategies' On:
 //
 //	node, err := rueidisnode.New(client)
-//	locks, err := strategy.New(luascript.On(node), strategy.Options{})
+//	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
 //
 // # One server, or Sentinel
 //

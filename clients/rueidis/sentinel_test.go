@@ -8,9 +8,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -29,7 +29,7 @@ func TestSentinelFailOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks, err := strategy.New(luascript.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
+	locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -88,6 +89,7 @@ func algorithms() []algorithm {
 		onOne("setnxgetset-watch", setnxgetset.New, setnxgetset.WatchTakeOver()),
 		onOne("setnxpx", setnxpx.New),
 		onOne("luascript", luascript.New),
+		onOne("fairqueue", fairqueue.New),
 		onOne("reentrant", reentrant.New),
 		onSeveral("redlock"),
 		onSeveral("redlock-fenced", redlock.WithFences()),
@@ -140,7 +142,7 @@ func (c *connection) flags(cmd *cobra.Command) {
 
 // strategyFlag is for those commands that leave a choice.
 func (c *connection) strategyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.strategy, "strategy", "luascript", "the lock's algorithm: "+strings.Join(algorithmNames(), ", "))
+	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm: "+strings.Join(algorithmNames(), ", "))
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -45,7 +45,7 @@ func TestConnectMisuse(t *testing.T) {
 		{"inspect a --redis redis://:sec%ret@localhost", "an address cannot be read"},
 		{"inspect a --redis me@localhost", "there is a user and no password"},
 		{"inspect a --redis localhost --user me", "there is a user and no password"},
-		{"inspect a --redis localhost --redis localhost", "luascript takes one server, --redis names 2"},
+		{"inspect a --redis localhost --redis localhost", "fairqueue takes one server, --redis names 2"},
 		{"inspect a --redis localhost --strategy redlock", "redlock takes 3 servers or more, --redis names 1"},
 		{"inspect a --redis localhost --strategy nope", `there is no strategy "nope": there are setnxgetset, `},
 		{"inspect a --redis localhost --db -1", "--db is -1: allowed are 0 and more"},

@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 
@@ -207,7 +207,7 @@ func inspected(t *testing.T, s *redistest.Server, name string) strategy.Info {
 
 func onServer(t *testing.T, s *redistest.Server, o strategy.Options) *strategy.Strategy {
 	t.Helper()
-	locks, err := luascript.New(s.Pool(), o)
+	locks, err := fairqueue.New(s.Pool(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestExecEnvironment(t *testing.T) {
 					t.Errorf("LOCKS_TOKEN is %q, want one of process %d", token, c.Process.Pid)
 				}
 				fence := c.line()
-				fenced := a.name == "luascript" || a.name == "reentrant" || a.name == "redlock-fenced"
+				fenced := a.name == "luascript" || a.name == "fairqueue" || a.name == "reentrant" || a.name == "redlock-fenced"
 				if n, err := strconv.ParseUint(fence, 10, 64); fenced && (err != nil || n <= last) || !fenced && fence != "none" {
 					t.Errorf("LOCKS_FENCE is %q after %d", fence, last)
 				} else {

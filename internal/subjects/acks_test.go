@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
@@ -35,6 +36,7 @@ func acknowledged(a strategy.Acks) []Variant {
 		},
 		"setnxpx":   func(n strategy.Node) strategy.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(a)) },
 		"luascript": func(n strategy.Node) strategy.Protocol { return luascript.On(n, luascript.Acknowledged(a)) },
+		"fairqueue": func(n strategy.Node) strategy.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(a)) },
 		"reentrant": func(n strategy.Node) strategy.Protocol { return reentrant.On(n, reentrant.Acknowledged(a)) },
 	}
 	skewed := map[string][]setnxgetset.Option{
@@ -406,7 +408,7 @@ func TestAcknowledgedCost(t *testing.T) {
 	t.Parallel()
 	primary, _ := pair(t)
 	for _, v := range acknowledged(byOne) {
-		if v.Name != "luascript" && v.Name != "reentrant" {
+		if v.Name != "luascript" && v.Name != "fairqueue" && v.Name != "reentrant" {
 			continue
 		}
 		s := openOn(t, v, primary, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
@@ -459,7 +461,7 @@ func TestAcknowledgedCost(t *testing.T) {
 func TestExtendWrites(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
-	for _, v := range []Variant{plainly("luascript"), plainly("reentrant")} {
+	for _, v := range []Variant{plainly("luascript"), plainly("fairqueue"), plainly("reentrant")} {
 		t.Run(v.Name, func(t *testing.T) {
 			n, err := node.New(s.Pool())
 			if err != nil {

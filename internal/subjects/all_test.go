@@ -17,7 +17,7 @@ import (
 )
 
 // combined are the variants that TestAllTogether combines; quorum is the one on several servers.
-var combined = []string{"setnxpx", "luascript", "reentrant", "redlock-3"}
+var combined = []string{"setnxpx", "luascript", "fairqueue", "reentrant", "redlock-3"}
 
 // a fleet is several processes' worth of the combined variants, on the same servers.
 type fleet struct {
@@ -94,7 +94,7 @@ func (f *fleet) wantNothingLeft(t *testing.T) {
 // at once, in whatever order. Nobody waits for ever, and each lock has one holder.
 func TestAllTogether(t *testing.T) {
 	t.Parallel()
-	for _, variants := range [][]string{{"setnxpx"}, {"luascript"}, {"reentrant"}, {"redlock-3"}, combined} {
+	for _, variants := range [][]string{{"setnxpx"}, {"luascript"}, {"fairqueue"}, {"reentrant"}, {"redlock-3"}, combined} {
 		t.Run(fmt.Sprint(variants), func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, 3)
@@ -201,8 +201,8 @@ func TestAllOfSeveralStrategies(t *testing.T) {
 			fenced++
 		}
 	}
-	if fenced != 2 { // luascript, reentrant
-		t.Errorf("%d parts have a fence, want 2", fenced)
+	if fenced != 3 { // luascript, fairqueue, reentrant
+		t.Errorf("%d parts have a fence, want 3", fenced)
 	}
 	before := lease.Deadline()
 	if err := lease.Extend(ctx); err != nil || !lease.Deadline().After(before) {

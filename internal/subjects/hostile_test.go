@@ -77,7 +77,7 @@ func hostiles() []hostile {
 // at once where it is not the lock's own, the lock is to be had again.
 func TestHostile(t *testing.T) {
 	realOnly(t)
-	for _, name := range []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "reentrant", "redlock-1", "redlock-fenced"} {
+	for _, name := range []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "fairqueue", "reentrant", "redlock-1", "redlock-fenced"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := plainly(name)
@@ -105,7 +105,7 @@ func TestHostile(t *testing.T) {
 // lock's hash of what stands between zero bytes.
 func FuzzHostile(f *testing.F) {
 	variants := map[string]Variant{}
-	names := []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "reentrant", "redlock-1"}
+	names := []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "fairqueue", "reentrant", "redlock-1"}
 	for i, name := range names {
 		variants[name] = plainly(name)
 		for of := range 4 {

@@ -125,6 +125,8 @@ func grants(v Variant, reply any) bool {
 	case "setnxpx":
 		return string(text) == "OK"
 	case "luascript":
+		return n > 0
+	case "fairqueue":
 		return n > 0 || len(r) == 2 && isPositive(r[0]) && isInt64(r[1])
 	case "reentrant":
 		return n > 0
@@ -140,7 +142,7 @@ func isPositive(v any) bool { n, ok := v.(int64); return ok && n > 0 }
 // lied are the variants that liars serve, with a time-out for each node that no answer needs.
 func lied() []Variant {
 	var vs []Variant
-	for _, name := range []string{"setnxgetset", "setnxgetset-watch", "setnxgetset-blind", "setnxpx", "setnxpx-blind", "luascript", "reentrant", "redlock-3"} {
+	for _, name := range []string{"setnxgetset", "setnxgetset-watch", "setnxgetset-blind", "setnxpx", "setnxpx-blind", "luascript", "fairqueue", "reentrant", "redlock-3"} {
 		vs = append(vs, plainly(name))
 	}
 	fenced := plainly("redlock-fenced")

@@ -101,7 +101,12 @@ func AllRights() []Rights {
 			Parts: slices.Concat(needed(lockKey, "+get", "+set", "+pexpire", "+del"), optional(inspect, 0, "+pttl"), node),
 		},
 		{
-			Variant: "luascript", Of: "also WithoutFences",
+			Variant: "luascript", Of: "WithoutFences does without the fence key and TIME",
+			Parts: slices.Concat(needed(lockKey, fenceKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire", "+time"),
+				told(strategy.WaitNotice, freeChan), node),
+		},
+		{
+			Variant: "fairqueue", Of: "also WithoutFences",
 			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire", "+time"),
 				optional(speed, 0, "+exists", "+mget", "+mset"), queue, node),
 		},

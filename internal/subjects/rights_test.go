@@ -319,7 +319,7 @@ func TestRights(t *testing.T) {
 // TestRightsBefore7: also where a script can only find out by trying, Check says what is
 // missing, and leaves nothing behind.
 func TestRightsBefore7(t *testing.T) {
-	for _, name := range []string{"luascript", "reentrant", "redlock-fenced"} {
+	for _, name := range []string{"luascript", "fairqueue", "reentrant", "redlock-fenced"} {
 		t.Run(name, func(t *testing.T) {
 			v := variantOf(name)
 			servers := serversFor(t, v)
@@ -482,7 +482,7 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	}
 }
 
-var whole = flag.Bool("all", false, "hold the suite as users with the least rights for every strategy, not only luascript")
+var whole = flag.Bool("all", false, "hold the suite as users with the least rights for every strategy, not only fairqueue")
 
 var update = flag.Bool("update", false, "write docs/security.md anew, where it is made of AllRights")
 
@@ -521,9 +521,9 @@ func TestRightsOfAll(t *testing.T) {
 // more. That no server has refused anything says that nothing of it went a longer way.
 func TestConformanceLeastRights(t *testing.T) {
 	const child = "LOCKS_SUBJECTS_USER" // set: the user that is there already
-	names := []string{"luascript"}
+	names := []string{"fairqueue"}
 	if *whole || os.Getenv(child) != "" {
-		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "reentrant", "redlock-1", "redlock-fenced"}
+		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "fairqueue", "reentrant", "redlock-1", "redlock-fenced"}
 	}
 	for _, name := range names {
 		v, as := plainly(name), "suite-of-"+name

@@ -105,7 +105,7 @@ func TestNoPasswordIsTold(t *testing.T) {
 	for what, dial := range dials {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			for _, name := range []string{"setnxgetset-watch", "setnxpx", "luascript", "reentrant", "redlock-1"} {
+			for _, name := range []string{"setnxgetset-watch", "setnxpx", "luascript", "fairqueue", "reentrant", "redlock-1"} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					l := &leak{t: t, what: name}
@@ -118,7 +118,7 @@ func TestNoPasswordIsTold(t *testing.T) {
 		})
 	}
 	t.Run("renewals", func(t *testing.T) {
-		for _, name := range []string{"setnxpx", "luascript", "reentrant", "redlock-1"} {
+		for _, name := range []string{"setnxpx", "luascript", "fairqueue", "reentrant", "redlock-1"} {
 			lockedOut(t, plainly(name), s)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
@@ -132,6 +133,14 @@ func All() []Variant {
 			Summary: "SET NX PX, compared and deleted in one script",
 			Servers: 1,
 			On:      one(func(n strategy.Node) strategy.Protocol { return luascript.On(n) }),
+			Fenced:  true,
+		},
+		{
+			Name:    "fairqueue",
+			Package: "fairqueue",
+			Summary: "the same, with a queue: a release grants the lock to the next",
+			Servers: 1,
+			On:      one(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n) }),
 			Fenced:  true,
 			Fair:    true,
 		},

@@ -77,7 +77,7 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	}
 	if bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) }); len(bare) > 0 {
 		who := best(bare)
-		add("keys shared with redsync, redis-py, StackExchange.Redis …", who, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key. They publish no releases: wait with strategy.WaitPoll."+lesser(bare, who, "can share them, too"))
+		add("keys shared with redsync, redis-py, StackExchange.Redis …", who, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key. They publish no releases; luascript and fairqueue see that by the token, and poll."+lesser(bare, who, "can share them, too"))
 	}
 	stamped := func(c Strategy) bool { return c.Cost.sends("SETNX") }
 	if who := best(names(columns, stamped)); len(who) > 0 {
@@ -88,7 +88,7 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	}
 	who = best(names(columns, traceless))
 	fenceless := names(columns, func(c Strategy) bool {
-		return c.Name == "luascript" && sound(c) && !traceless(c)
+		return (c.Name == "luascript" || c.Name == "fairqueue") && sound(c) && !traceless(c)
 	})
 	switch {
 	case len(fenceless) > 0:
@@ -161,8 +161,8 @@ func quickest(columns []Strategy) (who []string, why string) {
 	}
 	last := columns[0].Contention[len(columns[0].Contention)-1].Contenders
 	why = fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending in one process", best/others, last)
-	if slices.Contains(who, "luascript") {
-		why += " (where luascript hands the lock on without asking Redis)"
+	if slices.Contains(who, "fairqueue") {
+		why += " (where fairqueue hands the lock on without asking Redis)"
 	}
 	why += ". Where nobody is told of a release, the lock lies free until somebody asks again"
 	if slices.ContainsFunc(columns, func(c Strategy) bool { return c.Servers > 1 && !slices.Contains(who, c.Name) }) {

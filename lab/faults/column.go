@@ -3,6 +3,7 @@ package faults
 import (
 	"time"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
@@ -80,16 +81,18 @@ func Columns() []Column {
 			on: single(func(n strategy.Node) strategy.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(file)) })},
 		{Name: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "SET NX PX, compared and deleted in one script",
 			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
-		{Name: "luascript-acknowledged", Of: "luascript", Servers: 1, Fenced: true, deletes: 1, renews: 1, replicas: 1, more: 2, Summary: confirmed,
-			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n, luascript.Acknowledged(replica)) })},
-		{Name: "luascript-synced", Of: "luascript", Servers: 1, Fenced: true, deletes: 1, renews: 1, synced: true, more: 2, Summary: synced,
-			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n, luascript.Acknowledged(file)) })},
-		{Name: "luascript-asking", Of: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, handOver: strategy.HandOverNone, Summary: "with HandOverNone: the servers are asked each time",
-			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
-		{Name: "luascript-notice", Of: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotice, Summary: "with WaitNotice: nobody queues",
-			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
-		{Name: "luascript-poll", Of: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
-			on: single(func(n strategy.Node) strategy.Protocol { return luascript.On(n) })},
+		{Name: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "the same, with a queue: a release grants the lock to the next",
+			on: single(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n) })},
+		{Name: "fairqueue-acknowledged", Of: "fairqueue", Servers: 1, Fenced: true, deletes: 1, renews: 1, replicas: 1, more: 2, Summary: confirmed,
+			on: single(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(replica)) })},
+		{Name: "fairqueue-synced", Of: "fairqueue", Servers: 1, Fenced: true, deletes: 1, renews: 1, synced: true, more: 2, Summary: synced,
+			on: single(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(file)) })},
+		{Name: "fairqueue-asking", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, handOver: strategy.HandOverNone, Summary: "with HandOverNone: the servers are asked each time",
+			on: single(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n) })},
+		{Name: "fairqueue-notice", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotice, Summary: "with WaitNotice: nobody queues",
+			on: single(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n) })},
+		{Name: "fairqueue-poll", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
+			on: single(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n) })},
 		{Name: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "a hash with a field for each hold of its owner",
 			on: single(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) })},
 		{Name: "reentrant-poll", Of: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",

@@ -87,10 +87,10 @@ func failOvers() []Fault {
 }
 
 // acknowledged are the columns that wait for a replica.
-var acknowledged = []string{"setnxgetset-acknowledged", "setnxpx-acknowledged", "luascript-acknowledged", "reentrant-acknowledged"}
+var acknowledged = []string{"setnxgetset-acknowledged", "setnxpx-acknowledged", "fairqueue-acknowledged", "reentrant-acknowledged"}
 
 // synced are the columns that wait for the append-only file.
-var synced = []string{"setnxgetset-synced", "setnxpx-synced", "luascript-synced", "reentrant-synced"}
+var synced = []string{"setnxgetset-synced", "setnxpx-synced", "fairqueue-synced", "reentrant-synced"}
 
 // unheard is a holder of whom the replica does not hear, or nil where it must.
 func (s *Stage) unheard(who string) *hold {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -20,7 +20,7 @@ func herdLessons() []Lesson {
 		Number: 21, Name: "herd", Title: "Those who wait: polling, the herd, and the direct grant",
 		Idea: "Whoever finds the lock held has to learn somehow that it has come free: by asking again and again, by a message to all, or by being made the next holder. " +
 			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in who is served first.",
-		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package luascript does. " +
+		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package fairqueue does. " +
 			"Where the server can keep no queue, ask again after random pauses that grow.",
 		Acts: []Act{{
 			Title: "polling: who waits asks again and again",
@@ -133,10 +133,10 @@ func (s *Stage) heirs() {
 }
 
 func queueing(n []strategy.Node) strategy.Protocol {
-	return luascript.On(n[0], luascript.WithoutFences())
+	return fairqueue.On(n[0], fairqueue.WithoutFences())
 }
 
-// free is the channel of a lock's releases; queue is the key of luascript's queue.
+// free is the channel of a lock's releases; queue is the key of fairqueue's queue.
 func (s *Stage) free(key string) string  { return strategy.SiblingKey(key, "free") }
 func (s *Stage) queue(key string) string { return s.leaves(strategy.SiblingKey(key, "queue")) }
 

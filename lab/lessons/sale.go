@@ -105,7 +105,7 @@ func (s *Stage) flashSale() {
 	r, err := flashsale.Run(s.ctx, flashsale.Config{
 		Servers:   []*redistest.Server{s.redis().redis},
 		Kind:      s.school.farm.Kind(),
-		Variants:  slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" }),
+		Variants:  slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "fairqueue" }),
 		ChildArgs: s.school.ChildArgs,
 	})
 	if err != nil {

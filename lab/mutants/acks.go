@@ -92,16 +92,16 @@ func acks() []Mutant {
 			Judge: Acks, Killed: []string{"ForgottenScript"},
 		},
 		{
-			Name: "extend.lua writes only what lasts longer", File: "luascript/extend.lua",
+			Name: "extend.lua writes only what lasts longer", File: "fairqueue/extend.lua",
 			Old:   "call('PEXPIRE', lock, ttl, gt) == 1 then",
 			New:   "call('PEXPIRE', lock, ttl, gt) < 2 then",
-			Judge: Extensions, Killed: []string{"luascript"},
+			Judge: Extensions, Killed: []string{"fairqueue"},
 		},
 		{
-			Name: "extend.lua shortens", File: "luascript/extend.lua",
+			Name: "extend.lua shortens", File: "fairqueue/extend.lua",
 			Old:   "math.max(call('PTTL', lock), ttl)",
 			New:   "ttl",
-			Judge: Extensions, Killed: []string{"luascript"},
+			Judge: Extensions, Killed: []string{"fairqueue"},
 		},
 		{
 			Name: "extend.lua, of reentrant, writes only what lasts longer", File: "reentrant/extend.lua",

@@ -3,212 +3,85 @@ package mutants
 // LuaScript judges package luascript.
 var LuaScript = Judge{Package: "./luascript", Test: "TestConformance/luascript", Redis: true}
 
-// Together judges what serves several callers in one request.
-var Together = Judge{Package: "./luascript", Test: "TestTogether", Redis: true, Own: true, Starts: true}
-
-// Unreleasable and Unreadable judge whether a lock is refused that could not be released.
+// ForeignHolder and Quiet judge how its waiters wait.
 var (
-	Unreleasable = Judge{Package: "./luascript", Test: "TestUnreleasable", Redis: true, Own: true, Starts: true}
-	Unreadable   = Judge{Package: "./luascript", Test: "TestUnreadable", Redis: true, Own: true, Starts: true}
+	ForeignHolder = Judge{Package: "./luascript", Test: "TestForeignHolder", Redis: true, Own: true}
+	Quiet         = Judge{Package: "./luascript", Test: "TestQuietAmongItsOwn", Redis: true, Own: true}
 )
 
 // luaScript are faults of package luascript.
 func luaScript() []Mutant {
+	const lock = "luascript/luascript.go"
 	return []Mutant{
 		{
-			Name: "acquire.lua does not ask who holds", File: "luascript/acquire.lua",
-			Old: "holder = redis.call('GET', lock)", New: "holder = nil",
+			Name: "luascript/acquire.lua does not ask for the holder", File: "luascript/acquire.lua",
+			Old: "if holder then", New: "if false then",
 			Judge: LuaScript, Killed: []string{"Exclusive", "Processes", "HolderKilled"},
 		},
 		{
-			Name: "acquire.lua sets no TTL", File: "luascript/acquire.lua",
-			Old: "redis.call('SET', lock, token, 'PX', ttl)", New: "redis.call('SET', lock, token)",
+			Name: "luascript/acquire.lua sets no TTL", File: "luascript/acquire.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", New: "redis.call('SET', KEYS[1], ARGV[1])",
+			Judge: LuaScript, Killed: []string{"Inspect", "Expires", "HolderKilled"},
+		},
+		{
+			Name: "luascript/acquire.lua does not count", File: "luascript/acquire.lua",
+			Old: "if KEYS[2] then redis.call('SET', KEYS[2], fence) end", New: "",
 			Judge: LuaScript, Killed: []string{"Inspect"},
 		},
 		{
-			Name: "release.lua does not compare", File: "luascript/release.lua",
-			Old: "if holder ~= token then", New: "if not holder then",
+			Name: "luascript/release.lua does not compare", File: "luascript/release.lua",
+			Old: "if holder ~= ARGV[1] then", New: "if not holder then",
 			Judge: LuaScript, Killed: []string{"ReleaseOnlyOwn", "ReleaseAtomic", "ForceRelease"},
 		},
 		{
-			Name: "acquire.lua sets no expiry", File: "luascript/acquire.lua",
-			Old: "redis.call('SET', lock, token, 'PX', ttl)", New: "redis.call('SET', lock, token)",
-			Judge: LuaScript, Killed: []string{"Expires", "HolderKilled"},
+			Name: "luascript/release.lua publishes nothing", File: "luascript/release.lua",
+			Old: "redis.pcall('PUBLISH', ARGV[2], ARGV[1])", New: "",
+			Judge: LuaScript, Killed: []string{"WokenByRelease"},
 		},
 		{
-			Name: "extend.lua counts a millisecond", File: "luascript/extend.lua",
-			Old: "call('PEXPIRE', lock, ttl, gt)", New: "call('PEXPIRE', lock, 1)",
+			Name: "luascript/extend.lua sets a millisecond", File: "luascript/extend.lua",
+			Old: "math.max(redis.call('PTTL', lock), ttl)", New: "1",
 			Judge: LuaScript, Killed: []string{"ExtendRestarts", "KeptAlive"},
 		},
 		{
-			Name: "extend.lua does not compare", File: "luascript/extend.lua",
-			Old: "holders[i] == token and", New: "holders[i] and",
-			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
-		},
-		{
-			Name: "extend.lua does not compare what it looks at again", File: "luascript/extend.lua",
+			Name: "luascript/extend.lua does not compare", File: "luascript/extend.lua",
 			Old: "if holder ~= token then", New: "if not holder then",
 			Judge: LuaScript, Killed: []string{"ExtendOnlyOwn", "ExtendAtomic"},
 		},
 		{
-			Name: "adopt.lua makes the lock anew", File: "luascript/adopt.lua",
+			Name: "luascript/extend.lua shortens", File: "luascript/extend.lua",
+			Old: "math.max(redis.call('PTTL', lock), ttl)", New: "ttl",
+			Judge: Extensions, Killed: []string{"luascript"},
+		},
+		{
+			Name: "luascript/extend.lua writes only what lasts longer", File: "luascript/extend.lua",
+			Old: "return redis.call('PEXPIRE'", New: "return redis.call('PTTL', lock) >= tonumber(ttl) and 1 or redis.call('PEXPIRE'",
+			Judge: Extensions, Killed: []string{"luascript"},
+		},
+		{
+			Name: "luascript/adopt.lua makes the lock again", File: "luascript/adopt.lua",
 			Old: "if holder ~= ARGV[1] then", New: "if not holder then redis.call('SET', KEYS[1], ARGV[1]) elseif holder ~= ARGV[1] then",
 			Judge: LuaScript, Killed: []string{"AdoptOnlyHeld"},
 		},
 		{
-			Name: "adopt.lua hands the fence on with the lock", File: "luascript/adopt.lua",
-			Old: "\nreturn fence\n", New: "\nreturn tonumber(redis.call('GET', KEYS[2])) - 1000000\n",
-			Judge: LuaScript, Killed: []string{"FenceRises"},
-		},
-		{
-			Name: "adopt.lua keeps the token", File: "luascript/adopt.lua",
-			Old: "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])", New: "redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+			Name: "luascript/adopt.lua keeps the token", File: "luascript/adopt.lua",
+			Old: "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])", New: "redis.call('PEXPIRE', KEYS[1], ARGV[3])",
 			Judge: LuaScript, Killed: []string{"AdoptOnce"},
 		},
 		{
-			Name: "fence.lua always gives the same number", File: "luascript/fence.lua",
-			Old: "local first = math.max(n + 1, now)", New: "local first = 7",
+			Name: "luascript/fence.lua always gives the same number", File: "luascript/fence.lua",
+			Old: "return math.max(n + 1, now[1] * 1000000 + now[2])", New: "return 7",
 			Judge: LuaScript, Killed: []string{"FenceRises", "FenceOrders"},
 		},
 		{
-			Name: "release.lua asks nobody in the queue", File: "luascript/release.lua",
-			Old: "if not grant_next(lock, queue, counter) then", New: "if true then",
-			Judge: LuaScript, Killed: []string{"WokenByRelease", "FairAcrossProcesses"},
+			Name: "luascript.go takes each holder for one that publishes its release", File: lock,
+			Old: "held.Silent = !announced", New: "held.Silent = !announced && false",
+			Judge: ForeignHolder, Killed: []string{"redsync", "redis-py", "setnxpx"},
 		},
 		{
-			Name: "inspect.lua reads the queue from its end", File: "luascript/inspect.lua",
-			Old: "table.insert(waiting, token)", New: "table.insert(waiting, 1, token)",
-			Judge: LuaScript, Killed: []string{"WhoQueues"},
-		},
-		{
-			Name: "acquire.lua lets in who comes anew", File: "luascript/acquire.lua",
-			Old: "if not holder then", New: "if false then",
-			Judge: LuaScript, Killed: []string{"NoBarging"},
-		},
-		{
-			Name: "free.lua asks nobody in the queue", File: "luascript/free.lua",
-			Old: "KEYS, 1, 2 * n)", New: "KEYS, 1, n)",
-			Judge: Together, Killed: []string{"AQueue"},
-		},
-		{
-			Name: "free.lua takes a lock that another has just got", File: "luascript/free.lua",
-			Old: "ARGV[4 + i], 'NX', 'PX', ttl", New: "ARGV[4 + i], 'PX', ttl",
-			Judge: Together, Killed: []string{"TwoWantTheSame"},
-		},
-		{
-			Name: "free.lua sets no TTL", File: "luascript/free.lua",
-			Old: "ARGV[4 + i], 'NX', 'PX', ttl", New: "ARGV[4 + i], 'NX'",
-			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
-		},
-		{
-			Name: "free.lua sets no TTL for one alone", File: "luascript/free.lua",
-			Old: "ARGV[5], 'NX', 'PX', ttl", New: "ARGV[5], 'NX'",
-			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
-		},
-		{
-			Name: "free.lua trusts the clock", File: "luascript/free.lua",
-			Old: " and count < fence then", New: " then",
-			Judge: Together, Killed: []string{"CountersAheadAndLost"},
-		},
-		{
-			Name: "free.lua trusts the clock for one alone", File: "luascript/free.lua",
-			Old: " and count < fence) then", New: ") then",
-			Judge: Together, Killed: []string{"CountersAheadAndLost"},
-		},
-		{
-			Name: "free.lua takes any counter", File: "luascript/free.lua",
-			Old: " and count >= least and count < fence then", New: " and count < fence then",
-			Judge: Together, Killed: []string{"NoCounters"},
-		},
-		{
-			Name: "free.lua takes any counter for one alone", File: "luascript/free.lua",
-			Old: " and count >= least and count < fence) then", New: " and count < fence) then",
-			Judge: Together, Killed: []string{"NoCounters"},
-		},
-		{
-			Name: "free.lua leaves the clock in what is no counter", File: "luascript/free.lua",
-			Old: "redis.call('SET', counter, last)", New: "last = nil",
-			Judge: Together, Killed: []string{"NoCounters", "CountersAheadAndLost"},
-		},
-		{
-			Name: "free.lua starts a counter at the clock", File: "luascript/free.lua",
-			Old: "local first = fence + 512", New: "local first = fence",
-			Judge: Together, Killed: []string{"CountersAheadAndLost"},
-		},
-		{
-			Name: "free.lua starts the counter of one alone at the clock", File: "luascript/free.lua",
-			Old: "      fence = fence + 512\n", New: "",
-			Judge: Together, Killed: []string{"CountersAheadAndLost"},
-		},
-		{
-			Name: "free.lua counts over what is no counter", File: "luascript/free.lua",
-			Old: "string.format('%.0f', first), 'NX')", New: "string.format('%.0f', first))",
-			Judge: Together, Killed: []string{"NoCounters"},
-		},
-		{
-			Name: "free.lua does not count", File: "luascript/free.lua",
-			Old: "redis.pcall('MSET', unpack(issued)).err", New: "false",
-			Judge: Together, Killed: []string{"Fenced"},
-		},
-		{
-			Name: "unqueued.lua does not compare", File: "luascript/unqueued.lua",
-			Old: "holders[i] == ARGV[1 + i]", New: "holders[i]",
-			Judge: Together, Killed: []string{"Fenced", "Unfenced"},
-		},
-		{
-			Name: "unqueued.lua does not compare for one alone", File: "luascript/unqueued.lua",
-			Old: "redis.pcall('GET', KEYS[1]) == ARGV[2]", New: "redis.pcall('GET', KEYS[1])",
-			Judge: Together, Killed: []string{"AQueue"},
-		},
-		{
-			Name: "unqueued.lua asks nobody in the queue", File: "luascript/unqueued.lua",
-			Old: "redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0", New: "true",
-			Judge: Together, Killed: []string{"AQueue"},
-		},
-		{
-			Name: "unqueued.lua asks nobody in the queue of one alone", File: "luascript/unqueued.lua",
-			Old: "redis.pcall('EXISTS', KEYS[2]) == 0", New: "true",
-			Judge: Together, Killed: []string{"AQueue"},
-		},
-		{
-			Name: "unqueued.lua frees a lock twice", File: "luascript/unqueued.lua",
-			Old: "not gone[KEYS[i]] and 1", New: "1",
-			Judge: Together, Killed: []string{"TwoGiveUpTheSame"},
-		},
-		{
-			Name: "unqueued.lua tells nobody", File: "luascript/unqueued.lua",
-			Old: "redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i])", New: "",
-			Judge: Together, Killed: []string{"WhoListens"},
-		},
-		{
-			Name: "unqueued.lua tells nobody of one alone", File: "luascript/unqueued.lua",
-			Old: "redis.pcall('PUBLISH', ARGV[3], ARGV[2])", New: "",
-			Judge: Together, Killed: []string{"WhoListens"},
-		},
-		{
-			Name: "each.lua ends with the first error", File: "strategy/each.lua",
-			Old: "pcall(answer, i)", New: "true, answer(i)",
-			Judge: Together, Killed: []string{"NoLocksNoCounters"},
-		},
-		{
-			Name: "luascript.go never asks whether it may release", File: "luascript/luascript.go",
-			Old: "if !names.proven.Load() {", New: "if false {",
-			Judge: Unreadable, Killed: []string{"Fenced", "Unfenced"},
-		},
-		{
-			Name: "luascript.go learns nothing from a release that is forbidden", File: "luascript/luascript.go",
-			Old: "names.proven.Store(false)", New: "",
-			Judge: Unreleasable, Killed: []string{"Later"},
-		},
-		{
-			Name: "acquire.lua does not ask whether it may release", File: "luascript/acquire.lua",
-			Old: "if unproven and redis.acl_check_cmd", New: "if false and redis.acl_check_cmd",
-			Judge: Unreleasable, Killed: []string{"FromTheFirst"},
-		},
-		{
-			Name: "queue.lua makes an heir the holder for a minute", File: "luascript/queue.lua",
-			Old: "redis.pcall('SET', lock, token, 'PX', ms)", New: "redis.pcall('SET', lock, token, 'PX', 60000)",
-			Judge: LuaScript, Killed: []string{"DeadHeir"},
+			Name: "luascript.go takes no holder for one that publishes its release", File: lock,
+			Old: "held.Silent = !announced", New: "held.Silent = !announced || true",
+			Judge: Quiet, Killed: []string{"Fenced", "Unfenced"},
 		},
 	}
 }

@@ -29,5 +29,5 @@ type Judge struct {
 
 // All returns the mutants.
 func All() []Mutant {
-	return slices.Concat(machinery(), several(), setNXGetSet(), setNXPX(), luaScript(), reentrant(), redLock(), acks())
+	return slices.Concat(machinery(), several(), setNXGetSet(), setNXPX(), luaScript(), fairQueue(), reentrant(), redLock(), acks())
 }

@@ -82,7 +82,7 @@ func wayOf(c Config, client int) (strategy.Wait, strategy.HandOver) {
 		return strategy.WaitBest, strategy.HandOverBest
 	case way == 0:
 		return strategy.WaitPoll, strategy.HandOverBest
-	case way == 1 && c.Variant.Package == "luascript":
+	case way == 1 && c.Variant.Package == "fairqueue":
 		return strategy.WaitNotice, strategy.HandOverBest
 	case way == 2:
 		return strategy.WaitBest, strategy.HandOverNone

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -74,14 +75,14 @@ var contestants = []contestant{
 	{"raw-polling", "raw, dialled by strategy.BusyPoll", floor, polling(openRaw(1))},
 	{"pool", "the same over a redigo pool that keeps a connection per caller", floor, openPool},
 	{"pool-again", "pool once more: the noise", floor, openPool},
-	{"raw-luascript", "over one redigo connection what luascript sends for a pair, without its client", floor, openReplay(fenced)},
-	{"raw-luascript-unfenced", "likewise WithoutFences", floor, openReplay(unfenced, luascript.WithoutFences())},
+	{"raw-fairqueue", "over one redigo connection what fairqueue sends for a pair, without its client", floor, openReplay(fenced)},
+	{"raw-fairqueue-unfenced", "likewise WithoutFences", floor, openReplay(unfenced, fairqueue.WithoutFences())},
 	{"pool-polling", "pool, dialled by strategy.BusyPoll", floor, polling(openPool)},
-	{"pool-luascript", "what luascript sends for a pair, over a pool as pool's", floor, openPooledReplay},
+	{"pool-fairqueue", "what fairqueue sends for a pair, over a pool as pool's", floor, openPooledReplay},
 	{"pipe-raw", "one connection and one goroutine, which sends raw's SET for all names, reads all replies, and releases likewise", floor, openPipeRaw},
-	{"pipe-luascript", "likewise luascript's requests, up to 64 callers in each", floor, openPipeReplay},
+	{"pipe-fairqueue", "likewise fairqueue's requests, up to 64 callers in each", floor, openPipeReplay},
 	{"crew-raw", "one connection and a goroutine for each caller, who has to be woken: one at a time yields, and sends raw's commands for all who have come", floor, openCrew(0)},
-	{"crew-luascript", "likewise luascript's requests, up to 64 callers in each", floor, openCrew(mostJoined)},
+	{"crew-fairqueue", "likewise fairqueue's requests, up to 64 callers in each", floor, openCrew(mostJoined)},
 	{"raw-all", "SET written to a connection to each server, then all replies read; then EVALSHA likewise", floor, openRaw(0)},
 	{"raw-all-again", "raw-all once more: the noise", floor, openRaw(0)},
 	{"raw-all-redlock", "over raw-all's connections, and as it does, what redlock sends for a pair, without its client", floor, openAllReplay()},
@@ -106,11 +107,12 @@ var contestants = []contestant{
 	{"rueidislock", "rueidislock v1.0.79", peer, openRueidis(rueidislock.LockerOption{})},
 	{"rueidislock-tuned", "KeyMajority 1, NoLoopTracking", peer, openRueidis(rueidislock.LockerOption{KeyMajority: 1, NoLoopTracking: true})},
 
-	{"luascript", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(p, o) })},
-	{"luascript-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(p, o) }))},
-	{"luascript-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
-		return luascript.New(p, o, luascript.WithoutFences())
+	{"fairqueue", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return fairqueue.New(p, o) })},
+	{"fairqueue-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return fairqueue.New(p, o) }))},
+	{"fairqueue-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+		return fairqueue.New(p, o, fairqueue.WithoutFences())
 	})},
+	{"luascript", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(p, o) })},
 	{"reentrant", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return reentrant.New(p, o) })},
 	{"setnxpx", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxpx.New(p, o) })},
 	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxgetset.New(p, o) })},

@@ -156,7 +156,7 @@ func (c *crew) close() error {
 	return err
 }
 
-// openCrew has callers send what luascript has sent, up to so many in a request; 0: raw's
+// openCrew has callers send what fairqueue has sent, up to so many in a request; 0: raw's
 // commands, which nobody shares.
 func openCrew(joined int) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (client, error) {

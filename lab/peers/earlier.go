@@ -71,7 +71,7 @@ func parseLines(in io.Reader, file string) (earlier, error) {
 	return e, r.Err()
 }
 
-// parseEntry reads what label has written: /luascript/x=8-2, or without the size.
+// parseEntry reads what label has written: /fairqueue/x=8-2, or without the size.
 func parseEntry(parts [][]byte) (at entry, ok bool) {
 	last := len(parts) - 1
 	if len(parts[last]) > 0 && parts[last][0] == '-' { // GOMAXPROCS

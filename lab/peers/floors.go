@@ -10,13 +10,13 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Floors that send what luascript and redlock send, without their client. What they take longer
+// Floors that send what fairqueue and redlock send, without their client. What they take longer
 // than raw and pool is the server's work on the scripts; what ours take longer than they do is
 // the client's.
 
@@ -43,7 +43,7 @@ func (r request) check(reply any, err error) error {
 	return err
 }
 
-// fenced and unfenced tell what luascript's acquire says: another holder would be an array.
+// fenced and unfenced tell what fairqueue's acquire says: another holder would be an array.
 func fenced(reply any) bool   { fence, ok := reply.(int64); return ok && fence > 0 }
 func unfenced(reply any) bool { return reply == int64(0) }
 
@@ -89,17 +89,17 @@ func (r *recorder) pair(ctx context.Context, l strategy.Lock) (acquire, release 
 	return r.evals[0], r.evals[1], nil
 }
 
-// recorded are the calls of luascript for each of the job's names, once they are in use: with
-// the first of a name it asks for more. The server has the scripts by then, and luascript is
+// recorded are the calls of fairqueue for each of the job's names, once they are in use: with
+// the first of a name it asks for more. The server has the scripts by then, and fairqueue is
 // closed.
-func recorded(ctx context.Context, s *seat, own ...luascript.Option) (acquires, releases []eval, err error) {
+func recorded(ctx context.Context, s *seat, own ...fairqueue.Option) (acquires, releases []eval, err error) {
 	pool := s.pool(s.URLs[0], 1)
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &recorder{Node: n}
-	st, err := strategy.New(luascript.On(r, own...), ourOptions(s))
+	st, err := strategy.New(fairqueue.On(r, own...), ourOptions(s))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,14 +146,14 @@ func jointArgs(args []any, calls []*eval) []any {
 	return args
 }
 
-// A replay sends over one connection, again and again, what luascript has sent: with the same
+// A replay sends over one connection, again and again, what fairqueue has sent: with the same
 // tokens, as each pair ends with the release.
 type replay struct {
 	*raw
 	turns map[string]turn
 }
 
-func openReplay(granted func(any) bool, own ...luascript.Option) func(context.Context, *seat) (client, error) {
+func openReplay(granted func(any) bool, own ...fairqueue.Option) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (client, error) {
 		acquires, releases, err := recorded(ctx, s, own...)
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -48,9 +48,9 @@ var floors = []struct {
 	name            string
 	names, requests int
 }{
-	{"raw-luascript", 1, 2}, {"raw-luascript-unfenced", 1, 2}, {"pool-luascript", 3, 6},
-	{"pipe-raw", 3, 6}, {"pipe-luascript", 1, 2}, {"pipe-luascript", mostJoined, 2}, {"pipe-luascript", 2*mostJoined + 1, 6},
-	{"crew-raw", 3, 6}, {"crew-luascript", 3, 6}, // one after the other
+	{"raw-fairqueue", 1, 2}, {"raw-fairqueue-unfenced", 1, 2}, {"pool-fairqueue", 3, 6},
+	{"pipe-raw", 3, 6}, {"pipe-fairqueue", 1, 2}, {"pipe-fairqueue", mostJoined, 2}, {"pipe-fairqueue", 2*mostJoined + 1, 6},
+	{"crew-raw", 3, 6}, {"crew-fairqueue", 3, 6}, // one after the other
 	{"raw-all-redlock", 2, 4}, {"raw-all-redlock-unguarded", 2, 4},
 }
 
@@ -92,7 +92,7 @@ func TestFloors(t *testing.T) {
 
 // TestFloorsRelease: nor is one whose lock is gone before it is released.
 func TestFloorsRelease(t *testing.T) {
-	for _, who := range []string{"raw-luascript", "raw-luascript-unfenced", "pool-luascript", "crew-raw", "crew-luascript", "raw-all-redlock"} {
+	for _, who := range []string{"raw-fairqueue", "raw-fairqueue-unfenced", "pool-fairqueue", "crew-raw", "crew-fairqueue", "raw-all-redlock"} {
 		s := seated(t, who, 1)
 		c, err := s.open(t.Context())
 		if err != nil {
@@ -114,9 +114,9 @@ func TestFloorsRelease(t *testing.T) {
 	}
 }
 
-// TestRecorded: what is replayed is what luascript goes on to send, by Acquire, too.
+// TestRecorded: what is replayed is what fairqueue goes on to send, by Acquire, too.
 func TestRecorded(t *testing.T) {
-	s := seated(t, "luascript", 2)
+	s := seated(t, "fairqueue", 2)
 	acquires, releases, err := recorded(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &recorder{Node: n}
-	st, err := strategy.New(luascript.On(r), ourOptions(s))
+	st, err := strategy.New(fairqueue.On(r), ourOptions(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestJoint(t *testing.T) {
 func TestPipelined(t *testing.T) {
 	b := embedded(t)
 	o, err := b.play(t.Context(), scenario{
-		name: "distinct-8", who: []string{"pool-luascript", "pipe-raw", "pipe-luascript", "crew-raw", "crew-luascript"}, turns: 1,
+		name: "distinct-8", who: []string{"pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue"}, turns: 1,
 		job: func(_ *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: 8, TTL: ttl, For: 200 * time.Millisecond}
 		},
@@ -199,7 +199,7 @@ func TestPipelined(t *testing.T) {
 	if err != nil || o.failures != nil {
 		t.Fatal(err, o.failures)
 	}
-	for who, want := range map[string]float64{"pool-luascript": 2, "pipe-raw": 2, "pipe-luascript": 0.25, "crew-raw": 2, "crew-luascript": 0.5} {
+	for who, want := range map[string]float64{"pool-fairqueue": 2, "pipe-raw": 2, "pipe-fairqueue": 0.25, "crew-raw": 2, "crew-fairqueue": 0.5} {
 		for turn, n := range o.series(who, 0, "requests/pair") {
 			if !(n > want/4 && n < want*4) { // on a slow machine much is under way at the begin and the end
 				t.Errorf("%s, turn %d: %v requests for a pair, want about %v", who, turn, n, want)

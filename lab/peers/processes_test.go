@@ -43,7 +43,7 @@ func embedded(t *testing.T) *bench {
 func TestTurns(t *testing.T) {
 	b := embedded(t)
 	o, err := b.play(t.Context(), scenario{
-		name: "solo", who: []string{"raw", "redsync", "bsm", "luascript"}, turns: 3,
+		name: "solo", who: []string{"raw", "redsync", "bsm", "fairqueue"}, turns: 3,
 		job: func(_ *bench, who string) job {
 			return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: 10 * time.Millisecond}
 		},

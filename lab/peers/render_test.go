@@ -18,18 +18,18 @@ func played() *outcome {
 	return &outcome{
 		scenario: scenario{
 			name: "some-thing", title: "Something", about: "What is done.",
-			who: []string{"raw", "redsync", "bsm", "luascript"},
+			who: []string{"raw", "redsync", "bsm", "fairqueue"},
 			columns: []column{
 				{"acq/s ÷ fastest peer", "acq/s", bestPeer("acq/s", true)}, {"p99 ÷ raw", "p99", over("raw")}, {"raws", "p99", over("raw")}, {"acq/s", "acq/s", nil},
 			},
-			aims: []aim{{"luascript", "acq/s ÷ fastest peer", true, 2}, {"luascript", "p99 ÷ raw", false, 1.5}, {"setnxpx", "acq/s", true, 1}},
+			aims: []aim{{"fairqueue", "acq/s ÷ fastest peer", true, 2}, {"fairqueue", "p99 ÷ raw", false, 1.5}, {"setnxpx", "acq/s", true, 1}},
 		},
 		reps: 3,
 		got: map[entry][]values{
 			{"raw", 0}:       {{"p99": 2}, {"p99": 4}, {"p99": 8}},
 			{"redsync", 0}:   {{"acq/s": 100}, {"acq/s": 100}, {"acq/s": 200}},
 			{"bsm", 0}:       {{"acq/s": 900}, {stuck: 1}, {failed: 1}},
-			{"luascript", 0}: {{"acq/s": 2700, "p99": 4}, {"acq/s": 900, "p99": 4}, {"acq/s": 900, "p99": 16}},
+			{"fairqueue", 0}: {{"acq/s": 2700, "p99": 4}, {"acq/s": 900, "p99": 4}, {"acq/s": 900, "p99": 16}},
 		},
 	}
 }
@@ -43,14 +43,14 @@ func TestSection(t *testing.T) {
 | raw | – | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | – |
 | redsync | 0.11 | – | – | 100 |
 | bsm (stuck in 1 of 3) (failed in 1 of 3) | 1.00 | – | – | 900 |
-| luascript | 3.00 | 2.00 [1.00, 2.00] | 2.00 [1.00, 2.00] | 900 |
+| fairqueue | 3.00 | 2.00 [1.00, 2.00] | 2.00 [1.00, 2.00] | 900 |
 
 The fastest peer is bsm.
 
 | aim | measured | |
 |---|--:|---|
-| luascript: acq/s ÷ fastest peer ≥ 2.00 | 3.00 | met |
-| luascript: p99 ÷ raw ≤ 1.50 | 2.00 [1.00, 2.00] | missed |
+| fairqueue: acq/s ÷ fastest peer ≥ 2.00 | 3.00 | met |
+| fairqueue: p99 ÷ raw ≤ 1.50 | 2.00 [1.00, 2.00] | missed |
 | setnxpx: acq/s ≥ 1.00 | – | not measured |
 
 3 repetitions, 1 May 2030, on Redis 9; intervals cover the median with 75 %.
@@ -66,7 +66,7 @@ func TestBalance(t *testing.T) {
 
 | missed | aim | measured |
 |---|---|--:|
-| Something | luascript: p99 ÷ raw ≤ 1.50 | 2.00 [1.00, 2.00] |
+| Something | fairqueue: p99 ÷ raw ≤ 1.50 | 2.00 [1.00, 2.00] |
 `
 	if got := balance([]*outcome{o}); got != want {
 		t.Errorf("balance is\n%s\nwant\n%s", got, want)
@@ -86,15 +86,15 @@ func TestBestPeer(t *testing.T) {
 	if got, series := bestPeer("acq/s", false)(o, "acq/s"); got != "redsync" || !slices.Equal(series, []float64{100, 100, 200}) {
 		t.Errorf("the slowest is %q with %v, want redsync with 100, 100, 200", got, series)
 	}
-	o.who = []string{"raw", "luascript"}
+	o.who = []string{"raw", "fairqueue"}
 	if got, series := bestPeer("acq/s", true)(o, "acq/s"); got != "" || !math.IsNaN(summarize(series).center) {
 		t.Errorf("among no peers the fastest is %q with %v, want none", got, series)
 	}
 }
 
 func TestPing(t *testing.T) {
-	o := &outcome{scenario: scenario{who: []string{"raw", "redsync", "luascript"}}, reps: 2, got: map[entry][]values{
-		{"raw", 0}: {{"ping-µs": 50}, {"ping-µs": 60}}, {"redsync", 0}: {{"ping-µs": 51}, nil}, {"luascript", 0}: {{"ping-µs": 900}, {"ping-µs": 62}},
+	o := &outcome{scenario: scenario{who: []string{"raw", "redsync", "fairqueue"}}, reps: 2, got: map[entry][]values{
+		{"raw", 0}: {{"ping-µs": 50}, {"ping-µs": 60}}, {"redsync", 0}: {{"ping-µs": 51}, nil}, {"fairqueue", 0}: {{"ping-µs": 900}, {"ping-µs": 62}},
 	}}
 	if name, series := ping(o, "p50-µs"); name != "PING" || !slices.Equal(series, []float64{51, 61}) {
 		t.Errorf("ping = %s, %v, want PING, 51 and 61", name, series)
@@ -104,13 +104,13 @@ func TestPing(t *testing.T) {
 func TestGrowthSection(t *testing.T) {
 	o := &outcome{
 		scenario: scenario{
-			name: "growth-x", title: "More", who: []string{"luascript"}, xs: []int{1, 1000},
+			name: "growth-x", title: "More", who: []string{"fairqueue"}, xs: []int{1, 1000},
 			panels: []panel{{"µs", "time, µs", "locks"}},
 		},
-		reps: 1, got: map[entry][]values{{"luascript", 1}: {{"µs": 5}}, {"luascript", 1000}: {nil}},
+		reps: 1, got: map[entry][]values{{"fairqueue", 1}: {{"µs": 5}}, {"fairqueue", 1000}: {nil}},
 	}
 	got := o.section(machine{}, true)
-	for _, want := range []string{"![More](growth-x.svg)\n", "| time, µs; locks: | 1 | 1\u202f000 |\n|---|--:|--:|\n| luascript | 5.00 | – |\n", "1 shortened repetition,"} {
+	for _, want := range []string{"![More](growth-x.svg)\n", "| time, µs; locks: | 1 | 1\u202f000 |\n|---|--:|--:|\n| fairqueue | 5.00 | – |\n", "1 shortened repetition,"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("section is\n%s\nwant in it %q", got, want)
 		}
@@ -196,7 +196,7 @@ func TestScenarios(t *testing.T) {
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
 	l := newLines(&out, machine{cpu: "Some CPU", redis: "Redis 9 (docker)"}, 7)
-	if err := l.write("growth-waiters", entry{"luascript", 8}, values{"µs/acq": 1.5, "requests/acq": 2}); err != nil {
+	if err := l.write("growth-waiters", entry{"fairqueue", 8}, values{"µs/acq": 1.5, "requests/acq": 2}); err != nil {
 		t.Fatal(err)
 	}
 	r := benchfmt.NewReader(io.MultiReader(strings.NewReader("redistest: a line of something else\n"), &out), "test")
@@ -207,8 +207,8 @@ func TestLines(t *testing.T) {
 			continue
 		}
 		found++
-		if base, _ := res.Name.Parts(); string(base) != "GrowthWaiters" || !strings.HasPrefix(res.Name.String(), "GrowthWaiters/luascript/x=8-") {
-			t.Errorf("its name is %s, want GrowthWaiters/luascript/x=8-…", res.Name)
+		if base, _ := res.Name.Parts(); string(base) != "GrowthWaiters" || !strings.HasPrefix(res.Name.String(), "GrowthWaiters/fairqueue/x=8-") {
+			t.Errorf("its name is %s, want GrowthWaiters/fairqueue/x=8-…", res.Name)
 		}
 		if v, ok := res.Value("µs/acq"); !ok || v != 1.5 {
 			t.Errorf("µs/acq = %v, %v, want 1.5", v, ok)
@@ -276,7 +276,7 @@ func TestModel(t *testing.T) {
 func TestDraw(t *testing.T) {
 	o := &outcome{
 		scenario: scenario{
-			name: "growth-x", who: []string{"luascript", "setnxpx"}, xs: []int{1, 10, 100},
+			name: "growth-x", who: []string{"fairqueue", "setnxpx"}, xs: []int{1, 10, 100},
 			panels: []panel{{"a", "first unit", "things"}, {"b", "second unit", "things"}},
 		},
 		reps: 1, got: map[entry][]values{},
@@ -294,7 +294,7 @@ func TestDraw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{">luascript<", ">setnxpx<", ">first unit<", ">second unit<", ">things<"} {
+	for _, want := range []string{">fairqueue<", ">setnxpx<", ">first unit<", ">second unit<", ">things<"} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the plot has no %q", want)
 		}
@@ -323,28 +323,28 @@ func TestEarlier(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	raw, luascript := entry{"raw", 0}, entry{"luascript", 0}
+	raw, fairqueue := entry{"raw", 0}, entry{"fairqueue", 0}
 	write(first, "solo", raw, 1)
-	write(first, "solo", luascript, 2)
-	write(first, "growth-names", entry{"luascript", 10}, 9)
-	write(first, "solo", luascript, 3) // the next repetition, interrupted
+	write(first, "solo", fairqueue, 2)
+	write(first, "growth-names", entry{"fairqueue", 10}, 9)
+	write(first, "solo", fairqueue, 3) // the next repetition, interrupted
 	out.WriteString("| raw | 5 |\nBenchmarkElse-2 1 5 ns/op\nBenchmarkSolo/nobody-2 1 5 p50-µs\n")
 	write(second, "solo", raw, 4)
-	write(second, "solo", luascript, 5)
+	write(second, "solo", fairqueue, 5)
 
 	e, err := parseLines(&out, "test")
 	if err != nil || e.redis != "Redis 9" || e.cpu != "CPU" {
 		t.Fatalf("parseLines = %q, %q, %v, want Redis 9, CPU", e.redis, e.cpu, err)
 	}
-	o := &outcome{scenario: scenario{name: "solo", who: []string{"raw", "luascript"}}, reps: 1, got: map[entry][]values{
-		raw: {{"p50-µs": 6}}, luascript: {{"p50-µs": 7}},
+	o := &outcome{scenario: scenario{name: "solo", who: []string{"raw", "fairqueue"}}, reps: 1, got: map[entry][]values{
+		raw: {{"p50-µs": 6}}, fairqueue: {{"p50-µs": 7}},
 	}}
 	e.add(o)
-	if got := fmt.Sprint(o.series("raw", 0, "p50-µs"), o.series("luascript", 0, "p50-µs")); got != "[1 NaN 4 6] [2 3 5 7]" {
+	if got := fmt.Sprint(o.series("raw", 0, "p50-µs"), o.series("fairqueue", 0, "p50-µs")); got != "[1 NaN 4 6] [2 3 5 7]" {
 		t.Errorf("the repetitions are %s, want [1 NaN 4 6] [2 3 5 7]", got)
 	}
-	if got := e.repetitions["growth-names"]; len(got) != 1 || got[0][entry{"luascript", 10}]["p50-µs"] != 9 {
-		t.Errorf("growth-names: %v, want 9 for luascript with 10", got)
+	if got := e.repetitions["growth-names"]; len(got) != 1 || got[0][entry{"fairqueue", 10}]["p50-µs"] != 9 {
+		t.Errorf("growth-names: %v, want 9 for fairqueue with 10", got)
 	}
 	if _, err := parseLines(strings.NewReader("nothing\n"), "test"); err == nil {
 		t.Error("nothing was measured: nil, want an error")

@@ -99,7 +99,7 @@ func kindOf(who string) kind {
 const ttl = 10 * time.Second
 
 var (
-	single = []string{"luascript", "luascript-unfenced", "reentrant", "setnxpx", "setnxgetset"}
+	single = []string{"fairqueue", "fairqueue-unfenced", "luascript", "reentrant", "setnxpx", "setnxgetset"}
 	alone  = append([]string{"redsync", "bsm", "rueidislock", "rueidislock-tuned"}, single...)
 	crowd  = append([]string{
 		"redsync", "redsync-10ms", "redsync-1ms", "bsm", "bsm-exponential", "bsm-1ms", "rueidislock", "rueidislock-tuned",
@@ -116,7 +116,7 @@ func scenarios() []scenario {
 		{
 			name: "solo", title: "One caller, one name",
 			about: "One goroutine acquires and releases one lock over and over.",
-			who:   append([]string{"raw", "raw-again", "raw-polling", "raw-luascript", "raw-luascript-unfenced", "luascript-polling"}, alone...),
+			who:   append([]string{"raw", "raw-again", "raw-polling", "raw-fairqueue", "raw-fairqueue-unfenced", "fairqueue-polling"}, alone...),
 			turns: 24,
 			job: func(b *bench, who string) job {
 				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
@@ -125,7 +125,7 @@ func scenarios() []scenario {
 				{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil},
 				{"allocations", "allocs/pair", nil}, {"requests", "requests/pair", nil},
 			},
-			aims: []aim{{"luascript", "p50 ÷ raw", false, 1.10}, {"luascript", "allocations", false, 10}},
+			aims: []aim{{"fairqueue", "p50 ÷ raw", false, 1.10}, {"fairqueue", "allocations", false, 10}},
 		},
 		distinctCallers(8, 1.3), distinctCallers(64, 2.8), distinctCallers(256, 3.0),
 		{
@@ -136,9 +136,9 @@ func scenarios() []scenario {
 			measure: measureLoop(1, 64, 0),
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
 			aims: []aim{
-				{"luascript", "acq/s ÷ fastest peer", true, 12}, {"luascript", "acq/s ÷ fairest peer", true, 30},
-				{"luascript", "Jain", true, 0.99}, {"luascript", "max/min", false, 1.2},
-				{"luascript", "p99 ÷ fairest peer", false, 0.2}, {"luascript", "requests", false, 0.2},
+				{"fairqueue", "acq/s ÷ fastest peer", true, 12}, {"fairqueue", "acq/s ÷ fairest peer", true, 30},
+				{"fairqueue", "Jain", true, 0.99}, {"fairqueue", "max/min", false, 1.2},
+				{"fairqueue", "p99 ÷ fairest peer", false, 0.2}, {"fairqueue", "requests", false, 0.2},
 			},
 		},
 		{
@@ -150,20 +150,20 @@ func scenarios() []scenario {
 				{"PINGs per waiter", "µs/waiter", ping}, {"µs per waiter ÷ best peer", "µs/waiter", bestPeer("µs/waiter", false)},
 				{"µs per waiter", "µs/waiter", nil}, {"PING, µs", "ping-µs", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 			},
-			aims: []aim{{"luascript", "PINGs per waiter", false, 2}},
+			aims: []aim{{"fairqueue", "PINGs per waiter", false, 2}},
 		},
 		{
 			name: "handoff", title: "From one process to another",
 			about: "Two processes of 32 waiters want one lock, each holds it for 1 ms and, when it has released, waits until another has it. " +
 				"Counted are hand-offs that cross processes: from the call of the release to the return of the other's acquire, by one clock. " +
 				"Overlaps are grants before the holder called its release: none is allowed.",
-			who:     append([]string{"luascript-polling"}, crowd...),
+			who:     append([]string{"fairqueue-polling"}, crowd...),
 			measure: measureLoop(2, 32, time.Millisecond),
 			columns: []column{
 				{"p50 ÷ PING", "p50-µs", ping}, {"p50, µs", "p50-µs", nil}, {"PING, µs", "ping-µs", nil}, {"crossing", "crossing/acq", nil}, {"overlaps", "overlaps", nil},
 				{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 			},
-			aims: []aim{{"luascript", "p50 ÷ PING", false, 6}, {"luascript", "requests", false, 2}},
+			aims: []aim{{"fairqueue", "p50 ÷ PING", false, 6}, {"fairqueue", "requests", false, 2}},
 		},
 		{
 			name: "processes-loop", title: "Two processes of 32 waiters",
@@ -171,7 +171,7 @@ func scenarios() []scenario {
 			who:     crowd,
 			measure: measureLoop(2, 32, 0),
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
-			aims:    []aim{{"luascript", "acq/s ÷ fastest peer", true, 2}, {"luascript", "Jain", true, 0.99}},
+			aims:    []aim{{"fairqueue", "acq/s ÷ fastest peer", true, 2}, {"fairqueue", "Jain", true, 0.99}},
 		},
 		{
 			name: "renewal", title: "10 000 locks kept alive",
@@ -186,8 +186,8 @@ func scenarios() []scenario {
 				{"server's commands/s", "commands/s", nil}, {"lost", "lost", nil},
 			},
 			aims: []aim{
-				{"luascript", "CPU ÷ script", false, 2}, {"luascript", "goroutines/lock", false, 0.01},
-				{"luascript", "B/lock", false, 1024}, {"luascript", "requests/s", false, 40},
+				{"fairqueue", "CPU ÷ script", false, 2}, {"fairqueue", "goroutines/lock", false, 0.01},
+				{"fairqueue", "B/lock", false, 1024}, {"fairqueue", "requests/s", false, 40},
 			},
 		},
 		{
@@ -257,7 +257,7 @@ func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
 		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is what a pair takes of the process's and the server's time.", n),
-		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-luascript", "pipe-raw", "pipe-luascript", "crew-raw", "crew-luascript", "luascript-polling"}, alone...),
+		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue", "fairqueue-polling"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}
@@ -266,7 +266,7 @@ func distinctCallers(n int, least float64) scenario {
 			{"pairs/s ÷ pool", "pairs/s", over("pool")}, {"pairs/s", "pairs/s", nil}, {"requests", "requests/pair", nil},
 			{"client CPU, µs", "client-cpu-µs/pair", nil}, {"server CPU, µs", "server-cpu-µs/pair", nil},
 		},
-		aims: []aim{{"luascript", "pairs/s ÷ pool", true, least}},
+		aims: []aim{{"fairqueue", "pairs/s ÷ pool", true, least}},
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package luascript_test
+package fairqueue_test
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -48,7 +48,7 @@ func BenchmarkRenewal(b *testing.B) {
 		name string
 		open func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error)
 	}{
-		{"luascript", func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(pool, o) }},
+		{"fairqueue", func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return fairqueue.New(pool, o) }},
 		{"reentrant", func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return reentrant.New(pool, o) }},
 	} {
 		b.Run(l.name, func(b *testing.B) { renewal(b, l.open) })

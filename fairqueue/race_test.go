@@ -1,5 +1,5 @@
 //go:build race
 
-package luascript_test
+package fairqueue_test
 
 func init() { raced = 4 }

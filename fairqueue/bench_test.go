@@ -1,4 +1,4 @@
-package luascript_test
+package fairqueue_test
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -79,8 +79,8 @@ func sides(b *testing.B, callers int) []side {
 			return rawPair(conn, keys[i])
 		}}
 	}
-	lock := func(name string, own ...luascript.Option) side {
-		st, err := luascript.New(pool(), strategy.Options{}, own...)
+	lock := func(name string, own ...fairqueue.Option) side {
+		st, err := fairqueue.New(pool(), strategy.Options{}, own...)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func sides(b *testing.B, callers int) []side {
 	}
 	return []side{
 		floor("floor"), floor("again"),
-		lock("unfenced", luascript.WithoutFences()), lock("fenced"),
+		lock("unfenced", fairqueue.WithoutFences()), lock("fenced"),
 	}
 }
 

@@ -1,4 +1,4 @@
-package luascript_test
+package fairqueue_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -46,11 +46,11 @@ func (c contender) claim() strategy.Claim {
 func acquires(t *testing.T, fences int64, cs ...contender) []request {
 	t.Helper()
 	book := &notebook{oneReply: oneReply{reply: fences}}
-	var own []luascript.Option
+	var own []fairqueue.Option
 	if fences == 0 {
-		own = append(own, luascript.WithoutFences())
+		own = append(own, fairqueue.WithoutFences())
 	}
-	p := luascript.On(book, own...)
+	p := fairqueue.On(book, own...)
 	for _, c := range cs {
 		if _, err := p.Acquire(t.Context(), c.claim()); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func acquires(t *testing.T, fences int64, cs ...contender) []request {
 func releases(t *testing.T, cs ...contender) []request {
 	t.Helper()
 	book := &notebook{oneReply: oneReply{reply: int64(1)}}
-	p := luascript.On(book)
+	p := fairqueue.On(book)
 	for _, c := range cs {
 		if err := p.Release(t.Context(), c.claim()); err != nil {
 			t.Fatal(err)

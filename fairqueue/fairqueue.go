@@ -1,0 +1,364 @@
+// Package fairqueue is the lock that most people should use on one Redis: the lock of
+// package luascript, with a queue in Redis. Processes get the lock in the order in which
+// they asked, and a waiter is handed the lock without asking again.
+//
+// # The idea
+//
+// The lock is a key with the holder's token and a TTL, as in package luascript. Next to it
+// lies the queue, a list with one entry for each process that waits. An entry has the token
+// with which that process wants to hold the lock. The list is first in, first out.
+//
+//  1. Acquire finds the lock held, and in the same step appends its entry to the queue.
+//  2. Release takes the first entry, sets the key to the token in it, and publishes that to
+//     the process. This is a direct grant: the successor holds the lock when it hears of it.
+//     Nobody asks, and nobody can come in between. If nobody queues, Release deletes the key.
+//  3. The next entry's process is told that it is first now, and for how long the successor
+//     has the lock. So each release sends two messages, however many wait.
+//
+// What if the successor cannot take the lock? If its process has died, nobody listens on its
+// channel, and the release passes over it to the next entry. If the process is paused, it
+// listens and does not answer. So a direct grant is short: its TTL is a second at most
+// ([strategy.HeirTTL]), and the successor extends it when it runs. A paused successor costs
+// that second. The first in the queue knows when it ends, asks, and is granted the lock.
+//
+// The lock never depends on the queue. If the queue is lost, or forbidden by the ACL, waiters
+// ask again when the holder's TTL ends.
+//
+// # Many callers in one process
+//
+// Contenders of one process stand in a line, and the process has one entry in the queue. The
+// holder hands the lock to the next in its line without a request. It does so for at most
+// 2 ms, 256 holds and half of the TTL, so that other processes get their turn. For this an
+// acquire reserves a range of fences: each hold has a number of its own. After that the
+// release is a Pass: in one request it serves the queue, and takes the line's next place.
+//
+// What callers of one process ask for different locks at the same moment is sent as one
+// request: a joint script answers each of them as if it had come alone ([strategy.NewJointScript]).
+//
+// # What it guarantees
+//
+//   - Exclusion: at most one holder at a time, for as long as Redis keeps the key and
+//     holders stop at their deadline ([strategy.Lease.Deadline], Lost, Context).
+//   - Ownership: only the holder releases or extends. A late release changes nothing.
+//   - No deadlock: a holder that dies is gone after its TTL.
+//   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]),
+//     issued in the same step as the lock. A store that refuses lesser numbers is safe
+//     even from a holder that was paused past its deadline.
+//   - Fairness: first come, first served, among processes and among the contenders in each.
+//   - Quiet waiting: a waiter sleeps until it has the lock, or until the holder's TTL ends.
+//     The requests for an acquisition do not grow with the number of waiters.
+//
+// # What it does not
+//
+// One Redis is one point of failure. It forgets a lock when it restarts without having
+// persisted it, when a replica is promoted that does not know the lock yet, when somebody
+// flushes or evicts the key. Then the lock is granted again while its holder still works.
+// The fence still rises, unless the server's clock is behind the last fence. [Acknowledged]
+// makes fewer fail-overs forget the lock; with it nobody queues.
+//
+// # When
+//
+// It is the default on one Redis, if the work can be fenced, or if an exclusion that is
+// broken once in a fail-over costs no more than doing the work twice. Take luascript
+// instead where the same keys are locked by other libraries.
+// Do not take a lock for what a single atomic command can do: to decrement a stock,
+// decrement it.
+//
+// # Other lockers of the same keys
+//
+// Given the same key, package luascript, package setnxpx, redsync, bsm/redislock, redis-py
+// and StackExchange.Redis exclude this lock and are excluded by it. They do not know the
+// queue: they get the lock only when nobody queues, and their release grants it to nobody.
+// So while one of them holds the lock, the first waiter of each process asks again after
+// pauses of Options.Backoff, and keeps its place. It knows them by their token
+// ([strategy.Announced]). The exception is setnxpx, whose tokens look like ours: after its
+// release a waiter sleeps until that TTL ends. There set Options.Wait to strategy.WaitPoll.
+//
+// # On the wire
+//
+// Acquire, Release and Extend are one round trip each. A waiter also subscribes, and asks
+// once more for its place. A release with a successor in the same process is the
+// successor's acquire, too. Locks that are kept alive and due at about the same time are
+// renewed together, up to 256 per request. Joint scripts serve up to 64 callers.
+//
+//	lock:{name}                  the key, with the holder's token
+//	lock:{name}:queue            the queue, while somebody waits; entries: see queue.lua
+//	lock:{name}:fence            the last fence, a number; it stays (see [WithoutFences])
+//	lock:{name}:queue:<process>  the channel for direct grants to a process; messages: see queue.lua
+//	lock:{name}:free             the channel for those who wait by WaitNotice; a message is the token
+//	                             that was released while nobody queued
+//
+// The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
+// enqueue.lua and fence.lua. free.lua and unqueued.lua stand before acquire and release and
+// answer their common case, a lock that nobody else wants, with fewer commands. each.lua
+// makes a script a joint one.
+//
+// Source: the lock is that of SET, "Patterns", in the Redis documentation
+// (https://redis.io/docs/latest/commands/set/). The queue follows the queue lock of
+// Mellor-Crummey and Scott (1991), in which a release wakes the successor alone.
+// Redis 6.2 or later, or Valkey.
+package fairqueue
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed fence.lua
+	fenceLua string
+	//go:embed queue.lua
+	queueLua string
+	//go:embed enqueue.lua
+	enqueueLua string
+	//go:embed each.lua
+	eachLua string
+
+	//go:embed free.lua
+	freeLua string
+	//go:embed acquire.lua
+	acquireLua string
+	//go:embed unqueued.lua
+	unqueuedLua string
+	//go:embed release.lua
+	releaseLua string
+	//go:embed pass.lua
+	passLua string
+	//go:embed extend.lua
+	extendLua string
+
+	acquire = strategy.NewJointScript("acquire", 4, freeLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
+	release = strategy.NewJointScript("release", 1, unqueuedLua+eachLua+fenceLua+queueLua+releaseLua)
+	pass    = strategy.NewScript("pass", enqueueLua+fenceLua+queueLua+passLua)
+	extend  = strategy.NewScript("extend", extendLua)
+)
+
+// New returns the strategy on the Redis that pool dials. It takes the pool's
+// settings (address, password, TLS, database) and dials two connections of its own.
+// The caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+	n, err := node.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return strategy.New(On(n, own...), o)
+}
+
+// On returns the algorithm on any node: for other clients, decorators and tests.
+// Closing the protocol closes the node.
+func On(n strategy.Node, own ...Option) strategy.Protocol {
+	p := &protocol{Node: n, fences: true}
+	for _, set := range own {
+		set(p)
+	}
+	if p.acks != nil {
+		return strategy.Acknowledged(n, *p.acks, p.on)
+	}
+	return p
+}
+
+// on is the same algorithm on another node.
+func (p protocol) on(n strategy.Node) *protocol {
+	p.Node = n
+	return &p
+}
+
+// An Option is a setting that only this algorithm has.
+type Option func(*protocol)
+
+// WithoutFences issues no fences, and so leaves no counter behind: for very many
+// names that are each used once.
+func WithoutFences() Option {
+	return func(p *protocol) { p.fences = false }
+}
+
+// Acknowledged makes a grant or a renewal count only once replicas, or the append-only
+// file, have confirmed it, so that fewer fail-overs, or power cuts, forget it: see
+// [strategy.Acks], also for what it cannot do. It costs two more round trips for each, over
+// connections of the pool. Nobody queues then, for a direct grant would be unconfirmed.
+func Acknowledged(a strategy.Acks) Option {
+	return func(p *protocol) { p.acks = &a }
+}
+
+// protocol is the algorithm on one node.
+type protocol struct {
+	strategy.Node // Close is the node's
+	fences        bool
+	acks          *strategy.Acks // nil: nobody is waited for
+}
+
+var _ interface {
+	strategy.Protocol
+	strategy.Queuer
+	strategy.BulkExtender
+	strategy.Adopter   // adopt.go
+	strategy.Inspector // inspect.go
+	strategy.Checker   // check.go
+} = (*protocol)(nil)
+
+// Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise the
+// claim takes its place in the queue.
+func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	names, prove := namesOf(c), ""
+	if !names.proven.Load() {
+		prove = "1"
+	}
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.many(c), p.entry(c), prove, c.Token)
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	g, err := p.acquired(c, reply)
+	if prove != "" && err == nil {
+		names.proven.Store(true)
+	}
+	return g, err
+}
+
+// Release grants the lock to the first in the queue, or deletes the key, if the key holds
+// the token.
+func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+	place := "" // in the queue, that is given up, too
+	if c.Undo {
+		place = p.entry(c)
+	}
+	names := namesOf(c)
+	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
+	switch {
+	case err != nil:
+		names.proven.Store(false)
+		return err
+	case reply == int64(1):
+		return nil
+	}
+	err = p.notOurs(c, reply)
+	var lost *strategy.LostError
+	if errors.As(err, &lost) {
+		return strategy.Gone(p, c, lost.Holder) // ErrLost; for an undo, success
+	}
+	return err
+}
+
+// Pass is Release of c and Acquire for next, which waits in the same process, in one step.
+func (p *protocol) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, pass, namesOf(c).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if _, ok := reply.([]any); ok {
+		return p.acquired(next, reply)
+	}
+	return strategy.Grant{}, p.notOurs(c, reply)
+}
+
+// Watch hears of direct grants to the claim's line; without a line, of releases that find
+// nobody in the queue. Each is published in the step that grants, or releases.
+func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+	if c.Line != "" {
+		return strategy.WatchQueue(ctx, p, c, queue(c), fn)
+	}
+	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
+}
+
+// Extend starts the TTL again if the key holds the token.
+func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	return p.bulk().Extend(ctx, c)
+}
+
+// ExtendAll extends many locks, 256 in a request.
+func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+	p.bulk().ExtendAll(ctx, cs, done)
+}
+
+func (p *protocol) bulk() strategy.BulkScript {
+	return strategy.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+}
+
+// many is how many fences to reserve; 0 without fences.
+func (p *protocol) many(c strategy.Claim) int {
+	if !p.fences {
+		return 0
+	}
+	return max(c.Fences, 1)
+}
+
+// entry is c's in the queue: see queue.lua. Empty: c does not queue.
+func (p *protocol) entry(c strategy.Claim) string {
+	if c.Line == "" {
+		return ""
+	}
+	ms := strategy.HeirTTL(c.TTL).Milliseconds()
+	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
+}
+
+// names are the keys and channels of a lock.
+type names struct {
+	// The lock, its queue and its fence counter. The counter is there without fences, too:
+	// a successor may want a fence.
+	keys []string
+	free any // a string: the channel for those who wait without queueing
+
+	proven atomic.Bool // the last release was allowed
+}
+
+func namesOf(c strategy.Claim) *names {
+	return strategy.Derived(c, func(key string) *names {
+		sibling := func(suffix string) string { return strategy.SiblingKey(key, suffix) }
+		return &names{keys: []string{key, sibling("queue"), sibling("fence")}, free: sibling("free")}
+	})
+}
+
+func queue(c strategy.Claim) string   { return namesOf(c).keys[1] }
+func counter(c strategy.Claim) string { return namesOf(c).keys[2] }
+func channel(c strategy.Claim) string { return namesOf(c).free.(string) }
+
+// acquired reads the reply of a script that grants the lock or finds it held.
+func (p *protocol) acquired(c strategy.Claim, reply any) (strategy.Grant, error) {
+	if fence, ok := reply.(int64); ok {
+		return p.granted(fence, 1)
+	}
+	if g, held, ok := strategy.HeldReply(c, reply); ok {
+		announced, ours := strategy.Announced(held.Holder)
+		held.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
+		return g, held
+	}
+	if r, _ := reply.([]any); len(r) == 2 {
+		fence, ok := r[0].(int64)
+		many, ok2 := r[1].(int64)
+		if ok && ok2 {
+			return p.granted(fence, many)
+		}
+	}
+	return strategy.Grant{}, strategy.BadReply(p, reply)
+}
+
+// notOurs reads the reply of a script that did not find c's token in the key.
+func (p *protocol) notOurs(c strategy.Claim, reply any) error {
+	switch r := reply.(type) {
+	case nil:
+		return &strategy.LostError{Name: c.Name}
+	case []byte:
+		return &strategy.LostError{Name: c.Name, Holder: string(r)}
+	case []any:
+		if len(r) == 1 {
+			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
+		}
+	}
+	return strategy.BadReply(p, reply)
+}
+
+// granted checks a fence, and how many from it on are reserved.
+func (p *protocol) granted(fence, many int64) (strategy.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 || many < 0 || many > strategy.MaxFences {
+		return strategy.Grant{}, strategy.BadReply(p, fence)
+	}
+	return strategy.Grant{Fence: uint64(fence), Fences: int(many)}, nil
+}

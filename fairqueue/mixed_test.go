@@ -1,0 +1,165 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/setnxpx"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A fleet may move from package luascript to this one, or back, one process at a time.
+
+var kinds = map[string]func(*redistest.Server, strategy.Options) (*strategy.Strategy, error){
+	"fairqueue": func(s *redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+		return fairqueue.New(s.Pool(), o)
+	},
+	"luascript": func(s *redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+		return luascript.New(s.Pool(), o)
+	},
+}
+
+// process is a process of a mixed fleet.
+func process(t *testing.T, s *redistest.Server, kind string, o strategy.Options) *strategy.Strategy {
+	t.Helper()
+	o.TTL = time.Minute // whoever sleeps through a release sleeps for longer than the test
+	locks, err := kinds[kind](s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locks.Close() })
+	return locks
+}
+
+// soon is a context that ends well after every pause of a waiter that polls, and well before the TTL.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestMixedExclusion: contenders of both packages exclude each other, and fences rise over both.
+func TestMixedExclusion(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	const rounds = 40
+	var holder atomic.Pointer[string]
+	var last uint64 // the holder's alone
+	var everybody sync.WaitGroup
+	ctx := soon(t)
+	for kind := range kinds {
+		for i := range 3 {
+			locks, who := process(t, s, kind, strategy.Options{}), fmt.Sprint(kind, " ", i)
+			everybody.Go(func() {
+				for range rounds {
+					lease, err := locks.Lock("a").Acquire(ctx)
+					if err != nil {
+						t.Errorf("%s: Acquire() = %v, want nil: somebody releases all the time", who, err)
+						return
+					}
+					if other := holder.Swap(&who); other != nil {
+						t.Errorf("%s has the lock, and so has %s", who, *other)
+					}
+					n := fence(t, lease)
+					if n <= last {
+						t.Errorf("%s: fence = %d, want more than %d", who, n, last)
+					}
+					last = n
+					holder.Store(nil)
+					if err := lease.Release(ctx); err != nil {
+						t.Errorf("%s: Release() = %v, want nil", who, err)
+					}
+				}
+			})
+		}
+	}
+	everybody.Wait()
+}
+
+// TestMixedWaiters: a waiter of one package does not sleep through a release of the other,
+// and a waiter that queues does not lose its place.
+func TestMixedWaiters(t *testing.T) {
+	s := redistest.Shared(t)
+	for _, c := range []struct{ holder, waiter string }{
+		{"luascript", "fairqueue"}, {"fairqueue", "luascript"}, {"a stranger", "fairqueue"},
+	} {
+		t.Run(c.holder+" holds, "+c.waiter+" waits", func(t *testing.T) {
+			name := t.Name() + time.Now().String()
+			release := func() { redistest.Do(t, s, "DEL", strategy.DefaultKey(name)) }
+			if kinds[c.holder] == nil {
+				redistest.Do(t, s, "SET", strategy.DefaultKey(name), "d2hhdGV2ZXIgaXQgaXMhIQ==", "PX", 60_000)
+			} else {
+				lease := acquire(t, process(t, s, c.holder, strategy.Options{}), name)
+				release = func() {
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("Release() = %v, want nil", err)
+					}
+				}
+			}
+			order := make(chan int, 2)
+			var both sync.WaitGroup
+			for i := range 2 { // two processes, one after the other
+				held := make(chan struct{}, 10_000)
+				waiter := process(t, s, c.waiter, strategy.Options{Observe: func(e strategy.Event) {
+					if e.Kind == strategy.EventHeld {
+						held <- struct{}{}
+					}
+				}})
+				ctx := soon(t)
+				both.Go(func() {
+					lease, err := waiter.Lock(name).Acquire(ctx)
+					order <- i
+					if err == nil {
+						err = lease.Release(ctx)
+					}
+					if err != nil {
+						t.Errorf("the waiter's Acquire() = %v, want nil soon after the release", err)
+					}
+				})
+				for range 2 { // at first, and with a place in the queue
+					<-held
+				}
+			}
+			time.Sleep(50 * time.Millisecond) // the second may still be on its way to sleep
+			release()
+			both.Wait()
+			if first := <-order; c.waiter == "fairqueue" && first != 0 {
+				t.Error("the second waiter got the lock first, want first come, first served")
+			}
+		})
+	}
+}
+
+// TestMarks: waiters know by the tokens whose release is announced.
+func TestMarks(t *testing.T) {
+	s := redistest.Shared(t)
+	of := func(locks *strategy.Strategy) (announced, ours bool) {
+		lease := acquire(t, locks, t.Name()+time.Now().String())
+		defer lease.Release(t.Context())
+		return strategy.Announced(lease.Token())
+	}
+	plain, err := setnxpx.New(s.Pool(), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	for _, c := range []struct {
+		who   string
+		locks *strategy.Strategy
+		want  bool
+	}{
+		{"fairqueue", process(t, s, "fairqueue", strategy.Options{}), false},
+		{"luascript", process(t, s, "luascript", strategy.Options{}), true},
+		{"setnxpx", plain, false},
+	} {
+		if announced, ours := of(c.locks); announced != c.want || !ours {
+			t.Errorf("Announced() of a token of %s = %t, %t, want %t, true", c.who, announced, ours, c.want)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package luascript
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed adopt.lua
+	adoptLua string
+
+	adopt = strategy.NewScript("adopt", fenceLua+adoptLua)
+)
+
+// Adopt puts c's token in the place of the holder's, with a fence of its own.
+func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), from, c.Token, c.TTL.Milliseconds())
+	if err != nil {
+		return strategy.Grant{}, err
+	}
+	if _, ok := reply.(int64); ok {
+		return p.granted(reply)
+	}
+	return strategy.Grant{}, p.notOurs(c, reply)
+}

@@ -1,0 +1,44 @@
+package luascript
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	//go:embed inspect.lua
+	inspectLua string
+
+	inspect = strategy.NewScript("inspect", inspectLua)
+)
+
+// Inspect reads the lock and its fence counter in one step.
+func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(c))
+	if err != nil {
+		return strategy.Info{}, err
+	}
+	r, _ := reply.([]any)
+	if len(r) != 3 {
+		return strategy.Info{}, strategy.BadReply(p, reply)
+	}
+	var info strategy.Info
+	token, held := r[0].([]byte)
+	ms, ok := r[1].(int64)
+	if held && ok {
+		info.Held, info.Token, info.TTL = true, string(token), strategy.RemainingTTL(ms)
+	}
+	if fence, ok := r[2].([]byte); ok {
+		n, err := strconv.ParseUint(string(fence), 10, 64)
+		if err != nil {
+			err = fmt.Errorf("the counter %s holds no fence: %.50q", counter(c), fence)
+			return strategy.Info{}, &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: err}
+		}
+		info.Fence = n
+	}
+	return info, nil
+}
