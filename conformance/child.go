@@ -91,8 +91,8 @@ func work(s Subject, j job, parent *bufio.Reader) error {
 		return err
 	}
 	ctx := context.Background()
-	hold := func(word string) (*strategy.Lease, error) {
-		lease, err := st.Lock(j.Lock).Acquire(ctx)
+	hold := func(word string) (strategy.Lease, error) {
+		lease, err := st.NewLock(j.Lock).Acquire(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -151,7 +151,7 @@ func (t *trial) live() {
 
 // close is Close of the contender.
 func (c *contender) close() call {
-	return c.do("Close()", func() (*strategy.Lease, error) { return nil, c.s.Close() })
+	return c.do("Close()", func() (strategy.Lease, error) { return nil, c.s.Close() })
 }
 
 // goroutines returns the stacks of all goroutines, by number.

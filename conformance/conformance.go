@@ -1,5 +1,5 @@
 // Package conformance is the suite that every lock of this module passes, for your
-// locks too: it tells what a [strategy.Protocol], under the machinery of package
+// locks too: it tells what a [driver.Protocol], under the machinery of package
 // strategy, guarantees and what it does not.
 //
 // # Run it on your own protocol
@@ -10,8 +10,8 @@
 //	func TestConformance(t *testing.T) {
 //		conformance.Run(t, conformance.Subject{
 //			Name: "mylock",
-//			Open: func(o strategy.Options) (*strategy.Strategy, error) {
-//				return strategy.New(mylock.On(address), o)
+//			Open: func(o strategy.Options) (strategy.Strategy, error) {
+//				return engine.New(mylock.On(address), o)
 //			},
 //		})
 //	}
@@ -76,16 +76,16 @@ type Subject struct {
 
 	// Open makes a contender as independent of earlier ones as another process
 	// would be, on the same servers. The suite closes it. Required.
-	Open func(strategy.Options) (*strategy.Strategy, error)
+	Open func(strategy.Options) (strategy.Strategy, error)
 
 	// OpenGated is Open, with every request to the servers passing the gate: see
 	// [GateNode]. It lets the suite step in between two requests of one call, so
 	// that races are shown and not waited for.
-	OpenGated func(strategy.Options, Gate) (*strategy.Strategy, error)
+	OpenGated func(strategy.Options, Gate) (strategy.Strategy, error)
 
 	// OpenSkewed is Open, with the contender's wall clock put forward by that much (back,
 	// if negative). For an algorithm that takes no clock from its contenders it is Open.
-	OpenSkewed func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error)
+	OpenSkewed func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error)
 
 	// Nodes is on how many independent servers the lock lives, of which a majority has
 	// to agree. 0 and 1 mean no quorum: then the quorum properties are skipped.
@@ -98,7 +98,7 @@ type Subject struct {
 	// OpenNodes is Open, with every request to server i passing gates[i], of which there
 	// are Nodes: see [GateNode]. So each contender has a network of its own, on which
 	// servers are lost, slow or frozen for it alone.
-	OpenNodes func(o strategy.Options, gates []Gate) (*strategy.Strategy, error)
+	OpenNodes func(o strategy.Options, gates []Gate) (strategy.Strategy, error)
 
 	// Evict takes key from its holder and tells nobody, as an expiry would. If key
 	// holds something that is not a lock (see Spoil), it is gone too. Trials also tidy up

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -121,8 +123,8 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	var m Memory
 	poor := Subject{
 		Name: "poor",
-		Open: func(o strategy.Options) (*strategy.Strategy, error) {
-			return strategy.New(struct{ strategy.Protocol }{&m}, o)
+		Open: func(o strategy.Options) (strategy.Strategy, error) {
+			return engine.New(struct{ driver.Protocol }{&m}, o)
 		},
 		Fenced: true,
 	}
@@ -200,13 +202,13 @@ func TestInABubble(t *testing.T) {
 func TestCalledOff(t *testing.T) {
 	gated := func(m *Memory, count func(Gate) Gate) Subject {
 		s := m.subject("memory")
-		s.OpenGated = func(o strategy.Options, g Gate) (*strategy.Strategy, error) {
-			return strategy.New(m.Gated(count(g)), o)
+		s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
+			return engine.New(m.Gated(count(g)), o)
 		}
-		s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+		s.Open = func(o strategy.Options) (strategy.Strategy, error) {
 			return s.OpenGated(o, func(_ string, send func()) { send() })
 		}
-		s.OpenSkewed = func(o strategy.Options, _ time.Duration) (*strategy.Strategy, error) { return s.Open(o) }
+		s.OpenSkewed = func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { return s.Open(o) }
 		return s
 	}
 	for name, subject := range map[string]func(count func(Gate) Gate) Subject{
@@ -215,14 +217,14 @@ func TestCalledOff(t *testing.T) {
 		"quorum": func(count func(Gate) Gate) Subject {
 			s := quorumSubject("quorum", 3, 0, mistakes{})
 			openNodes := s.OpenNodes
-			s.OpenNodes = func(o strategy.Options, gates []Gate) (*strategy.Strategy, error) {
+			s.OpenNodes = func(o strategy.Options, gates []Gate) (strategy.Strategy, error) {
 				counted := make([]Gate, len(gates))
 				for i, g := range gates {
 					counted[i] = count(g)
 				}
 				return openNodes(o, counted)
 			}
-			s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+			s.Open = func(o strategy.Options) (strategy.Strategy, error) {
 				gates := make([]Gate, s.Nodes)
 				for i := range gates {
 					gates[i] = func(_ string, send func()) { send() }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -17,7 +18,7 @@ func ExampleRun() {
 		var server conformance.Memory // yours: the protocol under test, and its server
 		conformance.Run(t, conformance.Subject{
 			Name:   "mylock",
-			Open:   func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(&server, o) },
+			Open:   func(o strategy.Options) (strategy.Strategy, error) { return engine.New(&server, o) },
 			Evict:  server.Evict,
 			Fenced: true,
 		})
@@ -30,7 +31,7 @@ func ExampleCheck() {
 	var server conformance.Memory
 	subject := conformance.Subject{
 		Name: "memory",
-		Open: func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(&server, o) },
+		Open: func(o strategy.Options) (strategy.Strategy, error) { return engine.New(&server, o) },
 	}
 	for _, p := range conformance.Properties()[:3] {
 		r := conformance.Check(context.Background(), subject, p)
@@ -47,15 +48,15 @@ func ExampleCheck() {
 func ExampleMemory() {
 	ctx := context.Background()
 	var server conformance.Memory
-	shop, err := strategy.New(&server, strategy.Options{})
+	shop, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		panic(err)
 	}
 	defer shop.Close()
 
-	lease, err := shop.Lock("till").TryAcquire(ctx)
+	lease, err := shop.NewLock("till").TryAcquire(ctx)
 	fmt.Println(err)
-	_, err = shop.Lock("till").TryAcquire(ctx)
+	_, err = shop.NewLock("till").TryAcquire(ctx)
 	fmt.Println(errors.Is(err, strategy.ErrHeld))
 
 	server.Intercept(func(context.Context, conformance.Request, func() error) error {

@@ -8,14 +8,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // Memory's own behaviour: what the trials do not ask of a lock.
 
-func opened(t *testing.T, m *Memory, o strategy.Options) *strategy.Strategy {
+func opened(t *testing.T, m *Memory, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	s, err := strategy.New(m, o)
+	s, err := engine.New(m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func TestInterceptorsMakeFaults(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var m Memory
 				m.Intercept(fault.intercept)
-				c := strategy.Claim{Name: "n", Key: "k", Token: "t", Owner: "t", TTL: time.Second, Due: time.Now().Add(time.Second)}
+				c := driver.Claim{Name: "n", Key: "k", Token: "t", Owner: "t", TTL: time.Second, Due: time.Now().Add(time.Second)}
 				_, err := m.Acquire(t.Context(), c)
 				var server *strategy.ServerError
 				if !matches(err, fault.want) || err != nil && !errors.As(err, &server) {
@@ -81,7 +83,7 @@ func TestLateRequestsAreUndone(t *testing.T) {
 		})
 		s := opened(t, &m, strategy.Options{TTL: 10 * time.Second, OpTimeout: time.Second})
 		began := time.Now()
-		_, err := s.Lock("n").TryAcquire(t.Context())
+		_, err := s.NewLock("n").TryAcquire(t.Context())
 		if took := time.Since(began); !errors.Is(err, strategy.ErrUnknown) || took != time.Second {
 			t.Errorf("TryAcquire = %v after %v, want ErrUnknown after the time-out of 1s", err, took)
 		}
@@ -107,7 +109,7 @@ func TestNothingIsSentTooLate(t *testing.T) {
 		var m Memory
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
-		c := strategy.Claim{Name: "n", Key: "k", Token: "t", Owner: "t", TTL: time.Second, Due: time.Now().Add(time.Second)}
+		c := driver.Claim{Name: "n", Key: "k", Token: "t", Owner: "t", TTL: time.Second, Due: time.Now().Add(time.Second)}
 		if _, err := m.Acquire(done, c); !errors.Is(err, strategy.ErrUnsent) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Acquire with a cancelled context = %v, want ErrUnsent and context.Canceled", err)
 		}
@@ -123,9 +125,9 @@ func TestNothingIsSentTooLate(t *testing.T) {
 
 func TestBrokenWatchesSaySoOnce(t *testing.T) {
 	var m Memory
-	var heard []strategy.Notice
-	c := strategy.Claim{Name: "n", Key: "k", Token: "t", Owner: "t", TTL: time.Hour}
-	stop, err := m.Watch(t.Context(), c, func(n strategy.Notice) { heard = append(heard, n) })
+	var heard []driver.Notification
+	c := driver.Claim{Name: "n", Key: "k", Token: "t", Owner: "t", TTL: time.Hour}
+	stop, err := m.Watch(t.Context(), c, func(n driver.Notification) { heard = append(heard, n) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +144,7 @@ func TestBrokenWatchesSaySoOnce(t *testing.T) {
 	m.BreakWatches()
 	m.BreakWatches()
 	cycle()
-	if want := []strategy.Notice{{Holder: "t"}, {}}; !slices.Equal(heard, want) {
+	if want := []driver.Notification{{Holder: "t"}, {}}; !slices.Equal(heard, want) {
 		t.Errorf("heard %v, want %v: a release, and the end", heard, want)
 	}
 	stop()
@@ -153,9 +155,9 @@ func TestBrokenWatchesSaySoOnce(t *testing.T) {
 
 func TestABulkRenewalIsOneRequest(t *testing.T) {
 	var m Memory
-	var cs []strategy.Claim
+	var cs []driver.Claim
 	for _, key := range []string{"a", "b", "c"} {
-		c := strategy.Claim{Name: key, Key: key, Token: "t", Owner: "t", TTL: time.Hour}
+		c := driver.Claim{Name: key, Key: key, Token: "t", Owner: "t", TTL: time.Hour}
 		c.Grant.Start = time.Now()
 		cs = append(cs, c)
 		if key != "c" {
@@ -163,7 +165,7 @@ func TestABulkRenewalIsOneRequest(t *testing.T) {
 		}
 	}
 	errs := make([]error, len(cs))
-	m.ExtendAll(t.Context(), cs, func(i int, _ strategy.Grant, err error) { errs[i] = err })
+	m.ExtendAll(t.Context(), cs, func(i int, _ driver.Grant, err error) { errs[i] = err })
 	if errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], strategy.ErrLost) {
 		t.Errorf("ExtendAll = %v, want two renewed and one lost", errs)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -15,7 +17,7 @@ var clockMutants = []mutant{
 	{
 		name: "lets the contender's clock say what has expired", killed: []string{"ClockAhead"},
 		claims: skewedBy(func(ahead time.Duration) moves {
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				if !time.Now().Add(ahead).Before(p.until(c.Key)) {
 					p.Evict(ctx, c.Key)
 				}
@@ -26,7 +28,7 @@ var clockMutants = []mutant{
 	{
 		name: "lets the holder's clock say when it expires", killed: []string{"ClockBehind"},
 		claims: skewedBy(func(ahead time.Duration) moves {
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				g, err := p.Acquire(ctx, c)
 				if err == nil {
 					p.counts(c.Key, time.Now().Add(ahead+c.TTL))
@@ -37,17 +39,17 @@ var clockMutants = []mutant{
 	},
 	{
 		name: "sees it expired, then overwrites", killed: []string{"TakeOverRace"},
-		moves: lookThen(func(p gatedMemory, c strategy.Claim) (strategy.Grant, error) {
+		moves: lookThen(func(p gatedMemory, c driver.Claim) (driver.Grant, error) {
 			return p.set(c, time.Now().Add(c.TTL)), nil
 		}),
 	},
 	{
 		name: "sees it expired, then swaps", killed: []string{"LoserChangesNothing"},
-		moves: lookThen(func(p gatedMemory, c strategy.Claim) (strategy.Grant, error) {
+		moves: lookThen(func(p gatedMemory, c driver.Claim) (driver.Grant, error) {
 			old := p.at(c.Key)
 			g := p.set(c, time.Now().Add(c.TTL)) // GETSET
 			if old != "" {
-				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old}
+				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old}
 			}
 			return g, nil
 		}),
@@ -57,17 +59,17 @@ var clockMutants = []mutant{
 		moves: func(t *testing.T) moves {
 			var released sync.Map // by key
 			return moves{
-				acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					released.Delete(c.Key)
-					return lookThen(func(p gatedMemory, c strategy.Claim) (strategy.Grant, error) {
+					return lookThen(func(p gatedMemory, c driver.Claim) (driver.Grant, error) {
 						g := p.set(c, time.Now().Add(c.TTL))
 						if _, ok := released.Load(c.Key); ok {
-							return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+							return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 						}
 						return g, nil
 					})(t).acquire(p, ctx, c)
 				},
-				release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+				release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 					released.Store(c.Key, true)
 					return p.Release(ctx, c)
 				},
@@ -78,12 +80,12 @@ var clockMutants = []mutant{
 
 // lookThen makes an acquire that looks whether the lock is free, and takes it in a
 // second request.
-func lookThen(take func(p gatedMemory, c strategy.Claim) (strategy.Grant, error)) func(*testing.T) moves {
-	return always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (g strategy.Grant, err error) {
+func lookThen(take func(p gatedMemory, c driver.Claim) (driver.Grant, error)) func(*testing.T) moves {
+	return always(moves{acquire: func(p gatedMemory, _ context.Context, c driver.Claim) (g driver.Grant, err error) {
 		var holder string
 		p.gate("GET", func() { holder = p.at(c.Key) })
 		if holder != "" {
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
+			return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
 		}
 		p.gate("SET", func() { g, err = take(p, c) })
 		return g, err
@@ -94,9 +96,9 @@ func lookThen(take func(p gatedMemory, c strategy.Claim) (strategy.Grant, error)
 func skewedBy(f func(ahead time.Duration) moves) func(*Subject) {
 	return func(s *Subject) {
 		m := &Memory{}
-		s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
-			return strategy.New(faulty{gatedMemory{m, func(_ string, send func()) { send() }}, f(ahead)}, o)
+		s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
+			return engine.New(faulty{gatedMemory{m, func(_ string, send func()) { send() }}, f(ahead)}, o)
 		}
-		s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return s.OpenSkewed(o, 0) }
+		s.Open = func(o strategy.Options) (strategy.Strategy, error) { return s.OpenSkewed(o, 0) }
 	}
 }

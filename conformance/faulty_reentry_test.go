@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -27,7 +28,7 @@ func (m *Memory) first(key, token string) (first, several bool) {
 }
 
 // tell gives all who watch key a notice.
-func (m *Memory) tell(key string, n strategy.Notice) {
+func (m *Memory) tell(key string, n driver.Notification) {
 	m.mu.Lock()
 	told := slices.Clone(m.watches[key])
 	m.mu.Unlock()
@@ -37,15 +38,15 @@ func (m *Memory) tell(key string, n strategy.Notice) {
 }
 
 // onAcquire makes f change what an Acquire was given.
-func onAcquire(f func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error)) func(*testing.T) moves {
-	return always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func onAcquire(f func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error)) func(*testing.T) moves {
+	return always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Acquire(ctx, c)
 		return f(p, c, g, err)
 	}})
 }
 
 // onRelease makes f decide what a Release does.
-func onRelease(f func(p gatedMemory, ctx context.Context, c strategy.Claim) error) func(*testing.T) moves {
+func onRelease(f func(p gatedMemory, ctx context.Context, c driver.Claim) error) func(*testing.T) moves {
 	return always(moves{release: f})
 }
 
@@ -53,7 +54,7 @@ func onRelease(f func(p gatedMemory, ctx context.Context, c strategy.Claim) erro
 var reentryMutants = reentrantly([]mutant{
 	{
 		name: "fence rises on re-entry", killed: []string{"ReentryFence"},
-		moves: onAcquire(func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error) {
+		moves: onAcquire(func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
 			if first, _ := p.first(c.Key, c.Token); !first && err == nil {
 				g.Fence++ // Redisson
 			}
@@ -64,7 +65,7 @@ var reentryMutants = reentrantly([]mutant{
 		name: "fence is the owner's for ever", killed: []string{"ReentryFence"},
 		moves: func(*testing.T) moves {
 			var fences sync.Map
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				g, err := p.Acquire(ctx, c)
 				if err == nil {
 					f, _ := fences.LoadOrStore(c.Owner, g.Fence)
@@ -76,7 +77,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "any name gets in", killed: []string{"ReentryByOwner", "ReentryAfterLoss"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if c.Owner != c.Token {
 				p.change(c.Key, func(l *memoryLock) { c.Owner = l.owner })
 			}
@@ -85,7 +86,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "holder is called by its token", killed: []string{"ReentryByOwner"},
-		moves: onAcquire(func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error) {
+		moves: onAcquire(func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
 			var held *strategy.HeldError
 			if errors.As(err, &held) {
 				held.Holder = p.at(c.Key)
@@ -95,7 +96,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "all who have no name are one", killed: []string{"ReentryUnnamed"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if c.Owner == c.Token {
 				c.Owner = "nobody"
 			}
@@ -104,7 +105,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "counts holders, not holds", killed: []string{"ReentryCount"},
-		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error) {
 			info, err := p.Inspect(ctx, c)
 			info.Holds = min(info.Holds, 1)
 			return info, err
@@ -112,7 +113,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "inner release frees", killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal", "ReentryWakes"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			first, several := p.first(c.Key, c.Token)
 			err := p.Release(ctx, c)
 			if !first && several {
@@ -123,7 +124,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "outer release ends inner", killed: []string{"ReentryLastRelease", "ReentryRenewal"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			first, several := p.first(c.Key, c.Token)
 			err := p.Release(ctx, c)
 			if first && several {
@@ -134,7 +135,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "retry of a release ends another hold", killed: []string{"ReentryReleaseOnce"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) (err error) {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) (err error) {
 			p.gate("HINCRBY -1", func() {
 				p.change(c.Key, func(l *memoryLock) {
 					if l.owner == c.Owner && l.hold(c.Token) == nil {
@@ -148,7 +149,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "retry of an acquire counts twice", killed: []string{"ReentryReleaseOnce"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (g strategy.Grant, err error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (g driver.Grant, err error) {
 			p.gate("HINCRBY", func() {
 				sent := c
 				p.change(c.Key, func(l *memoryLock) {
@@ -163,7 +164,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "re-entry sets the TTL of all", killed: []string{"ReentryOwnTTL"},
-		moves: onAcquire(func(p gatedMemory, c strategy.Claim, g strategy.Grant, err error) (strategy.Grant, error) {
+		moves: onAcquire(func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
 			if err == nil {
 				p.counts(c.Key, time.Now().Add(c.TTL))
 			}
@@ -172,7 +173,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "inner release resets the TTL to its own", killed: []string{"ReentryOwnTTL"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
 			if err == nil {
 				p.counts(c.Key, time.Now().Add(c.TTL))
@@ -185,13 +186,13 @@ var reentryMutants = reentrantly([]mutant{
 		moves: func(*testing.T) moves {
 			var stopped sync.Map
 			return moves{
-				extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					if _, yes := stopped.Load(c.Key + c.Owner); yes {
-						return strategy.Grant{}, nil
+						return driver.Grant{}, nil
 					}
 					return p.Extend(ctx, c)
 				},
-				release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+				release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 					stopped.Store(c.Key+c.Owner, true)
 					return p.Release(ctx, c)
 				},
@@ -200,7 +201,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "renewal is the owner's, and so the dead are kept alive", killed: []string{"ReentryDeadHold"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Extend(ctx, c)
 			if err == nil {
 				p.counts(c.Key, time.Now().Add(c.TTL))
@@ -210,16 +211,16 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "tells of inner releases", killed: []string{"ReentryWakes"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
-			p.tell(c.Key, strategy.Notice{Holder: c.Owner})
+			p.tell(c.Key, driver.Notification{Holder: c.Owner})
 			return err
 		}),
 	},
 	{
 		name: "tells of a release by its token", killed: []string{"ReentryWakes"},
-		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
-			return p.Watch(ctx, c, func(n strategy.Notice) {
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+			return p.Watch(ctx, c, func(n driver.Notification) {
 				if n.Holder != "" {
 					n.Holder = "the last hold's token"
 				}
@@ -229,14 +230,14 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "an operator ends one hold", killed: []string{"ReentryForce"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			c.Force = false
 			return p.Release(ctx, c)
 		}),
 	},
 	{
 		name: "an operator ends a later tenure", killed: []string{"ReentryForce"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			if c.Force {
 				p.change(c.Key, func(l *memoryLock) { c.Grant.Fence = l.fence })
 			}
@@ -245,7 +246,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "who adopts one hold takes all", killed: []string{"ReentryAdopt"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			g, err := p.Adopt(ctx, c, from)
 			if err == nil {
 				p.change(c.Key, func(l *memoryLock) { l.owner = c.Owner })
@@ -256,7 +257,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "who adopts the only hold stays a guest", killed: []string{"ReentryAdopt"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			var owner string
 			p.change(c.Key, func(l *memoryLock) { owner = l.owner })
 			g, err := p.Adopt(ctx, c, from)

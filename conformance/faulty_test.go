@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,57 +28,57 @@ type faulty struct {
 
 // moves replaces those that are not nil. Each gets the sound protocol.
 type moves struct {
-	acquire func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error)
-	extend  func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error)
-	adopt   func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error)
-	release func(p gatedMemory, ctx context.Context, c strategy.Claim) error
-	watch   func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error)
-	inspect func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error)
+	acquire func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error)
+	extend  func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error)
+	adopt   func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error)
+	release func(p gatedMemory, ctx context.Context, c driver.Claim) error
+	watch   func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error)
+	inspect func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error)
 }
 
-func (f faulty) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (f faulty) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if f.acquire == nil {
 		return f.gatedMemory.Acquire(ctx, c)
 	}
 	return f.acquire(f.gatedMemory, ctx, c)
 }
 
-func (f faulty) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (f faulty) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if f.extend == nil {
 		return f.gatedMemory.Extend(ctx, c)
 	}
 	return f.extend(f.gatedMemory, ctx, c)
 }
 
-func (f faulty) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
+func (f faulty) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i int, g driver.Grant, err error)) {
 	for i, c := range cs {
 		g, err := f.Extend(ctx, c)
 		done(i, g, err)
 	}
 }
 
-func (f faulty) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (f faulty) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	if f.adopt == nil {
 		return f.gatedMemory.Adopt(ctx, c, from)
 	}
 	return f.adopt(f.gatedMemory, ctx, c, from)
 }
 
-func (f faulty) Release(ctx context.Context, c strategy.Claim) error {
+func (f faulty) Release(ctx context.Context, c driver.Claim) error {
 	if f.release == nil {
 		return f.gatedMemory.Release(ctx, c)
 	}
 	return f.release(f.gatedMemory, ctx, c)
 }
 
-func (f faulty) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+func (f faulty) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	if f.watch == nil {
 		return f.gatedMemory.Watch(ctx, c, fn)
 	}
 	return f.watch(f.gatedMemory, ctx, c, fn)
 }
 
-func (f faulty) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+func (f faulty) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	if f.inspect == nil {
 		return f.gatedMemory.Inspect(ctx, c)
 	}
@@ -84,17 +86,17 @@ func (f faulty) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, e
 }
 
 // onAll makes every move with claims changed by f.
-func onAll(f func(*strategy.Claim)) moves {
+func onAll(f func(*driver.Claim)) moves {
 	return moves{
-		acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			f(&c)
 			return p.Acquire(ctx, c)
 		},
-		extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			f(&c)
 			return p.Extend(ctx, c)
 		},
-		release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			f(&c)
 			return p.Release(ctx, c)
 		},
@@ -102,7 +104,7 @@ func onAll(f func(*strategy.Claim)) moves {
 }
 
 // set overwrites what is at the claim's key.
-func (m *Memory) set(c strategy.Claim, until time.Time) strategy.Grant {
+func (m *Memory) set(c driver.Claim, until time.Time) driver.Grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := &memoryLock{owner: c.Owner, holds: []memoryHold{{c.Token, until}}, fence: m.nextFences(c.Key, 1)}
@@ -166,7 +168,7 @@ func always(m moves) func(*testing.T) moves { return func(*testing.T) moves { re
 var commonMutants = []mutant{
 	{
 		name: "grants always", killed: []string{"Exclusive"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrHeld) {
 				err = nil
@@ -176,7 +178,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "try waits", killed: []string{"TryDoesNotWait"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			for {
 				g, err := p.Acquire(ctx, c)
 				if !errors.Is(err, strategy.ErrHeld) {
@@ -188,11 +190,11 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "release does nothing", killed: []string{"ReleaseFrees", "ReleaseAnywhere", "ReleaseDetached", "CancelRacesGrant", "LeavesNothing"},
-		moves: always(moves{release: func(gatedMemory, context.Context, strategy.Claim) error { return nil }}),
+		moves: always(moves{release: func(gatedMemory, context.Context, driver.Claim) error { return nil }}),
 	},
 	{
 		name: "one lock for all names", killed: []string{"NamesIndependent", "OddNames"},
-		moves: always(onAll(func(c *strategy.Claim) { c.Key = "lock" })),
+		moves: always(onAll(func(c *driver.Claim) { c.Key = "lock" })),
 	},
 	{
 		name: "lets owners in again, and says it does not", killed: []string{"Reentry"},
@@ -205,9 +207,9 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "looks, then takes", bubble: true, killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
-		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c driver.Claim) (driver.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
-				return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
+				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
 			}
 			time.Sleep(time.Millisecond) // others look meanwhile
 			return p.set(c, time.Now().Add(c.TTL)), nil
@@ -215,14 +217,14 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "forgets the token on release", killed: []string{"ReleaseOnlyOwn", "ReleaseAtomic", "ForceRelease"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) (err error) {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) (err error) {
 			p.gate("DEL", func() { err = p.Evict(ctx, c.Key) })
 			return err
 		}}),
 	},
 	{
 		name: "hides that it came too late to release", killed: []string{"ReleaseAfterLoss"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
 			if errors.Is(err, strategy.ErrLost) {
 				err = nil
@@ -232,7 +234,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "compares, then deletes", killed: []string{"ReleaseAtomic"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) (err error) {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) (err error) {
 			var holder string
 			p.gate("GET", func() { holder = p.at(c.Key) })
 			if holder != c.Token {
@@ -247,11 +249,11 @@ var commonMutants = []mutant{
 		moves: func(*testing.T) moves {
 			var holder sync.Map
 			return moves{
-				acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					holder.Store(c.Token, goroutineID())
 					return p.Acquire(ctx, c)
 				},
-				release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+				release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 					if id, _ := holder.Load(c.Token); id != goroutineID() {
 						return &strategy.LostError{Name: c.Name}
 					}
@@ -262,7 +264,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "forgets the token on extend", killed: []string{"ExtendOnlyOwn"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
 				c.Token = holder
 			}
@@ -271,7 +273,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "forgets the token on adopt", killed: []string{"AdoptOnlyHeld", "AdoptOnce"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
 				from = holder
 			}
@@ -280,19 +282,19 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "compares, then extends", killed: []string{"ExtendAtomic"},
-		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c driver.Claim) (driver.Grant, error) {
 			var holder string
 			p.gate("GET", func() { holder = p.at(c.Key) })
 			if holder != c.Token {
-				return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+				return driver.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 			}
 			p.gate("PEXPIRE", func() { p.counts(c.Key, time.Now().Add(c.TTL)) })
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}}),
 	},
 	{
 		name: "an operator releases whoever holds", killed: []string{"ForceRelease"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			if c.Grant.IsZero() && !c.Undo {
 				return p.Evict(ctx, c.Key)
 			}
@@ -301,15 +303,15 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "never expires", killed: []string{"Expires", "FailedTryChangesNothing", "WokenAtExpiry", "ExtendRestarts", "ExpiryLeavesNothing"},
-		moves: always(onAll(func(c *strategy.Claim) { c.TTL = time.Hour })),
+		moves: always(onAll(func(c *driver.Claim) { c.TTL = time.Hour })),
 	},
 	{
 		name: "expires early", killed: []string{"DeadlineIsSafe", "KeptAlive"},
-		moves: always(onAll(func(c *strategy.Claim) { c.TTL /= 4 })),
+		moves: always(onAll(func(c *driver.Claim) { c.TTL /= 4 })),
 	},
 	{
 		name: "counts from the reply", killed: []string{"DeadlineFromRequest", "LateGrant"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			g.Start = time.Now()
 			return g, err
@@ -317,7 +319,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "counts a renewal from its reply", killed: []string{"DeadlineFromRequest"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Extend(ctx, c)
 			g.Start = time.Now()
 			return g, err
@@ -325,7 +327,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "the loser makes the lock last longer", killed: []string{"FailedTryChangesNothing"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrHeld) {
 				p.counts(c.Key, time.Now().Add(c.TTL))
@@ -335,7 +337,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "the loser leaves its token", killed: []string{"FailedTryChangesNothing"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrHeld) {
 				p.set(c, time.Now().Add(c.TTL)) // GETSET
@@ -345,7 +347,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "extend adds up", killed: []string{"ExtendRestarts"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			info, _ := p.Memory.Inspect(ctx, c)
 			g, err := p.Extend(ctx, c)
 			p.counts(c.Key, time.Now().Add(info.TTL+c.TTL))
@@ -354,16 +356,16 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "extend does nothing", killed: []string{"ExtendRestarts", "KeptAlive", "Do", "MaxHold"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if p.at(c.Key) != c.Token {
-				return strategy.Grant{}, &strategy.LostError{Name: c.Name}
+				return driver.Grant{}, &strategy.LostError{Name: c.Name}
 			}
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}}),
 	},
 	{
 		name: "extend makes the lock anew", killed: []string{"ExtendNeverRecreates"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if p.at(c.Key) == "" {
 				return p.set(c, time.Now().Add(c.TTL)), nil
 			}
@@ -372,7 +374,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "sets, then sets the expiry", killed: []string{"NoDeadlock"},
-		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c strategy.Claim) (g strategy.Grant, err error) {
+		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c driver.Claim) (g driver.Grant, err error) {
 			p.gate("SETNX", func() {
 				if holder := p.at(c.Key); holder != "" {
 					err = &strategy.HeldError{Name: c.Name, Holder: holder}
@@ -388,13 +390,13 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "tells nobody of releases", killed: []string{"WokenByRelease", "WokenByNotice", "NoMissedRelease", "FirstComeFirstServed", "WaitersAreCheap"},
-		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, _ func(strategy.Notice)) (func(), error) {
-			return p.Watch(ctx, c, func(strategy.Notice) {})
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, _ func(driver.Notification)) (func(), error) {
+			return p.Watch(ctx, c, func(driver.Notification) {})
 		}}),
 	},
 	{
 		name: "listens only later than it says", killed: []string{"NoMissedRelease"},
-		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 			ready := make(chan func(), 1)
 			time.AfterFunc(30*time.Millisecond, func() {
 				stop, err := p.Memory.Watch(ctx, c, fn)
@@ -409,7 +411,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "says that locks are held for hours", killed: []string{"WokenAtExpiry"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			var held *strategy.HeldError
 			if errors.As(err, &held) {
@@ -420,7 +422,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "keeps what it granted to those who had gone", killed: []string{"CancelRacesGrant"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(context.WithoutCancel(ctx), c)
 			time.Sleep(200 * time.Microsecond)
 			if ctx.Err() != nil && err == nil {
@@ -431,7 +433,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "calls a broken key held", killed: []string{"WrongType", "Persist"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrRefused) {
 				err = &strategy.HeldError{Name: c.Name}
@@ -441,7 +443,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "calls a broken key lost", killed: []string{"WrongType"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
 			if errors.Is(err, strategy.ErrRefused) {
 				err = &strategy.LostError{Name: c.Name}
@@ -451,7 +453,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "renews after the release", killed: []string{"RenewalStops"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
 			time.AfterFunc(5*time.Millisecond, func() { p.Extend(context.Background(), c) })
 			return err
@@ -459,7 +461,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "never admits a loss", killed: []string{"LossNoticed", "ExtendOnlyOwn", "ExtendNeverRecreates"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Extend(ctx, c)
 			if errors.Is(err, strategy.ErrLost) {
 				err = nil
@@ -471,9 +473,9 @@ var commonMutants = []mutant{
 		name: "renews nothing any more once a lock was lost", killed: []string{"RenewsAfterLoss"},
 		moves: func(*testing.T) moves {
 			var lost atomic.Bool
-			return moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			return moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				if lost.Load() {
-					return strategy.Grant{}, nil
+					return driver.Grant{}, nil
 				}
 				g, err := p.Extend(ctx, c)
 				if errors.Is(err, strategy.ErrLost) {
@@ -485,14 +487,14 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "a late renewal brings the lock back", killed: []string{"LossWithoutNetwork"},
-		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c driver.Claim) (driver.Grant, error) {
 			p.gate("SET PX", func() { p.set(c, time.Now().Add(time.Hour)) })
-			return strategy.Grant{}, Unsent()
+			return driver.Grant{}, Unsent()
 		}}),
 	},
 	{
 		name: "adopts without renewing", killed: []string{"Adopt"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			until := p.until(c.Key)
 			g, err := p.Adopt(ctx, c, from)
 			if err == nil {
@@ -503,14 +505,14 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "adopts without a new token", killed: []string{"AdoptOnce"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			c.Token = from
 			return p.Extend(ctx, c)
 		}}),
 	},
 	{
 		name: "inspects with its own TTL", killed: []string{"Inspect"},
-		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error) {
 			info, err := p.Inspect(ctx, c)
 			if info.Held {
 				info.TTL = -1
@@ -520,7 +522,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "inspects by force", killed: []string{"Inspect"},
-		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error) {
 			info, err := p.Inspect(ctx, c)
 			p.Evict(ctx, c.Key)
 			return info, err
@@ -528,7 +530,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "repeats a fence", killed: []string{"FenceRises", "FenceOrders"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			g.Fence = (g.Fence + 1) / 2
 			return g, err
@@ -537,13 +539,13 @@ var commonMutants = []mutant{
 	{
 		name: "does not issue fences, and says it does", killed: []string{"FenceRises", "FenceKept", "FenceOrders"},
 		moves: always(moves{
-			acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				_, err := p.Acquire(ctx, c)
-				return strategy.Grant{}, err
+				return driver.Grant{}, err
 			},
-			extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				_, err := p.Extend(ctx, c)
-				return strategy.Grant{}, err
+				return driver.Grant{}, err
 			},
 		}),
 	},
@@ -553,7 +555,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "hands the fence on with the token", killed: []string{"FenceRises"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			g, err := p.Adopt(ctx, c, from)
 			g.Fence-- // as it was
 			return g, err
@@ -561,7 +563,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "renews the fence as well", killed: []string{"FenceKept"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Extend(ctx, c)
 			g.Fence += 1000
 			return g, err
@@ -571,7 +573,7 @@ var commonMutants = []mutant{
 		name: "draws the fence before the lock", killed: []string{"FenceOrders"},
 		moves: func(*testing.T) moves {
 			var drawn atomic.Uint64
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				fence := drawn.Add(1)
 				time.Sleep(rand.N(time.Millisecond)) // others draw a greater one and overtake
 				g, err := p.Acquire(ctx, c)
@@ -582,15 +584,15 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "does not tell capitals", killed: []string{"OddNames"},
-		moves: always(onAll(func(c *strategy.Claim) { c.Key = strings.ToLower(c.Key) })),
+		moves: always(onAll(func(c *driver.Claim) { c.Key = strings.ToLower(c.Key) })),
 	},
 	{
 		name: "ends names at their first NUL", killed: []string{"OddNames"},
-		moves: always(onAll(func(c *strategy.Claim) { c.Key, _, _ = strings.Cut(c.Key, "\x00") })),
+		moves: always(onAll(func(c *driver.Claim) { c.Key, _, _ = strings.Cut(c.Key, "\x00") })),
 	},
 	{
 		name: "leaves its subscriptions", killed: []string{"LeavesNothing"},
-		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 			_, err := p.Watch(ctx, c, fn)
 			return func() {}, err
 		}}),
@@ -599,7 +601,7 @@ var commonMutants = []mutant{
 		name: "leaves a goroutine for each release", killed: []string{"NoGoroutines"},
 		moves: func(t *testing.T) moves {
 			ctx := t.Context()
-			return moves{release: func(p gatedMemory, rctx context.Context, c strategy.Claim) error {
+			return moves{release: func(p gatedMemory, rctx context.Context, c driver.Claim) error {
 				go func() { <-ctx.Done() }()
 				return p.Release(rctx, c)
 			}}
@@ -607,7 +609,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "lets in who comes anew, and says it is fair", killed: []string{"NoBarging"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			p.mu.Lock()
 			waiting := p.queues[c.Key]
 			if p.find(c.Key) == nil {
@@ -626,7 +628,7 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "makes an heir the holder for a TTL", killed: []string{"DeadHeir"},
-		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c strategy.Claim) error {
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
 			p.counts(c.Key, time.Now().Add(c.TTL))
 			return err
@@ -635,14 +637,14 @@ var commonMutants = []mutant{
 	{
 		name: "reserves one fence and says that it has many", killed: []string{"HandedOn"},
 		moves: always(moves{
-			acquire: func(p gatedMemory, ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				c.Fences = 1
 				g, err := p.Acquire(ctx, c)
 				g.Fences = 16
 				return g, err
 			},
-			watch: func(p gatedMemory, ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
-				return p.Watch(ctx, c, func(n strategy.Notice) {
+			watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+				return p.Watch(ctx, c, func(n driver.Notification) {
 					n.Grant.Fences = 16
 					fn(n)
 				})
@@ -653,8 +655,8 @@ var commonMutants = []mutant{
 		name: "serves last whoever came first, and says it is fair", killed: []string{"FairAcrossProcesses"},
 		claims: func(s *Subject) {
 			m := &Memory{}
-			s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
-				return strategy.New(lastFirst{gatedMemory{m, func(_ string, send func()) { send() }}}, o)
+			s.Open = func(o strategy.Options) (strategy.Strategy, error) {
+				return engine.New(lastFirst{gatedMemory{m, func(_ string, send func()) { send() }}}, o)
 			}
 			s.OpenGated, s.Fair = nil, true
 		},
@@ -670,10 +672,10 @@ func (x mutant) subject(t *testing.T) Subject {
 	s := m.subject(x.name)
 	if x.moves != nil {
 		faults := x.moves(t)
-		s.OpenGated = func(o strategy.Options, g Gate) (*strategy.Strategy, error) {
-			return strategy.New(faulty{gatedMemory{m, g}, faults}, o)
+		s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
+			return engine.New(faulty{gatedMemory{m, g}, faults}, o)
 		}
-		s.Open = func(o strategy.Options) (*strategy.Strategy, error) {
+		s.Open = func(o strategy.Options) (strategy.Strategy, error) {
 			return s.OpenGated(o, func(_ string, send func()) { send() })
 		}
 	}
@@ -727,12 +729,12 @@ func TestMutants(t *testing.T) {
 // lastFirst serves whoever queues in the order opposite to that in which they came.
 type lastFirst struct{ gatedMemory }
 
-func (p lastFirst) Release(ctx context.Context, c strategy.Claim) error {
+func (p lastFirst) Release(ctx context.Context, c driver.Claim) error {
 	defer p.reversed(c.Key)()
 	return p.gatedMemory.Release(ctx, c)
 }
 
-func (p lastFirst) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+func (p lastFirst) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 	defer p.reversed(c.Key)()
 	return p.gatedMemory.Pass(ctx, c, next)
 }

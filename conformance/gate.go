@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -32,18 +33,18 @@ type Gate func(request string, send func())
 // GateNode makes every request to n pass g, on a goroutine of its own, while the caller
 // waits; for [Subject].OpenGated of protocols on a node:
 //
-//	OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-//		return strategy.New(luascript.On(conformance.GateNode(node, g)), o)
+//	OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+//		return engine.New(luascript.On(conformance.GateNode(node, g)), o)
 //	},
 //
 // Once a request has overtaken an earlier one on the same key, or leaves when its
 // caller is gone, the node does not keep order any more, and Ordered says so.
-func GateNode(n strategy.Node, g Gate) strategy.Node {
+func GateNode(n driver.Node, g Gate) driver.Node {
 	return &gatedNode{Node: n, gate: g, waiting: map[string][]*passage{}}
 }
 
 type gatedNode struct {
-	strategy.Node
+	driver.Node
 	gate Gate
 
 	mu       sync.Mutex
@@ -207,7 +208,7 @@ func (n *gatedNode) Do(ctx context.Context, due time.Time, cmd, key string, args
 	})
 }
 
-func (n *gatedNode) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *gatedNode) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	var key string
 	if len(keys) > 0 {
 		key = keys[0] // of several locks the others are not kept in order: their scripts only renew
@@ -217,8 +218,8 @@ func (n *gatedNode) Eval(ctx context.Context, due time.Time, s *strategy.Script,
 	})
 }
 
-func (n *gatedNode) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
-	return n.Node.Session(ctx, due, key, func(c strategy.Conn) error {
+func (n *gatedNode) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+	return n.Node.Session(ctx, due, key, func(c driver.Conn) error {
 		return fn(gatedConn{c, func(cmd string, args []any) (any, error) {
 			return pass(ctx, n, passage{request: cmd, key: key, due: due, fragile: true}, func(context.Context, time.Time) (any, error) {
 				return c.Do(cmd, args...)
@@ -240,7 +241,7 @@ func (n *gatedNode) Ordered() bool {
 }
 
 type gatedConn struct {
-	strategy.Conn
+	driver.Conn
 	pass func(cmd string, args []any) (any, error)
 }
 

@@ -9,11 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // askFor asks a node for key, with a time-out of a second.
-func askFor(ctx context.Context, n strategy.Node, key, token string) (any, error) {
+func askFor(ctx context.Context, n driver.Node, key, token string) (any, error) {
 	return n.Eval(ctx, time.Now().Add(time.Second), voteScript, []string{key}, token, time.Hour)
 }
 
@@ -148,7 +149,7 @@ type sessions struct {
 	conn counting
 }
 
-func (n sessions) Session(_ context.Context, _ time.Time, _ string, fn func(strategy.Conn) error) error {
+func (n sessions) Session(_ context.Context, _ time.Time, _ string, fn func(driver.Conn) error) error {
 	return fn(n.conn)
 }
 
@@ -174,7 +175,7 @@ func TestGatesOfSessions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var did int
 				n := GateNode(sessions{memoryNode{Memory: &Memory{}, name: "server"}, counting{&did}}, x.gate)
-				err := n.Session(t.Context(), time.Now().Add(time.Second), "key", func(c strategy.Conn) error {
+				err := n.Session(t.Context(), time.Now().Add(time.Second), "key", func(c driver.Conn) error {
 					reply, err := c.Do("WATCH", "key")
 					if err == nil && reply != "done" {
 						err = fmt.Errorf("the reply is %v", reply)

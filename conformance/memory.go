@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -17,13 +18,13 @@ import (
 // other as processes do that share a server:
 //
 //	var server conformance.Memory
-//	a, err := strategy.New(&server, strategy.Options{})
-//	b, err := strategy.New(&server, strategy.Options{})
+//	a, err := engine.New(&server, strategy.Options{})
+//	b, err := engine.New(&server, strategy.Options{})
 //
-// It does everything that a [strategy.Protocol] may do: fences, notices, a queue with
+// It does everything that a [driver.Protocol] may do: fences, notices, a queue with
 // direct grants, renewal in bulk, Inspect and Check. To test without one of these, hide it:
 //
-//	strategy.New(struct{ strategy.Protocol }{&server}, o) // a protocol and nothing else
+//	engine.New(struct{ driver.Protocol }{&server}, o) // a protocol and nothing else
 //
 // Time is that of package time, and nothing runs in the background, so Memory is
 // at home inside a testing/synctest bubble.
@@ -38,7 +39,7 @@ type Memory struct {
 	locks     map[string]*memoryLock // by key
 	fences    map[string]uint64      // by key; they outlive the locks
 	watches   map[string][]*memoryWatch
-	queues    map[string][]strategy.Claim // who waits, by key; the first comes next
+	queues    map[string][]driver.Claim // who waits, by key; the first comes next
 	requests  map[Op]int
 	arriving  map[string]int // acquires that may still take effect, by token
 }
@@ -86,7 +87,7 @@ func (l *memoryLock) until() time.Time {
 type memoryWatch struct {
 	line string // hears of direct grants to that line; empty: of releases
 	mu   sync.Mutex
-	fn   func(strategy.Notice) // nil: stopped or broken
+	fn   func(driver.Notification) // nil: stopped or broken
 }
 
 // Op is a kind of request to a [Memory].
@@ -108,7 +109,7 @@ const (
 // A Request is what an [Interceptor] gets to see.
 type Request struct {
 	Op     Op
-	Claims []strategy.Claim // one, but for OpExtendAll, and OpPass: who releases, and who is next; none for OpCheck
+	Claims []driver.Claim // one, but for OpExtendAll, and OpPass: who releases, and who is next; none for OpCheck
 }
 
 // An Interceptor is the network between strategies and a [Memory]. It decides for
@@ -207,7 +208,7 @@ func (m *Memory) BreakWatches() {
 	m.mu.Unlock()
 	for _, ws := range broken {
 		for _, w := range ws {
-			w.tell(strategy.Notice{})
+			w.tell(driver.Notification{})
 		}
 	}
 }
@@ -215,13 +216,13 @@ func (m *Memory) BreakWatches() {
 // Gated returns a protocol on m whose requests pass g; see [Subject].OpenGated. Here
 // the goroutine that makes a request calls g, and g must send it: for a bad network
 // there is Intercept.
-func (m *Memory) Gated(g Gate) strategy.Protocol { return gatedMemory{m, g} }
+func (m *Memory) Gated(g Gate) driver.Protocol { return gatedMemory{m, g} }
 
 // Acquire grants the lock if it is free and nobody queues for it, or, if Reentrant, the
 // claim's owner's. A claim with a Line that is refused takes a place in the queue.
-func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (m *Memory) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	m.arrives(c.Token, 1)
-	return ask(m, ctx, Request{OpAcquire, []strategy.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (strategy.Grant, error) {
+	return ask(m, ctx, Request{OpAcquire, []driver.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (driver.Grant, error) {
 		m.mu.Lock()
 		tell := nothing
 		defer func() {
@@ -229,7 +230,7 @@ func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant,
 			tell()
 		}()
 		if m.find(c.Key) == nil && c.Again {
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+			return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 		}
 		if m.find(c.Key) == nil {
 			tell = m.grantNext(c.Key, c.Token)
@@ -239,7 +240,7 @@ func (m *Memory) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant,
 }
 
 // acquire is Acquire where nobody who queues comes first. The caller holds mu.
-func (m *Memory) acquire(c strategy.Claim) (strategy.Grant, error) {
+func (m *Memory) acquire(c driver.Claim) (driver.Grant, error) {
 	now := time.Now()
 	l := m.find(c.Key)
 	first := l == nil
@@ -248,11 +249,11 @@ func (m *Memory) acquire(c strategy.Claim) (strategy.Grant, error) {
 		l = &memoryLock{owner: c.Owner, fence: m.nextFences(c.Key, c.Fences)}
 		m.put(c.Key, l)
 	case l.foreign:
-		return strategy.Grant{}, errForeign
+		return driver.Grant{}, errForeign
 	case l.hold(c.Token) != nil: // queued, and granted meanwhile
 	case !m.Reentrant || l.owner != c.Owner:
 		held := &strategy.HeldError{Name: c.Name, Holder: m.holder(l), TTL: l.until().Sub(now)}
-		return strategy.Grant{ServerTime: serverTime(now), Queued: m.enqueue(c)}, held
+		return driver.Grant{ServerTime: serverTime(now), Queued: m.enqueue(c)}, held
 	}
 	m.dequeue(c)
 	l.end(c.Token) // asked twice: counts once
@@ -265,9 +266,9 @@ func (m *Memory) acquire(c strategy.Claim) (strategy.Grant, error) {
 }
 
 // Pass is Release of c, and Acquire of next behind those who queue already.
-func (m *Memory) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+func (m *Memory) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 	m.arrives(next.Token, 1)
-	return ask(m, ctx, Request{OpPass, []strategy.Claim{c, next}}, func() { m.arrives(next.Token, -1) }, func() (strategy.Grant, error) {
+	return ask(m, ctx, Request{OpPass, []driver.Claim{c, next}}, func() { m.arrives(next.Token, -1) }, func() (driver.Grant, error) {
 		m.mu.Lock()
 		tell := nothing
 		defer func() {
@@ -276,7 +277,7 @@ func (m *Memory) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Gra
 		}()
 		l, err := m.own(c)
 		if err != nil {
-			return strategy.Grant{}, err
+			return driver.Grant{}, err
 		}
 		if l.end(c.Token); len(l.holds) == 0 {
 			delete(m.locks, c.Key)
@@ -287,22 +288,22 @@ func (m *Memory) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Gra
 }
 
 // enqueue gives c its place, if it has a line, and tells whether it has. The caller holds mu.
-func (m *Memory) enqueue(c strategy.Claim) bool {
+func (m *Memory) enqueue(c driver.Claim) bool {
 	if c.Line == "" {
 		return false
 	}
 	if m.queues == nil {
-		m.queues = map[string][]strategy.Claim{}
+		m.queues = map[string][]driver.Claim{}
 	}
-	if !slices.ContainsFunc(m.queues[c.Key], func(x strategy.Claim) bool { return x.Token == c.Token }) {
+	if !slices.ContainsFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token }) {
 		m.queues[c.Key] = append(m.queues[c.Key], c)
 	}
 	return true
 }
 
 // dequeue takes c's place away. The caller holds mu.
-func (m *Memory) dequeue(c strategy.Claim) {
-	q := slices.DeleteFunc(m.queues[c.Key], func(x strategy.Claim) bool { return x.Token == c.Token })
+func (m *Memory) dequeue(c driver.Claim) {
+	q := slices.DeleteFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token })
 	if len(q) == 0 {
 		delete(m.queues, c.Key)
 	} else {
@@ -325,7 +326,7 @@ func (m *Memory) grantNext(key, asks string) (tell func()) {
 		if w == nil {
 			continue
 		}
-		ttl := strategy.HeirTTL(c.TTL)
+		ttl := driver.SuccessorTTL(c.TTL)
 		l := &memoryLock{owner: c.Owner, fence: m.nextFences(key, c.Fences), holds: []memoryHold{{c.Token, now.Add(ttl)}}}
 		m.put(key, l)
 		g := m.grant(l)
@@ -335,9 +336,9 @@ func (m *Memory) grantNext(key, asks string) (tell func()) {
 			behind = m.listening(q[0])
 		}
 		return func() {
-			w.tell(strategy.Notice{Token: c.Token, Grant: g})
+			w.tell(driver.Notification{Token: c.Token, Grant: g})
 			if behind != nil {
-				behind.tell(strategy.Notice{Next: ttl})
+				behind.tell(driver.Notification{Next: ttl})
 			}
 		}
 	}
@@ -349,7 +350,7 @@ func nothing() {}
 func serverTime(now time.Time) time.Duration { return time.Duration(now.UnixNano()) }
 
 // listening returns the watch of the claim's line; nil if it has none. The caller holds mu.
-func (m *Memory) listening(c strategy.Claim) *memoryWatch {
+func (m *Memory) listening(c driver.Claim) *memoryWatch {
 	for _, w := range m.watches[c.Key] {
 		if w.line == c.Line && w.listening() {
 			return w
@@ -362,14 +363,14 @@ func (m *Memory) listening(c strategy.Claim) *memoryWatch {
 func (m *Memory) Reenters() bool { return m.Reentrant }
 
 // Extend makes the server count anew, if the token still holds.
-func (m *Memory) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	return ask(m, ctx, Request{OpExtend, []strategy.Claim{c}}, nil, func() (strategy.Grant, error) { return m.extend(c) })
+func (m *Memory) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return ask(m, ctx, Request{OpExtend, []driver.Claim{c}}, nil, func() (driver.Grant, error) { return m.extend(c) })
 }
 
 // ExtendAll extends all in one request.
-func (m *Memory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
+func (m *Memory) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i int, g driver.Grant, err error)) {
 	type answer struct {
-		g   strategy.Grant
+		g   driver.Grant
 		err error
 	}
 	kept := slices.Clone(cs) // the request may be under way when ctx has ended this call
@@ -382,27 +383,27 @@ func (m *Memory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i
 	})
 	for i := range cs {
 		if err != nil {
-			done(i, strategy.Grant{}, err)
+			done(i, driver.Grant{}, err)
 		} else {
 			done(i, answers[i].g, answers[i].err)
 		}
 	}
 }
 
-func (m *Memory) extend(c strategy.Claim) (strategy.Grant, error) {
+func (m *Memory) extend(c driver.Claim) (driver.Grant, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, err := m.own(c)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	l.hold(c.Token).until = time.Now().Add(c.TTL)
 	return m.grant(l), nil
 }
 
 // grant is what l's holder gets to know.
-func (m *Memory) grant(l *memoryLock) strategy.Grant {
-	g := strategy.Grant{Fence: l.fence}
+func (m *Memory) grant(l *memoryLock) driver.Grant {
+	g := driver.Grant{Fence: l.fence}
 	if m.Reentrant {
 		g.Owner = l.owner
 	}
@@ -411,16 +412,16 @@ func (m *Memory) grant(l *memoryLock) strategy.Grant {
 
 // Adopt puts the claim's token in another's place, with a new fence and the claim's
 // owner; or, if that is one hold of several, with the fence and the owner of these.
-func (m *Memory) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	m.arrives(c.Token, 1)
-	return ask(m, ctx, Request{OpAdopt, []strategy.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (strategy.Grant, error) {
+	return ask(m, ctx, Request{OpAdopt, []driver.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (driver.Grant, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		held := c
 		held.Token = from
 		l, err := m.own(held)
 		if err != nil {
-			return strategy.Grant{}, err
+			return driver.Grant{}, err
 		}
 		*l.hold(from) = memoryHold{c.Token, time.Now().Add(c.TTL)}
 		if len(l.holds) == 1 {
@@ -432,14 +433,14 @@ func (m *Memory) Adopt(ctx context.Context, c strategy.Claim, from string) (stra
 
 // Release takes the token's hold away and, if it was the last, tells who watches. With
 // Force it takes all away.
-func (m *Memory) Release(ctx context.Context, c strategy.Claim) error {
-	_, err := ask(m, ctx, Request{OpRelease, []strategy.Claim{c}}, nil, func() (struct{}, error) {
+func (m *Memory) Release(ctx context.Context, c driver.Claim) error {
+	_, err := ask(m, ctx, Request{OpRelease, []driver.Claim{c}}, nil, func() (struct{}, error) {
 		return struct{}{}, m.release(c)
 	})
 	return err
 }
 
-func (m *Memory) release(c strategy.Claim) error {
+func (m *Memory) release(c driver.Claim) error {
 	m.mu.Lock()
 	if c.Undo {
 		m.dequeue(c)
@@ -471,14 +472,14 @@ func (m *Memory) release(c strategy.Claim) error {
 	tell()
 	for _, w := range told {
 		if w.line == "" {
-			w.tell(strategy.Notice{Holder: holder})
+			w.tell(driver.Notification{Holder: holder})
 		}
 	}
 	return nil
 }
 
 // Watch tells fn of releases of the claim's key, or, for a line, of direct grants to it.
-func (m *Memory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+func (m *Memory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	w := &memoryWatch{line: c.Line, fn: fn}
 	stop = func() {
 		m.mu.Lock()
@@ -493,7 +494,7 @@ func (m *Memory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.N
 		defer w.mu.Unlock()
 		w.fn = nil
 	}
-	_, err = ask(m, ctx, Request{OpWatch, []strategy.Claim{c}}, nil, func() (struct{}, error) {
+	_, err = ask(m, ctx, Request{OpWatch, []driver.Claim{c}}, nil, func() (struct{}, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.watches == nil {
@@ -517,7 +518,7 @@ func (w *memoryWatch) listening() bool {
 	return w.fn != nil
 }
 
-func (w *memoryWatch) tell(n strategy.Notice) {
+func (w *memoryWatch) tell(n driver.Notification) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fn == nil {
@@ -530,8 +531,8 @@ func (w *memoryWatch) tell(n strategy.Notice) {
 }
 
 // Inspect tells who holds the claim's key, and who queues for it.
-func (m *Memory) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	return ask(m, ctx, Request{OpInspect, []strategy.Claim{c}}, nil, func() (strategy.Info, error) {
+func (m *Memory) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
+	return ask(m, ctx, Request{OpInspect, []driver.Claim{c}}, nil, func() (strategy.Info, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		info := strategy.Info{Fence: m.fences[c.Key]}
@@ -585,7 +586,7 @@ func (m *Memory) holder(l *memoryLock) string {
 
 // own returns the lock that c holds: its token, or, with Force, its owner since the
 // grant whose fence it bears. The caller holds mu.
-func (m *Memory) own(c strategy.Claim) (*memoryLock, error) {
+func (m *Memory) own(c driver.Claim) (*memoryLock, error) {
 	l := m.find(c.Key)
 	switch {
 	case l == nil:
@@ -700,41 +701,41 @@ type gatedMemory struct {
 	gate Gate
 }
 
-func (g gatedMemory) Acquire(ctx context.Context, c strategy.Claim) (grant strategy.Grant, err error) {
+func (g gatedMemory) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
 	g.gate("acquire "+c.Key, func() { grant, err = g.Memory.Acquire(ctx, c) })
 	return grant, err
 }
 
-func (g gatedMemory) Extend(ctx context.Context, c strategy.Claim) (grant strategy.Grant, err error) {
+func (g gatedMemory) Extend(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
 	g.gate("extend "+c.Key, func() { grant, err = g.Memory.Extend(ctx, c) })
 	return grant, err
 }
 
-func (g gatedMemory) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(i int, g strategy.Grant, err error)) {
+func (g gatedMemory) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i int, g driver.Grant, err error)) {
 	g.gate(fmt.Sprintf("extend all %d", len(cs)), func() { g.Memory.ExtendAll(ctx, cs, done) })
 }
 
-func (g gatedMemory) Adopt(ctx context.Context, c strategy.Claim, from string) (grant strategy.Grant, err error) {
+func (g gatedMemory) Adopt(ctx context.Context, c driver.Claim, from string) (grant driver.Grant, err error) {
 	g.gate("adopt "+c.Key, func() { grant, err = g.Memory.Adopt(ctx, c, from) })
 	return grant, err
 }
 
-func (g gatedMemory) Release(ctx context.Context, c strategy.Claim) (err error) {
+func (g gatedMemory) Release(ctx context.Context, c driver.Claim) (err error) {
 	g.gate("release "+c.Key, func() { err = g.Memory.Release(ctx, c) })
 	return err
 }
 
-func (g gatedMemory) Pass(ctx context.Context, c, next strategy.Claim) (grant strategy.Grant, err error) {
+func (g gatedMemory) Pass(ctx context.Context, c, next driver.Claim) (grant driver.Grant, err error) {
 	g.gate("pass "+c.Key, func() { grant, err = g.Memory.Pass(ctx, c, next) })
 	return grant, err
 }
 
-func (g gatedMemory) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+func (g gatedMemory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	g.gate("watch "+c.Key, func() { stop, err = g.Memory.Watch(ctx, c, fn) })
 	return stop, err
 }
 
-func (g gatedMemory) Inspect(ctx context.Context, c strategy.Claim) (info strategy.Info, err error) {
+func (g gatedMemory) Inspect(ctx context.Context, c driver.Claim) (info strategy.Info, err error) {
 	g.gate("inspect "+c.Key, func() { info, err = g.Memory.Inspect(ctx, c) })
 	return info, err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -19,12 +20,12 @@ func TestMain(m *testing.M) {
 
 // subject is a Memory as the suite sees it.
 func (m *Memory) subject(name string) Subject {
-	open := func(o strategy.Options) (*strategy.Strategy, error) { return strategy.New(m, o) }
+	open := func(o strategy.Options) (strategy.Strategy, error) { return engine.New(m, o) }
 	return Subject{
 		Name:      name,
 		Open:      open,
-		OpenGated: func(o strategy.Options, g Gate) (*strategy.Strategy, error) { return strategy.New(m.Gated(g), o) },
-		OpenSkewed: func(o strategy.Options, _ time.Duration) (*strategy.Strategy, error) {
+		OpenGated: func(o strategy.Options, g Gate) (strategy.Strategy, error) { return engine.New(m.Gated(g), o) },
+		OpenSkewed: func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) {
 			return open(o) // a contender's clock is of no account
 		},
 		Evict:     m.Evict,

@@ -138,7 +138,7 @@ func ownership() []Property {
 				first := a.try().want(nil, "the lock is free")
 				seen := c.inspect()
 				force := func() call {
-					return c.do("ForceRelease(A's)", func() (*strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
+					return c.do("ForceRelease(A's)", func() (strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
 				}
 				force().want(nil, "A holds the lock")
 				second := b.try().want(nil, "A's lock was taken away")
@@ -223,11 +223,11 @@ func within(ch <-chan struct{}, d time.Duration) bool {
 // inspect is Inspect of the contender's lock.
 func (c *contender) inspect() strategy.Info {
 	var info strategy.Info
-	k := c.do("Inspect()", func() (_ *strategy.Lease, err error) {
+	k := c.do("Inspect()", func() (_ strategy.Lease, err error) {
 		info, err = c.s.Inspect(c.t.ctx, c.lock.Name())
 		return nil, err
 	})
-	c.t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no strategy.Inspector")
+	c.t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no driver.Inspector")
 	k.want(nil, "it reads and changes nothing")
 	return info
 }

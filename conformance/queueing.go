@@ -3,6 +3,7 @@ package conformance
 import (
 	"strings"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -67,7 +68,7 @@ func queueing() []Property {
 				})
 				t.rec.add("B is cut off from the servers")
 				h.release().want(nil, "A holds the lock")
-				limit := strategy.HeirTTL(a.o.TTL) + t.patience
+				limit := driver.SuccessorTTL(a.o.TTL) + t.patience
 				select {
 				case <-next.done:
 				case <-t.late(limit):
@@ -86,7 +87,7 @@ func queueing() []Property {
 				queue := newQueue(b, n)
 				h.release().want(nil, "A holds the lock")
 				tokens, last := map[string]bool{h.lease.Token(): true}, uint64(0)
-				look := func(l *strategy.Lease) {
+				look := func(l strategy.Lease) {
 					if tokens[l.Token()] || l.Owner() != l.Token() {
 						t.failf("Token() = %q, Owner() = %q, want one of its own", l.Token(), l.Owner())
 					}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -161,7 +162,7 @@ func quorum() []Property {
 					if k.err == nil {
 						t.failf("%s = <nil> with %v of the TTL of %v left, want an error: no majority agreed in time", k.text, time.Until(k.hold.lease.Deadline()), ttl)
 					}
-					if k.took >= ttl-strategy.Drift(ttl) {
+					if k.took >= ttl-driver.Drift(ttl) {
 						t.tooSlow(k.text + " = " + k.err.Error())
 					}
 					b.eventually("A's attempt has failed, and left nothing")
@@ -495,7 +496,7 @@ func (t *trial) lasting() strategy.Options {
 func (t *trial) linked(who string, o strategy.Options) *contender {
 	l := &links{rec: &t.rec, who: who, ways: make([]Gate, t.Nodes), asked: make([]int, t.Nodes)}
 	l.restore()
-	return t.enrol(&contender{who: who, o: o, links: l}, func(o strategy.Options) (*strategy.Strategy, error) {
+	return t.enrol(&contender{who: who, o: o, links: l}, func(o strategy.Options) (strategy.Strategy, error) {
 		gates := make([]Gate, t.Nodes)
 		for i := range gates {
 			gates[i] = func(request string, send func()) { l.pass(i, request, send) }

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,9 +28,9 @@ type memoryNode struct {
 }
 
 var (
-	voteScript    = strategy.NewScript("vote", "SET key token NX PX ttl")
-	renewScript   = strategy.NewScript("renew", "if GET key == token then PEXPIRE key ttl")
-	unvoteScript  = strategy.NewScript("unvote", "if GET key == token then DEL key; PUBLISH key token")
+	voteScript    = driver.NewScript("vote", "SET key token NX PX ttl")
+	renewScript   = driver.NewScript("renew", "if GET key == token then PEXPIRE key ttl")
+	unvoteScript  = driver.NewScript("unvote", "if GET key == token then DEL key; PUBLISH key token")
 	errUnexpected = errors.New("conformance: the node in memory does not know that command")
 )
 
@@ -40,11 +42,11 @@ func (n memoryNode) fails(kind, why error) error {
 	return &strategy.ServerError{Node: n.name, Kind: kind, Err: why}
 }
 
-func (n memoryNode) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (reply any, err error) {
+func (n memoryNode) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (reply any, err error) {
 	if n.down {
 		return nil, n.fails(strategy.ErrUnsent, errors.New("connection refused"))
 	}
-	c := strategy.Claim{Key: keys[0], Token: args[0].(string), Owner: args[0].(string), Due: due}
+	c := driver.Claim{Key: keys[0], Token: args[0].(string), Owner: args[0].(string), Due: due}
 	switch s {
 	case voteScript:
 		c.TTL = args[1].(time.Duration)
@@ -72,8 +74,8 @@ func (n memoryNode) Subscribe(ctx context.Context, channel string, fn func([]byt
 	if n.down {
 		return nil, n.fails(strategy.ErrUnsent, errors.New("connection refused"))
 	}
-	return n.Watch(ctx, strategy.Claim{Key: channel}, func(x strategy.Notice) {
-		if x == (strategy.Notice{}) {
+	return n.Watch(ctx, driver.Claim{Key: channel}, func(x driver.Notification) {
+		if x == (driver.Notification{}) {
 			fn(nil, io.EOF)
 			return
 		}
@@ -85,7 +87,7 @@ func (n memoryNode) Do(context.Context, time.Time, string, string, ...any) (any,
 	return nil, n.fails(strategy.ErrRefused, errUnexpected)
 }
 
-func (n memoryNode) Session(context.Context, time.Time, string, func(strategy.Conn) error) error {
+func (n memoryNode) Session(context.Context, time.Time, string, func(driver.Conn) error) error {
 	return n.fails(strategy.ErrRefused, errUnexpected)
 }
 
@@ -113,7 +115,7 @@ type mistakes struct {
 }
 
 type quorumLock struct {
-	nodes []strategy.Node
+	nodes []driver.Node
 	mistakes
 	under sync.WaitGroup // requests under way
 }
@@ -202,7 +204,7 @@ func (l *quorumLock) all() []int {
 	return nodes
 }
 
-func (l *quorumLock) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (l *quorumLock) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	start := time.Now()
 	v := &votes{of: make([]vote, len(l.nodes))}
 	calm := context.WithoutCancel(ctx) // what was sent is to be answered
@@ -256,11 +258,11 @@ func (l *quorumLock) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gr
 			cut = context.Cause(ctx)
 		}
 	}
-	g := strategy.Grant{Start: start, State: v}
+	g := driver.Grant{Start: start, State: v}
 	if l.startsLate {
 		g.Start = time.Now()
 	}
-	late := time.Since(start) >= c.TTL-strategy.Drift(c.TTL)-c.TTL/10
+	late := time.Since(start) >= c.TTL-driver.Drift(c.TTL)-c.TTL/10
 	if yes >= l.need() && cut == nil && (!late || l.noValidity || l.startsLate) {
 		return g, nil
 	}
@@ -273,17 +275,17 @@ func (l *quorumLock) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gr
 		err = &strategy.LostError{Name: c.Name, Lapsed: true}
 	}
 	if l.keepsVotes {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	c.Undo = true
 	if l.withdraw(c, v).open > 0 && !l.releasesOnce {
-		err = strategy.Remains(err)
+		err = driver.Remains(err)
 	}
-	return strategy.Grant{State: v}, err
+	return driver.Grant{State: v}, err
 }
 
 // failure says why no majority agreed.
-func (l *quorumLock) failure(c strategy.Claim, heard map[int]answer, yes, no int) error {
+func (l *quorumLock) failure(c driver.Claim, heard map[int]answer, yes, no int) error {
 	e := &strategy.QuorumError{Name: c.Name, Need: l.need()}
 	holders := map[string]int{}
 	var left []time.Duration
@@ -296,8 +298,8 @@ func (l *quorumLock) failure(c strategy.Claim, heard map[int]answer, yes, no int
 		case held != nil:
 			holder, ms := string(held[0].([]byte)), held[1].(int64)
 			holders[holder]++
-			left = append(left, strategy.RemainingTTL(ms))
-			a.err = &strategy.HeldError{Name: c.Name, Holder: holder, TTL: strategy.RemainingTTL(ms)}
+			left = append(left, driver.RemainingTTL(ms))
+			a.err = &strategy.HeldError{Name: c.Name, Holder: holder, TTL: driver.RemainingTTL(ms)}
 		}
 		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: n.Name(), Err: a.err})
 	}
@@ -322,8 +324,8 @@ func (l *quorumLock) failure(c strategy.Claim, heard map[int]answer, yes, no int
 	return e
 }
 
-func (l *quorumLock) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	g := strategy.Grant{Start: time.Now(), State: c.Grant.State}
+func (l *quorumLock) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	g := driver.Grant{Start: time.Now(), State: c.Grant.State}
 	calm := context.WithoutCancel(ctx)
 	answers := l.ask(l.all(), func(i int) (any, error) {
 		return l.nodes[i].Eval(calm, c.Due, renewScript, []string{c.Key}, c.Token, c.TTL)
@@ -344,7 +346,7 @@ func (l *quorumLock) Extend(ctx context.Context, c strategy.Claim) (strategy.Gra
 			switch {
 			case a.err != nil:
 				if l.loses {
-					return strategy.Grant{}, &strategy.LostError{Name: c.Name, Err: a.err}
+					return driver.Grant{}, &strategy.LostError{Name: c.Name, Err: a.err}
 				}
 				e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: l.nodes[a.i].Name(), Err: a.err})
 			case a.reply == int64(1):
@@ -356,16 +358,16 @@ func (l *quorumLock) Extend(ctx context.Context, c strategy.Claim) (strategy.Gra
 				e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: l.nodes[a.i].Name(), Err: &strategy.LostError{Name: c.Name, Holder: holder}})
 			}
 		case <-ctx.Done():
-			return strategy.Grant{}, &strategy.ServerError{Node: "quorum", Kind: strategy.ErrUnknown, Err: context.Cause(ctx)}
+			return driver.Grant{}, &strategy.ServerError{Node: "quorum", Kind: strategy.ErrUnknown, Err: context.Cause(ctx)}
 		}
 		if yes >= need {
 			return g, nil
 		}
 		if len(l.nodes)-lost < need || l.believesLoss && lost > 0 {
-			return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+			return driver.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 		}
 	}
-	return strategy.Grant{}, e
+	return driver.Grant{}, e
 }
 
 // A withdrawal is what became of it.
@@ -377,7 +379,7 @@ type withdrawal struct {
 }
 
 // withdraw takes the claim's votes back wherever there may be one.
-func (l *quorumLock) withdraw(c strategy.Claim, v *votes) withdrawal {
+func (l *quorumLock) withdraw(c driver.Claim, v *votes) withdrawal {
 	if v == nil {
 		v = &votes{of: slices.Repeat([]vote{granted}, len(l.nodes))}
 	}
@@ -416,7 +418,7 @@ func (l *quorumLock) withdraw(c strategy.Claim, v *votes) withdrawal {
 
 // withdrawFrom takes one vote back. What is not there may come yet, unless it was
 // answered, or the server got the withdrawal after it.
-func (l *quorumLock) withdrawFrom(c strategy.Claim, v *votes, i int) (any, error) {
+func (l *quorumLock) withdrawFrom(c driver.Claim, v *votes, i int) (any, error) {
 	before := v.get(i)
 	reply, err := l.nodes[i].Eval(context.Background(), c.Due, unvoteScript, []string{c.Key}, c.Token)
 	if err == nil && (reply == int64(1) || before == granted || before == unknown && l.nodes[i].Ordered() || l.trustsNotThere) {
@@ -425,7 +427,7 @@ func (l *quorumLock) withdrawFrom(c strategy.Claim, v *votes, i int) (any, error
 	return reply, err
 }
 
-func (l *quorumLock) Release(_ context.Context, c strategy.Claim) error {
+func (l *quorumLock) Release(_ context.Context, c driver.Claim) error {
 	v, _ := c.Grant.State.(*votes)
 	w := l.withdraw(c, v)
 	if c.Undo {
@@ -443,13 +445,13 @@ func (l *quorumLock) Release(_ context.Context, c strategy.Claim) error {
 		err = &strategy.QuorumError{Name: c.Name, Need: l.need(), Nodes: w.failed}
 	}
 	if w.open > 0 && !l.releasesOnce {
-		err = strategy.Remains(err)
+		err = driver.Remains(err)
 	}
 	return err
 }
 
 // Watch listens to all servers, and returns when a majority has confirmed.
-func (l *quorumLock) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (func(), error) {
+func (l *quorumLock) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	w := &quorumWatch{l: l, fn: fn, told: map[string]int{}, timers: map[string]*time.Timer{}}
 	calm, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
 	nodes := l.all()
@@ -494,7 +496,7 @@ func (l *quorumLock) Watch(ctx context.Context, c strategy.Claim, fn func(strate
 
 type quorumWatch struct {
 	l  *quorumLock
-	fn func(strategy.Notice)
+	fn func(driver.Notification)
 
 	mu     sync.Mutex
 	over   bool
@@ -522,7 +524,7 @@ func (w *quorumWatch) hear(msg []byte, err error) {
 		return
 	}
 	holder := string(msg)
-	tell := func() { w.fn(strategy.Notice{Holder: holder}) }
+	tell := func() { w.fn(driver.Notification{Holder: holder}) }
 	switch w.told[holder]++; w.told[holder] {
 	case 1:
 		w.timers[holder] = time.AfterFunc(10*time.Millisecond+rand.N(60*time.Millisecond), func() {
@@ -562,12 +564,12 @@ func quorumSubject(name string, n, down int, m mistakes) Subject {
 	for i := range servers {
 		servers[i] = &Memory{}
 	}
-	openNodes := func(o strategy.Options, gates []Gate) (*strategy.Strategy, error) {
+	openNodes := func(o strategy.Options, gates []Gate) (strategy.Strategy, error) {
 		l := &quorumLock{mistakes: m}
 		for i, s := range servers {
 			l.nodes = append(l.nodes, GateNode(memoryNode{s, fmt.Sprintf("memory %d", i+1), i >= n-down}, gates[i]))
 		}
-		return strategy.New(l, o)
+		return engine.New(l, o)
 	}
 	onAll := func(f func(*Memory) error) error {
 		for _, s := range servers {
@@ -579,7 +581,7 @@ func quorumSubject(name string, n, down int, m mistakes) Subject {
 	}
 	return Subject{
 		Name: name,
-		Open: func(o strategy.Options) (*strategy.Strategy, error) {
+		Open: func(o strategy.Options) (strategy.Strategy, error) {
 			gates := make([]Gate, n)
 			for i := range gates {
 				gates[i] = func(_ string, send func()) { send() }

@@ -62,8 +62,8 @@ func reentering() []Property {
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				depth := 0
-				var nested func(ctx context.Context, outer *strategy.Lease) error
-				nested = func(ctx context.Context, outer *strategy.Lease) error {
+				var nested func(ctx context.Context, outer strategy.Lease) error
+				nested = func(ctx context.Context, outer strategy.Lease) error {
 					if depth++; depth == 3 {
 						return nil
 					}
@@ -75,7 +75,7 @@ func reentering() []Property {
 					}
 					return err
 				}
-				k := a.do("Do()", func() (*strategy.Lease, error) { return nil, strategy.Do(t.ctx, a.lock, nested) })
+				k := a.do("Do()", func() (strategy.Lease, error) { return nil, strategy.Do(t.ctx, a.lock, nested) })
 				k.want(nil, "each Do hands out a context that names the owner")
 				b.try().want(nil, "the outermost Do is over")
 			}),
@@ -355,7 +355,7 @@ func reentering() []Property {
 				inner := b.tryWith(t.owner()).want(nil, "the owner holds the lock already")
 				seen := c.inspect()
 				force := func() call {
-					return c.do("ForceRelease(A's)", func() (*strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
+					return c.do("ForceRelease(A's)", func() (strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
 				}
 				force().want(nil, "A's owner holds the lock")
 				again := a.tryWith(t.owner()).want(nil, "the lock was freed")
@@ -375,8 +375,8 @@ func reentering() []Property {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				other := strategy.WithOwner(t.ctx, "another "+t.name)
 				adopt := func(token string) *hold {
-					k := b.do("Adopt()", func() (*strategy.Lease, error) { return b.s.Adopt(other, t.name, token) })
-					t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no strategy.Adopter")
+					k := b.do("Adopt()", func() (strategy.Lease, error) { return b.s.Adopt(other, t.name, token) })
+					t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no driver.Adopter")
 					return k.want(nil, "A has detached")
 				}
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")

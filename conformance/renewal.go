@@ -182,8 +182,8 @@ func renewal() []Property {
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				wrong := errors.New("the work went wrong")
-				k := a.do("Do()", func() (*strategy.Lease, error) {
-					return nil, strategy.Do(t.ctx, a.lock, func(ctx context.Context, lease *strategy.Lease) error {
+				k := a.do("Do()", func() (strategy.Lease, error) {
+					return nil, strategy.Do(t.ctx, a.lock, func(ctx context.Context, lease strategy.Lease) error {
 						for end := time.Now().Add(t.ttl + t.ttl/2); time.Now().Before(end) && t.ctx.Err() == nil; {
 							if k := b.try(); k.err == nil && lease.Err() == nil {
 								t.ended(verdict{err: errors.New("B got the lock while A's function ran, want ErrHeld"), shown: true})
@@ -200,7 +200,7 @@ func renewal() []Property {
 				k.want(wrong, "that is what the function returned")
 				func() {
 					defer func() { recover() }()
-					strategy.Do(t.ctx, a.lock, func(context.Context, *strategy.Lease) error { panic("the work broke") })
+					strategy.Do(t.ctx, a.lock, func(context.Context, strategy.Lease) error { panic("the work broke") })
 				}()
 				b.try().want(nil, "A's function is over")
 			},

@@ -231,7 +231,7 @@ type contender struct {
 	t        *trial
 	who      string
 	o        strategy.Options
-	s        *strategy.Strategy
+	s        strategy.Strategy
 	lock     strategy.Lock
 	requests *requests // if gated
 	links    *links    // if linked
@@ -261,7 +261,7 @@ func (t *trial) contender(who string, o strategy.Options) *contender {
 // skewed opens a contender whose wall clock is ahead, or, if negative, behind.
 func (t *trial) skewed(who string, o strategy.Options, ahead time.Duration) *contender {
 	t.needs(t.OpenSkewed != nil, "Subject.OpenSkewed is nil")
-	return t.enrol(&contender{who: who, o: o}, func(o strategy.Options) (*strategy.Strategy, error) {
+	return t.enrol(&contender{who: who, o: o}, func(o strategy.Options) (strategy.Strategy, error) {
 		return t.OpenSkewed(o, ahead)
 	})
 }
@@ -270,18 +270,18 @@ func (t *trial) skewed(who string, o strategy.Options, ahead time.Duration) *con
 func (t *trial) gated(who string, o strategy.Options) *contender {
 	t.needs(t.OpenGated != nil, "Subject.OpenGated is nil")
 	r := &requests{rec: &t.rec, who: who}
-	return t.enrol(&contender{who: who, o: o, requests: r}, func(o strategy.Options) (*strategy.Strategy, error) {
+	return t.enrol(&contender{who: who, o: o, requests: r}, func(o strategy.Options) (strategy.Strategy, error) {
 		return t.OpenGated(o, r.pass)
 	})
 }
 
-func (t *trial) enrol(c *contender, open func(strategy.Options) (*strategy.Strategy, error)) *contender {
+func (t *trial) enrol(c *contender, open func(strategy.Options) (strategy.Strategy, error)) *contender {
 	var err error
 	if c.s, err = open(c.o); err != nil {
 		t.needs(!errors.Is(err, strategy.ErrUnsupported), err.Error())
 		t.brokef("Subject.Open: %w", err)
 	}
-	c.t, c.lock = t, c.s.Lock(t.name)
+	c.t, c.lock = t, c.s.NewLock(t.name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.contenders = append(t.contenders, c)
@@ -291,7 +291,7 @@ func (t *trial) enrol(c *contender, open func(strategy.Options) (*strategy.Strat
 // on returns the same contender for another lock.
 func (c *contender) on(name string) *contender {
 	other := *c
-	other.lock = c.s.Lock(name)
+	other.lock = c.s.NewLock(name)
 	return &other
 }
 
@@ -308,7 +308,7 @@ type call struct {
 }
 
 // do makes a call and notes it.
-func (c *contender) do(text string, f func() (*strategy.Lease, error)) call {
+func (c *contender) do(text string, f func() (strategy.Lease, error)) call {
 	asked := time.Now()
 	lease, err := f()
 	k := call{t: c.t, c: c, text: c.who + "." + text, err: err, took: time.Since(asked)}
@@ -326,7 +326,7 @@ func (c *contender) do(text string, f func() (*strategy.Lease, error)) call {
 func (c *contender) try() call { return c.tryWith(c.t.ctx) }
 
 func (c *contender) tryWith(ctx context.Context) call {
-	return c.do("TryAcquire()", func() (*strategy.Lease, error) { return c.lock.TryAcquire(ctx) })
+	return c.do("TryAcquire()", func() (strategy.Lease, error) { return c.lock.TryAcquire(ctx) })
 }
 
 // acquire is Acquire, as long as patience lasts.
@@ -337,7 +337,7 @@ func (c *contender) acquire() call {
 }
 
 func (c *contender) acquireWith(ctx context.Context) call {
-	return c.do("Acquire()", func() (*strategy.Lease, error) { return c.lock.Acquire(ctx) })
+	return c.do("Acquire()", func() (strategy.Lease, error) { return c.lock.Acquire(ctx) })
 }
 
 // want ends the trial unless the call ended as it should; nil for success. why
@@ -436,14 +436,14 @@ func (c *contender) takenOverBy(b *contender) (late, successor *hold) {
 // A hold is a lease with its holder.
 type hold struct {
 	c     *contender
-	lease *strategy.Lease
+	lease strategy.Lease
 	asked time.Time // before the request
 	got   time.Time // after the reply
 }
 
 func (h *hold) do(text string, f func() error) call {
 	deadline := h.lease.Deadline()
-	k := h.c.do(text, func() (*strategy.Lease, error) { return nil, f() })
+	k := h.c.do(text, func() (strategy.Lease, error) { return nil, f() })
 	k.of, k.late = h, !time.Now().Before(deadline)
 	return k
 }
@@ -521,7 +521,7 @@ func (c *contender) start() *pending {
 		c.t.brokef("With: %w", err)
 	}
 	waiter := *c
-	waiter.lock = s.Lock(c.lock.Name())
+	waiter.lock = s.NewLock(c.lock.Name())
 	go func() {
 		defer close(p.done)
 		defer cancel(nil)

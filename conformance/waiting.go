@@ -211,7 +211,7 @@ func waiting() []Property {
 		},
 		{
 			Name: "Persist", Group: group, Scripted: true,
-			Clause: "Servers that fail end a wait at once, or, with Options.Persist, do not end it: then it goes on until they recover.",
+			Clause: "Servers that fail end a wait at once, or, with Options.RetryOnError, do not end it: then it goes on until they recover.",
 			check: func(t *trial) {
 				t.needs(t.Spoil != nil, "Subject.Spoil is nil")
 				t.needs(t.Evict != nil, "Subject.Evict is nil")
@@ -219,7 +219,7 @@ func waiting() []Property {
 				o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
 				hasty := t.contender("A", o)
 				attempts := make(chan struct{}, 100)
-				o.Persist = true
+				o.RetryOnError = true
 				o.Observe = func(e strategy.Event) {
 					if e.Kind == strategy.EventAttempt && errors.Is(e.Err, strategy.ErrRefused) {
 						select {
@@ -276,7 +276,7 @@ func (t *trial) releaseAt(k int, moment func(*requests, int, func())) (asks bool
 // New refuses it for locks that tell nobody.
 func (t *trial) listening() strategy.Options {
 	o := t.patient()
-	o.Wait, o.Backoff = strategy.WaitNotice, func(int) time.Duration { return time.Hour }
+	o.Wait, o.Backoff = strategy.WaitNotification, func(int) time.Duration { return time.Hour }
 	return o
 }
 
@@ -317,11 +317,11 @@ func newQueue(c *contender, n int) *queue {
 		c.t.brokef("With: %w", err)
 	}
 	waiter := *c
-	waiter.lock = s.Lock(c.lock.Name())
+	waiter.lock = s.NewLock(c.lock.Name())
 	for i := range n {
 		ctx := &waitingContext{Context: c.t.ctx, held: held, waits: make(chan struct{})}
 		q.all.Go(func() {
-			k := waiter.do(fmt.Sprintf("Acquire() number %d", i+1), func() (*strategy.Lease, error) { return waiter.lock.Acquire(ctx) })
+			k := waiter.do(fmt.Sprintf("Acquire() number %d", i+1), func() (strategy.Lease, error) { return waiter.lock.Acquire(ctx) })
 			q.calls <- numbered{i + 1, k}
 			if k.hold != nil {
 				k.hold.lease.Release(c.t.ctx)

@@ -1,4 +1,4 @@
-package strategy_test
+package driver_test
 
 import (
 	"context"
@@ -11,13 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // primary is a server with replicas, and a node of it: a map of locks, whose commands
 // are TAKE, KEEP, PASS and FREE, and a script that keeps many.
 type primary struct {
-	strategy.Node
+	driver.Node
 
 	mu     sync.Mutex
 	held   map[string]string // token by key
@@ -41,7 +43,7 @@ func (p *primary) Do(_ context.Context, _ time.Time, cmd, key string, args ...an
 	return p.serve(key, cmd, append([]any{key}, args...))
 }
 
-func (p *primary) Eval(_ context.Context, _ time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (p *primary) Eval(_ context.Context, _ time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	p.note("past script")
 	all := []any{s.Hash(), len(keys)}
 	for _, k := range keys {
@@ -50,7 +52,7 @@ func (p *primary) Eval(_ context.Context, _ time.Time, s *strategy.Script, keys 
 	return p.serve(keys[0], "EVALSHA", append(all, args...))
 }
 
-func (p *primary) Session(_ context.Context, _ time.Time, key string, fn func(strategy.Conn) error) error {
+func (p *primary) Session(_ context.Context, _ time.Time, key string, fn func(driver.Conn) error) error {
 	p.note("session")
 	err := fn(connection{p, key})
 	if p.after != nil {
@@ -194,34 +196,34 @@ func (p *primary) answer(confirm func(time.Duration) (any, error)) {
 }
 
 // simple is an algorithm on one node.
-type simple struct{ strategy.Node }
+type simple struct{ driver.Node }
 
-func (s simple) move(ctx context.Context, c strategy.Claim, fails func(holder string) error, cmd string, args ...any) (strategy.Grant, error) {
+func (s simple) move(ctx context.Context, c driver.Claim, fails func(holder string) error, cmd string, args ...any) (driver.Grant, error) {
 	reply, err := s.Do(ctx, c.Due, cmd, c.Key, args...)
 	if holder, ok := reply.([]byte); ok && err == nil {
 		err = fails(string(holder))
 	}
-	return strategy.Grant{}, err
+	return driver.Grant{}, err
 }
 
-func (s simple) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (s simple) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return s.move(ctx, c, func(h string) error { return &strategy.HeldError{Name: c.Name, Holder: h} }, "TAKE", c.Token)
 }
 
-func (s simple) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (s simple) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return s.move(ctx, c, func(h string) error { return &strategy.LostError{Name: c.Name, Holder: h} }, "KEEP", c.Token)
 }
 
-func (s simple) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (s simple) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	return s.move(ctx, c, func(h string) error { return &strategy.LostError{Name: c.Name, Holder: h} }, "PASS", from, c.Token)
 }
 
-func (s simple) Release(ctx context.Context, c strategy.Claim) error {
-	_, err := s.move(ctx, c, func(h string) error { return strategy.Gone(s, c, h) }, "FREE", c.Token)
+func (s simple) Release(ctx context.Context, c driver.Claim) error {
+	_, err := s.move(ctx, c, func(h string) error { return driver.Gone(s.Name(), s.Ordered(), c, h) }, "FREE", c.Token)
 	return err
 }
 
-func (s simple) Inspect(context.Context, strategy.Claim) (strategy.Info, error) {
+func (s simple) Inspect(context.Context, driver.Claim) (strategy.Info, error) {
 	return strategy.Info{}, nil
 }
 
@@ -230,17 +232,17 @@ func (s simple) Check(context.Context, strategy.Options) error { return nil }
 // bulky is a simple one that extends many at once.
 type bulky struct{ simple }
 
-func (b bulky) script() strategy.BulkScript {
-	return strategy.BulkScript{Node: b.Node, Script: strategy.NewScript("extend", "lua"), Most: 2, Refused: func(c strategy.Claim, _ any) error {
+func (b bulky) script() driver.BulkScript {
+	return driver.BulkScript{Node: b.Node, Script: driver.NewScript("extend", "lua"), Most: 2, Refused: func(c driver.Claim, _ any) error {
 		return &strategy.LostError{Name: c.Name}
 	}}
 }
 
-func (b bulky) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (b bulky) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return b.script().Extend(ctx, c)
 }
 
-func (b bulky) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+func (b bulky) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
 	b.script().ExtendAll(ctx, cs, done)
 }
 
@@ -250,27 +252,27 @@ type (
 	both    struct{ bulky }
 )
 
-func (telling) Watch(context.Context, strategy.Claim, func(strategy.Notification)) (func(), error) {
+func (telling) Watch(context.Context, driver.Claim, func(driver.Notification)) (func(), error) {
 	return func() {}, nil
 }
 func (telling) Reenters() bool { return true }
-func (both) Watch(context.Context, strategy.Claim, func(strategy.Notification)) (func(), error) {
+func (both) Watch(context.Context, driver.Claim, func(driver.Notification)) (func(), error) {
 	return func() {}, nil
 }
 func (both) Validate(strategy.Options) error { return errNonsense }
 
 var errNonsense = errors.New("nonsense")
 
-func simply(n strategy.Node) simple { return simple{n} }
-func bulkily(n strategy.Node) bulky { return bulky{simple{n}} }
+func simply(n driver.Node) simple { return simple{n} }
+func bulkily(n driver.Node) bulky { return bulky{simple{n}} }
 
 var one = strategy.Acks{Replicas: 1}
 
 // acked is a strategy on p whose grants need those acknowledgements.
-func acked(t *testing.T, p *primary, a strategy.Acks) *strategy.Strategy {
+func acked(t *testing.T, p *primary, a strategy.Acks) strategy.Strategy {
 	t.Helper()
 	p.held = map[string]string{}
-	return open(t, strategy.Acknowledged(p, a, simply), strategy.Options{})
+	return open(t, driver.Acknowledged(p, a, simply), strategy.Options{})
 }
 
 // unconfirmed checks that nobody could have confirmed what err is about.
@@ -307,7 +309,7 @@ func TestAcks(t *testing.T) {
 			s := acked(t, p, strategy.Acks{Replicas: 2})
 			p.fewer(1, -1)
 			start := time.Now()
-			_, err := s.Lock(name).TryAcquire(bg)
+			_, err := s.NewLock(name).TryAcquire(bg)
 			since(t, "TryAcquire took", start, 750*ms)
 			unconfirmed(t, "TryAcquire", err, one)
 			if want := "n: outcome unknown: done, but confirmed in time by 1 of 2 replicas"; err == nil || err.Error() != want {
@@ -323,7 +325,7 @@ func TestAcks(t *testing.T) {
 			p.fewer(0, -1)
 			p.took()
 			start := time.Now()
-			_, err := s.Lock(name).TryAcquire(bg)
+			_, err := s.NewLock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrHeld)
 			since(t, "TryAcquire took", start, 0)
 			equal(t, "sent", p.took(), "session, TAKE")
@@ -348,12 +350,12 @@ func TestAcks(t *testing.T) {
 			is(t, "KeepAlive", lease.KeepAlive(0))
 			time.Sleep(ttl / 2)
 			equal(t, "deadline", lease.Deadline(), deadline)
-			unconfirmed(t, "Failing", lease.Failing(), strategy.Acks{})
+			unconfirmed(t, "Failing", lease.RenewalErr(), strategy.Acks{})
 			is(t, "Err", lease.Err())
 			p.answer(nil)
 			time.Sleep(ttl)
 			is(t, "Err", lease.Err())
-			is(t, "Failing", lease.Failing())
+			is(t, "Failing", lease.RenewalErr())
 			release(t, lease)
 		},
 		// What too few have confirmed is counted beyond the deadline, and must be undone.
@@ -394,7 +396,7 @@ func TestAcks(t *testing.T) {
 					local = 1
 				}
 				p.fewer(int64(few.Replicas), local)
-				_, err := s.Lock(name).TryAcquire(bg)
+				_, err := s.NewLock(name).TryAcquire(bg)
 				unconfirmed(t, "TryAcquire", err, few)
 				if few.AOF == strings.Contains(err.Error(), "not by the append-only file") {
 					t.Errorf("TryAcquire = %v, want who is missing", err)
@@ -417,7 +419,7 @@ func TestAcks(t *testing.T) {
 				"none": func(time.Duration) (any, error) { return nil, nil },
 			} {
 				p.answer(confirm)
-				_, err := s.Lock(name).TryAcquire(bg)
+				_, err := s.NewLock(name).TryAcquire(bg)
 				unconfirmed(t, "TryAcquire, WAIT "+what, err, strategy.Acks{})
 				synctest.Wait()
 				equal(t, "holder, WAIT "+what, p.holder(), "")
@@ -425,7 +427,7 @@ func TestAcks(t *testing.T) {
 			s = acked(t, p, strategy.Acks{AOF: true})
 			for _, odd := range []any{nil, int64(1), []any{int64(1)}, []any{int64(1), nil}} {
 				p.answer(func(time.Duration) (any, error) { return odd, nil })
-				_, err := s.Lock(name).TryAcquire(bg)
+				_, err := s.NewLock(name).TryAcquire(bg)
 				unconfirmed(t, fmt.Sprint("TryAcquire, WAITAOF ", odd), err, strategy.Acks{})
 				synctest.Wait()
 				equal(t, "holder", p.holder(), "")
@@ -442,7 +444,7 @@ func TestAcks(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := s.Lock(name).TryAcquire(ctx)
+			_, err := s.NewLock(name).TryAcquire(ctx)
 			unconfirmed(t, "TryAcquire", err, strategy.Acks{})
 			is(t, "TryAcquire", err, why, context.Canceled)
 			synctest.Wait()
@@ -451,7 +453,7 @@ func TestAcks(t *testing.T) {
 		"SessionFails": func(t *testing.T, p *primary) {
 			s := acked(t, p, one)
 			p.after = func(error) error { return unreachable() } // after the fact
-			_, err := s.Lock(name).TryAcquire(bg)
+			_, err := s.NewLock(name).TryAcquire(bg)
 			unconfirmed(t, "TryAcquire", err, one)
 			synctest.Wait()
 			equal(t, "holder", p.holder(), "")
@@ -459,7 +461,7 @@ func TestAcks(t *testing.T) {
 		"NotSent": func(t *testing.T, p *primary) {
 			s := acked(t, p, one)
 			p.before = func(string) error { return unreachable() }
-			_, err := s.Lock(name).TryAcquire(bg)
+			_, err := s.NewLock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrUnsent)
 			isNot(t, "TryAcquire", err, strategy.ErrUnknown)
 			synctest.Wait()
@@ -468,17 +470,17 @@ func TestAcks(t *testing.T) {
 		// 0 milliseconds would be for ever.
 		"Limit": func(t *testing.T, p *primary) {
 			p.held = map[string]string{}
-			s := open(t, strategy.Acknowledged(p, one, simply), strategy.Options{TTL: 10 * ms, OpTimeout: ms})
+			s := open(t, driver.Acknowledged(p, one, simply), strategy.Options{TTL: 10 * ms, OpTimeout: ms})
 			lease := take(t, s)
 			equal(t, "sent", p.took(), "session, TAKE, WAIT 1 1")
 			release(t, lease)
 		},
 		"Bulk": func(t *testing.T, p *primary) {
 			p.held = map[string]string{}
-			s := open(t, strategy.Acknowledged(p, one, bulkily), strategy.Options{})
-			var leases []*strategy.Lease
+			s := open(t, driver.Acknowledged(p, one, bulkily), strategy.Options{})
+			var leases []strategy.Lease
 			for i := range 5 {
-				lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+				lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 				is(t, "TryAcquire", err)
 				is(t, "KeepAlive", lease.KeepAlive(0))
 				leases = append(leases, lease)
@@ -502,7 +504,7 @@ func TestAcks(t *testing.T) {
 			deadline = leases[0].Deadline()
 			time.Sleep(ttl/2 + op)
 			equal(t, "deadline", leases[0].Deadline(), deadline)
-			unconfirmed(t, "Failing", leases[4].Failing(), strategy.Acks{})
+			unconfirmed(t, "Failing", leases[4].RenewalErr(), strategy.Acks{})
 			p.answer(nil)
 			for i, lease := range leases {
 				if i != 3 {
@@ -521,8 +523,8 @@ func TestAcks(t *testing.T) {
 				}
 				return nil
 			}
-			w := strategy.Acknowledged(p, one, bulkily)
-			w.(strategy.BulkExtender).ExtendAll(bg, bulkClaims(3), func(i int, _ strategy.Grant, err error) {
+			w := driver.Acknowledged(p, one, bulkily)
+			w.(driver.BulkExtender).ExtendAll(bg, bulkClaims(3), func(i int, _ driver.Grant, err error) {
 				told = append(told, i)
 				if i == 1 {
 					is(t, "ExtendAll of the lost one", err, strategy.ErrLost)
@@ -537,7 +539,7 @@ func TestAcks(t *testing.T) {
 		"BulkElsewhere": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0", "k1": "t1", "k2": "t2"}
 			p.moved = map[string]bool{"k1": true}
-			w := strategy.Acknowledged(p, one, bulkily)
+			w := driver.Acknowledged(p, one, bulkily)
 			for _, err := range answersOf(t, w, bulkClaims(3)) {
 				is(t, "ExtendAll", err)
 			}
@@ -547,12 +549,12 @@ func TestAcks(t *testing.T) {
 		},
 		"BulkUnsent": func(t *testing.T, p *primary) {
 			p.before = func(string) error { return unreachable() }
-			w := strategy.Acknowledged(p, one, bulkily)
+			w := driver.Acknowledged(p, one, bulkily)
 			for _, err := range answersOf(t, w, bulkClaims(3)) {
 				is(t, "ExtendAll", err, strategy.ErrUnsent)
 			}
 			p.after = func(error) error { return unreachable() }
-			w = strategy.Acknowledged(full{p}, one, bulkily)
+			w = driver.Acknowledged(full{p}, one, bulkily)
 			for _, err := range answersOf(t, w, bulkClaims(3)) {
 				is(t, "ExtendAll without a connection", err, strategy.ErrUnsent)
 			}
@@ -561,7 +563,7 @@ func TestAcks(t *testing.T) {
 		"ForgottenScript": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0"}
 			p.refuse = map[string]string{"EVALSHA": "NOSCRIPT No matching script."}
-			w := strategy.Acknowledged(p, one, bulkily)
+			w := driver.Acknowledged(p, one, bulkily)
 			_, err := w.Extend(bg, bulkClaims(1)[0])
 			is(t, "Extend", err)
 			equal(t, "sent", p.took(), "session, EVALSHA, EVAL, WAIT 1 1")
@@ -576,15 +578,15 @@ func TestAcks(t *testing.T) {
 // full is a node whose pool has no connection to lend.
 type full struct{ *primary }
 
-func (full) Session(context.Context, time.Time, string, func(strategy.Conn) error) error {
+func (full) Session(context.Context, time.Time, string, func(driver.Conn) error) error {
 	return unreachable()
 }
 
 // answersOf returns what ExtendAll told of each claim.
-func answersOf(t *testing.T, p strategy.Protocol, cs []strategy.Claim) []error {
+func answersOf(t *testing.T, p driver.Protocol, cs []driver.Claim) []error {
 	t.Helper()
 	errs, told := make([]error, len(cs)), make([]bool, len(cs))
-	p.(strategy.BulkExtender).ExtendAll(bg, cs, func(i int, _ strategy.Grant, err error) {
+	p.(driver.BulkExtender).ExtendAll(bg, cs, func(i int, _ driver.Grant, err error) {
 		errs[i], told[i] = err, true
 	})
 	if slices.Contains(told, false) {
@@ -596,11 +598,11 @@ func answersOf(t *testing.T, p strategy.Protocol, cs []strategy.Claim) []error {
 func TestAcksAllowed(t *testing.T) {
 	t.Parallel()
 	for _, a := range []strategy.Acks{{Replicas: 1}, {AOF: true}, {Replicas: strategy.MaxReplicas, AOF: true}} {
-		_, err := strategy.New(strategy.Acknowledged(&primary{}, a, simply), strategy.Options{})
+		_, err := engine.New(driver.Acknowledged(&primary{}, a, simply), strategy.Options{})
 		is(t, fmt.Sprintf("New, %+v", a), err)
 	}
 	for _, a := range []strategy.Acks{{}, {Replicas: -1}, {Replicas: -1, AOF: true}, {Replicas: strategy.MaxReplicas + 1}} {
-		_, err := strategy.New(strategy.Acknowledged(&primary{}, a, simply), strategy.Options{})
+		_, err := engine.New(driver.Acknowledged(&primary{}, a, simply), strategy.Options{})
 		if err == nil || !strings.Contains(err.Error(), "allowed are") {
 			t.Errorf("New, %+v = %v, want what is allowed", a, err)
 		}
@@ -611,25 +613,25 @@ func TestAcksAllowed(t *testing.T) {
 func TestAcksCapabilities(t *testing.T) {
 	t.Parallel()
 	p := &primary{}
-	can := func(w strategy.Protocol) string {
+	can := func(w driver.Protocol) string {
 		var s []string
-		if _, ok := w.(strategy.BulkExtender); ok {
+		if _, ok := w.(driver.BulkExtender); ok {
 			s = append(s, "bulk")
 		}
-		if _, ok := w.(strategy.Notifier); ok {
+		if _, ok := w.(driver.Notifier); ok {
 			s = append(s, "notices")
 		}
-		if w.(strategy.Reenterer).Reenters() {
+		if w.(driver.Reenterer).Reenters() {
 			s = append(s, "re-entry")
 		}
 		return strings.Join(s, ", ")
 	}
-	equal(t, "simple", can(strategy.Acknowledged(p, one, simply)), "")
-	equal(t, "bulky", can(strategy.Acknowledged(p, one, bulkily)), "bulk")
-	equal(t, "telling", can(strategy.Acknowledged(p, one, func(n strategy.Node) telling { return telling{simple{n}} })), "notices, re-entry")
-	everything := strategy.Acknowledged(p, one, func(n strategy.Node) both { return both{bulky{simple{n}}} })
+	equal(t, "simple", can(driver.Acknowledged(p, one, simply)), "")
+	equal(t, "bulky", can(driver.Acknowledged(p, one, bulkily)), "bulk")
+	equal(t, "telling", can(driver.Acknowledged(p, one, func(n driver.Node) telling { return telling{simple{n}} })), "notices, re-entry")
+	everything := driver.Acknowledged(p, one, func(n driver.Node) both { return both{bulky{simple{n}}} })
 	equal(t, "both", can(everything), "bulk, notices")
-	_, err := strategy.New(everything, strategy.Options{})
+	_, err := engine.New(everything, strategy.Options{})
 	is(t, "New", err, errNonsense)
 }
 
@@ -674,7 +676,7 @@ func TestAcksCheck(t *testing.T) {
 					p.confirm = func(time.Duration) (any, error) { return c.got, nil }
 				}
 				n := configured{p, c.fsync, c.info}
-				s := open(t, strategy.Acknowledged(n, c.acks, simply), c.o)
+				s := open(t, driver.Acknowledged(n, c.acks, simply), c.o)
 				err := s.Check(bg)
 				if c.want == "" {
 					is(t, "Check", err)

@@ -1,4 +1,4 @@
-package strategy_test
+package driver_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,7 +25,7 @@ type bulkNode struct {
 	args  []any
 }
 
-func (n *bulkNode) Eval(_ context.Context, due time.Time, _ *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *bulkNode) Eval(_ context.Context, due time.Time, _ *driver.Script, keys []string, args ...any) (any, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked = append(n.asked, keys)
@@ -33,26 +34,26 @@ func (n *bulkNode) Eval(_ context.Context, due time.Time, _ *strategy.Script, ke
 	return n.answer(keys)
 }
 
-func bulkOf(n *bulkNode, most int) strategy.BulkScript {
-	return strategy.BulkScript{Node: n, Script: strategy.NewScript("extend", ""), Most: most, Refused: func(c strategy.Claim, answer any) error {
+func bulkOf(n *bulkNode, most int) driver.BulkScript {
+	return driver.BulkScript{Node: n, Script: driver.NewScript("extend", ""), Most: most, Refused: func(c driver.Claim, answer any) error {
 		return &strategy.LostError{Name: c.Name, Holder: fmt.Sprint(answer)}
 	}}
 }
 
-func bulkClaims(n int) []strategy.Claim {
-	cs := make([]strategy.Claim, n)
+func bulkClaims(n int) []driver.Claim {
+	cs := make([]driver.Claim, n)
 	for i := range cs {
-		cs[i] = strategy.Claim{Name: fmt.Sprint(i), Key: fmt.Sprint("k", i), Token: fmt.Sprint("t", i), TTL: time.Second, Due: time.Unix(int64(100-i), 0)}
+		cs[i] = driver.Claim{Name: fmt.Sprint(i), Key: fmt.Sprint("k", i), Token: fmt.Sprint("t", i), TTL: time.Second, Due: time.Unix(int64(100-i), 0)}
 	}
 	return cs
 }
 
 // extendAll returns what done was told, by claim.
-func extendAll(t *testing.T, b strategy.BulkScript, cs []strategy.Claim) []error {
+func extendAll(t *testing.T, b driver.BulkScript, cs []driver.Claim) []error {
 	t.Helper()
 	errs, told := make([]error, len(cs)), make([]int, len(cs))
 	var mu sync.Mutex
-	b.ExtendAll(bg, cs, func(i int, _ strategy.Grant, err error) {
+	b.ExtendAll(bg, cs, func(i int, _ driver.Grant, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		errs[i] = err
@@ -115,7 +116,7 @@ func TestBulkScriptAbreast(t *testing.T) {
 		b.Node = n
 		start := time.Now()
 		var last atomic.Int64
-		b.ExtendAll(bg, bulkClaims(200), func(i int, _ strategy.Grant, err error) {
+		b.ExtendAll(bg, bulkClaims(200), func(i int, _ driver.Grant, err error) {
 			if i < 10 {
 				is(t, "unanswered", err, strategy.ErrUnknown)
 			} else {
@@ -133,7 +134,7 @@ type slowNode struct {
 	eval func(keys []string) (any, error)
 }
 
-func (n *slowNode) Eval(_ context.Context, _ time.Time, _ *strategy.Script, keys []string, _ ...any) (any, error) {
+func (n *slowNode) Eval(_ context.Context, _ time.Time, _ *driver.Script, keys []string, _ ...any) (any, error) {
 	return n.eval(keys)
 }
 
@@ -208,7 +209,7 @@ type openNode struct {
 	answer func(keys []string) (any, error)
 }
 
-func (n *openNode) Eval(_ context.Context, _ time.Time, _ *strategy.Script, keys []string, _ ...any) (any, error) {
+func (n *openNode) Eval(_ context.Context, _ time.Time, _ *driver.Script, keys []string, _ ...any) (any, error) {
 	return n.answer(keys)
 }
 

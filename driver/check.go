@@ -66,7 +66,7 @@ func CheckNode(ctx context.Context, due time.Time, n Node) error {
 
 // CheckClaim is the claim of a lock that nobody has: its name begins with "check:" and is used once.
 func CheckClaim(o strategy.Options) (Claim, error) {
-	id, err := token.New("")
+	id, err := token.New("", false)
 	if err != nil {
 		return Claim{}, err
 	}

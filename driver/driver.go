@@ -94,6 +94,10 @@ type Grant struct {
 	ServerTime time.Duration
 	// Queued says, next to a *[strategy.HeldError], that the claim has its place in the queue.
 	Queued bool
+	// Silent says, next to a *[strategy.HeldError], that the holder's release will not be announced to
+	// this claim, because the holder is another library's or waits in another way. The engine then
+	// asks again after pauses of Options.Backoff.
+	Silent bool
 	// Owner is the holder as the servers know it, where that is not the token: what a
 	// [strategy.HeldError] and a [Notification] call the holder. Re-entrant algorithms set it.
 	Owner string

@@ -1,4 +1,4 @@
-package strategy_test
+package driver_test
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // node is a server that answers INFO, or fails.
 type node struct {
-	strategy.Node
-	reply   any
-	err     error
+	driver.Node
+	reply any
+	err   error
 }
 
-func (node) Name() string    { return "redis:6379" }
+func (node) Name() string { return "redis:6379" }
 func (n node) Do(context.Context, time.Time, string, string, ...any) (any, error) {
 	return n.reply, n.err
 }
@@ -27,17 +28,17 @@ func (n node) Do(context.Context, time.Time, string, string, ...any) (any, error
 // Gone: a loss for a release; for an undo success, if nothing can arrive any more.
 func TestGone(t *testing.T) {
 	t.Parallel()
-	granted := strategy.Grant{Start: time.Now()}
+	granted := driver.Grant{Start: time.Now()}
 	for _, tt := range []struct {
 		ordered bool
-		c       strategy.Claim
+		c       driver.Claim
 		want    error
 	}{
-		{false, strategy.Claim{}, strategy.ErrLost},
-		{true, strategy.Claim{Grant: granted}, strategy.ErrLost},
-		{true, strategy.Claim{Undo: true}, nil},
-		{false, strategy.Claim{Undo: true, Grant: granted}, nil},
-		{false, strategy.Claim{Undo: true}, strategy.ErrUnknown},
+		{false, driver.Claim{}, strategy.ErrLost},
+		{true, driver.Claim{Grant: granted}, strategy.ErrLost},
+		{true, driver.Claim{Undo: true}, nil},
+		{false, driver.Claim{Undo: true, Grant: granted}, nil},
+		{false, driver.Claim{Undo: true}, strategy.ErrUnknown},
 	} {
 		tt.c.Name = name
 		err := driver.Gone("redis:6379", tt.ordered, tt.c, "other")
@@ -75,7 +76,7 @@ func TestRemainingTTL(t *testing.T) {
 		-1: -1, math.MinInt64: -1, 0: ms, 1: ms, 1500: 1500 * ms,
 		most: time.Duration(most) * ms, most + 1: time.Duration(most) * ms, math.MaxInt64: time.Duration(most) * ms,
 	} {
-		equal(t, fmt.Sprintf("RemainingTTL(%d)", reply), strategy.RemainingTTL(reply), want)
+		equal(t, fmt.Sprintf("RemainingTTL(%d)", reply), driver.RemainingTTL(reply), want)
 	}
 }
 
@@ -91,7 +92,7 @@ func TestCheckNode(t *testing.T) {
 		"maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n":                          {"allkeys-lru", "noeviction"},
 		"role:slave\r\nloading:1\r\nmaxmemory:1\r\nmaxmemory_policy:volatile-lru\r\n": {"is a slave", "is loading", "volatile-lru"},
 	} {
-		err := strategy.CheckNode(bg, time.Time{}, node{reply: []byte(info)})
+		err := driver.CheckNode(bg, time.Time{}, node{reply: []byte(info)})
 		if len(want) == 0 {
 			is(t, fmt.Sprintf("CheckNode of %q", info), err)
 		}
@@ -101,8 +102,8 @@ func TestCheckNode(t *testing.T) {
 			}
 		}
 	}
-	is(t, "CheckNode of an unreachable server", strategy.CheckNode(bg, time.Time{}, node{err: unreachable()}), strategy.ErrUnsent)
-	is(t, "CheckNode of a strange server", strategy.CheckNode(bg, time.Time{}, node{reply: int64(1)}), strategy.ErrUnknown)
+	is(t, "CheckNode of an unreachable server", driver.CheckNode(bg, time.Time{}, node{err: unreachable()}), strategy.ErrUnsent)
+	is(t, "CheckNode of a strange server", driver.CheckNode(bg, time.Time{}, node{reply: int64(1)}), strategy.ErrUnknown)
 }
 
 func unreachable() error {
@@ -111,7 +112,7 @@ func unreachable() error {
 
 func TestScript(t *testing.T) {
 	t.Parallel()
-	s := strategy.NewScript("one", "return 1")
+	s := driver.NewScript("one", "return 1")
 	equal(t, "Name", s.Name(), "one")
 	equal(t, "Source", s.Source(), "return 1")
 	equal(t, "Hash", s.Hash(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db") // SCRIPT LOAD "return 1"
@@ -138,15 +139,15 @@ func FuzzNotification(f *testing.F) {
 		f.Add([]byte(msg))
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		c := strategy.Claim{Name: name, Key: name, Line: "line", Due: time.Now().Add(time.Minute)}
-		stop, err := strategy.WatchQueue(bg, published{msg: msg}, c, "queue", func(n strategy.Notification) {
+		c := driver.Claim{Name: name, Key: name, Line: "line", Due: time.Now().Add(time.Minute)}
+		stop, err := driver.WatchQueue(bg, published{msg: msg}, c, "queue", func(n driver.Notification) {
 			g := n.Grant
 			switch {
 			case n.Broken() || n.Holder != "":
 				t.Errorf("%q is passed on as %+v", msg, n)
 			case n.Token == "" && (n.Next <= 0 || n.Next > strategy.MaxTTL):
 				t.Errorf("%q: next in %v", msg, n.Next)
-			case n.Token != "" && (g.TTL <= 0 || g.TTL > strategy.MaxTTL || g.Fences < 0 || g.Fences > strategy.MaxFences || g.Fence > math.MaxInt64 || g.ServerTime < 0):
+			case n.Token != "" && (g.TTL <= 0 || g.TTL > strategy.MaxTTL || g.Fences < 0 || g.Fences > driver.MaxFences || g.Fence > math.MaxInt64 || g.ServerTime < 0):
 				t.Errorf("%q: granted %+v", msg, g)
 			}
 		})
@@ -165,7 +166,7 @@ func FuzzInfo(f *testing.F) {
 		f.Add([]byte(info))
 	}
 	f.Fuzz(func(t *testing.T, info []byte) {
-		err := strategy.CheckNode(bg, time.Time{}, node{reply: info})
+		err := driver.CheckNode(bg, time.Time{}, node{reply: info})
 		if err != nil && len(err.Error()) > 1000 {
 			t.Errorf("CheckNode of %q says %d bytes", info, len(err.Error()))
 		}
@@ -188,7 +189,7 @@ func TestErrorReply(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := errors.New(c.words)
-			err := strategy.ErrorReply("redis:6379", said)
+			err := driver.ErrorReply("redis:6379", said)
 			if !errors.Is(err, c.kind) || !errors.Is(err, said) || !strings.HasPrefix(err.Error(), "redis:6379: ") {
 				t.Errorf("%v, want %v", err, c.kind)
 			}

@@ -21,7 +21,7 @@ var _ strategy.Lock = (*lock)(nil)
 
 func (l *lock) TryAcquire(ctx context.Context) (strategy.Lease, error) {
 	asked := time.Now()
-	lease, err := l.once(ctx, 1, asked)
+	lease, _, err := l.once(ctx, 1, asked)
 	if err = endedBy(ctx, err); err != nil {
 		l.c.missed(ctx, l.name, asked, err)
 		return nil, err
@@ -45,21 +45,21 @@ func (c *core) missed(ctx context.Context, name string, asked time.Time, err err
 }
 
 // once makes one attempt, number n of a call that began at asked.
-func (l *lock) once(ctx context.Context, n int, asked time.Time) (*lease, error) {
+func (l *lock) once(ctx context.Context, n int, asked time.Time) (*lease, answer, error) {
 	c, err := l.claim(ctx)
 	if err != nil {
-		return nil, err
+		return nil, answer{}, err
 	}
-	lease, _, err := l.attempt(ctx, c, n)
+	lease, a, err := l.attempt(ctx, c, n)
 	if err != nil {
-		return nil, err
+		return nil, a, err
 	}
 	owner := ""
 	if l.c.reenters {
 		owner = strategy.OwnerFrom(ctx)
 	}
 	l.begin(ctx, lease, owner, n, asked)
-	return lease, nil
+	return lease, a, nil
 }
 
 // begin starts a lease, and lets in the waiters of its owner.
@@ -78,19 +78,20 @@ func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
 	if err != nil {
 		return nil, err // what is not allowed does not wait
 	}
+	var why reason
 	if !l.lines.has(l.key) {
 		n++
-		lease, e := l.once(ctx, n, asked)
-		if !l.worthWaiting(e) {
-			return lease, endedBy(ctx, e)
+		lease, a, err := l.once(ctx, n, asked)
+		if !l.worthWaiting(err) {
+			return lease, endedBy(ctx, err)
 		}
-		err = e
+		why = reasonOf(err, a.Grant)
 	}
 	if err := l.c.enter(); err != nil {
 		return nil, err
 	}
 	defer l.c.leave()
-	w := l.lines.join(&l.target, strategy.OwnerFrom(ctx), reasonOf(err))
+	w := l.lines.join(&l.target, strategy.OwnerFrom(ctx), why)
 	defer w.leave()
 	lease, n, err := w.wait(ctx, n, asked)
 	switch {
@@ -135,8 +136,9 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 		n++
 		w.ln.forget()
 		patient, done := outlast(ctx, w.c.o.OpTimeout/20)
+		var a answer
 		var e error
-		l, e = w.ask(patient, n)
+		l, a, e = w.ask(patient, n)
 		done()
 		if ctx.Err() == nil {
 			w.reportFailure(e)
@@ -148,7 +150,7 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 			w.ln.unanswered()
 			return nil, n, w.last(ctx, e, asked)
 		}
-		why = reasonOf(e)
+		why = reasonOf(e, a.Grant)
 		w.ln.learn(why)
 	}
 	if errors.Is(err, errContext) {
@@ -321,6 +323,7 @@ func (t *target) jitter(n int) time.Duration {
 func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 	o := &w.c.o
 	jitter := w.jitter(n)
+	listening = listening && !why.silent
 	if why.held == nil || why.until.IsZero() {
 		if listening {
 			return o.TTL + min(jitter, o.TTL) // no expiry to wait for: ask now and then

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -20,7 +22,7 @@ func TestTryAcquireIsOneRequest(t *testing.T) {
 		a := take(t, s)
 		equal(t, "requests", m.Requests(), 1)
 		time.Sleep(3 * time.Second)
-		lease, err := s.Lock(name).TryAcquire(bg)
+		lease, err := s.NewLock(name).TryAcquire(bg)
 		if lease != nil {
 			t.Errorf("TryAcquire of a held lock = %v, want no lease", lease)
 		}
@@ -46,13 +48,13 @@ func TestDoneContextSendsNothing(t *testing.T) {
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(bg)
 		cancel(why)
-		_, err1 := s.Lock(name).TryAcquire(ctx)
-		_, err2 := s.Lock(name).Acquire(ctx)
+		_, err1 := s.NewLock(name).TryAcquire(ctx)
+		_, err2 := s.NewLock(name).Acquire(ctx)
 		_, err3 := s.Inspect(ctx, name)
 		_, err4 := s.Adopt(ctx, name, lease.Token())
 		err5 := s.ForceRelease(ctx, strategy.Info{Name: name, Held: true, Token: lease.Token()})
 		err6 := lease.Extend(ctx)
-		err7 := strategy.Do(ctx, s.Lock(name), nil)
+		err7 := strategy.Do(ctx, s.NewLock(name), nil)
 		for i, err := range []error{err1, err2, err3, err4, err5, err6, err7} {
 			is(t, fmt.Sprintf("call %d with a cancelled context", i+1), err, context.Canceled, why)
 			isNot(t, fmt.Sprintf("call %d with a cancelled context", i+1), err, strategy.ErrHeld, strategy.ErrUnknown)
@@ -68,11 +70,11 @@ func TestEveryAttemptHasItsOwnToken(t *testing.T) {
 		var m conformance.Memory
 		r := record(&m)
 		r.then(only(conformance.OpAcquire, refused))
-		s := open(t, &m, strategy.Options{Persist: true, Label: "me"})
+		s := open(t, &m, strategy.Options{RetryOnError: true, Label: "me"})
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
-		s.Lock(name).Acquire(ctx)
-		s.Lock(name).TryAcquire(bg)
+		s.NewLock(name).Acquire(ctx)
+		s.NewLock(name).TryAcquire(bg)
 		seen := map[string]bool{}
 		all := r.of(conformance.OpAcquire)
 		for _, a := range all {
@@ -94,7 +96,7 @@ func TestLostReplyIsUndone(t *testing.T) {
 				r := record(&m)
 				r.then(only(conformance.OpAcquire, fault))
 				s := open(t, &m, strategy.Options{})
-				lease, err := s.Lock(name).TryAcquire(bg)
+				lease, err := s.NewLock(name).TryAcquire(bg)
 				if lease != nil {
 					t.Errorf("TryAcquire = %v, want no lease", lease)
 				}
@@ -122,7 +124,7 @@ func TestUndoOutlastsALateRequest(t *testing.T) {
 		r.then(only(conformance.OpAcquire, slow(3900*ms, 0)))
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
-		_, err := s.Lock(name).TryAcquire(bg)
+		_, err := s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrUnknown)
 		since(t, "TryAcquire took", start, op)
 		time.Sleep(time.Minute)
@@ -146,7 +148,7 @@ func TestUndoEndsWithTheTTL(t *testing.T) {
 		r.then(lostRequest)
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
-		s.Lock(name).TryAcquire(bg)
+		s.NewLock(name).TryAcquire(bg)
 		r.then(refused)
 		time.Sleep(time.Minute)
 		undo := r.of(conformance.OpRelease)
@@ -172,7 +174,7 @@ func TestUndoOutlastsSilence(t *testing.T) {
 			}
 			return conformance.Unsent()
 		})
-		s.Lock(name).TryAcquire(bg)
+		s.NewLock(name).TryAcquire(bg)
 		time.Sleep(frozen)
 		r.then(nil)
 		time.Sleep(frozen / 15)
@@ -181,7 +183,7 @@ func TestUndoOutlastsSilence(t *testing.T) {
 
 		r.then(lostRequest)
 		before := r.count()
-		s.Lock(name).TryAcquire(bg)
+		s.NewLock(name).TryAcquire(bg)
 		time.Sleep(25 * time.Hour)
 		equal(t, "under way", engine.UnderWay(s), 0)
 		if n := r.count() - before; n > 300 {
@@ -198,9 +200,9 @@ func TestFailedAttemptIsNotUndone(t *testing.T) {
 				var m conformance.Memory
 				m.Intercept(fault)
 				s := open(t, &m, strategy.Options{})
-				_, err := s.Lock(name).TryAcquire(bg)
+				_, err := s.NewLock(name).TryAcquire(bg)
 				is(t, "TryAcquire", err, want)
-				_, err = s.Lock(name).Acquire(bg)
+				_, err = s.NewLock(name).Acquire(bg)
 				is(t, "Acquire", err, want)
 				time.Sleep(ttl)
 				equal(t, "requests", m.Requests(), 2)
@@ -221,7 +223,7 @@ func TestGrantLaterThanItsValidity(t *testing.T) {
 		release(t, lease)
 
 		r.then(only(conformance.OpAcquire, slow(0, valid)))
-		late, err := s.Lock(name).TryAcquire(bg)
+		late, err := s.NewLock(name).TryAcquire(bg)
 		if late != nil {
 			t.Errorf("TryAcquire = %v, want no lease", late)
 		}
@@ -247,7 +249,7 @@ func TestAcquireGoesOnAfterALateGrant(t *testing.T) {
 			return slow(0, valid)(ctx, q, serve)
 		}))
 		start := time.Now()
-		lease, err := s.Lock(name).Acquire(bg)
+		lease, err := s.NewLock(name).Acquire(bg)
 		is(t, "Acquire", err)
 		if took := time.Since(start); took < valid || took > valid+2*ms {
 			t.Errorf("Acquire took %v, want %v and a pause of up to 2ms", took, valid)
@@ -290,11 +292,11 @@ func TestPersist(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				r := record(&m)
-				s := open(t, &m, strategy.Options{Persist: true})
+				s := open(t, &m, strategy.Options{RetryOnError: true})
 				r.then(only(conformance.OpAcquire, fault))
 				ctx, cancel := context.WithTimeoutCause(bg, 30*time.Second, errors.New("why"))
 				defer cancel()
-				_, err := s.Lock(name).Acquire(ctx)
+				_, err := s.NewLock(name).Acquire(ctx)
 				is(t, "Acquire that gave up", err, want, context.DeadlineExceeded, context.Cause(ctx))
 				isNot(t, "Acquire that gave up", err, strategy.ErrHeld)
 
@@ -314,7 +316,7 @@ func TestPersistEndsWithClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		m.Intercept(unsent)
-		s := open(t, &m, strategy.Options{Persist: true})
+		s := open(t, &m, strategy.Options{RetryOnError: true})
 		w := wait(bg, s)
 		time.Sleep(time.Second)
 		is(t, "Close", s.Close())
@@ -355,7 +357,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 // When ctx ends the first attempt nobody knows what the servers did: that is not
 // "held". (For later ones see TestWaitEndsDuringAQuestion.)
 func TestContextEndsTheFirstAttempt(t *testing.T) {
-	for what, acquire := range map[string]func(strategy.Lock, context.Context) (*strategy.Lease, error){
+	for what, acquire := range map[string]func(strategy.Lock, context.Context) (strategy.Lease, error){
 		"Acquire": strategy.Lock.Acquire, "TryAcquire": strategy.Lock.TryAcquire,
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -367,7 +369,7 @@ func TestContextEndsTheFirstAttempt(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(bg, 50*ms, why)
 				defer cancel()
 				start := time.Now()
-				_, err := acquire(s.Lock(name), ctx)
+				_, err := acquire(s.NewLock(name), ctx)
 				since(t, what+" took", start, 50*ms)
 				is(t, what, err, strategy.ErrUnknown, context.DeadlineExceeded, why)
 				isNot(t, what, err, strategy.ErrHeld, context.Canceled)
@@ -384,7 +386,7 @@ func TestContextOfAcquireDoesNotBoundTheHold(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, &m, strategy.Options{})
 		ctx, cancel := context.WithCancel(bg)
-		lease, err := s.Lock(name).Acquire(ctx)
+		lease, err := s.NewLock(name).Acquire(ctx)
 		is(t, "Acquire", err)
 		cancel()
 		is(t, "KeepAlive", lease.KeepAlive(0))
@@ -418,7 +420,7 @@ func TestForeignKey(t *testing.T) {
 		var m conformance.Memory
 		m.Spoil(bg, key)
 		s := open(t, &m, strategy.Options{})
-		_, err := s.Lock(name).Acquire(bg)
+		_, err := s.NewLock(name).Acquire(bg)
 		is(t, "Acquire", err, strategy.ErrRefused)
 		_, err = s.Inspect(bg, name)
 		is(t, "Inspect", err, strategy.ErrRefused)
@@ -431,17 +433,17 @@ func TestOwner(t *testing.T) {
 		m := conformance.Memory{Reentrant: true}
 		s := open(t, &m, strategy.Options{})
 		me := strategy.WithOwner(bg, "me")
-		a, err := s.Lock(name).Acquire(me)
+		a, err := s.NewLock(name).Acquire(me)
 		is(t, "Acquire", err)
 		equal(t, "Owner", a.Owner(), "me")
-		b, err := s.Lock(name).TryAcquire(me)
+		b, err := s.NewLock(name).TryAcquire(me)
 		is(t, "TryAcquire of the owner", err)
-		_, err = s.Lock(name).TryAcquire(bg)
+		_, err = s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire of nobody", err, strategy.ErrHeld)
-		_, err = s.Lock(name).TryAcquire(strategy.WithOwner(me, ""))
+		_, err = s.NewLock(name).TryAcquire(strategy.WithOwner(me, ""))
 		is(t, "TryAcquire with an empty owner", err, strategy.ErrHeld)
-		err = strategy.Do(me, s.Lock(name), func(ctx context.Context, c *strategy.Lease) error {
-			_, err := s.Lock(name).TryAcquire(ctx)
+		err = strategy.Do(me, s.NewLock(name), func(ctx context.Context, c strategy.Lease) error {
+			_, err := s.NewLock(name).TryAcquire(ctx)
 			return err
 		})
 		is(t, "TryAcquire in Do", err)
@@ -451,7 +453,7 @@ func TestOwner(t *testing.T) {
 		own := take(t, s)
 		ctx, cancel := own.Context(bg)
 		defer cancel()
-		again, err := s.Lock(name).TryAcquire(ctx)
+		again, err := s.NewLock(name).TryAcquire(ctx)
 		is(t, "TryAcquire with the lease's context", err)
 		equal(t, "Owner", again.Owner(), own.Token())
 		is(t, "a.Extend", a.Extend(bg), strategy.ErrLost)
@@ -522,7 +524,7 @@ func TestWith(t *testing.T) {
 		is(t, "second Acquire", w2.err)
 		release(t, w2.lease)
 		is(t, "Close", other.Close())
-		_, err = s.Lock(name).TryAcquire(bg)
+		_, err = s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire after Close of the other", err, strategy.ErrClosed)
 	})
 }
@@ -534,15 +536,15 @@ func TestExclusionUnderFaults(t *testing.T) {
 		var m conformance.Memory
 		m.Intercept(chaos(1))
 		var mu sync.Mutex
-		var holder *strategy.Lease
+		var holder strategy.Lease
 		var held, lost int
 		var all sync.WaitGroup
 		for i := range 8 {
-			p := strategy.Protocol(&m)
+			p := driver.Protocol(&m)
 			if i%2 == 1 {
 				p = bare(&m)
 			}
-			s := open(t, p, strategy.Options{TTL: 300 * ms, OpTimeout: 40 * ms, Persist: true})
+			s := open(t, p, strategy.Options{TTL: 300 * ms, OpTimeout: 40 * ms, RetryOnError: true})
 			for range 4 {
 				all.Go(func() {
 					for j := range 25 {
@@ -550,7 +552,7 @@ func TestExclusionUnderFaults(t *testing.T) {
 						if j%5 == 4 { // one who may give up, with a question under way
 							ctx, cancel = context.WithTimeout(bg, time.Duration(i*j)*10*ms)
 						}
-						lease, err := s.Lock(name).Acquire(ctx)
+						lease, err := s.NewLock(name).Acquire(ctx)
 						cancel()
 						if err != nil && ctx != bg {
 							is(t, "Acquire", err, context.DeadlineExceeded)

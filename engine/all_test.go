@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -14,16 +14,18 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/ledger"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // all is All of s's locks of those names.
-func all(t *testing.T, s *strategy.Strategy, names ...string) strategy.Lock {
+func all(t *testing.T, s strategy.Strategy, names ...string) strategy.Lock {
 	t.Helper()
 	locks := make([]strategy.Lock, len(names))
 	for i, name := range names {
-		locks[i] = s.Lock(name)
+		locks[i] = s.NewLock(name)
 	}
 	l, err := strategy.All(locks...)
 	if err != nil {
@@ -33,7 +35,7 @@ func all(t *testing.T, s *strategy.Strategy, names ...string) strategy.Lock {
 }
 
 // takeAll acquires l, which must be free.
-func takeAll(t *testing.T, l strategy.Lock) *strategy.Lease {
+func takeAll(t *testing.T, l strategy.Lock) strategy.Lease {
 	t.Helper()
 	lease, err := l.TryAcquire(bg)
 	if err != nil {
@@ -100,10 +102,10 @@ func allRefuses(t *testing.T) {
 	plain := open(t, &conformance.Memory{}, strategy.Options{Key: func(name string) string { return name }})
 	for want, locks := range map[string][]strategy.Lock{
 		"one or more":                   {},
-		"argument 2 is nil":             {s.Lock("a"), nil},
-		"names of 1 to 1024 bytes":      {s.Lock("a"), s.Lock("")},
-		`"a" and "a" have the same key`: {s.Lock("a"), s.Lock("b"), s.Lock("a")},
-		`the same key "lock:{a}"`:       {s.Lock("a"), other.Lock("a")},
+		"argument 2 is nil":             {s.NewLock("a"), nil},
+		"names of 1 to 1024 bytes":      {s.NewLock("a"), s.NewLock("")},
+		`"a" and "a" have the same key`: {s.NewLock("a"), s.NewLock("b"), s.NewLock("a")},
+		`the same key "lock:{a}"`:       {s.NewLock("a"), other.NewLock("a")},
 		`"b" and "b" have the same key`: {all(t, s, "a", "b"), all(t, s, "b", "c")},
 	} {
 		if l, err := strategy.All(locks...); l != nil || err == nil || !strings.Contains(err.Error(), want) {
@@ -111,7 +113,7 @@ func allRefuses(t *testing.T) {
 		}
 	}
 	// Other names of one key are one lock.
-	_, err := strategy.All(s.Lock("a"), plain.Lock("lock:{a}"))
+	_, err := strategy.All(s.NewLock("a"), plain.NewLock("lock:{a}"))
 	if err == nil || !strings.Contains(err.Error(), "each key once") {
 		t.Errorf("All of two names of one key = %v, want an error", err)
 	}
@@ -123,9 +125,9 @@ func allInOrder(t *testing.T) {
 		s := open(t, &m, strategy.Options{})
 		far := open(t, &elsewhere, strategy.Options{Key: func(name string) string { return "kk:" + name }, TTL: 5 * time.Second})
 		r := record(&m)
-		inner, err := strategy.All(s.Lock("c"), far.Lock("b"))
+		inner, err := strategy.All(s.NewLock("c"), far.NewLock("b"))
 		is(t, "All", err)
-		l, err := strategy.All(s.Lock("d"), inner, s.Lock("a"))
+		l, err := strategy.All(s.NewLock("d"), inner, s.NewLock("a"))
 		is(t, "All", err)
 		equal(t, "Name", l.Name(), "b, a, c, d") // kk:b, lock:{a} …
 
@@ -135,7 +137,7 @@ func allInOrder(t *testing.T) {
 			asked = append(asked, sent.all[0].Name)
 		}
 		equal(t, "asked for", strings.Join(asked, " "), "a c d")
-		parts := lease.Parts()
+		parts := strategy.Parts(lease)
 		equal(t, "Parts", len(parts), 4)
 		for i, name := range []string{"b", "a", "c", "d"} {
 			equal(t, "a part's name", parts[i].Name(), name)
@@ -166,7 +168,7 @@ func allOrNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.Lock("b").TryAcquire(bg)
+		theirs, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
 		r := record(&m)
 		lease, err := all(t, s, "a", "b", "c").TryAcquire(bg)
@@ -202,9 +204,9 @@ func allTellsWhichFailed(t *testing.T) {
 			s := open(t, &m, strategy.Options{})
 			b := open(t, &broken, strategy.Options{Key: func(name string) string { return "z:" + name }})
 			broken.Intercept(only(conformance.OpAcquire, fault.f))
-			l, err := strategy.All(b.Lock("b"), s.Lock("a"))
+			l, err := strategy.All(b.NewLock("b"), s.NewLock("a"))
 			is(t, "All", err)
-			for how, acquire := range map[string]func(context.Context) (*strategy.Lease, error){"TryAcquire": l.TryAcquire, "Acquire": l.Acquire} {
+			for how, acquire := range map[string]func(context.Context) (strategy.Lease, error){"TryAcquire": l.TryAcquire, "Acquire": l.Acquire} {
 				_, err := acquire(bg)
 				is(t, how+", "+what, err, fault.want)
 				isNot(t, how+", "+what, err, strategy.ErrHeld, strategy.ErrLost)
@@ -224,7 +226,7 @@ func allWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.Lock("b").TryAcquire(bg)
+		theirs, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
 		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
 		w := await(bg, all(t, s, "c", "b", "a"))
@@ -261,7 +263,7 @@ func allGivesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.Lock("b").TryAcquire(bg)
+		theirs, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
 		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
 		why := errors.New("shop closed")
@@ -290,12 +292,12 @@ func allBeginsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.Lock("c").TryAcquire(bg)
+		theirs, err := rival.NewLock("c").TryAcquire(bg)
 		is(t, "the rival", err)
 		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
 		w := await(bg, all(t, s, "a", "b", "c"))
 		evict(&m, "a")
-		thief, err := rival.Lock("a").TryAcquire(bg)
+		thief, err := rival.NewLock("a").TryAcquire(bg)
 		is(t, "the thief", err)
 		time.Sleep(ttl/2 + ms) // a renewal later
 		equal(t, "held after the loss", heldOf(&m, "a", "b", "c"), "a c")
@@ -370,7 +372,7 @@ func allAreLost(t *testing.T) {
 		equal(t, "the context's cause", context.Cause(ctx), err)
 		is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
 		is(t, "KeepAlive", lease.KeepAlive(0), strategy.ErrLost)
-		is(t, "Failing", lease.Failing())
+		is(t, "Failing", lease.RenewalErr())
 
 		// Whoever stops its work may take its time: the other is kept for as long.
 		time.Sleep(ttl / 2)
@@ -412,7 +414,7 @@ func oneReleasedAlone(t *testing.T) {
 		is(t, "Release", lease.Release(bg), strategy.ErrLost)
 		equal(t, "held after the release", heldOf(&m, "a", "b"), "")
 
-		err := strategy.Do(bg, all(t, s, "a", "b"), func(ctx context.Context, lease *strategy.Lease) error {
+		err := strategy.Do(bg, all(t, s, "a", "b"), func(ctx context.Context, lease strategy.Lease) error {
 			release(t, strategy.Parts(lease)[1])
 			<-ctx.Done()
 			return nil
@@ -434,7 +436,7 @@ func allFail(t *testing.T) {
 		var m, flaky conformance.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &flaky, strategy.Options{TTL: 3 * time.Second, Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.Lock("a"), b.Lock("b"))
+		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		is(t, "KeepAlive", lease.KeepAlive(0))
@@ -445,7 +447,7 @@ func allFail(t *testing.T) {
 		time.Sleep(time.Until(deadline) - ms)
 		is(t, "Err before the deadline", lease.Err())
 		var failed *strategy.AllError
-		failing := lease.Failing()
+		failing := lease.RenewalErr()
 		is(t, "Failing", failing, strategy.ErrUnsent)
 		if !errors.As(failing, &failed) || len(failed.Names) != 1 || failed.Names[0] != "b" {
 			t.Errorf("Failing = %v, want an AllError with b", failing)
@@ -468,7 +470,7 @@ func allForTheMaximumHold(t *testing.T) {
 		var m, other conformance.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &other, strategy.Options{TTL: 3 * time.Second, Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.Lock("a"), b.Lock("b"))
+		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		start := time.Now()
@@ -478,7 +480,7 @@ func allForTheMaximumHold(t *testing.T) {
 		is(t, "KeepAlive", lease.KeepAlive(25*time.Second))
 		for lease.Err() == nil { // should the process die now, no server keeps it for longer
 			for server, key := range map[*conformance.Memory]string{&m: "lock:{a}", &other: "z:b"} {
-				info, err := server.Inspect(bg, strategy.Claim{Key: key})
+				info, err := server.Inspect(bg, driver.Claim{Key: key})
 				is(t, "Inspect", err)
 				if end := start.Add(25 * time.Second); time.Now().Add(info.TTL).After(end.Add(ms)) {
 					t.Fatalf("%s is to last until %v after the maximum hold", key, time.Now().Add(info.TTL).Sub(end))
@@ -515,11 +517,11 @@ func allReentrant(t *testing.T) {
 		outer := takeAll(t, all(t, s, "a", "b"))
 		ctx, cancel := outer.Context(bg)
 		defer cancel()
-		inner, err := s.Lock("b").TryAcquire(ctx)
+		inner, err := s.NewLock("b").TryAcquire(ctx)
 		if err != nil {
 			t.Fatalf("re-entry with the lease's context = %v", err)
 		}
-		_, err = s.Lock("b").TryAcquire(bg)
+		_, err = s.NewLock("b").TryAcquire(bg)
 		is(t, "entry without it", err, strategy.ErrHeld)
 		both, err := all(t, s, "a", "b").Acquire(ctx)
 		is(t, "re-entry of both", err)
@@ -542,16 +544,16 @@ func oneCloses(t *testing.T) {
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
 		rival := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.Lock("a"), b.Lock("b"))
+		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 
-		theirs, err := rival.Lock("b").TryAcquire(bg)
+		theirs, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
 		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
 
 		// Whose lock is in hand, or whose lock is waited for.
 		first := open(t, &m, strategy.Options{})
-		l1, err := strategy.All(first.Lock("a"), b.Lock("b"))
+		l1, err := strategy.All(first.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		w := await(bg, l1)
 		equal(t, "held during the wait", heldOf(&m, "a"), "a")
@@ -582,7 +584,7 @@ func oneCloses(t *testing.T) {
 		equal(t, "held", heldOf(&m, "a"), "")
 
 		b = open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err = strategy.All(s.Lock("a"), b.Lock("b"))
+		l, err = strategy.All(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		deadline := lease.Deadline()
@@ -596,7 +598,7 @@ func oneCloses(t *testing.T) {
 
 		// What is open is released though the other cannot be.
 		c := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err = strategy.All(s.Lock("a"), c.Lock("c"))
+		l, err = strategy.All(s.NewLock("a"), c.NewLock("c"))
 		is(t, "All", err)
 		lease = takeAll(t, l)
 		c.Close()
@@ -610,7 +612,7 @@ func closeWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.Lock("c").TryAcquire(bg)
+		theirs, err := rival.NewLock("c").TryAcquire(bg)
 		is(t, "the rival", err)
 		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
 		w := await(bg, all(t, s, "a", "b", "c"))
@@ -690,7 +692,7 @@ func oneReleaseFails(t *testing.T) {
 		var m, broken conformance.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &broken, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.Lock("a"), b.Lock("b"))
+		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		r := record(&broken)
@@ -715,9 +717,9 @@ func contention(t *testing.T, seed uint64, contenders, rounds int, intercept con
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	var m conformance.Memory
 	m.Intercept(intercept)
-	holders := make(map[string]*strategy.Lease)
+	holders := make(map[string]strategy.Lease)
 	var mu sync.Mutex
-	enter := func(lease *strategy.Lease, names []string) {
+	enter := func(lease strategy.Lease, names []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, name := range names {
@@ -727,7 +729,7 @@ func contention(t *testing.T, seed uint64, contenders, rounds int, intercept con
 			holders[name] = lease
 		}
 	}
-	leave := func(lease *strategy.Lease) {
+	leave := func(lease strategy.Lease) {
 		mu.Lock()
 		defer mu.Unlock()
 		for name, holder := range holders {
@@ -738,7 +740,7 @@ func contention(t *testing.T, seed uint64, contenders, rounds int, intercept con
 	}
 	var events ledger.Ledger
 	o.Observe = events.Observe
-	processes := make([]*strategy.Strategy, 5)
+	processes := make([]strategy.Strategy, 5)
 	for i := range processes {
 		processes[i] = open(t, &m, o)
 	}
@@ -812,6 +814,6 @@ func TestManyTakeSomeOfSix(t *testing.T) {
 
 func TestManyTakeSomeOfSixOnABadNetwork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		contention(t, 11, 50, 4, chaos(11), strategy.Options{TTL: time.Second, Persist: true})
+		contention(t, 11, 50, 4, chaos(11), strategy.Options{TTL: time.Second, RetryOnError: true})
 	})
 }

@@ -98,7 +98,7 @@ func (t *target) claim(ctx context.Context) (driver.Claim, error) {
 
 // claimFor is a claim for the owner that a ctx names; empty: it names none.
 func (t *target) claimFor(owner string) (driver.Claim, error) {
-	token, err := token.New(t.c.o.Label)
+	token, err := token.New(t.c.o.Label, t.c.announces)
 	if err != nil {
 		return driver.Claim{}, err
 	}

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -49,7 +51,7 @@ func TestCallsAfterClose(t *testing.T) {
 		token := lease.Token()
 		is(t, "Close", s.Close())
 		before := m.Requests()
-		l := s.Lock(name)
+		l := s.NewLock(name)
 		_, err := l.TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrClosed)
 		_, err = l.Acquire(bg)
@@ -66,7 +68,7 @@ func TestCallsAfterClose(t *testing.T) {
 		is(t, "Err", lease.Err())
 		other, err := s.With(strategy.Options{})
 		is(t, "With", err)
-		_, err = other.Lock(name).TryAcquire(bg)
+		_, err = other.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire of what With made", err, strategy.ErrClosed)
 		equal(t, "requests", m.Requests()-before, 0)
 	})
@@ -160,7 +162,7 @@ func TestCloseWaitsForRequests(t *testing.T) {
 		var m conformance.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
-		kept, err := s.Lock("kept").TryAcquire(bg)
+		kept, err := s.NewLock("kept").TryAcquire(bg)
 		is(t, "TryAcquire", err)
 		r.then(slow(100*ms, 300*ms))
 		start := time.Now()
@@ -228,7 +230,7 @@ func TestCloseWithFrozenServers(t *testing.T) {
 			time.Sleep(time.Until(q.Claims[0].Due) + ms)
 			return conformance.Unknown()
 		})
-		s := open(t, &m, strategy.Options{Persist: true})
+		s := open(t, &m, strategy.Options{RetryOnError: true})
 		var waiters []*waiter
 		for range 5 {
 			waiters = append(waiters, wait(bg, s))
@@ -248,7 +250,7 @@ func TestCloseWithFrozenServers(t *testing.T) {
 }
 
 type closer struct {
-	strategy.Protocol
+	driver.Protocol
 	err    error
 	closed int
 }
@@ -271,7 +273,7 @@ func TestCloseTwice(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 10 {
 			all.Go(func() {
-				err := []*strategy.Strategy{s, other}[i%2].Close()
+				err := []strategy.Strategy{s, other}[i%2].Close()
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, err)
@@ -328,7 +330,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			for j := range 20 {
 				all.Go(func() {
 					for {
-						err := strategy.Do(bg, s.Lock(name), func(ctx context.Context, l *strategy.Lease) error {
+						err := strategy.Do(bg, s.NewLock(name), func(ctx context.Context, l strategy.Lease) error {
 							select {
 							case <-ctx.Done():
 							case <-time.After(time.Duration(j) * 10 * ms):
@@ -355,7 +357,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 func TestNoGoroutineAfterClose(t *testing.T) {
 	before := ours()
 	var m conformance.Memory
-	s, err := strategy.New(&m, strategy.Options{})
+	s, err := engine.New(&m, strategy.Options{})
 	is(t, "New", err)
 	lease := take(t, s)
 	is(t, "KeepAlive", lease.KeepAlive(0))
@@ -363,7 +365,7 @@ func TestNoGoroutineAfterClose(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Lock(name).Acquire(bg)
+		s.NewLock(name).Acquire(bg)
 	}()
 	for engine.Waiting(s, key) == 0 {
 		runtime.Gosched()

@@ -15,11 +15,12 @@ import (
 // core is what the mechanisms of one strategy know: its algorithm, its options, and what it shares
 // with the strategies made from it by With.
 type core struct {
-	p        driver.Protocol
-	bulk     driver.BulkExtender // p, if it is one
-	queue    driver.Queuer       // p, if it is one and Options.Wait is WaitQueue
-	reenters bool                // p lets owners in again
-	o        strategy.Options
+	p         driver.Protocol
+	bulk      driver.BulkExtender // p, if it is one
+	queue     driver.Queuer       // p, if it is one and Options.Wait is WaitQueue
+	reenters  bool                // p lets owners in again
+	announces bool                // p publishes each release to waiters that subscribe
+	o         strategy.Options
 	*shared
 }
 

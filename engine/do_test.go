@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -16,10 +17,10 @@ var errWork = errors.New("work failed")
 
 // do runs fn under the lock of a new strategy on m, and checks that the lock is
 // free afterwards.
-func do(t *testing.T, m *conformance.Memory, ctx context.Context, fn func(context.Context, *strategy.Lease) error) error {
+func do(t *testing.T, m *conformance.Memory, ctx context.Context, fn func(context.Context, strategy.Lease) error) error {
 	t.Helper()
 	s := open(t, m, strategy.Options{})
-	err := strategy.Do(ctx, s.Lock(name), fn)
+	err := strategy.Do(ctx, s.NewLock(name), fn)
 	equal(t, "entries scheduled", engine.Scheduled(s), 0)
 	return err
 }
@@ -27,7 +28,7 @@ func do(t *testing.T, m *conformance.Memory, ctx context.Context, fn func(contex
 func TestDoKeepsTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
-		err := do(t, &m, bg, func(ctx context.Context, l *strategy.Lease) error {
+		err := do(t, &m, bg, func(ctx context.Context, l strategy.Lease) error {
 			time.Sleep(time.Minute)
 			is(t, "Err of the context", ctx.Err())
 			return l.Err()
@@ -41,48 +42,48 @@ func TestDoKeepsTheLock(t *testing.T) {
 func TestDoEnds(t *testing.T) {
 	for _, tt := range []struct {
 		what string
-		fn   func(m *conformance.Memory, ctx context.Context, l *strategy.Lease) error
+		fn   func(m *conformance.Memory, ctx context.Context, l strategy.Lease) error
 		want []error
 		not  []error
 	}{
-		{"fails", func(*conformance.Memory, context.Context, *strategy.Lease) error { return errWork },
+		{"fails", func(*conformance.Memory, context.Context, strategy.Lease) error { return errWork },
 			[]error{errWork}, []error{strategy.ErrLost, strategy.ErrReleased}},
-		{"releases", func(_ *conformance.Memory, _ context.Context, l *strategy.Lease) error { return l.Release(bg) },
+		{"releases", func(_ *conformance.Memory, _ context.Context, l strategy.Lease) error { return l.Release(bg) },
 			nil, nil},
-		{"releases and fails", func(_ *conformance.Memory, _ context.Context, l *strategy.Lease) error {
+		{"releases and fails", func(_ *conformance.Memory, _ context.Context, l strategy.Lease) error {
 			return errors.Join(errWork, l.Release(bg))
 		}, []error{errWork}, []error{strategy.ErrReleased}},
-		{"says that it was released", func(_ *conformance.Memory, ctx context.Context, l *strategy.Lease) error {
+		{"says that it was released", func(_ *conformance.Memory, ctx context.Context, l strategy.Lease) error {
 			l.Release(bg)
 			return context.Cause(ctx)
 		}, []error{strategy.ErrReleased}, []error{strategy.ErrLost}},
-		{"loses and says nothing", func(m *conformance.Memory, ctx context.Context, _ *strategy.Lease) error {
+		{"loses and says nothing", func(m *conformance.Memory, ctx context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			<-ctx.Done()
 			return nil
 		}, []error{strategy.ErrLost}, []error{strategy.ErrReleased}},
-		{"loses and says so", func(m *conformance.Memory, ctx context.Context, _ *strategy.Lease) error {
+		{"loses and says so", func(m *conformance.Memory, ctx context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}, []error{strategy.ErrLost}, []error{strategy.ErrReleased}},
-		{"loses and fails", func(m *conformance.Memory, ctx context.Context, _ *strategy.Lease) error {
+		{"loses and fails", func(m *conformance.Memory, ctx context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			<-ctx.Done()
 			return errWork
 		}, []error{strategy.ErrLost, errWork}, nil},
-		{"loses without noticing", func(m *conformance.Memory, _ context.Context, _ *strategy.Lease) error {
+		{"loses without noticing", func(m *conformance.Memory, _ context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			return nil
 		}, []error{strategy.ErrLost}, nil},
-		{"release fails", func(m *conformance.Memory, _ context.Context, _ *strategy.Lease) error {
+		{"release fails", func(m *conformance.Memory, _ context.Context, _ strategy.Lease) error {
 			m.Intercept(only(conformance.OpRelease, func(context.Context, conformance.Request, func() error) error {
 				m.Intercept(nil)
 				return conformance.Refused("LOADING")
 			}))
 			return errWork
 		}, []error{errWork, strategy.ErrRefused}, nil},
-		{"maximum hold", func(_ *conformance.Memory, ctx context.Context, l *strategy.Lease) error {
+		{"maximum hold", func(_ *conformance.Memory, ctx context.Context, l strategy.Lease) error {
 			if err := l.KeepAlive(15 * time.Second); err != nil {
 				return err
 			}
@@ -94,7 +95,7 @@ func TestDoEnds(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				var inner context.Context
-				err := do(t, &m, bg, func(ctx context.Context, l *strategy.Lease) error {
+				err := do(t, &m, bg, func(ctx context.Context, l strategy.Lease) error {
 					inner = ctx
 					return tt.fn(&m, ctx, l)
 				})
@@ -119,7 +120,7 @@ func TestDoReleasesWhenFnPanics(t *testing.T) {
 		var m conformance.Memory
 		func() {
 			defer func() { equal(t, "recover()", recover(), any("boom")) }()
-			do(t, &m, bg, func(context.Context, *strategy.Lease) error { panic("boom") })
+			do(t, &m, bg, func(context.Context, strategy.Lease) error { panic("boom") })
 		}()
 		equal(t, "holder", holds(&m, key), "")
 	})
@@ -132,7 +133,7 @@ func TestDoWithAContextThatEnds(t *testing.T) {
 		why := errors.New("why")
 		ctx, cancel := context.WithTimeoutCause(bg, 12*time.Second, why)
 		defer cancel()
-		err := do(t, &m, ctx, func(ctx context.Context, l *strategy.Lease) error {
+		err := do(t, &m, ctx, func(ctx context.Context, l strategy.Lease) error {
 			<-ctx.Done()
 			is(t, "Err", l.Err())
 			return context.Cause(ctx)
@@ -151,7 +152,7 @@ func TestDoWithoutTheLock(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		s := open(t, &m, strategy.Options{})
-		err := strategy.Do(ctx, s.Lock(name), func(context.Context, *strategy.Lease) error {
+		err := strategy.Do(ctx, s.NewLock(name), func(context.Context, strategy.Lease) error {
 			t.Error("fn ran without the lock")
 			return nil
 		})
@@ -167,7 +168,7 @@ func TestDoAndClose(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				s := open(t, &m, strategy.Options{})
-				err := strategy.Do(bg, s.Lock(name), func(ctx context.Context, l *strategy.Lease) error {
+				err := strategy.Do(bg, s.NewLock(name), func(ctx context.Context, l strategy.Lease) error {
 					is(t, "Close", s.Close())
 					is(t, "Err of the context", ctx.Err())
 					time.Sleep(work)
@@ -186,7 +187,7 @@ func TestDoAndClose(t *testing.T) {
 // foreign is a Lock that this package did not make.
 type foreign struct{ strategy.Lock }
 
-func (f foreign) Acquire(ctx context.Context) (*strategy.Lease, error) {
+func (f foreign) Acquire(ctx context.Context) (strategy.Lease, error) {
 	lease, err := f.Lock.Acquire(ctx)
 	if err == nil {
 		lease.Release(ctx) // of no use
@@ -199,7 +200,7 @@ func TestDoWithALeaseThatIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, &m, strategy.Options{})
-		err := strategy.Do(bg, foreign{s.Lock(name)}, func(context.Context, *strategy.Lease) error {
+		err := strategy.Do(bg, foreign{s.NewLock(name)}, func(context.Context, strategy.Lease) error {
 			t.Error("fn ran without the lock")
 			return nil
 		})
@@ -214,24 +215,24 @@ func TestDoWithin(t *testing.T) {
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		held := take(t, rival)
 		is(t, "the rival's KeepAlive", held.KeepAlive(0))
-		unwanted := func(context.Context, *strategy.Lease) error { t.Error("fn ran without the lock"); return nil }
+		unwanted := func(context.Context, strategy.Lease) error { t.Error("fn ran without the lock"); return nil }
 
 		start := time.Now()
-		err := strategy.DoWithin(bg, 0, s.Lock(name), unwanted)
+		err := strategy.DoWithin(bg, 0, s.NewLock(name), unwanted)
 		is(t, "DoWithin(0)", err, strategy.ErrHeld)
 		isNot(t, "DoWithin(0)", err, context.DeadlineExceeded)
 		since(t, "DoWithin(0)", start, 0)
 
-		err = strategy.DoWithin(bg, 2*time.Second, s.Lock(name), unwanted)
+		err = strategy.DoWithin(bg, 2*time.Second, s.NewLock(name), unwanted)
 		is(t, "DoWithin(2s)", err, strategy.ErrHeld, context.DeadlineExceeded)
 		since(t, "DoWithin(2s)", start, 2*time.Second)
 
-		if err := strategy.DoWithin(bg, -1, s.Lock(name), unwanted); err == nil || !strings.Contains(err.Error(), "allowed are 0") {
+		if err := strategy.DoWithin(bg, -1, s.NewLock(name), unwanted); err == nil || !strings.Contains(err.Error(), "allowed are 0") {
 			t.Errorf("DoWithin(-1) = %v, want what is allowed", err)
 		}
 
 		release(t, held)
-		err = strategy.DoWithin(bg, 2*time.Second, s.Lock(name), func(ctx context.Context, _ *strategy.Lease) error {
+		err = strategy.DoWithin(bg, 2*time.Second, s.NewLock(name), func(ctx context.Context, _ strategy.Lease) error {
 			time.Sleep(10 * time.Minute)
 			return ctx.Err()
 		})
@@ -245,7 +246,7 @@ func TestMaxHoldOption(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, &m, strategy.Options{MaxHold: 25 * time.Second})
 		start := time.Now()
-		err := strategy.Do(bg, s.Lock(name), func(ctx context.Context, _ *strategy.Lease) error {
+		err := strategy.Do(bg, s.NewLock(name), func(ctx context.Context, _ strategy.Lease) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})

@@ -43,7 +43,7 @@ func New(p driver.Protocol, o strategy.Options) (strategy.Strategy, error) {
 	if p == nil {
 		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")
 	}
-	id, err := token.New("")
+	id, err := token.New("", false)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +75,9 @@ func (e *engine) With(o strategy.Options) (strategy.Strategy, error) {
 	if o.Wait == strategy.WaitQueue {
 		made.queue = e.p.(driver.Queuer)
 	}
+	_, notifies := e.p.(driver.Notifier)
+	_, queues := e.p.(driver.Queuer)
+	made.announces = notifies && !queues
 	if r, ok := e.p.(driver.Reenterer); ok {
 		made.reenters = r.Reenters()
 	}

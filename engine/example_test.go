@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -15,18 +16,18 @@ import (
 // luascript.New(pool, strategy.Options{}) or the New of another strategy.
 func ExampleNew() {
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{TTL: 10 * time.Second})
+	locks, err := engine.New(&server, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
 	ctx := context.Background()
-	lease, err := locks.Lock("invoice/42").TryAcquire(ctx)
+	lease, err := locks.NewLock("invoice/42").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = locks.Lock("invoice/42").TryAcquire(ctx)
+	_, err = locks.NewLock("invoice/42").TryAcquire(ctx)
 	fmt.Println("a second contender:", errors.Is(err, strategy.ErrHeld))
 	fmt.Println("released:", lease.Release(ctx) == nil)
 	// Output:

@@ -36,27 +36,27 @@ func (w *waiter) newEntry() (*queueEntry, error) {
 }
 
 // ask makes the head's attempt.
-func (w *waiter) ask(ctx context.Context, n int) (*lease, error) {
+func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 	if w.c.queue != nil {
 		return w.askByEntry(ctx, n)
 	}
 	c, err := w.claim(ctx)
 	if err != nil {
-		return nil, err
+		return nil, answer{}, err
 	}
-	l, _, err := w.attempt(ctx, c, n)
+	l, a, err := w.attempt(ctx, c, n)
 	if l != nil {
 		w.ln.learn(grantedTo(l))
 	}
-	return l, err
+	return l, a, err
 }
 
 // askByEntry asks with the line's entry, which it makes if there is none. With its success the line
 // rests.
-func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, error) {
+func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) {
 	ln := w.ln
 	if err := w.refuse(ctx); err != nil {
-		return nil, err
+		return nil, answer{}, err
 	}
 	ln.all.mu.Lock()
 	e := ln.entry
@@ -64,7 +64,7 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, error) {
 		var err error
 		if e, err = w.newEntry(); err != nil {
 			ln.all.mu.Unlock()
-			return nil, err
+			return nil, answer{}, err
 		}
 		ln.entry = e
 	}
@@ -78,23 +78,23 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, error) {
 		c.Line = ln.all.id // otherwise nobody would hear of a direct grant
 	}
 	start := time.Now()
-	l, answer, err := w.attempt(ctx, c, n)
+	l, a, err := w.attempt(ctx, c, n)
 	ln.all.mu.Lock()
 	switch {
-	case err == nil, answer.undone:
+	case err == nil, a.undone:
 		ln.entry = nil
-	case errors.Is(err, strategy.ErrHeld) && answer.Queued:
+	case errors.Is(err, strategy.ErrHeld) && a.Queued:
 		e.claim.Line = c.Line
-		e.placed(start, w.c.offset(start, answer.ServerTime))
+		e.placed(start, w.c.offset(start, a.ServerTime))
 	case !known: // nothing has changed; an entry that was sent before keeps its place
 		ln.entry = nil
 	}
-	ln.refused = errors.Is(err, strategy.ErrHeld) && c.Line != "" && !answer.Queued
+	ln.refused = errors.Is(err, strategy.ErrHeld) && c.Line != "" && !a.Queued
 	ln.all.mu.Unlock()
 	if l != nil {
 		w.took(l)
 	}
-	return l, err
+	return l, a, err
 }
 
 // offset is the least by which our monotonic clock, counted from the scheduler's epoch, can be ahead
@@ -212,7 +212,7 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 	case g.Fences < 2, !l.sound, now.Sub(ln.since) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
 		return nil
 	}
-	own, err := token.New(l.c.o.Label)
+	own, err := token.New(l.c.o.Label, l.c.announces)
 	if err != nil {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 		} else {
 			ln.entry = nil
 		}
-		ln.learn(reasonOf(err))
+		ln.learn(reasonOf(err, g))
 	default:
 		// The next head asks by itself. A grant that nobody waits for is given back.
 		ln.entry = nil

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // inLine is n contenders of s in line behind a holder, who has released when inLine
 // returns: the first has the lock, by a direct grant.
-func inLine(t *testing.T, s *strategy.Strategy, n int) []*waiter {
+func inLine(t *testing.T, s strategy.Strategy, n int) []*waiter {
 	t.Helper()
 	holder := take(t, s)
 	waiters := make([]*waiter, n)
@@ -27,7 +28,7 @@ func inLine(t *testing.T, s *strategy.Strategy, n int) []*waiter {
 }
 
 // got waits until the waiter has the lock.
-func (w *waiter) got(t *testing.T) *strategy.Lease {
+func (w *waiter) got(t *testing.T) strategy.Lease {
 	t.Helper()
 	<-w.done
 	if w.err != nil {
@@ -39,20 +40,20 @@ func (w *waiter) got(t *testing.T) *strategy.Lease {
 // unfenced is a Memory that tells of no fences.
 type unfenced struct{ *conformance.Memory }
 
-func (p unfenced) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p unfenced) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g, err := p.Memory.Acquire(ctx, c)
 	g.Fence, g.Fences = 0, 0
 	return g, err
 }
 
-func (p unfenced) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
+func (p unfenced) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 	g, err := p.Memory.Pass(ctx, c, next)
 	g.Fence, g.Fences = 0, 0
 	return g, err
 }
 
-func (p unfenced) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
-	return p.Memory.Watch(ctx, c, func(n strategy.Notification) {
+func (p unfenced) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	return p.Memory.Watch(ctx, c, func(n driver.Notification) {
 		n.Grant.Fence, n.Grant.Fences = 0, 0
 		fn(n)
 	})
@@ -74,7 +75,7 @@ func TestHandOverWithoutFences(t *testing.T) {
 	})
 }
 
-func fenceOf(l *strategy.Lease) uint64 {
+func fenceOf(l strategy.Lease) uint64 {
 	fence, _ := l.Fence()
 	return fence
 }
@@ -147,8 +148,8 @@ func TestTenureEnds(t *testing.T) {
 			// The first reserved 16, when nobody stood behind it yet; then 256 each.
 			equal(t, "passes", len(r.of(conformance.OpPass)), 3)
 			for _, p := range r.of(conformance.OpPass) {
-				if n := p.all[1].Fences; n < 16 || n > strategy.MaxFences {
-					t.Errorf("fences to reserve = %d, want 16 to %d", n, strategy.MaxFences)
+				if n := p.all[1].Fences; n < 16 || n > driver.MaxFences {
+					t.Errorf("fences to reserve = %d, want 16 to %d", n, driver.MaxFences)
 				}
 			}
 		})
@@ -201,14 +202,14 @@ func TestHandOverNone(t *testing.T) {
 
 // tokenAt is who holds the lock at the server, by a request that is let through.
 func tokenAt(m *conformance.Memory) string {
-	info, _ := m.Inspect(bg, strategy.Claim{Key: key})
+	info, _ := m.Inspect(bg, driver.Claim{Key: key})
 	return info.Token
 }
 
 // A lease that was handed over is one like any other: it is extended, kept alive, ends
 // its contexts, and is lost.
 func TestHandedOverLease(t *testing.T) {
-	handed := func(t *testing.T) (*conformance.Memory, *strategy.Strategy, *strategy.Lease, *waiter) {
+	handed := func(t *testing.T) (*conformance.Memory, strategy.Strategy, strategy.Lease, *waiter) {
 		m := &conformance.Memory{}
 		s := open(t, m, strategy.Options{})
 		waiters := inLine(t, s, 3)
@@ -311,7 +312,7 @@ func TestReenteredHoldIsNotHandedOver(t *testing.T) {
 		first := wait(ctx, s)
 		other := wait(bg, s)
 		release(t, holder)
-		second, err := s.Lock(name).Acquire(ctx)
+		second, err := s.NewLock(name).Acquire(ctx)
 		is(t, "Acquire of the owner", err)
 		release(t, first.got(t))
 		time.Sleep(ms)
@@ -330,7 +331,7 @@ func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 		for _, w := range inLine(t, s, 5) {
 			held, cancel := w.got(t).Context(bg)
 			ctx, done := context.WithTimeout(held, time.Second)
-			inner, err := s.Lock(name).Acquire(ctx)
+			inner, err := s.NewLock(name).Acquire(ctx)
 			is(t, "Acquire with the lease's context", err)
 			if err == nil {
 				release(t, inner)
@@ -364,7 +365,7 @@ func TestRequestsPerAcquisition(t *testing.T) {
 					for range contenders {
 						all.Go(func() {
 							for range rounds {
-								l, err := s.Lock(name).Acquire(bg)
+								l, err := s.NewLock(name).Acquire(bg)
 								is(t, "Acquire", err)
 								time.Sleep(tt.hold)
 								is(t, "Release", l.Release(bg))
@@ -392,12 +393,12 @@ type wire struct {
 	delay time.Duration
 
 	mu   sync.Mutex
-	drop func(strategy.Notification) bool // nil: none is lost
+	drop func(driver.Notification) bool // nil: none is lost
 }
 
-func (p *wire) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
-	notices, over := make(chan strategy.Notification, 100), make(chan struct{})
-	stop, err := p.Memory.Watch(ctx, c, func(n strategy.Notification) {
+func (p *wire) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	notices, over := make(chan driver.Notification, 100), make(chan struct{})
+	stop, err := p.Memory.Watch(ctx, c, func(n driver.Notification) {
 		p.mu.Lock()
 		drop := p.drop != nil && p.drop(n)
 		p.mu.Unlock()

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -38,9 +40,9 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 }
 
 // open makes a strategy, closes it after the test, and looks for what it leaves.
-func open(t *testing.T, p strategy.Protocol, o strategy.Options) *strategy.Strategy {
+func open(t *testing.T, p driver.Protocol, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	s, err := strategy.New(p, o)
+	s, err := engine.New(p, o)
 	if err != nil {
 		t.Fatalf("New(%+v) = %v", o, err)
 	}
@@ -57,16 +59,16 @@ func open(t *testing.T, p strategy.Protocol, o strategy.Options) *strategy.Strat
 }
 
 // take acquires the lock called name, which must be free.
-func take(t *testing.T, s *strategy.Strategy) *strategy.Lease {
+func take(t *testing.T, s strategy.Strategy) strategy.Lease {
 	t.Helper()
-	lease, err := s.Lock(name).TryAcquire(bg)
+	lease, err := s.NewLock(name).TryAcquire(bg)
 	if err != nil {
 		t.Fatalf("TryAcquire of a free lock = %v", err)
 	}
 	return lease
 }
 
-func release(t *testing.T, lease *strategy.Lease) {
+func release(t *testing.T, lease strategy.Lease) {
 	t.Helper()
 	is(t, "Release", lease.Release(bg))
 }
@@ -119,7 +121,7 @@ func closed[T any](ch <-chan T) bool {
 // holds tells who holds key at the server, without a request; empty: nobody.
 func holds(m *conformance.Memory, key string) string {
 	m.Intercept(nil)
-	info, err := m.Inspect(bg, strategy.Claim{Key: key})
+	info, err := m.Inspect(bg, driver.Claim{Key: key})
 	if err != nil {
 		return err.Error()
 	}
@@ -175,7 +177,7 @@ type recorder struct {
 type sent struct {
 	op  conformance.Op
 	at  time.Time
-	all []strategy.Claim
+	all []driver.Claim
 }
 
 func (r *recorder) intercept(ctx context.Context, q conformance.Request, serve func() error) error {
@@ -226,18 +228,18 @@ func record(m *conformance.Memory) *recorder {
 
 // waiter is an Acquire under way.
 type waiter struct {
-	lease *strategy.Lease
+	lease strategy.Lease
 	err   error
 	at    time.Time // when it ended
 	done  chan struct{}
 }
 
 // wait begins to Acquire and returns when that cannot go on by itself.
-func wait(ctx context.Context, s *strategy.Strategy) *waiter {
+func wait(ctx context.Context, s strategy.Strategy) *waiter {
 	w := &waiter{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = s.Lock(name).Acquire(ctx)
+		w.lease, w.err = s.NewLock(name).Acquire(ctx)
 		w.at = time.Now()
 	}()
 	synctest.Wait()
@@ -245,7 +247,7 @@ func wait(ctx context.Context, s *strategy.Strategy) *waiter {
 }
 
 // bare hides what a protocol may do besides Acquire, Extend and Release.
-func bare(p strategy.Protocol) strategy.Protocol { return struct{ strategy.Protocol }{p} }
+func bare(p driver.Protocol) driver.Protocol { return struct{ driver.Protocol }{p} }
 
 // chaos loses, delays and refuses requests at random.
 func chaos(seed uint64) conformance.Interceptor {
@@ -276,26 +278,26 @@ func chaos(seed uint64) conformance.Interceptor {
 
 // scripted is a protocol that does what a test says, and yes where it says nothing.
 type scripted struct {
-	acquire func(strategy.Claim) (strategy.Grant, error)
-	extend  func(strategy.Claim) (strategy.Grant, error)
-	release func(strategy.Claim) error
+	acquire func(driver.Claim) (driver.Grant, error)
+	extend  func(driver.Claim) (driver.Grant, error)
+	release func(driver.Claim) error
 }
 
-func (p *scripted) Acquire(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *scripted) Acquire(_ context.Context, c driver.Claim) (driver.Grant, error) {
 	if p.acquire == nil {
-		return strategy.Grant{}, nil
+		return driver.Grant{}, nil
 	}
 	return p.acquire(c)
 }
 
-func (p *scripted) Extend(_ context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *scripted) Extend(_ context.Context, c driver.Claim) (driver.Grant, error) {
 	if p.extend == nil {
-		return strategy.Grant{}, nil
+		return driver.Grant{}, nil
 	}
 	return p.extend(c)
 }
 
-func (p *scripted) Release(_ context.Context, c strategy.Claim) error {
+func (p *scripted) Release(_ context.Context, c driver.Claim) error {
 	if p.release == nil {
 		return nil
 	}
@@ -309,10 +311,10 @@ type teller struct {
 	watched  func() // after it
 
 	mu  sync.Mutex
-	fns []func(strategy.Notification)
+	fns []func(driver.Notification)
 }
 
-func (p *teller) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
+func (p *teller) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	if p.watching != nil {
 		p.watching()
 	}
@@ -327,7 +329,7 @@ func (p *teller) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.N
 }
 
 // tell gives n to all who ever subscribed.
-func (p *teller) tell(n strategy.Notification) {
+func (p *teller) tell(n driver.Notification) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, fn := range p.fns {
@@ -338,6 +340,6 @@ func (p *teller) tell(n strategy.Notification) {
 // scriptedTeller is a scripted protocol whose servers would tell, but never do.
 type scriptedTeller struct{ scripted }
 
-func (*scriptedTeller) Watch(context.Context, strategy.Claim, func(strategy.Notification)) (func(), error) {
+func (*scriptedTeller) Watch(context.Context, driver.Claim, func(driver.Notification)) (func(), error) {
 	return func() {}, nil
 }

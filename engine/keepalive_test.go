@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,7 +35,7 @@ func testRenewalPeriod(t *testing.T, bulk bool) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		r := record(&m)
-		var p strategy.Protocol = &m
+		var p driver.Protocol = &m
 		least, most := third, half
 		if !bulk {
 			p, least, most = bare(&m), third-third/10, third+third/10
@@ -76,7 +78,7 @@ func TestRenewalsRideTogether(t *testing.T) {
 		s := open(t, &m, strategy.Options{})
 		const n = 100
 		for i := range n {
-			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 			is(t, "TryAcquire", err)
 			is(t, "KeepAlive", lease.KeepAlive(0))
 			time.Sleep(half / n)
@@ -105,7 +107,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 		s := open(t, &m, strategy.Options{})
 		const n = 10_000
 		for i := range n {
-			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 			is(t, "TryAcquire", err)
 			is(t, "KeepAlive", lease.KeepAlive(0))
 		}
@@ -139,13 +141,13 @@ func TestRenewalsOfSeveralOptions(t *testing.T) {
 		longer, err := s.With(strategy.Options{TTL: 2 * ttl})
 		is(t, "With", err)
 		want := map[string]time.Duration{}
-		var leases []*strategy.Lease
+		var leases []strategy.Lease
 		for i := range 10 {
 			from, d := s, ttl
 			if i%3 == 0 {
 				from, d = longer, 2*ttl
 			}
-			lease, err := from.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			lease, err := from.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 			is(t, "TryAcquire", err)
 			leases, want[lease.Name()] = append(leases, lease), d
 		}
@@ -177,7 +179,7 @@ func TestDeadlinesDoNotWaitForRenewals(t *testing.T) {
 			return conformance.Unknown()
 		}))
 		for i := range 2000 {
-			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 			is(t, "TryAcquire", err)
 			is(t, "KeepAlive", lease.KeepAlive(0))
 			want := lease.Deadline()
@@ -275,12 +277,12 @@ func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
 				defer cancel()
 				r.then(fault)
 				time.Sleep(5 * time.Second)
-				is(t, "Failing", lease.Failing(), want)
+				is(t, "Failing", lease.RenewalErr(), want)
 				is(t, "Err while validity is left", lease.Err())
 				<-lease.Lost()
 				since(t, "Lost after", start, valid)
 				is(t, "Err", lease.Err(), strategy.ErrLost, want)
-				is(t, "Failing after the loss", lease.Failing())
+				is(t, "Failing after the loss", lease.RenewalErr())
 				<-ctx.Done()
 				equal(t, "Cause", context.Cause(ctx), lease.Err())
 				time.Sleep(time.Minute)
@@ -311,14 +313,14 @@ func TestRenewalRecovers(t *testing.T) {
 			return conformance.Unknown()
 		})
 		time.Sleep(8 * time.Second)
-		is(t, "Failing", lease.Failing(), strategy.ErrUnknown, context.DeadlineExceeded)
+		is(t, "Failing", lease.RenewalErr(), strategy.ErrUnknown, context.DeadlineExceeded)
 		tries := r.of(conformance.OpExtendAll)
 		for i := 1; i < len(tries); i++ {
 			equal(t, "pause between tries", tries[i].at.Sub(tries[i-1].at), op+ttl/20)
 		}
 		r.then(nil)
 		time.Sleep(op + ttl/20)
-		is(t, "Failing", lease.Failing())
+		is(t, "Failing", lease.RenewalErr())
 		is(t, "Err", lease.Err())
 		if left := time.Until(lease.Deadline()); left < valid-op-ttl/20 {
 			t.Errorf("validity left = %v, want a renewed one", left)
@@ -361,9 +363,9 @@ func TestBulkRenewal(t *testing.T) {
 		var m conformance.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
-		var leases []*strategy.Lease
+		var leases []strategy.Lease
 		for i := range 100 {
-			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 			is(t, "TryAcquire", err)
 			leases = append(leases, lease)
 		}
@@ -401,7 +403,7 @@ func TestLeasesDueTogetherShareARequest(t *testing.T) {
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		for i := range 200 {
-			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(bg)
+			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
 			is(t, "TryAcquire", err)
 			lease.KeepAlive(0)
 		}
@@ -423,11 +425,11 @@ func TestLeasesDueTogetherShareARequest(t *testing.T) {
 // forgetful is a bulk protocol that answers for some, twice for others.
 type forgetful struct{ *conformance.Memory }
 
-func (p forgetful) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
-	p.Memory.ExtendAll(ctx, cs, func(i int, g strategy.Grant, err error) {
+func (p forgetful) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
+	p.Memory.ExtendAll(ctx, cs, func(i int, g driver.Grant, err error) {
 		if cs[i].Name != "forgotten" {
 			done(i, g, err)
-			done(i, strategy.Grant{}, &strategy.LostError{Name: cs[i].Name})
+			done(i, driver.Grant{}, &strategy.LostError{Name: cs[i].Name})
 		}
 	})
 }
@@ -436,14 +438,14 @@ func TestBulkRenewalForgetsAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, forgetful{&m}, strategy.Options{})
-		forgotten, err := s.Lock("forgotten").TryAcquire(bg)
+		forgotten, err := s.NewLock("forgotten").TryAcquire(bg)
 		is(t, "TryAcquire", err)
 		other := take(t, s)
 		forgotten.KeepAlive(0)
 		other.KeepAlive(0)
 		time.Sleep(5 * time.Second)
-		is(t, "Failing of the forgotten", forgotten.Failing(), strategy.ErrUnknown)
-		is(t, "Failing of the other", other.Failing())
+		is(t, "Failing of the forgotten", forgotten.RenewalErr(), strategy.ErrUnknown)
+		is(t, "Failing of the other", other.RenewalErr())
 		time.Sleep(5 * time.Second)
 		is(t, "Err of the forgotten", forgotten.Err(), strategy.ErrLost)
 		is(t, "Err of the other", other.Err())
@@ -468,7 +470,7 @@ func TestSlowRenewalDelaysNobody(t *testing.T) {
 			}
 			return serve()
 		}))
-		frozen, err := s.Lock("slow").TryAcquire(bg)
+		frozen, err := s.NewLock("slow").TryAcquire(bg)
 		is(t, "TryAcquire", err)
 		other := take(t, s)
 		time.Sleep(5 * time.Second)
@@ -634,18 +636,18 @@ func TestMaximumHoldChangedDuringARenewal(t *testing.T) {
 func TestMaximumHoldOfAGenerousProtocol(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		renewals := 0
-		p := &scripted{extend: func(strategy.Claim) (strategy.Grant, error) {
+		p := &scripted{extend: func(driver.Claim) (driver.Grant, error) {
 			if renewals++; renewals > 100 {
 				t.Fatal("renewals > 100")
 			}
-			return strategy.Grant{TTL: time.Hour}, nil
+			return driver.Grant{TTL: time.Hour}, nil
 		}}
 		s := open(t, p, strategy.Options{})
 		start := time.Now()
 		lease := take(t, s)
 		is(t, "KeepAlive", lease.KeepAlive(25*time.Second))
 		<-lease.Lost()
-		if d := 25*time.Second - time.Since(start); d < 0 || d > strategy.Drift(25*time.Second) {
+		if d := 25*time.Second - time.Since(start); d < 0 || d > driver.Drift(25*time.Second) {
 			t.Errorf("Lost %v before the maximum hold, want the drift", d)
 		}
 		if !strings.Contains(lease.Err().Error(), "maximum hold") {
@@ -665,7 +667,7 @@ func TestAgendaKeepsUp(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 60 {
 			all.Go(func() {
-				l := s.Lock(fmt.Sprint(i))
+				l := s.NewLock(fmt.Sprint(i))
 				for j := range 10 {
 					lease, err := l.Acquire(bg)
 					if err != nil {

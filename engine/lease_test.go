@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -51,16 +53,16 @@ func TestDeadlineFromTheGrant(t *testing.T) {
 		p := &scripted{}
 		s := open(t, p, strategy.Options{})
 		start := time.Now()
-		p.acquire = func(strategy.Claim) (strategy.Grant, error) {
+		p.acquire = func(driver.Claim) (driver.Grant, error) {
 			time.Sleep(400 * ms)
-			return strategy.Grant{Start: start.Add(300 * ms), TTL: 5 * time.Second, Fence: 7}, nil
+			return driver.Grant{Start: start.Add(300 * ms), TTL: 5 * time.Second, Fence: 7}, nil
 		}
 		lease := take(t, s)
-		equal(t, "deadline", lease.Deadline().Sub(start), 300*ms+5*time.Second-strategy.Drift(5*time.Second))
-		p.extend = func(c strategy.Claim) (strategy.Grant, error) {
+		equal(t, "deadline", lease.Deadline().Sub(start), 300*ms+5*time.Second-driver.Drift(5*time.Second))
+		p.extend = func(c driver.Claim) (driver.Grant, error) {
 			equal(t, "TTL of the last grant", c.Grant.TTL, 5*time.Second)
 			equal(t, "start of the last grant", c.Grant.Start.Sub(start), 300*ms)
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}
 		is(t, "Extend", lease.Extend(bg))
 		equal(t, "deadline", time.Until(lease.Deadline()), valid)
@@ -92,7 +94,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 		is(t, "KeepAlive after the loss", lease.KeepAlive(0), err)
 		_, e := lease.Detach()
 		is(t, "Detach after the loss", e, err)
-		is(t, "Failing after the loss", lease.Failing())
+		is(t, "Failing after the loss", lease.RenewalErr())
 		equal(t, "Lost is closed", closed(lease.Lost()), true)
 		equal(t, "requests", m.Requests(), 1)
 	})
@@ -123,13 +125,13 @@ func TestLostAtTheDeadline(t *testing.T) {
 func TestContextEndsWithTheLease(t *testing.T) {
 	for _, tt := range []struct {
 		what string
-		end  func(*conformance.Memory, *strategy.Lease)
+		end  func(*conformance.Memory, strategy.Lease)
 		want error
 	}{
-		{"deadline", func(*conformance.Memory, *strategy.Lease) { time.Sleep(valid) }, strategy.ErrLost},
-		{"release", func(_ *conformance.Memory, l *strategy.Lease) { l.Release(bg) }, strategy.ErrReleased},
-		{"detach", func(_ *conformance.Memory, l *strategy.Lease) { l.Detach() }, strategy.ErrReleased},
-		{"server's word", func(m *conformance.Memory, l *strategy.Lease) { m.Evict(bg, key); l.Extend(bg) }, strategy.ErrLost},
+		{"deadline", func(*conformance.Memory, strategy.Lease) { time.Sleep(valid) }, strategy.ErrLost},
+		{"release", func(_ *conformance.Memory, l strategy.Lease) { l.Release(bg) }, strategy.ErrReleased},
+		{"detach", func(_ *conformance.Memory, l strategy.Lease) { l.Detach() }, strategy.ErrReleased},
+		{"server's word", func(m *conformance.Memory, l strategy.Lease) { m.Evict(bg, key); l.Extend(bg) }, strategy.ErrLost},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -245,8 +247,8 @@ func TestLostByTheServersWord(t *testing.T) {
 // A protocol that says no more than ErrLost is understood.
 func TestPlainErrLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &scripted{extend: func(strategy.Claim) (strategy.Grant, error) {
-			return strategy.Grant{}, fmt.Errorf("plainly %w", strategy.ErrLost)
+		p := &scripted{extend: func(driver.Claim) (driver.Grant, error) {
+			return driver.Grant{}, fmt.Errorf("plainly %w", strategy.ErrLost)
 		}}
 		s := open(t, p, strategy.Options{})
 		lease := take(t, s)
@@ -277,14 +279,14 @@ func TestExtendFails(t *testing.T) {
 				err := lease.Extend(bg)
 				is(t, "Extend", err, want)
 				isNot(t, "Extend", err, strategy.ErrLost)
-				equal(t, "Failing", lease.Failing(), err)
+				equal(t, "Failing", lease.RenewalErr(), err)
 				is(t, "Err", lease.Err())
 				equal(t, "deadline", lease.Deadline(), deadline)
 				r.then(nil)
 				time.Sleep(time.Second)
 				equal(t, "renewals that nobody asked for", len(r.of(conformance.OpExtend, conformance.OpExtendAll)), 1)
 				is(t, "Extend", lease.Extend(bg))
-				is(t, "Failing", lease.Failing())
+				is(t, "Failing", lease.RenewalErr())
 
 				r.then(fault)
 				time.Sleep(5 * time.Second)
@@ -328,7 +330,7 @@ func TestLateRenewalIsUndone(t *testing.T) {
 		t.Run(fmt.Sprintf("bulk %v", bulk), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
-				p := strategy.Protocol(&m)
+				p := driver.Protocol(&m)
 				if !bulk {
 					p = bare(&m)
 				}
@@ -473,11 +475,11 @@ func TestReleaseBearsTheLastGrant(t *testing.T) {
 		lease := take(t, s)
 		time.Sleep(time.Second)
 		begun := time.Now()
-		p.extend = func(strategy.Claim) (strategy.Grant, error) {
+		p.extend = func(driver.Claim) (driver.Grant, error) {
 			time.Sleep(500 * ms)
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}
-		p.release = func(c strategy.Claim) error {
+		p.release = func(c driver.Claim) error {
 			equal(t, "start of the last grant", c.Grant.Start, begun)
 			equal(t, "TTL of the last grant", c.Grant.TTL, ttl)
 			return nil
@@ -583,7 +585,7 @@ func TestDetachAndAdopt(t *testing.T) {
 		if _, err := a.Adopt(bg, name, token); !errors.As(err, &first) || first.Holder != heir.Token() {
 			t.Errorf("second Adopt = %v, want a LostError that names the heir", err)
 		}
-		equal(t, "deadline", heir.Deadline().Sub(start), 20*time.Second-strategy.Drift(20*time.Second))
+		equal(t, "deadline", heir.Deadline().Sub(start), 20*time.Second-driver.Drift(20*time.Second))
 		old, _ := lease.Fence()
 		if n, ok := heir.Fence(); !ok || n <= old {
 			t.Errorf("fence of the heir = %d, %v, want more than %d", n, ok, old)
@@ -689,7 +691,7 @@ func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
 								lease.Deadline()
 								lease.Fence()
 							case 7:
-								lease.Failing()
+								lease.RenewalErr()
 							case 8:
 								_, cancel := lease.Context(bg)
 								cancel()

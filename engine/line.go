@@ -292,14 +292,15 @@ func (ln *line) checkHolder(c *holderCheck) {
 
 // A reason says why a waiter did not get the lock.
 type reason struct {
-	err   error               // nil: not known, so ask
-	held  *strategy.HeldError // nil: err is not ErrHeld
-	until time.Time           // held, with a TTL: when that ends
-	ask   bool                // a later attempt got no answer, so ask
+	err    error               // nil: not known, so ask
+	held   *strategy.HeldError // nil: err is not ErrHeld
+	until  time.Time           // held, with a TTL: when that ends
+	silent bool                // the holder's release will not be announced
+	ask    bool                // a later attempt got no answer, so ask
 }
 
-func reasonOf(err error) reason {
-	r := reason{err: err}
+func reasonOf(err error, g driver.Grant) reason {
+	r := reason{err: err, silent: g.Silent}
 	if errors.As(err, &r.held) && r.held.TTL > 0 {
 		r.until = time.Now().Add(r.held.TTL)
 	}

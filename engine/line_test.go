@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -90,7 +92,7 @@ func TestWaitersAreSilent(t *testing.T) {
 }
 
 // notices is a server with a holder from elsewhere, whose releases the test tells.
-func notices(t *testing.T, o strategy.Options) (*conformance.Memory, *recorder, *strategy.Strategy, *strategy.Lease) {
+func notices(t *testing.T, o strategy.Options) (*conformance.Memory, *recorder, strategy.Strategy, strategy.Lease) {
 	t.Helper()
 	m := &conformance.Memory{}
 	r := record(m)
@@ -165,8 +167,8 @@ func TestStaleNoticeWakesNobody(t *testing.T) {
 		a := take(t, s)
 		w := wait(bg, s)
 		n := len(r.of(conformance.OpAcquire))
-		p.tell(strategy.Notification{Holder: "of an earlier holder"})
-		p.tell(strategy.Notification{Holder: "of another"})
+		p.tell(driver.Notification{Holder: "of an earlier holder"})
+		p.tell(driver.Notification{Holder: "of another"})
 		synctest.Wait()
 		equal(t, "attempts after stale notices", len(r.of(conformance.OpAcquire))-n, 0)
 		release(t, a)
@@ -188,9 +190,9 @@ func TestManyStaleNotices(t *testing.T) {
 		w := wait(bg, s)
 		n := len(r.of(conformance.OpAcquire))
 		for i := range 1000 {
-			p.tell(strategy.Notification{Holder: fmt.Sprint(i)})
+			p.tell(driver.Notification{Holder: fmt.Sprint(i)})
 		}
-		p.tell(strategy.Notification{Holder: a.Token()})
+		p.tell(driver.Notification{Holder: a.Token()})
 		synctest.Wait()
 		if n := len(r.of(conformance.OpAcquire)) - n; n == 0 || n > 20 {
 			t.Errorf("attempts after 1000 notices = %d, want a few", n)
@@ -210,7 +212,7 @@ func TestNoticeOvertakesTheReply(t *testing.T) {
 		other := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
 		release(t, a) // w asks, and gets the lock
 		<-w.done
-		var b *strategy.Lease
+		var b strategy.Lease
 		w2 := wait(bg, s)
 		r.then(only(conformance.OpAcquire, func(_ context.Context, q conformance.Request, serve func() error) error {
 			if b == nil { // before the waiter's question
@@ -265,7 +267,7 @@ func TestReleaseBeforeTheSubscriptionOfAHeadThatLeft(t *testing.T) {
 		}
 		p.watching = func() { is(t, "Release", a.Release(bg)) }
 		start := time.Now()
-		_, err := s.Lock(name).Acquire(ctx)
+		_, err := s.NewLock(name).Acquire(ctx)
 		is(t, "Acquire of the head", err, strategy.ErrHeld, context.Canceled)
 		synctest.Wait()
 		<-second.done
@@ -415,16 +417,16 @@ func TestNoSpinning(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%v", wait, left), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					n := 0
-					p := &scriptedTeller{scripted{acquire: func(c strategy.Claim) (strategy.Grant, error) {
+					p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
 						if n++; n > 1000 {
 							t.Fatal("attempts in 5s > 1000")
 						}
-						return strategy.Grant{}, &strategy.HeldError{Name: c.Name, TTL: left}
+						return driver.Grant{}, &strategy.HeldError{Name: c.Name, TTL: left}
 					}}}
 					s := open(t, p, strategy.Options{Wait: wait, Backoff: func(int) time.Duration { return math.MaxInt64 }})
 					ctx, cancel := context.WithTimeout(bg, 5*time.Second)
 					defer cancel()
-					_, err := s.Lock(name).Acquire(ctx)
+					_, err := s.NewLock(name).Acquire(ctx)
 					is(t, "Acquire", err, strategy.ErrHeld, context.DeadlineExceeded)
 					var held *strategy.HeldError
 					if errors.As(err, &held) && left < 0 {
@@ -445,14 +447,14 @@ func TestNoSpinning(t *testing.T) {
 func TestHolderWithoutExpiry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		p := &scriptedTeller{scripted{acquire: func(c strategy.Claim) (strategy.Grant, error) {
+		p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
 			if time.Since(start) > 25*time.Second {
-				return strategy.Grant{}, nil
+				return driver.Grant{}, nil
 			}
-			return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
+			return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
 		}}}
 		s := open(t, p, strategy.Options{})
-		_, err := s.Lock(name).Acquire(bg)
+		_, err := s.NewLock(name).Acquire(bg)
 		is(t, "Acquire", err)
 		if d := time.Since(start); d < 3*ttl || d > 3*ttl+750*ms {
 			t.Errorf("Acquire took %v, want three TTLs and their jitter", d)
@@ -674,7 +676,7 @@ func TestDoneContextSendsNothingWhenWoken(t *testing.T) {
 		take(t, s)
 		ctx, cancel := context.WithCancel(bg)
 		p.watched = cancel // a fresh subscription is reason to ask
-		_, err := s.Lock(name).Acquire(ctx)
+		_, err := s.NewLock(name).Acquire(ctx)
 		is(t, "Acquire", err, strategy.ErrHeld, context.Canceled)
 		equal(t, "attempts", len(r.of(conformance.OpAcquire)), 2)
 	})
@@ -687,13 +689,13 @@ func TestWaitersComeAndGo(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				m.Intercept(slow(100*time.Microsecond, 100*time.Microsecond))
-				strategies := []*strategy.Strategy{open(t, &m, strategy.Options{Wait: w}), open(t, &m, strategy.Options{})}
+				strategies := []strategy.Strategy{open(t, &m, strategy.Options{Wait: w}), open(t, &m, strategy.Options{})}
 				var all sync.WaitGroup
 				for i := range 60 {
 					all.Go(func() {
 						for j := range 20 {
 							ctx, cancel := context.WithTimeout(bg, time.Duration((i*7+j*3)%40)*ms+50*time.Microsecond)
-							lease, err := strategies[i%2].Lock(name).Acquire(ctx)
+							lease, err := strategies[i%2].NewLock(name).Acquire(ctx)
 							if err == nil {
 								time.Sleep(time.Duration(j%4) * ms)
 								is(t, "Release", lease.Release(ctx))
@@ -727,14 +729,14 @@ func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, &m, strategy.Options{Wait: strategy.WaitNotification})
-		patient, err := s.With(strategy.Options{Wait: strategy.WaitNotification, Persist: true})
+		patient, err := s.With(strategy.Options{Wait: strategy.WaitNotification, RetryOnError: true})
 		is(t, "With", err)
 		lease := take(t, s)
 		var all sync.WaitGroup
 		ends := make(chan time.Time, 100)
 		for range 100 {
 			all.Go(func() {
-				_, err := s.Lock(name).Acquire(bg)
+				_, err := s.NewLock(name).Acquire(bg)
 				is(t, "Acquire", err, strategy.ErrUnknown)
 				ends <- time.Now()
 			})
@@ -742,8 +744,8 @@ func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 		synctest.Wait()
 		var persists error
 		all.Go(func() {
-			var lease *strategy.Lease
-			if lease, persists = patient.Lock(name).Acquire(bg); persists == nil {
+			var lease strategy.Lease
+			if lease, persists = patient.NewLock(name).Acquire(bg); persists == nil {
 				persists = lease.Release(bg)
 			}
 		})
@@ -777,7 +779,7 @@ func TestWithKeepsTheKey(t *testing.T) {
 		other, err := s.With(strategy.Options{TTL: time.Minute})
 		is(t, "With", err)
 		take(t, s)
-		_, err = other.Lock(name).TryAcquire(bg)
+		_, err = other.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrHeld)
 	})
 }

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -52,31 +54,31 @@ func (d *diary) check(t *testing.T, want ...string) {
 func TestEvents(t *testing.T) {
 	for _, tt := range []struct {
 		what string
-		tell func(t *testing.T, m *conformance.Memory, s *strategy.Strategy)
+		tell func(t *testing.T, m *conformance.Memory, s strategy.Strategy)
 		want []string
 	}{
-		{"acquired and released", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"acquired and released", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			m.Intercept(slow(ms, 2*ms))
 			lease := take(t, s)
 			time.Sleep(time.Second)
 			release(t, lease)
 		}, []string{"attempt 1 3ms", "acquired 1 3ms", "released 1.006s"}},
 
-		{"renewed", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"renewed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			m.Intercept(slow(ms, 0))
 			lease := take(t, s)
 			is(t, "Extend", lease.Extend(bg))
 			release(t, lease)
 		}, []string{"attempt 1 1ms", "acquired 1 1ms", "renewed 1ms", "released 3ms"}},
 
-		{"held", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
-			m.Acquire(bg, strategy.Claim{Key: key, Token: "x", TTL: ttl})
-			_, err := s.Lock(name).TryAcquire(bg)
+		{"held", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+			m.Acquire(bg, driver.Claim{Key: key, Token: "x", TTL: ttl})
+			_, err := s.NewLock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrHeld)
 		}, []string{"attempt 1 0s held-by-another", "held 1 0s held-by-another", "missed 0s held-by-another"}},
 
-		{"waited", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
-			c := strategy.Claim{Key: key, Token: "x", TTL: ttl}
+		{"waited", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+			c := driver.Claim{Key: key, Token: "x", TTL: ttl}
 			m.Acquire(bg, c)
 			w := wait(bg, s)
 			time.Sleep(3 * time.Second)
@@ -90,12 +92,12 @@ func TestEvents(t *testing.T) {
 			"attempt 3 1ms", "acquired 3 3.002s", "released 2ms",
 		}},
 
-		{"lapsed", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"lapsed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			take(t, s) // nobody watches but the observer
 			time.Sleep(ttl)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
 
-		{"lost by the server's word", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"lost by the server's word", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Evict(bg, key)
 			time.Sleep(time.Second)
@@ -103,13 +105,13 @@ func TestEvents(t *testing.T) {
 			is(t, "Release", lease.Release(bg), strategy.ErrLost)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "lost 1s lock-lost"}},
 
-		{"lost by the server's word at the release", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"lost by the server's word at the release", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Evict(bg, key)
 			is(t, "Release", lease.Release(bg), strategy.ErrLost)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s lock-lost"}},
 
-		{"renewal-failed", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"renewal-failed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			time.Sleep(valid - 600*ms)
 			m.Intercept(unsent)
@@ -117,7 +119,7 @@ func TestEvents(t *testing.T) {
 			<-lease.Lost()
 		}, []string{"attempt 1 0s", "acquired 1 0s", "renewal-failed 0s not-sent", "renewal-failed 0s not-sent", "lost 9.898s lock-lost not-sent"}},
 
-		{"failing and recovered", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"failing and recovered", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			time.Sleep(5 * time.Second)
 			m.Intercept(lostReply)
@@ -128,10 +130,10 @@ func TestEvents(t *testing.T) {
 			release(t, lease)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "renewal-failed 0s outcome-unknown", "renewed 0s", "released 5.501s"}},
 
-		{"attempts that fail", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"attempts that fail", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			for _, fault := range []conformance.Interceptor{unsent, refused, lostRequest} {
 				m.Intercept(fault)
-				s.Lock(name).Acquire(bg)
+				s.NewLock(name).Acquire(bg)
 			}
 			m.Intercept(nil)
 		}, []string{
@@ -140,7 +142,7 @@ func TestEvents(t *testing.T) {
 			"attempt 1 0s outcome-unknown", "missed 0s outcome-unknown",
 		}},
 
-		{"release of unknown outcome", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"release of unknown outcome", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Intercept(lostReply)
 			is(t, "Release", lease.Release(bg), strategy.ErrUnknown)
@@ -148,7 +150,7 @@ func TestEvents(t *testing.T) {
 			is(t, "Release", lease.Release(bg), strategy.ErrReleased)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s outcome-unknown"}},
 
-		{"detached and adopted", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"detached and adopted", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			token, err := take(t, s).Detach()
 			is(t, "Detach", err)
 			lease, err := s.Adopt(bg, name, token)
@@ -157,8 +159,8 @@ func TestEvents(t *testing.T) {
 			release(t, lease)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s", "acquired 1 0s", "released 1s"}},
 
-		{"granted when the wait was over", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
-			c := strategy.Claim{Key: key, Token: "x", TTL: ttl}
+		{"granted when the wait was over", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+			c := driver.Claim{Key: key, Token: "x", TTL: ttl}
 			m.Acquire(bg, c)
 			ctx, cancel := context.WithTimeout(bg, time.Second)
 			defer cancel()
@@ -175,21 +177,21 @@ func TestEvents(t *testing.T) {
 			"attempt 3 20ms", "missed 1.01s held-by-another", // and given back
 		}},
 
-		{"never asked for", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"never asked for", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			over, cancel := context.WithCancel(bg)
 			cancel()
-			l := s.Lock(name)
-			for what, call := range map[string]func() (*strategy.Lease, error){
-				"TryAcquire": func() (*strategy.Lease, error) { return l.TryAcquire(over) },
-				"Acquire":    func() (*strategy.Lease, error) { return l.Acquire(over) },
-				"Adopt":      func() (*strategy.Lease, error) { return s.Adopt(over, name, "x") },
+			l := s.NewLock(name)
+			for what, call := range map[string]func() (strategy.Lease, error){
+				"TryAcquire": func() (strategy.Lease, error) { return l.TryAcquire(over) },
+				"Acquire":    func() (strategy.Lease, error) { return l.Acquire(over) },
+				"Adopt":      func() (strategy.Lease, error) { return s.Adopt(over, name, "x") },
 			} {
 				_, err := call()
 				is(t, what, err, context.Canceled)
 			}
 		}, []string{"missed 0s", "missed 0s", "missed 0s"}},
 
-		{"adopted while it was closed", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"adopted while it was closed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			token, err := take(t, s).Detach()
 			is(t, "Detach", err)
 			m.Intercept(slow(0, 20*ms))
@@ -202,13 +204,13 @@ func TestEvents(t *testing.T) {
 			time.Sleep(ttl)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s", "missed 20ms strategy-closed"}},
 
-		{"closed and released", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"closed and released", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			is(t, "Close", s.Close())
 			is(t, "Release", lease.Release(bg), strategy.ErrClosed)
 		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s strategy-closed"}},
 
-		{"closed and lost", func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) {
+		{"closed and lost", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			take(t, s)
 			is(t, "Close", s.Close())
 			time.Sleep(ttl)
@@ -286,7 +288,7 @@ func TestEventContext(t *testing.T) {
 		s := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
 			seen = append(seen, fmt.Sprintf("%v %v", e.Kind, e.Context.Value(traceKey{})))
 		}})
-		l := s.Lock(name)
+		l := s.NewLock(name)
 		lease, err := l.TryAcquire(trace("try"))
 		is(t, "TryAcquire", err)
 		_, err = l.TryAcquire(trace("rival"))
@@ -320,7 +322,7 @@ func TestEventKinds(t *testing.T) {
 	t.Parallel()
 	for k, want := range map[strategy.EventKind]string{
 		-1: "event?", 0: "event?", strategy.EventAttempt: "attempt", strategy.EventHeld: "held", strategy.EventAcquired: "acquired", strategy.EventMissed: "missed",
-		strategy.EventRenewed: "renewed", strategy.EventFailing: "renewal-failed", strategy.EventLost: "lost", strategy.EventReleased: "released",
+		strategy.EventRenewed: "renewed", strategy.EventRenewalFailed: "renewal-failed", strategy.EventLost: "lost", strategy.EventReleased: "released",
 		strategy.EventReleased + 1: "event?",
 	} {
 		equal(t, fmt.Sprintf("EventKind(%d).String()", int(k)), k.String(), want)
@@ -338,12 +340,12 @@ func TestAllocations(t *testing.T) {
 	if raced {
 		want = 4
 	}
-	s, err := strategy.New(&scripted{}, strategy.Options{})
+	s, err := engine.New(&scripted{}, strategy.Options{})
 	is(t, "New", err)
-	acquire := map[string]func(strategy.Lock, context.Context) (*strategy.Lease, error){
+	acquire := map[string]func(strategy.Lock, context.Context) (strategy.Lease, error){
 		"TryAcquire": strategy.Lock.TryAcquire, "Acquire": strategy.Lock.Acquire,
 	}
-	l := s.Lock(name)
+	l := s.NewLock(name)
 	for what, acquire := range acquire {
 		n := testing.AllocsPerRun(1000, func() {
 			lease, err := acquire(l, bg)

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -32,7 +34,7 @@ func TestOptionsRefused(t *testing.T) {
 		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
 		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
 	} {
-		s, err := strategy.New(&conformance.Memory{}, tt.o)
+		s, err := engine.New(&conformance.Memory{}, tt.o)
 		if err == nil || s != nil {
 			t.Errorf("New(%+v) = %v, %v, want an error", tt.o, s, err)
 			continue
@@ -57,7 +59,7 @@ func TestOptionsAllowed(t *testing.T) {
 		{Wait: strategy.WaitPoll},
 		{Wait: strategy.WaitNotification},
 	} {
-		if _, err := strategy.New(&conformance.Memory{}, o); err != nil {
+		if _, err := engine.New(&conformance.Memory{}, o); err != nil {
 			t.Errorf("New(%+v) = %v, want nil", o, err)
 		}
 	}
@@ -91,13 +93,13 @@ func TestOptionsDefaults(t *testing.T) {
 func TestWaitRefused(t *testing.T) {
 	t.Parallel()
 	var m conformance.Memory
-	_, err := strategy.New(bare(&m), strategy.Options{Wait: strategy.WaitNotification})
+	_, err := engine.New(bare(&m), strategy.Options{Wait: strategy.WaitNotification})
 	is(t, "New(WaitNotification) of a protocol without notices", err, strategy.ErrUnsupported)
 	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest and WaitPoll") {
 		t.Errorf("New(WaitNotification) = %q, want it to say what is allowed", err)
 	}
 	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
-		s, err := strategy.New(bare(&m), strategy.Options{Wait: w})
+		s, err := engine.New(bare(&m), strategy.Options{Wait: w})
 		is(t, fmt.Sprintf("New(Wait: %v)", w), err)
 		_, err = s.With(strategy.Options{Wait: strategy.WaitNotification})
 		is(t, "With(WaitNotification)", err, strategy.ErrUnsupported)
@@ -122,7 +124,7 @@ func TestDefaultBackoff(t *testing.T) {
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]time.Duration{0: 2 * ms, 10 * ms: 2*ms + 100*time.Microsecond, ttl: drift} {
-		equal(t, fmt.Sprintf("Drift(%v)", d), strategy.Drift(d), want)
+		equal(t, fmt.Sprintf("Drift(%v)", d), driver.Drift(d), want)
 	}
 }
 
@@ -165,7 +167,7 @@ func TestKeysDifferAndShareASlot(t *testing.T) {
 		k := strategy.DefaultKey(n)
 		add(k, fmt.Sprintf("%q", n))
 		for _, suffix := range []string{"fence", "free"} {
-			sibling := strategy.SiblingKey(k, suffix)
+			sibling := driver.SiblingKey(k, suffix)
 			add(sibling, fmt.Sprintf("%q's %s", n, suffix))
 			equal(t, fmt.Sprintf("slot of %q beside %q", sibling, k), slot(sibling), slot(k))
 		}
@@ -187,7 +189,7 @@ func TestSiblingKey(t *testing.T) {
 		"a{b}{c}{}":  "a{b}{c}{}:fence",
 		"lock:{a}b}": "lock:{a}b}:fence",
 	} {
-		got := strategy.SiblingKey(k, "fence")
+		got := driver.SiblingKey(k, "fence")
 		equal(t, fmt.Sprintf("SiblingKey(%q)", k), got, want)
 		equal(t, fmt.Sprintf("slot of %q", got), slot(got), slot(k))
 	}
@@ -230,7 +232,7 @@ func TestNames(t *testing.T) {
 			"": "0 bytes: allowed are 1 to 1024",
 			strings.Repeat("x", strategy.MaxNameLen+1): "1025 bytes: allowed are 1 to 1024",
 		} {
-			l := s.Lock(n)
+			l := s.NewLock(n)
 			equal(t, "Name", l.Name(), n)
 			_, err1 := l.TryAcquire(bg)
 			_, err2 := l.Acquire(bg)
@@ -244,11 +246,11 @@ func TestNames(t *testing.T) {
 			}
 		}
 		none := open(t, &m, strategy.Options{Key: func(string) string { return "" }})
-		if _, err := none.Lock("n").TryAcquire(bg); !strings.Contains(fmt.Sprint(err), "Options.Key") {
+		if _, err := none.NewLock("n").TryAcquire(bg); !strings.Contains(fmt.Sprint(err), "Options.Key") {
 			t.Errorf("TryAcquire with an empty key = %v, want it to name Options.Key", err)
 		}
 		for _, n := range names() {
-			lease, err := s.Lock(n).Acquire(bg)
+			lease, err := s.NewLock(n).Acquire(bg)
 			is(t, "Acquire", err)
 			equal(t, "Name", lease.Name(), n)
 			is(t, "Release", lease.Release(bg))
@@ -256,7 +258,7 @@ func TestNames(t *testing.T) {
 		equal(t, "requests", m.Requests(), 2*len(names()))
 
 		owner := strategy.WithOwner(bg, strings.Repeat("x", strategy.MaxNameLen+1))
-		if _, err := s.Lock(name).Acquire(owner); !strings.Contains(fmt.Sprint(err), "the owner has 1025 bytes: allowed are 1024") {
+		if _, err := s.NewLock(name).Acquire(owner); !strings.Contains(fmt.Sprint(err), "the owner has 1025 bytes: allowed are 1024") {
 			t.Errorf("Acquire with a long owner = %v, want what is allowed", err)
 		}
 	})
@@ -299,7 +301,7 @@ func TestForeignTokens(t *testing.T) {
 		var m conformance.Memory
 		s := open(t, &m, strategy.Options{})
 		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", "12345678-1234-4234-8234-123456789abc", "12345678-1234-4234-8234-123456789abc:", "12345678-1234-7234-c234-123456789abc"} {
-			if _, err := m.Acquire(bg, strategy.Claim{Key: key, Token: token, Owner: token, TTL: ttl}); err != nil {
+			if _, err := m.Acquire(bg, driver.Claim{Key: key, Token: token, Owner: token, TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
 			info, err := s.Inspect(bg, name)

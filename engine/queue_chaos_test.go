@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/ledger"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,14 +28,14 @@ type witness struct {
 	events    ledger.Ledger
 
 	mu       sync.Mutex
-	held     map[*strategy.Lease]string
+	held     map[strategy.Lease]string
 	fences   map[uint64]bool
 	greatest uint64
 	last     time.Time // when somebody got the lock
 	grants   int
 }
 
-func (w *witness) got(l *strategy.Lease, who string) {
+func (w *witness) got(l strategy.Lease, who string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.Err() != nil {
@@ -59,7 +61,7 @@ func (w *witness) got(l *strategy.Lease, who string) {
 }
 
 // swap is told that a hold goes on with another lease.
-func (w *witness) swap(l, other *strategy.Lease, who string) {
+func (w *witness) swap(l, other strategy.Lease, who string) {
 	w.mu.Lock()
 	delete(w.held, l)
 	same := fenceOf(l) == fenceOf(other)
@@ -73,7 +75,7 @@ func (w *witness) swap(l, other *strategy.Lease, who string) {
 }
 
 // gone is told that a hold ends, and checks that its fence is what it was.
-func (w *witness) gone(l *strategy.Lease, who string, fence uint64) {
+func (w *witness) gone(l strategy.Lease, who string, fence uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.held, l)
@@ -102,11 +104,11 @@ func queueInChaos(t *testing.T, seed uint64) {
 	m := &p.Memory
 	if m.Reentrant = seed%5 == 4; seed%7 == 6 {
 		lost := rand.New(rand.NewPCG(seed, 2000))
-		p.drop = func(n strategy.Notification) bool { return !n.Broken() && lost.IntN(5) == 0 }
+		p.drop = func(n driver.Notification) bool { return !n.Broken() && lost.IntN(5) == 0 }
 	}
-	w := &witness{t: t, seed: seed, reentrant: m.Reentrant, evicted: seed%3 == 2, held: map[*strategy.Lease]string{}, fences: map[uint64]bool{}, last: time.Now()}
+	w := &witness{t: t, seed: seed, reentrant: m.Reentrant, evicted: seed%3 == 2, held: map[strategy.Lease]string{}, fences: map[uint64]bool{}, last: time.Now()}
 	options := func(r *rand.Rand) strategy.Options {
-		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, Persist: true}
+		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, RetryOnError: true}
 		if seed%2 == 0 || seed%3 == 0 { // who is not observed takes other ways
 			o.Observe = w.events.Observe
 		}
@@ -118,7 +120,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 		return o
 	}
 	var all sync.WaitGroup
-	var houses []*strategy.Strategy
+	var houses []strategy.Strategy
 	m.Intercept(chaos(seed))
 	const contenders = 6
 	for h := range 3 {
@@ -205,7 +207,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 }
 
 // contend acquires once and does something with the lease; false: the strategy is closed.
-func contend(t *testing.T, w *witness, s *strategy.Strategy, r *rand.Rand, who string) bool {
+func contend(t *testing.T, w *witness, s strategy.Strategy, r *rand.Rand, who string) bool {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	if r.IntN(3) == 0 {
@@ -216,7 +218,7 @@ func contend(t *testing.T, w *witness, s *strategy.Strategy, r *rand.Rand, who s
 	if owner {
 		ctx = strategy.WithOwner(ctx, who)
 	}
-	lease, err := s.Lock(name).Acquire(ctx)
+	lease, err := s.NewLock(name).Acquire(ctx)
 	switch {
 	case errors.Is(err, strategy.ErrClosed):
 		return false
@@ -245,7 +247,7 @@ func contend(t *testing.T, w *witness, s *strategy.Strategy, r *rand.Rand, who s
 		time.Sleep(time.Duration(r.IntN(3000)) * ms)
 	}
 	if owner && w.reentrant && r.IntN(2) == 0 {
-		again, err := s.Lock(name).Acquire(ctx)
+		again, err := s.NewLock(name).Acquire(ctx)
 		if err == nil { // it has held the lock without a break, if the first hold has not lapsed
 			if f := fenceOf(again); f != fence && lease.Err() == nil && !w.evicted {
 				t.Errorf("seed %d: fence of %s again = %d, want %d", w.seed, who, f, fence)

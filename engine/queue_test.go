@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -18,7 +20,7 @@ import (
 const heirTTL = time.Second
 
 // houses are two strategies that share a server as two processes do.
-func houses(t *testing.T, p strategy.Protocol, o strategy.Options) (a, b *strategy.Strategy) {
+func houses(t *testing.T, p driver.Protocol, o strategy.Options) (a, b strategy.Strategy) {
 	t.Helper()
 	return open(t, p, o), open(t, p, o)
 }
@@ -54,9 +56,9 @@ func TestDirectGrant(t *testing.T) {
 					l := w.got(t)
 					equal(t, "requests", r.count()-before, 1)
 					equal(t, "Acquire after", w.at.Sub(granted), delay)
-					want := granted.Add(heirTTL - strategy.Drift(heirTTL) - there) // that is all it can know
+					want := granted.Add(heirTTL - driver.Drift(heirTTL) - there) // that is all it can know
 					if delay == 0 && there == 0 {
-						want = granted.Add(heirTTL - strategy.Drift(heirTTL))
+						want = granted.Add(heirTTL - driver.Drift(heirTTL))
 					}
 					equal(t, "Deadline", l.Deadline().Sub(granted), want.Sub(granted))
 					release(t, l)
@@ -118,11 +120,11 @@ func TestHeirIsExtended(t *testing.T) {
 // died, or of one that never listened.
 func queueUp(t *testing.T, m *conformance.Memory, line string, listens bool) (stop func()) {
 	t.Helper()
-	c := strategy.Claim{Name: name, Key: key, Token: "token of " + line, Owner: line, Line: line, TTL: ttl, Due: time.Now().Add(op)}
+	c := driver.Claim{Name: name, Key: key, Token: "token of " + line, Owner: line, Line: line, TTL: ttl, Due: time.Now().Add(op)}
 	stop = func() {}
 	if listens {
 		var err error
-		stop, err = m.Watch(bg, c, func(strategy.Notification) {})
+		stop, err = m.Watch(bg, c, func(driver.Notification) {})
 		is(t, "Watch", err)
 	}
 	g, err := m.Acquire(bg, c)
@@ -182,7 +184,7 @@ func TestNoBarging(t *testing.T) {
 		take(t, a)
 		w := wait(bg, b)
 		m.Evict(bg, key)
-		_, err := late.Lock(name).TryAcquire(bg)
+		_, err := late.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire of who comes late", err, strategy.ErrHeld)
 		l := w.got(t)
 		equal(t, "holder", tokenAt(&m), l.Token())
@@ -194,7 +196,7 @@ func TestNoBarging(t *testing.T) {
 // A grant of which nobody heard is found by who asks again.
 func TestGrantNobodyHeardOf(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &wire{drop: func(n strategy.Notification) bool { return n.Token != "" }}
+		p := &wire{drop: func(n driver.Notification) bool { return n.Token != "" }}
 		r := record(&p.Memory)
 		a, b := houses(t, p, strategy.Options{})
 		holder := take(t, a)
@@ -224,14 +226,14 @@ type ahead struct {
 	by atomic.Int64 // time.Duration
 }
 
-func (p *ahead) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *ahead) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g, err := p.wire.Acquire(ctx, c)
 	g.ServerTime += time.Duration(p.by.Load())
 	return g, err
 }
 
-func (p *ahead) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notification)) (func(), error) {
-	return p.wire.Watch(ctx, c, func(n strategy.Notification) {
+func (p *ahead) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	return p.wire.Watch(ctx, c, func(n driver.Notification) {
 		n.Grant.ServerTime += time.Duration(p.by.Load())
 		fn(n)
 	})
@@ -246,7 +248,7 @@ func TestClockOfAnotherServer(t *testing.T) {
 func clockAhead(t *testing.T) {
 	p := &ahead{wire: wire{delay: 200 * ms}}
 	r := record(&p.Memory)
-	a, b := houses(t, p, strategy.Options{Persist: true})
+	a, b := houses(t, p, strategy.Options{RetryOnError: true})
 	holder := take(t, a)
 	w := wait(bg, b)
 	p.by.Store(int64(time.Minute)) // a fail-over
@@ -267,7 +269,7 @@ func clockAhead(t *testing.T) {
 	r.then(nil)
 	info, err := a.Inspect(bg, name)
 	is(t, "Inspect", err)
-	if left := time.Until(l.Deadline()); left > info.TTL-strategy.Drift(info.TTL) {
+	if left := time.Until(l.Deadline()); left > info.TTL-driver.Drift(info.TTL) {
 		t.Errorf("Deadline in %v, want less than the server's %v", left, info.TTL)
 	}
 	release(t, l)
@@ -294,7 +296,7 @@ func TestGrantOvertakesTheReply(t *testing.T) {
 		w := wait(bg, b)
 		l := w.got(t)
 		equal(t, "Acquire after", w.at.Sub(granted), 200*ms)
-		equal(t, "Deadline", l.Deadline(), granted.Add(heirTTL-strategy.Drift(heirTTL)))
+		equal(t, "Deadline", l.Deadline(), granted.Add(heirTTL-driver.Drift(heirTTL)))
 		equal(t, "holder", tokenAt(&m), l.Token())
 		release(t, l)
 		leftovers(t, &m)
@@ -392,7 +394,7 @@ func TestCloseWhileQueued(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m conformance.Memory
 				a, b := houses(t, &m, strategy.Options{})
-				var held *strategy.Lease
+				var held strategy.Lease
 				var waiters []*waiter
 				switch what {
 				case "queued":
@@ -507,14 +509,14 @@ func TestPassFails(t *testing.T) {
 // A line rests on a lease that came through it, but not on one that is over, however it
 // ended.
 func TestLineDoesNotRestForEver(t *testing.T) {
-	for what, end := range map[string]func(*testing.T, *conformance.Memory, *strategy.Lease){
-		"forgotten": func(*testing.T, *conformance.Memory, *strategy.Lease) {},
-		"detached": func(t *testing.T, _ *conformance.Memory, l *strategy.Lease) {
+	for what, end := range map[string]func(*testing.T, *conformance.Memory, strategy.Lease){
+		"forgotten": func(*testing.T, *conformance.Memory, strategy.Lease) {},
+		"detached": func(t *testing.T, _ *conformance.Memory, l strategy.Lease) {
 			_, err := l.Detach()
 			is(t, "Detach", err)
 		},
-		"kept alive": func(t *testing.T, _ *conformance.Memory, l *strategy.Lease) { is(t, "KeepAlive", l.KeepAlive(ttl)) },
-		"lost": func(t *testing.T, m *conformance.Memory, l *strategy.Lease) {
+		"kept alive": func(t *testing.T, _ *conformance.Memory, l strategy.Lease) { is(t, "KeepAlive", l.KeepAlive(ttl)) },
+		"lost": func(t *testing.T, m *conformance.Memory, l strategy.Lease) {
 			m.Evict(bg, key)
 			is(t, "Extend", l.Extend(bg), strategy.ErrLost)
 		},
@@ -572,7 +574,7 @@ func TestMixedLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		first := open(t, &m, strategy.Options{})
-		all := []*strategy.Strategy{first}
+		all := []strategy.Strategy{first}
 		for _, o := range []strategy.Options{
 			{TTL: time.Minute}, {Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {HandOver: strategy.HandOverNone},
 		} {
@@ -615,7 +617,7 @@ func TestQueueOfOwners(t *testing.T) {
 		release(t, holder)
 		l := mine.got(t)
 		equal(t, "Owner", l.Owner(), "me")
-		again, err := b.Lock(name).Acquire(me)
+		again, err := b.NewLock(name).Acquire(me)
 		is(t, "Acquire again", err)
 		release(t, l)
 		time.Sleep(time.Second)

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -51,39 +53,39 @@ func TestQuorumError(t *testing.T) {
 type remaining struct {
 	*conformance.Memory
 	acquire, release atomic.Bool
-	undone           chan strategy.Claim
+	undone           chan driver.Claim
 }
 
-func (r *remaining) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (r *remaining) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g, err := r.Memory.Acquire(ctx, c)
 	if r.acquire.Load() {
-		err = strategy.Remains(&strategy.HeldError{Name: c.Name})
-		g = strategy.Grant{State: "votes"}
+		err = driver.Remains(&strategy.HeldError{Name: c.Name})
+		g = driver.Grant{State: "votes"}
 	}
 	return g, err
 }
 
-func (r *remaining) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (r *remaining) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	if r.acquire.Load() {
-		return strategy.Grant{State: "votes"}, strategy.Remains(&strategy.LostError{Name: c.Name})
+		return driver.Grant{State: "votes"}, driver.Remains(&strategy.LostError{Name: c.Name})
 	}
 	return r.Memory.Adopt(ctx, c, from)
 }
 
-func (r *remaining) Release(ctx context.Context, c strategy.Claim) error {
+func (r *remaining) Release(ctx context.Context, c driver.Claim) error {
 	if c.Undo {
 		r.undone <- c
 		return r.Memory.Release(ctx, c)
 	}
 	err := r.Memory.Release(ctx, c)
 	if r.release.Load() {
-		err = strategy.Remains(err)
+		err = driver.Remains(err)
 	}
 	return err
 }
 
 func newRemaining() *remaining {
-	return &remaining{Memory: &conformance.Memory{}, undone: make(chan strategy.Claim, 1)}
+	return &remaining{Memory: &conformance.Memory{}, undone: make(chan driver.Claim, 1)}
 }
 
 // What may remain is undone, with the protocol's own state, and callers are told what
@@ -94,7 +96,7 @@ func TestRemains(t *testing.T) {
 		var events []strategy.Event
 		s := open(t, r, strategy.Options{Observe: func(e strategy.Event) { events = append(events, e) }})
 		r.acquire.Store(true)
-		_, err := s.Lock(name).TryAcquire(bg)
+		_, err := s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrHeld)
 		if _, bare := err.(*strategy.HeldError); !bare {
 			t.Errorf("TryAcquire = %T, want the bare *HeldError", err)
@@ -144,8 +146,8 @@ type partial struct {
 	err error
 }
 
-func (p partial) Extend(context.Context, strategy.Claim) (strategy.Grant, error) {
-	return strategy.Grant{}, strategy.Remains(p.err)
+func (p partial) Extend(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, driver.Remains(p.err)
 }
 
 // What an extension without a majority leaves is undone once the lease is lost.
@@ -158,7 +160,7 @@ func TestRemainsOfAnExtension(t *testing.T) {
 		if err := lease.Extend(bg); err != refused {
 			t.Errorf("Extend = %#v, want the bare error", err)
 		}
-		equal(t, "Failing", lease.Failing(), error(refused))
+		equal(t, "Failing", lease.RenewalErr(), error(refused))
 		synctest.Wait()
 		equal(t, "undone while it is held", len(r.undone), 0)
 		<-lease.Lost()
@@ -181,7 +183,7 @@ func TestRemainsAfterUndo(t *testing.T) {
 		var tries atomic.Int64
 		p := &stubborn{Memory: &conformance.Memory{}, tries: &tries}
 		s := open(t, p, strategy.Options{})
-		_, err := s.Lock(name).TryAcquire(bg)
+		_, err := s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrUnknown)
 		time.Sleep(op)
 		if n := tries.Load(); n < 2 {
@@ -200,17 +202,17 @@ type stubborn struct {
 	tries *atomic.Int64
 }
 
-func (s *stubborn) Acquire(context.Context, strategy.Claim) (strategy.Grant, error) {
-	return strategy.Grant{}, conformance.Unknown()
+func (s *stubborn) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, conformance.Unknown()
 }
 
-func (s *stubborn) Release(context.Context, strategy.Claim) error {
+func (s *stubborn) Release(context.Context, driver.Claim) error {
 	s.tries.Add(1)
-	return strategy.Remains(nil)
+	return driver.Remains(nil)
 }
 
 type picky struct {
-	strategy.Protocol
+	driver.Protocol
 	least time.Duration
 }
 
@@ -230,7 +232,7 @@ func TestValidator(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "allowed") {
 			t.Errorf("With = %v, want what is allowed", err)
 		}
-		if _, err := strategy.New(p, strategy.Options{TTL: time.Second}); err == nil {
+		if _, err := engine.New(p, strategy.Options{TTL: time.Second}); err == nil {
 			t.Error("New = nil, want what is allowed")
 		}
 	})
@@ -238,7 +240,7 @@ func TestValidator(t *testing.T) {
 
 func TestNoProtocol(t *testing.T) {
 	t.Parallel()
-	if _, err := strategy.New(nil, strategy.Options{}); err == nil || !strings.Contains(err.Error(), "allowed") {
+	if _, err := engine.New(nil, strategy.Options{}); err == nil || !strings.Contains(err.Error(), "allowed") {
 		t.Errorf("New(nil) = %v, want what is allowed", err)
 	}
 }

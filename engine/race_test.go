@@ -1,5 +1,5 @@
 //go:build race
 
-package strategy_test
+package engine_test
 
 func init() { raced = true }

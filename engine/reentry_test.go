@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -18,9 +20,9 @@ import (
 func as(owner string) context.Context { return strategy.WithOwner(bg, owner) }
 
 // takeAs acquires the lock called name for an owner that can have it at once.
-func takeAs(t *testing.T, s *strategy.Strategy, owner string) *strategy.Lease {
+func takeAs(t *testing.T, s strategy.Strategy, owner string) strategy.Lease {
 	t.Helper()
-	lease, err := s.Lock(name).TryAcquire(as(owner))
+	lease, err := s.NewLock(name).TryAcquire(as(owner))
 	if err != nil {
 		t.Fatalf("TryAcquire by %s = %v, want nil", owner, err)
 	}
@@ -31,12 +33,12 @@ func reentrant() *conformance.Memory { return &conformance.Memory{Reentrant: tru
 
 // TestOwnerGetsInBesideWaiters: behind those who wait for it, it would wait for itself.
 func TestOwnerGetsInBesideWaiters(t *testing.T) {
-	for what, hide := range map[string]func(*conformance.Memory) strategy.Protocol{
-		"told of releases": func(m *conformance.Memory) strategy.Protocol { return m },
-		"polling": func(m *conformance.Memory) strategy.Protocol {
+	for what, hide := range map[string]func(*conformance.Memory) driver.Protocol{
+		"told of releases": func(m *conformance.Memory) driver.Protocol { return m },
+		"polling": func(m *conformance.Memory) driver.Protocol {
 			return struct {
-				strategy.Protocol
-				strategy.Reenterer
+				driver.Protocol
+				driver.Reenterer
 			}{m, m}
 		},
 	} {
@@ -187,11 +189,11 @@ func TestTheNextKnowsTheOwner(t *testing.T) {
 // TestSiblingsAreLetIn: when one of an owner's contenders gets the lock, the others of
 // its process do, too, wherever in the line they stand; those between them wait on.
 func TestSiblingsAreLetIn(t *testing.T) {
-	for what, get := range map[string]func(t *testing.T, s *strategy.Strategy, holder *strategy.Lease) *strategy.Lease{
-		"by waiting": func(t *testing.T, s *strategy.Strategy, holder *strategy.Lease) *strategy.Lease {
+	for what, get := range map[string]func(t *testing.T, s strategy.Strategy, holder strategy.Lease) strategy.Lease{
+		"by waiting": func(t *testing.T, s strategy.Strategy, holder strategy.Lease) strategy.Lease {
 			return nil // the head is one of them
 		},
-		"by trying": func(t *testing.T, s *strategy.Strategy, holder *strategy.Lease) *strategy.Lease {
+		"by trying": func(t *testing.T, s strategy.Strategy, holder strategy.Lease) strategy.Lease {
 			release(t, holder)
 			return takeAs(t, s, "us") // before the head comes to ask
 		},
@@ -269,7 +271,7 @@ func TestALetInThatFails(t *testing.T) {
 func TestAnUnansweredReentryIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
-		s := open(t, m, strategy.Options{Persist: true})
+		s := open(t, m, strategy.Options{RetryOnError: true})
 		outer := takeAs(t, s, "me")
 		is(t, "KeepAlive", outer.KeepAlive(0))
 		other := wait(bg, s)
@@ -298,8 +300,8 @@ func TestAnUnansweredReentryIsRepeated(t *testing.T) {
 // TestAnOwnerAtTheHeadAsks: whoever comes to the head of a line and hears there that its
 // own owner has the lock does not wait for that, whatever kept it from being told before.
 func TestAnOwnerAtTheHeadAsks(t *testing.T) {
-	for what, get := range map[string]func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) (outer *strategy.Lease, inner *waiter, leave func()){
-		"its question got no answer": func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) (*strategy.Lease, *waiter, func()) {
+	for what, get := range map[string]func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (outer strategy.Lease, inner *waiter, leave func()){
+		"its question got no answer": func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
 			outer := takeAs(t, s, "me")
 			ctx, cancel := context.WithCancel(bg)
 			head := wait(ctx, s)
@@ -310,7 +312,7 @@ func TestAnOwnerAtTheHeadAsks(t *testing.T) {
 			inner := wait(as("me"), s)
 			return outer, inner, func() { cancel(); <-head.done }
 		},
-		"another process got it": func(t *testing.T, m *conformance.Memory, s *strategy.Strategy) (*strategy.Lease, *waiter, func()) {
+		"another process got it": func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
 			away := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
 			holder := take(t, away)
 			ctx, cancel := context.WithCancel(bg)
@@ -331,7 +333,7 @@ func TestAnOwnerAtTheHeadAsks(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				m := reentrant()
-				s := open(t, m, strategy.Options{Wait: strategy.WaitNotification, Persist: true, Backoff: func(int) time.Duration { return time.Hour }})
+				s := open(t, m, strategy.Options{Wait: strategy.WaitNotification, RetryOnError: true, Backoff: func(int) time.Duration { return time.Hour }})
 				outer, inner, leave := get(t, m, s)
 				is(t, "KeepAlive", outer.KeepAlive(0))
 				if closed(inner.done) {
@@ -385,10 +387,10 @@ func TestNamedContendersWait(t *testing.T) {
 func TestNobodyReentersUnnamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, reentrant(), strategy.Options{})
-		lease, err := s.Lock(name).TryAcquire(strategy.WithOwner(as("me"), ""))
+		lease, err := s.NewLock(name).TryAcquire(strategy.WithOwner(as("me"), ""))
 		is(t, "TryAcquire", err)
 		equal(t, "Owner", lease.Owner(), lease.Token())
-		_, err = s.Lock(name).TryAcquire(as(""))
+		_, err = s.NewLock(name).TryAcquire(as(""))
 		is(t, "TryAcquire", err, strategy.ErrHeld)
 		w := wait(as(""), s)
 		equal(t, "an unnamed contender has the lock", closed(w.done), false)
@@ -404,19 +406,19 @@ func TestNestedDo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
 		s := open(t, m, strategy.Options{})
-		lock := s.Lock(name)
+		lock := s.NewLock(name)
 		var w *waiter
 		var fences []uint64
-		err := strategy.Do(bg, lock, func(ctx context.Context, outer *strategy.Lease) error {
+		err := strategy.Do(bg, lock, func(ctx context.Context, outer strategy.Lease) error {
 			w = wait(bg, s)
-			err := strategy.Do(ctx, lock, func(ctx context.Context, inner *strategy.Lease) error {
+			err := strategy.Do(ctx, lock, func(ctx context.Context, inner strategy.Lease) error {
 				equal(t, "Owner of the inner", inner.Owner(), outer.Owner())
-				for _, l := range []*strategy.Lease{outer, inner} {
+				for _, l := range []strategy.Lease{outer, inner} {
 					n, _ := l.Fence()
 					fences = append(fences, n)
 				}
 				time.Sleep(3 * ttl) // both are kept alive
-				return strategy.Do(ctx, lock, func(context.Context, *strategy.Lease) error { return nil })
+				return strategy.Do(ctx, lock, func(context.Context, strategy.Lease) error { return nil })
 			})
 			time.Sleep(3 * ttl)
 			equal(t, "the waiter has the lock", closed(w.done), false)
@@ -478,7 +480,7 @@ func TestAnUndoEndsOneHold(t *testing.T) {
 		s := open(t, m, strategy.Options{})
 		outer, inner := takeAs(t, s, "me"), takeAs(t, s, "me")
 		m.Intercept(only(conformance.OpAcquire, lostReply))
-		_, err := s.Lock(name).TryAcquire(as("me"))
+		_, err := s.NewLock(name).TryAcquire(as("me"))
 		is(t, "TryAcquire", err, strategy.ErrUnknown)
 		synctest.Wait()
 		m.Intercept(only(conformance.OpRelease, lostReply))
@@ -531,7 +533,7 @@ func TestAdoptBesideAnother(t *testing.T) {
 		equal(t, "Owner", adopted.Owner(), "me")
 		ctx, cancel := adopted.Context(bg)
 		defer cancel()
-		third, err := s.Lock(name).TryAcquire(ctx)
+		third, err := s.NewLock(name).TryAcquire(ctx)
 		is(t, "TryAcquire with the adopted lease's context", err)
 		release(t, third)
 		release(t, outer)
@@ -553,11 +555,11 @@ func TestReentryUnderChaos(t *testing.T) {
 func chaoticReentry(t *testing.T, seed uint64) {
 	m := reentrant()
 	m.Intercept(chaos(seed))
-	s := open(t, m, strategy.Options{Persist: true})
+	s := open(t, m, strategy.Options{RetryOnError: true})
 	done := make(chan struct{})
 	var mu sync.Mutex
-	inside := map[*strategy.Lease]string{}
-	enter := func(l *strategy.Lease, owner string) {
+	inside := map[strategy.Lease]string{}
+	enter := func(l strategy.Lease, owner string) {
 		mu.Lock()
 		defer mu.Unlock()
 		for other, whose := range inside {
@@ -567,7 +569,7 @@ func chaoticReentry(t *testing.T, seed uint64) {
 		}
 		inside[l] = owner
 	}
-	leave := func(l *strategy.Lease) {
+	leave := func(l strategy.Lease) {
 		mu.Lock()
 		defer mu.Unlock()
 		delete(inside, l)
@@ -579,11 +581,11 @@ func chaoticReentry(t *testing.T, seed uint64) {
 				defer func() { done <- struct{}{} }()
 				for range 10 {
 					ctx, cancel := context.WithTimeout(as(owner), 5*time.Minute)
-					outer, err := s.Lock(name).Acquire(ctx)
+					outer, err := s.NewLock(name).Acquire(ctx)
 					if err == nil {
 						enter(outer, owner)
 						outer.KeepAlive(0)
-						if inner, err := s.Lock(name).Acquire(ctx); err == nil {
+						if inner, err := s.NewLock(name).Acquire(ctx); err == nil {
 							enter(inner, owner)
 							time.Sleep(ms)
 							leave(inner)

@@ -1,4 +1,4 @@
-package strategy_test
+package engine_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,10 +27,10 @@ func newSplit(n int64) *split {
 	return p
 }
 
-func (p *split) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *split) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	p.asked <- time.Now()
 	if p.left.Add(-1) >= 0 {
-		return strategy.Grant{}, &strategy.HeldError{Name: c.Name, TTL: c.TTL}
+		return driver.Grant{}, &strategy.HeldError{Name: c.Name, TTL: c.TTL}
 	}
 	return p.Memory.Acquire(ctx, c)
 }
@@ -46,7 +47,7 @@ func testRandomPauses(t *testing.T) {
 		const n = 12
 		p := newSplit(n)
 		s := open(t, p, strategy.Options{TTL: ttl})
-		lease, err := s.Lock(name).Acquire(bg)
+		lease, err := s.NewLock(name).Acquire(bg)
 		is(t, "Acquire", err)
 		release(t, lease)
 		close(p.asked)
@@ -78,7 +79,7 @@ func testAnyNotice(t *testing.T) {
 		start := time.Now()
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Lock(name).Acquire(bg)
+			_, err := s.NewLock(name).Acquire(bg)
 			done <- err
 		}()
 		synctest.Wait()
@@ -98,17 +99,17 @@ type still struct {
 	marks  bool
 }
 
-func (p *still) Release(ctx context.Context, c strategy.Claim) error {
+func (p *still) Release(ctx context.Context, c driver.Claim) error {
 	if !c.Undo {
 		p.Memory.Release(ctx, c)
-		return strategy.Remains(nil)
+		return driver.Remains(nil)
 	}
 	p.tries.Add(1)
 	switch {
 	case p.thawed.Load():
 		return nil
 	case p.marks:
-		return strategy.Remains(conformance.Unsent())
+		return driver.Remains(conformance.Unsent())
 	}
 	return conformance.Unsent()
 }

@@ -4,28 +4,28 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = strategy.NewScript("adopt", fenceLua+adoptLua)
+	adopt = driver.NewScript("adopt", fenceLua+adoptLua)
 )
 
 // Adopt puts c's token in the place of the holder's, with a fence of its own.
-func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
-	keys := []string{c.Key, counter(c)}
+func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+	keys := []string{c.Key, p.names.of(c.Key).counter()}
 	if !p.fences {
 		keys = keys[:1]
 	}
 	reply, err := p.Eval(ctx, c.Due, adopt, keys, from, c.TTL.Milliseconds(), c.Token)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	return strategy.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.notOurs(c, reply)
 }

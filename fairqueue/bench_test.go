@@ -12,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
@@ -21,7 +22,7 @@ import (
 // compare-and-delete, by hand.
 const compareAndDelete = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`
 
-var compareAndDeleteSHA = strategy.NewScript("", compareAndDelete).Hash()
+var compareAndDeleteSHA = driver.NewScript("", compareAndDelete).Hash()
 
 func rawPair(conn redis.Conn, key string) error {
 	const token = "0123456789abcdef0123456789abcdef"
@@ -87,7 +88,7 @@ func sides(b *testing.B, callers int) []side {
 		b.Cleanup(func() { st.Close() })
 		locks := make([]strategy.Lock, callers)
 		for i := range locks {
-			locks[i] = st.Lock(fmt.Sprintf("%s:%s:%d", b.Name(), name, i))
+			locks[i] = st.NewLock(fmt.Sprintf("%s:%s:%d", b.Name(), name, i))
 		}
 		ctx := b.Context()
 		return side{name, func(i int) error { return lockPair(ctx, locks[i]) }}

@@ -18,7 +18,7 @@
 // What if the successor cannot take the lock? If its process has died, nobody listens on its
 // channel, and the release passes over it to the next entry. If the process is paused, it
 // listens and does not answer. So a direct grant is short: its TTL is a second at most
-// ([strategy.HeirTTL]), and the successor extends it when it runs. A paused successor costs
+// ([driver.SuccessorTTL]), and the successor extends it when it runs. A paused successor costs
 // that second. The first in the queue knows when it ends, asks, and is granted the lock.
 //
 // The lock never depends on the queue. If the queue is lost, or forbidden by the ACL, waiters
@@ -33,7 +33,7 @@
 // release is a Pass: in one request it serves the queue, and takes the line's next place.
 //
 // What callers of one process ask for different locks at the same moment is sent as one
-// request: a joint script answers each of them as if it had come alone ([strategy.NewJointScript]).
+// request: a joint script answers each of them as if it had come alone ([driver.NewJointScript]).
 //
 // # What it guarantees
 //
@@ -70,8 +70,8 @@
 // and StackExchange.Redis exclude this lock and are excluded by it. They do not know the
 // queue: they get the lock only when nobody queues, and their release grants it to nobody.
 // So while one of them holds the lock, the first waiter of each process asks again after
-// pauses of Options.Backoff, and keeps its place. It knows them by their token
-// ([strategy.Announced]). The exception is setnxpx, whose tokens look like ours: after its
+// pauses of Options.Backoff, and keeps its place. It knows them by their token. The
+// exception is setnxpx, whose tokens look like ours: after its
 // release a waiter sleeps until that TTL ends. There set Options.Wait to strategy.WaitPoll.
 //
 // # On the wire
@@ -105,11 +105,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -136,38 +138,38 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = strategy.NewJointScript("acquire", 4, freeLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
-	release = strategy.NewJointScript("release", 1, unqueuedLua+eachLua+fenceLua+queueLua+releaseLua)
-	pass    = strategy.NewScript("pass", enqueueLua+fenceLua+queueLua+passLua)
-	extend  = strategy.NewScript("extend", extendLua)
+	acquire = driver.NewJointScript("acquire", 4, freeLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
+	release = driver.NewJointScript("release", 1, unqueuedLua+eachLua+fenceLua+queueLua+releaseLua)
+	pass    = driver.NewScript("pass", enqueueLua+fenceLua+queueLua+passLua)
+	extend  = driver.NewScript("extend", extendLua)
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
 // settings (address, password, TLS, database) and dials two connections of its own.
 // The caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(n, own...), o)
+	return engine.New(On(n, own...), o)
 }
 
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
-func On(n strategy.Node, own ...Option) strategy.Protocol {
-	p := &protocol{Node: n, fences: true}
+func On(n driver.Node, own ...Option) driver.Protocol {
+	p := &protocol{Node: n, names: new(cache), fences: true}
 	for _, set := range own {
 		set(p)
 	}
 	if p.acks != nil {
-		return strategy.Acknowledged(n, *p.acks, p.on)
+		return driver.Acknowledged(n, *p.acks, p.on)
 	}
 	return p
 }
 
 // on is the same algorithm on another node.
-func (p protocol) on(n strategy.Node) *protocol {
+func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
 }
@@ -191,30 +193,31 @@ func Acknowledged(a strategy.Acks) Option {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	strategy.Node // Close is the node's
-	fences        bool
-	acks          *strategy.Acks // nil: nobody is waited for
+	driver.Node // Close is the node's
+	names       *cache
+	fences      bool
+	acks        *strategy.Acks // nil: nobody is waited for
 }
 
 var _ interface {
-	strategy.Protocol
-	strategy.Queuer
-	strategy.BulkExtender
-	strategy.Adopter   // adopt.go
-	strategy.Inspector // inspect.go
-	strategy.Checker   // check.go
+	driver.Protocol
+	driver.Queuer
+	driver.BulkExtender
+	driver.Adopter   // adopt.go
+	driver.Inspector // inspect.go
+	driver.Checker   // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise the
 // claim takes its place in the queue.
-func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	names, prove := namesOf(c), ""
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	names, prove := p.names.of(c.Key), ""
 	if !names.proven.Load() {
 		prove = "1"
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.many(c), p.entry(c), prove, c.Token)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	g, err := p.acquired(c, reply)
 	if prove != "" && err == nil {
@@ -225,12 +228,12 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 
 // Release grants the lock to the first in the queue, or deletes the key, if the key holds
 // the token.
-func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	place := "" // in the queue, that is given up, too
 	if c.Undo {
 		place = p.entry(c)
 	}
-	names := namesOf(c)
+	names := p.names.of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
 	switch {
 	case err != nil:
@@ -242,48 +245,48 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	err = p.notOurs(c, reply)
 	var lost *strategy.LostError
 	if errors.As(err, &lost) {
-		return strategy.Gone(p, c, lost.Holder) // ErrLost; for an undo, success
+		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder) // ErrLost; for an undo, success
 	}
 	return err
 }
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
-func (p *protocol) Pass(ctx context.Context, c, next strategy.Claim) (strategy.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, pass, namesOf(c).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
+func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if _, ok := reply.([]any); ok {
 		return p.acquired(next, reply)
 	}
-	return strategy.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.notOurs(c, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find
 // nobody in the queue. Each is published in the step that grants, or releases.
-func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	if c.Line != "" {
-		return strategy.WatchQueue(ctx, p, c, queue(c), fn)
+		return driver.WatchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
 	}
-	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
+	return driver.WatchChannel(ctx, p, c, p.names.of(c.Key).channel(), fn)
 }
 
 // Extend starts the TTL again if the key holds the token.
-func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return p.bulk().Extend(ctx, c)
 }
 
 // ExtendAll extends many locks, 256 in a request.
-func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
 	p.bulk().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) bulk() strategy.BulkScript {
-	return strategy.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+func (p *protocol) bulk() driver.BulkScript {
+	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
 }
 
 // many is how many fences to reserve; 0 without fences.
-func (p *protocol) many(c strategy.Claim) int {
+func (p *protocol) many(c driver.Claim) int {
 	if !p.fences {
 		return 0
 	}
@@ -291,43 +294,22 @@ func (p *protocol) many(c strategy.Claim) int {
 }
 
 // entry is c's in the queue: see queue.lua. Empty: c does not queue.
-func (p *protocol) entry(c strategy.Claim) string {
+func (p *protocol) entry(c driver.Claim) string {
 	if c.Line == "" {
 		return ""
 	}
-	ms := strategy.HeirTTL(c.TTL).Milliseconds()
+	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
 	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
 }
 
-// names are the keys and channels of a lock.
-type names struct {
-	// The lock, its queue and its fence counter. The counter is there without fences, too:
-	// a successor may want a fence.
-	keys []string
-	free any // a string: the channel for those who wait without queueing
-
-	proven atomic.Bool // the last release was allowed
-}
-
-func namesOf(c strategy.Claim) *names {
-	return strategy.Derived(c, func(key string) *names {
-		sibling := func(suffix string) string { return strategy.SiblingKey(key, suffix) }
-		return &names{keys: []string{key, sibling("queue"), sibling("fence")}, free: sibling("free")}
-	})
-}
-
-func queue(c strategy.Claim) string   { return namesOf(c).keys[1] }
-func counter(c strategy.Claim) string { return namesOf(c).keys[2] }
-func channel(c strategy.Claim) string { return namesOf(c).free.(string) }
-
 // acquired reads the reply of a script that grants the lock or finds it held.
-func (p *protocol) acquired(c strategy.Claim, reply any) (strategy.Grant, error) {
+func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	if g, held, ok := strategy.HeldReply(c, reply); ok {
-		announced, ours := strategy.Announced(held.Holder)
-		held.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
+	if g, held, ok := driver.HeldReply(c, reply); ok {
+		announced, ours := token.Announced(held.Holder)
+		g.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
 		return g, held
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
@@ -337,11 +319,11 @@ func (p *protocol) acquired(c strategy.Claim, reply any) (strategy.Grant, error)
 			return p.granted(fence, many)
 		}
 	}
-	return strategy.Grant{}, strategy.BadReply(p, reply)
+	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
 // notOurs reads the reply of a script that did not find c's token in the key.
-func (p *protocol) notOurs(c strategy.Claim, reply any) error {
+func (p *protocol) notOurs(c driver.Claim, reply any) error {
 	switch r := reply.(type) {
 	case nil:
 		return &strategy.LostError{Name: c.Name}
@@ -352,13 +334,13 @@ func (p *protocol) notOurs(c strategy.Claim, reply any) error {
 			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
 		}
 	}
-	return strategy.BadReply(p, reply)
+	return driver.BadReply(p.Name(), reply)
 }
 
 // granted checks a fence, and how many from it on are reserved.
-func (p *protocol) granted(fence, many int64) (strategy.Grant, error) {
-	if p.fences != (fence > 0) || fence < 0 || many < 0 || many > strategy.MaxFences {
-		return strategy.Grant{}, strategy.BadReply(p, fence)
+func (p *protocol) granted(fence, many int64) (driver.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 || many < 0 || many > driver.MaxFences {
+		return driver.Grant{}, driver.BadReply(p.Name(), fence)
 	}
-	return strategy.Grant{Fence: uint64(fence), Fences: int(many)}, nil
+	return driver.Grant{Fence: uint64(fence), Fences: int(many)}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -35,7 +36,7 @@ func TestConformance(t *testing.T) { subjects.Run(t, "fairqueue") }
 func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "fairqueue") }
 
 // open returns a strategy on s that is closed with the test.
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...fairqueue.Option) *strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...fairqueue.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := fairqueue.New(s.Pool(), o, own...)
 	if err != nil {
@@ -49,16 +50,16 @@ func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...fairqueu
 	return locks
 }
 
-func acquire(t *testing.T, s *strategy.Strategy, name string) *strategy.Lease {
+func acquire(t *testing.T, s strategy.Strategy, name string) strategy.Lease {
 	t.Helper()
-	lease, err := s.Lock(name).TryAcquire(t.Context())
+	lease, err := s.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire() = %v, want nil", err)
 	}
 	return lease
 }
 
-func fence(t *testing.T, l *strategy.Lease) uint64 {
+func fence(t *testing.T, l strategy.Lease) uint64 {
 	t.Helper()
 	n, ok := l.Fence()
 	if !ok {
@@ -92,10 +93,10 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("round trips of %s = %d, want %d", what, got, want)
 		}
 	}
-	var lease *strategy.Lease
+	var lease strategy.Lease
 	count("Acquire", 1, func() { lease = acquire(t, locks, "counted") })
 	count("a held TryAcquire", 1, func() {
-		if _, err := locks.Lock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		if _, err := locks.NewLock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
 		}
 	})
@@ -121,7 +122,7 @@ var raced float64
 // take. The race detector adds some.
 func TestAllocations(t *testing.T) {
 	locks := open(t, redistest.Shared(t), strategy.Options{})
-	lock := locks.Lock(t.Name() + strconv.Itoa(int(time.Now().UnixNano())))
+	lock := locks.NewLock(t.Name() + strconv.Itoa(int(time.Now().UnixNano())))
 	n := testing.AllocsPerRun(500, func() {
 		lease, err := lock.TryAcquire(t.Context())
 		if err == nil {
@@ -191,7 +192,7 @@ func TestBadCounter(t *testing.T) {
 			key := strategy.DefaultKey(name)
 			redistest.Do(t, s, "SET", key+":fence", value)
 			defer redistest.Do(t, s, "DEL", key+":fence")
-			_, err := locks.Lock(name).TryAcquire(t.Context())
+			_, err := locks.NewLock(name).TryAcquire(t.Context())
 			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
 				t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
 			}
@@ -205,7 +206,7 @@ func TestBadCounter(t *testing.T) {
 		key := strategy.DefaultKey(name)
 		redistest.Do(t, s, "RPUSH", key+":fence", "x")
 		defer redistest.Do(t, s, "DEL", key+":fence")
-		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
 			t.Errorf("TryAcquire() = %v, want ErrRefused", err)
 		}
 		if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
@@ -246,10 +247,10 @@ func TestBulk(t *testing.T) {
 	defer n.Close()
 	p := fairqueue.On(n)
 	due := time.Now().Add(time.Minute)
-	claims := make([]strategy.Claim, 600)
+	claims := make([]driver.Claim, 600)
 	for i := range claims {
 		name := strconv.Itoa(i)
-		c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t" + name, TTL: time.Second, Due: due}
+		c := driver.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t" + name, TTL: time.Second, Due: due}
 		g, err := p.Acquire(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -273,7 +274,7 @@ func TestBulk(t *testing.T) {
 	}
 	answers := make([]error, len(claims))
 	var calls atomic.Int32
-	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
+	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
 		answers[i] = err
 		calls.Add(1)
 	})
@@ -324,7 +325,7 @@ func TestOutOfMemory(t *testing.T) {
 	if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
 		t.Skipf("NOT PROVEN: that locks are released when Redis is out of memory: %v", err)
 	}
-	_, err := locks.Lock("b").TryAcquire(t.Context())
+	_, err := locks.NewLock("b").TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
 	}
@@ -354,12 +355,12 @@ func TestForbiddenToReadMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	claim := func(name, token string) strategy.Claim {
-		return strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Hour, Due: time.Now().Add(time.Minute)}
+	claim := func(name, token string) driver.Claim {
+		return driver.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Hour, Due: time.Now().Add(time.Minute)}
 	}
 	answers := make([]error, 2)
-	fairqueue.On(n).(strategy.BulkExtender).ExtendAll(t.Context(), []strategy.Claim{claim("a", lease.Token()), claim("b", "t")},
-		func(i int, _ strategy.Grant, err error) { answers[i] = err })
+	fairqueue.On(n).(driver.BulkExtender).ExtendAll(t.Context(), []driver.Claim{claim("a", lease.Token()), claim("b", "t")},
+		func(i int, _ driver.Grant, err error) { answers[i] = err })
 	if answers[0] != nil || !errors.Is(answers[1], strategy.ErrLost) {
 		t.Errorf("answers = %v, want nil and ErrLost", answers)
 	}
@@ -395,7 +396,7 @@ func TestForbiddenToPublish(t *testing.T) {
 	defer cancel()
 	waiting := make(chan error)
 	go func() { // it may not subscribe either, and so asks again and again
-		lease, err := locks.Lock("a").Acquire(ctx)
+		lease, err := locks.NewLock("a").Acquire(ctx)
 		if err == nil {
 			err = lease.Release(t.Context())
 		}
@@ -453,7 +454,7 @@ func TestHeldTells(t *testing.T) {
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
 	lease := acquire(t, locks, name)
 	defer lease.Release(context.Background())
-	_, err := locks.Lock(name).TryAcquire(t.Context())
+	_, err := locks.NewLock(name).TryAcquire(t.Context())
 	var held *strategy.HeldError
 	if !errors.As(err, &held) || held.Holder != lease.Token() || held.TTL <= 0 || held.TTL > time.Minute {
 		t.Errorf("TryAcquire() = %v, want a HeldError with token %q and up to a minute", err, lease.Token())
@@ -475,7 +476,7 @@ func TestExtendNeverShortens(t *testing.T) {
 	defer n.Close()
 	p := fairqueue.On(n)
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
-	c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t", TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+	c := driver.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t", TTL: time.Minute, Due: time.Now().Add(time.Minute)}
 	if c.Grant, err = p.Acquire(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -542,7 +543,7 @@ func TestUnreleasable(t *testing.T) {
 	defer locks.Close()
 	refused := func(t *testing.T, name string) {
 		t.Helper()
-		_, err := locks.Lock(name).TryAcquire(t.Context())
+		_, err := locks.NewLock(name).TryAcquire(t.Context())
 		if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "+del") {
 			t.Errorf("TryAcquire() = %v, want ErrRefused, and what to allow", err)
 		}
@@ -582,7 +583,7 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer locks.Close()
-			if _, err = locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+			if _, err = locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
 				t.Errorf("TryAcquire() = %v, want ErrRefused", err)
 			}
 			if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
@@ -594,13 +595,13 @@ func TestUnreadable(t *testing.T) {
 
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
-	strategy.Node
+	driver.Node
 	reply any
 }
 
 func (n oneReply) Name() string  { return "fake" }
 func (n oneReply) Ordered() bool { return true }
-func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, ...any) (any, error) {
+func (n oneReply) Eval(context.Context, time.Time, *driver.Script, []string, ...any) (any, error) {
 	return n.reply, nil
 }
 
@@ -609,20 +610,20 @@ func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, .
 func TestGarbage(t *testing.T) {
 	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
 		p := fairqueue.On(oneReply{reply: reply})
-		g, err := p.Acquire(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		g, err := p.Acquire(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
 		p := fairqueue.On(oneReply{reply: reply})
-		_, err := p.Extend(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		_, err := p.Extend(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Extend() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		err := fairqueue.On(oneReply{reply: reply}).Release(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		err := fairqueue.On(oneReply{reply: reply}).Release(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}

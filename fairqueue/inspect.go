@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -13,12 +14,12 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	inspect = strategy.NewScript("inspect", inspectLua)
+	inspect = driver.NewScript("inspect", inspectLua)
 )
 
 // Inspect reads the lock, its queue and its fence counter in one step.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
-	keys := namesOf(c).keys
+func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
+	keys := p.names.of(c.Key).keys
 	if !p.fences {
 		keys = keys[:2]
 	}
@@ -28,13 +29,13 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	}
 	r, _ := reply.([]any)
 	if len(r) != 4 {
-		return strategy.Info{}, strategy.BadReply(p, reply)
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
-	info := strategy.Info{Queue: strategy.Tokens(r[3])}
+	info := strategy.Info{Queue: driver.Tokens(r[3])}
 	if fence, ok := r[2].([]byte); ok {
 		n, err := strconv.ParseUint(string(fence), 10, 64)
 		if err != nil {
-			err = fmt.Errorf("the counter %s holds no fence: %.50q", counter(c), fence)
+			err = fmt.Errorf("the counter %s holds no fence: %.50q", p.names.of(c.Key).counter(), fence)
 			return info, &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: err}
 		}
 		info.Fence = n
@@ -42,7 +43,7 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	token, held := r[0].([]byte)
 	ms, ok := r[1].(int64)
 	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), strategy.RemainingTTL(ms)
+		info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	}
 	return info, nil
 }

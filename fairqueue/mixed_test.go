@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -17,17 +18,17 @@ import (
 
 // A fleet may move from package luascript to this one, or back, one process at a time.
 
-var kinds = map[string]func(*redistest.Server, strategy.Options) (*strategy.Strategy, error){
-	"fairqueue": func(s *redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+var kinds = map[string]func(*redistest.Server, strategy.Options) (strategy.Strategy, error){
+	"fairqueue": func(s *redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		return fairqueue.New(s.Pool(), o)
 	},
-	"luascript": func(s *redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+	"luascript": func(s *redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		return luascript.New(s.Pool(), o)
 	},
 }
 
 // process is a process of a mixed fleet.
-func process(t *testing.T, s *redistest.Server, kind string, o strategy.Options) *strategy.Strategy {
+func process(t *testing.T, s *redistest.Server, kind string, o strategy.Options) strategy.Strategy {
 	t.Helper()
 	o.TTL = time.Minute // whoever sleeps through a release sleeps for longer than the test
 	locks, err := kinds[kind](s, o)
@@ -58,7 +59,7 @@ func TestMixedExclusion(t *testing.T) {
 			locks, who := process(t, s, kind, strategy.Options{}), fmt.Sprint(kind, " ", i)
 			everybody.Go(func() {
 				for range rounds {
-					lease, err := locks.Lock("a").Acquire(ctx)
+					lease, err := locks.NewLock("a").Acquire(ctx)
 					if err != nil {
 						t.Errorf("%s: Acquire() = %v, want nil: somebody releases all the time", who, err)
 						return
@@ -113,7 +114,7 @@ func TestMixedWaiters(t *testing.T) {
 				}})
 				ctx := soon(t)
 				both.Go(func() {
-					lease, err := waiter.Lock(name).Acquire(ctx)
+					lease, err := waiter.NewLock(name).Acquire(ctx)
 					order <- i
 					if err == nil {
 						err = lease.Release(ctx)
@@ -139,10 +140,10 @@ func TestMixedWaiters(t *testing.T) {
 // TestMarks: waiters know by the tokens whose release is announced.
 func TestMarks(t *testing.T) {
 	s := redistest.Shared(t)
-	of := func(locks *strategy.Strategy) (announced, ours bool) {
+	of := func(locks strategy.Strategy) (announced, ours bool) {
 		lease := acquire(t, locks, t.Name()+time.Now().String())
 		defer lease.Release(t.Context())
-		return strategy.Announced(lease.Token())
+		return token.Announced(lease.Token())
 	}
 	plain, err := setnxpx.New(s.Pool(), strategy.Options{})
 	if err != nil {
@@ -151,7 +152,7 @@ func TestMarks(t *testing.T) {
 	defer plain.Close()
 	for _, c := range []struct {
 		who   string
-		locks *strategy.Strategy
+		locks strategy.Strategy
 		want  bool
 	}{
 		{"fairqueue", process(t, s, "fairqueue", strategy.Options{}), false},

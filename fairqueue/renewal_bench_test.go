@@ -46,16 +46,16 @@ return 1`)
 func BenchmarkRenewal(b *testing.B) {
 	for _, l := range []struct {
 		name string
-		open func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error)
+		open func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error)
 	}{
-		{"fairqueue", func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return fairqueue.New(pool, o) }},
-		{"reentrant", func(pool *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return reentrant.New(pool, o) }},
+		{"fairqueue", func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(pool, o) }},
+		{"reentrant", func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return reentrant.New(pool, o) }},
 	} {
 		b.Run(l.name, func(b *testing.B) { renewal(b, l.open) })
 	}
 }
 
-func renewal(b *testing.B, open func(*redis.Pool, strategy.Options) (*strategy.Strategy, error)) {
+func renewal(b *testing.B, open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) {
 	s := redistest.Own(b, redistest.Config{})
 	conn := s.Pool().Get() // before what is measured
 	defer conn.Close()
@@ -117,7 +117,7 @@ type renewalCost struct {
 }
 
 // withLocks holds the locks with the library.
-func withLocks(b *testing.B, s *redistest.Server, conn redis.Conn, open func(*redis.Pool, strategy.Options) (*strategy.Strategy, error)) (m renewalCost) {
+func withLocks(b *testing.B, s *redistest.Server, conn redis.Conn, open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) (m renewalCost) {
 	locks, err := open(s.Pool(), strategy.Options{TTL: renewalTTL})
 	if err != nil {
 		b.Fatal(err)
@@ -127,15 +127,15 @@ func withLocks(b *testing.B, s *redistest.Server, conn redis.Conn, open func(*re
 			b.Errorf("Close() = %v, want nil", err)
 		}
 	}()
-	warm, err := locks.Lock("warm").Acquire(b.Context())
+	warm, err := locks.NewLock("warm").Acquire(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	warm.Release(b.Context())
-	leases := make([]*strategy.Lease, keptAlive)
+	leases := make([]strategy.Lease, keptAlive)
 	heap, goroutines := heapInUse(), runtime.NumGoroutine()
 	sideBySide(64, func(i int) error { // all at about one moment
-		lease, err := locks.Lock(fmt.Sprintf("bench-%d", i)).TryAcquire(b.Context())
+		lease, err := locks.NewLock(fmt.Sprintf("bench-%d", i)).TryAcquire(b.Context())
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
@@ -25,12 +26,12 @@ type notebook struct {
 }
 
 type request struct {
-	script *strategy.Script
+	script *driver.Script
 	keys   []string
 	args   []any
 }
 
-func (n *notebook) Eval(_ context.Context, _ time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *notebook) Eval(_ context.Context, _ time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	n.asked = append(n.asked, request{s, slices.Clone(keys), slices.Clone(args)})
 	return n.reply, nil
 }
@@ -38,8 +39,8 @@ func (n *notebook) Eval(_ context.Context, _ time.Time, s *strategy.Script, keys
 // A contender is a token that asks for a lock, or gives it up.
 type contender struct{ name, token string }
 
-func (c contender) claim() strategy.Claim {
-	return strategy.Claim{Name: c.name, Key: strategy.DefaultKey(c.name), Token: c.token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+func (c contender) claim() driver.Claim {
+	return driver.Claim{Name: c.name, Key: strategy.DefaultKey(c.name), Token: c.token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
 }
 
 // acquires is what contenders ask who have had their locks before.
@@ -415,7 +416,7 @@ func TestCompany(t *testing.T) {
 		wg.Go(func() {
 			for round := range rounds {
 				n := (i*7 + round*5) % names
-				lease, err := locks.Lock(fmt.Sprint("shared", n)).TryAcquire(t.Context())
+				lease, err := locks.NewLock(fmt.Sprint("shared", n)).TryAcquire(t.Context())
 				if errors.Is(err, strategy.ErrHeld) {
 					continue
 				}

@@ -4,24 +4,24 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = strategy.NewScript("adopt", fenceLua+adoptLua)
+	adopt = driver.NewScript("adopt", fenceLua+adoptLua)
 )
 
 // Adopt puts c's token in the place of the holder's, with a fence of its own.
-func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(c), from, c.Token, c.TTL.Milliseconds())
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if _, ok := reply.(int64); ok {
 		return p.granted(reply)
 	}
-	return strategy.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.notOurs(c, reply)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,7 +28,7 @@ func ExampleNew() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil // ctx ends if the lock is lost
 	})
@@ -47,16 +49,16 @@ func ExampleNew_tryAcquire() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	first, err := locks.Lock("report").TryAcquire(ctx)
+	first, err := locks.NewLock("report").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = locks.Lock("report").TryAcquire(ctx)
+	_, err = locks.NewLock("report").TryAcquire(ctx)
 	fmt.Println("held:", errors.Is(err, strategy.ErrHeld))
 	older, _ := first.Fence()
 	fmt.Println("released:", first.Release(ctx) == nil)
 
-	second, err := locks.Lock("report").TryAcquire(ctx)
+	second, err := locks.NewLock("report").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,8 +72,8 @@ func ExampleNew_tryAcquire() {
 	// released twice: <nil> / lock released
 }
 
-// yourNode is your own strategy.Node, over another client; here it is the tests'.
-var yourNode strategy.Node
+// yourNode is your own driver.Node, over another client; here it is the tests'.
+var yourNode driver.Node
 
 // On takes any node: of another client, or one with something around it.
 func ExampleOn() {
@@ -80,12 +82,12 @@ func ExampleOn() {
 		requests++
 		send()
 	})
-	locks, err := strategy.New(luascript.On(counting), strategy.Options{})
+	locks, err := engine.New(luascript.On(counting), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	lease, err := locks.Lock("counted").TryAcquire(ctx)
+	lease, err := locks.NewLock("counted").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -111,7 +113,7 @@ func ExampleAcknowledged() {
 		log.Fatal(err) // no replica confirms
 	}
 
-	lease, err := locks.Lock("invoice/42").Acquire(ctx)
+	lease, err := locks.NewLock("invoice/42").Acquire(ctx)
 	var missing *strategy.AcksError
 	if errors.As(err, &missing) {
 		log.Fatalf("%d replicas have the lock, which is taken back: %v", missing.Got.Replicas, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -13,24 +14,24 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	inspect = strategy.NewScript("inspect", inspectLua)
+	inspect = driver.NewScript("inspect", inspectLua)
 )
 
 // Inspect reads the lock and its fence counter in one step.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(c))
 	if err != nil {
 		return strategy.Info{}, err
 	}
 	r, _ := reply.([]any)
 	if len(r) != 3 {
-		return strategy.Info{}, strategy.BadReply(p, reply)
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
 	var info strategy.Info
 	token, held := r[0].([]byte)
 	ms, ok := r[1].(int64)
 	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), strategy.RemainingTTL(ms)
+		info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	}
 	if fence, ok := r[2].([]byte); ok {
 		n, err := strconv.ParseUint(string(fence), 10, 64)

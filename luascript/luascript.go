@@ -53,7 +53,7 @@
 //
 // These other holders publish no release, and a waiter must not sleep until their TTL
 // ends. So a waiter looks at the holder's token. The tokens of this package are marked: they
-// are UUIDs of version 7 whose third group is 7e11 ([strategy.Announced]). Of any other token
+// are UUIDs of version 7 whose third group is 7e11. Of any other token
 // the waiter knows that nobody will announce its release, and asks again after pauses of
 // Options.Backoff, 250 ms at most by default. The mark is a hint and decides nothing but the
 // pause. If a stranger's token bears it by chance, a waiter sleeps until that TTL ends.
@@ -82,7 +82,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -96,37 +99,37 @@ var (
 	//go:embed release.lua
 	releaseLua string
 
-	acquire = strategy.NewScript("acquire", fenceLua+acquireLua)
-	extend  = strategy.NewScript("extend", extendLua)
-	release = strategy.NewScript("release", releaseLua)
+	acquire = driver.NewScript("acquire", fenceLua+acquireLua)
+	extend  = driver.NewScript("extend", extendLua)
+	release = driver.NewScript("release", releaseLua)
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
 // settings (address, password, TLS, database) and dials two connections of its own.
 // The caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(n, own...), o)
+	return engine.New(On(n, own...), o)
 }
 
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
-func On(n strategy.Node, own ...Option) strategy.Protocol {
+func On(n driver.Node, own ...Option) driver.Protocol {
 	p := &protocol{Node: n, fences: true}
 	for _, set := range own {
 		set(p)
 	}
 	if p.acks != nil {
-		return strategy.Acknowledged(n, *p.acks, p.on)
+		return driver.Acknowledged(n, *p.acks, p.on)
 	}
 	return p
 }
 
 // on is the same algorithm on another node.
-func (p protocol) on(n strategy.Node) *protocol {
+func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
 }
@@ -150,50 +153,49 @@ func Acknowledged(a strategy.Acks) Option {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	strategy.Node // Close is the node's
-	fences        bool
-	acks          *strategy.Acks // nil: nobody is waited for
+	driver.Node // Close is the node's
+	fences      bool
+	acks        *strategy.Acks // nil: nobody is waited for
 }
 
 var _ interface {
-	strategy.Protocol
-	strategy.Notifier
-	strategy.BulkExtender
-	strategy.Adopter   // adopt.go
-	strategy.Inspector // inspect.go
-	strategy.Checker   // check.go
+	driver.Protocol
+	driver.Notifier
+	driver.BulkExtender
+	driver.Adopter   // adopt.go
+	driver.Inspector // inspect.go
+	driver.Checker   // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if it does not exist.
-func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds())
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
-	if _, held, ok := strategy.HeldReply(c, reply); ok {
-		announced, _ := strategy.Announced(held.Holder)
-		held.Silent = !announced // a holder of another library: poll
-		return strategy.Grant{}, held
+	if _, held, ok := driver.HeldReply(c, reply); ok {
+		announced, _ := token.Announced(held.Holder)
+		return driver.Grant{Silent: !announced}, held // a holder of another library: poll
 	}
 	return p.granted(reply)
 }
 
 // Extend starts the TTL again if the key holds the token.
-func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return p.bulk().Extend(ctx, c)
 }
 
 // ExtendAll extends many locks, 256 in a request.
-func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
 	p.bulk().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) bulk() strategy.BulkScript {
-	return strategy.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+func (p *protocol) bulk() driver.BulkScript {
+	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
 }
 
 // Release deletes the key if it holds the token, and publishes that.
-func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
 	switch {
 	case err != nil:
@@ -204,38 +206,38 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	err = p.notOurs(c, reply)
 	var lost *strategy.LostError
 	if errors.As(err, &lost) {
-		return strategy.Gone(p, c, lost.Holder) // ErrLost; for an undo, success
+		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder) // ErrLost; for an undo, success
 	}
 	return err
 }
 
 // Watch hears what Release publishes.
-func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
-	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
+func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	return driver.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
 // keys are the KEYS of the scripts that grant.
-func (p *protocol) keys(c strategy.Claim) []string {
+func (p *protocol) keys(c driver.Claim) []string {
 	if !p.fences {
 		return []string{c.Key}
 	}
 	return []string{c.Key, counter(c)}
 }
 
-func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
-func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }
+func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
+func channel(c driver.Claim) string { return driver.SiblingKey(c.Key, "free") }
 
 // granted reads a fence: positive, or 0 without fences.
-func (p *protocol) granted(reply any) (strategy.Grant, error) {
+func (p *protocol) granted(reply any) (driver.Grant, error) {
 	fence, ok := reply.(int64)
 	if !ok || fence < 0 || p.fences != (fence > 0) {
-		return strategy.Grant{}, strategy.BadReply(p, reply)
+		return driver.Grant{}, driver.BadReply(p.Name(), reply)
 	}
-	return strategy.Grant{Fence: uint64(fence)}, nil
+	return driver.Grant{Fence: uint64(fence)}, nil
 }
 
 // notOurs reads the reply of a script that did not find c's token in the key.
-func (p *protocol) notOurs(c strategy.Claim, reply any) error {
+func (p *protocol) notOurs(c driver.Claim, reply any) error {
 	switch r := reply.(type) {
 	case nil:
 		return &strategy.LostError{Name: c.Name}
@@ -246,5 +248,5 @@ func (p *protocol) notOurs(c strategy.Claim, reply any) error {
 			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
 		}
 	}
-	return strategy.BadReply(p, reply)
+	return driver.BadReply(p.Name(), reply)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -38,7 +39,7 @@ func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }
 func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "luascript") }
 
 // open returns a strategy on s that is closed with the test.
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) *strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := luascript.New(s.Pool(), o, own...)
 	if err != nil {
@@ -52,16 +53,16 @@ func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascrip
 	return locks
 }
 
-func acquire(t *testing.T, s *strategy.Strategy, name string) *strategy.Lease {
+func acquire(t *testing.T, s strategy.Strategy, name string) strategy.Lease {
 	t.Helper()
-	lease, err := s.Lock(name).TryAcquire(t.Context())
+	lease, err := s.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire() = %v, want nil", err)
 	}
 	return lease
 }
 
-func fence(t *testing.T, l *strategy.Lease) uint64 {
+func fence(t *testing.T, l strategy.Lease) uint64 {
 	t.Helper()
 	n, ok := l.Fence()
 	if !ok {
@@ -75,7 +76,7 @@ func unique(t *testing.T) string {
 	return t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
 }
 
-func onServer(t *testing.T, s *redistest.Server, own ...luascript.Option) strategy.Protocol {
+func onServer(t *testing.T, s *redistest.Server, own ...luascript.Option) driver.Protocol {
 	t.Helper()
 	n, err := node.New(s.Pool())
 	if err != nil {
@@ -85,8 +86,8 @@ func onServer(t *testing.T, s *redistest.Server, own ...luascript.Option) strate
 	return luascript.On(n, own...)
 }
 
-func claim(name, token string) strategy.Claim {
-	return strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+func claim(name, token string) driver.Claim {
+	return driver.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
 }
 
 // TestOnTheWire: the commands that each script runs, as MONITOR shows them.
@@ -120,7 +121,7 @@ func TestOnTheWire(t *testing.T) {
 		}
 	}
 	c, rival := claim("a", "mine"), claim("a", "rival's")
-	adopter, inspector := p.(strategy.Adopter), p.(strategy.Inspector)
+	adopter, inspector := p.(driver.Adopter), p.(driver.Inspector)
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -191,7 +192,7 @@ func TestForeignHolder(t *testing.T) {
 			if r := redistest.Do(t, s, "SET", key, token, "NX", "PX", 60_000); fmt.Sprintf("%s", r) != "OK" {
 				t.Fatalf("SET = %v, want OK", r)
 			}
-			waits(t, func(o strategy.Options) *strategy.Strategy { return open(t, s, o) }, name, func() {
+			waits(t, func(o strategy.Options) strategy.Strategy { return open(t, s, o) }, name, func() {
 				redistest.Do(t, s, "DEL", key)
 			})
 		})
@@ -204,7 +205,7 @@ func TestForeignHolder(t *testing.T) {
 		defer theirs.Close()
 		name := unique(t)
 		lease := acquire(t, theirs, name)
-		waits(t, func(o strategy.Options) *strategy.Strategy { return open(t, s, o) }, name, func() {
+		waits(t, func(o strategy.Options) strategy.Strategy { return open(t, s, o) }, name, func() {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("Release() = %v, want nil", err)
 			}
@@ -213,7 +214,7 @@ func TestForeignHolder(t *testing.T) {
 }
 
 // waits has a contender wait for the lock, frees it, and fails if the contender sleeps on.
-func waits(t *testing.T, open func(strategy.Options) *strategy.Strategy, name string, free func()) {
+func waits(t *testing.T, open func(strategy.Options) strategy.Strategy, name string, free func()) {
 	t.Helper()
 	held := make(chan struct{}, 1000)
 	locks := open(strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
@@ -225,7 +226,7 @@ func waits(t *testing.T, open func(strategy.Options) *strategy.Strategy, name st
 	defer cancel()
 	done := make(chan error)
 	go func() {
-		lease, err := locks.Lock(name).Acquire(ctx)
+		lease, err := locks.NewLock(name).Acquire(ctx)
 		if err == nil {
 			err = lease.Release(t.Context())
 		}
@@ -253,7 +254,7 @@ func TestQuietAmongItsOwn(t *testing.T) {
 			name := unique(t)
 			lease := acquire(t, open(t, s, strategy.Options{TTL: time.Minute}, own...), name)
 			asked := make(chan struct{}, 1000)
-			waits(t, func(o strategy.Options) *strategy.Strategy {
+			waits(t, func(o strategy.Options) strategy.Strategy {
 				observe := o.Observe
 				o.Observe = func(e strategy.Event) {
 					observe(e)
@@ -324,7 +325,7 @@ func TestBadCounter(t *testing.T) {
 			key := strategy.DefaultKey(name)
 			redistest.Do(t, s, "SET", key+":fence", value)
 			defer redistest.Do(t, s, "DEL", key+":fence")
-			_, err := locks.Lock(name).TryAcquire(t.Context())
+			_, err := locks.NewLock(name).TryAcquire(t.Context())
 			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
 				t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
 			}
@@ -341,7 +342,7 @@ func TestBadCounter(t *testing.T) {
 		key := strategy.DefaultKey(name)
 		redistest.Do(t, s, "RPUSH", key+":fence", "x")
 		defer redistest.Do(t, s, "DEL", key+":fence")
-		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("TryAcquire() = %v, want ErrRefused and WRONGTYPE", err)
 		}
 		if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
@@ -354,7 +355,7 @@ func TestBadCounter(t *testing.T) {
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	p := onServer(t, s)
-	claims := make([]strategy.Claim, 300)
+	claims := make([]driver.Claim, 300)
 	for i := range claims {
 		c := claim(strconv.Itoa(i), "t"+strconv.Itoa(i))
 		c.TTL = time.Second
@@ -371,7 +372,7 @@ func TestBulk(t *testing.T) {
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
 	answers := make([]error, len(claims))
-	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) { answers[i] = err })
+	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) { answers[i] = err })
 	for i, err := range answers {
 		var lost *strategy.LostError
 		switch i {
@@ -427,7 +428,7 @@ func TestOutOfMemory(t *testing.T) {
 	if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
 		t.Skipf("NOT PROVEN: that locks are released when Redis is out of memory: %v", err)
 	}
-	_, err := locks.Lock("b").TryAcquire(t.Context())
+	_, err := locks.NewLock("b").TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
 	}
@@ -442,7 +443,7 @@ func TestOutOfMemory(t *testing.T) {
 // TestForbidden: what a user can do whom the ACL forbids something.
 func TestForbidden(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	as := func(t *testing.T, user, notProven string, rules ...any) *strategy.Strategy {
+	as := func(t *testing.T, user, notProven string, rules ...any) strategy.Strategy {
 		t.Helper()
 		c := s.Pool().Get()
 		defer c.Close()
@@ -477,7 +478,7 @@ func TestForbidden(t *testing.T) {
 	})
 	t.Run("the counter", func(t *testing.T) {
 		locks := as(t, "narrow", "that nothing is locked without its fence", "resetkeys", "~lock:{narrow}", "%R~lock:{narrow}:fence")
-		if _, err := locks.Lock("narrow").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+		if _, err := locks.NewLock("narrow").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
 			t.Errorf("TryAcquire() = %v, want ErrRefused", err)
 		}
 		if n := redistest.Do(t, s, "EXISTS", "lock:{narrow}"); n != int64(0) {
@@ -514,19 +515,19 @@ func TestWithoutFences(t *testing.T) {
 
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
-	strategy.Node
+	driver.Node
 	reply any
 }
 
 func (n oneReply) Name() string  { return "fake" }
 func (n oneReply) Ordered() bool { return true }
-func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, ...any) (any, error) {
+func (n oneReply) Eval(context.Context, time.Time, *driver.Script, []string, ...any) (any, error) {
 	return n.reply, nil
 }
 
 // TestGarbage: a reply that no script gives is neither a grant, nor held, nor lost: nobody knows.
 func TestGarbage(t *testing.T) {
-	c := strategy.Claim{Name: "a", Key: "a", Token: "t"}
+	c := driver.Claim{Name: "a", Key: "a", Token: "t"}
 	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{int64(1), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
 		g, err := luascript.On(oneReply{reply: reply}).Acquire(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -65,7 +66,7 @@ func newBallot(n int, s standing) *ballot {
 
 // ballot is the claim's. Of a claim without one, an operator's, any node may have the
 // token.
-func (p *protocol) ballot(c strategy.Claim) *ballot {
+func (p *protocol) ballot(c driver.Claim) *ballot {
 	if b, ok := c.Grant.State.(*ballot); ok {
 		return b
 	}
@@ -95,7 +96,7 @@ func (b *ballot) grant(i int, ttl time.Duration) {
 	defer b.mu.Unlock()
 	v := &b.votes[i]
 	v.standing = present
-	if until := time.Now().Add(ttl + strategy.Drift(ttl)); until.After(v.until) {
+	if until := time.Now().Add(ttl + driver.Drift(ttl)); until.After(v.until) {
 		v.until = until
 	}
 }
@@ -107,7 +108,7 @@ func (b *ballot) doubt(i int, ttl time.Duration) (otherwise time.Time) {
 	defer b.mu.Unlock()
 	v := &b.votes[i]
 	otherwise = v.until
-	v.until = v.until.Add(ttl + strategy.Drift(ttl))
+	v.until = v.until.Add(ttl + driver.Drift(ttl))
 	return otherwise
 }
 
@@ -170,7 +171,7 @@ func (b *ballot) undone(t *tally) error {
 		}
 	}
 	if len(still) > 0 {
-		return strategy.Remains(errors.Join(still...))
+		return driver.Remains(errors.Join(still...))
 	}
 	return errors.Join(answered...)
 }

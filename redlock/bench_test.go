@@ -78,7 +78,7 @@ func ours(b *testing.B, pools []*redis.Pool, key string, o strategy.Options, own
 			b.Errorf("Close() = %v, want nil", err)
 		}
 	})
-	lock := s.Lock(key)
+	lock := s.NewLock(key)
 	return func() error {
 		lease, err := lock.TryAcquire(b.Context())
 		if err != nil {

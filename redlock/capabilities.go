@@ -10,21 +10,22 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // What the protocol can do beside Acquire, Extend and Release, which are the lock.
 var _ interface {
-	strategy.Validator
-	strategy.Notifier
-	strategy.Adopter
-	strategy.Inspector
-	strategy.Checker
+	driver.Validator
+	driver.Notifier
+	driver.Adopter
+	driver.Inspector
+	driver.Checker
 } = (*protocol)(nil)
 
 // faultOf says what is wrong with nodes, as far as can be told without asking them.
-func faultOf(nodes []strategy.Node) error {
+func faultOf(nodes []driver.Node) error {
 	if len(nodes) == 0 {
 		return errors.New("locks: redlock has no servers: allowed are one or more, best an odd number, each once")
 	}
@@ -50,7 +51,7 @@ func (p *protocol) Validate(o strategy.Options) error {
 	if d := p.nodeTimeout; d != nil && *d < time.Millisecond {
 		return fmt.Errorf("locks: redlock.NodeTimeout is %v: allowed are 1ms and more", *d)
 	}
-	if d, most := p.minValidity, o.TTL-strategy.Drift(o.TTL); d != nil && (*d < 0 || *d >= most) {
+	if d, most := p.minValidity, o.TTL-driver.Drift(o.TTL); d != nil && (*d < 0 || *d >= most) {
 		return fmt.Errorf("locks: redlock.MinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
 	}
 	return p.validateGuard(o)
@@ -70,8 +71,8 @@ func (p *protocol) Close() error {
 
 // Adopt puts the claim's token in the place of from on all nodes, and has the lock if
 // a quorum still had from, in time.
-func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
-	g, err := p.take(ctx, c, (*tally).decided, func(ctx context.Context, due time.Time, n strategy.Node) (any, error) {
+func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+	g, err := p.take(ctx, c, (*tally).decided, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
 		reply, err := n.Eval(ctx, due, adopt, p.keys(c), from, c.TTL.Milliseconds(), c.Token, p.longest(c.TTL))
 		if holder, held := reply.([]byte); err == nil && (held || reply == nil) {
 			return nil, &strategy.LostError{Name: c.Name, Holder: string(holder)}
@@ -97,7 +98,7 @@ func (p *protocol) changed(err error, some []int, what string) error {
 }
 
 // Inspect asks all nodes. The lock is held if a quorum shows one token.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	due := p.due(c)
 	keys := []string{c.Key}
 	if p.fences {
@@ -119,10 +120,10 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 			case !held:
 				return nil
 			default:
-				return &strategy.HeldError{Name: c.Name, Holder: string(token), TTL: strategy.RemainingTTL(ms)}
+				return &strategy.HeldError{Name: c.Name, Holder: string(token), TTL: driver.RemainingTTL(ms)}
 			}
 		}
-		return strategy.BadReply(p.nodes[i], reply)
+		return driver.BadReply(p.nodes[i].Name(), reply)
 	}, (*tally).complete)
 
 	token, most := t.leader()
@@ -140,26 +141,26 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 // Check looks at every server, runs scripts there that change nothing, and tells which of
 // them do not vote yet, why and for how long, and whether two of them are one.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	c, err := strategy.CheckClaim(o)
+	c, err := driver.CheckClaim(o)
 	if err != nil {
 		return err
 	}
 	due := c.Due
-	errs := []error{p.each(func(n strategy.Node) error {
-		if err := strategy.CheckNode(ctx, due, n); err != nil {
+	errs := []error{p.each(func(n driver.Node) error {
+		if err := driver.CheckNode(ctx, due, n); err != nil {
 			return err
 		}
 		if err := checkAlone(ctx, due, n); err != nil {
 			return err
 		}
-		if err := strategy.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
+		if err := driver.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
 			return err
 		}
 		if _, err := n.Eval(ctx, due, inspect, []string{c.Key}); err != nil {
 			return err
 		}
 		return p.checkVote(ctx, due, n, o.TTL)
-	}), strategy.CheckWatch(ctx, c, o.Wait, p)}
+	}), driver.CheckWatch(ctx, c, o.Wait, p)}
 	var guard *GuardError
 	if errors.As(errs[0], &guard) { // whoever checks before the first lock would wait for ever
 		errs = append(errs, errors.New("a server begins to wait when it is first asked for a lock, which Check does not do; redlock.Prime lets those that are known to be new vote at once"))
@@ -176,19 +177,19 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 
 // rights are what it cannot do without on any of the servers, and what it takes to wait in
 // the way that was asked for. Of the guard there is one key for all locks.
-func (p *protocol) rights(c strategy.Claim, w strategy.Wait) []strategy.Right {
-	lock := strategy.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
-	if w == strategy.WaitNotice {
+func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
+	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
+	if w == strategy.WaitNotification {
 		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
 	}
 	if p.unguarded {
-		return []strategy.Right{lock}
+		return []driver.Right{lock}
 	}
 	// What is done with the guard is tried with another key: it is in use. INFO check.lua asks for.
 	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
-	rights := []strategy.Right{lock, {Key: GuardKey}}
+	rights := []driver.Right{lock, {Key: GuardKey}}
 	if p.fences {
-		rights = append(rights, strategy.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET"}})
+		rights = append(rights, driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET"}})
 	}
 	return rights
 }
@@ -203,7 +204,7 @@ func clustered(err error) error {
 	if err == nil || !errors.As(err, &said) || said.Kind != strategy.ErrRefused || said.Err == nil {
 		return err
 	}
-	if strategy.SeveralSlots(err) || strings.HasPrefix(said.Err.Error(), "MOVED ") {
+	if driver.SeveralSlots(err) || strings.HasPrefix(said.Err.Error(), "MOVED ") {
 		return &strategy.ServerError{Node: said.Node, Kind: said.Kind, Err: fmt.Errorf("%w: %w", errCluster, said.Err)}
 	}
 	return err
@@ -211,7 +212,7 @@ func clustered(err error) error {
 
 // checkAlone tells whether a server belongs to a cluster. What it does not tell is not held
 // against it.
-func checkAlone(ctx context.Context, due time.Time, n strategy.Node) error {
+func checkAlone(ctx context.Context, due time.Time, n driver.Node) error {
 	reply, err := n.Do(ctx, due, "INFO", "cluster")
 	if err != nil && !errors.Is(err, strategy.ErrRefused) {
 		return err
@@ -223,7 +224,7 @@ func checkAlone(ctx context.Context, due time.Time, n strategy.Node) error {
 }
 
 // each runs f for every node, side by side, and names those that fail.
-func (p *protocol) each(f func(strategy.Node) error) error {
+func (p *protocol) each(f func(driver.Node) error) error {
 	errs := make([]error, len(p.nodes))
 	var all sync.WaitGroup
 	for i, n := range p.nodes {
@@ -260,7 +261,7 @@ func (p *protocol) identities(ctx context.Context, due time.Time) []string {
 
 // twinError refuses an attempt of which node i had the token before it was asked: two
 // votes would be one server's. It names the other one, too, if the servers tell.
-func (p *protocol) twinError(ctx context.Context, c strategy.Claim, i int) error {
+func (p *protocol) twinError(ctx context.Context, c driver.Claim, i int) error {
 	names, other := p.names(), "another of the nodes"
 	ids := p.identities(ctx, p.due(c))
 	for j, id := range ids {
@@ -302,7 +303,7 @@ func named(name string, err error) error {
 var errNotThere = errors.New("it is not there: not granted, or gone since")
 
 // answers is what each node said, for a QuorumError.
-func (p *protocol) answers(c strategy.Claim, t *tally) []strategy.NodeAnswer {
+func (p *protocol) answers(c driver.Claim, t *tally) []strategy.NodeAnswer {
 	names := p.names()
 	answers := make([]strategy.NodeAnswer, len(names))
 	for i, err := range t.errs {

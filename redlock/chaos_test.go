@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -34,7 +36,7 @@ func (f *slowFake) delay() time.Duration {
 	return time.Duration(f.rng.Int64N(int64(f.most)))
 }
 
-func (f *slowFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, _ []string, args ...any) (any, error) {
+func (f *slowFake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ []string, args ...any) (any, error) {
 	f.mu.Lock()
 	if f.down || ctx.Err() != nil || !time.Now().Before(due) {
 		f.mu.Unlock()
@@ -104,15 +106,15 @@ func chaos(t *testing.T, seed uint64) {
 		ttl = 5 * time.Minute
 	}
 	var fakes []*slowFake
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for i := range n {
 		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1), unordered: rng.IntN(4) == 0}, rng: rand.New(rand.NewPCG(seed, uint64(i+2))), most: 4 * time.Millisecond}
 		fakes, nodes = append(fakes, f), append(nodes, f)
 	}
 	var mu sync.Mutex
-	var leases []*strategy.Lease
+	var leases []strategy.Lease
 	grants := 0
-	got := func(l *strategy.Lease) {
+	got := func(l strategy.Lease) {
 		mu.Lock()
 		defer mu.Unlock()
 		grants++
@@ -125,10 +127,10 @@ func chaos(t *testing.T, seed uint64) {
 	}
 	var all sync.WaitGroup
 	stop := make(chan struct{})
-	var stores []*strategy.Strategy
+	var stores []strategy.Strategy
 	for k := range 4 {
 		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: ttl, OpTimeout: 100 * time.Millisecond, Label: fmt.Sprint(k)})
+		s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: ttl, OpTimeout: 100 * time.Millisecond, Label: fmt.Sprint(k)})
 		is(t, "New()", err)
 		stores = append(stores, s)
 		all.Go(func() {
@@ -139,7 +141,7 @@ func chaos(t *testing.T, seed uint64) {
 				default:
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(300))*time.Millisecond)
-				lease, err := s.Lock("n").Acquire(ctx)
+				lease, err := s.NewLock("n").Acquire(ctx)
 				if err != nil {
 					cancel()
 					time.Sleep(time.Duration(1+rng.IntN(20)) * time.Millisecond)

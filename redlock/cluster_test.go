@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
@@ -16,7 +18,7 @@ import (
 func TestNodesOfACluster(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for _, s := range cl.Servers() {
 		n, err := node.New(s.Pool())
 		if err != nil {
@@ -24,7 +26,7 @@ func TestNodesOfACluster(t *testing.T) {
 		}
 		nodes = append(nodes, n)
 	}
-	s, err := strategy.New(redlock.On(nodes, unhurried), calm)
+	s, err := engine.New(redlock.On(nodes, unhurried), calm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestNodesOfACluster(t *testing.T) {
 	if err := s.Check(t.Context()); err == nil || strings.Count(err.Error(), why) != len(nodes) {
 		t.Errorf("Check() = %v, want of each node that it %s", err, why)
 	}
-	_, err = s.Lock(t.Name()).TryAcquire(t.Context())
+	_, err = s.NewLock(t.Name()).TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrRefused) || !errors.Is(err, strategy.ErrNoQuorum) || strings.Count(err.Error(), why) < 2 {
 		t.Errorf("TryAcquire() = %v, want ErrRefused by most, as it %s", err, why)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -31,7 +33,7 @@ func ExampleNew() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil // ctx ends if the lock is lost
 	})
@@ -51,17 +53,17 @@ func ExamplePrime() {
 }
 
 // yourNodes are nodes of your own, over another client; here two of three are down.
-var yourNodes []strategy.Node
+var yourNodes []driver.Node
 
 // What a majority does not say is not known: that is not "held", and not waited for.
 func ExampleOn() {
-	locks, err := strategy.New(redlock.On(yourNodes), strategy.Options{})
+	locks, err := engine.New(redlock.On(yourNodes), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
-	_, err = locks.Lock("report").Acquire(context.Background())
+	_, err = locks.NewLock("report").Acquire(context.Background())
 	fmt.Println("held:", errors.Is(err, strategy.ErrHeld))
 	var none *strategy.QuorumError // it also has what each of them said
 	if errors.As(err, &none) {

@@ -5,14 +5,14 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 var (
 	//go:embed writeback.lua
 	writebackLua string
 
-	writeback = strategy.NewScript("writeback", guardLua+writebackLua)
+	writeback = driver.NewScript("writeback", guardLua+writebackLua)
 )
 
 // WithFences issues fences ([strategy.Lease.Fence]): a lock counts only when a majority
@@ -51,7 +51,7 @@ func (t *tally) recalled(said []memory) bool {
 // before a quorum has noted it nobody knows whether it is greater than what they forgot,
 // as their grant may have been long under way. Where too few remember, the nodes' clocks
 // decide, and all count.
-func (p *protocol) number(ctx context.Context, c strategy.Claim, b *ballot, t *tally, said []memory) (uint64, error) {
+func (p *protocol) number(ctx context.Context, c driver.Claim, b *ballot, t *tally, said []memory) (uint64, error) {
 	var asked, forgot []int
 	var fence uint64
 	for i, err := range t.errs {
@@ -89,7 +89,7 @@ func (p *protocol) number(ctx context.Context, c strategy.Claim, b *ballot, t *t
 
 // note has one node note a fence, if it has that memory still, and, where a token is
 // given, that token.
-func (p *protocol) note(ctx context.Context, due time.Time, c strategy.Claim, b *ballot, i int, token string, fence uint64, gen string) error {
+func (p *protocol) note(ctx context.Context, due time.Time, c driver.Claim, b *ballot, i int, token string, fence uint64, gen string) error {
 	n := p.nodes[i]
 	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), gen, p.longest(c.TTL))
 	switch {
@@ -104,7 +104,7 @@ func (p *protocol) note(ctx context.Context, due time.Time, c strategy.Claim, b 
 	return p.notThere(c, b, i, reply)
 }
 
-func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
+func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
 
 // maxFence is where Lua's numbers stop being exact.
 const maxFence = 1<<53 - 1

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -19,7 +21,7 @@ import (
 
 const ahead = uint64(1) << 52
 
-func counterOf(name string) string { return strategy.SiblingKey(strategy.DefaultKey(name), "fence") }
+func counterOf(name string) string { return driver.SiblingKey(strategy.DefaultKey(name), "fence") }
 
 // note puts a fence on servers, each of which remembers it.
 func note(t *testing.T, name string, fence uint64, servers ...*redistest.Server) {
@@ -37,7 +39,7 @@ func noted(t *testing.T, s *redistest.Server, name string) string {
 	return string(n)
 }
 
-func fenceOf(t *testing.T, l *strategy.Lease) uint64 {
+func fenceOf(t *testing.T, l strategy.Lease) uint64 {
 	t.Helper()
 	fence, ok := l.Fence()
 	if !ok {
@@ -61,7 +63,7 @@ func only(open ...int) []conformance.Gate {
 }
 
 // fenced opens a strategy with fences that reaches some of five servers.
-func fenced(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, own ...redlock.Option) *strategy.Strategy {
+func fenced(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	return gated(t, servers, gates, calm, append([]redlock.Option{unhurried, redlock.WithFences()}, own...)...)
 }
@@ -107,7 +109,7 @@ func TestFences(t *testing.T) {
 		clean(t, servers, counterOf(name)) // of an earlier run
 		gates := only(0, 1, 2)
 		gates[1] = before("writeback", func() { redistest.Do(t, servers[1], "SET", strategy.DefaultKey(name), "another", "PX", 60000) })
-		lease, err := fenced(t, servers, gates).Lock(name).TryAcquire(t.Context())
+		lease, err := fenced(t, servers, gates).NewLock(name).TryAcquire(t.Context())
 		if err == nil {
 			t.Errorf("TryAcquire() = fence %d, want an error: only two have noted it while the lock was there", fenceOf(t, lease))
 		}
@@ -129,7 +131,7 @@ func TestFences(t *testing.T) {
 		name := lockOf(t)
 		gates := only(0, 1, 4)
 		gates[4] = before("writeback", func() { redistest.Do(t, servers[4], "DEL", redlock.GuardKey) })
-		lease, err := fenced(t, servers, gates).Lock(name).TryAcquire(t.Context())
+		lease, err := fenced(t, servers, gates).NewLock(name).TryAcquire(t.Context())
 		if err == nil {
 			t.Errorf("TryAcquire() = fence %d, want an error: one of three has another memory", fenceOf(t, lease))
 		}
@@ -210,7 +212,7 @@ func TestFences(t *testing.T) {
 			}
 		}
 		locks := fenced(t, servers, gates)
-		lease, err := locks.Lock(name).TryAcquire(t.Context())
+		lease, err := locks.NewLock(name).TryAcquire(t.Context())
 		if err == nil {
 			t.Errorf("TryAcquire() = fence %d, want an error: of those who remember two have noted it", fenceOf(t, lease))
 		}
@@ -249,7 +251,7 @@ func TestFences(t *testing.T) {
 				send()
 			}
 		}
-		_, err := fenced(t, servers, gates).Lock(lockOf(t)).TryAcquire(t.Context())
+		_, err := fenced(t, servers, gates).NewLock(lockOf(t)).TryAcquire(t.Context())
 		var none *strategy.QuorumError
 		if !errors.As(err, &none) {
 			t.Fatalf("TryAcquire() = %v, want a *QuorumError", err)
@@ -269,8 +271,8 @@ func TestFences(t *testing.T) {
 		for i := range gates {
 			gates[i] = before("writeback", func() { time.Sleep(300 * time.Millisecond) })
 		}
-		least := calm.TTL - strategy.Drift(calm.TTL) - 300*time.Millisecond
-		_, err := fenced(t, servers, gates, redlock.MinValidity(least)).Lock(lockOf(t)).TryAcquire(t.Context())
+		least := calm.TTL - driver.Drift(calm.TTL) - 300*time.Millisecond
+		_, err := fenced(t, servers, gates, redlock.MinValidity(least)).NewLock(lockOf(t)).TryAcquire(t.Context())
 		var late *strategy.LostError
 		if !errors.As(err, &late) || !late.Lapsed {
 			t.Errorf("TryAcquire() = %v, want a *LostError that says Lapsed", err)
@@ -288,7 +290,7 @@ func TestFences(t *testing.T) {
 			} else {
 				redistest.Do(t, s, "HSET", counterOf(lockOf(t)), "n", []string{"", "soon", "9007199254740991"}[i])
 			}
-			lease, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+			lease, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 			if i < 2 {
 				if err != nil {
 					t.Fatalf("TryAcquire() with %d of 5 = %v, want nil", i+1, err)
@@ -331,7 +333,7 @@ type fencedFake struct {
 	freeze bool
 }
 
-func (f *fencedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (f *fencedFake) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	time.Sleep(f.after)
 	if s.Name() == "writeback" && f.freeze {
 		time.Sleep(time.Until(due))
@@ -354,11 +356,11 @@ func TestSpare(t *testing.T) {
 				ff.freeze = i == 2
 				nodes[i] = ff
 			}
-			s, err := strategy.New(redlock.On(nodes, redlock.WithFences()), strategy.Options{TTL: 10 * time.Second})
+			s, err := engine.New(redlock.On(nodes, redlock.WithFences()), strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
 			for range 3 {
-				lease, err := s.Lock("n").TryAcquire(t.Context())
+				lease, err := s.NewLock("n").TryAcquire(t.Context())
 				if err != nil {
 					t.Fatalf("TryAcquire() with one server frozen of five that voted = %v, want nil", err)
 				}

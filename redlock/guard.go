@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,8 +27,8 @@ var (
 	//go:embed prime.lua
 	primeLua string
 
-	check = strategy.NewScript("check", guardLua+checkLua)
-	prime = strategy.NewScript("prime", guardLua+primeLua)
+	check = driver.NewScript("check", guardLua+checkLua)
+	prime = driver.NewScript("prime", guardLua+primeLua)
 )
 
 // WithoutGuard lets every server vote at once, also one that has just come back without
@@ -77,7 +78,7 @@ func (e *GuardError) Error() string {
 }
 
 // guarded makes a *GuardError of a reply, if it is one: {"guard", why, ms, longest TTL}.
-func (p *protocol) guarded(n strategy.Node, reply any) error {
+func (p *protocol) guarded(n driver.Node, reply any) error {
 	r, _ := reply.([]any)
 	if len(r) != 4 {
 		return nil
@@ -153,7 +154,7 @@ func (p *protocol) validateGuard(o strategy.Options) error {
 }
 
 // checkVote tells whether a node votes, without changing that.
-func (p *protocol) checkVote(ctx context.Context, due time.Time, n strategy.Node, ttl time.Duration) error {
+func (p *protocol) checkVote(ctx context.Context, due time.Time, n driver.Node, ttl time.Duration) error {
 	if p.unguarded {
 		return nil
 	}
@@ -167,7 +168,7 @@ func (p *protocol) checkVote(ctx context.Context, due time.Time, n strategy.Node
 	if err := p.guarded(n, reply); err != nil {
 		return err
 	}
-	return strategy.BadReply(n, reply)
+	return driver.BadReply(n.Name(), reply)
 }
 
 // Prime lets the servers of a new cluster vote at once, where the restart guard would
@@ -197,24 +198,24 @@ func Prime(ctx context.Context, pools []*redis.Pool) error {
 }
 
 // PrimeNodes is [Prime] for nodes, which it does not close.
-func PrimeNodes(ctx context.Context, nodes []strategy.Node) error {
+func PrimeNodes(ctx context.Context, nodes []driver.Node) error {
 	p := &protocol{nodes: nodes, fault: faultOf(nodes)}
 	if p.fault != nil {
 		return p.fault
 	}
 	due := time.Now().Add(10 * time.Second)
-	return p.each(func(n strategy.Node) error {
+	return p.each(func(n driver.Node) error {
 		reply, err := n.Eval(ctx, due, prime, []string{GuardKey})
 		if _, ok := reply.(int64); !ok && err == nil {
-			err = strategy.BadReply(n, reply)
+			err = driver.BadReply(n.Name(), reply)
 		}
 		return err
 	})
 }
 
 // dialled makes nodes of pools.
-func dialled(pools []*redis.Pool) ([]strategy.Node, error) {
-	nodes := make([]strategy.Node, len(pools))
+func dialled(pools []*redis.Pool) ([]driver.Node, error) {
+	nodes := make([]driver.Node, len(pools))
 	for i, pool := range pools {
 		for j, other := range pools[:i] {
 			if pool == other {

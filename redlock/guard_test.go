@@ -13,6 +13,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -123,15 +125,15 @@ func TestForgetfulServer(t *testing.T) {
 			forget := fault.before(t, servers[4])
 			guarded := acquire(t, gated(t, servers, onLast, calm, unhurried), lockOf(t, "guarded"))
 			unguarded := acquire(t, gated(t, servers, onLast, calm, unhurried, redlock.WithoutGuard()), lockOf(t, "unguarded"))
-			_, err := gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
+			_, err := gated(t, servers, onFirst, calm, unhurried).NewLock(guarded.Name()).TryAcquire(t.Context())
 			is(t, "TryAcquire() by the second before", err, strategy.ErrNoQuorum)
 
 			servers[4] = forget()
 			primed.Store(servers[4], func() error { return nil }) // the operator does not say that it has forgotten nothing
 			second := gated(t, servers, onFirst, calm, unhurried, redlock.WithoutGuard())
-			var both *strategy.Lease
+			var both strategy.Lease
 			eventually(t, "without the guard the server votes for another", func() bool { // its connections are new
-				both, _ = second.Lock(unguarded.Name()).TryAcquire(t.Context())
+				both, _ = second.NewLock(unguarded.Name()).TryAcquire(t.Context())
 				return both != nil
 			})
 			if unguarded.Err() != nil || both.Err() != nil {
@@ -146,7 +148,7 @@ func TestForgetfulServer(t *testing.T) {
 			unguarded.Detach() // what it has left lies on the others, and expires
 			both.Detach()      // it was joined by those that it cannot reach, perhaps: a release would not know
 
-			_, err = gated(t, servers, onFirst, calm, unhurried).Lock(guarded.Name()).TryAcquire(t.Context())
+			_, err = gated(t, servers, onFirst, calm, unhurried).NewLock(guarded.Name()).TryAcquire(t.Context())
 			is(t, "TryAcquire() by the second", err, strategy.ErrNoQuorum, strategy.ErrRefused)
 			isNot(t, "TryAcquire() by the second", err, strategy.ErrHeld)
 			refusedBy(t, err, fault.reason, 0, strategy.MaxTTL) // shared servers may have heard of longer TTLs
@@ -208,15 +210,15 @@ func refusedBy(t *testing.T, err error, reason string, least, most time.Duration
 }
 
 // alone opens a strategy on one server, which is not primed.
-func alone(t *testing.T, s *redistest.Server, ttl time.Duration, own ...redlock.Option) *strategy.Strategy {
+func alone(t *testing.T, s *redistest.Server, ttl time.Duration, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := redlock.New([]*redis.Pool{s.Pool()}, strategy.Options{TTL: ttl, OpTimeout: ttl - 1}, append([]redlock.Option{unhurried}, own...)...)
 	return opened(t, locks, err)
 }
 
-func try(t *testing.T, s *strategy.Strategy) error {
+func try(t *testing.T, s strategy.Strategy) error {
 	t.Helper()
-	lease, err := s.Lock(lockOf(t)).TryAcquire(t.Context())
+	lease, err := s.NewLock(lockOf(t)).TryAcquire(t.Context())
 	if err == nil {
 		release(t, lease)
 	}
@@ -524,7 +526,7 @@ func TestQuarantinedMinority(t *testing.T) {
 	locks := open(t, servers, calm, unhurried)
 	lease := acquire(t, locks, lockOf(t))
 	settled(t, servers[:4], lease)
-	_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+	_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 	is(t, "TryAcquire() of a held lock", err, strategy.ErrHeld)
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend() = %v, want nil", err)
@@ -549,7 +551,7 @@ func TestGuardSettings(t *testing.T) {
 		"fences without the guard":   {redlock.WithFences(), redlock.WithoutGuard()},
 		"an option that is nil":      {nil},
 	} {
-		s, err := strategy.New(redlock.On([]strategy.Node{named("a")}, own...), calm)
+		s, err := engine.New(redlock.On([]driver.Node{named("a")}, own...), calm)
 		if err == nil {
 			s.Close()
 		}
@@ -562,7 +564,7 @@ func TestGuardSettings(t *testing.T) {
 		"fences":       {redlock.WithFences()},
 		"WithoutGuard": {redlock.WithoutGuard()},
 	} {
-		s, err := strategy.New(redlock.On([]strategy.Node{named("a")}, own...), calm)
+		s, err := engine.New(redlock.On([]driver.Node{named("a")}, own...), calm)
 		if err != nil {
 			t.Errorf("%s: New() = %v, want nil", what, err)
 			continue
@@ -570,13 +572,13 @@ func TestGuardSettings(t *testing.T) {
 		s.Close()
 	}
 	// A node of a type that can be compared, with something in it that cannot.
-	odd := struct{ strategy.Node }{uncomparable{Node: named("a")}}
-	if err := redlock.PrimeNodes(context.Background(), slices.Repeat([]strategy.Node{odd}, 2)); err == nil || !strings.Contains(err.Error(), "each server once") {
+	odd := struct{ driver.Node }{uncomparable{Node: named("a")}}
+	if err := redlock.PrimeNodes(context.Background(), slices.Repeat([]driver.Node{odd}, 2)); err == nil || !strings.Contains(err.Error(), "each server once") {
 		t.Errorf("PrimeNodes() of one node twice = %v, want each server once", err)
 	}
 }
 
 type uncomparable struct {
-	strategy.Node
+	driver.Node
 	_ []int
 }

@@ -5,14 +5,14 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 var (
 	//go:embed join.lua
 	joinLua string
 
-	join = strategy.NewScript("join", guardLua+joinLua)
+	join = driver.NewScript("join", guardLua+joinLua)
 )
 
 // rejoin is for what a quorum has just extended: the nodes that do not have it, because
@@ -23,7 +23,7 @@ var (
 // That is safe because a quorum has the lock: whoever else was granted it by one of
 // these nodes has no quorum. It is also after the fence was written back, as the lock was
 // not granted before that.
-func (p *protocol) rejoin(round context.Context, c strategy.Claim, b *ballot, start time.Time) {
+func (p *protocol) rejoin(round context.Context, c driver.Claim, b *ballot, start time.Time) {
 	for i := range p.nodes {
 		if b.at(i) != absent {
 			continue
@@ -38,7 +38,7 @@ func (p *protocol) rejoin(round context.Context, c strategy.Claim, b *ballot, st
 }
 
 // join asks one node, whose turn the caller has.
-func (p *protocol) join(round context.Context, c strategy.Claim, b *ballot, i int, start time.Time) {
+func (p *protocol) join(round context.Context, c driver.Claim, b *ballot, i int, start time.Time) {
 	ttl := (c.TTL - time.Since(start)).Truncate(time.Millisecond) // not for longer than the others
 	if ttl <= 0 || !b.joins(round, i) {
 		return

@@ -10,18 +10,20 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // holding opens a lock on fakes, all of which have granted it.
-func holding(t *testing.T, nodes []strategy.Node) *strategy.Lease {
+func holding(t *testing.T, nodes []driver.Node) strategy.Lease {
 	t.Helper()
-	s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+	s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 	is(t, "New()", err)
 	t.Cleanup(func() { s.Close() })
-	lease, err := s.Lock("n").TryAcquire(t.Context())
+	lease, err := s.NewLock("n").TryAcquire(t.Context())
 	is(t, "TryAcquire()", err)
 	synctest.Wait()
 	return lease
@@ -159,7 +161,7 @@ func TestJoin(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var fakes []*slowFake
-				var nodes []strategy.Node
+				var nodes []driver.Node
 				for range 3 {
 					f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", len(fakes)+1), unordered: unordered}, rng: rng(1), most: time.Millisecond}
 					fakes, nodes = append(fakes, f), append(nodes, f)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -34,7 +36,7 @@ func TestAnyMinority(t *testing.T) {
 func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.Option) {
 	const timeout = 20 * time.Millisecond
 	var fakes []*slowFake
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for i := range 5 {
 		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1), fenced: rounds == 3}, rng: rand.New(rand.NewPCG(seed, uint64(i+2))), most: time.Millisecond}
 		fakes, nodes = append(fakes, f), append(nodes, f)
@@ -69,9 +71,9 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 	})
 
 	var mu sync.Mutex
-	var holder *strategy.Lease
+	var holder strategy.Lease
 	got, last := 0, uint64(0)
-	enter := func(l *strategy.Lease) (enough bool) {
+	enter := func(l strategy.Lease) (enough bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if holder != nil && holder.Err() == nil && l.Err() == nil {
@@ -92,10 +94,10 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 		}
 	}
 	var work sync.WaitGroup
-	var stores []*strategy.Strategy
+	var stores []strategy.Strategy
 	for k := range 3 {
 		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := strategy.New(redlock.On(nodes, redlock.NodeTimeout(timeout), own), strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond})
+		s, err := engine.New(redlock.On(nodes, redlock.NodeTimeout(timeout), own), strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond})
 		is(t, "New()", err)
 		stores = append(stores, s)
 		work.Go(func() {
@@ -104,7 +106,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 				enough = got >= acquisitions
 				mu.Unlock()
 				began := time.Now()
-				lease, err := s.Lock("n").TryAcquire(ctx)
+				lease, err := s.NewLock("n").TryAcquire(ctx)
 				within("TryAcquire", rounds, began)
 				if err != nil {
 					time.Sleep(time.Duration(rng.IntN(int(10 * time.Millisecond))))

@@ -158,6 +158,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -177,11 +179,11 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	acquire = strategy.NewScript("acquire", openLua+guardLua+voteLua+acquireLua)
-	extend  = strategy.NewScript("extend", extendLua)
-	release = strategy.NewScript("release", releaseLua)
-	adopt   = strategy.NewScript("adopt", guardLua+voteLua+adoptLua)
-	inspect = strategy.NewScript("inspect", inspectLua)
+	acquire = driver.NewScript("acquire", openLua+guardLua+voteLua+acquireLua)
+	extend  = driver.NewScript("extend", extendLua)
+	release = driver.NewScript("release", releaseLua)
+	adopt   = driver.NewScript("adopt", guardLua+voteLua+adoptLua)
+	inspect = driver.NewScript("inspect", inspectLua)
 )
 
 // New returns the strategy on the Redis servers that the pools dial: one pool for each
@@ -189,17 +191,17 @@ var (
 // below it). It takes the pools' settings and, for two connections to each server, dials
 // beside them; the pools stay the caller's to close. It does no I/O: see
 // [strategy.Strategy.Check], which also tells whether two of them are one server.
-func New(pools []*redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+func New(pools []*redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	nodes, err := dialled(pools)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(nodes, own...), o)
+	return engine.New(On(nodes, own...), o)
 }
 
 // On returns the algorithm on any nodes: for other clients, decorators and tests.
 // Closing the protocol closes the nodes.
-func On(nodes []strategy.Node, own ...Option) strategy.Protocol {
+func On(nodes []driver.Node, own ...Option) driver.Protocol {
 	p := &protocol{nodes: slices.Clone(nodes), quorum: len(nodes)/2 + 1}
 	p.silent = make([]atomic.Bool, len(nodes))
 	for i := range nodes {
@@ -237,7 +239,7 @@ func MinValidity(d time.Duration) Option {
 
 // protocol is the algorithm on its nodes.
 type protocol struct {
-	nodes  []strategy.Node
+	nodes  []driver.Node
 	all    []int // their indices
 	quorum int
 	fault  error // what is wrong with the nodes, and the options
@@ -252,12 +254,12 @@ type protocol struct {
 	twin     atomic.Int64   // the number from 1 of a node that is another one, too; 0: none is known
 }
 
-var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go and watch.go
+var _ driver.Protocol = (*protocol)(nil) // and more: see capabilities.go and watch.go
 
 // Acquire asks all nodes for the lock, and has it if a quorum grants it in time; with
 // fences, if a quorum of those that granted it has then noted its number in time.
-func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	return p.take(ctx, c, (*tally).answered, func(ctx context.Context, due time.Time, n strategy.Node) (any, error) {
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return p.take(ctx, c, (*tally).answered, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
 		reply, err := n.Eval(ctx, due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), p.longest(c.TTL))
 		if r, _ := reply.([]any); len(r) == 3 {
 			holder, ok := r[0].([]byte)
@@ -265,7 +267,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 			longest, ok3 := r[2].(int64)
 			if ok && ok2 && ok3 {
 				p.hear(longest)
-				return nil, &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: strategy.RemainingTTL(ms)}
+				return nil, &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: driver.RemainingTTL(ms)}
 			}
 		}
 		return reply, err
@@ -273,7 +275,7 @@ func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 }
 
 // keys are those of the scripts that grant: without the guard there are no fences.
-func (p *protocol) keys(c strategy.Claim) []string {
+func (p *protocol) keys(c driver.Claim) []string {
 	if p.fences {
 		return append(p.voteKeys(c), counter(c))
 	}
@@ -281,7 +283,7 @@ func (p *protocol) keys(c strategy.Claim) []string {
 }
 
 // voteKeys are those of a vote: the lock's, and the guard's if there is one.
-func (p *protocol) voteKeys(c strategy.Claim) []string {
+func (p *protocol) voteKeys(c driver.Claim) []string {
 	if p.unguarded {
 		return []string{c.Key}
 	}
@@ -289,7 +291,7 @@ func (p *protocol) voteKeys(c strategy.Claim) []string {
 }
 
 // voted reads the reply of a node that has granted its vote, or does not vote yet.
-func (p *protocol) voted(n strategy.Node, reply any) (memory, error) {
+func (p *protocol) voted(n driver.Node, reply any) (memory, error) {
 	switch r := reply.(type) {
 	case int64:
 		if r == 0 {
@@ -308,14 +310,14 @@ func (p *protocol) voted(n strategy.Node, reply any) (memory, error) {
 			return memory{}, err
 		}
 	}
-	return memory{}, strategy.BadReply(n, reply)
+	return memory{}, driver.BadReply(n.Name(), reply)
 }
 
 // take is what Acquire and Adopt have in common: the vote, and what follows from it.
 // grant asks one node, and reads those of its replies that voted does not know.
-func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tally) bool, grant func(context.Context, time.Time, strategy.Node) (any, error)) (strategy.Grant, error) {
+func (p *protocol) take(ctx context.Context, c driver.Claim, enough func(*tally) bool, grant func(context.Context, time.Time, driver.Node) (any, error)) (driver.Grant, error) {
 	if i := p.twin.Swap(0); i != 0 { // an answer that came too late for the last attempt
-		return strategy.Grant{}, p.twinError(ctx, c, int(i-1))
+		return driver.Grant{}, p.twinError(ctx, c, int(i-1))
 	}
 	start, due := time.Now(), p.due(c) // the servers begin to count later
 	b := newBallot(len(p.nodes), unknown)
@@ -353,15 +355,15 @@ func (p *protocol) take(ctx context.Context, c strategy.Claim, enough func(*tall
 		}
 	}
 	if err == nil {
-		return strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil
+		return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil
 	}
 	left := p.giveBack(ctx, c, b)
 	err = p.changed(p.advised(err), b.holding(), "perhaps granted, and not yet given back")
-	return strategy.Grant{State: b}, remains(left, err)
+	return driver.Grant{State: b}, remains(left, err)
 }
 
 // verdict is nil if a quorum has granted its votes, in time.
-func (p *protocol) verdict(ctx context.Context, c strategy.Claim, t *tally, start time.Time) error {
+func (p *protocol) verdict(ctx context.Context, c driver.Claim, t *tally, start time.Time) error {
 	switch {
 	case t.twin:
 		p.twin.Store(0)
@@ -374,9 +376,9 @@ func (p *protocol) verdict(ctx context.Context, c strategy.Claim, t *tally, star
 
 // inTime is nil if enough validity is left: TTL less what has passed since before the
 // first request, less drift.
-func (p *protocol) inTime(c strategy.Claim, start time.Time) error {
+func (p *protocol) inTime(c driver.Claim, start time.Time) error {
 	elapsed := time.Since(start)
-	validity := c.TTL - elapsed - strategy.Drift(c.TTL)
+	validity := c.TTL - elapsed - driver.Drift(c.TTL)
 	if validity >= p.least(c.TTL) {
 		return nil
 	}
@@ -397,7 +399,7 @@ func certain(err error) bool {
 // cannot be reached keeps nothing from being extended, and ends nothing. The guard is
 // not asked, here and in Release: what has the token has not forgotten it, and nobody
 // else gets in while a quorum has it.
-func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	start, due, b := time.Now(), p.due(c), p.ballot(c)
 	var extended atomic.Bool
 	t := p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
@@ -423,15 +425,15 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	if t.yes < p.quorum {
 		// What a minority has still is in others' way, and the machinery gives it back; but
 		// not before the holder is told, which may have been alone with the lock until then.
-		return strategy.Grant{}, remains(b.mayHold(), p.changed(p.refusal(c, t), b.holding(), "extended, if it got so far, but too few others were"))
+		return driver.Grant{}, remains(b.mayHold(), p.changed(p.refusal(c, t), b.holding(), "extended, if it got so far, but too few others were"))
 	}
 	extended.Store(true) // before the look at who does not have it, which those who answer later miss
 	p.rejoin(t.round, c, b, start)
-	return strategy.Grant{Start: start, TTL: c.TTL, Doubt: t.yes < len(p.nodes), State: b}, nil
+	return driver.Grant{Start: start, TTL: c.TTL, Doubt: t.yes < len(p.nodes), State: b}, nil
 }
 
 // Release deletes the lock on all nodes that may have it, and waits for each.
-func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	b, due := p.ballot(c), p.due(c)
 	if c.Undo {
 		due = c.Due // in the background: a slow node gets its time
@@ -454,14 +456,14 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 // remains marks err if something may be left on some nodes.
 func remains(left int, err error) error {
 	if left > 0 {
-		return strategy.Remains(err)
+		return driver.Remains(err)
 	}
 	return err
 }
 
 // giveBack ends what an attempt has left on any node, and returns on how
 // many something may be left. A caller that is gone does not end it.
-func (p *protocol) giveBack(ctx context.Context, c strategy.Claim, b *ballot) (left int) {
+func (p *protocol) giveBack(ctx context.Context, c driver.Claim, b *ballot) (left int) {
 	to := channel(c)
 	if b.mayHold() < p.quorum {
 		to = "" // nobody can have seen it hold the lock, and so nobody waits for it
@@ -471,7 +473,7 @@ func (p *protocol) giveBack(ctx context.Context, c strategy.Claim, b *ballot) (l
 }
 
 // clear deletes the lock on all nodes that may have it.
-func (p *protocol) clear(ctx context.Context, c strategy.Claim, b *ballot, due time.Time, to string) *tally {
+func (p *protocol) clear(ctx context.Context, c driver.Claim, b *ballot, due time.Time, to string) *tally {
 	b.hasten()
 	return p.ask(ctx, b, p.all, due, func(ctx context.Context, i int) error {
 		reply, err := p.nodes[i].Eval(ctx, due, release, []string{c.Key}, c.Token, to)
@@ -487,18 +489,18 @@ func (p *protocol) clear(ctx context.Context, c strategy.Claim, b *ballot, due t
 }
 
 // notThere reads the reply of a node that has another token, or none.
-func (p *protocol) notThere(c strategy.Claim, b *ballot, i int, reply any) error {
+func (p *protocol) notThere(c driver.Claim, b *ballot, i int, reply any) error {
 	holder, held := reply.([]byte)
 	if !held && reply != nil {
-		return strategy.BadReply(p.nodes[i], reply)
+		return driver.BadReply(p.nodes[i].Name(), reply)
 	}
 	c.Undo = true
 	if b.at(i) == present {
 		c.Grant.Start = time.Now() // the acquire was answered
 	} else {
-		c.Grant = strategy.Grant{}
+		c.Grant = driver.Grant{}
 	}
-	if err := strategy.Gone(p.nodes[i], c, string(holder)); err != nil {
+	if err := driver.Gone(p.nodes[i].Name(), p.nodes[i].Ordered(), c, string(holder)); err != nil {
 		b.early(i)
 		return err // the acquire may come yet
 	}
@@ -507,7 +509,7 @@ func (p *protocol) notThere(c strategy.Claim, b *ballot, i int, reply any) error
 }
 
 // refusal says why no quorum agreed.
-func (p *protocol) refusal(c strategy.Claim, t *tally) error {
+func (p *protocol) refusal(c driver.Claim, t *tally) error {
 	if t.lost > len(p.nodes)-p.quorum {
 		return &strategy.LostError{Name: c.Name, Holder: t.holder(p.quorum)}
 	}
@@ -519,7 +521,7 @@ func (p *protocol) refusal(c strategy.Claim, t *tally) error {
 }
 
 // due is when a request that begins now has to be answered.
-func (p *protocol) due(c strategy.Claim) time.Time {
+func (p *protocol) due(c driver.Claim) time.Time {
 	d := 50 * time.Millisecond
 	switch {
 	case p.nodeTimeout != nil:
@@ -541,4 +543,4 @@ func (p *protocol) least(ttl time.Duration) time.Duration {
 	return ttl / 10
 }
 
-func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }
+func channel(c driver.Claim) string { return driver.SiblingKey(c.Key, "free") }

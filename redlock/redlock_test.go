@@ -15,6 +15,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -69,14 +71,14 @@ func pools(servers []*redistest.Server) []*redis.Pool {
 }
 
 // open returns a strategy on servers that is closed with the test.
-func open(t *testing.T, servers []*redistest.Server, o strategy.Options, own ...redlock.Option) *strategy.Strategy {
+func open(t *testing.T, servers []*redistest.Server, o strategy.Options, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	known(t, servers)
 	locks, err := redlock.New(pools(servers), o, own...)
 	return opened(t, locks, err)
 }
 
-func opened(t *testing.T, locks *strategy.Strategy, err error) *strategy.Strategy {
+func opened(t *testing.T, locks strategy.Strategy, err error) strategy.Strategy {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +92,10 @@ func opened(t *testing.T, locks *strategy.Strategy, err error) *strategy.Strateg
 }
 
 // gated is open with a gate before each node; nil: none.
-func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, own ...redlock.Option) *strategy.Strategy {
+func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	known(t, servers)
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for i, p := range pools(servers) {
 		n, err := node.New(p)
 		if err != nil {
@@ -104,7 +106,7 @@ func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, 
 			nodes[i] = conformance.GateNode(n, gates[i])
 		}
 	}
-	locks, err := strategy.New(redlock.On(nodes, own...), o)
+	locks, err := engine.New(redlock.On(nodes, own...), o)
 	return opened(t, locks, err)
 }
 
@@ -116,16 +118,16 @@ func lockOf(t *testing.T, which ...string) string {
 
 var thisProcess = rand.Text()
 
-func acquire(t *testing.T, s *strategy.Strategy, name string) *strategy.Lease {
+func acquire(t *testing.T, s strategy.Strategy, name string) strategy.Lease {
 	t.Helper()
-	lease, err := s.Lock(name).TryAcquire(t.Context())
+	lease, err := s.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire() = %v, want nil", err)
 	}
 	return lease
 }
 
-func release(t *testing.T, l *strategy.Lease) {
+func release(t *testing.T, l strategy.Lease) {
 	t.Helper()
 	if err := l.Release(t.Context()); err != nil {
 		t.Errorf("Release() = %v, want nil", err)
@@ -173,7 +175,7 @@ func eventually(t *testing.T, want string, ok func() bool) {
 }
 
 // settled waits until all servers have the lease's token.
-func settled(t *testing.T, servers []*redistest.Server, l *strategy.Lease) {
+func settled(t *testing.T, servers []*redistest.Server, l strategy.Lease) {
 	t.Helper()
 	eventually(t, "all servers have granted", func() bool {
 		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return token(t, s, l.Name()) != l.Token() })
@@ -239,10 +241,10 @@ func TestRoundTrips(t *testing.T) {
 		}
 		eventually(t, fmt.Sprintf("%s is %d requests to each server", what, want), func() bool { return slices.Equal(counts(), wanted) })
 	}
-	var lease *strategy.Lease
+	var lease strategy.Lease
 	count("Acquire", 1, func() { lease = acquire(t, locks, lockOf(t, "counted")) })
 	count("a held TryAcquire", 1, func() {
-		_, err := locks.Lock(lockOf(t, "counted")).TryAcquire(t.Context())
+		_, err := locks.NewLock(lockOf(t, "counted")).TryAcquire(t.Context())
 		is(t, "TryAcquire()", err, strategy.ErrHeld)
 	})
 	count("Extend", 1, func() {
@@ -290,7 +292,7 @@ func TestServersKilled(t *testing.T) {
 	release(t, before)
 	for range 20 {
 		lease := acquire(t, locks, lockOf(t, "minority"))
-		_, err := locks.Lock(lockOf(t, "minority")).TryAcquire(t.Context())
+		_, err := locks.NewLock(lockOf(t, "minority")).TryAcquire(t.Context())
 		is(t, "TryAcquire() of a held lock with a minority down", err, strategy.ErrHeld, strategy.ErrNoQuorum)
 		var held *strategy.HeldError
 		if !errors.As(err, &held) || held.Holder != lease.Token() {
@@ -299,7 +301,7 @@ func TestServersKilled(t *testing.T) {
 		release(t, lease)
 	}
 	must(t, servers[4].Kill(t.Context()))
-	_, err := locks.Lock(lockOf(t, "last")).Acquire(t.Context()) // does not wait: see calm
+	_, err := locks.NewLock(lockOf(t, "last")).Acquire(t.Context()) // does not wait: see calm
 	is(t, "Acquire() with a majority down", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 	isNot(t, "Acquire() with a majority down", err, strategy.ErrHeld, strategy.ErrLost)
 	err = last.Extend(t.Context())
@@ -322,7 +324,7 @@ func TestServersKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // dials that failed are not repeated at once
-		lease, err := locks.Lock(lockOf(t, "last")).TryAcquire(t.Context())
+		lease, err := locks.NewLock(lockOf(t, "last")).TryAcquire(t.Context())
 		if err == nil {
 			release(t, lease)
 			return
@@ -397,8 +399,8 @@ func TestSlowQuorum(t *testing.T) {
 		send()
 		time.Sleep(300 * time.Millisecond)
 	}
-	locks := gated(t, servers, []conformance.Gate{slow, slow, nil}, calm, unhurried, redlock.MinValidity(calm.TTL-strategy.Drift(calm.TTL)-300*time.Millisecond))
-	_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+	locks := gated(t, servers, []conformance.Gate{slow, slow, nil}, calm, unhurried, redlock.MinValidity(calm.TTL-driver.Drift(calm.TTL)-300*time.Millisecond))
+	_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 	var lost *strategy.LostError
 	if !errors.As(err, &lost) || !lost.Lapsed {
 		t.Errorf("TryAcquire() = %v, want a *LostError that says Lapsed", err)
@@ -432,7 +434,7 @@ func TestHeldError(t *testing.T) {
 				redistest.Do(t, s, "SET", strategy.DefaultKey(name), test.tokens[j], "PX", (j+1)*10000)
 			}
 		}
-		_, err := locks.Lock(name).TryAcquire(t.Context())
+		_, err := locks.NewLock(name).TryAcquire(t.Context())
 		var held *strategy.HeldError
 		if !errors.As(err, &held) || held.Holder != test.holder {
 			t.Errorf("%v: TryAcquire() = %v, want held by %q", test.tokens, err, test.holder)
@@ -461,7 +463,7 @@ func TestWrongType(t *testing.T) {
 	key := strategy.DefaultKey(lockOf(t))
 	for i, s := range servers[:3] {
 		redistest.Do(t, s, "LPUSH", key, "not a lock")
-		lease, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+		lease, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 		if i < 2 {
 			if err != nil {
 				t.Fatalf("TryAcquire() with %d of 5 = %v, want nil", i+1, err)
@@ -504,7 +506,7 @@ func TestCancelled(t *testing.T) {
 		}
 		locks := gated(t, servers, []conformance.Gate{gate, gate, gate, gate, gate}, calm, unhurried)
 		name := fmt.Sprintf("%s/%d", lockOf(t), k)
-		lease, err := locks.Lock(name).Acquire(ctx)
+		lease, err := locks.NewLock(name).Acquire(ctx)
 		if err == nil {
 			release(t, lease) // it had all it needed by then
 		} else {
@@ -544,7 +546,7 @@ func TestMinority(t *testing.T) {
 		lease := acquire(t, open(t, servers, calm, unhurried), lockOf(t))
 		settled(t, servers, lease)
 		cut()
-		_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+		_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 		gone.Store(nil)
 		is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 		isNot(t, "TryAcquire()", err, strategy.ErrHeld)
@@ -608,7 +610,7 @@ func TestTwins(t *testing.T) {
 	t.Run("Refused", func(t *testing.T) {
 		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), alias}, calm, unhurried)
 		opened(t, locks, err)
-		_, err = locks.Lock(lockOf(t)).TryAcquire(t.Context())
+		_, err = locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 		is(t, "TryAcquire()", err, strategy.ErrRefused)
 		for _, word := range []string{"node 1 (", "node 2 (", "give each server once"} {
 			if err == nil || !strings.Contains(err.Error(), word) {
@@ -627,7 +629,7 @@ func TestTwins(t *testing.T) {
 		}
 		found := make(chan struct{})
 		var asked atomic.Bool
-		nodes := []strategy.Node{nil, nil, conformance.GateNode(aliased, func(_ string, send func()) {
+		nodes := []driver.Node{nil, nil, conformance.GateNode(aliased, func(_ string, send func()) {
 			if !asked.Swap(true) {
 				<-found
 				send()
@@ -638,12 +640,12 @@ func TestTwins(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		locks, err := strategy.New(redlock.On(nodes, unhurried), calm)
+		locks, err := engine.New(redlock.On(nodes, unhurried), calm)
 		opened(t, locks, err)
 		lease := acquire(t, locks, lockOf(t))
 		close(found)
 		eventually(t, "an attempt is refused", func() bool {
-			_, err := locks.Lock(lockOf(t)).TryAcquire(t.Context())
+			_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 			return errors.Is(err, strategy.ErrRefused)
 		})
 		release(t, lease)
@@ -713,7 +715,7 @@ func TestOutageCostsNothing(t *testing.T) {
 	known(t, servers)
 	dead := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("down") }}
 	var asked atomic.Int64
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for i, p := range append(pools(servers), dead, dead) {
 		n, err := node.New(p)
 		if err != nil {
@@ -724,7 +726,7 @@ func TestOutageCostsNothing(t *testing.T) {
 			nodes[i] = counted{n, &asked}
 		}
 	}
-	locks, err := strategy.New(redlock.On(nodes, unhurried), calm)
+	locks, err := engine.New(redlock.On(nodes, unhurried), calm)
 	opened(t, locks, err)
 	const n = 50
 	for range n {
@@ -737,11 +739,11 @@ func TestOutageCostsNothing(t *testing.T) {
 
 // counted counts what it is asked. (A gate, on a busy machine, would hide that nothing left.)
 type counted struct {
-	strategy.Node
+	driver.Node
 	asked *atomic.Int64
 }
 
-func (n counted) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n counted) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	n.asked.Add(1)
 	return n.Node.Eval(ctx, due, s, keys, args...)
 }
@@ -769,7 +771,7 @@ func exclusive(t *testing.T, servers []*redistest.Server, n, rounds int) {
 		locks := open(t, servers, calm, unhurried)
 		all.Go(func() {
 			for range rounds {
-				lease, err := locks.Lock(lockOf(t)).Acquire(ctx)
+				lease, err := locks.NewLock(lockOf(t)).Acquire(ctx)
 				if err != nil {
 					t.Errorf("Acquire() = %v, want nil", err)
 					return
@@ -792,25 +794,25 @@ func TestSettings(t *testing.T) {
 	servers := redistest.Nodes(t, 1)
 	p := servers[0].Pool()
 	a, b := named("10.0.0.1:6379"), named("10.0.0.1:6379")
-	for what, call := range map[string]func() (*strategy.Strategy, error){
-		"no pools":     func() (*strategy.Strategy, error) { return redlock.New(nil, calm) },
-		"a nil pool":   func() (*strategy.Strategy, error) { return redlock.New([]*redis.Pool{nil}, calm) },
-		"a pool twice": func() (*strategy.Strategy, error) { return redlock.New([]*redis.Pool{p, p}, calm) },
-		"no nodes":     func() (*strategy.Strategy, error) { return strategy.New(redlock.On(nil), calm) },
-		"a nil node":   func() (*strategy.Strategy, error) { return strategy.New(redlock.On([]strategy.Node{nil}), calm) },
-		"a node twice": func() (*strategy.Strategy, error) {
-			return strategy.New(redlock.On([]strategy.Node{a, a}), calm)
+	for what, call := range map[string]func() (strategy.Strategy, error){
+		"no pools":     func() (strategy.Strategy, error) { return redlock.New(nil, calm) },
+		"a nil pool":   func() (strategy.Strategy, error) { return redlock.New([]*redis.Pool{nil}, calm) },
+		"a pool twice": func() (strategy.Strategy, error) { return redlock.New([]*redis.Pool{p, p}, calm) },
+		"no nodes":     func() (strategy.Strategy, error) { return engine.New(redlock.On(nil), calm) },
+		"a nil node":   func() (strategy.Strategy, error) { return engine.New(redlock.On([]driver.Node{nil}), calm) },
+		"a node twice": func() (strategy.Strategy, error) {
+			return engine.New(redlock.On([]driver.Node{a, a}), calm)
 		},
-		"a name twice": func() (*strategy.Strategy, error) {
-			return strategy.New(redlock.On([]strategy.Node{a, b}), calm)
+		"a name twice": func() (strategy.Strategy, error) {
+			return engine.New(redlock.On([]driver.Node{a, b}), calm)
 		},
-		"a short NodeTimeout": func() (*strategy.Strategy, error) {
+		"a short NodeTimeout": func() (strategy.Strategy, error) {
 			return redlock.New([]*redis.Pool{p}, calm, redlock.NodeTimeout(time.Microsecond))
 		},
-		"a negative MinValidity": func() (*strategy.Strategy, error) {
+		"a negative MinValidity": func() (strategy.Strategy, error) {
 			return redlock.New([]*redis.Pool{p}, calm, redlock.MinValidity(-1))
 		},
-		"a MinValidity of the TTL": func() (*strategy.Strategy, error) {
+		"a MinValidity of the TTL": func() (strategy.Strategy, error) {
 			return redlock.New([]*redis.Pool{p}, calm, redlock.MinValidity(calm.TTL))
 		},
 	} {
@@ -825,10 +827,10 @@ func TestSettings(t *testing.T) {
 }
 
 // named is a node that knows its name and nothing else.
-func named(name string) strategy.Node { return &namedNode{name: name} }
+func named(name string) driver.Node { return &namedNode{name: name} }
 
 type namedNode struct {
-	strategy.Node
+	driver.Node
 	name string
 }
 

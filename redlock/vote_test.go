@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -37,7 +39,7 @@ type fake struct {
 	ran       []string
 }
 
-func newFakes(n int) (fakes []*fake, nodes []strategy.Node) {
+func newFakes(n int) (fakes []*fake, nodes []driver.Node) {
 	for i := range n {
 		f := &fake{name: fmt.Sprintf("fake %d", i+1)}
 		fakes, nodes = append(fakes, f), append(nodes, f)
@@ -57,11 +59,11 @@ func (f *fake) Do(context.Context, time.Time, string, string, ...any) (any, erro
 	return nil, f.fail(strategy.ErrRefused)
 }
 
-func (f *fake) Session(context.Context, time.Time, string, func(strategy.Conn) error) error {
+func (f *fake) Session(context.Context, time.Time, string, func(driver.Conn) error) error {
 	return f.fail(strategy.ErrUnsent)
 }
 
-func (f *fake) Eval(ctx context.Context, due time.Time, s *strategy.Script, _ []string, args ...any) (any, error) {
+func (f *fake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ []string, args ...any) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
@@ -198,8 +200,8 @@ func (f *fake) count() int {
 	return f.asked
 }
 
-func claim(token string) strategy.Claim {
-	return strategy.Claim{Name: "n", Key: "lock:{n}", Token: token, Owner: token, TTL: 10 * time.Second, Due: time.Now().Add(time.Second)}
+func claim(token string) driver.Claim {
+	return driver.Claim{Name: "n", Key: "lock:{n}", Token: token, Owner: token, TTL: 10 * time.Second, Due: time.Now().Add(time.Second)}
 }
 
 func bubble(t *testing.T, f func(t *testing.T)) {
@@ -211,16 +213,16 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 // heard collects notices.
 type heard struct {
 	mu  sync.Mutex
-	all []strategy.Notice
+	all []driver.Notification
 }
 
-func (h *heard) note(n strategy.Notice) {
+func (h *heard) note(n driver.Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all = append(h.all, n)
 }
 
-func (h *heard) want(t *testing.T, when string, want ...strategy.Notice) {
+func (h *heard) want(t *testing.T, when string, want ...driver.Notification) {
 	t.Helper()
 	synctest.Wait()
 	h.mu.Lock()
@@ -233,9 +235,9 @@ func (h *heard) want(t *testing.T, when string, want ...strategy.Notice) {
 
 const longestPause = 50 * time.Millisecond
 
-func watch(t *testing.T, p strategy.Protocol, h *heard) (stop func()) {
+func watch(t *testing.T, p driver.Protocol, h *heard) (stop func()) {
 	t.Helper()
-	stop, err := p.(strategy.Notifier).Watch(t.Context(), claim(""), h.note)
+	stop, err := p.(driver.Notifier).Watch(t.Context(), claim(""), h.note)
 	if err != nil {
 		t.Fatalf("Watch() = %v, want nil", err)
 	}
@@ -255,7 +257,7 @@ func TestWatch(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("Watch() took %v, want no time: a quorum has confirmed", took)
 		}
-		a := strategy.Notice{Holder: "a"}
+		a := driver.Notification{Holder: "a"}
 		for _, f := range fakes[:4] {
 			f.set(func(f *fake) { f.publish("a") })
 		}
@@ -274,7 +276,7 @@ func TestWatch(t *testing.T) {
 		h.want(t, "when two of five have broken")
 		fakes[2].set(func(f *fake) { f.publish("b") })
 		fakes[3].breaks()
-		h.want(t, "when three have", strategy.Notice{})
+		h.want(t, "when three have", driver.Notification{})
 		fakes[4].set(func(f *fake) { f.publish("c") })
 		time.Sleep(longestPause)
 		h.want(t, "after that")
@@ -309,7 +311,7 @@ func TestWatchInTime(t *testing.T) {
 		fakes, nodes := newFakes(3)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := redlock.On(nodes).(strategy.Notifier).Watch(ctx, claim(""), func(strategy.Notice) {}); !errors.Is(err, context.Canceled) {
+		if _, err := redlock.On(nodes).(driver.Notifier).Watch(ctx, claim(""), func(driver.Notification) {}); !errors.Is(err, context.Canceled) {
 			t.Errorf("Watch() with a context that is done = %v, want that", err)
 		}
 		for i, f := range fakes {
@@ -327,14 +329,14 @@ func TestWatchNeedsAQuorum(t *testing.T) {
 		fakes[1].down, fakes[2].hangs = true, time.Hour
 		p := redlock.On(nodes)
 		start := time.Now()
-		_, err := p.(strategy.Notifier).Watch(t.Context(), claim(""), func(strategy.Notice) {})
+		_, err := p.(driver.Notifier).Watch(t.Context(), claim(""), func(driver.Notification) {})
 		is(t, "Watch()", err, strategy.ErrNoQuorum)
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("Watch() took %v, want until Due", took)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
-		_, err = p.(strategy.Notifier).Watch(ctx, claim(""), func(strategy.Notice) {})
+		_, err = p.(driver.Notifier).Watch(ctx, claim(""), func(driver.Notification) {})
 		is(t, "Watch() that is called off", err, context.Canceled)
 	})
 }
@@ -354,7 +356,7 @@ func TestNodeTimeout(t *testing.T) {
 		}
 		p := redlock.On(nodes)
 		fakes[0].hangs, fakes[1].hangs = time.Hour, time.Hour
-		var g strategy.Grant
+		var g driver.Grant
 		var err error
 		took("Acquire() with a minority hung", 0, func() { g, err = p.Acquire(t.Context(), claim("a")) })
 		if err != nil {
@@ -372,7 +374,7 @@ func TestNodeTimeout(t *testing.T) {
 		c.Due = time.Now().Add(time.Second)
 		took("Release() with a minority hung", 50*time.Millisecond, func() { err = p.Release(t.Context(), c) })
 		if err == nil || errors.Is(err, strategy.ErrNoQuorum) {
-			t.Errorf("Release() = %v, want the mark of strategy.Remains alone", err)
+			t.Errorf("Release() = %v, want the mark of driver.Remains alone", err)
 		}
 
 		g, err = p.Acquire(t.Context(), claim("d"))
@@ -417,7 +419,7 @@ func TestUndoUnordered(t *testing.T) {
 		c.Grant = g
 		err = p.Release(t.Context(), c)
 		if err == nil {
-			t.Error("Release() = nil, want the mark of strategy.Remains: the vote may come yet")
+			t.Error("Release() = nil, want the mark of driver.Remains: the vote may come yet")
 		}
 		c.Undo = true
 		for range 2 {
@@ -447,11 +449,11 @@ func TestUndoEnds(t *testing.T) {
 		c := claim("a")
 		c.Grant = g
 		if err := p.Release(t.Context(), c); err == nil {
-			t.Error("Release() = nil, want the mark of strategy.Remains")
+			t.Error("Release() = nil, want the mark of driver.Remains")
 		}
 		c.Undo = true
 		is(t, "Release() again", p.Release(t.Context(), c), strategy.ErrUnsent)
-		time.Sleep(c.TTL + strategy.Drift(c.TTL) + time.Millisecond)
+		time.Sleep(c.TTL + driver.Drift(c.TTL) + time.Millisecond)
 		c.Due = time.Now().Add(time.Second)
 		is(t, "Release() after the TTL", p.Release(t.Context(), c))
 
@@ -478,7 +480,7 @@ func TestAdoptUnreachable(t *testing.T) {
 		is(t, "Acquire()", err)
 		synctest.Wait()
 		fakes[0].down, fakes[1].down = true, true
-		_, err = p.(strategy.Adopter).Adopt(t.Context(), claim("b"), "a")
+		_, err = p.(driver.Adopter).Adopt(t.Context(), claim("b"), "a")
 		is(t, "Adopt()", err, strategy.ErrNoQuorum, strategy.ErrUnknown)
 		isNot(t, "Adopt()", err, strategy.ErrLost)
 		if fakes[2].token == "b" {
@@ -506,7 +508,7 @@ func TestUndone(t *testing.T) {
 			synctest.Wait()
 			fakes[0].set(func(f *fake) { f.down = true })
 			if err := p.Release(t.Context(), c); err == nil {
-				t.Error("Release() = nil, want the mark of strategy.Remains")
+				t.Error("Release() = nil, want the mark of driver.Remains")
 			}
 			time.Sleep(time.Second)
 			fakes[0].set(func(f *fake) { f.down = false })
@@ -564,10 +566,10 @@ func TestUndone(t *testing.T) {
 					}
 				}}
 			}
-			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
-			l, err := s.Lock("n").TryAcquire(t.Context())
+			l, err := s.NewLock("n").TryAcquire(t.Context())
 			is(t, "TryAcquire()", err)
 			lease.Store(l)
 			synctest.Wait()
@@ -595,10 +597,10 @@ func TestUndone(t *testing.T) {
 			for _, f := range fakes[3:] {
 				f.hangs = time.Hour
 			}
-			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
-			_, err = s.Lock("n").TryAcquire(t.Context())
+			_, err = s.NewLock("n").TryAcquire(t.Context())
 			is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrUnknown)
 			if !strings.Contains(err.Error(), "redlock.Prime") {
 				t.Errorf("TryAcquire() = %v, want the advice to prime", err)
@@ -627,10 +629,10 @@ func TestUndone(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			fakes, nodes := newFakes(5)
 			fakes[4].hangs = time.Hour
-			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
-			lease, err := s.Lock("n").TryAcquire(t.Context())
+			lease, err := s.NewLock("n").TryAcquire(t.Context())
 			is(t, "TryAcquire()", err)
 			<-lease.Lost()
 			time.Sleep(5 * time.Second)
@@ -653,11 +655,11 @@ func TestUndone(t *testing.T) {
 	t.Run("OfALateVote", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			fakes, nodes := newFakes(3)
-			s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
 			fakes[0].hangs = time.Hour
-			lease, err := s.Lock("n").TryAcquire(t.Context())
+			lease, err := s.NewLock("n").TryAcquire(t.Context())
 			is(t, "TryAcquire()", err)
 			is(t, "Release()", lease.Release(t.Context()))
 			fakes[0].set(func(f *fake) { f.down = true })
@@ -683,7 +685,7 @@ type watchedFake struct {
 	before func(script string)
 }
 
-func (f watchedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (f watchedFake) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	f.before(s.Name())
 	return f.fake.Eval(ctx, due, s, keys, args...)
 }
@@ -691,7 +693,7 @@ func (f watchedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script
 // A guardedFake does not vote.
 type guardedFake struct{ *fake }
 
-func (f guardedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (f guardedFake) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	if s.Name() == "acquire" {
 		return []any{[]byte("guard"), []byte(redlock.ReasonEmpty), int64(5000), int64(10000)}, nil
 	}
@@ -703,10 +705,10 @@ func (f guardedFake) Eval(ctx context.Context, due time.Time, s *strategy.Script
 func TestLapsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(5)
-		s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+		s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 		is(t, "New()", err)
 		defer s.Close()
-		lease, err := s.Lock("n").TryAcquire(t.Context())
+		lease, err := s.NewLock("n").TryAcquire(t.Context())
 		is(t, "TryAcquire()", err)
 		synctest.Wait()
 		for _, f := range fakes[2:] {
@@ -733,8 +735,8 @@ func TestMinorityRefuses(t *testing.T) {
 		fakes[0].set(func(f *fake) { f.refuses = true })
 		fakes[1].set(func(f *fake) { f.hangs = time.Hour })
 		time.Sleep(time.Hour)
-		if lease.Err() != nil || lease.Failing() != nil {
-			t.Errorf("Err() = %v, Failing() = %v after an hour, want nil: a majority extends it", lease.Err(), lease.Failing())
+		if lease.Err() != nil || lease.RenewalErr() != nil {
+			t.Errorf("Err() = %v, Failing() = %v after an hour, want nil: a majority extends it", lease.Err(), lease.RenewalErr())
 		}
 		fakes[2].set(func(f *fake) { f.refuses = true })
 		<-lease.Lost()
@@ -751,12 +753,12 @@ func TestLostGivesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(5)
 		p := redlock.On(nodes)
-		s, err := strategy.New(p, strategy.Options{TTL: 10 * time.Second})
+		s, err := engine.New(p, strategy.Options{TTL: 10 * time.Second})
 		is(t, "New()", err)
 		defer s.Close()
 		var h heard
 		defer watch(t, p, &h)()
-		lease, err := s.Lock("n").TryAcquire(t.Context())
+		lease, err := s.NewLock("n").TryAcquire(t.Context())
 		is(t, "TryAcquire()", err)
 		synctest.Wait()
 		for _, f := range fakes[:3] {
@@ -765,7 +767,7 @@ func TestLostGivesBack(t *testing.T) {
 		fakes[3].set(func(f *fake) { f.down = true })
 		is(t, "Extend()", lease.Extend(t.Context()), strategy.ErrLost)
 		time.Sleep(longestPause)
-		h.want(t, "of the loss", strategy.Notice{Holder: lease.Token()})
+		h.want(t, "of the loss", driver.Notification{Holder: lease.Token()})
 		fakes[3].set(func(f *fake) { f.down = false })
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -783,10 +785,10 @@ func TestLostGivesBack(t *testing.T) {
 func TestLongOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
-		s, err := strategy.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+		s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
 		is(t, "New()", err)
 		defer s.Close()
-		lease, err := s.Lock("n").TryAcquire(t.Context())
+		lease, err := s.NewLock("n").TryAcquire(t.Context())
 		is(t, "TryAcquire()", err)
 		synctest.Wait()
 		is(t, "KeepAlive()", lease.KeepAlive(0))
@@ -813,12 +815,12 @@ func TestLongOutage(t *testing.T) {
 func TestForceReleaseOfAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
-		s, err := strategy.New(redlock.On(nodes), strategy.Options{})
+		s, err := engine.New(redlock.On(nodes), strategy.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		lease, err := s.Lock("n").TryAcquire(t.Context())
+		lease, err := s.NewLock("n").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -843,7 +845,7 @@ type tardyOn struct {
 	by     time.Duration
 }
 
-func (n tardyOn) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n tardyOn) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	if s.Name() == n.script {
 		time.Sleep(n.by)
 	}
@@ -857,7 +859,7 @@ func TestValidityLessDrift(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				fakes, _ := newFakes(3)
-				var nodes []strategy.Node
+				var nodes []driver.Node
 				for _, f := range fakes {
 					nodes = append(nodes, tardyOn{f, "acquire", by})
 				}

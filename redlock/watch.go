@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -19,7 +20,7 @@ import (
 // well, and those who wait in other processes do not all ask at once. What the
 // others say until then is the same release; what one says later is passed on again,
 // for the lock may not have been free before.
-func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
+func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -66,7 +67,7 @@ type watch struct {
 	joining sync.WaitGroup
 
 	mu        sync.Mutex // held while fn runs
-	fn        func(strategy.Notice)
+	fn        func(driver.Notification)
 	confirmed bool
 	over      bool // stopped, or broken: fn is not called any more
 	live      int
@@ -98,7 +99,7 @@ func (w *watch) confirm() {
 func (w *watch) look() {
 	if w.confirmed && !w.over && w.live < w.quorum {
 		w.end()
-		w.fn(strategy.Notice{})
+		w.fn(driver.Notification{})
 	}
 }
 
@@ -132,7 +133,7 @@ func (w *watch) tell(holder string) {
 	defer w.mu.Unlock()
 	delete(w.soon, holder)
 	if !w.over {
-		w.fn(strategy.Notice{Holder: holder})
+		w.fn(driver.Notification{Holder: holder})
 	}
 }
 

@@ -1,5 +1,7 @@
 package reentrant
 
+import "github.com/lockstrategies/locks/driver"
+
 import "github.com/lockstrategies/locks/strategy"
 
 // An Option is a setting that only this algorithm has.
@@ -14,7 +16,7 @@ func Acknowledged(a strategy.Acks) Option {
 }
 
 // on returns the same algorithm on another node.
-func (p protocol) on(n strategy.Node) *protocol {
+func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
 }

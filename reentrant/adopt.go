@@ -4,23 +4,23 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = strategy.NewScript("adopt", holdsLua+fenceLua+adoptLua)
+	adopt = driver.NewScript("adopt", holdsLua+fenceLua+adoptLua)
 )
 
 // Adopt replaces the hold whose token is from by c's. If it is the only hold, c.Owner becomes
 // the owner, with a new fence. If it is one of several, owner and fence stay: the adopter is
 // one of those who are in, and Lease.Owner says who they are.
-func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	reply, err := p.Eval(ctx, c.Due, adopt, keys(c), from, c.TTL.Milliseconds(), c.Token, c.Owner)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
 		fence, ok := r[0].(int64)
@@ -29,5 +29,5 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 			return p.granted(fence, string(owner))
 		}
 	}
-	return strategy.Grant{}, p.notHeld(c, reply)
+	return driver.Grant{}, p.notHeld(c, reply)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -27,15 +29,15 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	account := locks.Lock("account/42")
+	account := locks.NewLock("account/42")
 
 	withdraw := func(ctx context.Context, amount int) error {
-		return strategy.Do(ctx, account, func(context.Context, *strategy.Lease) error {
+		return strategy.Do(ctx, account, func(context.Context, strategy.Lease) error {
 			fmt.Println("withdrawn:", amount)
 			return nil
 		})
 	}
-	err = strategy.Do(context.Background(), account, func(ctx context.Context, _ *strategy.Lease) error {
+	err = strategy.Do(context.Background(), account, func(ctx context.Context, _ strategy.Lease) error {
 		return errors.Join(withdraw(ctx, 10), withdraw(ctx, 20))
 	})
 	fmt.Println("error:", err)
@@ -55,7 +57,7 @@ func ExampleNew_owner() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	report := locks.Lock("report")
+	report := locks.NewLock("report")
 	request := strategy.WithOwner(context.Background(), "request 4711")
 	other := strategy.WithOwner(context.Background(), "request 4712")
 
@@ -93,8 +95,8 @@ func ExampleNew_owner() {
 	// free: true
 }
 
-// yourNode is your own strategy.Node, over another client; here it is the tests'.
-var yourNode strategy.Node
+// yourNode is your own driver.Node, over another client; here it is the tests'.
+var yourNode driver.Node
 
 // On takes any node: of another client, or one with something around it.
 func ExampleOn() {
@@ -103,13 +105,13 @@ func ExampleOn() {
 		requests++
 		send()
 	})
-	locks, err := strategy.New(reentrant.On(counting), strategy.Options{})
+	locks, err := engine.New(reentrant.On(counting), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	err = strategy.Do(ctx, locks.Lock("counted"), func(ctx context.Context, _ *strategy.Lease) error {
-		return strategy.Do(ctx, locks.Lock("counted"), func(context.Context, *strategy.Lease) error { return nil })
+	err = strategy.Do(ctx, locks.NewLock("counted"), func(ctx context.Context, _ strategy.Lease) error {
+		return strategy.Do(ctx, locks.NewLock("counted"), func(context.Context, strategy.Lease) error { return nil })
 	})
 	fmt.Println("requests:", requests, "error:", err)
 	// Output:

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -13,23 +14,23 @@ var (
 	//go:embed force.lua
 	forceLua string
 
-	inspect     = strategy.NewScript("inspect", holdsLua+fenceLua+inspectLua)
-	forceScript = strategy.NewScript("force", holdsLua+forceLua)
+	inspect     = driver.NewScript("inspect", holdsLua+fenceLua+inspectLua)
+	forceScript = driver.NewScript("force", holdsLua+forceLua)
 )
 
 // Inspect reads the lock, or the last fence if nobody holds it, in one step.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	reply, err := p.Eval(ctx, c.Due, inspect, keys(c))
 	if err != nil {
 		return strategy.Info{}, err
 	}
 	r, _ := reply.([]any)
 	if len(r) != 1 && len(r) != 5 {
-		return strategy.Info{}, strategy.BadReply(p, reply)
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
 	fence, ok := r[0].(int64)
 	if !ok || fence < 0 {
-		return strategy.Info{}, strategy.BadReply(p, reply)
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
 	if len(r) == 1 {
 		return strategy.Info{Fence: uint64(fence)}, nil
@@ -39,16 +40,16 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	holds, ok3 := r[3].(int64)
 	ms, ok4 := r[4].(int64)
 	if !ok || !ok2 || !ok3 || !ok4 {
-		return strategy.Info{}, strategy.BadReply(p, reply)
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
 	return strategy.Info{
 		Held: true, Owner: string(owner), Token: string(token), Holds: int(holds),
-		TTL: strategy.RemainingTTL(ms), Fence: uint64(fence),
+		TTL: driver.RemainingTTL(ms), Fence: uint64(fence),
 	}, nil
 }
 
 // force ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
-func (p *protocol) force(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) force(ctx context.Context, c driver.Claim) error {
 	reply, err := p.Eval(ctx, c.Due, forceScript, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
 	if err != nil || reply == int64(1) {
 		return err

@@ -12,7 +12,7 @@
 // process; it may re-enter from another machine. An acquisition whose context names no owner
 // is an owner of its own, and never re-enters.
 //
-//	err := strategy.Do(ctx, lock, func(ctx context.Context, outer *strategy.Lease) error {
+//	err := strategy.Do(ctx, lock, func(ctx context.Context, outer strategy.Lease) error {
 //		return strategy.Do(ctx, lock, work) // with the outer's ctx it gets in at once
 //	})
 //
@@ -73,6 +73,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -89,92 +91,92 @@ var (
 	//go:embed release.lua
 	releaseLua string
 
-	acquire = strategy.NewScript("acquire", holdsLua+fenceLua+acquireLua)
-	extend  = strategy.NewScript("extend", holdsLua+extendLua)
-	release = strategy.NewScript("release", holdsLua+releaseLua)
+	acquire = driver.NewScript("acquire", holdsLua+fenceLua+acquireLua)
+	extend  = driver.NewScript("extend", holdsLua+extendLua)
+	release = driver.NewScript("release", holdsLua+releaseLua)
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's settings
 // (address, password, TLS, database) and dials its own two connections; the pool stays the
 // caller's to close. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(n, own...), o)
+	return engine.New(On(n, own...), o)
 }
 
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
-func On(n strategy.Node, own ...Option) strategy.Protocol {
+func On(n driver.Node, own ...Option) driver.Protocol {
 	p := &protocol{Node: n}
 	for _, set := range own {
 		set(p)
 	}
 	if p.acks != nil {
-		return strategy.Acknowledged(n, *p.acks, p.on)
+		return driver.Acknowledged(n, *p.acks, p.on)
 	}
 	return p
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	strategy.Node                // Close is the node's
-	acks          *strategy.Acks // nil: confirmations are not waited for; see acknowledged.go
+	driver.Node                // Close is the node's
+	acks        *strategy.Acks // nil: confirmations are not waited for; see acknowledged.go
 }
 
 var _ interface {
-	strategy.Protocol
-	strategy.Reenterer
-	strategy.Notifier
-	strategy.BulkExtender
-	strategy.Adopter   // adopt.go
-	strategy.Inspector // inspect.go
-	strategy.Checker   // check.go
+	driver.Protocol
+	driver.Reenterer
+	driver.Notifier
+	driver.BulkExtender
+	driver.Adopter   // adopt.go
+	driver.Inspector // inspect.go
+	driver.Checker   // check.go
 } = (*protocol)(nil)
 
 // Reenters says yes: acquire.lua lets the owner in again.
 func (p *protocol) Reenters() bool { return true }
 
 // Acquire takes the lock if nobody holds it, or holds it once more if its owner asks.
-func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	again := 0
 	if c.Again {
 		again = 1
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, keys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, c.Owner)
 	}
-	if _, held, ok := strategy.HeldReply(c, reply); ok && held.TTL > 0 {
-		return strategy.Grant{}, held
+	if _, held, ok := driver.HeldReply(c, reply); ok && held.TTL > 0 {
+		return driver.Grant{}, held
 	}
 	if reply == nil && c.Again {
-		return strategy.Grant{}, &strategy.HeldError{Name: c.Name} // free, but others of this process come first
+		return driver.Grant{}, &strategy.HeldError{Name: c.Name} // free, but others of this process come first
 	}
-	return strategy.Grant{}, strategy.BadReply(p, reply)
+	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
 // Extend lets the hold last for its TTL from now, if it still counts.
-func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return p.extending().Extend(ctx, c)
 }
 
 // ExtendAll does the same for many holds, up to fifty in a request.
-func (p *protocol) ExtendAll(ctx context.Context, cs []strategy.Claim, done func(int, strategy.Grant, error)) {
+func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
 	p.extending().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) extending() strategy.BulkScript {
-	return strategy.BulkScript{Node: p, Script: extend, Most: 50, Refused: p.notHeld}
+func (p *protocol) extending() driver.BulkScript {
+	return driver.BulkScript{Node: p, Script: extend, Most: 50, Refused: p.notHeld}
 }
 
 // Release ends the hold. With the last one the lock is free, and its waiters are notified.
-func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	if c.Force {
 		return p.force(ctx, c) // inspect.go
 	}
@@ -187,26 +189,26 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	}
 	err = p.notHeld(c, reply)
 	if c.Undo && errors.Is(err, strategy.ErrLost) {
-		return strategy.Gone(p, c, "") // undone, unless the acquire may still arrive
+		return driver.Gone(p.Name(), p.Ordered(), c, "") // undone, unless the acquire may still arrive
 	}
 	return err
 }
 
 // Watch passes on the last releases: each notification names the owner.
-func (p *protocol) Watch(ctx context.Context, c strategy.Claim, fn func(strategy.Notice)) (stop func(), err error) {
-	return strategy.WatchChannel(ctx, p, c, channel(c), fn)
+func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	return driver.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
 // granted reads the fence of a grant.
-func (p *protocol) granted(fence int64, owner string) (strategy.Grant, error) {
+func (p *protocol) granted(fence int64, owner string) (driver.Grant, error) {
 	if fence <= 0 || owner == "" { // no script of ours answers that
-		return strategy.Grant{}, strategy.BadReply(p, fence)
+		return driver.Grant{}, driver.BadReply(p.Name(), fence)
 	}
-	return strategy.Grant{Fence: uint64(fence), Owner: owner}, nil
+	return driver.Grant{Fence: uint64(fence), Owner: owner}, nil
 }
 
 // notHeld reads the reply of a script that did not find c's hold.
-func (p *protocol) notHeld(c strategy.Claim, reply any) error {
+func (p *protocol) notHeld(c driver.Claim, reply any) error {
 	switch r := reply.(type) {
 	case nil: // nobody holds the lock
 		return &strategy.LostError{Name: c.Name}
@@ -220,11 +222,11 @@ func (p *protocol) notHeld(c strategy.Claim, reply any) error {
 			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
 		}
 	}
-	return strategy.BadReply(p, reply)
+	return driver.BadReply(p.Name(), reply)
 }
 
 var errOtherHold = errors.New("this hold is over; its owner has the lock by another")
 
-func keys(c strategy.Claim) []string  { return []string{c.Key, counter(c)} }
-func counter(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "fence") }
-func channel(c strategy.Claim) string { return strategy.SiblingKey(c.Key, "free") }
+func keys(c driver.Claim) []string  { return []string{c.Key, counter(c)} }
+func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
+func channel(c driver.Claim) string { return driver.SiblingKey(c.Key, "free") }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -37,12 +39,12 @@ func TestConformance(t *testing.T) { subjects.Run(t, "reentrant") }
 func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "reentrant") }
 
 // open returns a strategy on s that is closed with the test.
-func open(t *testing.T, s *redistest.Server, o strategy.Options) *strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	return opened(t, func() (*strategy.Strategy, error) { return reentrant.New(s.Pool(), o) })
+	return opened(t, func() (strategy.Strategy, error) { return reentrant.New(s.Pool(), o) })
 }
 
-func opened(t *testing.T, f func() (*strategy.Strategy, error)) *strategy.Strategy {
+func opened(t *testing.T, f func() (strategy.Strategy, error)) strategy.Strategy {
 	t.Helper()
 	locks, err := f()
 	if err != nil {
@@ -61,23 +63,23 @@ func unique(t *testing.T) string { return fmt.Sprintf("%s/%d", t.Name(), time.No
 
 func as(t *testing.T, owner string) context.Context { return strategy.WithOwner(t.Context(), owner) }
 
-func acquire(t *testing.T, ctx context.Context, s *strategy.Strategy, name string) *strategy.Lease {
+func acquire(t *testing.T, ctx context.Context, s strategy.Strategy, name string) strategy.Lease {
 	t.Helper()
-	lease, err := s.Lock(name).TryAcquire(ctx)
+	lease, err := s.NewLock(name).TryAcquire(ctx)
 	if err != nil {
 		t.Fatalf("TryAcquire() = %v, want nil", err)
 	}
 	return lease
 }
 
-func release(t *testing.T, l *strategy.Lease) {
+func release(t *testing.T, l strategy.Lease) {
 	t.Helper()
 	if err := l.Release(t.Context()); err != nil {
 		t.Errorf("Release() = %v, want nil", err)
 	}
 }
 
-func fence(t *testing.T, l *strategy.Lease) uint64 {
+func fence(t *testing.T, l strategy.Lease) uint64 {
 	t.Helper()
 	n, ok := l.Fence()
 	if !ok {
@@ -103,14 +105,14 @@ func fields(t *testing.T, s *redistest.Server, name string) []string {
 }
 
 // protocol returns the algorithm on s, and a claim for it.
-func protocol(t *testing.T, s *redistest.Server, name, owner, token string) (strategy.Protocol, strategy.Claim) {
+func protocol(t *testing.T, s *redistest.Server, name, owner, token string) (driver.Protocol, driver.Claim) {
 	t.Helper()
 	n, err := node.New(s.Pool())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	return reentrant.On(n), strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Owner: owner, Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+	return reentrant.On(n), driver.Claim{Name: name, Key: strategy.DefaultKey(name), Owner: owner, Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute)}
 }
 
 // TestRoundTrips: what the package doc says of the wire, as the server counts it.
@@ -138,11 +140,11 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("round trips of %s = %d, want 1", what, got)
 		}
 	}
-	var outer, inner *strategy.Lease
+	var outer, inner strategy.Lease
 	count("Acquire", func() { outer = acquire(t, as(t, "me"), locks, "counted") })
 	count("re-entry", func() { inner = acquire(t, as(t, "me"), locks, "counted") })
 	count("a held TryAcquire", func() {
-		if _, err := locks.Lock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		if _, err := locks.NewLock("counted").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
 		}
 	})
@@ -228,7 +230,7 @@ func TestLapsedHolds(t *testing.T) {
 	locks := open(t, s, strategy.Options{TTL: time.Minute})
 	name := unique(t)
 	key := strategy.DefaultKey(name)
-	lapse := func(l *strategy.Lease) { redistest.Do(t, s, "HSET", key, "hold:"+l.Token(), 1000) }
+	lapse := func(l strategy.Lease) { redistest.Do(t, s, "HSET", key, "hold:"+l.Token(), 1000) }
 
 	outer := acquire(t, as(t, "me"), locks, name)
 	dead := acquire(t, as(t, "me"), locks, name)
@@ -342,9 +344,9 @@ func TestNoLock(t *testing.T) {
 			refused("Release() by force", p.Release(t.Context(), force))
 			other := c
 			other.Token = "u"
-			_, err = p.(strategy.Adopter).Adopt(t.Context(), other, c.Token)
+			_, err = p.(driver.Adopter).Adopt(t.Context(), other, c.Token)
 			refused("Adopt()", err)
-			_, err = p.(strategy.Inspector).Inspect(t.Context(), c)
+			_, err = p.(driver.Inspector).Inspect(t.Context(), c)
 			refused("Inspect()", err)
 			if after := content(t, s, c.Key); !reflect.DeepEqual(after, before) {
 				t.Errorf("the key has changed: %q, want %q", after, before)
@@ -373,7 +375,7 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 		release(t, again)
 	}
 	release(t, first)
-	_, err := locks.Lock(name).TryAcquire(t.Context())
+	_, err := locks.NewLock(name).TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
 		t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
 	}
@@ -410,7 +412,7 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	}
 	release(t, last)
 	redistest.Do(t, s, "SET", counter, "9007199254740991") // one more is 2^53, where numbers are not exact any more
-	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
 		t.Errorf("TryAcquire() after the last fence = %v, want ErrRefused", err)
 	}
 	redistest.Do(t, s, "DEL", counter)
@@ -421,7 +423,7 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	p, c := protocol(t, s, "", "me", "")
-	claims := make([]strategy.Claim, 250)
+	claims := make([]driver.Claim, 250)
 	for i := range claims {
 		c := c
 		c.Name = strconv.Itoa(i / 2) // two holds each
@@ -451,7 +453,7 @@ func TestBulk(t *testing.T) {
 	}
 	answers := make([]error, len(claims))
 	var calls atomic.Int32
-	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
+	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
 		answers[i] = err
 		calls.Add(1)
 	})
@@ -516,7 +518,7 @@ func TestExtendNeverShortens(t *testing.T) {
 	if got := pttl(t, s, c.Name); got < 30*time.Second {
 		t.Errorf("PTTL = %v, want about a minute", got)
 	}
-	if info, err := p.(strategy.Inspector).Inspect(t.Context(), c); err != nil || info.Holds != 1 || info.TTL < 30*time.Second {
+	if info, err := p.(driver.Inspector).Inspect(t.Context(), c); err != nil || info.Holds != 1 || info.TTL < 30*time.Second {
 		t.Errorf("Inspect() = %+v, %v, want one hold of about a minute", info, err)
 	}
 	if err := p.Release(t.Context(), c); err != nil {
@@ -526,11 +528,11 @@ func TestExtendNeverShortens(t *testing.T) {
 
 // A stalled node's server stands still in the middle of a script, before it keeps a hold.
 type stalled struct {
-	strategy.Node
+	driver.Node
 	t *testing.T
 }
 
-func (n stalled) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n stalled) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	const keep = "local function keep(key, lock, token, ends)\n"
 	if !strings.Contains(s.Source(), keep) {
 		n.t.Fatalf("%s does not keep a hold: stop it elsewhere", s.Name())
@@ -538,7 +540,7 @@ func (n stalled) Eval(ctx context.Context, due time.Time, s *strategy.Script, ke
 	// Servers differ in whether time passes within a script.
 	const pause = "local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end\n" +
 		"local began = ms()\nfor i = 1, 1000000 do if ms() > began + 60 then break end end\n"
-	return n.Node.Eval(ctx, due, strategy.NewScript(s.Name(), strings.Replace(s.Source(), keep, keep+pause, 1)), keys, args...)
+	return n.Node.Eval(ctx, due, driver.NewScript(s.Name(), strings.Replace(s.Source(), keep, keep+pause, 1)), keys, args...)
 }
 
 // TestStoodStill: a server that stands still in the middle of a script, for longer than the
@@ -552,20 +554,20 @@ func TestStoodStill(t *testing.T) {
 	}
 	t.Cleanup(func() { n.Close() })
 	late := reentrant.On(stalled{n, t})
-	for name, move := range map[string]func(c strategy.Claim) error{
-		"Extended": func(c strategy.Claim) error {
+	for name, move := range map[string]func(c driver.Claim) error{
+		"Extended": func(c driver.Claim) error {
 			_, err := late.Extend(t.Context(), c)
 			return err
 		},
-		"Reentered": func(c strategy.Claim) error {
+		"Reentered": func(c driver.Claim) error {
 			c.Token = "another"
 			_, err := late.Acquire(t.Context(), c)
 			return err
 		},
-		"Adopted": func(c strategy.Claim) error {
+		"Adopted": func(c driver.Claim) error {
 			from := c.Token
 			c.Token = "another"
-			_, err := late.(strategy.Adopter).Adopt(t.Context(), c, from)
+			_, err := late.(driver.Adopter).Adopt(t.Context(), c, from)
 			return err
 		},
 	} {
@@ -616,12 +618,12 @@ func TestOnlyAgain(t *testing.T) {
 
 // lossy is a node on which the replies to some scripts are lost.
 type lossy struct {
-	strategy.Node
+	driver.Node
 	lose  func(script string) bool
 	calls atomic.Int32
 }
 
-func (n *lossy) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *lossy) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.Node.Eval(ctx, due, s, keys, args...)
 	if n.lose(s.Name()) {
 		n.calls.Add(1)
@@ -643,14 +645,14 @@ func TestLostReplies(t *testing.T) {
 			}
 			var left atomic.Int32
 			losing := &lossy{Node: n, lose: func(name string) bool { return name == script && left.Add(-1) >= 0 }}
-			unlucky := opened(t, func() (*strategy.Strategy, error) {
-				return strategy.New(reentrant.On(losing), strategy.Options{TTL: time.Minute})
+			unlucky := opened(t, func() (strategy.Strategy, error) {
+				return engine.New(reentrant.On(losing), strategy.Options{TTL: time.Minute})
 			})
 			outer := acquire(t, as(t, "me"), locks, name)
 			switch script {
 			case "acquire":
 				left.Store(1)
-				_, err = unlucky.Lock(name).TryAcquire(as(t, "me"))
+				_, err = unlucky.NewLock(name).TryAcquire(as(t, "me"))
 			case "release":
 				inner := acquire(t, as(t, "me"), unlucky, name)
 				left.Store(3) // it is repeated, and repeated
@@ -707,7 +709,7 @@ func TestOutOfMemory(t *testing.T) {
 	if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
 		t.Skipf("NOT PROVEN: that locks are released when Redis is out of memory: %v", err)
 	}
-	_, err := locks.Lock("b").TryAcquire(t.Context())
+	_, err := locks.NewLock("b").TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
 	}
@@ -746,11 +748,11 @@ func TestForbidden(t *testing.T) {
 				return redis.Dial("tcp", s.Addr(), redis.DialUsername("no-"+command), redis.DialPassword("secret"))
 			}}
 			defer pool.Close()
-			bound := opened(t, func() (*strategy.Strategy, error) {
+			bound := opened(t, func() (strategy.Strategy, error) {
 				return reentrant.New(pool, strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 			})
 			key := strategy.DefaultKey(command)
-			lease, err := bound.Lock(command).TryAcquire(t.Context())
+			lease, err := bound.NewLock(command).TryAcquire(t.Context())
 			if command == "publish" {
 				if err != nil {
 					t.Fatalf("TryAcquire() = %v, want nil: the notice is a hint", err)
@@ -777,7 +779,7 @@ func TestForbidden(t *testing.T) {
 					t.Errorf("Extend() of the outer hold after %s = %v, want nil", after, err)
 				}
 			}
-			_, err = bound.Lock(command).TryAcquire(as(t, "me"))
+			_, err = bound.NewLock(command).TryAcquire(as(t, "me"))
 			refused := errors.Is(err, strategy.ErrRefused)
 			switch {
 			case refused:
@@ -855,7 +857,7 @@ func TestForbiddenToRelease(t *testing.T) {
 					case !errors.Is(err, strategy.ErrRefused):
 						t.Errorf("Release() = %v, want nil or ErrRefused", err)
 					}
-					info, err := p.(strategy.Inspector).Inspect(t.Context(), c)
+					info, err := p.(driver.Inspector).Inspect(t.Context(), c)
 					if err != nil || info.Holds != left {
 						t.Errorf("Inspect() = %+v, %v, want %d holds", info, err, left)
 					}
@@ -873,13 +875,13 @@ func TestForbiddenToRelease(t *testing.T) {
 func TestNotification(t *testing.T) {
 	s := redistest.Shared(t)
 	p, c := protocol(t, s, unique(t), "me", "outer")
-	told := make(chan strategy.Notice, 10)
-	stop, err := p.(strategy.Notifier).Watch(t.Context(), c, func(n strategy.Notice) { told <- n })
+	told := make(chan driver.Notification, 10)
+	stop, err := p.(driver.Notifier).Watch(t.Context(), c, func(n driver.Notification) { told <- n })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	hold := func(c strategy.Claim) strategy.Claim {
+	hold := func(c driver.Claim) driver.Claim {
 		t.Helper()
 		g, err := p.Acquire(t.Context(), c)
 		if err != nil {
@@ -888,7 +890,7 @@ func TestNotification(t *testing.T) {
 		c.Grant = g
 		return c
 	}
-	free := func(c strategy.Claim) {
+	free := func(c driver.Claim) {
 		t.Helper()
 		if err := p.Release(t.Context(), c); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
@@ -968,7 +970,7 @@ func TestHeldTells(t *testing.T) {
 	name := unique(t)
 	lease := acquire(t, as(t, "request 7"), locks, name)
 	defer lease.Release(context.Background())
-	_, err := locks.Lock(name).TryAcquire(t.Context())
+	_, err := locks.NewLock(name).TryAcquire(t.Context())
 	var held *strategy.HeldError
 	if !errors.As(err, &held) || held.Holder != "request 7" || held.TTL <= 0 || held.TTL > time.Minute {
 		t.Errorf("TryAcquire() = %v, want a HeldError by request 7 and up to a minute", err)
@@ -981,20 +983,20 @@ func TestHeldTells(t *testing.T) {
 
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
-	strategy.Node
+	driver.Node
 	reply any
 }
 
 func (n oneReply) Name() string  { return "fake" }
 func (n oneReply) Ordered() bool { return true }
-func (n oneReply) Eval(context.Context, time.Time, *strategy.Script, []string, ...any) (any, error) {
+func (n oneReply) Eval(context.Context, time.Time, *driver.Script, []string, ...any) (any, error) {
 	return n.reply, nil
 }
 
 // TestGarbage: what our scripts never return is neither a grant, nor held, nor lost:
 // nobody knows.
 func TestGarbage(t *testing.T) {
-	c := strategy.Claim{Name: "a", Key: "a", Owner: "me", Token: "t"}
+	c := driver.Claim{Name: "a", Key: "a", Owner: "me", Token: "t"}
 	unknown := func(call string, reply any, err error) {
 		t.Helper()
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
@@ -1013,7 +1015,7 @@ func TestGarbage(t *testing.T) {
 		unknown("Release()", reply, reentrant.On(oneReply{reply: reply}).Release(t.Context(), c))
 	}
 	for _, reply := range []any{int64(1), []any{}, []any{int64(0), []byte("x")}, []any{int64(7), []byte("")}, []any{[]byte("x"), int64(7)}} {
-		_, err := reentrant.On(oneReply{reply: reply}).(strategy.Adopter).Adopt(t.Context(), c, "u")
+		_, err := reentrant.On(oneReply{reply: reply}).(driver.Adopter).Adopt(t.Context(), c, "u")
 		unknown("Adopt()", reply, err)
 	}
 	for _, reply := range []any{
@@ -1021,7 +1023,7 @@ func TestGarbage(t *testing.T) {
 		[]any{int64(7), []byte("x"), nil, int64(1), int64(1)}, []any{int64(7), []byte("x"), []byte("t"), nil, int64(1)},
 		[]any{int64(7), []byte("x"), []byte("t"), int64(1), nil}, []any{int64(7), nil, []byte("t"), int64(1), int64(1)},
 	} {
-		_, err := reentrant.On(oneReply{reply: reply}).(strategy.Inspector).Inspect(t.Context(), c)
+		_, err := reentrant.On(oneReply{reply: reply}).(driver.Inspector).Inspect(t.Context(), c)
 		unknown("Inspect()", reply, err)
 	}
 }

@@ -7,16 +7,17 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // What the protocol can do beside Acquire, Extend and Release, which are the lock;
 // and its options.
 var _ interface {
-	strategy.Adopter
-	strategy.Inspector
-	strategy.Checker
-	strategy.Validator
+	driver.Adopter
+	driver.Inspector
+	driver.Checker
+	driver.Validator
 } = (*protocol)(nil)
 
 // An Option is a setting that only this algorithm has.
@@ -79,8 +80,8 @@ func (p *protocol) Validate(strategy.Options) error {
 }
 
 // Adopt is GET, compare, SET XX.
-func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
-	return strategy.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
+func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+	return driver.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
 		if err := seen.ownedBy(c, from); err != nil {
 			return command{}, err
 		}
@@ -90,7 +91,7 @@ func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (st
 }
 
 // Inspect is GET. What has lapsed is not held, by our clock.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
 	if err != nil {
 		return strategy.Info{}, err
@@ -105,24 +106,27 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 // Check looks at the server, and tries the commands on a key of its own. GETSET writes, whatever
 // it is given, so that key is there for an instant, with a stamp that has passed.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return strategy.CheckLock(ctx, o, p, p, func(c strategy.Claim) error {
+	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+			return err
+		}
 		if p.watch {
 			return p.checkTransaction(ctx, c)
 		}
 		lapsed := strconv.FormatInt(earliest, 10) + ":" + c.Token
 		cmds := [][]any{{"GET"}, {"SET", lapsed, "XX"}, {"DEL"}}
-		if err := strategy.CheckCommands(ctx, c.Due, p, c.Key, cmds...); err != nil {
+		if err := driver.CheckCommands(ctx, c.Due, p, c.Key, cmds...); err != nil {
 			return err // first: what is written must be deleted
 		}
-		return strategy.CheckCommands(ctx, c.Due, p, c.Key, []any{"SETNX", lapsed}, []any{"GETSET", lapsed}, []any{"DEL"})
+		return driver.CheckCommands(ctx, c.Due, p, c.Key, []any{"SETNX", lapsed}, []any{"GETSET", lapsed}, []any{"DEL"})
 	})
 }
 
 // checkTransaction tries the commands in a transaction. All of them are done, each to a key that
 // is not there after it.
-func (p *protocol) checkTransaction(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) checkTransaction(ctx context.Context, c driver.Claim) error {
 	lapsed := strconv.FormatInt(earliest, 10) + ":" + c.Token
-	return p.Session(ctx, c.Due, c.Key, func(conn strategy.Conn) error {
+	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		steps := [][]any{
 			{"OK", "WATCH", c.Key}, {"OK", "MULTI"}, {"QUEUED", "GET", c.Key}, {"QUEUED", "SETNX", c.Key, lapsed},
 			{"QUEUED", "SET", c.Key, lapsed, "XX"}, {"QUEUED", "DEL", c.Key},

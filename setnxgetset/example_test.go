@@ -10,6 +10,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,7 +28,7 @@ func ExampleNew() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("legacy/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("legacy/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil
 	})
@@ -42,7 +44,7 @@ func ExampleNew() {
 func ExampleNew_acquireLock() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	acquireLock := func(key string, timeout time.Duration) (*strategy.Strategy, *strategy.Lease, error) {
+	acquireLock := func(key string, timeout time.Duration) (strategy.Strategy, strategy.Lease, error) {
 		raw := func(name string) string { return name }
 		o := strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff}
 		locks, err := setnxgetset.New(pool, o, setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease())
@@ -51,7 +53,7 @@ func ExampleNew_acquireLock() {
 		}
 		wait, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		lease, err := locks.Lock(key).Acquire(wait)
+		lease, err := locks.NewLock(key).Acquire(wait)
 		return locks, lease, err
 	}
 
@@ -81,7 +83,7 @@ func ExampleClock() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	lease, err := locks.Lock("stamped").TryAcquire(context.Background())
+	lease, err := locks.NewLock("stamped").TryAcquire(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -90,8 +92,8 @@ func ExampleClock() {
 	// released: <nil>
 }
 
-// yourNode is your own strategy.Node, over another client; here it is the tests'.
-var yourNode strategy.Node
+// yourNode is your own driver.Node, over another client; here it is the tests'.
+var yourNode driver.Node
 
 // On takes any node: of another client, or one with something around it.
 func ExampleOn() {
@@ -99,12 +101,12 @@ func ExampleOn() {
 		fmt.Println(request)
 		send()
 	}
-	locks, err := strategy.New(setnxgetset.On(conformance.GateNode(yourNode, show)), strategy.Options{})
+	locks, err := engine.New(setnxgetset.On(conformance.GateNode(yourNode, show)), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	lease, err := locks.Lock("stamp shown").TryAcquire(ctx)
+	lease, err := locks.NewLock("stamp shown").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -124,12 +126,12 @@ func ExampleWatchTakeOver() {
 		send()
 	}
 	p := setnxgetset.On(conformance.GateNode(yourNode, show), setnxgetset.WatchTakeOver())
-	locks, err := strategy.New(p, strategy.Options{})
+	locks, err := engine.New(p, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	lease, err := locks.Lock("stamp watched").TryAcquire(ctx)
+	lease, err := locks.NewLock("stamp watched").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -69,7 +69,7 @@
 //	s, err := setnxgetset.New(pool, strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff},
 //		setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease())
 //	wait, cancel := context.WithTimeout(ctx, timeout) // its one number stands for both
-//	lease, err := s.Lock(key).Acquire(wait)           // DeadlineExceeded is its TimeoutException
+//	lease, err := s.NewLock(key).Acquire(wait)           // DeadlineExceeded is its TimeoutException
 //	err = lease.Release(ctx)                          // Dispose
 //
 // where raw is func(name string) string { return name }. One number for two things
@@ -98,6 +98,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -106,99 +108,99 @@ import (
 // settings (address, password, TLS, database) and dials its own connection beside
 // it; transactions (see [WatchTakeOver]) borrow the pool's. The pool stays the
 // caller's to close. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(n, own...), o)
+	return engine.New(On(n, own...), o)
 }
 
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
-func On(n strategy.Node, own ...Option) strategy.Protocol {
+func On(n driver.Node, own ...Option) driver.Protocol {
 	p := &protocol{Node: n, now: time.Now}
 	for _, set := range own {
 		set(p)
 	}
 	if p.acks != nil {
-		return strategy.Acknowledged(n, *p.acks, p.on)
+		return driver.Acknowledged(n, *p.acks, p.on)
 	}
 	return p
 }
 
 // on is the same algorithm on another node.
-func (p protocol) on(n strategy.Node) *protocol {
+func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	strategy.Node // Close is the node's
-	watch, blind  bool
-	now           func() time.Time
-	acks          *strategy.Acks // nil: nobody is waited for
+	driver.Node  // Close is the node's
+	watch, blind bool
+	now          func() time.Time
+	acks         *strategy.Acks // nil: nobody is waited for
 }
 
-var _ strategy.Protocol = (*protocol)(nil) // and more: see capabilities.go
+var _ driver.Protocol = (*protocol)(nil) // and more: see capabilities.go
 
 // Acquire is SETNX; and if somebody has the key, it is taken over once its stamp
 // has passed.
-func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	mine, err := p.value(c.Token, c.TTL, 0)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	reply, err := p.Do(ctx, c.Due, "SETNX", c.Key, mine)
 	switch {
 	case err != nil || reply == int64(1):
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	case reply != int64(0):
-		return strategy.Grant{}, strategy.BadReply(p, reply)
+		return driver.Grant{}, driver.BadReply(p.Name(), reply)
 	}
 	if reply, err = p.Do(ctx, c.Due, "GET", c.Key); err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	switch seen, err := p.read(c, reply); {
 	case err != nil:
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	case !seen.gone && !seen.lapsed():
-		return strategy.Grant{}, seen.held(c)
+		return driver.Grant{}, seen.held(c)
 	case p.watch:
-		return strategy.Grant{}, p.takeOverWatching(ctx, c)
+		return driver.Grant{}, p.takeOverWatching(ctx, c)
 	case seen.gone: // it was there at the SETNX. A GETSET now could hit whoever comes next
-		return strategy.Grant{}, &strategy.HeldError{Name: c.Name}
+		return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 	}
 	return p.takeOver(ctx, c)
 }
 
 // takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their
 // GETSETs in a row, and whoever gets that stamp back is the first.
-func (p *protocol) takeOver(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	mine, err := p.value(c.Token, c.TTL, 0) // a stamp from now: the first has aged
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	reply, err := p.Do(ctx, c.Due, "GETSET", c.Key, mine)
 	if errors.Is(err, strategy.ErrUnknown) {
-		return strategy.Grant{State: mayHide{}}, err
+		return driver.Grant{State: mayHide{}}, err
 	}
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	old, err := p.read(c, reply)
 	switch {
 	case err != nil: // what was no lock is overwritten, and whose this is now, nobody knows
-		return strategy.Grant{State: mayHide{}}, strategy.BadReply(p, reply)
+		return driver.Grant{State: mayHide{}}, driver.BadReply(p.Name(), reply)
 	case old.gone || old.lapsed():
-		return strategy.Grant{}, nil
+		return driver.Grant{}, nil
 	}
 	// Somebody was quicker, and our value has taken the place of the winner's: from
 	// now on it is our stamp that everybody minds, and our token that the winner finds.
 	// That is this algorithm. To write the old value back would be no better: it could
 	// hit the next one's, or bring back a lock that the winner has released meanwhile.
-	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old.token, TTL: c.TTL}
+	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old.token, TTL: c.TTL}
 }
 
 // mayHide is the State of a claim whose GETSET was not answered. If it took effect,
@@ -207,7 +209,7 @@ func (p *protocol) takeOver(ctx context.Context, c strategy.Claim) (strategy.Gra
 type mayHide struct{}
 
 // takeOverWatching is WATCH, GET, and, if the lock is still to be had, MULTI, SET, EXEC.
-func (p *protocol) takeOverWatching(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) takeOverWatching(ctx context.Context, c driver.Claim) error {
 	return p.inOneStep(ctx, c, func(seen stamp) (command, error) {
 		if !seen.gone && !seen.lapsed() {
 			return command{}, seen.held(c)
@@ -220,8 +222,8 @@ func (p *protocol) takeOverWatching(ctx context.Context, c strategy.Claim) error
 // Extend is GET, compare, SET XX. What has lapsed is anybody's, and somebody may be
 // about to take it, so it is not extended. The stamp is never set back: a request that
 // was stuck on its way may come after a later one that asked for more.
-func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	return strategy.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
 		if err := seen.ownedBy(c, c.Token); err != nil {
 			return command{}, err
 		}
@@ -231,7 +233,7 @@ func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 }
 
 // Release is GET, compare, DEL; or DEL alone.
-func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	del := command{"DEL", nil}
 	var err error
 	// An undo and an operator's release have no business with another's lock.
@@ -253,7 +255,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	case !errors.As(err, &lost):
 		return err
 	case !lost.Lapsed:
-		return strategy.Gone(p, c, lost.Holder)
+		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder)
 	case c.Undo: // ours, and of no effect any more. Somebody may be about to take it over, so it stays
 		return nil
 	}
@@ -262,7 +264,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 
 // compareThen reads the key, lets choose see what is there, and sends the command
 // that it gives. With WATCH that is one step.
-func (p *protocol) compareThen(ctx context.Context, c strategy.Claim, choose func(stamp) (command, error)) error {
+func (p *protocol) compareThen(ctx context.Context, c driver.Claim, choose func(stamp) (command, error)) error {
 	if p.watch {
 		return p.inOneStep(ctx, c, choose)
 	}
@@ -284,8 +286,8 @@ func (p *protocol) compareThen(ctx context.Context, c strategy.Claim, choose fun
 
 // inOneStep is compareThen as a transaction. If anybody writes the key after the WATCH,
 // EXEC does nothing, and what is there now is looked at anew, until c.Due.
-func (p *protocol) inOneStep(ctx context.Context, c strategy.Claim, choose func(stamp) (command, error)) error {
-	return p.Session(ctx, c.Due, c.Key, func(conn strategy.Conn) error {
+func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(stamp) (command, error)) error {
+	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {
 			if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
 				return err
@@ -319,7 +321,7 @@ func (p *protocol) inOneStep(ctx context.Context, c strategy.Claim, choose func(
 			if replies, ok := reply.([]any); ok && len(replies) == 1 {
 				return p.written(c, replies[0])
 			}
-			return strategy.BadReply(p, reply)
+			return driver.BadReply(p.Name(), reply)
 		}
 	})
 }
@@ -331,7 +333,7 @@ type command struct {
 }
 
 // write sends a command on its own.
-func (p *protocol) write(ctx context.Context, c strategy.Claim, cmd command) error {
+func (p *protocol) write(ctx context.Context, c driver.Claim, cmd command) error {
 	reply, err := p.Do(ctx, c.Due, cmd.name, c.Key, cmd.args...)
 	if err != nil {
 		return err
@@ -340,21 +342,21 @@ func (p *protocol) write(ctx context.Context, c strategy.Claim, cmd command) err
 }
 
 // written reads what SET and DEL answer.
-func (p *protocol) written(c strategy.Claim, reply any) error {
+func (p *protocol) written(c driver.Claim, reply any) error {
 	switch {
 	case reply == int64(1) || isText(reply, "OK"):
 		return nil
 	case reply == int64(0) || reply == nil: // it went in between
 		return &strategy.LostError{Name: c.Name}
 	}
-	return strategy.BadReply(p, reply)
+	return driver.BadReply(p.Name(), reply)
 }
 
 // expect sends a command that has one good answer.
-func (p *protocol) expect(conn strategy.Conn, answer, cmd string, args ...any) error {
+func (p *protocol) expect(conn driver.Conn, answer, cmd string, args ...any) error {
 	reply, err := conn.Do(cmd, args...)
 	if err == nil && !isText(reply, answer) {
-		err = strategy.BadReply(p, reply)
+		err = driver.BadReply(p.Name(), reply)
 	}
 	return err
 }

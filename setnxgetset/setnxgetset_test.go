@@ -11,6 +11,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -41,7 +42,7 @@ var modes = []struct {
 	{"watch", []setnxgetset.Option{setnxgetset.WatchTakeOver()}},
 }
 
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxgetset.Option) *strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := setnxgetset.New(s.Pool(), o, own...)
 	if err != nil {
@@ -55,9 +56,9 @@ func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxget
 	return locks
 }
 
-func try(t *testing.T, locks *strategy.Strategy, name string) *strategy.Lease {
+func try(t *testing.T, locks strategy.Strategy, name string) strategy.Lease {
 	t.Helper()
-	lease, err := locks.Lock(name).TryAcquire(t.Context())
+	lease, err := locks.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire() = %v, want nil", err)
 	}
@@ -110,10 +111,10 @@ func TestRoundTrips(t *testing.T) {
 					t.Errorf("round trips of %s = %d, want %d", what, got, want)
 				}
 			}
-			acquire := func() (err error) { lease, err = locks.Lock("a").TryAcquire(t.Context()); return }
+			acquire := func() (err error) { lease, err = locks.NewLock("a").TryAcquire(t.Context()); return }
 			count("Acquire", 1, acquire)
 			count("a held TryAcquire", 2, func() error {
-				if _, err := locks.Lock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+				if _, err := locks.NewLock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 					return fmt.Errorf("%w, want ErrHeld", err)
 				}
 				return nil
@@ -135,7 +136,7 @@ func TestManySeeItLapsed(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			pool := &redis.Pool{MaxIdle: contenders, Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }}
 			defer pool.Close()
-			all := make([]*strategy.Strategy, contenders)
+			all := make([]strategy.Strategy, contenders)
 			for i := range all {
 				locks, err := setnxgetset.New(pool, strategy.Options{TTL: time.Minute, OpTimeout: 30 * time.Second}, m.own...)
 				if err != nil {
@@ -150,14 +151,14 @@ func TestManySeeItLapsed(t *testing.T) {
 				redistest.Do(t, s, "SET", strategy.DefaultKey(name), time.Now().Add(-time.Second).UnixMilli())
 				start := make(chan struct{})
 				type result struct {
-					lease *strategy.Lease
+					lease strategy.Lease
 					err   error
 				}
 				results := make(chan result)
 				for _, locks := range all {
 					go func() {
 						<-start
-						lease, err := locks.Lock(name).TryAcquire(t.Context())
+						lease, err := locks.NewLock(name).TryAcquire(t.Context())
 						results <- result{lease, err}
 					}()
 				}
@@ -205,8 +206,8 @@ func TestNoStamp(t *testing.T) {
 			} {
 				lease := try(t, locks, name)
 				redistest.Do(t, s, "SET", key, value)
-				_, tried := locks.Lock(name).TryAcquire(t.Context())
-				_, waited := locks.Lock(name).Acquire(t.Context())
+				_, tried := locks.NewLock(name).TryAcquire(t.Context())
+				_, waited := locks.NewLock(name).Acquire(t.Context())
 				_, inspected := locks.Inspect(t.Context(), name)
 				_, adopted := locks.Adopt(t.Context(), name, value+"token")
 				for what, err := range map[string]error{
@@ -225,7 +226,7 @@ func TestNoStamp(t *testing.T) {
 			lease := try(t, locks, name)
 			redistest.Do(t, s, "DEL", key)
 			redistest.Do(t, s, "LPUSH", key, "not a lock")
-			_, tried := locks.Lock(name).TryAcquire(t.Context())
+			_, tried := locks.NewLock(name).TryAcquire(t.Context())
 			for what, err := range map[string]error{"TryAcquire": tried, "Extend": lease.Extend(t.Context()), "Release": lease.Release(t.Context())} {
 				if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
 					t.Errorf("%s() of a list = %v, want ErrRefused and WRONGTYPE", what, err)
@@ -249,7 +250,7 @@ func TestDigitsOnly(t *testing.T) {
 			stamp := time.Now().Add(time.Minute).UnixMilli()
 			redistest.Do(t, s, "SET", key, stamp)
 
-			_, err := locks.Lock(name).TryAcquire(t.Context())
+			_, err := locks.NewLock(name).TryAcquire(t.Context())
 			var held *strategy.HeldError
 			if !errors.As(err, &held) || held.Holder != fmt.Sprint(stamp) || held.TTL <= 0 || held.TTL > time.Minute {
 				t.Errorf("TryAcquire() = %v, want a HeldError by the stamp, for up to a minute", err)
@@ -294,11 +295,11 @@ func TestLapsedIsAnybodys(t *testing.T) {
 			key := strategy.DefaultKey(name)
 			for _, c := range []struct {
 				what string
-				move func(*strategy.Lease) error
+				move func(strategy.Lease) error
 			}{
-				{"Extend", func(l *strategy.Lease) error { return l.Extend(t.Context()) }},
-				{"Release", func(l *strategy.Lease) error { return l.Release(t.Context()) }},
-				{"Adopt", func(l *strategy.Lease) error {
+				{"Extend", func(l strategy.Lease) error { return l.Extend(t.Context()) }},
+				{"Release", func(l strategy.Lease) error { return l.Release(t.Context()) }},
+				{"Adopt", func(l strategy.Lease) error {
 					_, err := locks.Adopt(t.Context(), name, l.Token())
 					return err
 				}},
@@ -348,7 +349,7 @@ func TestExtendNeverSetsBack(t *testing.T) {
 // takes at once.
 func TestClockNeverSet(t *testing.T) {
 	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.Clock(func() time.Time { return time.Unix(100, 0) }))
-	_, err := locks.Lock(fresh(t)).TryAcquire(t.Context())
+	_, err := locks.NewLock(fresh(t)).TryAcquire(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "allowed") || errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire() = %v, want an error that says what is allowed", err)
 	}
@@ -424,7 +425,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("New(nil) = nil, want an error")
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	if _, err := setnxgetset.New(pool, strategy.Options{Wait: strategy.WaitNotice}); !errors.Is(err, strategy.ErrUnsupported) {
+	if _, err := setnxgetset.New(pool, strategy.Options{Wait: strategy.WaitNotification}); !errors.Is(err, strategy.ErrUnsupported) {
 		t.Errorf("New() with WaitNotice = %v, want ErrUnsupported: nothing is published", err)
 	}
 	if _, err := setnxgetset.New(pool, strategy.Options{}, setnxgetset.Clock(nil)); err == nil || !strings.Contains(err.Error(), "allowed") {
@@ -445,7 +446,7 @@ func TestBackoff(t *testing.T) {
 
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
-	strategy.Node
+	driver.Node
 	reply any
 }
 
@@ -454,7 +455,7 @@ func (n oneReply) Ordered() bool { return true }
 func (n oneReply) Do(context.Context, time.Time, string, string, ...any) (any, error) {
 	return n.reply, nil
 }
-func (n oneReply) Session(_ context.Context, _ time.Time, _ string, fn func(strategy.Conn) error) error {
+func (n oneReply) Session(_ context.Context, _ time.Time, _ string, fn func(driver.Conn) error) error {
 	return fn(oneConn{n.reply})
 }
 
@@ -464,7 +465,7 @@ func (c oneConn) Do(string, ...any) (any, error) { return c.reply, nil }
 
 // TestGarbage: what Redis never answers is neither a grant, nor held, nor lost.
 func TestGarbage(t *testing.T) {
-	c := strategy.Claim{Name: "a", Key: "a", Token: "t", TTL: time.Minute, Grant: strategy.Grant{Start: time.Now()}}
+	c := driver.Claim{Name: "a", Key: "a", Token: "t", TTL: time.Minute, Grant: driver.Grant{Start: time.Now()}}
 	for _, reply := range []any{nil, []byte("OK"), []byte("QUEUED"), []byte{}, int64(2), []any{}, "text"} {
 		g, err := setnxgetset.On(oneReply{reply: reply}).Acquire(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
@@ -495,8 +496,8 @@ func FuzzStamp(f *testing.F) {
 	f.Add("9223372036854775807", int64(-1<<62))
 	f.Fuzz(func(t *testing.T, value string, ms int64) {
 		clock := setnxgetset.Clock(func() time.Time { return time.UnixMilli(ms) })
-		p := setnxgetset.On(oneReply{reply: []byte(value)}, clock).(strategy.Inspector)
-		info, err := p.Inspect(t.Context(), strategy.Claim{Name: "a", Key: "a"})
+		p := setnxgetset.On(oneReply{reply: []byte(value)}, clock).(driver.Inspector)
+		info, err := p.Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"})
 		switch {
 		case err != nil && !errors.Is(err, strategy.ErrRefused):
 			t.Errorf("Inspect() of %q = %v, want ErrRefused", value, err)
@@ -530,7 +531,7 @@ func TestOutOfMemory(t *testing.T) {
 					t.Errorf("%s = %v, want ErrRefused and OOM", call, err)
 				}
 			}
-			_, err = locks.Lock("b").TryAcquire(t.Context())
+			_, err = locks.NewLock("b").TryAcquire(t.Context())
 			refused("TryAcquire()", err)
 			refused("Extend()", lease.Extend(t.Context()))
 			if after, err := redis.String(c.Do("GET", "lock:{a}")); err != nil || after != before {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -35,13 +36,13 @@ func (s stamp) lapsed() bool { return s.left <= 0 }
 
 // read reads a value of the claim's key. What is no stamp is an error: it must not
 // pass for held, which would mean waiting for ever, nor for lapsed.
-func (p *protocol) read(c strategy.Claim, reply any) (stamp, error) {
+func (p *protocol) read(c driver.Claim, reply any) (stamp, error) {
 	if reply == nil {
 		return stamp{gone: true}, nil
 	}
 	value, ok := reply.([]byte)
 	if !ok {
-		return stamp{}, strategy.BadReply(p, reply)
+		return stamp{}, driver.BadReply(p.Name(), reply)
 	}
 	digits, token, tokened := strings.Cut(string(value), ":")
 	if !tokened {
@@ -69,13 +70,13 @@ func (p *protocol) value(token string, ttl time.Duration, atLeast int64) (string
 }
 
 // held is the refusal of a claim by whoever has stamped the key.
-func (s stamp) held(c strategy.Claim) error {
+func (s stamp) held(c driver.Claim) error {
 	return &strategy.HeldError{Name: c.Name, Holder: s.token, TTL: s.left}
 }
 
 // ownedBy returns nil if the token holds the lock. A holder whose stamp has passed
 // does not.
-func (s stamp) ownedBy(c strategy.Claim, token string) error {
+func (s stamp) ownedBy(c driver.Claim, token string) error {
 	switch {
 	case s.gone || s.token != token && s.lapsed():
 		return &strategy.LostError{Name: c.Name}

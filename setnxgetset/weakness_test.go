@@ -12,6 +12,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/setnxgetset"
@@ -73,7 +75,7 @@ func TestDeleteAndSet(t *testing.T) {
 
 // loser opens a contender that, having seen a lock lapsed, lets step happen before it
 // swaps.
-func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), own ...setnxgetset.Option) *strategy.Strategy {
+func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), own ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
 	n, err := node.New(s.Pool())
 	if err != nil {
@@ -85,7 +87,7 @@ func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), o
 		}
 		send()
 	}
-	locks, err := strategy.New(setnxgetset.On(conformance.GateNode(n, gate), own...), o)
+	locks, err := engine.New(setnxgetset.On(conformance.GateNode(n, gate), own...), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +107,9 @@ func TestLoserHidesTheWinner(t *testing.T) {
 	try(t, a, name) // and dies
 	wall.forward(2 * time.Minute)
 
-	var winner *strategy.Lease
+	var winner strategy.Lease
 	b := loser(t, s, o, func() { winner = try(t, a, name) }, wall.option())
-	_, err := b.Lock(name).TryAcquire(t.Context())
+	_, err := b.NewLock(name).TryAcquire(t.Context())
 	var held *strategy.HeldError
 	if !errors.As(err, &held) || held.Holder != winner.Token() || held.TTL != time.Minute {
 		t.Fatalf("TryAcquire() of the loser = %v, want a HeldError by the winner, for as long as its own stamp says", err)
@@ -120,7 +122,7 @@ func TestLoserHidesTheWinner(t *testing.T) {
 	if err := winner.Release(t.Context()); !errors.As(err, &lost) || lost.Holder != info.Token {
 		t.Errorf("Release() of the winner = %v, want a LostError that calls the loser the holder", err)
 	}
-	if _, err := a.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+	if _, err := a.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire() = %v, want ErrHeld: the loser's stamp is ahead, though nobody holds the lock", err)
 	}
 	wall.forward(2 * time.Minute)
@@ -147,12 +149,12 @@ func TestLoserCutsTheWinnerShort(t *testing.T) {
 		name := fresh(t)
 		key := strategy.DefaultKey(name)
 		redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
-		var winner *strategy.Lease
+		var winner strategy.Lease
 		b := loser(t, s, strategy.Options{TTL: c.ttl}, func() {
 			wall.forward(c.onWay)
 			winner = try(t, a, name)
 		}, wall.option())
-		if _, err := b.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		if _, err := b.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Fatalf("%s: TryAcquire() of the loser = %v, want ErrHeld", what, err)
 		}
 		wall.forward(c.passes)
@@ -173,7 +175,7 @@ func TestClocksDecide(t *testing.T) {
 			var right, early, late clock
 			early.forward(time.Hour)
 			late.forward(-time.Hour)
-			at := func(c *clock) *strategy.Strategy {
+			at := func(c *clock) strategy.Strategy {
 				return open(t, s, strategy.Options{TTL: time.Minute}, append(slices.Clone(m.own), c.option())...)
 			}
 			for what, c := range map[string]struct{ holder, thief *clock }{
@@ -227,7 +229,7 @@ func TestBlindReleaseFreesAStranger(t *testing.T) {
 
 // mute does what it is asked and loses the replies to one command.
 type mute struct {
-	strategy.Node
+	driver.Node
 	cmd string
 	off atomic.Bool
 }
@@ -242,12 +244,12 @@ func (n *mute) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 	return reply, err
 }
 
-func (n *mute) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
-	return n.Node.Session(ctx, due, key, func(c strategy.Conn) error { return fn(muteConn{c, n}) })
+func (n *mute) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+	return n.Node.Session(ctx, due, key, func(c driver.Conn) error { return fn(muteConn{c, n}) })
 }
 
 type muteConn struct {
-	strategy.Conn
+	driver.Conn
 	n *mute
 }
 
@@ -260,14 +262,14 @@ func (c muteConn) Do(cmd string, args ...any) (any, error) {
 }
 
 // unanswered opens a contender whose replies to cmd are lost.
-func unanswered(t *testing.T, s *redistest.Server, cmd string, own ...setnxgetset.Option) (*strategy.Strategy, *mute) {
+func unanswered(t *testing.T, s *redistest.Server, cmd string, own ...setnxgetset.Option) (strategy.Strategy, *mute) {
 	t.Helper()
 	n, err := node.New(s.Pool())
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &mute{Node: n, cmd: cmd}
-	locks, err := strategy.New(setnxgetset.On(m, own...), strategy.Options{TTL: time.Minute})
+	locks, err := engine.New(setnxgetset.On(m, own...), strategy.Options{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +285,7 @@ func TestUnansweredGetSet(t *testing.T) {
 	key := strategy.DefaultKey(name)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 	locks, _ := unanswered(t, s, "GETSET", wall.option())
-	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
+	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
 	}
 	// Close gives the undoing a last try, and tells that it was not done.
@@ -291,7 +293,7 @@ func TestUnansweredGetSet(t *testing.T) {
 		t.Errorf("Close() = %v, want an error that says what may be left", err)
 	}
 	other := open(t, s, strategy.Options{TTL: time.Minute}, wall.option())
-	if _, err := other.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+	if _, err := other.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire() = %v, want ErrHeld: the value is left to lapse", err)
 	}
 	wall.forward(2 * time.Minute)
@@ -309,7 +311,7 @@ func TestUnansweredGetSetLapses(t *testing.T) {
 	defer redistest.Do(t, s, "DEL", key)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 	locks, _ := unanswered(t, s, "GETSET", wall.option())
-	if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
+	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
 	}
 	wall.forward(2 * time.Minute)
@@ -337,7 +339,7 @@ func TestUnansweredIsUndone(t *testing.T) {
 			redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 		}
 		locks, m := unanswered(t, s, c.cmd, c.own...)
-		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Fatalf("%s: TryAcquire() = %v, want ErrUnknown", c.cmd, err)
 		}
 		m.off.Store(true)

@@ -10,6 +10,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,7 +28,7 @@ func ExampleNew() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil
 	})
@@ -48,9 +50,9 @@ func ExampleBlindRelease() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	lease, err := locks.Lock("urn:sale").TryAcquire(ctx)
+	lease, err := locks.NewLock("urn:sale").TryAcquire(ctx)
 	fmt.Println("Add:", err == nil)
-	_, err = locks.Lock("urn:sale").TryAcquire(ctx)
+	_, err = locks.NewLock("urn:sale").TryAcquire(ctx)
 	fmt.Println("Add again:", err == nil)
 	fmt.Println("Remove:", lease.Release(ctx) == nil)
 	// Output:
@@ -72,9 +74,9 @@ func ExampleNew_stackExchange() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	lease, err := locks.Lock("se:sale").TryAcquire(ctx)
+	lease, err := locks.NewLock("se:sale").TryAcquire(ctx)
 	fmt.Println("LockTake:", err == nil)
-	_, err = locks.Lock("se:sale").TryAcquire(ctx)
+	_, err = locks.NewLock("se:sale").TryAcquire(ctx)
 	fmt.Println("LockTake again:", err == nil)
 	info, err := locks.Inspect(ctx, "se:sale")
 	fmt.Println("LockQuery:", err == nil && info.Token == lease.Token())
@@ -103,10 +105,10 @@ func ExampleNew_csRedisCore() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	lock := func() (*strategy.Lease, error) {
+	lock := func() (strategy.Lease, error) {
 		wait, cancel := context.WithTimeout(context.Background(), seconds)
 		defer cancel()
-		lease, err := locks.Lock("sale").Acquire(wait)
+		lease, err := locks.NewLock("sale").Acquire(wait)
 		if err == nil && autoDelay {
 			err = lease.KeepAlive(0)
 		}
@@ -124,8 +126,8 @@ func ExampleNew_csRedisCore() {
 	// released: true
 }
 
-// yourNode is your own strategy.Node, over another client; here it is the tests'.
-var yourNode strategy.Node
+// yourNode is your own driver.Node, over another client; here it is the tests'.
+var yourNode driver.Node
 
 // On takes any node: of another client, or one with something around it.
 func ExampleOn() {
@@ -133,12 +135,12 @@ func ExampleOn() {
 		fmt.Println(request)
 		send()
 	}
-	locks, err := strategy.New(setnxpx.On(conformance.GateNode(yourNode, log)), strategy.Options{})
+	locks, err := engine.New(setnxpx.On(conformance.GateNode(yourNode, log)), strategy.Options{})
 	if err != nil {
 		panic(err)
 	}
 	ctx := context.Background()
-	lease, err := locks.Lock("shown").TryAcquire(ctx)
+	lease, err := locks.NewLock("shown").TryAcquire(ctx)
 	if err != nil {
 		panic(err)
 	}

@@ -43,7 +43,7 @@
 // release without comparing.
 //
 //	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw}, setnxpx.BlindRelease())
-//	lease, err := s.Lock(key).TryAcquire(ctx) // Add: ErrHeld is its false
+//	lease, err := s.NewLock(key).TryAcquire(ctx) // Add: ErrHeld is its false
 //	err = lease.Release(ctx)                  // Remove
 //
 // where raw is func(name string) string { return name }.
@@ -56,7 +56,7 @@
 // StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):
 //
 //	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw})
-//	lease, err := s.Lock(key).TryAcquire(ctx) // LockTake: ErrHeld is its false
+//	lease, err := s.NewLock(key).TryAcquire(ctx) // LockTake: ErrHeld is its false
 //	err = lease.Extend(ctx)                   // LockExtend: ErrLost is its false
 //	info, err := s.Inspect(ctx, key)          // LockQuery: info.Token
 //	err = lease.Release(ctx)                  // LockRelease: ErrLost is its false
@@ -74,7 +74,7 @@
 //		Backoff: func(int) time.Duration { return 3 * time.Millisecond },
 //	})
 //	wait, cancel := context.WithTimeout(ctx, seconds) // its one number stands for both
-//	lease, err := s.Lock(name).Acquire(wait)          // ErrHeld is its null
+//	lease, err := s.NewLock(name).Acquire(wait)          // ErrHeld is its null
 //	if autoDelay {
 //		err = lease.KeepAlive(0)
 //	}
@@ -94,6 +94,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -102,29 +104,29 @@ import (
 // settings (address, password, TLS, database) and dials its own connection beside
 // it; the pool stays the caller's to close. It does no I/O: see
 // [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (*strategy.Strategy, error) {
+func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	return strategy.New(On(n, own...), o)
+	return engine.New(On(n, own...), o)
 }
 
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
-func On(n strategy.Node, own ...Option) strategy.Protocol {
+func On(n driver.Node, own ...Option) driver.Protocol {
 	p := &protocol{Node: n}
 	for _, set := range own {
 		set(p)
 	}
 	if p.acks != nil {
-		return strategy.Acknowledged(n, *p.acks, p.on)
+		return driver.Acknowledged(n, *p.acks, p.on)
 	}
 	return p
 }
 
 // on is the same algorithm on another node.
-func (p protocol) on(n strategy.Node) *protocol {
+func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
 }
@@ -154,57 +156,57 @@ func Acknowledged(a strategy.Acks) Option {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	strategy.Node // Close is the node's
-	blind         bool
-	acks          *strategy.Acks // nil: nobody is waited for
+	driver.Node // Close is the node's
+	blind       bool
+	acks        *strategy.Acks // nil: nobody is waited for
 }
 
 var _ interface {
-	strategy.Protocol
-	strategy.Adopter
-	strategy.Inspector
-	strategy.Checker
+	driver.Protocol
+	driver.Adopter
+	driver.Inspector
+	driver.Checker
 } = (*protocol)(nil)
 
 // Acquire is SET NX PX.
-func (p *protocol) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	reply, err := p.Do(ctx, c.Due, "SET", c.Key, c.Token, "NX", "PX", c.TTL.Milliseconds())
 	switch {
 	case err != nil:
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	case isOK(reply):
-		return strategy.Grant{}, nil
+		return driver.Grant{}, nil
 	case reply != nil:
-		return strategy.Grant{}, strategy.BadReply(p, reply)
+		return driver.Grant{}, driver.BadReply(p.Name(), reply)
 	}
 	// NX says no whatever the key is. Who has it? And is it a lock: waiting for a
 	// hash to expire would be waiting for ever. If that cannot be learned, somebody
 	// has it all the same.
 	holder, _, err := p.holder(ctx, c)
 	if errors.Is(err, strategy.ErrRefused) {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
-	return strategy.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
+	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
 }
 
 // Extend is GET, compare, PEXPIRE.
-func (p *protocol) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return p.compareThen(ctx, c, c.Token, "PEXPIRE", c.Key, c.TTL.Milliseconds())
 }
 
 // Adopt is GET, compare, SET XX PX.
-func (p *protocol) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	return p.compareThen(ctx, c, from, "SET", c.Key, c.Token, "XX", "PX", c.TTL.Milliseconds())
 }
 
 // compareThen is GET, compare with the token, and, if it holds the lock, the command.
-func (p *protocol) compareThen(ctx context.Context, c strategy.Claim, token, cmd, key string, args ...any) (strategy.Grant, error) {
+func (p *protocol) compareThen(ctx context.Context, c driver.Claim, token, cmd, key string, args ...any) (driver.Grant, error) {
 	holder, held, err := p.holder(ctx, c)
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if !held || holder != token {
-		return strategy.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+		return driver.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
 	}
 	// The hole: from here on it may be another's.
 	reply, err := p.Do(ctx, c.Due, cmd, key, args...)
@@ -213,9 +215,9 @@ func (p *protocol) compareThen(ctx context.Context, c strategy.Claim, token, cmd
 	case reply == nil || reply == int64(0): // it went in between
 		err = &strategy.LostError{Name: c.Name}
 	default:
-		err = strategy.BadReply(p, reply)
+		err = driver.BadReply(p.Name(), reply)
 	}
-	return strategy.Grant{}, err
+	return driver.Grant{}, err
 }
 
 func isOK(reply any) bool {
@@ -224,7 +226,7 @@ func isOK(reply any) bool {
 }
 
 // Release is GET, compare, DEL; or DEL alone.
-func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	// An undo and an operator's release have no business with another's lock.
 	if blind := p.blind && !c.Undo && !c.Force; !blind {
 		holder, held, err := p.holder(ctx, c)
@@ -232,7 +234,7 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 			return err
 		}
 		if !held || holder != c.Token {
-			return strategy.Gone(p, c, holder)
+			return driver.Gone(p.Name(), p.Ordered(), c, holder)
 		}
 		// The hole: from here on it may be another's.
 	}
@@ -240,15 +242,15 @@ func (p *protocol) Release(ctx context.Context, c strategy.Claim) error {
 	switch {
 	case err != nil || reply == int64(1):
 	case reply == int64(0):
-		err = strategy.Gone(p, c, "")
+		err = driver.Gone(p.Name(), p.Ordered(), c, "")
 	default:
-		err = strategy.BadReply(p, reply)
+		err = driver.BadReply(p.Name(), reply)
 	}
 	return err
 }
 
 // holder is LockQuery: the token in the key, if there is one.
-func (p *protocol) holder(ctx context.Context, c strategy.Claim) (token string, held bool, err error) {
+func (p *protocol) holder(ctx context.Context, c driver.Claim) (token string, held bool, err error) {
 	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
 	if err != nil {
 		return "", false, err
@@ -259,12 +261,12 @@ func (p *protocol) holder(ctx context.Context, c strategy.Claim) (token string, 
 	case []byte:
 		return string(r), true, nil
 	}
-	return "", false, strategy.BadReply(p, reply)
+	return "", false, driver.BadReply(p.Name(), reply)
 }
 
 // Inspect is GET and PTTL, two steps: if the lock changes hands between them, it
 // tells the one's token with the other's TTL.
-func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	holder, held, err := p.holder(ctx, c)
 	if err != nil || !held {
 		return strategy.Info{}, err
@@ -276,17 +278,20 @@ func (p *protocol) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info
 	ms, ok := reply.(int64)
 	switch {
 	case !ok:
-		return strategy.Info{}, strategy.BadReply(p, reply)
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	case ms == -2: // it has gone meanwhile
 		return strategy.Info{}, nil
 	}
-	return strategy.Info{Held: true, Token: holder, TTL: strategy.RemainingTTL(ms)}, nil
+	return strategy.Info{Held: true, Token: holder, TTL: driver.RemainingTTL(ms)}, nil
 }
 
 // Check looks at the server, and tries the commands on a key that is not there.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return strategy.CheckLock(ctx, o, p, p, func(c strategy.Claim) error {
-		return strategy.CheckCommands(ctx, c.Due, p, c.Key,
+	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+			return err
+		}
+		return driver.CheckCommands(ctx, c.Due, p, c.Key,
 			[]any{"GET"}, []any{"SET", c.Token, "XX", "PX", 1}, []any{"PEXPIRE", 1}, []any{"DEL"})
 	})
 }

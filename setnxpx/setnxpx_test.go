@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 // their weaknesses.
 func TestConformance(t *testing.T) { subjects.Run(t, "setnxpx") }
 
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) *strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := setnxpx.New(s.Pool(), o, own...)
 	if err != nil {
@@ -58,7 +59,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
 			locks := open(t, s, strategy.Options{}, c.own...)
-			lease, err := locks.Lock("a").TryAcquire(t.Context()) // dials
+			lease, err := locks.NewLock("a").TryAcquire(t.Context()) // dials
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,9 +83,9 @@ func TestRoundTrips(t *testing.T) {
 					t.Errorf("round trips of %s = %d, want %d", what, got, want)
 				}
 			}
-			count("Acquire", 1, func() (err error) { lease, err = locks.Lock("a").TryAcquire(t.Context()); return })
+			count("Acquire", 1, func() (err error) { lease, err = locks.NewLock("a").TryAcquire(t.Context()); return })
 			count("a held TryAcquire", 2, func() error {
-				if _, err := locks.Lock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+				if _, err := locks.NewLock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 					return fmt.Errorf("%w, want ErrHeld", err)
 				}
 				return nil
@@ -108,16 +109,16 @@ func TestSharesTheWireFormat(t *testing.T) {
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
 	for _, c := range []struct {
 		who           string
-		first, second *strategy.Strategy
+		first, second strategy.Strategy
 	}{
 		{"luascript", ours, theirs},
 		{"setnxpx", theirs, ours},
 	} {
-		lease, err := c.first.Lock(name).TryAcquire(t.Context())
+		lease, err := c.first.NewLock(name).TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.second.Lock(name).TryAcquire(t.Context())
+		_, err = c.second.NewLock(name).TryAcquire(t.Context())
 		var held *strategy.HeldError
 		if !errors.As(err, &held) || held.Holder != lease.Token() {
 			t.Errorf("%s.TryAcquire() = %v, want a HeldError with the other's token", c.who, err)
@@ -134,8 +135,8 @@ func TestSharesTheWireFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Do("DEL", key)
-	for _, locks := range []*strategy.Strategy{ours, theirs} {
-		if _, err := locks.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+	for _, locks := range []strategy.Strategy{ours, theirs} {
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
 		}
 	}
@@ -146,7 +147,7 @@ func TestBlindOnlyForItsOwnLease(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{}, setnxpx.BlindRelease())
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
-	first, err := locks.Lock(name).TryAcquire(t.Context())
+	first, err := locks.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestBlindOnlyForItsOwnLease(t *testing.T) {
 	if err := first.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	second, err := locks.Lock(name).TryAcquire(t.Context())
+	second, err := locks.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("New(nil) = nil, want an error")
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	_, err := setnxpx.New(pool, strategy.Options{Wait: strategy.WaitNotice})
+	_, err := setnxpx.New(pool, strategy.Options{Wait: strategy.WaitNotification})
 	if !errors.Is(err, strategy.ErrUnsupported) {
 		t.Errorf("New() with WaitNotice = %v, want ErrUnsupported: nothing is published", err)
 	}
@@ -196,7 +197,7 @@ func TestNewRefuses(t *testing.T) {
 
 // TestWaitsByAsking: without notices, a waiter has the lock soon after it is free.
 func TestWaitsByAsking(t *testing.T) {
-	var lease *strategy.Lease
+	var lease strategy.Lease
 	refused := 0
 	locks := open(t, redistest.Shared(t), strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
 		if e.Kind != strategy.EventHeld {
@@ -207,13 +208,13 @@ func TestWaitsByAsking(t *testing.T) {
 		}
 	}})
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
-	lease, err := locks.Lock(name).TryAcquire(t.Context())
+	lease, err := locks.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // generous, and far below the TTL
 	defer cancel()
-	next, err := locks.Lock(name).Acquire(ctx)
+	next, err := locks.NewLock(name).Acquire(ctx)
 	if err != nil {
 		t.Fatalf("Acquire() = %v, want nil", err)
 	}
@@ -224,7 +225,7 @@ func TestWaitsByAsking(t *testing.T) {
 
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
-	strategy.Node
+	driver.Node
 	reply any
 }
 
@@ -237,13 +238,13 @@ func (n oneReply) Do(context.Context, time.Time, string, string, ...any) (any, e
 // TestGarbage: only OK to SET is a grant. What Redis never answers is unknown.
 func TestGarbage(t *testing.T) {
 	for _, reply := range []any{[]byte("QUEUED"), []byte{}, int64(0), int64(1), []any{}} {
-		g, err := setnxpx.On(oneReply{reply: reply}).Acquire(t.Context(), strategy.Claim{Name: "a", Key: "a", Token: "t"})
+		g, err := setnxpx.On(oneReply{reply: reply}).Acquire(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), []byte("OK"), []any{}} {
-		c := strategy.Claim{Name: "a", Key: "a", Token: "t", Grant: strategy.Grant{Start: time.Now()}}
+		c := driver.Claim{Name: "a", Key: "a", Token: "t", Grant: driver.Grant{Start: time.Now()}}
 		err := setnxpx.On(oneReply{reply: reply}, setnxpx.BlindRelease()).Release(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
@@ -263,12 +264,12 @@ func TestEmptyValue(t *testing.T) {
 	defer theirs.Close()
 	c := s.Pool().Get()
 	defer c.Close()
-	for _, l := range []*strategy.Strategy{locks, theirs} {
+	for _, l := range []strategy.Strategy{locks, theirs} {
 		name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
 		if _, err := c.Do("SET", strategy.DefaultKey(name), ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Lock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		if _, err := l.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("TryAcquire() = %v, want ErrHeld", err)
 		}
 		info, err := l.Inspect(t.Context(), name)

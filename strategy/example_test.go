@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // The function's context ends when the lock is lost, and says why.
 func ExampleDo() {
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{TTL: 300 * time.Millisecond})
+	locks, err := engine.New(&server, strategy.Options{TTL: 300 * time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		server.Evict(ctx, "lock:{invoice/42}") // as an operator might
 		<-ctx.Done()                           // the next renewal notices
 		return context.Cause(ctx)
@@ -34,14 +35,14 @@ func ExampleDo() {
 // paused past its deadline.
 func ExampleLease_Fence() {
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{})
+	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
 	var greatest uint64 // the store's
-	write := func(l *strategy.Lease) bool {
+	write := func(l strategy.Lease) bool {
 		fence, ok := l.Fence()
 		if !ok || fence < greatest {
 			return false
@@ -51,12 +52,12 @@ func ExampleLease_Fence() {
 	}
 
 	ctx := context.Background()
-	paused, err := locks.Lock("report").TryAcquire(ctx)
+	paused, err := locks.NewLock("report").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
 	server.Evict(ctx, "lock:{report}") // its TTL ran out while it was paused
-	next, err := locks.Lock("report").TryAcquire(ctx)
+	next, err := locks.NewLock("report").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -71,19 +72,19 @@ func ExampleLease_Fence() {
 // between.
 func ExampleStrategy_Adopt() {
 	var server conformance.Memory
-	here, err := strategy.New(&server, strategy.Options{})
+	here, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer here.Close()
-	there, err := strategy.New(&server, strategy.Options{})
+	there, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer there.Close()
 
 	ctx := context.Background()
-	lease, err := here.Lock("upload").TryAcquire(ctx)
+	lease, err := here.NewLock("upload").TryAcquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -107,22 +108,22 @@ func ExampleStrategy_Adopt() {
 // wait for each other.
 func ExampleAll() {
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{})
+	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
-	both, err := strategy.All(locks.Lock("account/7"), locks.Lock("account/2"))
+	both, err := strategy.All(locks.NewLock("account/7"), locks.NewLock("account/2"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	err = strategy.Do(ctx, both, func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(ctx, both, func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("locked:", lease.Name())
-		_, err := locks.Lock("account/7").TryAcquire(ctx)
+		_, err := locks.NewLock("account/7").TryAcquire(ctx)
 		fmt.Println("a second contender for one:", errors.Is(err, strategy.ErrHeld))
-		for _, part := range lease.Parts() {
+		for _, part := range strategy.Parts(lease) {
 			_, fenced := part.Fence()
 			fmt.Println(part.Name(), "has a fence:", fenced)
 		}
@@ -130,7 +131,7 @@ func ExampleAll() {
 	})
 	fmt.Println("error:", err)
 
-	if _, err := locks.Lock("account/2").TryAcquire(ctx); err != nil {
+	if _, err := locks.NewLock("account/2").TryAcquire(ctx); err != nil {
 		log.Fatal(err)
 	}
 	_, err = both.TryAcquire(ctx)

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	redigo "github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -17,10 +19,10 @@ func BenchmarkPair(b *testing.B) {
 	s := redistest.Shared(b)
 	for _, client := range []struct {
 		name string
-		open func(b *testing.B) strategy.Node
+		open func(b *testing.B) driver.Node
 	}{
-		{"goredis", func(b *testing.B) strategy.Node { return to(b, s.URL()) }},
-		{"redigo", func(b *testing.B) strategy.Node {
+		{"goredis", func(b *testing.B) driver.Node { return to(b, s.URL()) }},
+		{"redigo", func(b *testing.B) driver.Node {
 			n, err := redigo.New(s.Pool())
 			if err != nil {
 				b.Fatal(err)
@@ -29,7 +31,7 @@ func BenchmarkPair(b *testing.B) {
 			return n
 		}},
 	} {
-		locks, err := strategy.New(fairqueue.On(client.open(b)), strategy.Options{})
+		locks, err := engine.New(fairqueue.On(client.open(b)), strategy.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -43,7 +45,7 @@ func BenchmarkPair(b *testing.B) {
 			}
 		}
 		b.Run(client.name+"/alone", func(b *testing.B) {
-			lock := locks.Lock(b.Name())
+			lock := locks.NewLock(b.Name())
 			b.ReportAllocs()
 			for b.Loop() {
 				pair(b, lock)
@@ -53,7 +55,7 @@ func BenchmarkPair(b *testing.B) {
 			b.ReportAllocs()
 			b.SetParallelism(32)
 			b.RunParallel(func(pb *testing.PB) {
-				lock := locks.Lock(fmt.Sprint(b.Name(), next.Add(1)))
+				lock := locks.NewLock(fmt.Sprint(b.Name(), next.Add(1)))
 				for pb.Next() {
 					pair(b, lock)
 				}

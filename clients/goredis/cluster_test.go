@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -66,9 +68,9 @@ func singles() (vs []subjects.Variant) {
 // patient are options by which nobody gets a lock by waiting for its TTL.
 var patient = strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second}
 
-func locksOn(t *testing.T, p strategy.Protocol, o strategy.Options) *strategy.Strategy {
+func locksOn(t *testing.T, p driver.Protocol, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	s, err := strategy.New(p, o)
+	s, err := engine.New(p, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,24 +88,24 @@ func TestClusterConformance(t *testing.T) {
 	}
 	look := clusterClient(t, addrs)
 	for _, v := range singles() {
-		open := func(o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+		open := func(o strategy.Options, on func([]driver.Node) driver.Protocol, around func(driver.Node) driver.Node) (strategy.Strategy, error) {
 			n, err := owned(redis.NewClusterClient(clusterOptions(addrs)))
 			if err != nil {
 				return nil, err
 			}
-			return strategy.New(on([]strategy.Node{around(n)}), o)
+			return engine.New(on([]driver.Node{around(n)}), o)
 		}
-		plainly := func(n strategy.Node) strategy.Node { return n }
+		plainly := func(n driver.Node) driver.Node { return n }
 		conformance.Run(t, conformance.Subject{
 			Name: v.Name + "-cluster",
-			Open: func(o strategy.Options) (*strategy.Strategy, error) { return open(o, v.On, plainly) },
-			OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-				return open(o, v.On, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+			Open: func(o strategy.Options) (strategy.Strategy, error) { return open(o, v.On, plainly) },
+			OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+				return open(o, v.On, func(n driver.Node) driver.Node { return conformance.GateNode(n, g) })
 			},
-			OpenSkewed: func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+			OpenSkewed: func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
 				on := v.On
 				if v.Skewed != nil {
-					on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+					on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
 				}
 				return open(o, on, plainly)
 			},
@@ -133,7 +135,7 @@ func clusterLeftovers(ctx context.Context, look *redis.ClusterClient, key string
 		var here []string
 		keys := master.Scan(ctx, 0, pattern, 1000).Iterator()
 		for keys.Next(ctx) {
-			if k := keys.Val(); k != strategy.SiblingKey(key, "fence") {
+			if k := keys.Val(); k != driver.SiblingKey(key, "fence") {
 				here = append(here, "key "+k)
 			}
 		}
@@ -180,9 +182,9 @@ func TestClusterMoves(t *testing.T) {
 	cl := calmCluster(t)
 	for _, v := range singles() {
 		t.Run(v.Name, func(t *testing.T) {
-			holder := locksOn(t, v.On([]strategy.Node{nodeOf(t, clusterClient(t, cl.Addrs()))}), patient)
-			rival := locksOn(t, v.On([]strategy.Node{nodeOf(t, clusterClient(t, cl.Addrs()))}), patient)
-			lease, err := holder.Lock(t.Name()).TryAcquire(t.Context())
+			holder := locksOn(t, v.On([]driver.Node{nodeOf(t, clusterClient(t, cl.Addrs()))}), patient)
+			rival := locksOn(t, v.On([]driver.Node{nodeOf(t, clusterClient(t, cl.Addrs()))}), patient)
+			lease, err := holder.NewLock(t.Name()).TryAcquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +192,7 @@ func TestClusterMoves(t *testing.T) {
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Errorf("Extend = %v, want nil", err)
 			}
-			_, err = rival.Lock(t.Name()).TryAcquire(t.Context())
+			_, err = rival.NewLock(t.Name()).TryAcquire(t.Context())
 			if !errors.Is(err, strategy.ErrHeld) {
 				t.Errorf("another's TryAcquire = %v, want %v", err, strategy.ErrHeld)
 			}
@@ -198,7 +200,7 @@ func TestClusterMoves(t *testing.T) {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("Release = %v, want nil", err)
 			}
-			lease, err = rival.Lock(t.Name()).TryAcquire(t.Context())
+			lease, err = rival.NewLock(t.Name()).TryAcquire(t.Context())
 			if err != nil {
 				t.Fatalf("TryAcquire = %v, want nil", err)
 			}
@@ -215,7 +217,7 @@ func TestClusterAsks(t *testing.T) {
 	cl := calmCluster(t)
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
 	scripts := locksOn(t, fairqueue.On(n), patient)
-	lease, err := scripts.Lock(t.Name()).TryAcquire(t.Context())
+	lease, err := scripts.NewLock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,11 +237,11 @@ func TestClusterAsks(t *testing.T) {
 		t.Errorf("Extend = %v, want nil, or TRYAGAIN while keys of the script are on both sides", err)
 	}
 	watching := locksOn(t, setnxgetset.On(n, setnxgetset.WatchTakeOver()), patient)
-	_, err = watching.Lock(t.Name() + "x").TryAcquire(t.Context())
+	_, err = watching.NewLock(t.Name() + "x").TryAcquire(t.Context())
 	if err != nil {
 		t.Errorf("TryAcquire of another slot = %v, want nil", err)
 	}
-	err = n.Session(t.Context(), soon(), key, func(c strategy.Conn) error { _, err := c.Do("WATCH", key); return err })
+	err = n.Session(t.Context(), soon(), key, func(c driver.Conn) error { _, err := c.Do("WATCH", key); return err })
 	want(t, "a session for a key that has gone ahead", err, strategy.ErrRefused)
 	if !strings.Contains(fmt.Sprint(err), "ASK ") {
 		t.Errorf("Session = %v, want the server's words", err)
@@ -250,7 +252,7 @@ func TestClusterAsks(t *testing.T) {
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend after the move = %v, want nil", err)
 	}
-	err = n.Session(t.Context(), soon(), key, func(c strategy.Conn) error { _, err := c.Do("WATCH", key); return err })
+	err = n.Session(t.Context(), soon(), key, func(c driver.Conn) error { _, err := c.Do("WATCH", key); return err })
 	if err != nil {
 		t.Errorf("Session after the move = %v, want nil", err)
 	}
@@ -264,16 +266,16 @@ func TestClusterAsks(t *testing.T) {
 func TestClusterSlots(t *testing.T) {
 	cl := calmCluster(t)
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
-	_, err := n.Eval(t.Context(), soon(), strategy.NewScript("two", "return 1"), []string{"a", "b"})
+	_, err := n.Eval(t.Context(), soon(), driver.NewScript("two", "return 1"), []string{"a", "b"})
 	want(t, "a script over two slots", err, strategy.ErrRefused)
-	if !strategy.SeveralSlots(err) {
+	if !driver.SeveralSlots(err) {
 		t.Errorf("Eval = %v, want CROSSSLOT", err)
 	}
 	const ttl = 3 * time.Second
 	s := locksOn(t, fairqueue.On(n), strategy.Options{TTL: ttl, OpTimeout: ttl / 3})
-	var leases []*strategy.Lease
+	var leases []strategy.Lease
 	for i := range 20 {
-		lease, err := s.Lock(fmt.Sprint(t.Name(), i)).TryAcquire(t.Context())
+		lease, err := s.NewLock(fmt.Sprint(t.Name(), i)).TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,8 +305,8 @@ func TestClusterSlots(t *testing.T) {
 func TestClusterMasterLost(t *testing.T) {
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
-	s := locksOn(t, fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second, Persist: true})
-	lease, err := s.Lock(t.Name()).TryAcquire(t.Context())
+	s := locksOn(t, fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second, RetryOnError: true})
+	lease, err := s.NewLock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +334,7 @@ func TestClusterMasterLost(t *testing.T) {
 		}
 		return err == nil
 	})
-	_, err = s.Lock(t.Name()).TryAcquire(t.Context())
+	_, err = s.NewLock(t.Name()).TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("another's TryAcquire = %v, want %v", err, strategy.ErrHeld)
 	}
@@ -341,7 +343,7 @@ func TestClusterMasterLost(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), nodetest.Generous)
 	defer cancel()
-	next, err := s.Lock(t.Name()).Acquire(ctx)
+	next, err := s.NewLock(t.Name()).Acquire(ctx)
 	if err != nil {
 		t.Fatalf("Acquire = %v, want nil", err)
 	}

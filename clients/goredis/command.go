@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -109,7 +110,7 @@ func (c *call) run(on processor, name string, args []any) (any, error) {
 		// whole: the other commands have taken effect.
 		return nil, c.failed(strategy.ErrUnknown, said)
 	}
-	return nil, strategy.ErrorReply(c.node, said)
+	return nil, driver.ErrorReply(c.node, said)
 }
 
 // process runs the command. go-redis panics at lengths that no memory has: whatever spoke, it

@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
@@ -24,8 +26,8 @@ func subject(t *testing.T, v subjects.Variant, servers []*redistest.Server) conf
 	for i := range v.Dead { // tcpmux and compressnet, if anything
 		urls = append(urls, "redis://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(i+1)))
 	}
-	open := func(o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(int, strategy.Node) strategy.Node) (*strategy.Strategy, error) {
-		var nodes []strategy.Node
+	open := func(o strategy.Options, on func([]driver.Node) driver.Protocol, around func(int, driver.Node) driver.Node) (strategy.Strategy, error) {
+		var nodes []driver.Node
 		for i, url := range urls {
 			n, err := owned(redis.NewClient(options(t, url)))
 			if err != nil {
@@ -33,24 +35,24 @@ func subject(t *testing.T, v subjects.Variant, servers []*redistest.Server) conf
 			}
 			nodes = append(nodes, around(i, n))
 		}
-		return strategy.New(on(nodes), o)
+		return engine.New(on(nodes), o)
 	}
-	plainly := func(_ int, n strategy.Node) strategy.Node { return n }
+	plainly := func(_ int, n driver.Node) driver.Node { return n }
 	s := v.Subject(servers)
 	s.Name += "-goredis"
-	s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return open(o, v.On, plainly) }
-	s.OpenGated = func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-		return open(o, v.On, func(_ int, n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return open(o, v.On, plainly) }
+	s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+		return open(o, v.On, func(_ int, n driver.Node) driver.Node { return conformance.GateNode(n, g) })
 	}
-	s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+	s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
 		on := v.On
 		if v.Skewed != nil {
-			on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+			on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
 		}
 		return open(o, on, plainly)
 	}
-	s.OpenNodes = func(o strategy.Options, gates []conformance.Gate) (*strategy.Strategy, error) {
-		return open(o, v.On, func(i int, n strategy.Node) strategy.Node { return conformance.GateNode(n, gates[i]) })
+	s.OpenNodes = func(o strategy.Options, gates []conformance.Gate) (strategy.Strategy, error) {
+		return open(o, v.On, func(i int, n driver.Node) driver.Node { return conformance.GateNode(n, gates[i]) })
 	}
 	return s
 }

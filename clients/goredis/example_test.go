@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/clients/goredis"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -27,13 +29,13 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
+	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close() // and with it the node, not the client
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil // ctx ends if the lock is lost
 	})
@@ -54,7 +56,7 @@ func ExampleNew_cluster() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
+	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func ExampleNew_sentinel() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
+	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +88,7 @@ func ExampleNew_sentinel() {
 
 // RedLock: a client for each of several servers that know nothing of each other.
 func ExampleNew_redlock() {
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for _, addr := range []string{"localhost:6379", "localhost:6380", "localhost:6381"} {
 		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 		defer client.Close()
@@ -96,7 +98,7 @@ func ExampleNew_redlock() {
 		}
 		nodes = append(nodes, node)
 	}
-	locks, err := strategy.New(redlock.On(nodes), strategy.Options{})
+	locks, err := engine.New(redlock.On(nodes), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

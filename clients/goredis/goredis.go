@@ -1,8 +1,8 @@
-// Package goredis makes a [strategy.Node] of a client of github.com/redis/go-redis/v9, for
+// Package goredis makes a [driver.Node] of a client of github.com/redis/go-redis/v9, for
 // the On of each strategy:
 //
 //	node, err := goredis.New(client)
-//	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
+//	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
 //
 // The client stays the user's: its pool, its hooks, its credentials, its TLS are what locks
 // use, and Close does not close it.
@@ -24,7 +24,7 @@
 //
 // Each command has a connection of the pool to itself. When one is not answered, and another
 // follows on another connection, the server may read the second before the first. So
-// [strategy.Node].Ordered is false, for good, and that costs:
+// [driver.Node].Ordered is false, for good, and that costs:
 //
 //   - An acquire whose answer was lost is undone as soon as its lock is found. If it is not
 //     found, the request may still arrive: it is looked for again until a TTL has passed, or
@@ -70,6 +70,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -89,7 +90,7 @@ type node struct {
 
 // New makes a Node of a client. It does no I/O. A bad client is an error that says what is
 // allowed. The client is the caller's to close, after the Node.
-func New(client redis.UniversalClient) (strategy.Node, error) {
+func New(client redis.UniversalClient) (driver.Node, error) {
 	to, err := routeOf(client)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // Eval runs a script by its hash, and in full if the server does not know it. A NOSCRIPT has
 // changed nothing, so the second request cannot double the first; it is a call of its own,
 // which is not made when ctx or due have ended meanwhile.
-func (n *node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, "EVALSHA", s.HashArg(), keys, args)
 	if s.Missing(err) {
 		return n.eval(ctx, due, "EVAL", s.Source(), keys, args)

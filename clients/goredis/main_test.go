@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) {
@@ -68,11 +68,11 @@ func to(t testing.TB, url string) *node {
 
 // owning is a node that closes its client, too, with all goroutines that it has.
 type owning struct {
-	strategy.Node
+	driver.Node
 	client redis.UniversalClient
 }
 
-func owned(c redis.UniversalClient) (strategy.Node, error) {
+func owned(c redis.UniversalClient) (driver.Node, error) {
 	n, err := New(c)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -15,6 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -78,7 +80,7 @@ func TestSentOnce(t *testing.T) {
 			_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
 			want(t, "SET", err, kind)
 			n = nodeOf(t, clientOf(t, optionsOf(f))) // or its connection may be the one that has just ended
-			err = n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+			err = n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 				_, err := c.Do("SET", "k", "w")
 				if _, again := c.Do("SET", "k", "x"); kind == strategy.ErrUnknown {
 					want(t, "another on a connection that broke", again, strategy.ErrUnsent)
@@ -212,10 +214,10 @@ func TestPoolExhausted(t *testing.T) {
 	o.PoolSize = 1
 	client := clientOf(t, o)
 	locks := locksOn(t, fairqueue.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
-	var lease *strategy.Lease
+	var lease strategy.Lease
 	eventually(t, "the lock is had", func() (ok bool) { // on a busy machine that takes longer
 		var err error
-		lease, err = locks.Lock(t.Name()).TryAcquire(t.Context())
+		lease, err = locks.NewLock(t.Name()).TryAcquire(t.Context())
 		return err == nil
 	})
 	kept := client.Conn()
@@ -223,7 +225,7 @@ func TestPoolExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "Extend without a connection", lease.Extend(t.Context()), strategy.ErrUnsent)
-	_, err := locks.Lock(t.Name() + "2").TryAcquire(t.Context())
+	_, err := locks.NewLock(t.Name() + "2").TryAcquire(t.Context())
 	want(t, "TryAcquire without a connection", err, strategy.ErrUnsent)
 	kept.Close()
 	eventually(t, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
@@ -250,7 +252,7 @@ func TestSlowGreeting(t *testing.T) {
 
 	n = nodeOf(t, clientOf(t, optionsOf(f)))
 	eventually(t, "a session gets through", func() bool {
-		return n.Session(t.Context(), time.Now().Add(op), "k", func(c strategy.Conn) error {
+		return n.Session(t.Context(), time.Now().Add(op), "k", func(c driver.Conn) error {
 			_, err := c.Do("SET", "k", "v")
 			return err
 		}) == nil
@@ -266,9 +268,9 @@ func TestSession(t *testing.T) {
 	n := nodeOf(t, client)
 	key := t.Name()
 	redistest.Do(t, redistest.Shared(t), "SET", key, "other")
-	var kept strategy.Conn
+	var kept driver.Conn
 	for _, leave := range [][]any{{"WATCH", key}, {"MULTI"}} {
-		err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+		err := n.Session(t.Context(), soon(), key, func(c driver.Conn) error {
 			kept = c
 			_, err := c.Do(leave[0].(string), leave[1:]...)
 			return err
@@ -312,7 +314,7 @@ func TestSessionUnclean(t *testing.T) {
 		o := optionsOf(f)
 		o.PoolSize = 1
 		n := nodeOf(t, clientOf(t, o))
-		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c strategy.Conn) error {
+		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
 			c.Do("MULTI") //nolint:errcheck // what follows tells
 			if last == "SET" {
 				c.Do("SET", "k", "v") //nolint:errcheck // it is not answered
@@ -404,12 +406,12 @@ func TestUnixSocket(t *testing.T) {
 	t.Cleanup(func() { ln.Close(); piped.Wait() })
 	o := options(t, s.URL())
 	o.Network, o.Addr = "unix", ln.Addr().String()
-	locks, err := strategy.New(fairqueue.On(nodeOf(t, clientOf(t, o))), strategy.Options{})
+	locks, err := engine.New(fairqueue.On(nodeOf(t, clientOf(t, o))), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	err = strategy.Do(t.Context(), locks.Lock(t.Name()), func(context.Context, *strategy.Lease) error { return nil })
+	err = strategy.Do(t.Context(), locks.NewLock(t.Name()), func(context.Context, strategy.Lease) error { return nil })
 	if err != nil {
 		t.Errorf("Do = %v, want nil", err)
 	}
@@ -428,18 +430,18 @@ func TestName(t *testing.T) {
 // knows no address of theirs; one client twice is one.
 func TestSentinelNames(t *testing.T) {
 	t.Parallel()
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for _, master := range []string{"a", "b", "c"} {
 		nodes = append(nodes, nodeOf(t, failoverClient(t, master, []string{"127.0.0.1:1"})))
 	}
-	if _, err := strategy.New(redlock.On(nodes), strategy.Options{}); err != nil {
+	if _, err := engine.New(redlock.On(nodes), strategy.Options{}); err != nil {
 		t.Errorf("New = %v, want nil", err)
 	}
-	var same []strategy.Node
+	var same []driver.Node
 	for range 3 {
 		same = append(same, nodeOf(t, clientOf(t, &redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})))
 	}
-	if _, err := strategy.New(redlock.On(same), strategy.Options{}); err == nil {
+	if _, err := engine.New(redlock.On(same), strategy.Options{}); err == nil {
 		t.Error("New with one address three times = nil, want an error")
 	}
 }

@@ -18,7 +18,7 @@ func TestSentinel(t *testing.T) {
 	s := rig.NewSentinels(t, 1, redistest.Config{})
 	n := nodeOf(t, failoverClient(t, s.Name, s.Addrs))
 	locks := locksOn(t, fairqueue.On(n), strategy.Options{TTL: 5 * time.Minute, OpTimeout: 2 * time.Second})
-	lease, err := locks.Lock(t.Name()).TryAcquire(t.Context())
+	lease, err := locks.NewLock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestSentinel(t *testing.T) {
 		}
 		return err == nil
 	})
-	_, err = locks.Lock(t.Name()).TryAcquire(t.Context())
+	_, err = locks.NewLock(t.Name()).TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("another's TryAcquire = %v, want %v", err, strategy.ErrHeld)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/transaction"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -16,7 +17,7 @@ import (
 // is ErrUnsent. ctx is looked at between commands; a command that has been sent ends with its
 // reply, or at due. When one is not answered the connection is closed, and what follows on it
 // is ErrUnsent.
-func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	call, err := n.begin(ctx, due)
 	if err != nil {
 		return err

@@ -3,12 +3,12 @@ package goredis
 import (
 	"testing"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 var nodeSubject = nodetest.Subject{
-	Open: func(t *testing.T, opts nodetest.Options) strategy.Node {
+	Open: func(t *testing.T, opts nodetest.Options) driver.Node {
 		o := options(t, opts.URL)
 		o.Protocol = opts.Protocol
 		n := nodeOf(t, clientOf(t, o))
@@ -19,7 +19,7 @@ var nodeSubject = nodetest.Subject{
 	},
 	Protocols: []int{2, 3},
 	Lost:      "the connection ended",
-	AtRest:    func(n strategy.Node) bool { return atRest(n.(*node)) },
+	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
 	Package:   "clients/goredis",
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -31,7 +32,7 @@ func TestMovesUnderLoad(t *testing.T) {
 			had := make([]int, contenders)
 			var all sync.WaitGroup
 			for i := range contenders {
-				l := strategyOn(t, v.On([]strategy.Node{open(t, addrs(t)...)}), o).Lock(t.Name())
+				l := strategyOn(t, v.On([]driver.Node{open(t, addrs(t)...)}), o).NewLock(t.Name())
 				all.Go(func() {
 					for {
 						select {

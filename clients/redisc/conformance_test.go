@@ -11,6 +11,8 @@ import (
 	"github.com/mna/redisc"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
@@ -20,14 +22,14 @@ import (
 func subject(t *testing.T, v subjects.Variant) conformance.Subject {
 	t.Helper()
 	at := addrs(t)
-	open := func(o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+	open := func(o strategy.Options, on func([]driver.Node) driver.Protocol, around func(driver.Node) driver.Node) (strategy.Strategy, error) {
 		n, err := New(&redisc.Cluster{StartupNodes: at})
 		if err != nil {
 			return nil, err
 		}
-		return strategy.New(on([]strategy.Node{around(n)}), o)
+		return engine.New(on([]driver.Node{around(n)}), o)
 	}
-	plainly := func(n strategy.Node) strategy.Node { return n }
+	plainly := func(n driver.Node) driver.Node { return n }
 	look := openLook(t, at)
 	foreign := func(ctx context.Context, key string) error {
 		if v.Foreign != "" {
@@ -40,14 +42,14 @@ func subject(t *testing.T, v subjects.Variant) conformance.Subject {
 	}
 	return conformance.Subject{
 		Name: v.Name,
-		Open: func(o strategy.Options) (*strategy.Strategy, error) { return open(o, v.On, plainly) },
-		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			return open(o, v.On, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+		Open: func(o strategy.Options) (strategy.Strategy, error) { return open(o, v.On, plainly) },
+		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+			return open(o, v.On, func(n driver.Node) driver.Node { return conformance.GateNode(n, g) })
 		},
-		OpenSkewed: func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+		OpenSkewed: func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
 			on := v.On
 			if v.Skewed != nil {
-				on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+				on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
 			}
 			return open(o, on, plainly)
 		},
@@ -104,7 +106,7 @@ func (l look) leftovers(_ context.Context, key string) (left []string, err error
 				return err
 			}
 			for _, k := range keys {
-				if k != strategy.SiblingKey(key, "fence") {
+				if k != driver.SiblingKey(key, "fence") {
 					left = append(left, fmt.Sprintf("key %s at %s", k, addr))
 				}
 			}

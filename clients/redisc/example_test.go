@@ -10,6 +10,7 @@ import (
 	"github.com/mna/redisc"
 
 	rediscnode "github.com/lockstrategies/locks/clients/redisc"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -29,13 +30,13 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := strategy.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
+	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close() // and the node with it
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil // ctx ends if the lock is lost
 	})

@@ -17,7 +17,7 @@ func TestMasterDies(t *testing.T) {
 	n := open(t, cl.Addrs()...)
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second}
 	s := strategyOn(t, fairqueue.On(n), o)
-	lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
+	lease := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
 	master := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
 	if err := master.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestMasterDies(t *testing.T) {
 	if !errors.Is(err, strategy.ErrUnsent) && !errors.Is(err, strategy.ErrUnknown) {
 		t.Errorf("Extend: %v, want ErrUnsent or ErrUnknown", err)
 	}
-	if _, err := s.Lock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
+	if _, err := s.NewLock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
 		t.Errorf("TryAcquire: %v, want ErrUnsent", err)
 	}
 	if lease.Err() != nil {
@@ -37,7 +37,7 @@ func TestMasterDies(t *testing.T) {
 	}
 	// It had nothing on disk: a second holder, while the first believes itself to be one.
 	eventually(t, "the cluster serves again", func() bool {
-		again, err := s.Lock(t.Name()).TryAcquire(t.Context())
+		again, err := s.NewLock(t.Name()).TryAcquire(t.Context())
 		if err != nil {
 			return false
 		}
@@ -65,7 +65,7 @@ func TestFailOver(t *testing.T) {
 				Key: func(name string) string { return "lock:{" + t.Name() + "}:" + name }, // in the same slot
 			})
 			rival := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...)), patient)
-			other := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context())) // so that all have met
+			other := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context())) // so that all have met
 			if err := other.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestFailOver(t *testing.T) {
 				}
 			}
 			var acks *strategy.AcksError
-			switch sure, err := synced.Lock("synced").TryAcquire(t.Context()); {
+			switch sure, err := synced.NewLock("synced").TryAcquire(t.Context()); {
 			case heard && err != nil:
 				t.Error(err)
 			case heard:
@@ -89,13 +89,13 @@ func TestFailOver(t *testing.T) {
 			case !errors.As(err, &acks) || !errors.Is(err, strategy.ErrUnknown):
 				t.Errorf("Acknowledged: %v, want ErrUnknown, for nobody has confirmed it", err)
 			}
-			lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
+			lease := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
 			if heard { // for the replica to hear of it, too
 				must[any](t)(cl.Do(t.Context(), master, "WAIT", 1, 0))
 			}
 			must[*redistest.Server](t)(cl.FailOver(t.Context(), master))
 
-			second, err := rival.Lock(t.Name()).TryAcquire(t.Context())
+			second, err := rival.NewLock(t.Name()).TryAcquire(t.Context())
 			if heard {
 				if !errors.Is(err, strategy.ErrHeld) {
 					t.Errorf("a rival gets %v, want ErrHeld", err)
@@ -144,7 +144,7 @@ func TestLostReply(t *testing.T) {
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 500 * time.Millisecond}
 	s := strategyOn(t, fairqueue.On(n), o)
 	release := func(name string) {
-		lease := must[*strategy.Lease](t)(s.Lock(name).TryAcquire(t.Context()))
+		lease := must[strategy.Lease](t)(s.NewLock(name).TryAcquire(t.Context()))
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -154,7 +154,7 @@ func TestLostReply(t *testing.T) {
 	if err := frozen.Freeze(t.Context()); err != nil {
 		redistest.Skip(t, err, "what becomes of a lost reply")
 	}
-	if _, err := s.Lock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
+	if _, err := s.NewLock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 		t.Errorf("%v, want ErrUnknown", err)
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -167,7 +167,7 @@ func TestLostReply(t *testing.T) {
 	}
 	rival := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...)), patient)
 	eventually(t, "the lock is free", func() bool {
-		lease, err := rival.Lock(t.Name()).TryAcquire(t.Context())
+		lease, err := rival.NewLock(t.Name()).TryAcquire(t.Context())
 		return err == nil && lease.Release(t.Context()) == nil
 	})
 	if !n.Ordered() {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -32,9 +34,9 @@ func singles() (vs []subjects.Variant) {
 // patient are options by which nobody gets a lock by waiting for its TTL.
 var patient = strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second}
 
-func strategyOn(t *testing.T, p strategy.Protocol, o strategy.Options) *strategy.Strategy {
+func strategyOn(t *testing.T, p driver.Protocol, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	s := must[*strategy.Strategy](t)(strategy.New(p, o))
+	s := must[strategy.Strategy](t)(engine.New(p, o))
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -83,9 +85,9 @@ func TestHeldLockMoves(t *testing.T) {
 	for _, v := range singles() {
 		t.Run(v.Name, func(t *testing.T) {
 			n := open(t, addrs(t)...)
-			holder := strategyOn(t, v.On([]strategy.Node{n}), patient)
-			other := strategyOn(t, v.On([]strategy.Node{open(t, addrs(t)...)}), patient)
-			lease := must[*strategy.Lease](t)(holder.Lock(t.Name()).TryAcquire(t.Context()))
+			holder := strategyOn(t, v.On([]driver.Node{n}), patient)
+			other := strategyOn(t, v.On([]driver.Node{open(t, addrs(t)...)}), patient)
+			lease := must[strategy.Lease](t)(holder.NewLock(t.Name()).TryAcquire(t.Context()))
 			if !n.Ordered() {
 				t.Error("unordered before anything moved")
 			}
@@ -96,14 +98,14 @@ func TestHeldLockMoves(t *testing.T) {
 			if n.Ordered() {
 				t.Error("ordered still: nobody asks the old server what it has yet to read")
 			}
-			if _, err := other.Lock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			if _, err := other.NewLock(t.Name()).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 				t.Errorf("another gets %v, want ErrHeld", err)
 			}
 			moveOf(t, cl, t.Name()).whole() // and back, or on
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("Release: %v", err)
 			}
-			lease = must[*strategy.Lease](t)(other.Lock(t.Name()).TryAcquire(t.Context()))
+			lease = must[strategy.Lease](t)(other.NewLock(t.Name()).TryAcquire(t.Context()))
 			if err := lease.Release(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -117,10 +119,10 @@ func TestWhileMoving(t *testing.T) {
 	cl := cluster(t)
 	for _, v := range singles() {
 		t.Run(v.Name, func(t *testing.T) {
-			s := strategyOn(t, v.On([]strategy.Node{open(t, addrs(t)...)}), patient)
-			held := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
+			s := strategyOn(t, v.On([]driver.Node{open(t, addrs(t)...)}), patient)
+			held := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
 			// Another lock in the same slot, which nobody has.
-			free := strategyOn(t, v.On([]strategy.Node{open(t, addrs(t)...)}), strategy.Options{
+			free := strategyOn(t, v.On([]driver.Node{open(t, addrs(t)...)}), strategy.Options{
 				TTL: patient.TTL, OpTimeout: patient.OpTimeout, Key: func(string) string { return key(t, ":free") },
 			})
 			m := moveOf(t, cl, t.Name()).begin()
@@ -128,7 +130,7 @@ func TestWhileMoving(t *testing.T) {
 			ended := make(chan error, 2)
 			go func() { ended <- held.Release(t.Context()) }()
 			go func() {
-				lease, err := free.Lock("free").TryAcquire(t.Context())
+				lease, err := free.NewLock("free").TryAcquire(t.Context())
 				if err == nil {
 					err = lease.Extend(t.Context())
 				}
@@ -156,9 +158,9 @@ func TestMovingForEver(t *testing.T) {
 	o := patient
 	o.OpTimeout = 300 * time.Millisecond
 	s := strategyOn(t, fairqueue.On(n), o)
-	lease := must[*strategy.Lease](t)(s.Lock(t.Name()).TryAcquire(t.Context()))
+	lease := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
 	m := moveOf(t, cl, t.Name()).begin()
-	p, c := fairqueue.On(n), strategy.Claim{Name: t.Name(), Key: "lock:{" + t.Name() + "}", Token: "another", TTL: time.Second}
+	p, c := fairqueue.On(n), driver.Claim{Name: t.Name(), Key: "lock:{" + t.Name() + "}", Token: "another", TTL: time.Second}
 	began := time.Now()
 	c.Due = began.Add(o.OpTimeout)
 	_, err := p.Acquire(t.Context(), c)
@@ -181,9 +183,9 @@ func TestAsk(t *testing.T) {
 	at := key(t)
 	s := strategyOn(t, setnxpx.On(n), strategy.Options{TTL: time.Minute, Key: func(string) string { return at }})
 	watch := strategyOn(t, setnxgetset.On(n, setnxgetset.WatchTakeOver()), strategy.Options{TTL: time.Minute, Key: func(string) string { return key(t, "watch") }})
-	script := strategy.NewScript("get", "return redis.call('GET', KEYS[1])")
-	lease := must[*strategy.Lease](t)(s.Lock("a").TryAcquire(t.Context()))
-	watched := must[*strategy.Lease](t)(watch.Lock("a").TryAcquire(t.Context()))
+	script := driver.NewScript("get", "return redis.call('GET', KEYS[1])")
+	lease := must[strategy.Lease](t)(s.NewLock("a").TryAcquire(t.Context()))
+	watched := must[strategy.Lease](t)(watch.NewLock("a").TryAcquire(t.Context()))
 	mv := moveOf(t, cl, at)
 	m := mv.begin()
 	if err := m.Keys(t.Context()); err != nil {
@@ -219,9 +221,9 @@ func TestWaitersFollow(t *testing.T) {
 		}
 		t.Run(v.Name, func(t *testing.T) {
 			own := func() strategy.Lock {
-				return strategyOn(t, v.On([]strategy.Node{open(t, addrs(t)...)}), patient).Lock(t.Name())
+				return strategyOn(t, v.On([]driver.Node{open(t, addrs(t)...)}), patient).NewLock(t.Name())
 			}
-			first := must[*strategy.Lease](t)(own().TryAcquire(t.Context()))
+			first := must[strategy.Lease](t)(own().TryAcquire(t.Context()))
 			const waiters = 4
 			var inside atomic.Int32
 			ended := make(chan error, waiters)
@@ -243,7 +245,7 @@ func TestWaitersFollow(t *testing.T) {
 					ended <- lease.Release(t.Context())
 				}()
 			}
-			queue := strategy.SiblingKey("lock:{"+t.Name()+"}", "queue")
+			queue := driver.SiblingKey("lock:{"+t.Name()+"}", "queue")
 			at := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), queue))
 			eventually(t, "all queue", func() bool {
 				return must[int](t)(redis.Int(cl.Do(t.Context(), at, "LLEN", queue))) == waiters
@@ -307,17 +309,17 @@ func TestSubscriptionFollows(t *testing.T) {
 func TestManyRenewedTogether(t *testing.T) {
 	p := fairqueue.On(open(t, addrs(t)...))
 	const locks = 300
-	var claims []strategy.Claim
+	var claims []driver.Claim
 	for i := range locks {
 		name := fmt.Sprint(t.Name(), i)
-		c := strategy.Claim{Name: name, Key: "lock:{" + name + "}", Token: name, TTL: 10 * time.Second, Due: soon()}
-		must[strategy.Grant](t)(p.Acquire(t.Context(), c))
+		c := driver.Claim{Name: name, Key: "lock:{" + name + "}", Token: name, TTL: 10 * time.Second, Due: soon()}
+		must[driver.Grant](t)(p.Acquire(t.Context(), c))
 		c.TTL = time.Hour
 		claims = append(claims, c)
 	}
 	claims[7].Token = "another's"
 	var failed atomic.Int32
-	p.(strategy.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ strategy.Grant, err error) {
+	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
 		switch {
 		case i == 7 && errors.Is(err, strategy.ErrLost):
 			failed.Add(1)
@@ -330,7 +332,7 @@ func TestManyRenewedTogether(t *testing.T) {
 	}
 	claims[7].Token = claims[7].Name
 	for i, c := range claims {
-		info := must[strategy.Info](t)(p.(strategy.Inspector).Inspect(t.Context(), c))
+		info := must[strategy.Info](t)(p.(driver.Inspector).Inspect(t.Context(), c))
 		if extended := info.TTL > time.Minute; extended != (i != 7) {
 			t.Errorf("lock %d has %v left", i, info.TTL)
 		}
@@ -349,7 +351,7 @@ func TestWithoutClusterSlots(t *testing.T) {
 	n := open(t, cl.Addrs()[0])
 	s := strategyOn(t, fairqueue.On(n), patient)
 	for i := range 20 {
-		lease, err := s.Lock(fmt.Sprint(t.Name(), i)).TryAcquire(t.Context())
+		lease, err := s.NewLock(fmt.Sprint(t.Name(), i)).TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

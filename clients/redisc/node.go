@@ -1,10 +1,10 @@
-// Package rediscnode makes a [strategy.Node] of a Redis Cluster, for programs that use redigo
+// Package rediscnode makes a [driver.Node] of a Redis Cluster, for programs that use redigo
 // and mna/redisc: each lock lies on the master that serves its slot, and follows it when slots
 // are moved to another master, or a replica takes over.
 //
 //	node, err := rediscnode.New(&redisc.Cluster{StartupNodes: []string{"redis-0:6379", "redis-1:6379"}})
 //	…
-//	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
+//	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
 //
 // All keys of one lock lie in one slot. So a cluster makes room for many locks; it does not make
 // any of them safer than a single server with replicas does. See "What it does not give".
@@ -58,13 +58,14 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/mna/redisc"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ strategy.Node = (*Node)(nil)
+var _ driver.Node = (*Node)(nil)
 
-// A Node is a Redis Cluster. Its methods are those of [strategy.Node].
+// A Node is a Redis Cluster. Its methods are those of [driver.Node].
 type Node struct {
 	cluster *redisc.Cluster
 	ctx     context.Context // ends with Close
@@ -135,13 +136,13 @@ func (n *Node) Ordered() bool {
 func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 	return n.route(ctx, due, redisc.Slot(key), request{
 		plain: func(s *server) (any, error) { return s.Do(ctx, due, cmd, key, args...) },
-		asked: func(c strategy.Conn) (any, error) { return c.Do(cmd, append([]any{key}, args...)...) },
+		asked: func(c driver.Conn) (any, error) { return c.Do(cmd, append([]any{key}, args...)...) },
 	})
 }
 
 // Eval runs a script on the master of its keys' slot. Keys in several slots are refused before
 // anything is sent, as by a server: with CROSSSLOT.
-func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	slot := 0
 	for i, key := range keys {
 		switch its := redisc.Slot(key); {
@@ -153,7 +154,7 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys
 	}
 	return n.route(ctx, due, slot, request{
 		plain: func(at *server) (any, error) { return at.Eval(ctx, due, s, keys, args...) },
-		asked: func(c strategy.Conn) (any, error) {
+		asked: func(c driver.Conn) (any, error) {
 			// In full: it is the next command alone that is let in.
 			all := make([]any, 0, 2+len(keys)+len(args))
 			all = append(all, s.Source(), len(keys))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/mna/redisc"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -24,12 +26,12 @@ func TestNewRefusesNonsense(t *testing.T) {
 // TestBasics: a strategy on a cluster, from one of its nodes' addresses.
 func TestBasics(t *testing.T) {
 	n := open(t, addrs(t)[2])
-	s := must[*strategy.Strategy](t)(strategy.New(fairqueue.On(n), strategy.Options{}))
+	s := must[strategy.Strategy](t)(engine.New(fairqueue.On(n), strategy.Options{}))
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c", "d"} { // in several slots, of all masters
-		l := must[*strategy.Lease](t)(s.Lock(t.Name() + name).TryAcquire(t.Context()))
+		l := must[strategy.Lease](t)(s.NewLock(t.Name() + name).TryAcquire(t.Context()))
 		if err := l.Extend(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -44,8 +46,8 @@ func TestBasics(t *testing.T) {
 
 func TestSeveralSlots(t *testing.T) {
 	n := open(t, addrs(t)...)
-	_, err := n.Eval(t.Context(), soon(), strategy.NewScript("no", "return 1"), []string{"{a}1", "{b}1"})
-	if !strategy.SeveralSlots(err) {
+	_, err := n.Eval(t.Context(), soon(), driver.NewScript("no", "return 1"), []string{"{a}1", "{b}1"})
+	if !driver.SeveralSlots(err) {
 		t.Errorf("%v, want CROSSSLOT", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mna/redisc"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -28,7 +29,7 @@ const mostPause = 50 * time.Millisecond
 // a connection to another that has been told so.
 type request struct {
 	plain func(*server) (any, error)
-	asked func(strategy.Conn) (any, error)
+	asked func(driver.Conn) (any, error)
 }
 
 // route sends a request to whom its slot belongs. All that makes it send again has changed
@@ -96,7 +97,7 @@ func (n *Node) sendAsked(ctx context.Context, due time.Time, addr string, r requ
 		return nil, n.failed(strategy.ErrUnsent, err)
 	}
 	defer s.users.Done()
-	err = s.Session(ctx, due, "", func(c strategy.Conn) (err error) {
+	err = s.Session(ctx, due, "", func(c driver.Conn) (err error) {
 		reply, err = (&asking{Conn: c}).then(func() (any, error) { return r.asked(c) })
 		return err
 	})
@@ -106,7 +107,7 @@ func (n *Node) sendAsked(ctx context.Context, due time.Time, addr string, r requ
 // Session runs fn on a connection to the master of key's slot. To make sure of that, key is
 // looked at there first (EXISTS): one more round trip. If the key moves just then, fn's
 // commands are refused with ASK or MOVED, and the next session goes to the right server.
-func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	slot := redisc.Slot(key)
 	for tries := 1; ; tries++ {
 		if err := timeup.Why(ctx, due); err != nil {
@@ -141,8 +142,8 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(s
 }
 
 // lend runs fn on a connection to s, if key is served there. It returns whether fn was called.
-func (n *Node) lend(ctx context.Context, due time.Time, s *server, key string, guest bool, fn func(strategy.Conn) error) (began bool, err error) {
-	err = s.Session(ctx, due, key, func(c strategy.Conn) error {
+func (n *Node) lend(ctx context.Context, due time.Time, s *server, key string, guest bool, fn func(driver.Conn) error) (began bool, err error) {
+	err = s.Session(ctx, due, key, func(c driver.Conn) error {
 		lent := &conn{Conn: c, n: n, ctx: ctx, due: due, addr: s.addr}
 		if guest {
 			lent.Conn = &asking{Conn: c}
@@ -169,7 +170,7 @@ func nothingSent(err error) error {
 
 // A conn is a session's.
 type conn struct {
-	strategy.Conn
+	driver.Conn
 	n        *Node
 	ctx      context.Context
 	due      time.Time
@@ -203,7 +204,7 @@ func (c *conn) Do(cmd string, args ...any) (any, error) {
 // asking is a connection to a server that is just being given a slot: each command has to say
 // that it knows. Within a transaction that is said once.
 type asking struct {
-	strategy.Conn
+	driver.Conn
 	queueing bool
 }
 

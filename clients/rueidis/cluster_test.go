@@ -13,6 +13,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -73,27 +75,27 @@ func TestClusterConformance(t *testing.T) {
 }
 
 func clusterSubject(client rueidis.Client, v subjects.Variant, addrs []string) conformance.Subject {
-	open := func(o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+	open := func(o strategy.Options, on func([]driver.Node) driver.Protocol, around func(driver.Node) driver.Node) (strategy.Strategy, error) {
 		n, err := New(client)
 		if err != nil {
 			return nil, err
 		}
-		return strategy.New(on([]strategy.Node{around(n)}), o)
+		return engine.New(on([]driver.Node{around(n)}), o)
 	}
-	bare := func(n strategy.Node) strategy.Node { return n }
+	bare := func(n driver.Node) driver.Node { return n }
 	do := func(ctx context.Context, key, cmd string, args ...string) error {
 		return client.Do(ctx, client.B().Arbitrary(cmd).Keys(key).Args(args...).Build()).Error()
 	}
 	return conformance.Subject{
 		Name: v.Name,
-		Open: func(o strategy.Options) (*strategy.Strategy, error) { return open(o, v.On, bare) },
-		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			return open(o, v.On, func(n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+		Open: func(o strategy.Options) (strategy.Strategy, error) { return open(o, v.On, bare) },
+		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+			return open(o, v.On, func(n driver.Node) driver.Node { return conformance.GateNode(n, g) })
 		},
-		OpenSkewed: func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+		OpenSkewed: func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
 			on := v.On
 			if v.Skewed != nil {
-				on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+				on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
 			}
 			return open(o, on, bare)
 		},
@@ -126,7 +128,7 @@ func clusterLeftovers(ctx context.Context, client rueidis.Client, key string) (l
 			return nil, err
 		}
 		for _, k := range keys {
-			if k != strategy.SiblingKey(key, "fence") {
+			if k != driver.SiblingKey(key, "fence") {
 				left = append(left, fmt.Sprintf("key %s at %s", k, addr))
 			}
 		}
@@ -160,7 +162,7 @@ func TestClusterKeepsNoOrderAndSaysSo(t *testing.T) {
 		if reply, err := n.Do(t.Context(), soon(), "GET", key); err != nil || fmt.Sprintf("%s", reply) != key {
 			t.Errorf("GET %s = %s, %v", key, reply, err)
 		}
-		if err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+		if err := n.Session(t.Context(), soon(), key, func(c driver.Conn) error {
 			if _, err := c.Do("WATCH", key); err != nil {
 				return err
 			}
@@ -181,7 +183,7 @@ func TestClusterKeepsNoOrderAndSaysSo(t *testing.T) {
 	}
 	echo(t, n, "anybody")
 	// Keys of several slots are refused, not a panic.
-	script := strategy.NewScript("two", "return 1")
+	script := driver.NewScript("two", "return 1")
 	_, err := n.Eval(t.Context(), soon(), script, []string{"a", "b", "c"})
 	want(t, "keys of several slots", err, strategy.ErrRefused)
 	if !strings.Contains(fmt.Sprint(err), "CROSSSLOT") {
@@ -203,14 +205,14 @@ func TestClusterMovesALock(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := clusterNode(t, cl.Addrs())
-	locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+	locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close()
 	const name = "moved"
 	key := "lock:{" + name + "}"
-	lock := locks.Lock(name)
+	lock := locks.NewLock(name)
 	lease, err := lock.TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +247,7 @@ func TestClusterMovesALock(t *testing.T) {
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend after the move = %v", err)
 	}
-	_, err = clusterLocks(t, cl).Lock(name).TryAcquire(t.Context())
+	_, err = clusterLocks(t, cl).NewLock(name).TryAcquire(t.Context())
 	if !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("another's TryAcquire = %v, want ErrHeld", err)
 	}
@@ -264,7 +266,7 @@ func TestClusterTriesAgain(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := clusterNode(t, cl.Addrs())
-	both := strategy.NewScript("both", "return redis.call('EXISTS', KEYS[1], KEYS[2])")
+	both := driver.NewScript("both", "return redis.call('EXISTS', KEYS[1], KEYS[2])")
 	keys := []string{"{t}here", "{t}nowhere"}
 	if _, err := n.Do(t.Context(), soon(), "SET", keys[0], "v"); err != nil {
 		t.Fatal(err)
@@ -317,9 +319,9 @@ func TestClusterTriesAgain(t *testing.T) {
 	}
 }
 
-func clusterLocks(t *testing.T, cl *redistest.Cluster) *strategy.Strategy {
+func clusterLocks(t *testing.T, cl *redistest.Cluster) strategy.Strategy {
 	t.Helper()
-	s, err := strategy.New(fairqueue.On(clusterNode(t, cl.Addrs())), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+	s, err := engine.New(fairqueue.On(clusterNode(t, cl.Addrs())), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

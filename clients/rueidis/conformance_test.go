@@ -8,6 +8,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
@@ -38,8 +40,8 @@ func subject(t *testing.T, v subjects.Variant, servers []*redistest.Server) conf
 	for i := range v.Dead { // nobody answers there
 		clients = append(clients, newClient(t, rueidis.ClientOption{InitAddress: []string{fmt.Sprintf("127.0.0.1:%d", i+1)}}))
 	}
-	open := func(o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(i int, n strategy.Node) strategy.Node) (*strategy.Strategy, error) {
-		var nodes []strategy.Node
+	open := func(o strategy.Options, on func([]driver.Node) driver.Protocol, around func(i int, n driver.Node) driver.Node) (strategy.Strategy, error) {
+		var nodes []driver.Node
 		for i, c := range clients {
 			n, err := New(c)
 			if err != nil {
@@ -47,21 +49,21 @@ func subject(t *testing.T, v subjects.Variant, servers []*redistest.Server) conf
 			}
 			nodes = append(nodes, around(i, n))
 		}
-		return strategy.New(on(nodes), o)
+		return engine.New(on(nodes), o)
 	}
-	bare := func(_ int, n strategy.Node) strategy.Node { return n }
+	bare := func(_ int, n driver.Node) driver.Node { return n }
 	s := v.Subject(servers)
-	s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return open(o, v.On, bare) }
-	s.OpenGated = func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-		return open(o, v.On, func(_ int, n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return open(o, v.On, bare) }
+	s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+		return open(o, v.On, func(_ int, n driver.Node) driver.Node { return conformance.GateNode(n, g) })
 	}
-	s.OpenNodes = func(o strategy.Options, gates []conformance.Gate) (*strategy.Strategy, error) {
-		return open(o, v.On, func(i int, n strategy.Node) strategy.Node { return conformance.GateNode(n, gates[i]) })
+	s.OpenNodes = func(o strategy.Options, gates []conformance.Gate) (strategy.Strategy, error) {
+		return open(o, v.On, func(i int, n driver.Node) driver.Node { return conformance.GateNode(n, gates[i]) })
 	}
-	s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+	s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
 		on := v.On
 		if v.Skewed != nil {
-			on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+			on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
 		}
 		return open(o, on, bare)
 	}

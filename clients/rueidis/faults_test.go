@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -19,7 +21,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-var release = strategy.NewScript("release", `
+var release = driver.NewScript("release", `
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0`)
 
@@ -106,7 +108,7 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 	}
 	if g.ready { // the client's pool has one more
 		before := g.spy.dialled()
-		if err := g.n.Session(ctx, soon(), key, func(c strategy.Conn) error { _, err := c.Do("PING"); return err }); err != nil {
+		if err := g.n.Session(ctx, soon(), key, func(c driver.Conn) error { _, err := c.Do("PING"); return err }); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the session's connection is back", func() bool { return g.spy.dialled() >= before })
@@ -308,7 +310,7 @@ func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
 		}
 	}
 	// A script's reply likewise, through EVALSHA.
-	count := strategy.NewScript("count", "return redis.call('INCR', KEYS[1])")
+	count := driver.NewScript("count", "return redis.call('INCR', KEYS[1])")
 	if _, err := n.Eval(t.Context(), soon(), count, []string{"c"}); err != nil {
 		t.Fatal(err)
 	}
@@ -334,12 +336,12 @@ func TestLostReplyOnAcquireIsUndone(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			link := r.Nodes[0].Link()
 			n := newNode(t, quick(rueidis.ClientOption{InitAddress: []string{link.Addr()}}))
-			locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
+			locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer locks.Close()
-			lock := locks.Lock(what)
+			lock := locks.NewLock(what)
 			lease, err := lock.TryAcquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -383,12 +385,12 @@ func TestLateAcquireIsUndoneWithoutOrder(t *testing.T) {
 	var s spy
 	n := newNode(t, s.options(optionsOf(t, srv)))
 	n.unordered.Store(true)
-	locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
+	locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	lock := locks.Lock("late")
+	lock := locks.NewLock("late")
 	lease, err := lock.TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -468,7 +470,7 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 	if got := receive(t, "the subscription's end", h.Ends); !errors.Is(got, errReplaced) {
 		t.Errorf("heard %v, want that the server is a replica", got)
 	}
-	set := func(c strategy.Conn) error { _, err := c.Do("SET", "k", "v"); return err }
+	set := func(c driver.Conn) error { _, err := c.Do("SET", "k", "v"); return err }
 	refused("SET in a session", n.Session(t.Context(), soon(), "k", set))
 	before := s.dialled()
 	if err := r.Nodes[0].Writable(t.Context()); err != nil {

@@ -1,8 +1,8 @@
-// Package rueidisnode makes a [strategy.Node] of a client of github.com/redis/rueidis, for
+// Package rueidisnode makes a [driver.Node] of a client of github.com/redis/rueidis, for
 // the strategies' On:
 //
 //	node, err := rueidisnode.New(client)
-//	locks, err := strategy.New(fairqueue.On(node), strategy.Options{})
+//	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
 //
 // # One server, or Sentinel
 //
@@ -57,11 +57,11 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
-	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ strategy.Node = (*Node)(nil)
+var _ driver.Node = (*Node)(nil)
 
 // A Node is what a rueidis client leads to: one Redis server, the master that Sentinel names,
 // or a cluster. It is safe for concurrent use.
@@ -163,7 +163,7 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // which is not made when ctx or due have ended meanwhile.
 //
 // All keys have to lie in one slot of a cluster; it refuses others, and nothing has changed.
-func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.send(ctx, due, n.script("EVALSHA", s.Hash(), keys, args))
 	if s.Missing(err) {
 		return n.send(ctx, due, n.script("EVAL", s.Source(), keys, args))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
@@ -55,7 +56,7 @@ func (s shout) String() string { return strings.ToUpper(string(s)) }
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	n := shared(t)
-	script := strategy.NewScript("args", "return {KEYS[1], KEYS[2], unpack(ARGV)}")
+	script := driver.NewScript("args", "return {KEYS[1], KEYS[2], unpack(ARGV)}")
 	reply, err := n.Eval(t.Context(), soon(), script, []string{"{k}1", "{k}2"},
 		"s", []byte("b\x00"), 7, int64(-8), 0.25, true, false, nil, shout("loud"), 250*time.Millisecond)
 	const wanted = `[{k}1 {k}2 s b` + "\x00" + ` 7 -8 0.25 1 0  LOUD 250ms]`
@@ -124,7 +125,7 @@ func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Own(t, redistest.Config{Password: "s3cret"})
 	n := newNode(t, rueidis.ClientOption{InitAddress: []string{srv.Addr()}, Password: "wr0ng"})
-	err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { t.Error("fn was called"); return nil })
+	err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
 	want(t, "Session with a wrong password", err, strategy.ErrUnsent)
 	said := discreet(errors.New("ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 's3cret'"))
 	if strings.Contains(said.Error(), "s3cret") {
@@ -182,7 +183,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 	echo(t, n, "first")
 	_, stop := nodetest.Subscribe(t, n, t.Name())
 	stop()
-	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error { return nil }); err != nil {
+	if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	n.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -31,7 +32,7 @@ func (n *Node) failed(kind, err error) error {
 func (n *Node) answered(r rueidis.RedisResult) (any, error) {
 	m, err := r.ToMessage()
 	if err != nil && !rueidis.IsRedisNil(err) {
-		return nil, strategy.ErrorReply(n.Name(), err)
+		return nil, driver.ErrorReply(n.Name(), err)
 	}
 	reply, err := plainReply(m)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
@@ -29,16 +30,16 @@ func TestSentinelFailOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks, err := strategy.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
+	locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	lock := locks.Lock("sentinel")
+	lock := locks.NewLock("sentinel")
 
 	holds := func(what string, master *redistest.Server) {
 		t.Helper()
-		var lease *strategy.Lease
+		var lease strategy.Lease
 		eventually(t, "a lock "+what, func() bool {
 			var err error
 			lease, err = lock.TryAcquire(t.Context())

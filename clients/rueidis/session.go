@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/transaction"
 	"github.com/lockstrategies/locks/strategy"
@@ -63,7 +64,7 @@ func (c *calls) close() {
 // the Node sends anything else. On a cluster it is the connection to the master that has the
 // key; if the key has moved, the commands are refused with MOVED, and the client looks for the
 // new one.
-func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
 	}

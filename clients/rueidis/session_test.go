@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/strategy"
@@ -27,7 +28,7 @@ func TestSessionLeavesNothingBehind(t *testing.T) {
 		t.Helper()
 		func() {
 			defer func() { recover() }()
-			n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+			n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 				for _, cmd := range cmds {
 					var args []any
 					if cmd == "WATCH" {
@@ -41,7 +42,7 @@ func TestSessionLeavesNothingBehind(t *testing.T) {
 			})
 		}()
 		redistest.Do(t, srv, "SET", "k", "changed")
-		err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+		err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 			for _, cmd := range []string{"MULTI", "PING"} {
 				if _, err := c.Do(cmd); err != nil {
 					return err
@@ -70,7 +71,7 @@ func TestSessionWaitsForTheClientUntilDue(t *testing.T) {
 	o := optionsOf(t, redistest.Shared(t))
 	o.BlockingPoolSize = 1
 	n := newNode(t, o)
-	n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
+	n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
 		began := time.Now()
 		for i := range maxStuck + 1 {
 			err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
@@ -85,7 +86,7 @@ func TestSessionWaitsForTheClientUntilDue(t *testing.T) {
 		return nil
 	})
 	eventually(t, "those who gave up are gone", func() bool { return n.stuck.Load() == 0 })
-	if err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 		t.Errorf("Session of a free client = %v", err)
 	}
 }
@@ -102,7 +103,7 @@ func TestUnansweredSessionIsKilledFirst(t *testing.T) {
 	var id string
 	began := time.Now()
 	due := began.Add(300 * time.Millisecond)
-	err := n.Session(t.Context(), due, "k", func(c strategy.Conn) error {
+	err := n.Session(t.Context(), due, "k", func(c driver.Conn) error {
 		reply, err := c.Do("CLIENT", "ID")
 		id = fmt.Sprint(reply)
 		if err != nil {
@@ -146,7 +147,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	redistest.Skip(t, srv.Freeze(t.Context()), "that a session comes after what timed out")
 	_, err := n.Do(t.Context(), time.Now().Add(100*time.Millisecond), "SET", "k", "first")
 	want(t, "SET on a frozen server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-	set := func(c strategy.Conn) error { _, err := c.Do("SET", "k", "second"); return err }
+	set := func(c driver.Conn) error { _, err := c.Do("SET", "k", "second"); return err }
 	err = n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", set)
 	want(t, "Session that cannot be in order in time", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	if err := srv.Thaw(t.Context()); err != nil {
@@ -165,7 +166,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 
 func TestSessionTakesNoSubscription(t *testing.T) {
 	t.Parallel()
-	err := shared(t).Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+	err := shared(t).Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 		_, err := c.Do("SUBSCRIBE", "x")
 		return err
 	})

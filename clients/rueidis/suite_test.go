@@ -5,12 +5,12 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 var nodeSubject = nodetest.Subject{
-	Open: func(t *testing.T, opts nodetest.Options) strategy.Node {
+	Open: func(t *testing.T, opts nodetest.Options) driver.Node {
 		o, err := rueidis.ParseURL(opts.URL)
 		if err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ var nodeSubject = nodetest.Subject{
 	Protocols: []int{2, 3},
 	Ordered:   true,
 	Lost:      "connection lost",
-	AtRest:    func(n strategy.Node) bool { return atRest(n.(*Node)) },
+	AtRest:    func(n driver.Node) bool { return atRest(n.(*Node)) },
 	Reads:     true,
 	Package:   "clients/rueidis",
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -80,7 +80,7 @@ const (
 type algorithm struct {
 	name    string
 	servers int // that it takes at least; one takes exactly one
-	open    func([]*redis.Pool, strategy.Options) (*strategy.Strategy, error)
+	open    func([]*redis.Pool, strategy.Options) (strategy.Strategy, error)
 }
 
 func algorithms() []algorithm {
@@ -96,14 +96,14 @@ func algorithms() []algorithm {
 	}
 }
 
-func onOne[O any](name string, open func(*redis.Pool, strategy.Options, ...O) (*strategy.Strategy, error), own ...O) algorithm {
-	return algorithm{name, 1, func(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+func onOne[O any](name string, open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) algorithm {
+	return algorithm{name, 1, func(pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
 		return open(pools[0], o, own...)
 	}}
 }
 
 func onSeveral(name string, own ...redlock.Option) algorithm {
-	return algorithm{name, 3, func(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+	return algorithm{name, 3, func(pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
 		// A process that has just begun dials first: by default that would have 50 ms. An
 		// attempt has up to three rounds.
 		return redlock.New(pools, o, append(own, redlock.NodeTimeout(max(o.OpTimeout/4, time.Millisecond)))...)
@@ -376,7 +376,7 @@ func notEmpty(line []byte, err error) (string, error) {
 }
 
 // open makes the strategy. It does no I/O.
-func (c *connection) open(o strategy.Options) (*strategy.Strategy, error) {
+func (c *connection) open(o strategy.Options) (strategy.Strategy, error) {
 	return c.algorithm.open(c.pools(), o)
 }
 

@@ -153,7 +153,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	}
 	o := options(e.ttl)
 	o.Label = strategy.ThisProcess(e.label).String()
-	o.Persist = true // a wait that has begun outlasts an outage
+	o.RetryOnError = true // a wait that has begun outlasts an outage
 	e.news = make(chan strategy.Event, 16)
 	o.Observe = e.observe
 	s, err := e.open(o)
@@ -165,7 +165,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 			e.say("warning: %v", err)
 		}
 	}()
-	lease, err := e.acquire(cmd.Context(), s.Lock(e.name))
+	lease, err := e.acquire(cmd.Context(), s.NewLock(e.name))
 	if err != nil {
 		return e.notAcquired(cmd.Context(), err)
 	}
@@ -175,7 +175,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 // observe passes on what is told while the lock is held. It must not block: whoever has
 // not read the last sixteen news does not need this one.
 func (e *execution) observe(n strategy.Event) {
-	if n.Kind == strategy.EventRenewed || n.Kind == strategy.EventFailing {
+	if n.Kind == strategy.EventRenewed || n.Kind == strategy.EventRenewalFailed {
 		select {
 		case e.news <- n:
 		default:
@@ -197,7 +197,7 @@ func find(name string) (string, error) {
 
 // acquire asks once, so that a wrong address or password shows at once, and only then
 // waits.
-func (e *execution) acquire(ctx context.Context, l strategy.Lock) (*strategy.Lease, error) {
+func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Lease, error) {
 	lease, err := l.TryAcquire(ctx)
 	if e.try || err == nil || !errors.Is(err, strategy.ErrHeld) && !errors.Is(err, strategy.ErrLost) {
 		return lease, err
@@ -238,7 +238,7 @@ func whoHolds(err error) error {
 }
 
 // environment is the command's.
-func (e *execution) environment(lease *strategy.Lease) []string {
+func (e *execution) environment(lease strategy.Lease) []string {
 	ours := []string{"LOCKS_NAME=", "LOCKS_TOKEN=", "LOCKS_FENCE=", "LOCKS_DEADLINE="}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of an exec around this one
 		return slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(v, o) })
@@ -295,7 +295,7 @@ func (t *teller) end() {
 
 // release ends the hold, after the command ended with status, or because it was lost, which
 // people have been told. Its error is how exec ends.
-func (e *execution) release(lease *strategy.Lease, status int, lost error) error {
+func (e *execution) release(lease strategy.Lease, status int, lost error) error {
 	released := lease.Release(context.Background())
 	switch {
 	case lost != nil:

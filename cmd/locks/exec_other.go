@@ -16,7 +16,7 @@ import (
 var errNoExec = errors.New("exec is for Linux, macOS and the BSDs: it ends a command by its process group, which " +
 	runtime.GOOS + " does not have; in a program use strategy.Do")
 
-func (e *execution) hold(context.Context, *strategy.Lease, string) error { return errNoExec }
+func (e *execution) hold(context.Context, strategy.Lease, string) error { return errNoExec }
 
 func watchCommands() []*cobra.Command { return nil }
 

@@ -205,7 +205,7 @@ func inspected(t *testing.T, s *redistest.Server, name string) strategy.Info {
 	return info
 }
 
-func onServer(t *testing.T, s *redistest.Server, o strategy.Options) *strategy.Strategy {
+func onServer(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
 	locks, err := fairqueue.New(s.Pool(), o)
 	if err != nil {
@@ -302,7 +302,7 @@ os.execv(sys.argv[1], sys.argv[1:])`
 func TestExecHeld(t *testing.T) {
 	s, name := redistest.Shared(t), newName(t)
 	holder := onServer(t, s, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "elsewhere", PID: 42, Label: "x"}.String()})
-	lease, err := holder.Lock(name).Acquire(t.Context())
+	lease, err := holder.NewLock(name).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestExecInterrupted(t *testing.T) {
 	s := redistest.Shared(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		name := newName(t)
-		lease, err := onServer(t, s, strategy.Options{TTL: time.Minute}).Lock(name).Acquire(t.Context())
+		lease, err := onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -523,7 +523,7 @@ func TestExecInterruptedAtOnce(t *testing.T) {
 // TestExecInterruptedBefore: a signal that came just before the command was to start.
 func TestExecInterruptedBefore(t *testing.T) {
 	s, name := redistest.Shared(t), newName(t)
-	lease, err := onServer(t, s, strategy.Options{}).Lock(name).TryAcquire(t.Context())
+	lease, err := onServer(t, s, strategy.Options{}).NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -570,7 +570,7 @@ func TestExecLostToAnother(t *testing.T) {
 	c := toolFor(t, s, "exec", name, "--ttl", "3s", "--", "sh", "-c", "echo $$; exec sleep 60").start()
 	c.number()
 	toolFor(t, s, "release", name, "--force").run()
-	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute}).Lock(name).TryAcquire(t.Context())
+	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -866,7 +866,7 @@ func TestExecServerDown(t *testing.T) {
 
 	s, name := redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}}), newName(t)
 	ctx := t.Context()
-	lease, err := onServer(t, s, strategy.Options{TTL: 4 * time.Second}).Lock(name).Acquire(ctx)
+	lease, err := onServer(t, s, strategy.Options{TTL: 4 * time.Second}).NewLock(name).Acquire(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

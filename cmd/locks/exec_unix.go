@@ -35,7 +35,7 @@ const (
 // A job is a command under a lock: a process group, with the watcher beside it.
 type job struct {
 	e       *execution
-	lease   *strategy.Lease
+	lease   strategy.Lease
 	leader  int // also the group
 	starter *starter
 	watcher *watcher
@@ -60,7 +60,7 @@ type change struct {
 }
 
 // hold runs the program while the lease is held, and returns how exec ends.
-func (e *execution) hold(ctx context.Context, lease *strategy.Lease, program string) error {
+func (e *execution) hold(ctx context.Context, lease strategy.Lease, program string) error {
 	j := &job{e: e, lease: lease, signals: make(chan os.Signal, 16), changes: make(chan change)}
 	signal.Notify(j.signals, unix.SIGCONT, unix.SIGPIPE) // SIGPIPE: whoever reads our warnings may be gone
 	for _, s := range passed {
@@ -260,7 +260,7 @@ func (j *job) pass(s syscall.Signal) {
 
 // hear warns once of renewals that fail, and tells the watcher of those that do not.
 func (j *job) hear(n strategy.Event) {
-	failing := n.Kind == strategy.EventFailing
+	failing := n.Kind == strategy.EventRenewalFailed
 	switch {
 	case failing && !j.failed:
 		j.e.say("warning: the lock cannot be renewed, and is held for %v more: %v",

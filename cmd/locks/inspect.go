@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -60,7 +61,7 @@ func (i *inspection) check(cmd *cobra.Command, name string) error {
 }
 
 func (i *inspection) run(cmd *cobra.Command) error {
-	return i.using(func(s *strategy.Strategy) error {
+	return i.using(func(s strategy.Strategy) error {
 		info, err := inspect(cmd.Context(), s, i.name)
 		if err != nil {
 			return err
@@ -73,7 +74,7 @@ func (i *inspection) run(cmd *cobra.Command) error {
 }
 
 // using runs fn with the strategy, and closes that.
-func (c *connection) using(fn func(*strategy.Strategy) error) error {
+func (c *connection) using(fn func(strategy.Strategy) error) error {
 	s, err := c.open(options(usualTTL))
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func (c *connection) using(fn func(*strategy.Strategy) error) error {
 }
 
 // inspect gives what went wrong its exit status, unless a signal did.
-func inspect(ctx context.Context, s *strategy.Strategy, name string) (strategy.Info, error) {
+func inspect(ctx context.Context, s strategy.Strategy, name string) (strategy.Info, error) {
 	info, err := s.Inspect(ctx, name)
 	return info, unavailable(ctx, err)
 }
@@ -145,13 +146,10 @@ func reportOf(info strategy.Info) report {
 	return r
 }
 
-// labelOf is what follows the UUID in a token.
-func labelOf(token string) string {
-	const n = 36 // of its text
-	if len(token) > n && token[n] == ':' {
-		return token[n+1:]
-	}
-	return ""
+// labelOf returns the label of a token.
+func labelOf(text string) string {
+	label, _ := token.Parse(text)
+	return label
 }
 
 // processOf reads a label, which may be anybody's; nil: there is none.
@@ -159,7 +157,7 @@ func processOf(label string) *holder {
 	if label == "" {
 		return nil
 	}
-	if h, ok := strategy.ParseHolder(label); ok {
+	if h, ok := (strategy.Info{Label: label}).Holder(); ok {
 		return &holder{h.Host, h.PID, h.Label}
 	}
 	return &holder{Label: label}

@@ -75,7 +75,7 @@ func TestInspectOther(t *testing.T) {
 		strategy.Holder{Host: "a\x1bb", PID: 1}.String(): "held by  \"a\\x1bb\", process 1\n",
 	} {
 		name := newName(t)
-		lease, err := onServer(t, s, strategy.Options{Label: label}).Lock(name).TryAcquire(t.Context())
+		lease, err := onServer(t, s, strategy.Options{Label: label}).NewLock(name).TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestInspectHolds(t *testing.T) {
 	defer locks.Close()
 	ctx := strategy.WithOwner(t.Context(), "request 7")
 	for range 2 {
-		lease, err := locks.Lock(name).TryAcquire(ctx)
+		lease, err := locks.NewLock(name).TryAcquire(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestRelease(t *testing.T) {
 	if out := toolFor(t, s, "release", name, "--force").start().wantEnd(0); !strings.HasSuffix(out, " is free\n") {
 		t.Errorf("of a free lock it says %q", out)
 	}
-	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "web", PID: 12}.String()}).Lock(name).TryAcquire(t.Context())
+	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "web", PID: 12}.String()}).NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestRelease(t *testing.T) {
 	if inspected(t, s, name).Held {
 		t.Error("it is still held")
 	}
-	if lease, err = onServer(t, s, strategy.Options{TTL: time.Minute}).Lock(name).TryAcquire(t.Context()); err != nil {
+	if lease, err = onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).TryAcquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	out = toolFor(t, s, "release", name, "--force").start().wantEnd(0)

@@ -69,10 +69,10 @@ type removed struct {
 }
 
 func (r *removal) run(cmd *cobra.Command) error {
-	return r.using(func(s *strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
+	return r.using(func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
 }
 
-func (r *removal) release(ctx context.Context, s *strategy.Strategy, out io.Writer) error {
+func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Writer) error {
 	seen, err := inspect(ctx, s, r.name)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func Example() {
 	defer locks.Close()
 	items := fencing.Redis{Pool: pool}
 
-	err = strategy.Do(context.Background(), locks.Lock("account/7"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("account/7"), func(ctx context.Context, lease strategy.Lease) error {
 		h, err := fencing.Of(lease)
 		if err != nil {
 			return err
@@ -67,7 +67,7 @@ func overtaken(ctx context.Context, name string) (paused, next fencing.Holder) {
 	}
 	defer locks.Close()
 	for _, h := range []*fencing.Holder{&paused, &next} {
-		lease, err := locks.Lock(name).Acquire(ctx) // the second waits for the TTL
+		lease, err := locks.NewLock(name).Acquire(ctx) // the second waits for the TTL
 		if err != nil {
 			log.Fatal(err)
 		}

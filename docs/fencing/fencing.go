@@ -23,7 +23,7 @@ type Holder struct {
 }
 
 // Of returns the Holder of a lease, or an error if its lock issues no fences.
-func Of(lease *strategy.Lease) (Holder, error) {
+func Of(lease strategy.Lease) (Holder, error) {
 	fence, ok := lease.Fence()
 	if !ok {
 		return Holder{}, fmt.Errorf("lock %q issues no fences: allowed are reentrant, luascript not WithoutFences, and redlock WithFences", lease.Name())

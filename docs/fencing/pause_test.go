@@ -64,9 +64,9 @@ func TestPausedHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer locks.Close()
-				hold := func() (*strategy.Lease, Holder) {
+				hold := func() (strategy.Lease, Holder) {
 					t.Helper()
-					lease, err := locks.Lock(j.Lock).Acquire(ctx)
+					lease, err := locks.NewLock(j.Lock).Acquire(ctx)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -198,7 +198,7 @@ func (j job) work(ctx context.Context) error {
 	var h Holder
 	var value string
 	for { // until what it read, it read as the holder: a loaded machine can take longer than the TTL
-		lease, err := locks.Lock(j.Lock).Acquire(ctx)
+		lease, err := locks.NewLock(j.Lock).Acquire(ctx)
 		if err != nil {
 			return err
 		}

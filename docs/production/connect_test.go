@@ -98,7 +98,7 @@ func unsent(t *testing.T, pool *redis.Pool, why ...string) {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	_, err = locks.Lock("a").TryAcquire(t.Context())
+	_, err = locks.NewLock("a").TryAcquire(t.Context())
 	if !isUnsent(err) || isUnknown(err) {
 		t.Errorf("TryAcquire() = %v, want ErrUnsent", err)
 		return
@@ -211,35 +211,6 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsent(t, Pool("unix", path), "connection refused")
-}
-
-// TestNear: locks over connections that poll, the requests' and the subscriptions', and the
-// pool's; and a server that goes away under them.
-func TestNear(t *testing.T) {
-	t.Parallel()
-	near := redis.DialContextFunc(strategy.BusyPoll(nil))
-	s := redistest.Own(t, redistest.Config{})
-	t.Run("conformance", func(t *testing.T) { smoke(t, pooled(t, Pool("tcp", s.Addr(), near))) })
-	t.Run("socket", func(t *testing.T) {
-		_, path := redistest.OwnSocket(t, "near.sock", redistest.Config{})
-		smoke(t, pooled(t, Pool("unix", path, near)))
-	})
-	locks, err := luascript.New(pooled(t, Pool("tcp", s.Addr(), near)), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close()
-	lease, err := locks.Lock("near").TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrUnsent) && !errors.Is(err, strategy.ErrUnknown) {
-		t.Errorf("Release() when the server is dead = %v, want ErrUnsent or ErrUnknown", err)
-	}
-	unsent(t, Pool("tcp", s.Addr(), near), "connection refused")
 }
 
 // TestSentinelErrors: what Dial says when no Sentinel leads to a master.

@@ -68,7 +68,7 @@ func ExampleSentinel() {
 	}.Pool()
 	defer pool.Close()
 	locks, err := luascript.New(pool,
-		strategy.Options{TTL: time.Minute, Persist: true},
+		strategy.Options{TTL: time.Minute, RetryOnError: true},
 		luascript.Acknowledged(strategy.Acks{Replicas: 1}))
 	if err != nil {
 		log.Fatal(err)

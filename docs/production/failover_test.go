@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -38,7 +39,7 @@ func (w *world) pool() *redis.Pool {
 }
 
 // closed closes a strategy with the test.
-func (w *world) closed(s *strategy.Strategy, err error) *strategy.Strategy {
+func (w *world) closed(s strategy.Strategy, err error) strategy.Strategy {
 	w.Helper()
 	w.must(err)
 	w.Cleanup(func() { s.Close() })
@@ -46,14 +47,14 @@ func (w *world) closed(s *strategy.Strategy, err error) *strategy.Strategy {
 }
 
 // contender is one process that uses luascript.
-func (w *world) contender(o strategy.Options, own ...luascript.Option) *strategy.Strategy {
+func (w *world) contender(o strategy.Options, own ...luascript.Option) strategy.Strategy {
 	w.Helper()
 	return w.closed(luascript.New(w.pool(), o, own...))
 }
 
-func (w *world) take(s *strategy.Strategy, name string) *strategy.Lease {
+func (w *world) take(s strategy.Strategy, name string) strategy.Lease {
 	w.Helper()
-	lease, err := s.Lock(name).TryAcquire(w.Context())
+	lease, err := s.NewLock(name).TryAcquire(w.Context())
 	if err != nil {
 		w.Fatalf("TryAcquire(%s) = %v, want nil", name, err)
 	}
@@ -62,23 +63,23 @@ func (w *world) take(s *strategy.Strategy, name string) *strategy.Lease {
 
 // A waiter is an Acquire under way.
 type waiter struct {
-	lease *strategy.Lease
+	lease strategy.Lease
 	err   error
 	done  chan struct{}
 }
 
 // wait lets somebody wait for a lock, and returns once he has taken his place in the queue.
-func (w *world) wait(s *strategy.Strategy, master *redistest.Server, name string) *waiter {
+func (w *world) wait(s strategy.Strategy, master *redistest.Server, name string) *waiter {
 	w.Helper()
 	q := &waiter{done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	go func() {
 		defer close(q.done)
 		defer cancel()
-		q.lease, q.err = s.Lock(name).Acquire(ctx)
+		q.lease, q.err = s.NewLock(name).Acquire(ctx)
 	}()
 	eventually(w.T, "a place in the queue of "+name, func() bool {
-		return redistest.Do(w.T, master, "LLEN", strategy.SiblingKey(strategy.DefaultKey(name), "queue")) == int64(1)
+		return redistest.Do(w.T, master, "LLEN", driver.SiblingKey(strategy.DefaultKey(name), "queue")) == int64(1)
 	})
 	return q
 }
@@ -91,7 +92,7 @@ func oneServer() []subjects.Variant {
 // long is a TTL that no fail-over outlasts; persistent who goes on asking in between.
 var (
 	long       = strategy.Options{TTL: 10 * time.Minute, OpTimeout: 2 * time.Second}
-	persistent = strategy.Options{TTL: 10 * time.Minute, OpTimeout: 2 * time.Second, Persist: true}
+	persistent = strategy.Options{TTL: 10 * time.Minute, OpTimeout: 2 * time.Second, RetryOnError: true}
 )
 
 // TestSentinel is the whole life of one: locks behind Sentinels are what they are elsewhere,
@@ -178,7 +179,7 @@ func (w *world) oldGoesOn() {
 	if err != nil {
 		w.Fatalf("B.TryAcquire() = %v, want nil: there are two masters, and each grants the lock", err)
 	}
-	_, err = acked.Lock("unconfirmed").TryAcquire(ctx)
+	_, err = acked.NewLock("unconfirmed").TryAcquire(ctx)
 	w.unconfirmed("TryAcquire at the old master, which has no replica any more", err)
 	w.unconfirmed("Extend there", ackedLease.Extend(ctx))
 
@@ -206,7 +207,7 @@ func (w *world) oldGoesOn() {
 	})
 	w.must(waited.Release(ctx))
 	w.granted(waits)
-	for _, l := range []*strategy.Lease{kept, other, own, ackedLease} {
+	for _, l := range []strategy.Lease{kept, other, own, ackedLease} {
 		w.must(l.Release(ctx))
 	}
 }
@@ -228,8 +229,8 @@ func (w *world) replicated() {
 	old, err := w.Master(ctx)
 	w.must(err)
 	type hold struct {
-		*strategy.Strategy
-		lease *strategy.Lease
+		strategy.Strategy
+		lease strategy.Lease
 	}
 	var holds []hold
 	for _, v := range oneServer() {
@@ -281,13 +282,13 @@ func (w *world) replicated() {
 		}
 	}
 	w.must(again(ctx, renewed.Extend))
-	if err := renewed.Failing(); err != nil {
+	if err := renewed.RenewalErr(); err != nil {
 		w.Errorf("Failing() after the fail-over = %v, want nil", err)
 	}
 	w.must(again(ctx, waited.Extend))
 	w.must(waited.Release(ctx))
 	w.granted(goesOn)
-	for _, l := range []*strategy.Lease{byOne, byAll, renewed, given} {
+	for _, l := range []strategy.Lease{byOne, byAll, renewed, given} {
 		w.must(l.Release(ctx))
 	}
 }
@@ -308,8 +309,8 @@ func again(ctx context.Context, fn func(context.Context) error) error {
 func (w *world) notReplicated() {
 	ctx := w.Context()
 	type hold struct {
-		*strategy.Strategy
-		lease *strategy.Lease
+		strategy.Strategy
+		lease strategy.Lease
 	}
 	var holds []hold
 	for _, v := range oneServer() {
@@ -324,7 +325,7 @@ func (w *world) notReplicated() {
 	for i, v := range oneServer() {
 		holds[i].lease = w.take(holds[i].Strategy, "lost "+v.Name)
 	}
-	_, err := acked.Lock("never").TryAcquire(ctx)
+	_, err := acked.NewLock("never").TryAcquire(ctx)
 	w.unconfirmed("TryAcquire that no replica hears of", err)
 	_, err = w.FailOver(ctx)
 	w.must(err)
@@ -342,9 +343,9 @@ func (w *world) notReplicated() {
 		w.must(next.Release(ctx))
 	}
 	// Nobody was told that he has it, and the new master has no replica to confirm it.
-	_, err = acked.Lock("never").TryAcquire(ctx)
+	_, err = acked.NewLock("never").TryAcquire(ctx)
 	for isUnsent(err) { // the pool's connections to the dead one are found out
-		_, err = acked.Lock("never").TryAcquire(ctx)
+		_, err = acked.NewLock("never").TryAcquire(ctx)
 	}
 	w.unconfirmed("TryAcquire at a master without replicas", err)
 }

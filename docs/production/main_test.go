@@ -50,9 +50,9 @@ func isUnsent(err error) bool  { return errors.Is(err, strategy.ErrUnsent) }
 func isUnknown(err error) bool { return errors.Is(err, strategy.ErrUnknown) }
 
 // try asks for a lock until nothing but an answer comes of it: it is taken, or held.
-func try(ctx context.Context, s *strategy.Strategy, name string) (*strategy.Lease, error) {
+func try(ctx context.Context, s strategy.Strategy, name string) (strategy.Lease, error) {
 	for {
-		lease, err := s.Lock(name).TryAcquire(ctx)
+		lease, err := s.NewLock(name).TryAcquire(ctx)
 		if err == nil || isHeld(err) || ctx.Err() != nil {
 			return lease, err
 		}

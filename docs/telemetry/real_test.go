@@ -37,13 +37,13 @@ func TestOnRedis(t *testing.T) {
 	name := "telemetry/" + rand.Text()
 	c := clerk{t: t}
 	for range 3 {
-		c.want(strategy.Do(ctx, locks.Lock(name), func(ctx context.Context, _ *strategy.Lease) error {
-			_, err := locks.Lock(name).TryAcquire(ctx)
+		c.want(strategy.Do(ctx, locks.NewLock(name), func(ctx context.Context, _ strategy.Lease) error {
+			_, err := locks.NewLock(name).TryAcquire(ctx)
 			c.want(err, strategy.ErrHeld)
 			return nil
 		}), nil)
 	}
-	lease, err := locks.Lock(name).TryAcquire(ctx)
+	lease, err := locks.NewLock(name).TryAcquire(ctx)
 	c.want(err, nil)
 	redistest.Do(t, server, "DEL", strategy.DefaultKey(name))
 	c.want(lease.Release(ctx), strategy.ErrLost)

@@ -20,6 +20,7 @@ import (
 	api "go.opentelemetry.io/otel/trace"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
 	"github.com/lockstrategies/locks/telemetry/lockslog"
@@ -33,7 +34,7 @@ type told struct{ log, metrics, spans string }
 // A clerk takes locks in the story, in requests to two processes.
 type clerk struct {
 	t             *testing.T
-	locks, others *strategy.Strategy
+	locks, others strategy.Strategy
 	request       api.Tracer
 }
 
@@ -77,8 +78,8 @@ func story(t *testing.T) (all told) {
 			time.Sleep(200 * time.Microsecond)
 			return err
 		})
-		open := func(host string) *strategy.Strategy {
-			locks, err := strategy.New(&server, strategy.Options{Label: host, Observe: func(e strategy.Event) {
+		open := func(host string) strategy.Strategy {
+			locks, err := engine.New(&server, strategy.Options{Label: host, Observe: func(e strategy.Event) {
 				logs(e)
 				telemetry(e)
 			}})
@@ -105,14 +106,14 @@ func (c clerk) invoice(server *conformance.Memory) {
 		defer close(second)
 		ctx, request := c.begin("POST /invoice/42/cancel")
 		defer request.End()
-		lease, err := c.others.Lock(name).Acquire(ctx)
+		lease, err := c.others.NewLock(name).Acquire(ctx)
 		c.want(err, nil)
 		time.Sleep(50 * ms)
 		server.Evict(ctx, strategy.DefaultKey(name))
 		c.want(lease.Release(ctx), strategy.ErrLost)
 	})
 	ctx, request := c.begin("POST /invoice/42/pay")
-	c.want(strategy.Do(ctx, c.locks.Lock(name), func(context.Context, *strategy.Lease) error {
+	c.want(strategy.Do(ctx, c.locks.NewLock(name), func(context.Context, strategy.Lease) error {
 		time.Sleep(120 * ms)
 		return nil
 	}), nil)
@@ -122,12 +123,12 @@ func (c clerk) invoice(server *conformance.Memory) {
 
 func (c clerk) report(down *atomic.Bool) {
 	ctx, request := c.begin("nightly report")
-	report, err := c.locks.Lock("report").TryAcquire(ctx)
+	report, err := c.locks.NewLock("report").TryAcquire(ctx)
 	c.want(err, nil)
 
 	patience, cancel := context.WithTimeout(c.t.Context(), time.Second)
 	defer cancel()
-	_, err = c.others.Lock("report").Acquire(patience)
+	_, err = c.others.NewLock("report").Acquire(patience)
 	c.want(err, strategy.ErrHeld)
 
 	c.want(report.Extend(ctx), nil)
@@ -135,7 +136,7 @@ func (c clerk) report(down *atomic.Bool) {
 	defer down.Store(false)
 	time.Sleep(5 * time.Second)
 	c.want(report.Extend(ctx), strategy.ErrUnsent)
-	_, err = c.locks.Lock("invoice/43").TryAcquire(c.t.Context())
+	_, err = c.locks.NewLock("invoice/43").TryAcquire(c.t.Context())
 	c.want(err, strategy.ErrUnsent)
 	<-report.Lost()
 	request.End()

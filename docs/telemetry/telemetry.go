@@ -14,7 +14,7 @@ import (
 )
 
 // Open returns locks that tell the log, and the program's OpenTelemetry, what happens.
-func Open(pool *redis.Pool, log *slog.Logger) (*strategy.Strategy, error) {
+func Open(pool *redis.Pool, log *slog.Logger) (strategy.Strategy, error) {
 	logs := lockslog.New(log, lockslog.Options{})
 	telemetry, err := lockotel.New(lockotel.Options{Strategy: "luascript"})
 	if err != nil {

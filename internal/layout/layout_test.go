@@ -209,7 +209,7 @@ func TestNoWallClock(t *testing.T) {
 
 // TestNoDates: no strategy tells a server when a lock ends, only for how long it lasts, so a
 // contender's clock has no part in it. A script may, if it takes the date from the server. (To
-// ask for the right to a command, as a strategy.Right and rights.lua do, is not to use it.)
+// ask for the right to a command, as a driver.Right and rights.lua do, is not to use it.)
 func TestNoDates(t *testing.T) {
 	dates := regexp.MustCompile(`(?i)\b(PXAT|EXAT|P?EXPIREAT)\b`)
 	all, scripts := packages(t, root), 0

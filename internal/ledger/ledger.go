@@ -45,7 +45,7 @@ func (l *Ledger) Observe(e strategy.Event) {
 			l.fault(e, "want an error and no token")
 		}
 		l.missed++
-	case strategy.EventRenewed, strategy.EventFailing:
+	case strategy.EventRenewed, strategy.EventRenewalFailed:
 		if !known {
 			l.fault(e, "it was never acquired")
 		}

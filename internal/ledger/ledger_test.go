@@ -31,7 +31,7 @@ func TestLedger(t *testing.T) {
 		{"held", []strategy.Event{event(strategy.EventAcquired, "a")}, 1, false},
 		{"released", []strategy.Event{event(strategy.EventAcquired, "a"), event(strategy.EventReleased, "a")}, 0, false},
 		{"lost", []strategy.Event{event(strategy.EventAcquired, "a"), event(strategy.EventRenewed, "a"), event(strategy.EventLost, "a")}, 0, false},
-		{"a renewal that is late", []strategy.Event{event(strategy.EventAcquired, "a"), event(strategy.EventLost, "a"), event(strategy.EventFailing, "a")}, 0, false},
+		{"a renewal that is late", []strategy.Event{event(strategy.EventAcquired, "a"), event(strategy.EventLost, "a"), event(strategy.EventRenewalFailed, "a")}, 0, false},
 		{"missed", []strategy.Event{missed()}, 0, false},
 		{"two in turn", []strategy.Event{event(strategy.EventAcquired, "a"), event(strategy.EventAcquired, "b"), event(strategy.EventReleased, "a")}, 1, false},
 

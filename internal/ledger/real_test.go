@@ -72,7 +72,7 @@ func contend(t *testing.T, subject conformance.Subject) {
 		all.Go(func() {
 			own.Wait()
 			if p == 0 { // with a lock in hand, unless the servers are too slow for that
-				s.Lock(name + "/held at the end").TryAcquire(context.Background())
+				s.NewLock(name + "/held at the end").TryAcquire(context.Background())
 				calls.Add(1)
 			}
 			s.Close()
@@ -99,12 +99,12 @@ func contend(t *testing.T, subject conformance.Subject) {
 }
 
 // acquire asks for the lock, and is patient or not.
-func acquire(t *testing.T, s *strategy.Strategy, name string, r *mrand.Rand) *strategy.Lease {
+func acquire(t *testing.T, s strategy.Strategy, name string, r *mrand.Rand) strategy.Lease {
 	ctx := context.Background()
-	ask := s.Lock(name).Acquire
+	ask := s.NewLock(name).Acquire
 	switch r.IntN(4) {
 	case 0:
-		ask = s.Lock(name).TryAcquire
+		ask = s.NewLock(name).TryAcquire
 	case 1:
 		c, cancel := context.WithTimeout(ctx, time.Duration(r.IntN(20))*time.Millisecond)
 		defer cancel()
@@ -120,7 +120,7 @@ func acquire(t *testing.T, s *strategy.Strategy, name string, r *mrand.Rand) *st
 }
 
 // end ends a lease in one of many ways, and tells whether it was one more call.
-func end(t *testing.T, s *strategy.Strategy, subject conformance.Subject, lease *strategy.Lease, r *mrand.Rand) (call bool) {
+func end(t *testing.T, s strategy.Strategy, subject conformance.Subject, lease strategy.Lease, r *mrand.Rand) (call bool) {
 	ctx := context.Background()
 	switch r.IntN(10) {
 	case 0:

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // A pair is what an uncontended lock costs: SET NX PX, and compare-and-delete.
 const compareAndDelete = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`
 
-var release = strategy.NewScript("release", compareAndDelete)
+var release = driver.NewScript("release", compareAndDelete)
 
 var callers = []int{1, 8, 64, 256}
 

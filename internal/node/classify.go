@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,7 +25,7 @@ func (n *Node) failed(kind, err error) error {
 // says. err is a redis.Error or nil: the server spoke.
 func (n *Node) answered(reply any, err error) (any, error) {
 	if err != nil {
-		return nil, strategy.ErrorReply(n.Name(), err)
+		return nil, driver.ErrorReply(n.Name(), err)
 	}
 	switch r := reply.(type) {
 	case nil, int64, []byte:
@@ -32,7 +33,7 @@ func (n *Node) answered(reply any, err error) (any, error) {
 	case string: // a status; the contract has no strings
 		return []byte(r), nil
 	case redis.Error:
-		return nil, strategy.ErrorReply(n.Name(), r)
+		return nil, driver.ErrorReply(n.Name(), r)
 	case []any:
 		return n.array(r)
 	}

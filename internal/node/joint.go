@@ -5,10 +5,11 @@ import (
 	"strings"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/lockstrategies/locks/strategy"
+
+	"github.com/lockstrategies/locks/driver"
 )
 
-// Ops of one joint script (strategy.NewJointScript) that are sent together become one
+// Ops of one joint script (driver.NewJointScript) that are sent together become one
 // command. They are all still under way, so none of their callers knows of an order among
 // them, and they may change places with others of the batch.
 
@@ -31,7 +32,7 @@ func (n *Node) alone(err error) bool {
 	if !errors.As(err, &all) {
 		return false
 	}
-	if strategy.SeveralSlots(err) {
+	if driver.SeveralSlots(err) {
 		n.apart.Store(true)
 		return true
 	}

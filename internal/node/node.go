@@ -1,4 +1,4 @@
-// Package node makes a [strategy.Node] of a redigo pool.
+// Package node makes a [driver.Node] of a redigo pool.
 //
 // Do and Eval share one pipelined connection: what is called while another
 // request is on its way rides in the same packet, and the order of the calls is
@@ -7,7 +7,7 @@
 // (CLIENT KILL) before it carries anything, so that an undo sent on the new
 // connection cannot overtake the acquire that it undoes. Where the server forbids
 // that, [Node.Ordered] says so. What travels together and asks the same joint script
-// ([strategy.NewJointScript]) is one command.
+// ([driver.NewJointScript]) is one command.
 //
 // Both connections of a Node, for requests and for subscriptions, are dialled with
 // the pool's own settings but outside of it: they take no place of MaxActive. Only
@@ -22,10 +22,11 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/lockstrategies/locks/strategy"
+
+	"github.com/lockstrategies/locks/driver"
 )
 
-var _ strategy.Node = (*Node)(nil)
+var _ driver.Node = (*Node)(nil)
 
 // A Node is one Redis server behind a pool.
 type Node struct {
@@ -96,7 +97,7 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // Calls of one joint script that travel in the same packet share a command, unless the
 // server turns out to be a cluster, or does not tell what it is. Who is refused because of
 // another's keys is asked again, alone.
-func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, s, "EVALSHA", s.HashArg(), keys, args)
 	if s.Missing(err) {
 		return n.eval(ctx, due, s, "EVAL", s.Source(), keys, args)
@@ -104,7 +105,7 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys
 	return reply, err
 }
 
-func (n *Node) eval(ctx context.Context, due time.Time, s *strategy.Script, cmd string, script any, keys []string, args []any) (any, error) {
+func (n *Node) eval(ctx context.Context, due time.Time, s *driver.Script, cmd string, script any, keys []string, args []any) (any, error) {
 	o := scriptOp(cmd, script, due, keys, args)
 	if _, joint := s.Joint(); joint {
 		o.script = s

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 // An op is one command on its way through the pipe, and its caller.
@@ -15,10 +15,10 @@ type op struct {
 	due  time.Time
 
 	// Of a joint script; see joint.go.
-	script *strategy.Script // nil: its command is its own
-	lead   *op              // the first of those who share its command; nil: it has its own
-	mate   *op              // the next of them
-	joined atomic.Int32     // lead: how many of them have been sent
+	script *driver.Script // nil: its command is its own
+	lead   *op            // the first of those who share its command; nil: it has its own
+	mate   *op            // the next of them
+	joined atomic.Int32   // lead: how many of them have been sent
 
 	// progress says how far the command got. The writer moves it on without the
 	// pipe's lock; whoever moves it away from queued decides whether it is sent.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -1071,7 +1072,7 @@ func TestArgumentsOfTheLastCommandAreGone(t *testing.T) {
 	t.Parallel()
 	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
 	n := newNode(t, poolOf(f))
-	s := strategy.NewScript("", "return 1")
+	s := driver.NewScript("", "return 1")
 	evals := []struct {
 		keys []string
 		args []any

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
@@ -23,7 +24,7 @@ func TestReplicaIsLeft(t *testing.T) {
 			_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
 			return err
 		}
-		return n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+		return n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 			_, err := c.Do("SET", "k", "v")
 			return err
 		})

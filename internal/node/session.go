@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/transaction"
 	"github.com/lockstrategies/locks/strategy"
@@ -38,7 +39,7 @@ func (ss *sessions) init(n *Node) { ss.n = n }
 // asked who it is, which also finds dead ones while nothing is lost by it: if one of
 // its commands goes unanswered, that connection is killed before the Node sends
 // anything else.
-func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
@@ -25,7 +26,7 @@ func TestSessionsConnectionGoesBackClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, open := range []string{"WATCH", "MULTI"} {
-		if err := n.Session(t.Context(), soon(), key, func(c strategy.Conn) error {
+		if err := n.Session(t.Context(), soon(), key, func(c driver.Conn) error {
 			if open == "MULTI" {
 				_, err := c.Do(open)
 				return err
@@ -54,13 +55,13 @@ func TestSessionReturnsItsConnectionOnPanic(t *testing.T) {
 	n := newNode(t, pool)
 	func() {
 		defer func() { recover() }()
-		n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { panic("fn's") })
+		n.Session(t.Context(), soon(), "k", func(driver.Conn) error { panic("fn's") })
 	}()
 	if pool.IdleCount() != 1 {
 		t.Errorf("%d idle connections after a panic, want 1", pool.IdleCount())
 	}
 	// And an exhausted pool sent nothing.
-	err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
+	err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
 		return n.Session(t.Context(), soon(), "k", nil)
 	})
 	want(t, "Session of an exhausted pool", err, strategy.ErrUnsent, redis.ErrPoolExhausted)
@@ -72,12 +73,12 @@ func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
 	pool := poolOf(f)
 	pool.MaxActive, pool.Wait = 1, true
 	n := newNode(t, pool)
-	n.Session(t.Context(), soon(), "k", func(strategy.Conn) error {
+	n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
 		err := n.Session(t.Context(), time.Now().Add(20*time.Millisecond), "k", nil)
 		want(t, "Session of a busy pool", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 		return nil
 	})
-	if err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 		t.Errorf("Session of a free pool = %v", err)
 	}
 }
@@ -99,7 +100,7 @@ func TestSessionLeavesAHangingDial(t *testing.T) {
 	}
 	close(let)
 	eventually(t, "dials return", n.sessions.mayHang)
-	if err := n.Session(t.Context(), soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }
@@ -111,7 +112,7 @@ func TestUnansweredSessionIsKilledFirst(t *testing.T) {
 	f, held := holding(t)
 	n := newNode(t, poolOf(f))
 	echo(t, n, "before")
-	err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c strategy.Conn) error {
+	err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
 		_, err := c.Do("HOLD", "k")
 		want(t, "unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		_, again := c.Do("SET", "k")
@@ -127,7 +128,7 @@ func TestUnansweredSessionIsKilledFirst(t *testing.T) {
 // And the other way round: a session is not overtaken by what came before it.
 func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	t.Parallel()
-	set := func(c strategy.Conn) error { _, err := c.Do("SET", "k"); return err }
+	set := func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err }
 
 	f, held := holding(t)
 	n := newNode(t, poolOf(f))
@@ -195,7 +196,7 @@ func TestSessionPassesOverDeadConnections(t *testing.T) {
 	a.Close()
 	b.Close()
 	f.Cut()
-	if err := n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+	if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 		_, err := c.Do("SET", "k")
 		return err
 	}); err != nil {
@@ -214,7 +215,7 @@ func TestSessionOnAFrozenServer(t *testing.T) {
 	n := newNode(t, pool)
 	const op = 300 * time.Millisecond
 	start := time.Now()
-	err := n.Session(t.Context(), start.Add(op), "k", func(c strategy.Conn) error {
+	err := n.Session(t.Context(), start.Add(op), "k", func(c driver.Conn) error {
 		if _, err := c.Do("WATCH", "k"); err != nil {
 			return err
 		}
@@ -242,7 +243,7 @@ func TestCloseEndsSessions(t *testing.T) {
 	in, closed := make(chan struct{}), make(chan struct{})
 	out := make(chan error, 1)
 	go func() {
-		out <- n.Session(t.Context(), soon(), "k", func(c strategy.Conn) error {
+		out <- n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 			close(in)
 			for n.sessions.isClosed() == false {
 				time.Sleep(time.Millisecond)

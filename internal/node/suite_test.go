@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 var nodeSubject = nodetest.Subject{
-	Open: func(t *testing.T, o nodetest.Options) strategy.Node {
+	Open: func(t *testing.T, o nodetest.Options) driver.Node {
 		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.DialURL(o.URL) }}
 		t.Cleanup(func() { pool.Close() })
 		n := newNode(t, pool)
@@ -20,7 +20,7 @@ var nodeSubject = nodetest.Subject{
 	},
 	Ordered: true,
 	Lost:    "connection lost",
-	AtRest:  func(n strategy.Node) bool { return atRest(n.(*Node)) },
+	AtRest:  func(n driver.Node) bool { return atRest(n.(*Node)) },
 	Package: "internal/node",
 }
 

@@ -16,27 +16,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // calls are the ways to have a Node send something in the time that it is given.
-var calls = map[string]func(n strategy.Node, ctx context.Context, due time.Time) error{
-	"Do": func(n strategy.Node, ctx context.Context, due time.Time) error {
+var calls = map[string]func(n driver.Node, ctx context.Context, due time.Time) error{
+	"Do": func(n driver.Node, ctx context.Context, due time.Time) error {
 		_, err := n.Do(ctx, due, "SET", "k", "v")
 		return err
 	},
-	"Eval": func(n strategy.Node, ctx context.Context, due time.Time) error {
-		_, err := n.Eval(ctx, due, strategy.NewScript("one", "return 1"), []string{"k"})
+	"Eval": func(n driver.Node, ctx context.Context, due time.Time) error {
+		_, err := n.Eval(ctx, due, driver.NewScript("one", "return 1"), []string{"k"})
 		return err
 	},
-	"Session": func(n strategy.Node, ctx context.Context, due time.Time) error {
-		return n.Session(ctx, due, "k", func(c strategy.Conn) error { // some connect with the first command
+	"Session": func(n driver.Node, ctx context.Context, due time.Time) error {
+		return n.Session(ctx, due, "k", func(c driver.Conn) error { // some connect with the first command
 			_, err := c.Do("EXEC")
 			return err
 		})
 	},
-	"Subscribe": func(n strategy.Node, ctx context.Context, _ time.Time) error {
+	"Subscribe": func(n driver.Node, ctx context.Context, _ time.Time) error {
 		_, err := n.Subscribe(ctx, "c", func([]byte, error) {})
 		return err
 	},
@@ -53,7 +54,7 @@ func doneContextSendsNothing(t *testing.T, s Subject) {
 			echo(t, n, "before")
 			_, stop := Subscribe(t, n, "c")
 			defer stop()
-			if err := n.Session(t.Context(), Soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+			if err := n.Session(t.Context(), Soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,7 +67,7 @@ func doneContextSendsNothing(t *testing.T, s Subject) {
 				Want(t, what+" when due", call(n, t.Context(), time.Now()), strategy.ErrUnsent, os.ErrDeadlineExceeded)
 			}
 		}
-		err := n.Session(done, Soon(), "k", func(strategy.Conn) error { t.Error("fn was called"); return nil })
+		err := n.Session(done, Soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
 		Want(t, "Session with a done context", err, strategy.ErrUnsent, cause)
 		_, err = n.Subscribe(done, "c", never(t))
 		Want(t, "Subscribe with a done context", err, strategy.ErrUnsent, cause)
@@ -115,7 +116,7 @@ func repliesAreOfTheContractsTypes(t *testing.T, s Subject) {
 		n := s.Open(t, Options{URL: redistest.Shared(t).URL(), Protocol: protocol})
 		for lua, reply := range replies {
 			did, err := n.Do(t.Context(), Soon(), "EVAL", lua, 0)
-			ran, err2 := n.Eval(t.Context(), Soon(), strategy.NewScript("reply", lua), nil)
+			ran, err2 := n.Eval(t.Context(), Soon(), driver.NewScript("reply", lua), nil)
 			if err := errors.Join(err, err2); err != nil || !reflect.DeepEqual(did, reply) || !reflect.DeepEqual(ran, reply) {
 				t.Errorf("%s = %.200q and %.200q, %v, want %.200q", lua, did, ran, err, reply)
 			}
@@ -200,7 +201,7 @@ func nobodyThere(t *testing.T, s Subject) {
 // A script is sent by its hash, and in full where the server has forgotten it; it runs once.
 func noScriptIsInvisible(t *testing.T, s Subject) {
 	n, srv := s.own(t)
-	count := strategy.NewScript("count", "return redis.call('INCR', KEYS[1])")
+	count := driver.NewScript("count", "return redis.call('INCR', KEYS[1])")
 	for i := range 50 {
 		if i%2 == 0 {
 			redistest.Do(t, srv, "SCRIPT", "FLUSH")
@@ -218,7 +219,7 @@ func noScriptIsInvisible(t *testing.T, s Subject) {
 	}
 
 	// Among callers who come together.
-	script := strategy.NewScript("echo", "return ARGV[1]")
+	script := driver.NewScript("echo", "return ARGV[1]")
 	var wg sync.WaitGroup
 	for c := range 16 {
 		wg.Go(func() {
@@ -314,7 +315,7 @@ func rightsThatAreMissing(t *testing.T, s Subject) {
 		wantWords(t, "Subscribe to a forbidden channel", err, "NOPERM")
 		_, stop := Subscribe(t, n, "open")
 		stop()
-		if err := n.Session(t.Context(), Soon(), "k", func(c strategy.Conn) error {
+		if err := n.Session(t.Context(), Soon(), "k", func(c driver.Conn) error {
 			_, err := c.Do("WATCH", "k")
 			return err
 		}); err != nil {
@@ -397,7 +398,7 @@ func NothingIsLeftRunning(t *testing.T, s Subject) {
 	if !s.Reads {
 		Eventually(t, "no goroutine after the last subscription", none)
 	}
-	if err := n.Session(t.Context(), Soon(), "k", func(strategy.Conn) error { return nil }); err != nil {
+	if err := n.Session(t.Context(), Soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	if !s.Reads {

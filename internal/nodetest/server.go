@@ -1,4 +1,4 @@
-// Package nodetest has what the tests of every [strategy.Node] share: a server that does to its
+// Package nodetest has what the tests of every [driver.Node] share: a server that does to its
 // clients what a test says, words for waiting and for errors, and a suite of what holds for
 // each of them, whatever client it is made of:
 //

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // each sends commands until one fails.
-func each(c strategy.Conn, cmds ...[]any) error {
+func each(c driver.Conn, cmds ...[]any) error {
 	for _, cmd := range cmds {
 		if _, err := c.Do(cmd[0].(string), cmd[1:]...); err != nil {
 			return err
@@ -30,7 +31,7 @@ func sessionKeepsTransactions(t *testing.T, s Subject) {
 		key := t.Name()
 		transact := func(meanwhile string) (reply any) {
 			t.Helper()
-			err := n.Session(t.Context(), Soon(), key, func(c strategy.Conn) error {
+			err := n.Session(t.Context(), Soon(), key, func(c driver.Conn) error {
 				if _, err := c.Do("watch", key); err != nil {
 					return err
 				}
@@ -59,12 +60,12 @@ func sessionKeepsTransactions(t *testing.T, s Subject) {
 			t.Errorf("EXEC = %v, want nil: the key has changed", got)
 		}
 		for _, left := range [][][]any{{{"WATCH", key}}, {{"MULTI"}}, {{"WATCH", key}, {"MULTI"}}} {
-			if err := n.Session(t.Context(), Soon(), key, func(c strategy.Conn) error { return each(c, left...) }); err != nil {
+			if err := n.Session(t.Context(), Soon(), key, func(c driver.Conn) error { return each(c, left...) }); err != nil {
 				t.Fatal(err)
 			}
 			func() {
-				defer func() { recover() }()                                      //nolint:errcheck // it is fn's own
-				n.Session(t.Context(), Soon(), key, func(c strategy.Conn) error { //nolint:errcheck // it panics
+				defer func() { recover() }()                                    //nolint:errcheck // it is fn's own
+				n.Session(t.Context(), Soon(), key, func(c driver.Conn) error { //nolint:errcheck // it panics
 					if err := each(c, left...); err != nil {
 						t.Error(err)
 					}
@@ -76,7 +77,7 @@ func sessionKeepsTransactions(t *testing.T, s Subject) {
 				t.Errorf("after %v: EXEC = %v, want [OK]: its connection was not clean", left, got)
 			}
 		}
-		err := n.Session(t.Context(), Soon(), key, func(c strategy.Conn) error {
+		err := n.Session(t.Context(), Soon(), key, func(c driver.Conn) error {
 			_, err := c.Do("NOSUCH")
 			return err
 		})
@@ -91,7 +92,7 @@ func sessionTellsErrorsAmongReplies(t *testing.T, s Subject) {
 		n := s.Open(t, Options{URL: redistest.Shared(t).URL(), Protocol: protocol})
 		for _, words := range []string{"ERR mine", "OOM mine", "READONLY mine", "WRONGTYPE mine"} {
 			key := t.Name() + words
-			err := n.Session(t.Context(), Soon(), key, func(c strategy.Conn) error {
+			err := n.Session(t.Context(), Soon(), key, func(c driver.Conn) error {
 				return each(c, []any{"MULTI"}, []any{"SET", key, "v", "PX", 60000},
 					[]any{"EVAL", "return redis.error_reply(ARGV[1])", 1, key, words},
 					[]any{"SET", key, "w", "PX", 60000}, []any{"EXEC"})
@@ -110,8 +111,8 @@ func sessionEndsWithItsContext(t *testing.T, s Subject) {
 	n, f := s.on(t, s.newest(), (*Conn).Plain)
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	var kept strategy.Conn
-	err := n.Session(ctx, Soon(), "k", func(c strategy.Conn) error {
+	var kept driver.Conn
+	err := n.Session(ctx, Soon(), "k", func(c driver.Conn) error {
 		kept = c
 		if _, err := c.Do("GET", "k"); err != nil {
 			t.Errorf("GET = %v, want nil", err)
@@ -134,7 +135,7 @@ func sessionPassesOverTheDead(t *testing.T, s Subject) {
 	n, f := s.on(t, s.newest(), (*Conn).Plain)
 	var nested func(depth int) error
 	nested = func(depth int) error {
-		return n.Session(t.Context(), Soon(), "k", func(c strategy.Conn) error {
+		return n.Session(t.Context(), Soon(), "k", func(c driver.Conn) error {
 			if _, err := c.Do("GET", "k"); err != nil || depth == 1 {
 				return err
 			}

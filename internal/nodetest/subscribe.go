@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -70,7 +71,7 @@ func subscriptionChurn(t *testing.T, s Subject) {
 }
 
 // hearsItself subscribes, and hears what it publishes.
-func hearsItself(ctx context.Context, n strategy.Node, channel, token string) error {
+func hearsItself(ctx context.Context, n driver.Node, channel, token string) error {
 	heard, ended := make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	stop, err := n.Subscribe(ctx, channel, func(msg []byte, err error) {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
-// A Subject is one way to make a [strategy.Node].
+// A Subject is one way to make a [driver.Node].
 type Subject struct {
 	// Open makes a Node, and a client for it. Both end with the test.
-	Open func(t *testing.T, o Options) strategy.Node
+	Open func(t *testing.T, o Options) driver.Node
 
 	// Protocols are the versions of RESP that the client speaks. None: 2.
 	Protocols []int
@@ -28,7 +28,7 @@ type Subject struct {
 
 	// AtRest reports whether the connection for subscriptions is there, and all of them are
 	// taken back.
-	AtRest func(n strategy.Node) bool
+	AtRest func(n driver.Node) bool
 
 	// Reads: a goroutine of the Node stays with a connection at rest.
 	Reads bool
@@ -108,7 +108,7 @@ func (s Subject) each(t *testing.T, test func(t *testing.T, protocol int)) {
 }
 
 // on is a Node of a fake server, which speaks the protocol.
-func (s Subject) on(t *testing.T, protocol int, serve func(c *Conn, cmd []string)) (strategy.Node, *Server) {
+func (s Subject) on(t *testing.T, protocol int, serve func(c *Conn, cmd []string)) (driver.Node, *Server) {
 	t.Helper()
 	f := NewServer(t, serve)
 	f.Protocol = protocol
@@ -116,19 +116,19 @@ func (s Subject) on(t *testing.T, protocol int, serve func(c *Conn, cmd []string
 }
 
 // own is a Node of a real server, which the test has for itself.
-func (s Subject) own(t *testing.T) (strategy.Node, *redistest.Server) {
+func (s Subject) own(t *testing.T) (driver.Node, *redistest.Server) {
 	t.Helper()
 	srv := redistest.Own(t, redistest.Config{})
 	return s.Open(t, Options{URL: srv.URL()}), srv
 }
 
-func (s Subject) shared(t *testing.T) strategy.Node {
+func (s Subject) shared(t *testing.T) driver.Node {
 	t.Helper()
 	return s.Open(t, Options{URL: redistest.Shared(t).URL()})
 }
 
 // rest waits until the connection for subscriptions is at rest.
-func (s Subject) rest(t *testing.T, n strategy.Node) {
+func (s Subject) rest(t *testing.T, n driver.Node) {
 	t.Helper()
 	Eventually(t, "the connection is at rest", func() bool { return s.AtRest(n) })
 }
@@ -143,7 +143,7 @@ type Heard struct {
 func (h Heard) Silent() bool { return len(h.Msgs) == 0 && len(h.Ends) == 0 }
 
 // Subscribe subscribes to a channel.
-func Subscribe(t testing.TB, n strategy.Node, channel string) (Heard, func()) {
+func Subscribe(t testing.TB, n driver.Node, channel string) (Heard, func()) {
 	t.Helper()
 	h := Heard{make(chan string, 100), make(chan error, 100)}
 	stop, err := n.Subscribe(t.Context(), channel, func(msg []byte, err error) {
@@ -160,7 +160,7 @@ func Subscribe(t testing.TB, n strategy.Node, channel string) (Heard, func()) {
 }
 
 // Publish returns how many have heard it.
-func Publish(t testing.TB, n strategy.Node, channel, msg string) int64 {
+func Publish(t testing.TB, n driver.Node, channel, msg string) int64 {
 	t.Helper()
 	r, err := n.Do(t.Context(), Soon(), "PUBLISH", channel, msg)
 	if err != nil {
@@ -182,7 +182,7 @@ func never(t *testing.T) func([]byte, error) {
 	return func(msg []byte, err error) { t.Errorf("fn was called with %q, %v", msg, err) }
 }
 
-func echo(t *testing.T, n strategy.Node, text string) {
+func echo(t *testing.T, n driver.Node, text string) {
 	t.Helper()
 	reply, err := n.Do(t.Context(), Soon(), "ECHO", text)
 	if b, ok := reply.([]byte); err != nil || !ok || string(b) != text {
@@ -200,7 +200,7 @@ func kills(srv *redistest.Server) error {
 }
 
 // wantOrder fails the test unless the Node says what its subject does of the order.
-func (s Subject) wantOrder(t *testing.T, n strategy.Node) {
+func (s Subject) wantOrder(t *testing.T, n driver.Node) {
 	t.Helper()
 	if want := s.Ordered && kills(redistest.Shared(t)) == nil; n.Ordered() != want {
 		t.Errorf("Ordered = %v, want %v", n.Ordered(), want)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -27,17 +29,17 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // acknowledged are the variants on one server that wait for others.
 func acknowledged(a strategy.Acks) []Variant {
-	on := map[string]func(strategy.Node) strategy.Protocol{
-		"setnxgetset": func(n strategy.Node) strategy.Protocol {
+	on := map[string]func(driver.Node) driver.Protocol{
+		"setnxgetset": func(n driver.Node) driver.Protocol {
 			return setnxgetset.On(n, setnxgetset.Acknowledged(a))
 		},
-		"setnxgetset-watch": func(n strategy.Node) strategy.Protocol {
+		"setnxgetset-watch": func(n driver.Node) driver.Protocol {
 			return setnxgetset.On(n, setnxgetset.WatchTakeOver(), setnxgetset.Acknowledged(a))
 		},
-		"setnxpx":   func(n strategy.Node) strategy.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(a)) },
-		"luascript": func(n strategy.Node) strategy.Protocol { return luascript.On(n, luascript.Acknowledged(a)) },
-		"fairqueue": func(n strategy.Node) strategy.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(a)) },
-		"reentrant": func(n strategy.Node) strategy.Protocol { return reentrant.On(n, reentrant.Acknowledged(a)) },
+		"setnxpx":   func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(a)) },
+		"luascript": func(n driver.Node) driver.Protocol { return luascript.On(n, luascript.Acknowledged(a)) },
+		"fairqueue": func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(a)) },
+		"reentrant": func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(a)) },
 	}
 	skewed := map[string][]setnxgetset.Option{
 		"setnxgetset":       {setnxgetset.Acknowledged(a)},
@@ -108,13 +110,13 @@ func leave(t *testing.T, replica *redistest.Server) {
 }
 
 // openOn returns v's strategy on s, closed with the test.
-func openOn(t *testing.T, v Variant, s *redistest.Server, o strategy.Options) *strategy.Strategy {
+func openOn(t *testing.T, v Variant, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
 	n, err := node.New(s.Pool())
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks, err := strategy.New(v.On([]strategy.Node{n}), o)
+	locks, err := engine.New(v.On([]driver.Node{n}), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,16 +202,16 @@ func TestAcknowledgedFailOver(t *testing.T) {
 	primary, replica := pair(t)
 	vs := acknowledged(byOne)
 	o := strategy.Options{TTL: 10 * time.Minute, OpTimeout: 6 * time.Second}
-	take := func(s *strategy.Strategy, name string) *strategy.Lease {
-		lease, err := s.Lock(name).TryAcquire(t.Context())
+	take := func(s strategy.Strategy, name string) strategy.Lease {
+		lease, err := s.NewLock(name).TryAcquire(t.Context())
 		if err != nil {
 			t.Errorf("TryAcquire(%s) = %v, want nil", name, err)
 			return nil
 		}
 		return lease
 	}
-	kept, lost := make([]*strategy.Lease, len(vs)), make([]*strategy.Lease, len(vs))
-	acked := make([]*strategy.Strategy, len(vs))
+	kept, lost := make([]strategy.Lease, len(vs)), make([]strategy.Lease, len(vs))
+	acked := make([]strategy.Strategy, len(vs))
 	each(vs, func(i int, v Variant) {
 		acked[i] = openOn(t, v, primary, o)
 		kept[i] = take(acked[i], v.Name+"-kept")
@@ -217,7 +219,7 @@ func TestAcknowledgedFailOver(t *testing.T) {
 	leave(t, replica)
 	each(vs, func(i int, v Variant) {
 		lost[i] = take(openOn(t, plainly(v.Name), primary, o), v.Name+"-lost")
-		_, err := acked[i].Lock(v.Name + "-undone").TryAcquire(t.Context())
+		_, err := acked[i].NewLock(v.Name + "-undone").TryAcquire(t.Context())
 		unconfirmed(t, v.Name+": TryAcquire", err)
 		gone(t, primary, v.Name+"-undone")
 		if kept[i] == nil {
@@ -236,7 +238,7 @@ func TestAcknowledgedFailOver(t *testing.T) {
 	redistest.Do(t, replica, "REPLICAOF", "NO", "ONE")
 	each(vs, func(i int, v Variant) {
 		s := openOn(t, plainly(v.Name), replica, o)
-		if _, err := s.Lock(v.Name + "-kept").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		if _, err := s.NewLock(v.Name + "-kept").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("%s: TryAcquire of an acknowledged lock after the fail-over = %v, want ErrHeld", v.Name, err)
 		}
 		second := take(s, v.Name+"-lost") // the double grant
@@ -259,9 +261,9 @@ func TestAcknowledgedExtend(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	on := func(v Variant) strategy.Protocol { return v.On([]strategy.Node{n}) }
-	claim := func(v Variant, ttl, within time.Duration) strategy.Claim {
-		return strategy.Claim{
+	on := func(v Variant) driver.Protocol { return v.On([]driver.Node{n}) }
+	claim := func(v Variant, ttl, within time.Duration) driver.Claim {
+		return driver.Claim{
 			Name: v.Name, Key: strategy.DefaultKey(v.Name + "-extended"), Token: v.Name, Owner: v.Name,
 			TTL: ttl, Due: time.Now().Add(within),
 		}
@@ -353,7 +355,7 @@ func acknowledgedAOF(t *testing.T, f *redistest.Farm) {
 	}
 	refused := func(v Variant, name string) {
 		t.Helper()
-		_, err := openOn(t, v, primary, o).Lock(name).TryAcquire(t.Context())
+		_, err := openOn(t, v, primary, o).NewLock(name).TryAcquire(t.Context())
 		unconfirmed(t, v.Name+": TryAcquire", err)
 		gone(t, primary, name)
 	}
@@ -369,7 +371,7 @@ func acknowledgedAOF(t *testing.T, f *redistest.Farm) {
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("%s: Check() = %v, want nil", v.Name, err)
 		}
-		lease, err := s.Lock(v.Name).TryAcquire(t.Context())
+		lease, err := s.NewLock(v.Name).TryAcquire(t.Context())
 		if err != nil {
 			t.Errorf("%s: TryAcquire() = %v, want nil", v.Name, err)
 			return
@@ -392,7 +394,7 @@ func acknowledgedAOF(t *testing.T, f *redistest.Farm) {
 		t.Errorf("Check() = %v, want nil", err)
 	}
 	for i := range 3 { // each within the same second as the one before
-		if _, err := patient.Lock(fmt.Sprint("second", i)).TryAcquire(t.Context()); err != nil {
+		if _, err := patient.NewLock(fmt.Sprint("second", i)).TryAcquire(t.Context()); err != nil {
 			t.Errorf("TryAcquire() = %v, want nil", err)
 		}
 	}
@@ -436,9 +438,9 @@ func TestAcknowledgedCost(t *testing.T) {
 				t.Errorf("%s: round trips of %s = %s, want %s", v.Name, what, g, want)
 			}
 		}
-		var lease *strategy.Lease
+		var lease strategy.Lease
 		acquire := func() (err error) {
-			lease, err = s.Lock(v.Name + "-counted").TryAcquire(t.Context())
+			lease, err = s.NewLock(v.Name + "-counted").TryAcquire(t.Context())
 			return err
 		}
 		for range 2 { // the first time connections are dialled, and scripts loaded
@@ -448,7 +450,7 @@ func TestAcknowledgedCost(t *testing.T) {
 		}
 		count("Acquire", "1 client|info, 1 evalsha, 1 wait", acquire)
 		count("Acquire, held", "1 client|info, 1 evalsha", func() error {
-			_, err := s.Lock(v.Name + "-counted").TryAcquire(t.Context())
+			_, err := s.NewLock(v.Name + "-counted").TryAcquire(t.Context())
 			return err
 		})
 		count("Extend", "1 client|info, 1 evalsha, 1 wait", func() error { return lease.Extend(t.Context()) })
@@ -468,13 +470,13 @@ func TestExtendWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer n.Close()
-			p := v.On([]strategy.Node{n})
+			p := v.On([]driver.Node{n})
 			name := t.Name() + time.Now().String()
-			c := strategy.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t", Owner: "o", TTL: time.Hour, Due: time.Now().Add(time.Minute)}
+			c := driver.Claim{Name: name, Key: strategy.DefaultKey(name), Token: "t", Owner: "o", TTL: time.Hour, Due: time.Now().Add(time.Minute)}
 			if _, err := p.Acquire(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			defer redistest.Do(t, s, "DEL", c.Key, strategy.SiblingKey(c.Key, "fence"))
+			defer redistest.Do(t, s, "DEL", c.Key, driver.SiblingKey(c.Key, "fence"))
 			conn := s.Pool().Get()
 			defer conn.Close()
 			if _, err := conn.Do("WATCH", c.Key); err != nil {

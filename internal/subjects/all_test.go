@@ -22,7 +22,7 @@ var combined = []string{"setnxpx", "luascript", "fairqueue", "reentrant", "redlo
 // a fleet is several processes' worth of the combined variants, on the same servers.
 type fleet struct {
 	servers []*redistest.Server
-	opened  []map[string]*strategy.Strategy // by process, by variant
+	opened  []map[string]strategy.Strategy // by process, by variant
 	pools   []*redis.Pool
 	prefix  string // of its keys: servers may be shared
 }
@@ -39,7 +39,7 @@ func newFleet(t *testing.T, processes int) *fleet {
 		f.pools = append(f.pools, s.Pool())
 	}
 	for range processes {
-		by := map[string]*strategy.Strategy{}
+		by := map[string]strategy.Strategy{}
 		for _, v := range All() {
 			if !slices.Contains(combined, v.Name) {
 				continue
@@ -112,14 +112,14 @@ func TestAllTogether(t *testing.T) {
 						for _, n := range random.Perm(5)[:1+random.IntN(3)] {
 							v := variants[n%len(variants)]
 							names = append(names, fmt.Sprint(v, n))
-							locks = append(locks, f.opened[i%3][v].Lock(fmt.Sprint(n)))
+							locks = append(locks, f.opened[i%3][v].NewLock(fmt.Sprint(n)))
 						}
 						all, err := strategy.All(locks...)
 						if err != nil {
 							t.Error(err)
 							return
 						}
-						err = strategy.Do(ctx, all, func(ctx context.Context, lease *strategy.Lease) error {
+						err = strategy.Do(ctx, all, func(ctx context.Context, lease strategy.Lease) error {
 							mu.Lock()
 							for _, name := range names {
 								if holders[name]++; holders[name] > 1 {
@@ -156,7 +156,7 @@ func TestAllOfSeveralStrategies(t *testing.T) {
 	defer cancel()
 	var locks []strategy.Lock
 	for _, v := range combined {
-		locks = append(locks, f.opened[0][v].Lock("x"))
+		locks = append(locks, f.opened[0][v].NewLock("x"))
 	}
 	all, err := strategy.All(locks...)
 	if err != nil {
@@ -165,7 +165,7 @@ func TestAllOfSeveralStrategies(t *testing.T) {
 
 	// Held by another: nothing is taken, whichever it is.
 	for _, v := range combined {
-		theirs, err := f.opened[1][v].Lock("x").TryAcquire(ctx)
+		theirs, err := f.opened[1][v].NewLock("x").TryAcquire(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,12 +191,12 @@ func TestAllOfSeveralStrategies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range combined {
-		if _, err := f.opened[1][v].Lock("x").TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
+		if _, err := f.opened[1][v].NewLock("x").TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("%s's TryAcquire = %v, want ErrHeld", v, err)
 		}
 	}
 	fenced := 0
-	for _, part := range lease.Parts() {
+	for _, part := range strategy.Parts(lease) {
 		if _, ok := part.Fence(); ok {
 			fenced++
 		}
@@ -221,7 +221,7 @@ func TestAllOfSeveralStrategies(t *testing.T) {
 	default:
 		t.Error("Lost is open after an eviction")
 	}
-	if _, err := f.opened[1]["reentrant"].Lock("x").TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
+	if _, err := f.opened[1]["reentrant"].NewLock("x").TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire of another before the release = %v, want ErrHeld", err)
 	}
 	if err := lease.Release(ctx); !errors.Is(err, strategy.ErrLost) {

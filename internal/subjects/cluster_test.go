@@ -8,6 +8,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/strategy"
@@ -65,13 +67,13 @@ func heirsElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func(n strategy.Node) strategy.Lock {
-		s, err := strategy.New(v.On([]strategy.Node{n}), strategy.Options{TTL: ttl, OpTimeout: 10 * time.Second})
+	open := func(n driver.Node) strategy.Lock {
+		s, err := engine.New(v.On([]driver.Node{n}), strategy.Options{TTL: ttl, OpTimeout: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		return s.Lock(t.Name())
+		return s.NewLock(t.Name())
 	}
 	first, err := open(newNode(at)).TryAcquire(t.Context())
 	if err != nil {
@@ -102,7 +104,7 @@ func heirsElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
 		if ctx.Err() != nil {
 			t.Fatalf("%d of %d have queued", n, waiters)
 		}
-		if n, err = redis.Int(cl.Do(ctx, at, "LLEN", strategy.SiblingKey("lock:{"+t.Name()+"}", "queue"))); err != nil {
+		if n, err = redis.Int(cl.Do(ctx, at, "LLEN", driver.SiblingKey("lock:{"+t.Name()+"}", "queue"))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
@@ -184,7 +185,7 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 	defer second.Close()
 	key := strategy.DefaultKey(lock)
 	at := map[string]string{
-		"lock": key, "queue": strategy.SiblingKey(key, "queue"), "fence": strategy.SiblingKey(key, "fence"), "guard": redlock.GuardKey,
+		"lock": key, "queue": driver.SiblingKey(key, "queue"), "fence": driver.SiblingKey(key, "fence"), "guard": redlock.GuardKey,
 	}[of]
 	put := func() {
 		redistest.Do(t, s, "DEL", at)
@@ -195,9 +196,9 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 		}
 	}
 	clear := func() {
-		redistest.Do(t, s, "DEL", key, at, strategy.SiblingKey(key, "queue"), strategy.SiblingKey(key, "fence"))
+		redistest.Do(t, s, "DEL", key, at, driver.SiblingKey(key, "queue"), driver.SiblingKey(key, "fence"))
 		if of == "guard" {
-			if err := redlock.PrimeNodes(t.Context(), []strategy.Node{nodeOn(t, s)}); err != nil {
+			if err := redlock.PrimeNodes(t.Context(), []driver.Node{nodeOn(t, s)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -208,12 +209,12 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 	}
 
 	// Of a lock that is held: its holder is told, or goes on.
-	lease, err := first.Lock(lock).TryAcquire(t.Context())
+	lease, err := first.NewLock(lock).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire(%s) = %v", lock, err)
 	}
 	put()
-	if other, err := second.Lock(lock).TryAcquire(t.Context()); err == nil {
+	if other, err := second.NewLock(lock).TryAcquire(t.Context()); err == nil {
 		// Its own key was overwritten: whoever finds out has lost it.
 		if of != "lock" || lease.Extend(t.Context()) == nil {
 			bad("TryAcquire of a held lock", nil)
@@ -240,12 +241,12 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 	if _, err := second.Adopt(t.Context(), lock, "nobody's"); err == nil || !known(err) {
 		bad("Adopt", err)
 	}
-	lease, err = first.Lock(lock).TryAcquire(t.Context())
+	lease, err = first.NewLock(lock).TryAcquire(t.Context())
 	switch {
 	case err == nil && of == "lock" && !info.Held && !lapsed(v, h):
 		bad("TryAcquire", err)
 	case err == nil:
-		if other, err := second.Lock(lock).TryAcquire(t.Context()); err == nil {
+		if other, err := second.NewLock(lock).TryAcquire(t.Context()); err == nil {
 			bad("TryAcquire of a second", err)
 			other.Release(t.Context()) //nolint:errcheck // it has failed
 		}
@@ -264,7 +265,7 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 		}
 	}
 	waiting, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
-	lease, err = first.Lock(lock).Acquire(waiting)
+	lease, err = first.NewLock(lock).Acquire(waiting)
 	cancel()
 	if err == nil {
 		err = lease.Release(t.Context())
@@ -273,7 +274,7 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 		bad("Acquire", err)
 	}
 	clear()
-	lease, err = first.Lock(lock).TryAcquire(t.Context())
+	lease, err = first.NewLock(lock).TryAcquire(t.Context())
 	if err != nil {
 		bad("TryAcquire once it is gone", err)
 		return
@@ -299,7 +300,7 @@ func known(err error) bool {
 	return false
 }
 
-func nodeOn(t *testing.T, s *redistest.Server) strategy.Node {
+func nodeOn(t *testing.T, s *redistest.Server) driver.Node {
 	t.Helper()
 	n, err := node.New(s.Pool())
 	if err != nil {

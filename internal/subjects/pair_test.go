@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,10 +26,10 @@ type pairs struct {
 var suffixes = [2]string{" left", " right"} // of the keys
 
 // open is a contender, whose requests to both servers pass around.
-func (p *pairs) open(o strategy.Options, around func(*conformance.Memory) strategy.Protocol) (*strategy.Strategy, error) {
+func (p *pairs) open(o strategy.Options, around func(*conformance.Memory) driver.Protocol) (strategy.Strategy, error) {
 	c := &twoLocks{pairs: p}
 	for i, suffix := range suffixes {
-		s, err := strategy.New(around(&p.servers[i]), strategy.Options{
+		s, err := engine.New(around(&p.servers[i]), strategy.Options{
 			TTL: o.TTL, OpTimeout: o.OpTimeout,
 			Key: func(name string) string { return strategy.DefaultKey(name) + suffix },
 		})
@@ -36,7 +38,7 @@ func (p *pairs) open(o strategy.Options, around func(*conformance.Memory) strate
 		}
 		c.sides[i] = s
 	}
-	return strategy.New(c, o)
+	return engine.New(c, o)
 }
 
 // both does f on both servers.
@@ -47,32 +49,32 @@ func (p *pairs) both(key string, f func(m *conformance.Memory, key string) error
 // twoLocks is one contender's protocol.
 type twoLocks struct {
 	*pairs
-	sides [2]*strategy.Strategy
+	sides [2]strategy.Strategy
 }
 
-func (p *twoLocks) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	all, err := strategy.All(p.sides[1].Lock(c.Name), p.sides[0].Lock(c.Name))
+func (p *twoLocks) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	all, err := strategy.All(p.sides[1].NewLock(c.Name), p.sides[0].NewLock(c.Name))
 	if err != nil {
-		return strategy.Grant{}, err
+		return driver.Grant{}, err
 	}
 	lease, err := all.TryAcquire(ctx)
 	if err != nil {
-		return strategy.Grant{}, p.errorOf(c, err)
+		return driver.Grant{}, p.errorOf(c, err)
 	}
 	p.mu.Lock()
-	for _, part := range lease.Parts() {
+	for _, part := range strategy.Parts(lease) {
 		p.known[part.Token()] = c.Token
 	}
 	p.mu.Unlock()
 	return grantOf(lease, c.TTL), nil
 }
 
-func grantOf(lease *strategy.Lease, ttl time.Duration) strategy.Grant {
-	return strategy.Grant{Start: lease.Deadline().Add(strategy.Drift(ttl) - ttl), TTL: ttl, State: lease}
+func grantOf(lease strategy.Lease, ttl time.Duration) driver.Grant {
+	return driver.Grant{Start: lease.Deadline().Add(driver.Drift(ttl) - ttl), TTL: ttl, State: lease}
 }
 
 // errorOf is what was said of a part, said of the pair.
-func (p *twoLocks) errorOf(c strategy.Claim, err error) error {
+func (p *twoLocks) errorOf(c driver.Claim, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var held *strategy.HeldError
@@ -88,16 +90,16 @@ func (p *twoLocks) errorOf(c strategy.Claim, err error) error {
 	return err
 }
 
-func (p *twoLocks) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	lease := c.Grant.State.(*strategy.Lease)
+func (p *twoLocks) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	lease := c.Grant.State.(strategy.Lease)
 	if err := lease.Extend(ctx); err != nil {
-		return strategy.Grant{}, p.errorOf(c, err)
+		return driver.Grant{}, p.errorOf(c, err)
 	}
 	return grantOf(lease, c.TTL), nil
 }
 
-func (p *twoLocks) Release(ctx context.Context, c strategy.Claim) error {
-	lease, ok := c.Grant.State.(*strategy.Lease)
+func (p *twoLocks) Release(ctx context.Context, c driver.Claim) error {
+	lease, ok := c.Grant.State.(strategy.Lease)
 	if !ok {
 		return nil // not granted: All has left nothing, or undoes it
 	}
@@ -120,14 +122,14 @@ func TestAllConforms(t *testing.T) {
 	p := &pairs{known: map[string]string{}}
 	subject := conformance.Subject{
 		Name: "all of two",
-		Open: func(o strategy.Options) (*strategy.Strategy, error) {
-			return p.open(o, func(m *conformance.Memory) strategy.Protocol { return m })
+		Open: func(o strategy.Options) (strategy.Strategy, error) {
+			return p.open(o, func(m *conformance.Memory) driver.Protocol { return m })
 		},
-		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			return p.open(o, func(m *conformance.Memory) strategy.Protocol { return m.Gated(g) })
+		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+			return p.open(o, func(m *conformance.Memory) driver.Protocol { return m.Gated(g) })
 		},
-		OpenSkewed: func(o strategy.Options, _ time.Duration) (*strategy.Strategy, error) { // as Memory takes no clock
-			return p.open(o, func(m *conformance.Memory) strategy.Protocol { return m })
+		OpenSkewed: func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { // as Memory takes no clock
+			return p.open(o, func(m *conformance.Memory) driver.Protocol { return m })
 		},
 		Evict: func(ctx context.Context, key string) error {
 			return p.both(key, func(m *conformance.Memory, key string) error { return m.Evict(ctx, key) })

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -98,11 +99,11 @@ func (n *liar) Do(context.Context, time.Time, string, string, ...any) (any, erro
 	return n.answer()
 }
 
-func (n *liar) Eval(context.Context, time.Time, *strategy.Script, []string, ...any) (any, error) {
+func (n *liar) Eval(context.Context, time.Time, *driver.Script, []string, ...any) (any, error) {
 	return n.answer()
 }
 
-func (n *liar) Session(_ context.Context, _ time.Time, _ string, fn func(strategy.Conn) error) error {
+func (n *liar) Session(_ context.Context, _ time.Time, _ string, fn func(driver.Conn) error) error {
 	return fn(liarConn{n})
 }
 
@@ -171,7 +172,7 @@ func FuzzReplies(f *testing.F) {
 
 // believe makes one call of v's on nodes that say what they are given.
 func believe(t *testing.T, v Variant, call string, said [][]byte) {
-	nodes := make([]strategy.Node, v.Servers)
+	nodes := make([]driver.Node, v.Servers)
 	liars := make([]*liar, v.Servers)
 	for i := range nodes {
 		liars[i] = &liar{t: t, name: fmt.Sprint("fake", i), from: replies{said[i]}}
@@ -182,10 +183,10 @@ func believe(t *testing.T, v Variant, call string, said [][]byte) {
 		defer closer.Close() //nolint:errcheck // nothing is to be closed
 	}
 	ctx := t.Context()
-	c := strategy.Claim{Name: "a", Key: "lock:{a}", Token: "mine", Owner: "mine", TTL: time.Minute, Due: time.Now().Add(time.Second)}
+	c := driver.Claim{Name: "a", Key: "lock:{a}", Token: "mine", Owner: "mine", TTL: time.Minute, Due: time.Now().Add(time.Second)}
 	held := c
-	held.Grant = strategy.Grant{Start: time.Now(), TTL: time.Minute, Fence: 1, Owner: "mine"}
-	granted := func(g strategy.Grant, err error) {
+	held.Grant = driver.Grant{Start: time.Now(), TTL: time.Minute, Fence: 1, Owner: "mine"}
+	granted := func(g driver.Grant, err error) {
 		t.Helper()
 		sound(t, v, call, err)
 		if err != nil {
@@ -205,7 +206,7 @@ func believe(t *testing.T, v Variant, call string, said [][]byte) {
 		if votes < v.Servers/2+1 {
 			t.Errorf("%s: %s is granted, but %d of %d servers have not said so", v.Name, call, v.Servers-votes, v.Servers)
 		}
-		if v.Fenced != (g.Fence > 0) || g.Fence > 1<<63-1 || g.Fences < 0 || g.Fences > strategy.MaxFences || g.TTL < 0 {
+		if v.Fenced != (g.Fence > 0) || g.Fence > 1<<63-1 || g.Fences < 0 || g.Fences > driver.MaxFences || g.TTL < 0 {
 			t.Errorf("%s: %s grants %+v", v.Name, call, g)
 		}
 	}
@@ -213,18 +214,18 @@ func believe(t *testing.T, v Variant, call string, said [][]byte) {
 	case "Acquire":
 		granted(p.Acquire(ctx, c))
 	case "Queue":
-		if _, ok := p.(strategy.Queuer); ok {
+		if _, ok := p.(driver.Queuer); ok {
 			c.Line = "line"
 			granted(p.Acquire(ctx, c))
 		}
 	case "Pass":
-		if q, ok := p.(strategy.Queuer); ok {
+		if q, ok := p.(driver.Queuer); ok {
 			next := c
 			next.Token, next.Line = "next", "line"
 			granted(q.Pass(ctx, held, next))
 		}
 	case "Adopt":
-		if adopter, ok := p.(strategy.Adopter); ok {
+		if adopter, ok := p.(driver.Adopter); ok {
 			g, err := adopter.Adopt(ctx, c, "theirs")
 			sound(t, v, call, err)
 			if err == nil && v.Fenced != (g.Fence > 0) {
@@ -235,9 +236,9 @@ func believe(t *testing.T, v Variant, call string, said [][]byte) {
 		_, err := p.Extend(ctx, held)
 		sound(t, v, call, err)
 	case "ExtendAll":
-		if bulk, ok := p.(strategy.BulkExtender); ok {
+		if bulk, ok := p.(driver.BulkExtender); ok {
 			told := make([]int, 3)
-			bulk.ExtendAll(ctx, []strategy.Claim{held, held, held}, func(i int, _ strategy.Grant, err error) {
+			bulk.ExtendAll(ctx, []driver.Claim{held, held, held}, func(i int, _ driver.Grant, err error) {
 				told[i]++
 				sound(t, v, call, err)
 			})
@@ -251,13 +252,13 @@ func believe(t *testing.T, v Variant, call string, said [][]byte) {
 		held.Undo, held.Force = call == "Undo", call == "Force"
 		sound(t, v, call, p.Release(ctx, held))
 	case "Inspect":
-		info, err := p.(strategy.Inspector).Inspect(ctx, strategy.Claim{Name: "a", Key: "lock:{a}", Due: c.Due})
+		info, err := p.(driver.Inspector).Inspect(ctx, driver.Claim{Name: "a", Key: "lock:{a}", Due: c.Due})
 		sound(t, v, call, err)
 		if err == nil && info.Held && info.TTL == 0 || info.Holds < 0 {
 			t.Errorf("%s: Inspect = %+v", v.Name, info)
 		}
 	case "Check":
-		err := p.(strategy.Checker).Check(ctx, strategy.Options{TTL: time.Minute, OpTimeout: time.Second, Key: strategy.DefaultKey})
+		err := p.(driver.Checker).Check(ctx, strategy.Options{TTL: time.Minute, OpTimeout: time.Second, Key: strategy.DefaultKey})
 		if err != nil && len(err.Error()) > 1<<16 {
 			t.Errorf("%s: Check says %d bytes", v.Name, len(err.Error()))
 		}
@@ -281,7 +282,7 @@ func sound(t *testing.T, v Variant, call string, err error) {
 			return
 		}
 	}
-	if why := strategy.Remains(nil); err.Error() == why.Error() {
+	if why := driver.Remains(nil); err.Error() == why.Error() {
 		return // done, but for what is undone
 	}
 	t.Errorf("%s: %s = %v (%T), want an error of the contract", v.Name, call, err, err)

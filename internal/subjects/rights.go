@@ -82,7 +82,7 @@ func AllRights() []Rights {
 	}
 	queue := slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+lpos", "+rpush"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
 		optional(lists, 0, "+lrange"), optional(heirs, 0, "+pubsub|numsub"),
-		told(strategy.WaitQueue, queueChan), optional(notices, strategy.WaitNotice, freeChan))
+		told(strategy.WaitQueue, queueChan), optional(notices, strategy.WaitNotification, freeChan))
 	scripts := needed("+eval", "+evalsha")
 	guard := needed(guardKey, "+info", "+hmget", "+hset", "+time")
 	quorum := slices.Concat(needed(lockKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire"))
@@ -103,7 +103,7 @@ func AllRights() []Rights {
 		{
 			Variant: "luascript", Of: "WithoutFences does without the fence key and TIME",
 			Parts: slices.Concat(needed(lockKey, fenceKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire", "+time"),
-				told(strategy.WaitNotice, freeChan), node),
+				told(strategy.WaitNotification, freeChan), node),
 		},
 		{
 			Variant: "fairqueue", Of: "also WithoutFences",
@@ -114,19 +114,19 @@ func AllRights() []Rights {
 			Variant: "reentrant",
 			Parts: slices.Concat(needed(lockKey, fenceKey), scripts,
 				needed("+get", "+set", "+del", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpireat", "+time"),
-				told(strategy.WaitNotice, freeChan), node),
+				told(strategy.WaitNotification, freeChan), node),
 		},
 		{
 			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",
-			Parts: slices.Concat(quorum, guard, told(strategy.WaitNotice, freeChan), without(node, "+info")),
+			Parts: slices.Concat(quorum, guard, told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
 			Variant: "redlock-fenced", Of: "WithFences, on each server",
-			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget"), told(strategy.WaitNotice, freeChan), without(node, "+info")),
+			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget"), told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
 			Variant: "redlock-unguarded", Of: "WithoutGuard, on each server",
-			Parts: slices.Concat(quorum, told(strategy.WaitNotice, freeChan), node),
+			Parts: slices.Concat(quorum, told(strategy.WaitNotification, freeChan), node),
 		},
 	}
 }

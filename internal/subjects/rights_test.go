@@ -15,6 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -72,9 +73,9 @@ func (u user) pools(t *testing.T) []*redis.Pool {
 }
 
 // open returns v's strategy as the user.
-func (u user) open(t *testing.T, v Variant, o strategy.Options) *strategy.Strategy {
+func (u user) open(t *testing.T, v Variant, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	s, err := v.open(u.pools(t), o, v.On, func(_ int, n strategy.Node) strategy.Node {
+	s, err := v.open(u.pools(t), o, v.On, func(_ int, n driver.Node) driver.Node {
 		if u.old {
 			return oldNode{n}
 		}
@@ -88,11 +89,11 @@ func (u user) open(t *testing.T, v Variant, o strategy.Options) *strategy.Strate
 }
 
 // An oldNode hides from scripts what Redis 6.2 has not got.
-type oldNode struct{ strategy.Node }
+type oldNode struct{ driver.Node }
 
-func (n oldNode) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n oldNode) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	const hidden = "local redis = setmetatable({}, {__index = function(_, k) if k ~= 'acl_check_cmd' then return redis[k] end end}) "
-	return n.Node.Eval(ctx, due, strategy.NewScript(s.Name(), hidden+s.Source()), keys, args...)
+	return n.Node.Eval(ctx, due, driver.NewScript(s.Name(), hidden+s.Source()), keys, args...)
 }
 
 // denied returns what the servers say to have refused the user.
@@ -143,7 +144,7 @@ func drill(t *testing.T, v Variant, u user, name string) {
 		}
 	}
 	done("Check", first.Check(ctx))
-	lease, err := first.Lock(name).TryAcquire(ctx)
+	lease, err := first.NewLock(name).TryAcquire(ctx)
 	if err != nil {
 		t.Errorf("TryAcquire() = %v, want nil", err)
 		return
@@ -151,7 +152,7 @@ func drill(t *testing.T, v Variant, u user, name string) {
 	if _, ok := lease.Fence(); ok != v.Fenced {
 		t.Errorf("Fence() is there: %v, want %v", ok, v.Fenced)
 	}
-	if _, err := second.Lock(name).TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
+	if _, err := second.NewLock(name).TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire() of a held lock = %v, want ErrHeld", err)
 	}
 	done("Extend", lease.Extend(ctx))
@@ -160,7 +161,7 @@ func drill(t *testing.T, v Variant, u user, name string) {
 	}
 	done("Acquire that waits, or its Release", wait(ctx, second, o, name, func(func()) { done("Release", lease.Release(ctx)) }))
 
-	if lease, err = first.Lock(name).Acquire(ctx); err != nil { // which may wait for a place that was given up
+	if lease, err = first.NewLock(name).Acquire(ctx); err != nil { // which may wait for a place that was given up
 		t.Errorf("Acquire() = %v, want nil", err)
 		return
 	}
@@ -175,13 +176,13 @@ func drill(t *testing.T, v Variant, u user, name string) {
 }
 
 // crowd has callers of one process ask at the same time, each for a lock of its own.
-func crowd(ctx context.Context, t *testing.T, s *strategy.Strategy, name string) {
+func crowd(ctx context.Context, t *testing.T, s strategy.Strategy, name string) {
 	t.Helper()
 	var callers sync.WaitGroup
 	for i := range 16 {
 		callers.Go(func() {
 			for range 4 { // with the first it is found out whether the user may release
-				lease, err := s.Lock(fmt.Sprint(name, "-", i)).Acquire(ctx)
+				lease, err := s.NewLock(fmt.Sprint(name, "-", i)).Acquire(ctx)
 				if err == nil {
 					err = lease.Release(ctx)
 				}
@@ -195,7 +196,7 @@ func crowd(ctx context.Context, t *testing.T, s *strategy.Strategy, name string)
 }
 
 // wait acquires a lock that is held, and releases it. It calls meanwhile when it waits.
-func wait(ctx context.Context, s *strategy.Strategy, o strategy.Options, name string, meanwhile func(leave func())) error {
+func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, name string, meanwhile func(leave func())) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	waits := make(chan struct{}, 2)
@@ -213,7 +214,7 @@ func wait(ctx context.Context, s *strategy.Strategy, o strategy.Options, name st
 	}
 	ended := make(chan error, 1)
 	go func() {
-		lease, err := s.Lock(name).Acquire(ctx)
+		lease, err := s.NewLock(name).Acquire(ctx)
 		if err == nil {
 			err = lease.Release(ctx)
 		}
@@ -232,7 +233,7 @@ func wait(ctx context.Context, s *strategy.Strategy, o strategy.Options, name st
 func inspects(t *testing.T, v Variant, u user, name string) error {
 	t.Helper()
 	s := u.open(t, v, strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second})
-	lease, err := s.Lock(name).TryAcquire(t.Context())
+	lease, err := s.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		return err
 	}
@@ -250,12 +251,12 @@ func takesOver(t *testing.T, v Variant, u user, name string) {
 	s := u.open(t, v, strategy.Options{TTL: 300 * time.Millisecond, OpTimeout: 250 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	lease, err := s.Lock(name).Acquire(ctx)
+	lease, err := s.NewLock(name).Acquire(ctx)
 	if err == nil {
 		_, err = lease.Detach()
 	}
 	if err == nil {
-		lease, err = s.Lock(name).Acquire(ctx)
+		lease, err = s.NewLock(name).Acquire(ctx)
 	}
 	if err != nil {
 		t.Errorf("Acquire() of a dead holder's lock = %v, want nil", err)
@@ -418,7 +419,7 @@ func acknowledgedRights(t *testing.T, primary *redistest.Server, a strategy.Acks
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("%s: Check() = %v, want nil", v.Name, err)
 		}
-		lease, err := s.Lock(v.Name).TryAcquire(t.Context())
+		lease, err := s.NewLock(v.Name).TryAcquire(t.Context())
 		if err == nil {
 			err = errors.Join(lease.Extend(t.Context()), lease.Release(t.Context()))
 		}
@@ -434,7 +435,7 @@ func acknowledgedRights(t *testing.T, primary *redistest.Server, a strategy.Acks
 
 // waysOf are the ways to wait that the variant has.
 func waysOf(t *testing.T, v Variant, u user) (ways []strategy.Wait) {
-	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotice, strategy.WaitQueue} {
+	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification, strategy.WaitQueue} {
 		s, err := v.New(u.pools(t), strategy.Options{Wait: w})
 		if err == nil {
 			s.Close()

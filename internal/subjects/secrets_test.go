@@ -12,6 +12,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/redlock"
@@ -132,16 +134,16 @@ func refusals(t *testing.T, l *leak, v Variant, dial func() (redis.Conn, error))
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks, err := strategy.New(v.On([]strategy.Node{n}), l.options())
+	locks, err := engine.New(v.On([]driver.Node{n}), l.options())
 	if err != nil {
 		t.Fatal(err)
 	}
 	lock := "secret-" + v.Name
 	l.hears("Check", locks.Check(t.Context()))
-	_, err = locks.Lock(lock).TryAcquire(t.Context())
+	_, err = locks.NewLock(lock).TryAcquire(t.Context())
 	l.hears("TryAcquire", err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	_, err = locks.Lock(lock).Acquire(ctx)
+	_, err = locks.NewLock(lock).Acquire(ctx)
 	cancel()
 	l.hears("Acquire", err)
 	_, err = locks.Inspect(t.Context(), lock)
@@ -149,11 +151,11 @@ func refusals(t *testing.T, l *leak, v Variant, dial func() (redis.Conn, error))
 	_, err = locks.Adopt(t.Context(), lock, "token")
 	l.hears("Adopt", err)
 	l.hears("ForceRelease", locks.ForceRelease(t.Context(), strategy.Info{Name: lock, Held: true, Token: "token", Owner: "token"}))
-	l.hears("Session", n.Session(t.Context(), time.Now().Add(time.Second), lock, func(strategy.Conn) error { return nil }))
+	l.hears("Session", n.Session(t.Context(), time.Now().Add(time.Second), lock, func(driver.Conn) error { return nil }))
 	_, err = n.Subscribe(t.Context(), "lock:{a}:free", func([]byte, error) {})
 	l.hears("Subscribe", err)
 	if v.Guarded {
-		l.hears("Prime", redlock.PrimeNodes(t.Context(), []strategy.Node{n}))
+		l.hears("Prime", redlock.PrimeNodes(t.Context(), []driver.Node{n}))
 	}
 	l.reads("Name", n.Name())
 	l.hears("Close", locks.Close())
@@ -173,7 +175,7 @@ func lockedOut(t *testing.T, v Variant, s *redistest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := locks.Lock("out-" + v.Name).TryAcquire(t.Context())
+	lease, err := locks.NewLock("out-" + v.Name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,7 @@ func lockedOut(t *testing.T, v Variant, s *redistest.Server) {
 		case <-lease.Lost():
 			failing = lease.Err()
 		case <-time.After(time.Millisecond):
-			failing = lease.Failing()
+			failing = lease.RenewalErr()
 		}
 	}
 	l.hears("Failing", failing)

@@ -15,6 +15,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -37,11 +39,11 @@ type Variant struct {
 	Aside   bool // too much like another one to be compared: for the suite alone
 
 	// On is the algorithm on Servers + Dead nodes.
-	On func([]strategy.Node) strategy.Protocol
+	On func([]driver.Node) driver.Protocol
 
 	// Skewed is On with the contender's wall clock put forward by that much. nil: the
 	// algorithm takes no clock from its contenders, which internal/layout holds.
-	Skewed func(nodes []strategy.Node, ahead time.Duration) strategy.Protocol
+	Skewed func(nodes []driver.Node, ahead time.Duration) driver.Protocol
 
 	// Foreign is a value that is no lock of this kind; empty: any string might be one,
 	// and a list is taken.
@@ -106,7 +108,7 @@ func All() []Variant {
 			Package: "setnxpx",
 			Summary: "SET NX PX, released by DEL",
 			Servers: 1,
-			On:      one(func(n strategy.Node) strategy.Protocol { return setnxpx.On(n, setnxpx.BlindRelease()) }),
+			On:      one(func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.BlindRelease()) }),
 			Except: map[string]string{
 				"ReleaseOnlyOwn":   "DEL does not compare",
 				"ReleaseAfterLoss": "DEL does not say whose lock it was",
@@ -121,7 +123,7 @@ func All() []Variant {
 			Package: "setnxpx",
 			Summary: "SET NX PX, released by GET, compare, DEL",
 			Servers: 1,
-			On:      one(func(n strategy.Node) strategy.Protocol { return setnxpx.On(n) }),
+			On:      one(func(n driver.Node) driver.Protocol { return setnxpx.On(n) }),
 			Except: map[string]string{
 				"ReleaseAtomic": "GET, compare, DEL are two steps: the lock can change hands between them",
 				"ExtendAtomic":  "GET, compare, PEXPIRE are two steps: the lock can change hands between them",
@@ -132,7 +134,7 @@ func All() []Variant {
 			Package: "luascript",
 			Summary: "SET NX PX, compared and deleted in one script",
 			Servers: 1,
-			On:      one(func(n strategy.Node) strategy.Protocol { return luascript.On(n) }),
+			On:      one(func(n driver.Node) driver.Protocol { return luascript.On(n) }),
 			Fenced:  true,
 		},
 		{
@@ -140,7 +142,7 @@ func All() []Variant {
 			Package: "fairqueue",
 			Summary: "the same, with a queue: a release grants the lock to the next",
 			Servers: 1,
-			On:      one(func(n strategy.Node) strategy.Protocol { return fairqueue.On(n) }),
+			On:      one(func(n driver.Node) driver.Protocol { return fairqueue.On(n) }),
 			Fenced:  true,
 			Fair:    true,
 		},
@@ -149,7 +151,7 @@ func All() []Variant {
 			Package:   "reentrant",
 			Summary:   "a hash with a field for each hold of its owner",
 			Servers:   1,
-			On:        one(func(n strategy.Node) strategy.Protocol { return reentrant.On(n) }),
+			On:        one(func(n driver.Node) driver.Protocol { return reentrant.On(n) }),
 			Fenced:    true,
 			Reentrant: true,
 		},
@@ -206,8 +208,8 @@ func All() []Variant {
 func stamps(v Variant, own ...setnxgetset.Option) Variant {
 	v.Package, v.Servers = "setnxgetset", 1
 	v.Foreign = "tomorrow at noon" // a list is not the only thing that is no stamp
-	v.On = one(func(n strategy.Node) strategy.Protocol { return setnxgetset.On(n, own...) })
-	v.Skewed = func(nodes []strategy.Node, ahead time.Duration) strategy.Protocol {
+	v.On = one(func(n driver.Node) driver.Protocol { return setnxgetset.On(n, own...) })
+	v.Skewed = func(nodes []driver.Node, ahead time.Duration) driver.Protocol {
 		clock := func() time.Time { return time.Now().Add(ahead) }
 		return setnxgetset.On(nodes[0], append(slices.Clone(own), setnxgetset.Clock(clock))...)
 	}
@@ -216,28 +218,28 @@ func stamps(v Variant, own ...setnxgetset.Option) Variant {
 
 // quorum is RedLock with a time-out for each node that a busy machine keeps, where the
 // race detector slows down both sides: the operation's. The suite is not about speed.
-func quorum(own ...redlock.Option) func([]strategy.Node) strategy.Protocol {
+func quorum(own ...redlock.Option) func([]driver.Node) driver.Protocol {
 	own = append(own, redlock.NodeTimeout(time.Minute))
-	return func(nodes []strategy.Node) strategy.Protocol { return redlock.On(nodes, own...) }
+	return func(nodes []driver.Node) driver.Protocol { return redlock.On(nodes, own...) }
 }
 
 // one is On for algorithms on one node.
-func one(on func(strategy.Node) strategy.Protocol) func([]strategy.Node) strategy.Protocol {
-	return func(nodes []strategy.Node) strategy.Protocol { return on(nodes[0]) }
+func one(on func(driver.Node) driver.Protocol) func([]driver.Node) driver.Protocol {
+	return func(nodes []driver.Node) driver.Protocol { return on(nodes[0]) }
 }
 
 // New returns the variant's strategy on the Redis servers that the pools dial, as the
 // New of its package does.
-func (v Variant) New(pools []*redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
-	return v.open(pools, o, v.On, func(_ int, n strategy.Node) strategy.Node { return n })
+func (v Variant) New(pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+	return v.open(pools, o, v.On, func(_ int, n driver.Node) driver.Node { return n })
 }
 
 // open is New with something around each node.
-func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]strategy.Node) strategy.Protocol, around func(i int, n strategy.Node) strategy.Node) (*strategy.Strategy, error) {
+func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]driver.Node) driver.Protocol, around func(i int, n driver.Node) driver.Node) (strategy.Strategy, error) {
 	if len(pools) != v.Servers {
 		return nil, fmt.Errorf("subjects: %s takes %d servers, not %d", v.Name, v.Servers, len(pools))
 	}
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for i, pool := range slices.Concat(pools, v.deadPools()) {
 		n, err := node.New(pool)
 		if err != nil {
@@ -245,7 +247,7 @@ func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]strateg
 		}
 		nodes = append(nodes, around(i, n))
 	}
-	return strategy.New(on(nodes), o)
+	return engine.New(on(nodes), o)
 }
 
 // deadPools dial addresses where nobody answers: no two the same.
@@ -285,21 +287,21 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 	}
 	return conformance.Subject{
 		Name: v.Name,
-		Open: func(o strategy.Options) (*strategy.Strategy, error) { return v.New(pools, o) },
-		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
-			return v.open(pools, o, v.On, func(_ int, n strategy.Node) strategy.Node { return conformance.GateNode(n, g) })
+		Open: func(o strategy.Options) (strategy.Strategy, error) { return v.New(pools, o) },
+		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+			return v.open(pools, o, v.On, func(_ int, n driver.Node) driver.Node { return conformance.GateNode(n, g) })
 		},
-		OpenSkewed: func(o strategy.Options, ahead time.Duration) (*strategy.Strategy, error) {
+		OpenSkewed: func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
 			on := v.On
 			if v.Skewed != nil {
-				on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, ahead) }
+				on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
 			}
-			return v.open(pools, o, on, func(_ int, n strategy.Node) strategy.Node { return n })
+			return v.open(pools, o, on, func(_ int, n driver.Node) driver.Node { return n })
 		},
 		Nodes: v.Servers + v.Dead,
 		Down:  v.Dead, // they come last
-		OpenNodes: func(o strategy.Options, gates []conformance.Gate) (*strategy.Strategy, error) {
-			return v.open(pools, o, v.On, func(i int, n strategy.Node) strategy.Node { return conformance.GateNode(n, gates[i]) })
+		OpenNodes: func(o strategy.Options, gates []conformance.Gate) (strategy.Strategy, error) {
+			return v.open(pools, o, v.On, func(i int, n driver.Node) driver.Node { return conformance.GateNode(n, gates[i]) })
 		},
 		Evict: func(ctx context.Context, key string) error {
 			return onAll(func(p *redis.Pool) error { return do(ctx, p, "DEL", key) })
@@ -424,7 +426,7 @@ func leftovers(ctx context.Context, pool *redis.Pool, key string) ([]string, err
 			return nil, err
 		}
 		for _, k := range keys {
-			if k != strategy.SiblingKey(key, "fence") {
+			if k != driver.SiblingKey(key, "fence") {
 				left = append(left, "key "+k)
 			}
 		}

@@ -18,7 +18,7 @@ func RunWays(t *testing.T, pkg string) {
 	servers, err := redistest.TryNodes(t, v.Servers)
 	redistest.Must(t, err)
 	for _, way := range []strategy.Options{
-		{Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotice}, {HandOver: strategy.HandOverNone},
+		{Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {HandOver: strategy.HandOverNone},
 	} {
 		t.Run(way.Wait.String()+", hand-over "+way.HandOver.String(), func(t *testing.T) {
 			s := v.Subject(servers)
@@ -31,8 +31,8 @@ func RunWays(t *testing.T, pkg string) {
 				return o
 			}
 			open, gated := s.Open, s.OpenGated
-			s.Open = func(o strategy.Options) (*strategy.Strategy, error) { return open(in(o)) }
-			s.OpenGated = func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) { return gated(in(o), g) }
+			s.Open = func(o strategy.Options) (strategy.Strategy, error) { return open(in(o)) }
+			s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) { return gated(in(o), g) }
 			for _, p := range conformance.Properties() {
 				if !slices.Contains([]string{"exclusion", "racing", "waiting", "handing over", "re-entry", "closing"}, p.Group) {
 					continue

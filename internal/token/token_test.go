@@ -8,7 +8,7 @@ import (
 
 func TestNew(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
-	text, err := New("web/42")
+	text, err := New("web/42", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -16,10 +16,10 @@ func TestNew(t *testing.T) {
 	if label != "web/42" || drawn.Before(before) || drawn.After(time.Now()) {
 		t.Errorf("Parse(New(web/42)) = %q, %v, want the label, and now", label, drawn)
 	}
-	if other, _ := New("web/42"); other == text {
+	if other, _ := New("web/42", false); other == text {
 		t.Error("two tokens are the same")
 	}
-	if plain, _ := New(""); len(plain) != 36 {
+	if plain, _ := New("", false); len(plain) != 36 {
 		t.Errorf("New without a label = %q, want a UUID alone", plain)
 	}
 }
@@ -34,4 +34,27 @@ func FuzzLabel(f *testing.F) {
 			t.Errorf("Parse(%q) = %q, want a label that it ends in", text, label)
 		}
 	})
+}
+
+// TestAnnounced: the mark is in the tokens that are to have it, and in no others.
+func TestAnnounced(t *testing.T) {
+	for range 50_000 { // of random bits alone, one in 4096 would have it
+		for _, want := range []bool{true, false} {
+			text, err := New("web-1/7", want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if announced, ours := Announced(text); announced != want || !ours {
+				t.Fatalf("Announced(%q) = %t, %t, want %t, true", text, announced, ours, want)
+			}
+		}
+	}
+	for _, text := range []string{
+		"", "WEB-1", "d2hhdGV2ZXIgaXQgaXMhIQ==", "a8098c1af86e11dabd1a00112444be1e",
+		"f47ac10b-58cc-4372-a567-0e02b2c3d479", "017f22e2-79b0-7e11-98c4-dc0c0c07398fx",
+	} {
+		if announced, ours := Announced(text); announced || ours {
+			t.Errorf("Announced(%q) = %t, %t, want false, false: it is foreign", text, announced, ours)
+		}
+	}
 }

@@ -17,10 +17,10 @@ import (
 
 	"github.com/lockstrategies/locks/clients/goredis"
 	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/lab/faults"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 var whole = flag.Bool("all", false, "play all rows of docs/faults.md on all variants, not only some rows")
@@ -32,16 +32,16 @@ func TestMain(m *testing.M) {
 
 // owning is a node that closes its client.
 type owning struct {
-	strategy.Node
+	driver.Node
 	close func() error
 }
 
 func (o owning) Close() error { return errors.Join(o.Node.Close(), o.close()) }
 
 // A dialer makes a contender's node: its network is the link.
-type dialer func(*rig.Link) (strategy.Node, error)
+type dialer func(*rig.Link) (driver.Node, error)
 
-func dialGoRedis(l *rig.Link) (strategy.Node, error) {
+func dialGoRedis(l *rig.Link) (driver.Node, error) {
 	o, err := redis.ParseURL(l.URL())
 	if err != nil {
 		return nil, err
@@ -55,9 +55,9 @@ func dialGoRedis(l *rig.Link) (strategy.Node, error) {
 	return owning{n, client.Close}, nil
 }
 
-func dialRueidis(l *rig.Link) (strategy.Node, error) { return dialRueidisAs(l, "") }
+func dialRueidis(l *rig.Link) (driver.Node, error) { return dialRueidisAs(l, "") }
 
-func dialRueidisAs(l *rig.Link, user string) (strategy.Node, error) {
+func dialRueidisAs(l *rig.Link, user string) (driver.Node, error) {
 	o, err := rueidis.ParseURL(l.URL())
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func dialRueidisAs(l *rig.Link, user string) (strategy.Node, error) {
 }
 
 // dialOrderless makes a node of a user who may not kill connections, so the node keeps no order.
-func dialOrderless(l *rig.Link) (_ strategy.Node, err error) {
+func dialOrderless(l *rig.Link) (_ driver.Node, err error) {
 	const user = "orderless"
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

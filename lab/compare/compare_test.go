@@ -17,10 +17,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -133,16 +133,16 @@ func TestCost(t *testing.T) {
 // several is luascript on several servers, all of which must agree: asked at once, or
 // one after another.
 type several struct {
-	strategy.Protocol // on the first
-	all               []strategy.Protocol
-	atOnce            bool
+	driver.Protocol // on the first
+	all             []driver.Protocol
+	atOnce          bool
 }
 
 func onSeveral(n int, atOnce bool) subjects.Variant {
 	return subjects.Variant{
 		Name: "several", Package: "several", Summary: "luascript on several servers", Servers: n,
-		On: func(nodes []strategy.Node) strategy.Protocol {
-			var all []strategy.Protocol
+		On: func(nodes []driver.Node) driver.Protocol {
+			var all []driver.Protocol
 			for _, n := range nodes {
 				all = append(all, luascript.On(n, luascript.WithoutFences()))
 			}
@@ -151,7 +151,7 @@ func onSeveral(n int, atOnce bool) subjects.Variant {
 	}
 }
 
-func (p *several) ask(do func(strategy.Protocol) error) error {
+func (p *several) ask(do func(driver.Protocol) error) error {
 	errs := make([]error, len(p.all))
 	var wg sync.WaitGroup
 	for i, q := range p.all {
@@ -169,19 +169,19 @@ func (p *several) ask(do func(strategy.Protocol) error) error {
 	return nil
 }
 
-func (p *several) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
-	return strategy.Grant{}, p.ask(func(q strategy.Protocol) error {
+func (p *several) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, p.ask(func(q driver.Protocol) error {
 		_, err := q.Acquire(ctx, c)
 		return err
 	})
 }
 
-func (p *several) Release(ctx context.Context, c strategy.Claim) error {
-	return p.ask(func(q strategy.Protocol) error { return q.Release(ctx, c) })
+func (p *several) Release(ctx context.Context, c driver.Claim) error {
+	return p.ask(func(q driver.Protocol) error { return q.Release(ctx, c) })
 }
 
 func (p *several) Close() error {
-	return p.ask(func(q strategy.Protocol) error { return q.(io.Closer).Close() })
+	return p.ask(func(q driver.Protocol) error { return q.(io.Closer).Close() })
 }
 
 // TestCostOfSeveral: everything is counted on all servers, and what goes on at once

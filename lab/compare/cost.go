@@ -74,9 +74,9 @@ func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant, 
 // players are two strategies, as two processes would have: one holds a lock while
 // the other tries.
 type players struct {
-	holder, rival *strategy.Strategy
+	holder, rival strategy.Strategy
 	name          string
-	lease         *strategy.Lease
+	lease         strategy.Lease
 	servers       []*redistest.Server
 	close         func() // the pools
 }
@@ -110,12 +110,12 @@ func (p *players) calls() [3]func(context.Context) error {
 }
 
 func (p *players) acquire(ctx context.Context) (err error) {
-	p.lease, err = p.holder.Lock(p.name).Acquire(ctx)
+	p.lease, err = p.holder.NewLock(p.name).Acquire(ctx)
 	return err
 }
 
 func (p *players) try(ctx context.Context) error {
-	l, err := p.rival.Lock(p.name).TryAcquire(ctx)
+	l, err := p.rival.NewLock(p.name).TryAcquire(ctx)
 	if err == nil {
 		return errors.Join(errors.New("the lock was granted while another held it"), l.Release(ctx))
 	}
@@ -252,10 +252,10 @@ func (c *counting) server(ctx context.Context) (trips, executed int64, err error
 }
 
 // traces looks at what the lock writes: while it is held, and what stays.
-func traces(ctx context.Context, servers []*redistest.Server, st *strategy.Strategy, c *Cost) error {
+func traces(ctx context.Context, servers []*redistest.Server, st strategy.Strategy, c *Cost) error {
 	name := freshName()
 	defer sweep(ctx, servers, name)
-	lease, err := st.Lock(name).Acquire(ctx)
+	lease, err := st.NewLock(name).Acquire(ctx)
 	if err != nil {
 		return err
 	}

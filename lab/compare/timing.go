@@ -75,7 +75,7 @@ func soloists(ctx context.Context, servers []*redistest.Server, variants []subje
 			return nil, nil, nil, err
 		}
 		defer st.Close()
-		lock := st.Lock(name)
+		lock := st.NewLock(name)
 		timed = append(timed, func() error {
 			if errs[i] != nil {
 				return nil // once is enough: the others go on
@@ -203,7 +203,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 		}
 		defer st.Close()
 		players.Go(func() {
-			if err := play(st.Lock(name), ch[0], ch[1]); !errors.Is(err, over) {
+			if err := play(st.NewLock(name), ch[0], ch[1]); !errors.Is(err, over) {
 				errs[i] = err
 				cancel(err)
 			}
@@ -246,7 +246,7 @@ func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
 	defer st.Close()
 	name := freshName()
 	defer sweep(ctx, c.servers, name)
-	lock := st.Lock(name)
+	lock := st.NewLock(name)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/history"
@@ -59,7 +61,7 @@ const (
 // A client is a contender where it works.
 type client struct {
 	setup    Setup
-	strategy *strategy.Strategy
+	strategy strategy.Strategy
 	pools    []*redis.Pool
 	recorder *history.Recorder
 	store    *storeClient // nil: none
@@ -99,18 +101,18 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	case s.Ahead != 0 && v.Skewed == nil:
 		return nil, fmt.Errorf("contender: Setup.Ahead is %v, but %s reads no clock: allowed is 0", s.Ahead, v.Name)
 	case s.Ahead != 0:
-		on = func(nodes []strategy.Node) strategy.Protocol { return v.Skewed(nodes, s.Ahead) }
+		on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, s.Ahead) }
 	}
 	c := &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
 	nodes, err := c.nodes()
 	if err != nil {
 		return nil, err
 	}
-	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, HandOver: s.HandOver, Persist: s.Persist, Label: s.Name, Observe: c.observe}
+	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, HandOver: s.HandOver, RetryOnError: s.RetryOnError, Label: s.Name, Observe: c.observe}
 	if s.Backoff != 0 {
 		o.Backoff = func(attempt int) time.Duration { return min(strategy.DefaultBackoff(attempt), s.Backoff) }
 	}
-	if c.strategy, err = strategy.New(on(nodes), o); err != nil {
+	if c.strategy, err = engine.New(on(nodes), o); err != nil {
 		return nil, err
 	}
 	if s.Store != "" {
@@ -121,8 +123,8 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	return c, nil
 }
 
-func (c *client) nodes() ([]strategy.Node, error) {
-	var nodes []strategy.Node
+func (c *client) nodes() ([]driver.Node, error) {
+	var nodes []driver.Node
 	for i, addr := range c.setup.Addrs {
 		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
 			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
@@ -132,7 +134,7 @@ func (c *client) nodes() ([]strategy.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		var wrapped strategy.Node = n
+		var wrapped driver.Node = n
 		if c.setup.Around != nil {
 			wrapped = c.setup.Around(i, n)
 		}
@@ -222,7 +224,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	if b.Owner != "" {
 		ctx = strategy.WithOwner(ctx, b.Owner)
 	}
-	lock := c.strategy.Lock(b.Lock)
+	lock := c.strategy.NewLock(b.Lock)
 	ask := lock.Acquire
 	if b.Try {
 		ask = lock.TryAcquire
@@ -263,7 +265,7 @@ func (c *client) observe(e strategy.Event) {
 }
 
 // held records what an acquire or an adoption gave.
-func (c *client) held(op history.Op, lease *strategy.Lease, err error) (*hold, error) {
+func (c *client) held(op history.Op, lease strategy.Lease, err error) (*hold, error) {
 	op = c.recorder.End(op.Of(lease, err))
 	if err != nil {
 		return nil, err
@@ -278,7 +280,7 @@ func (c *client) held(op history.Op, lease *strategy.Lease, err error) (*hold, e
 // A hold is a lease and what has been recorded of it.
 type hold struct {
 	*client
-	lease *strategy.Lease
+	lease strategy.Lease
 	who   string
 
 	mu       sync.Mutex

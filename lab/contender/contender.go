@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/strategy"
@@ -39,7 +40,7 @@ type Setup struct {
 	Store string        // host:port of the [Store] that it reads and writes; empty: none
 
 	// Around is put around each node. Only in this process: see [Here].
-	Around func(i int, n strategy.Node) strategy.Node `json:"-"`
+	Around func(i int, n driver.Node) driver.Node `json:"-"`
 }
 
 // A Contender obeys its creator. Methods are safe for concurrent use: one that hangs

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
@@ -39,22 +40,22 @@ var exitCode atomic.Int64
 
 // spoilt are variants of which a child dies.
 func spoilt() []subjects.Variant {
-	spoil := func(name string, by func(strategy.Protocol) strategy.Protocol) subjects.Variant {
-		return subjects.Variant{Name: name, Servers: 1, On: func(nodes []strategy.Node) strategy.Protocol {
+	spoil := func(name string, by func(driver.Protocol) driver.Protocol) subjects.Variant {
+		return subjects.Variant{Name: name, Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
 			return by(luascript.On(nodes[0]))
 		}}
 	}
 	return []subjects.Variant{
-		spoil("panics", func(p strategy.Protocol) strategy.Protocol { return panics{p} }),
-		spoil("ends badly", func(p strategy.Protocol) strategy.Protocol { return endsBadly{p} }),
+		spoil("panics", func(p driver.Protocol) driver.Protocol { return panics{p} }),
+		spoil("ends badly", func(p driver.Protocol) driver.Protocol { return endsBadly{p} }),
 	}
 }
 
-type panics struct{ strategy.Protocol }
+type panics struct{ driver.Protocol }
 
-func (panics) Acquire(context.Context, strategy.Claim) (strategy.Grant, error) { panic("planted") }
+func (panics) Acquire(context.Context, driver.Claim) (driver.Grant, error) { panic("planted") }
 
-type endsBadly struct{ strategy.Protocol }
+type endsBadly struct{ driver.Protocol }
 
 func (endsBadly) Close() error {
 	exitCode.Store(66)
@@ -519,7 +520,7 @@ func TestAround(t *testing.T) {
 	ctx, lock := within(t), fresh("around")
 	var seen []string
 	s := setup(t, "A", "setnxpx")
-	s.Around = func(i int, n strategy.Node) strategy.Node {
+	s.Around = func(i int, n driver.Node) driver.Node {
 		return conformance.GateNode(n, func(request string, send func()) {
 			seen = append(seen, fmt.Sprintf("%d: %s", i, request))
 			send()
@@ -542,7 +543,7 @@ func TestBadSetups(t *testing.T) {
 		"servers": func(s *contender.Setup) { s.Addrs = append(s.Addrs, s.Addrs...) },
 		"clock":   func(s *contender.Setup) { s.Ahead = time.Second },
 		"options": func(s *contender.Setup) { s.TTL = time.Microsecond },
-		"around":  func(s *contender.Setup) { s.Around = func(_ int, n strategy.Node) strategy.Node { return n } },
+		"around":  func(s *contender.Setup) { s.Around = func(_ int, n driver.Node) driver.Node { return n } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := setup(t, "A", "luascript")

@@ -11,7 +11,7 @@ import (
 
 // Lead campaigns for l until it has it, calls reign, resigns when that returns, and
 // campaigns again, until ctx ends or there is an error other than a loss.
-func Lead(ctx context.Context, l strategy.Lock, reign func(context.Context, *strategy.Lease) error) error {
+func Lead(ctx context.Context, l strategy.Lock, reign func(context.Context, strategy.Lease) error) error {
 	for {
 		err := strategy.Do(ctx, l, reign) // campaign, lead, resign
 		if err != nil && !errors.Is(err, strategy.ErrLost) {

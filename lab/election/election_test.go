@@ -18,6 +18,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/quotes"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/lab/election"
@@ -58,8 +59,8 @@ func stand() error {
 		return err
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(os.Getenv(urlVar)) }}
-	o := strategy.Options{TTL: ttl, Persist: true, Label: os.Getenv(nameVar)}
-	var locks *strategy.Strategy
+	o := strategy.Options{TTL: ttl, RetryOnError: true, Label: os.Getenv(nameVar)}
+	var locks strategy.Strategy
 	if os.Getenv(kindVar) == "reentrant" {
 		locks, err = reentrant.New(pool, o)
 	} else {
@@ -80,7 +81,7 @@ func stand() error {
 	}()
 	c := candidate{history.NewRecorder(log), os.Getenv(nameVar), orders}
 	next := c.campaigns()
-	err = election.Lead(ctx, locks.Lock(os.Getenv(lockVar)), func(ctx context.Context, lease *strategy.Lease) error {
+	err = election.Lead(ctx, locks.NewLock(os.Getenv(lockVar)), func(ctx context.Context, lease strategy.Lease) error {
 		c.reign(ctx, lease, next)
 		next = c.campaigns()
 		return nil
@@ -102,7 +103,7 @@ func (c *candidate) campaigns() history.Op {
 }
 
 // reign records what the leader believes, often, until it must or is told to go.
-func (c *candidate) reign(ctx context.Context, lease *strategy.Lease, op history.Op) {
+func (c *candidate) reign(ctx context.Context, lease strategy.Lease, op history.Op) {
 	op = c.End(op.Of(lease, nil))
 	believed, until := op.End, op.Deadline
 	fence, _ := lease.Fence()
@@ -365,14 +366,14 @@ func TestLead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var server conformance.Memory
-		locks, err := strategy.New(&server, strategy.Options{Persist: true})
+		locks, err := engine.New(&server, strategy.Options{RetryOnError: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer locks.Close()
 		enough := errors.New("enough")
 		terms := 0
-		err = election.Lead(t.Context(), locks.Lock("leader"), func(ctx context.Context, lease *strategy.Lease) error {
+		err = election.Lead(t.Context(), locks.NewLock("leader"), func(ctx context.Context, lease strategy.Lease) error {
 			if terms++; terms == 3 {
 				return enough
 			}
@@ -383,7 +384,7 @@ func TestLead(t *testing.T) {
 		if !errors.Is(err, enough) || terms != 3 {
 			t.Errorf("Lead = %v after %d terms, want the reign's error after 3", err, terms)
 		}
-		if _, err := locks.Lock("leader").TryAcquire(t.Context()); err != nil {
+		if _, err := locks.NewLock("leader").TryAcquire(t.Context()); err != nil {
 			t.Errorf("TryAcquire after Lead = %v", err)
 		}
 	})

@@ -7,13 +7,14 @@ import (
 	"log"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/lab/election"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A server in memory stands for luascript.New(pool, strategy.Options{Persist: true}).
+// A server in memory stands for luascript.New(pool, strategy.Options{RetryOnError: true}).
 func ExampleLead() {
-	locks, err := strategy.New(&conformance.Memory{}, strategy.Options{Persist: true})
+	locks, err := engine.New(&conformance.Memory{}, strategy.Options{RetryOnError: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -21,7 +22,7 @@ func ExampleLead() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	terms := 0
-	err = election.Lead(ctx, locks.Lock("leader"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = election.Lead(ctx, locks.NewLock("leader"), func(ctx context.Context, lease strategy.Lease) error {
 		_, fenced := lease.Fence()
 		fmt.Println("leading, with a number for what is written:", fenced)
 		if terms++; terms == 2 {

@@ -50,7 +50,7 @@ func clientFaults() []Fault {
 				defer cancel()
 				returned := make(chan struct{})
 				a.at(1, nil, func() { s.granted(); cancel(); <-returned })
-				lease, err := a.locks.Lock(s.name).TryAcquire(ctx)
+				lease, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				close(returned)
 				s.say("A.TryAcquire() = %v", err)
 				if h := a.got(lease, err); h != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/strategy"
@@ -17,7 +19,7 @@ import (
 type contender struct {
 	s      *Stage
 	who    string
-	locks  *strategy.Strategy
+	locks  strategy.Strategy
 	links  []*rig.Link
 	points []*points // of each server
 	dead   bool      // nothing of it happens any more
@@ -40,7 +42,7 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 	if ahead != 0 && !s.column.stamps {
 		s.cannot("%s reads no clock that could be wrong", s.column.Name)
 	}
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for _, place := range s.rig.Nodes {
 		l := place.Link()
 		n, err := s.node(l)
@@ -71,7 +73,7 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 	if s.sloppy != nil && s.sloppy.protocol != nil {
 		p = s.sloppy.protocol(p)
 	}
-	locks, err := strategy.New(p, o)
+	locks, err := engine.New(p, o)
 	if err != nil {
 		s.cannot("opening %s: %w", who, err)
 	}
@@ -81,7 +83,7 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 }
 
 // node is what the contender speaks to a server by.
-func (s *Stage) node(l *rig.Link) (strategy.Node, error) {
+func (s *Stage) node(l *rig.Link) (driver.Node, error) {
 	switch {
 	case s.dial != nil && s.tired != nil:
 		return nil, errors.New("the play is on a pool of another client")
@@ -102,7 +104,7 @@ func (c *contender) each(f func(*rig.Link)) {
 
 // connect opens the contender's connections, so that what follows is no handshake.
 func (c *contender) connect() {
-	lease, err := c.locks.Lock("another").TryAcquire(c.s.ctx)
+	lease, err := c.locks.NewLock("another").TryAcquire(c.s.ctx)
 	if err == nil {
 		err = lease.Release(c.s.ctx)
 	}
@@ -153,7 +155,7 @@ func (c *contender) leave() {
 
 // try asks once.
 func (c *contender) try() (*hold, error) {
-	lease, err := c.locks.Lock(c.s.name).TryAcquire(c.s.ctx)
+	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
 	c.s.say("%s.TryAcquire() = %v", c.who, err)
 	return c.got(lease, err), err
 }
@@ -163,7 +165,7 @@ func (c *contender) acquire(atMost time.Duration) *hold {
 	ctx, cancel := context.WithTimeout(c.s.ctx, atMost)
 	defer cancel()
 	for first := true; ; first = false {
-		lease, err := c.locks.Lock(c.s.name).Acquire(ctx)
+		lease, err := c.locks.NewLock(c.s.name).Acquire(ctx)
 		if err == nil || ctx.Err() != nil || errors.Is(err, strategy.ErrClosed) {
 			c.s.say("%s.Acquire() = %v", c.who, err)
 			return c.got(lease, err)
@@ -176,7 +178,7 @@ func (c *contender) acquire(atMost time.Duration) *hold {
 }
 
 // got takes in a grant, and looks at who else believes to hold the lock.
-func (c *contender) got(lease *strategy.Lease, err error) *hold {
+func (c *contender) got(lease strategy.Lease, err error) *hold {
 	if err != nil {
 		return nil
 	}
@@ -199,7 +201,7 @@ func (c *contender) got(lease *strategy.Lease, err error) *hold {
 // A hold is a lease in its contender's hands.
 type hold struct {
 	by    *contender
-	lease *strategy.Lease
+	lease strategy.Lease
 	over  atomic.Bool
 }
 

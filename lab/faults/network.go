@@ -146,13 +146,13 @@ func networkFaults() []Fault {
 				a := s.contender("A")
 				a.beyond((*rig.Link).Refuse)
 				ctx := strategy.WithOwner(s.ctx, "A")
-				lease, err := a.locks.Lock(s.name).TryAcquire(ctx)
+				lease, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				h := a.got(lease, err)
 				if h == nil {
 					s.cannot("A gets no lock to begin with: %w", err)
 				}
 				s.lost(a, "replies to A are lost on the way", rig.Replies)
-				again, err := a.locks.Lock(s.name).TryAcquire(ctx)
+				again, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				s.say("A.TryAcquire() again = %v", err)
 				if a.got(again, err) != nil {
 					s.cannot("A hears of it")

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -19,9 +20,9 @@ import (
 type Sloppy struct {
 	Name string // "… that undoes nothing"
 
-	protocol func(strategy.Protocol) strategy.Protocol
-	node     func(strategy.Node) strategy.Node
-	trusts   func(nodes []strategy.Node, struck int) []strategy.Node
+	protocol func(driver.Protocol) driver.Protocol
+	node     func(driver.Node) driver.Node
+	trusts   func(nodes []driver.Node, struck int) []driver.Node
 
 	blunt  bool // it is convicted without any fault: for plays of which a lock can make nothing worse
 	memory bool // its servers keep no file
@@ -37,14 +38,14 @@ var keptInMemory = Sloppy{Name: "is kept in memory alone", memory: true}
 var waitsForNoReplica = Sloppy{Name: "outruns its replica", deaf: true}
 
 // takesWrittenForSynced does not wait for the disk.
-var takesWrittenForSynced = Sloppy{Name: "takes what is written for what is synced", node: func(n strategy.Node) strategy.Node {
-	return &forgetful{Node: n, session: func(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
-		return n.Session(ctx, due, key, func(c strategy.Conn) error { return fn(hasty{c}) })
+var takesWrittenForSynced = Sloppy{Name: "takes what is written for what is synced", node: func(n driver.Node) driver.Node {
+	return &forgetful{Node: n, session: func(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+		return n.Session(ctx, due, key, func(c driver.Conn) error { return fn(hasty{c}) })
 	}}
 }}
 
 // hasty is a connection on which nobody waits for a sync.
-type hasty struct{ strategy.Conn }
+type hasty struct{ driver.Conn }
 
 func (c hasty) Do(cmd string, args ...any) (any, error) {
 	if cmd == "WAITAOF" {
@@ -57,7 +58,7 @@ func (c hasty) Do(cmd string, args ...any) (any, error) {
 var votesAtOnce = Sloppy{Name: "lets every server vote at once", variant: "redlock-unguarded"}
 
 // givesItsKeyATTL leaves it to the server when a lock ends that is the contenders' to end.
-var givesItsKeyATTL = Sloppy{Name: "gives its key a TTL beside the stamp", node: func(n strategy.Node) strategy.Node {
+var givesItsKeyATTL = Sloppy{Name: "gives its key a TTL beside the stamp", node: func(n driver.Node) driver.Node {
 	return &forgetful{Node: n, do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 		reply, err := n.Do(ctx, due, cmd, key, args...)
 		if cmd == "SETNX" && reply == int64(1) {
@@ -68,22 +69,22 @@ var givesItsKeyATTL = Sloppy{Name: "gives its key a TTL beside the stamp", node:
 }}
 
 // isImpatient takes a network for as fast as it is on good days.
-var isImpatient = Sloppy{Name: "gives a server a twentieth of the time", node: func(n strategy.Node) strategy.Node {
+var isImpatient = Sloppy{Name: "gives a server a twentieth of the time", node: func(n driver.Node) driver.Node {
 	soon := func(due time.Time) time.Time { return time.Now().Add(time.Until(due) / 20) }
 	return &forgetful{Node: n,
 		do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 			return n.Do(ctx, soon(due), cmd, key, args...)
 		},
-		eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+		eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 			return n.Eval(ctx, soon(due), s, keys, args...)
 		},
 	}
 }}
 
 // sharesThePool has no connection but those that the rest of its program lets it have.
-var sharesThePool = Sloppy{Name: "takes its connections from the pool", node: func(n strategy.Node) strategy.Node {
+var sharesThePool = Sloppy{Name: "takes its connections from the pool", node: func(n driver.Node) driver.Node {
 	lent := func(ctx context.Context, due time.Time, key, cmd string, args ...any) (reply any, err error) {
-		err = n.Session(ctx, due, key, func(conn strategy.Conn) (err error) {
+		err = n.Session(ctx, due, key, func(conn driver.Conn) (err error) {
 			reply, err = conn.Do(cmd, args...)
 			return err
 		})
@@ -93,7 +94,7 @@ var sharesThePool = Sloppy{Name: "takes its connections from the pool", node: fu
 		do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 			return lent(ctx, due, key, cmd, append([]any{key}, args...)...)
 		},
-		eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+		eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 			all := []any{s.Source(), len(keys)}
 			for _, k := range keys {
 				all = append(all, k)
@@ -104,8 +105,8 @@ var sharesThePool = Sloppy{Name: "takes its connections from the pool", node: fu
 }}
 
 // takesHalfForMost counts votes, and miscounts.
-var takesHalfForMost = Sloppy{Name: "takes half of the votes for most", protocol: func(p strategy.Protocol) strategy.Protocol {
-	return &careless{Protocol: p, acquire: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+var takesHalfForMost = Sloppy{Name: "takes half of the votes for most", protocol: func(p driver.Protocol) driver.Protocol {
+	return &careless{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Acquire(ctx, c)
 		if votes := (*strategy.QuorumError)(nil); errors.As(err, &votes) {
 			agreed, answered := 0, 0
@@ -118,7 +119,7 @@ var takesHalfForMost = Sloppy{Name: "takes half of the votes for most", protocol
 				}
 			}
 			if agreed > 0 && 2*agreed >= answered {
-				return strategy.Grant{}, nil
+				return driver.Grant{}, nil
 			}
 		}
 		return g, err
@@ -126,13 +127,13 @@ var takesHalfForMost = Sloppy{Name: "takes half of the votes for most", protocol
 }}
 
 // trustsOneServer does not ask the others.
-var trustsOneServer = Sloppy{Name: "trusts one server", trusts: func(nodes []strategy.Node, struck int) []strategy.Node {
+var trustsOneServer = Sloppy{Name: "trusts one server", trusts: func(nodes []driver.Node, struck int) []driver.Node {
 	return nodes[struck : struck+1]
 }}
 
 // leavesItsEndToTheServer takes nothing over: when a lock ends is up to the server alone,
 // which is told to drop the key when the stamp has passed.
-var leavesItsEndToTheServer = Sloppy{Name: "leaves its end to the server, and takes nothing over", node: func(n strategy.Node) strategy.Node {
+var leavesItsEndToTheServer = Sloppy{Name: "leaves its end to the server, and takes nothing over", node: func(n driver.Node) driver.Node {
 	return &forgetful{Node: n, do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 		if cmd == "GETSET" {
 			return nil, &strategy.ServerError{Node: n.Name(), Kind: strategy.ErrRefused, Err: errors.New("it is not taken over")}
@@ -150,7 +151,7 @@ var leavesItsEndToTheServer = Sloppy{Name: "leaves its end to the server, and ta
 
 // looksBeforeItTakes asks whether the lock is free, and then takes it whatever is there: GET,
 // and then SET.
-var looksBeforeItTakes = Sloppy{Name: "asks whether the lock is free, and then takes it", node: func(n strategy.Node) strategy.Node {
+var looksBeforeItTakes = Sloppy{Name: "asks whether the lock is free, and then takes it", node: func(n driver.Node) driver.Node {
 	// Two requests, of which the second takes what the first found free.
 	free := func(ctx context.Context, due time.Time, key string) bool {
 		there, err := n.Do(ctx, due, "EXISTS", key)
@@ -167,9 +168,9 @@ var looksBeforeItTakes = Sloppy{Name: "asks whether the lock is free, and then t
 			}
 			return n.Do(ctx, due, cmd, key, args...)
 		},
-		eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+		eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 			if s.Name() == "acquire" && free(ctx, due, keys[0]) {
-				s = strategy.NewScript("overwrite", "redis.call('DEL', KEYS[1])\n"+s.Source())
+				s = driver.NewScript("overwrite", "redis.call('DEL', KEYS[1])\n"+s.Source())
 			}
 			return n.Eval(ctx, due, s, keys, args...)
 		},
@@ -177,38 +178,38 @@ var looksBeforeItTakes = Sloppy{Name: "asks whether the lock is free, and then t
 }}
 
 // grantsWhatIsHeld takes "held" for an answer that can be argued with.
-var grantsWhatIsHeld = Sloppy{Name: "grants what is held", blunt: true, protocol: func(p strategy.Protocol) strategy.Protocol {
-	return &careless{Protocol: p, acquire: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+var grantsWhatIsHeld = Sloppy{Name: "grants what is held", blunt: true, protocol: func(p driver.Protocol) driver.Protocol {
+	return &careless{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Acquire(ctx, c)
 		if errors.Is(err, strategy.ErrHeld) {
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}
 		return g, err
 	}}
 }}
 
 // takesSilenceForYes believes that what it did not hear about went well.
-var takesSilenceForYes = Sloppy{Name: "takes no answer for a yes", protocol: func(p strategy.Protocol) strategy.Protocol {
-	return &careless{Protocol: p, acquire: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+var takesSilenceForYes = Sloppy{Name: "takes no answer for a yes", protocol: func(p driver.Protocol) driver.Protocol {
+	return &careless{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Acquire(ctx, c)
 		if errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent) {
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}
 		return g, err
 	}}
 }}
 
 // undoesNothing leaves behind what it does not know the end of.
-var undoesNothing = Sloppy{Name: "undoes nothing", protocol: func(p strategy.Protocol) strategy.Protocol {
-	return &careless{Protocol: p, release: func(ctx context.Context, c strategy.Claim) error {
+var undoesNothing = Sloppy{Name: "undoes nothing", protocol: func(p driver.Protocol) driver.Protocol {
+	return &careless{Protocol: p, release: func(ctx context.Context, c driver.Claim) error {
 		if c.Undo {
 			return nil
 		}
 		return p.Release(ctx, c)
 	}}
-}, node: func(n strategy.Node) strategy.Node { // where a protocol itself undoes
+}, node: func(n driver.Node) driver.Node { // where a protocol itself undoes
 	var unknown sync.Map
-	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 		if s.Name() == "release" {
 			if _, lost := unknown.Load(args[0]); lost {
 				return nil, nil
@@ -225,30 +226,30 @@ var undoesNothing = Sloppy{Name: "undoes nothing", protocol: func(p strategy.Pro
 }}
 
 // countsFromTheReply is as young as its last answer.
-var countsFromTheReply = Sloppy{Name: "counts the TTL from the reply", protocol: func(p strategy.Protocol) strategy.Protocol {
-	young := func(g strategy.Grant, err error) (strategy.Grant, error) {
+var countsFromTheReply = Sloppy{Name: "counts the TTL from the reply", protocol: func(p driver.Protocol) driver.Protocol {
+	young := func(g driver.Grant, err error) (driver.Grant, error) {
 		g.Start = time.Now()
 		return g, err
 	}
 	return &careless{Protocol: p,
-		acquire: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) { return young(p.Acquire(ctx, c)) },
-		extend:  func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) { return young(p.Extend(ctx, c)) },
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) { return young(p.Acquire(ctx, c)) },
+		extend:  func(ctx context.Context, c driver.Claim) (driver.Grant, error) { return young(p.Extend(ctx, c)) },
 	}
 }}
 
 // extendsAnything takes every answer to a renewal for a yes.
-var extendsAnything = Sloppy{Name: "takes any answer for an extension", protocol: func(p strategy.Protocol) strategy.Protocol {
-	return &careless{Protocol: p, extend: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+var extendsAnything = Sloppy{Name: "takes any answer for an extension", protocol: func(p driver.Protocol) driver.Protocol {
+	return &careless{Protocol: p, extend: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Extend(ctx, c)
 		if err != nil {
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}
 		return g, nil
 	}}
 }}
 
 // releasesAnything deletes the key, whoever holds it: it takes what it wrote for what is there.
-var releasesAnything = Sloppy{Name: "releases without a look", node: func(n strategy.Node) strategy.Node {
+var releasesAnything = Sloppy{Name: "releases without a look", node: func(n driver.Node) driver.Node {
 	var mu sync.Mutex
 	var wrote any
 	do := func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
@@ -263,7 +264,7 @@ var releasesAnything = Sloppy{Name: "releases without a look", node: func(n stra
 		}
 		return reply, err
 	}
-	return &forgetful{Node: n, do: do, eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	return &forgetful{Node: n, do: do, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 		if s.Name() == "release" {
 			_, err := n.Do(ctx, due, "DEL", keys[0])
 			return int64(1), err
@@ -273,8 +274,8 @@ var releasesAnything = Sloppy{Name: "releases without a look", node: func(n stra
 }}
 
 // releasesNothing lets every lock lapse.
-var releasesNothing = Sloppy{Name: "leaves its locks to their TTL", blunt: true, node: func(n strategy.Node) strategy.Node {
-	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+var releasesNothing = Sloppy{Name: "leaves its locks to their TTL", blunt: true, node: func(n driver.Node) driver.Node {
+	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 		if s.Name() == "release" {
 			return int64(1), nil
 		}
@@ -283,9 +284,9 @@ var releasesNothing = Sloppy{Name: "leaves its locks to their TTL", blunt: true,
 }}
 
 // knowsScriptsByHash does not send a script that the server has forgotten.
-var knowsScriptsByHash = Sloppy{Name: "sends scripts once", node: func(n strategy.Node) strategy.Node {
+var knowsScriptsByHash = Sloppy{Name: "sends scripts once", node: func(n driver.Node) driver.Node {
 	var known sync.Map
-	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 		if _, sent := known.LoadOrStore(s.Hash(), true); !sent {
 			return n.Eval(ctx, due, s, keys, args...)
 		}
@@ -298,7 +299,7 @@ var knowsScriptsByHash = Sloppy{Name: "sends scripts once", node: func(n strateg
 }}
 
 // neverDialsAgain gives a server up with the first connection that breaks.
-var neverDialsAgain = Sloppy{Name: "gives a server up at its first failure", node: func(n strategy.Node) strategy.Node {
+var neverDialsAgain = Sloppy{Name: "gives a server up at its first failure", node: func(n driver.Node) driver.Node {
 	var mu sync.Mutex
 	var gone error
 	ask := func(call func() (any, error)) (any, error) {
@@ -320,7 +321,7 @@ var neverDialsAgain = Sloppy{Name: "gives a server up at its first failure", nod
 		do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 			return ask(func() (any, error) { return n.Do(ctx, due, cmd, key, args...) })
 		},
-		eval: func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+		eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 			return ask(func() (any, error) { return n.Eval(ctx, due, s, keys, args...) })
 		},
 	}
@@ -329,26 +330,26 @@ var neverDialsAgain = Sloppy{Name: "gives a server up at its first failure", nod
 // careless is a protocol of which a part is replaced. It hides what else the protocol can
 // do, so its waiters poll.
 type careless struct {
-	strategy.Protocol
-	acquire, extend func(context.Context, strategy.Claim) (strategy.Grant, error)
-	release         func(context.Context, strategy.Claim) error
+	driver.Protocol
+	acquire, extend func(context.Context, driver.Claim) (driver.Grant, error)
+	release         func(context.Context, driver.Claim) error
 }
 
-func (p *careless) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *careless) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if p.acquire != nil {
 		return p.acquire(ctx, c)
 	}
 	return p.Protocol.Acquire(ctx, c)
 }
 
-func (p *careless) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (p *careless) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if p.extend != nil {
 		return p.extend(ctx, c)
 	}
 	return p.Protocol.Extend(ctx, c)
 }
 
-func (p *careless) Release(ctx context.Context, c strategy.Claim) error {
+func (p *careless) Release(ctx context.Context, c driver.Claim) error {
 	if p.release != nil {
 		return p.release(ctx, c)
 	}
@@ -364,14 +365,14 @@ func (p *careless) Close() error {
 
 // forgetful is a node of which a part is replaced.
 type forgetful struct {
-	strategy.Node
+	driver.Node
 	do   func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error)
-	eval func(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error)
+	eval func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error)
 
-	session func(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error
+	session func(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error
 }
 
-func (n *forgetful) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
+func (n *forgetful) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if n.session != nil {
 		return n.session(ctx, due, key, fn)
 	}
@@ -385,7 +386,7 @@ func (n *forgetful) Do(ctx context.Context, due time.Time, cmd, key string, args
 	return n.Node.Do(ctx, due, cmd, key, args...)
 }
 
-func (n *forgetful) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (n *forgetful) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	if n.eval != nil {
 		return n.eval(ctx, due, s, keys, args...)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -25,11 +26,11 @@ type Stage struct {
 	column Column
 	sloppy *Sloppy
 	rig    *rig.Rig
-	dial   func(*rig.Link) (strategy.Node, error) // nil: the strategies' own client
-	name   string                                 // of the lock
-	ttl    time.Duration                          // ample: nothing lapses unless the play waits for it
-	short  time.Duration                          // where a play lives through an expiry
-	op     time.Duration                          // what a request may take
+	dial   func(*rig.Link) (driver.Node, error) // nil: the strategies' own client
+	name   string                               // of the lock
+	ttl    time.Duration                        // ample: nothing lapses unless the play waits for it
+	short  time.Duration                        // where a play lives through an expiry
+	op     time.Duration                        // what a request may take
 
 	mu         sync.Mutex
 	began      time.Time

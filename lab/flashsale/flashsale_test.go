@@ -14,6 +14,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
@@ -57,25 +58,25 @@ const mute = "LOCKS_FLASHSALE_TEST_MUTE"
 
 // broken are locks that no shop should use.
 var broken = []subjects.Variant{
-	variant("grants-always", func() strategy.Protocol { return always{} }),
-	variant("grants-never", func() strategy.Protocol { return never{} }),
-	variant("refuses", func() strategy.Protocol { return refuses{} }),
+	variant("grants-always", func() driver.Protocol { return always{} }),
+	variant("grants-never", func() driver.Protocol { return never{} }),
+	variant("refuses", func() driver.Protocol { return refuses{} }),
 }
 
-func variant(name string, p func() strategy.Protocol) subjects.Variant {
-	return subjects.Variant{Name: name, Servers: 1, On: func([]strategy.Node) strategy.Protocol { return p() }}
+func variant(name string, p func() driver.Protocol) subjects.Variant {
+	return subjects.Variant{Name: name, Servers: 1, On: func([]driver.Node) driver.Protocol { return p() }}
 }
 
 type always struct{}
 
-func (always) Acquire(context.Context, strategy.Claim) (g strategy.Grant, err error) { return }
-func (always) Extend(context.Context, strategy.Claim) (g strategy.Grant, err error)  { return }
-func (always) Release(context.Context, strategy.Claim) error                         { return nil }
+func (always) Acquire(context.Context, driver.Claim) (g driver.Grant, err error) { return }
+func (always) Extend(context.Context, driver.Claim) (g driver.Grant, err error)  { return }
+func (always) Release(context.Context, driver.Claim) error                       { return nil }
 
 // never grants, but for the warm-up.
 type never struct{ always }
 
-func (never) Acquire(_ context.Context, c strategy.Claim) (g strategy.Grant, err error) {
+func (never) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err error) {
 	if strings.Contains(c.Name, "warm-up") {
 		return g, nil
 	}
@@ -85,7 +86,7 @@ func (never) Acquire(_ context.Context, c strategy.Claim) (g strategy.Grant, err
 // refuses is a server that is not set up for it.
 type refuses struct{ always }
 
-func (refuses) Acquire(context.Context, strategy.Claim) (g strategy.Grant, err error) {
+func (refuses) Acquire(context.Context, driver.Claim) (g driver.Grant, err error) {
 	return g, &strategy.ServerError{Node: "it", Kind: strategy.ErrRefused, Err: errors.New("NOPERM")}
 }
 

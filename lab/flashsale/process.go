@@ -398,7 +398,7 @@ func (w *worker) open(ctx context.Context, s *shop, j job) (buy buying, end func
 	}
 	end = sync.OnceFunc(func() { st.Close() })
 	// A lock of its own, to dial and to load scripts. It may take longer than the sale.
-	lease, err := waitFor(ctx, st.Lock(fmt.Sprintf("%s warm-up %d", j.Sale, j.Process)), startLimit/2)
+	lease, err := waitFor(ctx, st.NewLock(fmt.Sprintf("%s warm-up %d", j.Sale, j.Process)), startLimit/2)
 	if err == nil {
 		err = lease.Release(ctx)
 	}
@@ -406,7 +406,7 @@ func (w *worker) open(ctx context.Context, s *shop, j job) (buy buying, end func
 		end()
 		return nil, nil, err
 	}
-	s.lock = st.Lock(j.Sale)
+	s.lock = st.NewLock(j.Sale)
 	if j.Way.Form == NonBlocking {
 		return s.nonBlocking, end, nil
 	}

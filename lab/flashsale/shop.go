@@ -86,7 +86,7 @@ func (s *shop) blocking(ctx context.Context, buyer string) (bool, error) {
 
 // waitFor acquires l, until the patience is over. That servers did not answer in time,
 // or too few of them, is no reason to go home.
-func waitFor(ctx context.Context, l strategy.Lock, patience time.Duration) (*strategy.Lease, error) {
+func waitFor(ctx context.Context, l strategy.Lock, patience time.Duration) (strategy.Lease, error) {
 	wait, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
 	for {
@@ -130,7 +130,7 @@ func mayRetry(err error) bool {
 	return false
 }
 
-func (s *shop) buyUnder(ctx context.Context, lease *strategy.Lease, buyer string) (sold bool, err error) {
+func (s *shop) buyUnder(ctx context.Context, lease strategy.Lease, buyer string) (sold bool, err error) {
 	held, cancel := lease.Context(ctx)
 	defer cancel()
 	sold, err = s.lookAndBuy(held, buyer, func() { pause(held, s.think) })

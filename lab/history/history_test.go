@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -70,14 +71,14 @@ func TestResultOf(t *testing.T) {
 func TestOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := strategy.New(&conformance.Memory{}, strategy.Options{TTL: time.Second})
+		s, err := engine.New(&conformance.Memory{}, strategy.Options{TTL: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		r := NewRecorder(nil)
 		op := r.Begin(Op{Client: "A", Kind: KindAcquire, Key: "k", TTL: time.Second})
-		lease, err := s.Lock("k").Acquire(t.Context())
+		lease, err := s.NewLock("k").Acquire(t.Context())
 		op = r.End(op.Of(lease, err))
 		if op.Result != OK || op.Hold != lease.Token() || op.Owner != lease.Token() || op.Check() != nil {
 			t.Errorf("recorded is %+v", op)
@@ -86,13 +87,13 @@ func TestOf(t *testing.T) {
 			t.Errorf("held for %v, want %v", got, want)
 		}
 		refused := r.Begin(Op{Client: "B", Kind: KindAcquire, Key: "k"})
-		refused = r.End(refused.Of(s.Lock("k").TryAcquire(t.Context())))
+		refused = r.End(refused.Of(s.NewLock("k").TryAcquire(t.Context())))
 		if refused.Result != Held || refused.Note == "" || refused.Hold != "" {
 			t.Errorf("recorded is %+v, want held", refused)
 		}
 		patient, cancel := context.WithTimeout(t.Context(), ms)
 		defer cancel()
-		waited := Op{Client: "B", Kind: KindAcquire, Key: "k"}.Of(s.Lock("k").Acquire(patient))
+		waited := Op{Client: "B", Kind: KindAcquire, Key: "k"}.Of(s.NewLock("k").Acquire(patient))
 		if waited.Result != Held || !waited.GaveUp || refused.GaveUp {
 			t.Errorf("recorded is %+v, want that it gave up", waited)
 		}

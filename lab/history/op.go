@@ -123,7 +123,7 @@ type Op struct {
 }
 
 // Of fills in what an acquire, adopt or renew gave: the lease as it is now, or the error.
-func (op Op) Of(l *strategy.Lease, err error) Op {
+func (op Op) Of(l strategy.Lease, err error) Op {
 	if op = op.Ended(err); err != nil {
 		return op
 	}

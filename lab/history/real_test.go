@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -71,7 +73,7 @@ func unreachable(seed uint64) conformance.Interceptor {
 // A worker does what the documentation of Op and of the judges asks of who records.
 type worker struct {
 	r     *Recorder
-	s     *strategy.Strategy
+	s     strategy.Strategy
 	name  string
 	owner string
 	rng   *rand.Rand
@@ -105,16 +107,16 @@ func (s *store) do(op Op) Op {
 
 func (w *worker) round(ctx context.Context) {
 	op := Op{Client: w.name, Kind: KindAcquire, Key: "k", Owner: w.owner, TTL: realTTL}
-	var lease *strategy.Lease
+	var lease strategy.Lease
 	var err error
 	before := w.doubts.Load()
 	if w.rng.IntN(3) == 0 {
 		op = w.r.Begin(op)
-		lease, err = w.s.Lock("k").TryAcquire(ctx)
+		lease, err = w.s.NewLock("k").TryAcquire(ctx)
 	} else {
 		patient, cancel := context.WithTimeout(ctx, time.Duration(w.rng.Int64N(int64(5*time.Second))))
 		op = w.r.Begin(op)
-		lease, err = w.s.Lock("k").Acquire(patient)
+		lease, err = w.s.NewLock("k").Acquire(patient)
 		cancel()
 	}
 	op.Doubts = int(w.doubts.Load() - before)
@@ -176,7 +178,7 @@ func (w *worker) round(ctx context.Context) {
 }
 
 // play lets workers, two to a process, contend for a lock of protocol p.
-func play(t *testing.T, p strategy.Protocol, seed uint64, processes int, reentrant bool) []Op {
+func play(t *testing.T, p driver.Protocol, seed uint64, processes int, reentrant bool) []Op {
 	var ops []Op
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecorder(nil)
@@ -184,7 +186,7 @@ func play(t *testing.T, p strategy.Protocol, seed uint64, processes int, reentra
 		var st store
 		for i := range processes {
 			doubts := new(atomic.Int64)
-			s, err := strategy.New(p, strategy.Options{TTL: realTTL, OpTimeout: 40 * ms, Persist: i%2 == 0, Observe: func(e strategy.Event) {
+			s, err := engine.New(p, strategy.Options{TTL: realTTL, OpTimeout: 40 * ms, RetryOnError: i%2 == 0, Observe: func(e strategy.Event) {
 				if e.Kind == strategy.EventAttempt && errors.Is(e.Err, strategy.ErrUnknown) {
 					doubts.Add(1)
 				}
@@ -247,12 +249,12 @@ func TestRealLock(t *testing.T) {
 // generous is a protocol that breaks a promise.
 type generous struct {
 	*conformance.Memory
-	acquire func(strategy.Grant, error) (strategy.Grant, error)
-	extend  func(strategy.Grant, error) (strategy.Grant, error)
+	acquire func(driver.Grant, error) (driver.Grant, error)
+	extend  func(driver.Grant, error) (driver.Grant, error)
 	release func(error) error
 }
 
-func (g *generous) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (g *generous) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	got, err := g.Memory.Acquire(ctx, c)
 	if g.acquire != nil {
 		return g.acquire(got, err)
@@ -260,7 +262,7 @@ func (g *generous) Acquire(ctx context.Context, c strategy.Claim) (strategy.Gran
 	return got, err
 }
 
-func (g *generous) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (g *generous) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	got, err := g.Memory.Extend(ctx, c)
 	if g.extend != nil {
 		return g.extend(got, err)
@@ -268,7 +270,7 @@ func (g *generous) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant
 	return got, err
 }
 
-func (g *generous) Release(ctx context.Context, c strategy.Claim) error {
+func (g *generous) Release(ctx context.Context, c driver.Claim) error {
 	err := g.Memory.Release(ctx, c)
 	if g.release != nil {
 		return g.release(err)
@@ -292,28 +294,28 @@ func TestRealMutants(t *testing.T) {
 		broken       generous
 		calm         bool // few contend, and nothing is lost: or somebody may always hold it
 	}{
-		{"grants what it does not know", "Exclusion", generous{acquire: func(g strategy.Grant, err error) (strategy.Grant, error) {
+		{"grants what it does not know", "Exclusion", generous{acquire: func(g driver.Grant, err error) (driver.Grant, error) {
 			if ResultOf(err) == Unknown {
-				return strategy.Grant{Fence: count(1)}, nil
+				return driver.Grant{Fence: count(1)}, nil
 			}
 			return g, err
 		}}, false},
-		{"calls refused what is unreachable", "HonestAmbiguity", generous{acquire: func(g strategy.Grant, err error) (strategy.Grant, error) {
+		{"calls refused what is unreachable", "HonestAmbiguity", generous{acquire: func(g driver.Grant, err error) (driver.Grant, error) {
 			if r := ResultOf(err); r == Unsent || r == Refused {
 				return g, &strategy.HeldError{Name: "k"}
 			}
 			return g, err
 		}}, true},
-		{"renews what it does not know", "LinearLock", generous{extend: func(g strategy.Grant, err error) (strategy.Grant, error) {
+		{"renews what it does not know", "LinearLock", generous{extend: func(g driver.Grant, err error) (driver.Grant, error) {
 			return g, nil
 		}}, false},
-		{"calls lost what it does not know", "Ownership", generous{extend: func(g strategy.Grant, err error) (strategy.Grant, error) {
+		{"calls lost what it does not know", "Ownership", generous{extend: func(g driver.Grant, err error) (driver.Grant, error) {
 			if ResultOf(err) == Unknown {
 				return g, &strategy.LostError{Name: "k"}
 			}
 			return g, err
 		}}, false},
-		{"counts fences down", "FenceOrder", generous{acquire: func(g strategy.Grant, err error) (strategy.Grant, error) {
+		{"counts fences down", "FenceOrder", generous{acquire: func(g driver.Grant, err error) (driver.Grant, error) {
 			g.Fence = count(-1)
 			return g, err
 		}}, false},
@@ -330,7 +332,7 @@ func TestRealMutants(t *testing.T) {
 					processes = 1
 					broken.Memory.Intercept(unreachable(seed))
 				}
-				ops := play(t, struct{ strategy.Protocol }{&broken}, seed, processes, false)
+				ops := play(t, struct{ driver.Protocol }{&broken}, seed, processes, false)
 				r := Rules{Fenced: true, Bound: 5 * time.Second, Linger: realTTL}
 				if c.calm {
 					r.Linger = 20 * ms // nothing is slow

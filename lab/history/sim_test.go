@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/driver"
 )
 
 const ms = time.Millisecond
@@ -214,7 +214,7 @@ func (c *client) try() {
 		s.holds[token] = until
 		return OK
 	}, func(r Result) {
-		deadline := op.Start + s.ttl - strategy.Drift(s.ttl)
+		deadline := op.Start + s.ttl - driver.Drift(s.ttl)
 		if r == OK && s.now >= deadline {
 			r = Lost // too late to be of use
 		}
@@ -343,7 +343,7 @@ func (c *client) renew(then func()) {
 			r = Lost // it had ended before
 		}
 		if r == OK {
-			c.deadline = op.Start + s.ttl - strategy.Drift(s.ttl)
+			c.deadline = op.Start + s.ttl - driver.Drift(s.ttl)
 			op.Deadline = c.deadline
 		}
 		c.end(op, r)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -18,7 +20,7 @@ type client struct {
 	ahead time.Duration // by how much its wall clock is
 	nodes map[*server]*recorder
 	links map[*server]*rig.Link
-	locks *strategy.Strategy
+	locks strategy.Strategy
 	poll  atomic.Pointer[poll] // its attempt by a quorum's package
 	ears  chan chan struct{}   // not nil: messages wait until it hears
 
@@ -58,7 +60,7 @@ func (c *client) node(srv *server) *recorder {
 }
 
 // goesBy has all requests of the client to the server go by that node.
-func (c *client) goesBy(srv *server, n strategy.Node) *recorder {
+func (c *client) goesBy(srv *server, n driver.Node) *recorder {
 	r := &recorder{c: c, srv: srv}
 	r.Node = conformance.GateNode(n, r.pass)
 	c.nodes[srv] = r
@@ -114,7 +116,7 @@ func (c *client) try(srv *server, cmd string, args ...any) (reply, error) {
 }
 
 // eval runs a script for one key.
-func (c *client) eval(srv *server, script *strategy.Script, key string, args ...any) reply {
+func (c *client) eval(srv *server, script *driver.Script, key string, args ...any) reply {
 	v, err := c.tryEval(srv, script, key, args...)
 	if err != nil {
 		c.s.cannot("%s: %s: %w", c.name, script.Name(), err)
@@ -123,7 +125,7 @@ func (c *client) eval(srv *server, script *strategy.Script, key string, args ...
 }
 
 // tryEval is eval for those who expect an error.
-func (c *client) tryEval(srv *server, script *strategy.Script, key string, args ...any) (reply, error) {
+func (c *client) tryEval(srv *server, script *driver.Script, key string, args ...any) (reply, error) {
 	v, err := c.node(srv).Eval(c.s.ctx, c.s.due(), script, []string{key}, args...)
 	return reply{v}, err
 }
@@ -138,7 +140,7 @@ func (s *Stage) due() time.Time {
 
 // session has the client send commands on one connection, as WATCH and MULTI take it.
 func (c *client) session(srv *server, key string, do func(do func(cmd string, args ...any) reply)) {
-	err := c.node(srv).Session(c.s.ctx, c.s.due(), key, func(conn strategy.Conn) error {
+	err := c.node(srv).Session(c.s.ctx, c.s.due(), key, func(conn driver.Conn) error {
 		do(func(cmd string, args ...any) reply {
 			v, err := conn.Do(cmd, args...)
 			if err != nil {
@@ -154,8 +156,8 @@ func (c *client) session(srv *server, key string, do func(do func(cmd string, ar
 }
 
 // opens has the client lock by one of this module's algorithms, on those servers.
-func (c *client) opens(on func([]strategy.Node) strategy.Protocol, set ...func(*strategy.Options)) {
-	var nodes []strategy.Node
+func (c *client) opens(on func([]driver.Node) driver.Protocol, set ...func(*strategy.Options)) {
+	var nodes []driver.Node
 	for _, srv := range c.s.servers {
 		nodes = append(nodes, c.node(srv))
 	}
@@ -163,7 +165,7 @@ func (c *client) opens(on func([]strategy.Node) strategy.Protocol, set ...func(*
 	for _, f := range set {
 		f(&o)
 	}
-	locks, err := strategy.New(on(nodes), o)
+	locks, err := engine.New(on(nodes), o)
 	if err != nil {
 		c.s.cannot("%s: %w", c.name, err)
 	}
@@ -172,8 +174,8 @@ func (c *client) opens(on func([]strategy.Node) strategy.Protocol, set ...func(*
 }
 
 // acquires asks once, and returns nil where another holds the lock.
-func (c *client) acquires() *strategy.Lease {
-	lease, err := c.locks.Lock(c.s.name).TryAcquire(c.s.ctx)
+func (c *client) acquires() strategy.Lease {
+	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
 	switch {
 	case err == nil:
 		c.holds()
@@ -186,7 +188,7 @@ func (c *client) acquires() *strategy.Lease {
 }
 
 // releases gives the lock back, and returns what it is told.
-func (c *client) releases(lease *strategy.Lease) error {
+func (c *client) releases(lease strategy.Lease) error {
 	c.ends()
 	return lease.Release(c.s.ctx)
 }

@@ -3,14 +3,14 @@ package lessons
 import (
 	_ "embed"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 //go:embed fenced_write.lua
 var fencedWriteLua string
 
-var fencedWrite = strategy.NewScript("fenced_write", fencedWriteLua)
+var fencedWrite = driver.NewScript("fenced_write", fencedWriteLua)
 
 // fenceLessons are about holders that go on when their lock is gone.
 func fenceLessons() []Lesson {
@@ -43,7 +43,7 @@ func fenceLessons() []Lesson {
 				price := s.leaves("price:" + s.name)
 				s.fence()
 				hold := func(c *client) (token string, fence uint64) {
-					c.opens(func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0]) })
+					c.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0]) })
 					lease := c.acquires()
 					if lease == nil {
 						s.cannot("%s does not get the lock", c.name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -12,7 +13,7 @@ import (
 //go:embed release_publish.lua
 var releasePublishLua string
 
-var releasePublish = strategy.NewScript("release_publish", releasePublishLua)
+var releasePublish = driver.NewScript("release_publish", releasePublishLua)
 
 // herdLessons are about those who wait.
 func herdLessons() []Lesson {
@@ -92,13 +93,13 @@ func (s *Stage) heirs() {
 	if held == nil {
 		s.cannot("the lock cannot be had to begin with")
 	}
-	got := map[*client]chan *strategy.Lease{}
+	got := map[*client]chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
-		granted := make(chan *strategy.Lease, 1)
+		granted := make(chan strategy.Lease, 1)
 		got[w] = granted
 		w.listens()
 		go func() {
-			lease, err := w.locks.Lock(s.name).Acquire(s.ctx)
+			lease, err := w.locks.NewLock(s.name).Acquire(s.ctx)
 			if err != nil {
 				s.note("%s gives up: %v", w.name, err) // the act ends for want of it
 			}
@@ -132,13 +133,13 @@ func (s *Stage) heirs() {
 	})
 }
 
-func queueing(n []strategy.Node) strategy.Protocol {
+func queueing(n []driver.Node) driver.Protocol {
 	return fairqueue.On(n[0], fairqueue.WithoutFences())
 }
 
 // free is the channel of a lock's releases; queue is the key of fairqueue's queue.
-func (s *Stage) free(key string) string  { return strategy.SiblingKey(key, "free") }
-func (s *Stage) queue(key string) string { return s.leaves(strategy.SiblingKey(key, "queue")) }
+func (s *Stage) free(key string) string  { return driver.SiblingKey(key, "free") }
+func (s *Stage) queue(key string) string { return s.leaves(driver.SiblingKey(key, "queue")) }
 
 // subscribes has the client listen to a channel: fn is called for each message.
 func (c *client) subscribes(srv *server, channel string, fn func()) (stop func(), err error) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/luascript"
@@ -93,7 +95,7 @@ func lateGrantLessons() []Lesson {
 // connection is held up, and those that it opens then are not.
 func (s *Stage) undoneByModule() {
 	srv := s.redis()
-	on := func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
+	on := func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
 	s.rehearse(on)
 	a, b := s.client("A"), s.client("B")
 	first, others := srv.node.Link(), srv.node.Link()
@@ -119,7 +121,7 @@ func (s *Stage) undoneByModule() {
 		first.Hold(rig.Requests)
 		return nil
 	})
-	if _, err := a.locks.Lock(s.name).TryAcquire(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
+	if _, err := a.locks.NewLock(s.name).TryAcquire(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
 		s.cannot("A hears of its request: %v", err)
 	}
 	s.note("A gives up")
@@ -172,19 +174,19 @@ func (s *Stage) nobodys(c *client, try func() bool) {
 
 // rehearse has the server know the scripts of an algorithm, so that none needs to be sent
 // again in full.
-func (s *Stage) rehearse(on func([]strategy.Node) strategy.Protocol) {
+func (s *Stage) rehearse(on func([]driver.Node) driver.Protocol) {
 	err := func() error {
 		n, _, err := s.redis().connect()
 		if err != nil {
 			return err
 		}
 		defer n.Close()
-		locks, err := strategy.New(on([]strategy.Node{n}), strategy.Options{TTL: s.ttl})
+		locks, err := engine.New(on([]driver.Node{n}), strategy.Options{TTL: s.ttl})
 		if err != nil {
 			return err
 		}
 		defer locks.Close()
-		lease, err := locks.Lock("rehearsal").TryAcquire(s.ctx)
+		lease, err := locks.NewLock("rehearsal").TryAcquire(s.ctx)
 		if err != nil {
 			return err
 		}

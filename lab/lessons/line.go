@@ -7,8 +7,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // A line is one plain connection of a client to a server of ours, over a network of its own:
@@ -48,7 +48,7 @@ func (l *line) sends(cmd string, args ...any) {
 
 // evals is sends for a script and one key. It sends the source: who cannot wait for an
 // answer is not told that the server does not know the script.
-func (l *line) evals(script *strategy.Script, key string, args ...any) {
+func (l *line) evals(script *driver.Script, key string, args ...any) {
 	l.c.s.ran(script)
 	all := append([]string{"EVAL", script.Name() + ".lua", "1", key}, words("", args)[1:]...)
 	l.carries(all, "EVAL", append([]any{script.Source(), 1, key}, args...)...)

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // A recorder writes down what a client asks of a server.
 type recorder struct {
-	strategy.Node
+	driver.Node
 	c    *client
 	srv  *server
 	mu   sync.Mutex
@@ -90,15 +91,15 @@ func (r *recorder) Do(ctx context.Context, due time.Time, cmd, key string, args 
 	return r.asks(all, func() (any, error) { return r.Node.Do(ctx, due, cmd, key, args...) })
 }
 
-func (r *recorder) Eval(ctx context.Context, due time.Time, script *strategy.Script, keys []string, args ...any) (any, error) {
+func (r *recorder) Eval(ctx context.Context, due time.Time, script *driver.Script, keys []string, args ...any) (any, error) {
 	all := append([]string{"EVALSHA", script.Name() + ".lua", fmt.Sprint(len(keys))}, keys...)
 	all = append(all, words("", args)[1:]...)
 	r.c.s.ran(script)
 	return r.asks(all, func() (any, error) { return r.Node.Eval(ctx, due, script, keys, args...) })
 }
 
-func (r *recorder) Session(ctx context.Context, due time.Time, key string, fn func(strategy.Conn) error) error {
-	return r.Node.Session(ctx, due, key, func(c strategy.Conn) error { return fn(recordedConn{r, c}) })
+func (r *recorder) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+	return r.Node.Session(ctx, due, key, func(c driver.Conn) error { return fn(recordedConn{r, c}) })
 }
 
 func (r *recorder) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
@@ -121,7 +122,7 @@ func (r *recorder) Subscribe(ctx context.Context, channel string, fn func(msg []
 
 type recordedConn struct {
 	r *recorder
-	strategy.Conn
+	driver.Conn
 }
 
 func (c recordedConn) Do(cmd string, args ...any) (any, error) {

@@ -176,7 +176,7 @@ func (s *Stage) splitJoined(all []*client) {
 	}
 	for i, c := range all {
 		go func() {
-			_, err := c.locks.Lock(s.name).TryAcquire(s.ctx)
+			_, err := c.locks.NewLock(s.name).TryAcquire(s.ctx)
 			told[i] <- err
 		}()
 	}

@@ -3,6 +3,7 @@ package lessons
 import (
 	_ "embed"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -17,10 +18,10 @@ var (
 	//go:embed write.lua
 	writeLua string
 
-	voteCounted = strategy.NewScript("vote", voteLua)
-	voteAsked   = strategy.NewScript("ask", askLua)
-	noteFence   = strategy.NewScript("note", noteLua)
-	writeFenced = strategy.NewScript("write", writeLua)
+	voteCounted = driver.NewScript("vote", voteLua)
+	voteAsked   = driver.NewScript("ask", askLua)
+	noteFence   = driver.NewScript("note", noteLua)
+	writeFenced = driver.NewScript("write", writeLua)
 )
 
 const fencesRise = "fences rise"
@@ -54,7 +55,7 @@ func redlockFenceLessons() []Lesson {
 				s.vouched()
 				s.oneStepAtATime()
 				s.lateWrite(func(c *client) uint64 {
-					c.opens(func(n []strategy.Node) strategy.Protocol {
+					c.opens(func(n []driver.Node) driver.Protocol {
 						return redlock.On(n[:fenceVoters], redlock.WithFences(), redlock.NodeTimeout(s.ttl/2))
 					}, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 }) // a machine that takes longer is too slow for the act, which is then played again
 					if lease := c.acquires(); lease != nil {
@@ -101,7 +102,7 @@ func (s *Stage) notes(c *client) uint64 {
 
 // polls has the client ask one server after the other until a majority has voted for it, and
 // returns that and the greatest number it told. Votes that are too few are given back.
-func (c *client) polls(script *strategy.Script) (majority []*server, greatest int64) {
+func (c *client) polls(script *driver.Script) (majority []*server, greatest int64) {
 	for _, srv := range c.s.servers[:fenceVoters] {
 		v, err := c.calls(srv, script, c.name, c.s.px())
 		if n, ok := v.value.(int64); err == nil && ok && n >= 0 {
@@ -118,7 +119,7 @@ func (c *client) polls(script *strategy.Script) (majority []*server, greatest in
 }
 
 // calls runs a script for the lock and its number.
-func (c *client) calls(srv *server, script *strategy.Script, args ...any) (reply, error) {
+func (c *client) calls(srv *server, script *driver.Script, args ...any) (reply, error) {
 	v, err := c.node(srv).Eval(c.s.ctx, c.s.due(), script, []string{c.s.key(), "fence"}, args...)
 	return reply{v}, err
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/redlock"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 const stopsInTime = "a holder stops before its majority ends"
@@ -40,7 +40,7 @@ func redlockTimeLessons() []Lesson {
 				a, b := s.client("A"), s.client("B")
 				start := time.Now()
 				n3 := s.threeOfFive(a)
-				deadline := start.Add(s.ttl - strategy.Drift(s.ttl))
+				deadline := start.Add(s.ttl - driver.Drift(s.ttl))
 				var drops time.Time // by A's clock, at the earliest
 				s.happens(n3.name+"'s clock runs fast: it drops its vote 1 % of the TTL too early (emulated: PEXPIRE)", func(context.Context) error {
 					left := n3.ask("PTTL", s.key()).(int64) - s.ttl.Milliseconds()/100
@@ -51,7 +51,7 @@ func redlockTimeLessons() []Lesson {
 				n3.look("PTTL", s.key())
 				b.elects(s.servers)
 				s.stillHeld(start)
-				comes := fmt.Sprintf("A's deadline comes: the TTL of %d ms less the allowance of %d ms is over", s.ttl.Milliseconds(), strategy.Drift(s.ttl).Milliseconds())
+				comes := fmt.Sprintf("A's deadline comes: the TTL of %d ms less the allowance of %d ms is over", s.ttl.Milliseconds(), driver.Drift(s.ttl).Milliseconds())
 				if s.step != nil { // nobody waits for minutes
 					s.happens(comes+" (by hand)", sleep(0))
 				} else {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
@@ -15,8 +16,8 @@ var (
 	//go:embed count_unlock.lua
 	countUnlockLua string
 
-	countLock   = strategy.NewScript("count_lock", countLockLua)
-	countUnlock = strategy.NewScript("count_unlock", countUnlockLua)
+	countLock   = driver.NewScript("count_lock", countLockLua)
+	countUnlock = driver.NewScript("count_unlock", countUnlockLua)
 )
 
 const letsIn = "a holder may enter again"
@@ -33,7 +34,7 @@ func reentrantLessons() []Lesson {
 			Title: "a lock that does not know its owner: luascript",
 			play: func(s *Stage) {
 				a := s.client("A")
-				a.opens(func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0], luascript.WithoutFences()) })
+				a.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) })
 				a.enters()
 				s.note("A calls a function that takes the lock, too")
 				s.letIn(a, a.enters() != nil)
@@ -68,7 +69,7 @@ func reentrantLessons() []Lesson {
 				a, b := s.client("A"), s.client("B")
 				s.fence()
 				for _, who := range s.clients {
-					who.opens(func(n []strategy.Node) strategy.Protocol { return reentrant.On(n[0]) })
+					who.opens(func(n []driver.Node) driver.Protocol { return reentrant.On(n[0]) })
 				}
 				outer := a.enters()
 				s.note("A calls a function that takes the lock, too")
@@ -113,8 +114,8 @@ func (s *Stage) stillOwns(c *client, field string) {
 
 // enters asks once, in its own name, as each of its functions does. It returns nil where it is
 // kept out.
-func (c *client) enters() *strategy.Lease {
-	lease, err := c.locks.Lock(c.s.name).TryAcquire(strategy.WithOwner(c.s.ctx, c.name))
+func (c *client) enters() strategy.Lease {
+	lease, err := c.locks.NewLock(c.s.name).TryAcquire(strategy.WithOwner(c.s.ctx, c.name))
 	switch {
 	case err == nil:
 		c.holds()

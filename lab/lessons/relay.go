@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -94,11 +95,11 @@ var directGrant = way{
 		return r.s.redis().ask("LLEN", r.queue) == int64(len(r.all)-1)
 	},
 	joins: func(r *relay, c *client) contender {
-		var lease *strategy.Lease
+		var lease strategy.Lease
 		c.opens(queueing)
 		return contender{
 			acquire: func() (err error) {
-				lease, err = c.locks.Lock(r.name).Acquire(r.ctx)
+				lease, err = c.locks.NewLock(r.name).Acquire(r.ctx)
 				return err
 			},
 			release: func() error { return lease.Release(r.s.ctx) },
@@ -125,7 +126,7 @@ func (r *relay) asks(c *client, pause func(time.Duration) <-chan time.Time) erro
 }
 
 // eval releases by a script.
-func (r *relay) eval(c *client, script *strategy.Script, args ...any) error {
+func (r *relay) eval(c *client, script *driver.Script, args ...any) error {
 	v, err := c.node(r.s.redis()).Eval(r.s.ctx, r.s.due(), script, []string{r.key}, append([]any{c.name}, args...)...)
 	if err == nil && !(reply{v}).is(1) {
 		err = fmt.Errorf("%s has lost the lock before its release", c.name)

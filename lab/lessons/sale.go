@@ -9,17 +9,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/flashsale"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 //go:embed buy.lua
 var buyLua string
 
-var buy = strategy.NewScript("buy", buyLua)
+var buy = driver.NewScript("buy", buyLua)
 
 // notOversold is what a shop promises.
 const notOversold = "no more is sold than there is"

@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // A School gives lessons, on servers of one farm.
@@ -214,4 +214,4 @@ func (s *Stage) leaves(key string) string {
 }
 
 // fence is the key of the lock's counter.
-func (s *Stage) fence() string { return s.leaves(strategy.SiblingKey(s.key(), "fence")) }
+func (s *Stage) fence() string { return s.leaves(driver.SiblingKey(s.key(), "fence")) }

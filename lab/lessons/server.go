@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/url"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // A server is a place at which a Redis serves.
@@ -53,7 +53,7 @@ func (srv *server) url() string {
 }
 
 // connect makes a connection of a client's own.
-func (srv *server) connect() (strategy.Node, *rig.Link, error) {
+func (srv *server) connect() (driver.Node, *rig.Link, error) {
 	if srv.node == nil {
 		n, err := node.New(srv.redis.Pool())
 		return n, nil, err

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -158,7 +159,7 @@ func (s *Stage) commands() int {
 }
 
 // ran says that a script is part of the story.
-func (s *Stage) ran(script *strategy.Script) {
+func (s *Stage) ran(script *driver.Script) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.scripts == nil {

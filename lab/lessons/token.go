@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -11,7 +12,7 @@ import (
 //go:embed compare_delete.lua
 var compareDeleteLua string
 
-var compareDelete = strategy.NewScript("compare_delete", compareDeleteLua)
+var compareDelete = driver.NewScript("compare_delete", compareDeleteLua)
 
 // tokenLessons are about who may delete a lock.
 func tokenLessons() []Lesson {
@@ -125,7 +126,7 @@ func tokenLessons() []Lesson {
 			Title: "package luascript: A's own clock tells it first",
 			play: func(s *Stage) {
 				a, b, c := s.client("A"), s.client("B"), s.client("C")
-				on := func(n []strategy.Node) strategy.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
+				on := func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
 				for _, who := range s.clients {
 					who.opens(on)
 				}

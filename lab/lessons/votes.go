@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -54,7 +55,7 @@ func (c *client) token() string { return "token-of-" + c.name }
 func (c *client) joins(own ...redlock.Option) {
 	s := c.s
 	s.oneStepAtATime()
-	c.opens(func(nodes []strategy.Node) strategy.Protocol {
+	c.opens(func(nodes []driver.Node) driver.Protocol {
 		for i, n := range nodes {
 			nodes[i] = conformance.GateNode(n, func(request string, send func()) { c.poll.Load().passes(c, s.servers[i], request, send) })
 		}
@@ -69,11 +70,11 @@ func (c *client) joins(own ...redlock.Option) {
 }
 
 // asksAll asks once by package redlock, and says what the client is told.
-func (c *client) asksAll() (*strategy.Lease, error) {
+func (c *client) asksAll() (strategy.Lease, error) {
 	p := newPoll(len(c.s.servers))
 	p.tells(c)
 	c.poll.Store(p)
-	lease, err := c.locks.Lock(c.s.name).TryAcquire(c.s.ctx)
+	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
 	return lease, c.isTold(err)
 }
 
@@ -169,7 +170,7 @@ func (s *Stage) oneStepAtATime() {
 
 // vouched lets all servers vote at once, as they are known to be new (see [redlock.Prime]).
 func (s *Stage) vouched() {
-	var nodes []strategy.Node
+	var nodes []driver.Node
 	for _, srv := range s.servers {
 		n, err := node.New(srv.redis.Pool())
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -12,7 +13,7 @@ import (
 //go:embed renew.lua
 var renewLua string
 
-var renew = strategy.NewScript("renew", renewLua)
+var renew = driver.NewScript("renew", renewLua)
 
 // watchdogLessons are about work that outlives its TTL.
 func watchdogLessons() []Lesson {
@@ -108,19 +109,19 @@ func (s *Stage) freedAfter(death time.Time, c *client, try func() bool) {
 // opensWith has the client lock by package luascript. What its program does beside the work,
 // which is to renew, is written down as another's.
 func (c *client) opensWith(dog *client) {
-	c.opens(func(n []strategy.Node) strategy.Protocol {
+	c.opens(func(n []driver.Node) driver.Protocol {
 		return luascript.On(beside{n[0], c, dog.node(c.s.redis())}, luascript.WithoutFences())
 	})
 }
 
 // beside is the way to a server of a program in which one works and one renews.
 type beside struct {
-	strategy.Node
+	driver.Node
 	works *client
-	dog   strategy.Node
+	dog   driver.Node
 }
 
-func (n beside) Eval(ctx context.Context, due time.Time, script *strategy.Script, keys []string, args ...any) (any, error) {
+func (n beside) Eval(ctx context.Context, due time.Time, script *driver.Script, keys []string, args ...any) (any, error) {
 	if script.Name() == "extend" || n.works.dead {
 		return n.dog.Eval(ctx, due, script, keys, args...)
 	}
@@ -128,7 +129,7 @@ func (n beside) Eval(ctx context.Context, due time.Time, script *strategy.Script
 }
 
 // keptAlive has the client acquire the lock, and a watchdog renew it, for so long at most.
-func (c *client) keptAlive(most time.Duration) (lease *strategy.Lease, since time.Time) {
+func (c *client) keptAlive(most time.Duration) (lease strategy.Lease, since time.Time) {
 	if lease = c.acquires(); lease == nil {
 		c.s.cannot("the lock cannot be had to begin with")
 	}

@@ -59,7 +59,7 @@ func several() []Mutant {
 		},
 		{
 			Name: "a release after the loss of one leaves the others", File: "strategy/lease.go",
-			Old: "each(l.Parts(), func(_ int, part *Lease) { part.Release(ctx) })", New: "",
+			Old: "each(strategy.Parts(l), func(_ int, part *Lease) { part.Release(ctx) })", New: "",
 			Judge: Several, Killed: []string{"Loss", "ReleasedAlone"},
 		},
 		{

@@ -79,7 +79,7 @@ func machinery() []Mutant {
 		},
 		{
 			Name: "Persist does not", File: "strategy/acquire.go",
-			Old: "return l.s.o.Persist", New: "return false",
+			Old: "return l.s.o.RetryOnError", New: "return false",
 			Judge: Memory, Killed: []string{"Persist"},
 		},
 		{

@@ -295,7 +295,7 @@ func redLock() []Mutant {
 		// What votes leave behind.
 		{
 			Name: "redlock takes an extension without an answer for none", File: "redlock/ballot.go",
-			Old: "	v.until = v.until.Add(ttl + strategy.Drift(ttl))\n	return otherwise", New: "	return otherwise",
+			Old: "	v.until = v.until.Add(ttl + driver.Drift(ttl))\n	return otherwise", New: "	return otherwise",
 			Judge: Undone, Killed: []string{"OfALostExtension"},
 		},
 		{
@@ -310,7 +310,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock tells nobody of what may come", File: "redlock/redlock.go",
-			Old: "	err = p.changed(p.advised(err), b.holding(), \"perhaps granted, and not yet given back\")\n	return strategy.Grant{State: b}, remains(left, err)", New: "	_ = left\n	return strategy.Grant{State: b}, p.advised(err)",
+			Old: "	err = p.changed(p.advised(err), b.holding(), \"perhaps granted, and not yet given back\")\n	return driver.Grant{State: b}, remains(left, err)", New: "	_ = left\n	return driver.Grant{State: b}, p.advised(err)",
 			Judge: Undone, Killed: []string{"OfAnAttemptWithoutVotes"},
 		},
 		{
@@ -320,7 +320,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock counts for a node that is silent", File: "redlock/ballot.go",
-			Old: "	if len(still) > 0 {\n		return strategy.Remains(errors.Join(still...))\n	}\n	return errors.Join(answered...)", New: "	return errors.Join(append(answered, still...)...)",
+			Old: "	if len(still) > 0 {\n		return driver.Remains(errors.Join(still...))\n	}\n	return errors.Join(answered...)", New: "	return errors.Join(append(answered, still...)...)",
 			Judge: Undone, Killed: []string{"OfALateVote"},
 		},
 		{
@@ -335,7 +335,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock releases the votes that it needed, and no others", File: "redlock/redlock.go",
-			Old: "	if err == nil {\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil", New: "	if err == nil {\n\t\td := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn strategy.Grant{Start: start, TTL: c.TTL, Fence: fence, State: d}, nil",
+			Old: "	if err == nil {\n\t\treturn driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil", New: "	if err == nil {\n\t\td := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn driver.Grant{Start: start, TTL: c.TTL, Fence: fence, State: d}, nil",
 			Judge: RedLock, Killed: []string{"LateGrantUndone", "ReleaseEverywhere"},
 		},
 		{

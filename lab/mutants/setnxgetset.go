@@ -23,7 +23,7 @@ func setNXGetSet() []Mutant {
 		},
 		{
 			Name: "setnxgetset takes over without looking whether it has lapsed", File: algorithm,
-			Old: "case !seen.gone && !seen.lapsed():\n\t\treturn strategy.Grant{}, seen.held(c)", New: "case false:",
+			Old: "case !seen.gone && !seen.lapsed():\n\t\treturn driver.Grant{}, seen.held(c)", New: "case false:",
 			Judge: SetNXGetSet, Killed: []string{"FailedTryChangesNothing"},
 		},
 		{

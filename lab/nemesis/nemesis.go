@@ -83,7 +83,7 @@ func wayOf(c Config, client int) (strategy.Wait, strategy.HandOver) {
 	case way == 0:
 		return strategy.WaitPoll, strategy.HandOverBest
 	case way == 1 && c.Variant.Package == "fairqueue":
-		return strategy.WaitNotice, strategy.HandOverBest
+		return strategy.WaitNotification, strategy.HandOverBest
 	case way == 2:
 		return strategy.WaitBest, strategy.HandOverNone
 	}
@@ -197,7 +197,7 @@ func (s *seat) begin(ctx context.Context, a *arena) error {
 	s.born++
 	setup := contender.Setup{
 		Name: fmt.Sprintf("%d.%d", s.number, s.born), Variant: a.Variant.Name,
-		TTL: ttl, OpTimeout: opTimeout, Persist: true, Backoff: 20 * time.Millisecond,
+		TTL: ttl, OpTimeout: opTimeout, RetryOnError: true, Backoff: 20 * time.Millisecond,
 		Store: a.store.Addr(),
 	}
 	setup.Wait, setup.HandOver = wayOf(a.Config, s.number)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
@@ -36,10 +37,10 @@ type plant struct {
 }
 
 func planted() []plant {
-	script := func(name string, spoil func(n strategy.Node, b *broken)) subjects.Variant {
+	script := func(name string, spoil func(n driver.Node, b *broken)) subjects.Variant {
 		return subjects.Variant{
 			Name: "planted-" + name, Package: "planted", Servers: 1, Fenced: true,
-			On: func(nodes []strategy.Node) strategy.Protocol {
+			On: func(nodes []driver.Node) driver.Protocol {
 				b := &broken{Protocol: luascript.On(nodes[0])}
 				spoil(nodes[0], b)
 				return b
@@ -47,19 +48,19 @@ func planted() []plant {
 		}
 	}
 	// What a package is known for must not excuse this.
-	grantedThoughHeld := func(name string, on func(strategy.Node) strategy.Protocol) plant {
+	grantedThoughHeld := func(name string, on func(driver.Node) driver.Protocol) plant {
 		return plant{finds: "Exclusion", Variant: subjects.Variant{
 			Name: "planted-granted-though-held-" + name, Package: name, Servers: 1,
-			On: func(nodes []strategy.Node) strategy.Protocol { return oneInHundred(on(nodes[0])) },
+			On: func(nodes []driver.Node) driver.Protocol { return oneInHundred(on(nodes[0])) },
 		}}
 	}
 	return []plant{
-		grantedThoughHeld("setnxpx", func(n strategy.Node) strategy.Protocol { return setnxpx.On(n) }),
-		grantedThoughHeld("setnxgetset", func(n strategy.Node) strategy.Protocol { return setnxgetset.On(n) }),
+		grantedThoughHeld("setnxpx", func(n driver.Node) driver.Protocol { return setnxpx.On(n) }),
+		grantedThoughHeld("setnxgetset", func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }),
 		{
 			finds: "Exclusion", overstay: 30,
-			Variant: script("blind-release", func(n strategy.Node, b *broken) {
-				b.release = func(ctx context.Context, c strategy.Claim) error {
+			Variant: script("blind-release", func(n driver.Node, b *broken) {
+				b.release = func(ctx context.Context, c driver.Claim) error {
 					_, err := n.Do(ctx, c.Due, "DEL", c.Key) // whoever's it is by now
 					return err
 				}
@@ -67,8 +68,8 @@ func planted() []plant {
 		},
 		{
 			finds: "Exclusion", faults: []string{"slow network"}, overstay: 10,
-			Variant: script("late-grants-count", func(_ strategy.Node, b *broken) {
-				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			Variant: script("late-grants-count", func(_ driver.Node, b *broken) {
+				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					g, err := b.Protocol.Acquire(ctx, c)
 					g.Start = time.Now() // of the answer, not of the question
 					return g, err
@@ -77,11 +78,11 @@ func planted() []plant {
 		},
 		{
 			finds: "Exclusion",
-			Variant: script("granted-though-held", func(_ strategy.Node, b *broken) {
-				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			Variant: script("granted-though-held", func(_ driver.Node, b *broken) {
+				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					g, err := b.Protocol.Acquire(ctx, c)
 					if errors.Is(err, strategy.ErrHeld) && rand.IntN(100) == 0 {
-						return strategy.Grant{Fence: uint64(time.Now().UnixMicro())}, nil
+						return driver.Grant{Fence: uint64(time.Now().UnixMicro())}, nil
 					}
 					return g, err
 				}
@@ -89,8 +90,8 @@ func planted() []plant {
 		},
 		{
 			finds: "DeadlockFree", calm: nemesis.Calm, faults: []string{"kill"},
-			Variant: script("no-expiry", func(n strategy.Node, b *broken) {
-				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+			Variant: script("no-expiry", func(n driver.Node, b *broken) {
+				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					g, err := b.Protocol.Acquire(ctx, c)
 					if err == nil {
 						_, err = n.Do(ctx, c.Due, "PERSIST", c.Key)
@@ -103,9 +104,9 @@ func planted() []plant {
 			finds: "DeadlockFree", faults: []string{"kill"}, storm: 20 * time.Second, // no calm shows it
 			Variant: subjects.Variant{
 				Name: "planted-quorum-without-expiry", Package: "redlock", Servers: 5, Guarded: true,
-				On: func(nodes []strategy.Node) strategy.Protocol {
+				On: func(nodes []driver.Node) driver.Protocol {
 					p := redlock.On(nodes, redlock.NodeTimeout(time.Minute))
-					return &broken{Protocol: p, acquire: func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+					return &broken{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 						g, err := p.Acquire(ctx, c)
 						if err == nil {
 							for _, n := range nodes {
@@ -119,9 +120,9 @@ func planted() []plant {
 		},
 		{
 			finds: "FenceOrder",
-			Variant: script("fences-of-ones-own", func(_ strategy.Node, b *broken) {
+			Variant: script("fences-of-ones-own", func(_ driver.Node, b *broken) {
 				var last atomic.Uint64 // of this process
-				b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					g, err := b.Protocol.Acquire(ctx, c)
 					g.Fence = last.Add(1)
 					return g, err
@@ -132,14 +133,14 @@ func planted() []plant {
 			finds: "Exclusion",
 			Variant: subjects.Variant{
 				Name: "planted-quorum-of-one", Package: "planted", Servers: 5, Guarded: true,
-				On: func(nodes []strategy.Node) strategy.Protocol { return newAnyOf(nodes) },
+				On: func(nodes []driver.Node) driver.Protocol { return newAnyOf(nodes) },
 			},
 		},
 		{
 			finds: "Exclusion", faults: []string{"flush"}, overstay: 10,
 			Variant: subjects.Variant{
 				Name: "planted-unguarded", Package: "redlock", Servers: 5,
-				On: func(nodes []strategy.Node) strategy.Protocol {
+				On: func(nodes []driver.Node) driver.Protocol {
 					return redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.WithoutGuard())
 				},
 			},
@@ -148,12 +149,12 @@ func planted() []plant {
 }
 
 // oneInHundred grants 1 in 100 of what is held.
-func oneInHundred(p strategy.Protocol) strategy.Protocol {
+func oneInHundred(p driver.Protocol) driver.Protocol {
 	b := &broken{Protocol: p}
-	b.acquire = func(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+	b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Acquire(ctx, c)
 		if errors.Is(err, strategy.ErrHeld) && rand.IntN(100) == 0 {
-			return strategy.Grant{}, nil
+			return driver.Grant{}, nil
 		}
 		return g, err
 	}
@@ -162,19 +163,19 @@ func oneInHundred(p strategy.Protocol) strategy.Protocol {
 
 // broken is a protocol with something else in place of its moves.
 type broken struct {
-	strategy.Protocol
-	acquire func(context.Context, strategy.Claim) (strategy.Grant, error)
-	release func(context.Context, strategy.Claim) error
+	driver.Protocol
+	acquire func(context.Context, driver.Claim) (driver.Grant, error)
+	release func(context.Context, driver.Claim) error
 }
 
-func (b *broken) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (b *broken) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if b.acquire != nil {
 		return b.acquire(ctx, c)
 	}
 	return b.Protocol.Acquire(ctx, c)
 }
 
-func (b *broken) Release(ctx context.Context, c strategy.Claim) error {
+func (b *broken) Release(ctx context.Context, c driver.Claim) error {
 	if b.release != nil {
 		return b.release(ctx, c)
 	}
@@ -189,7 +190,7 @@ var exitCode atomic.Int64
 
 // endsBadly is a strategy of which processes die that have closed it, and had an excuse.
 func endsBadly() subjects.Variant {
-	return subjects.Variant{Name: "planted-ends-badly", Package: "planted", Servers: 1, On: func(nodes []strategy.Node) strategy.Protocol {
+	return subjects.Variant{Name: "planted-ends-badly", Package: "planted", Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
 		return closesBadly{&broken{Protocol: luascript.On(nodes[0])}}
 	}}
 }
@@ -212,9 +213,9 @@ func TestBadEnd(t *testing.T) {
 }
 
 // anyOf is a lock on several servers of which one is enough.
-type anyOf []strategy.Protocol
+type anyOf []driver.Protocol
 
-func newAnyOf(nodes []strategy.Node) anyOf {
+func newAnyOf(nodes []driver.Node) anyOf {
 	var a anyOf
 	for _, n := range nodes {
 		a = append(a, luascript.On(n, luascript.WithoutFences()))
@@ -222,18 +223,18 @@ func newAnyOf(nodes []strategy.Node) anyOf {
 	return a
 }
 
-func (a anyOf) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (a anyOf) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	i := rand.IntN(len(a))
 	g, err := a[i].Acquire(ctx, c)
 	g.State = i
 	return g, err
 }
 
-func (a anyOf) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+func (a anyOf) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return a[c.Grant.State.(int)].Extend(ctx, c)
 }
 
-func (a anyOf) Release(ctx context.Context, c strategy.Claim) error {
+func (a anyOf) Release(ctx context.Context, c driver.Claim) error {
 	return a[c.Grant.State.(int)].Release(ctx, c)
 }
 

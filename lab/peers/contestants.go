@@ -107,15 +107,15 @@ var contestants = []contestant{
 	{"rueidislock", "rueidislock v1.0.79", peer, openRueidis(rueidislock.LockerOption{})},
 	{"rueidislock-tuned", "KeyMajority 1, NoLoopTracking", peer, openRueidis(rueidislock.LockerOption{KeyMajority: 1, NoLoopTracking: true})},
 
-	{"fairqueue", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return fairqueue.New(p, o) })},
-	{"fairqueue-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return fairqueue.New(p, o) }))},
-	{"fairqueue-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) {
+	{"fairqueue", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(p, o) })},
+	{"fairqueue-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(p, o) }))},
+	{"fairqueue-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
 		return fairqueue.New(p, o, fairqueue.WithoutFences())
 	})},
-	{"luascript", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return luascript.New(p, o) })},
-	{"reentrant", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return reentrant.New(p, o) })},
-	{"setnxpx", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxpx.New(p, o) })},
-	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (*strategy.Strategy, error) { return setnxgetset.New(p, o) })},
+	{"luascript", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return luascript.New(p, o) })},
+	{"reentrant", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return reentrant.New(p, o) })},
+	{"setnxpx", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return setnxpx.New(p, o) })},
+	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return setnxgetset.New(p, o) })},
 	{"redlock", "", ours, openRedlock()},
 	{"redlock-polling", "dialled by strategy.BusyPoll", ours, polling(openRedlock())},
 	{"redlock-unguarded", "WithoutGuard", ours, openRedlock(redlock.WithoutGuard())},
@@ -506,15 +506,15 @@ func (m *rueidisMutex) release(context.Context) error { m.cancel(); return nil }
 
 // ourClient is each strategy of this module.
 type ourClient struct {
-	s     *strategy.Strategy
+	s     strategy.Strategy
 	pools []*redis.Pool
 }
 
 // ourOptions are the defaults; but who fails asks again, as redsync does where there was no
 // quorum.
-func ourOptions(s *seat) strategy.Options { return strategy.Options{TTL: s.TTL, Persist: true} }
+func ourOptions(s *seat) strategy.Options { return strategy.Options{TTL: s.TTL, RetryOnError: true} }
 
-func openOurs(open func(*redis.Pool, strategy.Options) (*strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
+func openOurs(open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
 		pool := s.pool(s.URLs[0], s.callers())
 		st, err := open(pool, ourOptions(s))
@@ -533,11 +533,11 @@ func openRedlock(own ...redlock.Option) func(context.Context, *seat) (client, er
 	}
 }
 
-func (c *ourClient) mutex(name string) mutex { return &ourMutex{c.s.Lock(name)} }
-func (c *ourClient) lost(h held) bool        { return (*strategy.Lease)(h.(*ourHeld)).Err() != nil }
+func (c *ourClient) mutex(name string) mutex { return &ourMutex{c.s.NewLock(name)} }
+func (c *ourClient) lost(h held) bool        { return (strategy.Lease)(h.(*ourHeld)).Err() != nil }
 
 func (c *ourClient) keep(h held) {
-	if err := (*strategy.Lease)(h.(*ourHeld)).KeepAlive(time.Hour); err != nil {
+	if err := (strategy.Lease)(h.(*ourHeld)).KeepAlive(time.Hour); err != nil {
 		fmt.Println(err) // the loss is counted
 	}
 }
@@ -559,4 +559,4 @@ func (m *ourMutex) acquire(ctx context.Context) (held, error) {
 
 type ourHeld strategy.Lease
 
-func (h *ourHeld) release(ctx context.Context) error { return (*strategy.Lease)(h).Release(ctx) }
+func (h *ourHeld) release(ctx context.Context) error { return (strategy.Lease)(h).Release(ctx) }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
+
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // earlier are the repetitions of each scenario that were measured before, as the lines that
@@ -44,7 +46,7 @@ func parseLines(in io.Reader, file string) (earlier, error) {
 		if !ok {
 			continue
 		}
-		base, parts := res.Name.Parts()
+		base, parts := strategy.Parts(res.Name)
 		name := names[string(base)]
 		if name == "" || len(parts) < 2 {
 			continue // another benchmark

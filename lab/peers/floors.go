@@ -10,6 +10,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/redlock"
@@ -57,7 +59,7 @@ func eachOf(n int, good func(any) bool) func(any) bool {
 
 // An eval is one call of a script, as a strategy makes it.
 type eval struct {
-	script *strategy.Script
+	script *driver.Script
 	keys   []any // strings, which are not to be made anew for each request
 	args   []any
 }
@@ -68,7 +70,7 @@ type recorder struct {
 	evals []eval
 }
 
-func (r *recorder) Eval(ctx context.Context, due time.Time, s *strategy.Script, keys []string, args ...any) (any, error) {
+func (r *recorder) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	r.evals = append(r.evals, eval{s, redis.Args{}.AddFlat(keys), slices.Clone(args)})
 	return r.Node.Eval(ctx, due, s, keys, args...)
 }
@@ -99,7 +101,7 @@ func recorded(ctx context.Context, s *seat, own ...fairqueue.Option) (acquires, 
 		return nil, nil, err
 	}
 	r := &recorder{Node: n}
-	st, err := strategy.New(fairqueue.On(r, own...), ourOptions(s))
+	st, err := engine.New(fairqueue.On(r, own...), ourOptions(s))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,7 +109,7 @@ func recorded(ctx context.Context, s *seat, own ...fairqueue.Option) (acquires, 
 	acquires, releases = make([]eval, s.N), make([]eval, s.N)
 	for i := range s.N {
 		for range 3 {
-			if acquires[i], releases[i], err = r.pair(ctx, st.Lock(s.name(i))); err != nil {
+			if acquires[i], releases[i], err = r.pair(ctx, st.NewLock(s.name(i))); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -127,7 +129,7 @@ func joint(calls []eval, good func(any) bool) request {
 	return request{"EVALSHA", jointArgs(nil, all), good}
 }
 
-// jointArgs appends its arguments, in the layout that strategy.NewJointScript tells.
+// jointArgs appends its arguments, in the layout that driver.NewJointScript tells.
 func jointArgs(args []any, calls []*eval) []any {
 	first, n := calls[0], len(calls)
 	shared, _ := first.script.Joint()
@@ -287,7 +289,7 @@ type allReplay struct {
 func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (_ client, err error) {
 		const name = "recorded"
-		var nodes []strategy.Node
+		var nodes []driver.Node
 		var pools []*redis.Pool
 		defer func() {
 			for _, p := range pools {
@@ -304,14 +306,14 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 		}
 		first := &recorder{Node: nodes[0].(*node.Node)} // all are asked the same
 		nodes[0] = first
-		st, err := strategy.New(redlock.On(nodes, own...), ourOptions(s))
+		st, err := engine.New(redlock.On(nodes, own...), ourOptions(s))
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, st.Close()) }()
 		a := &allReplay{key: strategy.DefaultKey(name)}
 		for range 3 { // the release waits for all servers, so each has been asked for both
-			if a.acquire, a.release, err = first.pair(ctx, st.Lock(name)); err != nil {
+			if a.acquire, a.release, err = first.pair(ctx, st.NewLock(name)); err != nil {
 				return nil, err
 			}
 		}

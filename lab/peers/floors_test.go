@@ -9,10 +9,11 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/redlock"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // seated is a child's side in this process, of n callers of a contestant.
@@ -126,7 +127,7 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &recorder{Node: n}
-	st, err := strategy.New(fairqueue.On(r), ourOptions(s))
+	st, err := engine.New(fairqueue.On(r), ourOptions(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func TestRecorded(t *testing.T) {
 		want := said(acquires[i], releases[i])
 		for n := range 6 {
 			r.evals = nil
-			if err := pair(t.Context(), &ourMutex{st.Lock(s.name(i))}); err != nil {
+			if err := pair(t.Context(), &ourMutex{st.NewLock(s.name(i))}); err != nil {
 				t.Fatal(err)
 			}
 			if got := said(r.evals...); n > 2 && got != want {
@@ -160,9 +161,9 @@ func said(calls ...eval) (text string) {
 	return text
 }
 
-// TestJoint holds the layout to that of strategy.NewJointScript.
+// TestJoint holds the layout to that of driver.NewJointScript.
 func TestJoint(t *testing.T) {
-	script := strategy.NewJointScript("some", 1, "return 1")
+	script := driver.NewJointScript("some", 1, "return 1")
 	calls := []eval{{script, []any{"a", "A"}, []any{"shared", 1, 2}}, {script, []any{"b", "B"}, []any{"shared", 3, 4}}}
 	one, both := joint(calls[1:], released), joint(calls, released)
 	if want := []any{script.Hash(), 2, "b", "B", "shared", 3, 4}; !slices.Equal(one.args, want) {

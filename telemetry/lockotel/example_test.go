@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
 )
@@ -32,14 +33,14 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{Observe: observe})
+	locks, err := engine.New(&server, strategy.Options{Observe: observe})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
 	ctx, request := tracers.Tracer("shop").Start(context.Background(), "POST /invoice/42")
-	err = strategy.Do(ctx, locks.Lock("invoice/42"), func(context.Context, *strategy.Lease) error {
+	err = strategy.Do(ctx, locks.NewLock("invoice/42"), func(context.Context, strategy.Lease) error {
 		printCounts(metrics)
 		return nil
 	})
@@ -75,7 +76,7 @@ func ExampleOptions() {
 		log.Fatal(err)
 	}
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{Observe: observe})
+	locks, err := engine.New(&server, strategy.Options{Observe: observe})
 	if err != nil {
 		log.Fatal(err)
 	}

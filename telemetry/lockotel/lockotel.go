@@ -197,7 +197,7 @@ func (ob *observer) observe(e strategy.Event) {
 		ob.called(e)
 	case strategy.EventRenewed:
 		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, "", "").record...)
-	case strategy.EventFailing:
+	case strategy.EventRenewalFailed:
 		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
 		ob.failing(e)
 	case strategy.EventLost, strategy.EventReleased:

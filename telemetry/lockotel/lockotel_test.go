@@ -22,6 +22,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -36,7 +38,7 @@ const (
 type stage struct {
 	*testing.T
 	server conformance.Memory
-	s      *strategy.Strategy
+	s      strategy.Strategy
 	ob     *observer
 	reader *sdkmetric.ManualReader
 	spans  *tracetest.SpanRecorder
@@ -57,7 +59,7 @@ func play(t *testing.T, o Options, story func(*stage)) {
 		if st.ob, err = newObserver(o); err != nil {
 			t.Fatal(err)
 		}
-		if st.s, err = strategy.New(&st.server, strategy.Options{Observe: st.ob.observe}); err != nil {
+		if st.s, err = engine.New(&st.server, strategy.Options{Observe: st.ob.observe}); err != nil {
 			t.Fatal(err)
 		}
 		defer st.s.Close()
@@ -65,9 +67,9 @@ func play(t *testing.T, o Options, story func(*stage)) {
 	})
 }
 
-func (st *stage) take() *strategy.Lease {
+func (st *stage) take() strategy.Lease {
 	st.Helper()
-	lease, err := st.s.Lock(name).TryAcquire(st.Context())
+	lease, err := st.s.NewLock(name).TryAcquire(st.Context())
 	st.is(err, nil)
 	return lease
 }
@@ -239,14 +241,14 @@ func TestNoLossYet(t *testing.T) {
 func TestHeld(t *testing.T) {
 	play(t, Options{}, func(st *stage) {
 		lease := st.take()
-		_, err := st.s.Lock(name).TryAcquire(st.Context())
+		_, err := st.s.NewLock(name).TryAcquire(st.Context())
 		st.is(err, strategy.ErrHeld)
 		ctx, cancel := context.WithTimeout(st.Context(), time.Second)
 		defer cancel()
-		_, err = st.s.Lock(name).Acquire(ctx)
+		_, err = st.s.NewLock(name).Acquire(ctx)
 		st.is(err, strategy.ErrHeld)
 		time.AfterFunc(2*time.Second, func() { lease.Release(st.Context()) })
-		next, err := st.s.Lock(name).Acquire(st.Context())
+		next, err := st.s.NewLock(name).Acquire(st.Context())
 		st.is(err, nil)
 		st.wantMetrics(
 			"lock.acquire.duration{error.type=held} 2 in 1 s",
@@ -272,28 +274,28 @@ func TestLost(t *testing.T) {
 	for _, tt := range []struct {
 		what, reason string
 		held         float64 // seconds
-		lose         func(st *stage, lease *strategy.Lease)
+		lose         func(st *stage, lease strategy.Lease)
 		span         []string
 	}{
-		{"lapsed", "lapsed", 9.898, func(st *stage, _ *strategy.Lease) {
+		{"lapsed", "lapsed", 9.898, func(st *stage, _ strategy.Lease) {
 			time.Sleep(ttl)
 		}, []string{`hold lock 9.898s {error.type=lost lock.loss.reason=lapsed lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: its deadline came`}},
 
-		{"gone", "gone", 1, func(st *stage, lease *strategy.Lease) {
+		{"gone", "gone", 1, func(st *stage, lease strategy.Lease) {
 			time.Sleep(time.Second)
 			st.server.Evict(st.Context(), key)
 			st.is(lease.Extend(st.Context()), strategy.ErrLost)
 		}, []string{`hold lock 1s {error.type=lost lock.loss.reason=gone lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: the key is gone`}},
 
-		{"taken, and found so by its release", "taken", 1, func(st *stage, lease *strategy.Lease) {
+		{"taken, and found so by its release", "taken", 1, func(st *stage, lease strategy.Lease) {
 			time.Sleep(time.Second)
 			st.server.Evict(st.Context(), key)
-			_, err := st.server.Acquire(st.Context(), strategy.Claim{Key: key, Token: "7f3c9a52-4d1e-4b8f-9a66-0c1d2e3f4a5b", TTL: ttl})
+			_, err := st.server.Acquire(st.Context(), driver.Claim{Key: key, Token: "7f3c9a52-4d1e-4b8f-9a66-0c1d2e3f4a5b", TTL: ttl})
 			st.is(err, nil)
 			st.is(lease.Release(st.Context()), strategy.ErrLost)
 		}, []string{`hold lock 1s {error.type=lost lock.loss.reason=taken lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: now held by "…T"`}},
 
-		{"failing before", "lapsed", 9.898, func(st *stage, lease *strategy.Lease) {
+		{"failing before", "lapsed", 9.898, func(st *stage, lease strategy.Lease) {
 			time.Sleep(ttl - 700*ms)
 			st.server.Intercept(unsent)
 			st.is(lease.KeepAlive(0), nil)
@@ -330,7 +332,7 @@ func TestServersFail(t *testing.T) {
 	play(t, Options{}, func(st *stage) {
 		lease := st.take()
 		st.server.Intercept(unsent)
-		_, err := st.s.Lock("other").TryAcquire(st.Context())
+		_, err := st.s.NewLock("other").TryAcquire(st.Context())
 		st.is(err, strategy.ErrUnsent)
 		st.is(lease.Release(st.Context()), strategy.ErrUnsent)
 		st.server.Intercept(nil)
@@ -354,7 +356,7 @@ func TestServersFail(t *testing.T) {
 func TestParent(t *testing.T) {
 	play(t, Options{}, func(st *stage) {
 		ctx, request := st.tracer.Tracer("test").Start(st.Context(), "request")
-		lease, err := st.s.Lock(name).TryAcquire(ctx)
+		lease, err := st.s.NewLock(name).TryAcquire(ctx)
 		st.is(err, nil)
 		time.Sleep(time.Second)
 		request.End()
@@ -378,7 +380,7 @@ func TestLockName(t *testing.T) {
 	}
 	play(t, Options{LockName: kind}, func(st *stage) {
 		for _, name := range []string{"invoice/42", "invoice/43", "report"} {
-			lease, err := st.s.Lock(name).TryAcquire(st.Context())
+			lease, err := st.s.NewLock(name).TryAcquire(st.Context())
 			st.is(err, nil)
 			if name != "report" {
 				st.is(lease.Release(st.Context()), nil)
@@ -404,7 +406,7 @@ func TestNobodyHoldsInTheEnd(t *testing.T) {
 			all.Go(func() {
 				for j := range 20 {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+(i+j)%5)*time.Second)
-					lease, err := st.s.Lock(name).Acquire(ctx)
+					lease, err := st.s.NewLock(name).Acquire(ctx)
 					cancel()
 					if err != nil {
 						continue
@@ -462,7 +464,7 @@ func TestLate(t *testing.T) {
 		st.ob.observe(e)
 		e.Kind, e.Attempt = strategy.EventReleased, 0
 		st.ob.observe(e)
-		e.Kind, e.Err = strategy.EventFailing, strategy.ErrUnknown
+		e.Kind, e.Err = strategy.EventRenewalFailed, strategy.ErrUnknown
 		st.ob.observe(e)
 		st.wantSpans(
 			"acquire lock 0s {lock.attempts=1 lock.name=invoice/42 lock.token=…} Unset",

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockslog"
 )
@@ -18,7 +19,7 @@ import (
 func ExampleNew() {
 	handler := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: exampleOutput})
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{
+	locks, err := engine.New(&server, strategy.Options{
 		Observe: lockslog.New(slog.New(handler), lockslog.Options{}),
 	})
 	if err != nil {
@@ -26,7 +27,7 @@ func ExampleNew() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, _ *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, _ strategy.Lease) error {
 		return server.Evict(ctx, "lock:{invoice/42}")
 	})
 	fmt.Println("lost:", errors.Is(err, strategy.ErrLost))
@@ -39,7 +40,7 @@ func ExampleNew() {
 func ExampleOptions() {
 	handler := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: exampleOutput})
 	var server conformance.Memory
-	locks, err := strategy.New(&server, strategy.Options{
+	locks, err := engine.New(&server, strategy.Options{
 		Observe: lockslog.New(slog.New(handler), lockslog.Options{
 			Level: func(e strategy.Event) slog.Level {
 				switch e.Kind {
@@ -57,7 +58,7 @@ func ExampleOptions() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(context.Context, *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(context.Context, strategy.Lease) error {
 		return nil
 	})
 	if err != nil {

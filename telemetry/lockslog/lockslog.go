@@ -90,7 +90,7 @@ func DefaultLevel(e strategy.Event) slog.Level {
 		return Never
 	case e.Kind == strategy.EventLost, e.Kind == strategy.EventReleased && errors.Is(e.Err, strategy.ErrLost):
 		return slog.LevelError
-	case e.Kind == strategy.EventFailing, e.Kind == strategy.EventReleased && e.Err != nil:
+	case e.Kind == strategy.EventRenewalFailed, e.Kind == strategy.EventReleased && e.Err != nil:
 		return slog.LevelWarn
 	case e.Kind == strategy.EventMissed && serversFailed(e.Err):
 		return slog.LevelWarn
@@ -117,7 +117,7 @@ func message(k strategy.EventKind) string {
 		return "lock not acquired"
 	case strategy.EventRenewed:
 		return "lock renewed"
-	case strategy.EventFailing:
+	case strategy.EventRenewalFailed:
 		return "lock renewal failing"
 	case strategy.EventLost:
 		return "lock lost"

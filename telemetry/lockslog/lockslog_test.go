@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockslog"
 )
@@ -71,7 +72,7 @@ func TestLines(t *testing.T) {
 		{strategy.Event{Kind: strategy.EventMissed, Err: outage},
 			`level=WARN msg="lock not acquired" lock=n waited=0s error="lock \"n\": no quorum: 1 of 3 servers agreed, needed are 2; redis:6379: not sent: connection refused; c: redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventRenewed, Took: ms}, `level=DEBUG msg="lock renewed" lock=n token=…3f4a5b took=1ms`},
-		{strategy.Event{Kind: strategy.EventFailing, Took: ms, Err: unsent},
+		{strategy.Event{Kind: strategy.EventRenewalFailed, Took: ms, Err: unsent},
 			`level=WARN msg="lock renewal failing" lock=n token=…3f4a5b took=1ms error="redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventLost, Took: time.Second, Err: lost},
 			`level=ERROR msg="lock lost" lock=n token=…3f4a5b held=1s error="lock \"n\": lost: now held by \"…8a9e0f\""`},
@@ -118,7 +119,7 @@ func TestLevels(t *testing.T) {
 		{Kind: strategy.EventAttempt, Attempt: 1, Took: ms, Err: lost},
 		{Kind: strategy.EventLost},
 		{Kind: strategy.EventReleased, Err: lost},
-		{Kind: strategy.EventFailing, Err: unsent},
+		{Kind: strategy.EventRenewalFailed, Err: unsent},
 		{Kind: 99},
 	} {
 		e.Name = "n" // without a context, as in a test of one's own
@@ -150,13 +151,13 @@ func TestStory(t *testing.T) {
 		var b bytes.Buffer
 		var server conformance.Memory
 		log := slog.New(traceHandler{logger(&b, slog.LevelDebug).Handler()})
-		s, err := strategy.New(&server, strategy.Options{Label: "host-7", Observe: lockslog.New(log, lockslog.Options{})})
+		s, err := engine.New(&server, strategy.Options{Label: "host-7", Observe: lockslog.New(log, lockslog.Options{})})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		ctx := context.WithValue(t.Context(), traceKey{}, "4bf92f35")
-		lease, err := s.Lock("invoice/42").TryAcquire(ctx)
+		lease, err := s.NewLock("invoice/42").TryAcquire(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/redact"
 )
@@ -43,14 +44,14 @@ func TestToken(t *testing.T) {
 // What is left of tokens tells one from the other, also of those made in one moment.
 func TestTokensDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := strategy.New(&conformance.Memory{}, strategy.Options{Label: "host-7"})
+		s, err := engine.New(&conformance.Memory{}, strategy.Options{Label: "host-7"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		short := map[string]bool{}
 		for i := range 50 {
-			lease, err := s.Lock(fmt.Sprint(i)).TryAcquire(t.Context())
+			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

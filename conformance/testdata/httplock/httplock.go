@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -173,35 +174,35 @@ func (p *Client) ask(ctx context.Context, path string, due time.Time, m message)
 	return reply, nil
 }
 
-// Acquire implements [strategy.Protocol].
-func (p *Client) Acquire(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+// Acquire implements [driver.Protocol].
+func (p *Client) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	r, err := p.ask(ctx, "/acquire", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL})
 	if err == nil && !r.OK {
 		err = &strategy.HeldError{Name: c.Name, Holder: r.Token, TTL: r.TTL}
 	}
-	return strategy.Grant{Fence: r.Fence}, err
+	return driver.Grant{Fence: r.Fence}, err
 }
 
-// Extend implements [strategy.Protocol].
-func (p *Client) Extend(ctx context.Context, c strategy.Claim) (strategy.Grant, error) {
+// Extend implements [driver.Protocol].
+func (p *Client) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	r, err := p.ask(ctx, "/extend", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL})
 	if err == nil && !r.OK {
 		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
 	}
-	return strategy.Grant{Fence: r.Fence}, err
+	return driver.Grant{Fence: r.Fence}, err
 }
 
-// Adopt implements [strategy.Adopter].
-func (p *Client) Adopt(ctx context.Context, c strategy.Claim, from string) (strategy.Grant, error) {
+// Adopt implements [driver.Adopter].
+func (p *Client) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	r, err := p.ask(ctx, "/adopt", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL, From: from})
 	if err == nil && !r.OK {
 		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
 	}
-	return strategy.Grant{Fence: r.Fence}, err
+	return driver.Grant{Fence: r.Fence}, err
 }
 
-// Release implements [strategy.Protocol].
-func (p *Client) Release(ctx context.Context, c strategy.Claim) error {
+// Release implements [driver.Protocol].
+func (p *Client) Release(ctx context.Context, c driver.Claim) error {
 	r, err := p.ask(ctx, "/release", c.Due, message{Key: key(c), Token: c.Token, Undo: c.Undo})
 	if err == nil && !r.OK {
 		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
@@ -209,8 +210,8 @@ func (p *Client) Release(ctx context.Context, c strategy.Claim) error {
 	return err
 }
 
-// Inspect implements [strategy.Inspector].
-func (p *Client) Inspect(ctx context.Context, c strategy.Claim) (strategy.Info, error) {
+// Inspect implements [driver.Inspector].
+func (p *Client) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	r, err := p.ask(ctx, "/inspect", c.Due, message{Key: key(c)})
 	if err != nil || r.Token == "" {
 		return strategy.Info{Fence: r.Fence}, err
@@ -225,4 +226,4 @@ func (p *Client) Close() error {
 }
 
 // key survives JSON, which knows only valid UTF-8.
-func key(c strategy.Claim) string { return fmt.Sprintf("%x", c.Key) }
+func key(c driver.Claim) string { return fmt.Sprintf("%x", c.Key) }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -27,20 +29,20 @@ func TestConformance(t *testing.T) {
 	admin := On(url, &http.Transport{})
 	conformance.Run(t, conformance.Subject{
 		Name: "httplock",
-		Open: func(o strategy.Options) (*strategy.Strategy, error) {
-			return strategy.New(On(url, &http.Transport{}), o)
+		Open: func(o strategy.Options) (strategy.Strategy, error) {
+			return engine.New(On(url, &http.Transport{}), o)
 		},
-		OpenGated: func(o strategy.Options, g conformance.Gate) (*strategy.Strategy, error) {
+		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
 			client := On(url, &http.Transport{})
 			client.http.Transport = gated{client.http.Transport.(*http.Transport), g}
-			return strategy.New(client, o)
+			return engine.New(client, o)
 		},
 		Evict: func(ctx context.Context, k string) error {
-			_, err := admin.ask(ctx, "/evict", time.Time{}, message{Key: key(strategy.Claim{Key: k})})
+			_, err := admin.ask(ctx, "/evict", time.Time{}, message{Key: key(driver.Claim{Key: k})})
 			return err
 		},
 		Leftovers: func(ctx context.Context, k string) ([]string, error) {
-			info, err := admin.Inspect(ctx, strategy.Claim{Key: k})
+			info, err := admin.Inspect(ctx, driver.Claim{Key: k})
 			if info.Held {
 				return []string{"lock of " + info.Token}, err
 			}

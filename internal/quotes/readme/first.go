@@ -24,7 +24,7 @@ func First() {
 	}
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.Lock("invoice/42"), func(ctx context.Context, lease *strategy.Lease) error {
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one at a time gets here")
 		return nil // ctx ends if the lock is lost
 	})

@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/lessons"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestReportMisuse(t *testing.T) {
@@ -89,7 +89,7 @@ func TestReportUncompared(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	v := slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "setnxpx" })
 	on := v[0].On
-	v[0].On = func(nodes []strategy.Node) strategy.Protocol {
+	v[0].On = func(nodes []driver.Node) driver.Protocol {
 		if err := s.Kill(t.Context()); err != nil && !s.Dead() {
 			t.Error(err)
 		}

@@ -46,7 +46,7 @@ func insteadOfRedsync(ctx context.Context, pool *redis.Pool) error {
 		return err
 	}
 	defer locks.Close()
-	return strategy.Do(ctx, locks.Lock("invoice/42"), func(ctx context.Context, _ *strategy.Lease) error {
+	return strategy.Do(ctx, locks.NewLock("invoice/42"), func(ctx context.Context, _ strategy.Lease) error {
 		return work(ctx)
 	})
 }
@@ -57,7 +57,7 @@ func insteadOfRedsyncQuorum(ctx context.Context, pools []*redis.Pool) error {
 		return err
 	}
 	defer locks.Close()
-	lease, err := locks.Lock("invoice/42").Acquire(ctx)
+	lease, err := locks.NewLock("invoice/42").Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func insteadOfBSM(ctx context.Context, pool *redis.Pool) error {
 		return err
 	}
 	defer locks.Close()
-	lease, err := locks.Lock("invoice/42").TryAcquire(ctx)
+	lease, err := locks.NewLock("invoice/42").TryAcquire(ctx)
 	if errors.Is(err, strategy.ErrHeld) {
 		return nil // somebody else is at it: err says who, and for how long
 	}
@@ -109,8 +109,8 @@ func withRueidislock(ctx context.Context) error {
 	return work(ctx)
 }
 
-func insteadOfRueidislock(ctx context.Context, locks *strategy.Strategy) error {
-	lease, err := locks.Lock("invoice/42").Acquire(ctx)
+func insteadOfRueidislock(ctx context.Context, locks strategy.Strategy) error {
+	lease, err := locks.NewLock("invoice/42").Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,8 +122,8 @@ func insteadOfRueidislock(ctx context.Context, locks *strategy.Strategy) error {
 	return errors.Join(work(held), lease.Release(ctx))
 }
 
-func insteadOfGoZero(ctx context.Context, locks *strategy.Strategy) error {
-	lease, err := locks.Lock("invoice/42").TryAcquire(ctx)
+func insteadOfGoZero(ctx context.Context, locks strategy.Strategy) error {
+	lease, err := locks.NewLock("invoice/42").TryAcquire(ctx)
 	if errors.Is(err, strategy.ErrHeld) {
 		return nil // Acquire's (false, nil)
 	}
@@ -139,9 +139,9 @@ func insteadOfRedisson(ctx context.Context, pool *redis.Pool) error {
 		return err
 	}
 	defer locks.Close()
-	lock := locks.Lock("invoice/42")
-	return strategy.Do(ctx, lock, func(ctx context.Context, outer *strategy.Lease) error {
-		return strategy.Do(ctx, lock, func(ctx context.Context, inner *strategy.Lease) error { // ctx names the owner
+	lock := locks.NewLock("invoice/42")
+	return strategy.Do(ctx, lock, func(ctx context.Context, outer strategy.Lease) error {
+		return strategy.Do(ctx, lock, func(ctx context.Context, inner strategy.Lease) error { // ctx names the owner
 			fence, _ := inner.Fence() // outer's, too
 			return store(ctx, fence)
 		})
@@ -154,7 +154,7 @@ func insteadOfLockTake(ctx context.Context, pool *redis.Pool, key string, ttl ti
 		return err
 	}
 	defer locks.Close()
-	lease, err := locks.Lock(key).TryAcquire(ctx) // LockTake: ErrHeld is its false
+	lease, err := locks.NewLock(key).TryAcquire(ctx) // LockTake: ErrHeld is its false
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func insteadOfLockTake(ctx context.Context, pool *redis.Pool, key string, ttl ti
 	return errors.Join(err, err2, err3)
 }
 
-func sharedKey(pool *redis.Pool) (*strategy.Strategy, error) {
+func sharedKey(pool *redis.Pool) (strategy.Strategy, error) {
 	return luascript.New(pool, strategy.Options{
 		TTL:  8 * time.Second,
 		Key:  func(name string) string { return name }, // what the other library calls it, to the byte

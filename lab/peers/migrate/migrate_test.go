@@ -101,14 +101,14 @@ func (p *bsmPeer) extend(ctx context.Context) error  { return p.Refresh(ctx, ttl
 func (p *bsmPeer) release(ctx context.Context) error { return p.Release(ctx) }
 
 // ours are the strategies that share their wire format.
-var ours = map[string]func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error){
-	"luascript": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+var ours = map[string]func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error){
+	"luascript": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		return luascript.New(poolOf(t, servers[0]), o)
 	},
-	"setnxpx": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+	"setnxpx": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		return setnxpx.New(poolOf(t, servers[0]), o)
 	},
-	"redlock": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (*strategy.Strategy, error) {
+	"redlock": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		var pools []*redis.Pool
 		for _, s := range servers {
 			pools = append(pools, poolOf(t, s))
@@ -140,7 +140,7 @@ func fleet(t *testing.T, f func(t *testing.T, p *pair)) {
 						t.Fatal(err)
 					}
 					t.Cleanup(func() { s.Close() })
-					f(t, &pair{t: t, servers: nodes, key: key, lock: s.Lock(key), s: s, open: func() peer { return make(t, nodes, key) }, short: own == "setnxpx"})
+					f(t, &pair{t: t, servers: nodes, key: key, lock: s.NewLock(key), s: s, open: func() peer { return make(t, nodes, key) }, short: own == "setnxpx"})
 				})
 			}
 		}
@@ -155,14 +155,14 @@ type pair struct {
 	t       *testing.T
 	servers []*redistest.Server
 	key     string
-	s       *strategy.Strategy
+	s       strategy.Strategy
 	lock    strategy.Lock
 	open    func() peer
 	short   bool // ours does not ask for how long the lock is held
 }
 
 // take is our acquisition, which must succeed.
-func (p *pair) take() *strategy.Lease {
+func (p *pair) take() strategy.Lease {
 	p.t.Helper()
 	lease, err := p.lock.TryAcquire(p.t.Context())
 	if err != nil {
@@ -312,7 +312,7 @@ func TestMixedFleet(t *testing.T) {
 		for range contenders {
 			all.Go(func() {
 				for range each {
-					if err := strategy.Do(ctx, p.lock, func(context.Context, *strategy.Lease) error { work(); return nil }); err != nil {
+					if err := strategy.Do(ctx, p.lock, func(context.Context, strategy.Lease) error { work(); return nil }); err != nil {
 						errs <- fmt.Errorf("ours: %w", err)
 						return
 					}

@@ -11,6 +11,7 @@ import (
 
 	"example.com/httplock"
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,8 +24,8 @@ func main() {
 	}
 	subject := conformance.Subject{
 		Name: "httplock",
-		Open: func(o strategy.Options) (*strategy.Strategy, error) {
-			return strategy.New(httplock.On(url, &http.Transport{}), o)
+		Open: func(o strategy.Options) (strategy.Strategy, error) {
+			return engine.New(httplock.On(url, &http.Transport{}), o)
 		},
 		ChildEnv:  []string{"HTTPLOCK_URL=" + url},
 		ChildArgs: []string{"as", "a", "child"}, // what main does not look at

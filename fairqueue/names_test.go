@@ -1,0 +1,21 @@
+package fairqueue
+
+import "testing"
+
+// TestCache: a lock keeps its names, whatever other locks come, and gets its own.
+func TestCache(t *testing.T) {
+	var c cache
+	first := c.of("lock:{a}")
+	if again := c.of("lock:{a}"); again != first {
+		t.Error("the names of one key were made twice")
+	}
+	if first.keys[0] != "lock:{a}" || first.keys[1] != "lock:{a}:queue" || first.keys[2] != "lock:{a}:fence" || first.free != "lock:{a}:free" {
+		t.Errorf("the names of lock:{a} = %v, %v", first.keys, first.free)
+	}
+	for i := range 10_000 { // far more than there are places
+		key := "lock:{" + string(rune('b'+i)) + "}"
+		if n := c.of(key); n.keys[0] != key {
+			t.Fatalf("the names of %q = %v", key, n.keys)
+		}
+	}
+}
