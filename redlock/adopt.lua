@@ -1,7 +1,6 @@
--- adopt: extend for somebody new who brings the holder's token, which a token of his
--- own takes the place of: so on each node it can be adopted once. Where it was adopted
--- and that is forgotten, the old token may be back (an AOF that ends early): so the
--- guard has a say here, too.
+-- adopt: a new holder takes over a lock whose token it was given: its own token takes that one's
+-- place, so on each node a lock is adopted once. It counts as a vote. A node that forgot an
+-- adoption (an AOF that ends early) shows the old token again, so the guard has a veto here, too.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the restart guard; absent: none
@@ -9,13 +8,15 @@
 -- ARGV[1]  the holder's token
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the token that takes its place
--- ARGV[4]  the longest TTL that the contender knows to be in use, in ms
+-- ARGV[4]  the longest TTL in use that the client knows of, in ms
 --
--- Returns  1 or more, {that number, …}, {'guard', …}: as acquire
---          0      it has been adopted, by this attempt: two of the nodes are one server
+-- Returns  1 or more, {number, …}, {'guard', …}: as acquire
+--          0      this attempt has adopted it here: two of the nodes are one server
 --          nil    the lock is gone
 --          token  another holds it
 -- Errors   WRONGTYPE, GUARD, FENCE: nothing changed but the guard
+--
+-- It stands behind guard.lua and vote.lua.
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[3] then
   return 0
@@ -23,4 +24,4 @@ end
 if holder ~= ARGV[1] then
   return holder
 end
-return vote(ARGV[3], ARGV[2], ARGV[4]) -- vote.lua, which stands before this script
+return vote(ARGV[3], ARGV[2], ARGV[4])

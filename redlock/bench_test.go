@@ -66,7 +66,7 @@ func (f *floor) pair() error {
 
 // ours is the same with the library.
 func ours(b *testing.B, pools []*redis.Pool, key string, o strategy.Options, own ...redlock.Option) func() error {
-	if err := redlock.Prime(b.Context(), pools); err != nil {
+	if err := redlock.Bootstrap(b.Context(), pools); err != nil {
 		b.Fatal(err)
 	}
 	s, err := redlock.New(pools, o, own...)
@@ -170,7 +170,7 @@ func BenchmarkRedLock(b *testing.B) {
 	)
 }
 
-// BenchmarkRedLockFar is five nodes that are 5 ms away, there and back, beside one that is.
+// BenchmarkRedLockFar is five nodes that are 5 ms away, there and back, next to one that is.
 func BenchmarkRedLockFar(b *testing.B) {
 	r := rig.New(b, 5, redistest.Config{})
 	var pools []*redis.Pool
@@ -253,7 +253,7 @@ func BenchmarkRedLockOrphans(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	nothingLeft(b, r, goroutines+5) // whoever dials, or reads for others, may have come since
+	nothingLeft(b, r, goroutines+5) // goroutines that dial, or read for others, may have started since
 	b.ReportMetric(0, "keys-left")
 }
 

@@ -120,7 +120,7 @@ func chaos(t *testing.T, seed uint64) {
 		grants++
 		for _, other := range leases {
 			if other.Err() == nil && l.Err() == nil {
-				t.Errorf("seed %d: %s has the lock beside %s", seed, l.Token(), other.Token())
+				t.Errorf("seed %d: %s has the lock together with %s", seed, l.Token(), other.Token())
 			}
 		}
 		leases = append(leases, l)

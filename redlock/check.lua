@@ -3,10 +3,12 @@
 -- KEYS[1]  the guard
 -- ARGV[1]  the longest TTL in use, in ms
 --
--- Returns  1: it does
---          {'guard', why, ms until it does, the longest TTL told of}: not yet
+-- Returns  1: it votes
+--          {'guard', why, ms until it votes, the longest TTL in use}: not yet
 -- Errors   WRONGTYPE, GUARD
-local g, err = guard(KEYS[1], ARGV[1]) -- guard.lua, which stands before this script
+--
+-- It stands behind guard.lua.
+local g, err = guard(KEYS[1], ARGV[1])
 if err then return err end
 if g.wait > 0 then
   return {'guard', g.why, g.wait, g.max}

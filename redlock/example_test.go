@@ -18,8 +18,8 @@ import (
 // url is redis://localhost:6379 in your program; here it is the tests' server.
 var url string
 
-// One pool for each server. Here it is one server, and in your program five, which were
-// told to vote when they were set up: see Prime.
+// One pool for each server. Here it is one server, and in your program five, which
+// an operator has bootstrapped: see Bootstrap.
 func ExampleNew() {
 	var pools []*redis.Pool
 	for _, url := range []string{url} {
@@ -43,12 +43,11 @@ func ExampleNew() {
 	// error: <nil>
 }
 
-// Servers that are new are told so once, when they are set up, and not whenever a program
-// starts.
-func ExamplePrime() {
+// Once, at installation; never at application start.
+func ExampleBootstrap() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	fmt.Println("error:", redlock.Prime(context.Background(), []*redis.Pool{pool})) // of all of them
+	fmt.Println("error:", redlock.Bootstrap(context.Background(), []*redis.Pool{pool})) // of all of them
 	// Output: error: <nil>
 }
 

@@ -1,17 +1,17 @@
--- extend: if the holder is who asks, count the TTL anew. Never makes a lock that is
--- gone: a node that forgot it may have voted for another meanwhile. Never shortens
--- one: a request that was stuck on its way may come after a later one that asked for
--- more, on which the holder relies.
+-- extend: count the TTL again if the token has the lock here.
+--
+-- It never sets a key that is gone: this node may have voted for another since. It never shortens a
+-- TTL: a request may arrive after a later one that asked for more, on which the holder relies.
 --
 -- KEYS[1]  the lock
--- ARGV[1]  its holder's token
+-- ARGV[1]  the holder's token
 -- ARGV[2]  TTL in milliseconds
 --
 -- Returns  1      extended
 --          nil    the lock is gone
 --          token  another holds it
 -- Errors   WRONGTYPE: nothing changed
--- Needs no memory, so it works also when Redis is out of it.
+-- Works also when Redis is out of memory.
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder

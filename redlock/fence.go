@@ -2,64 +2,71 @@ package redlock
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
 )
 
-var (
-	//go:embed writeback.lua
-	writebackLua string
-
-	writeback = driver.NewScript("writeback", guardLua+writebackLua)
-)
-
-// WithFences issues fences ([strategy.Lease.Fence]): a lock counts only when a majority
-// has noted its number, so Acquire and Adopt take one more round trip, and, so that a server
-// which stands still from now on costs nobody the lock, wait for late votes, for three times
-// as long as the majority took (and 1 … 50 ms) at most. It needs the guard.
-// All users of a lock must have it, or the others' holds come between the numbers. On
-// each server a hash of two fields stays for each name, lock:{name}:fence, for ever.
+// WithFences issues fences ([strategy.Lease.Fence]): a lock counts only when a quorum has noted its
+// number. So Acquire and Adopt take one more round trip. They also wait for late votes, for at most
+// three times as long as the quorum took (and 1 … 50 ms), so that a voter that freezes between the
+// two rounds costs nobody the lock. Fences need the guard. All users of a lock must have them, or
+// the others' holds come between the numbers. On each server a hash of two fields stays for each
+// name, lock:{name}:fence, for ever.
 func WithFences() Option {
 	return func(p *protocol) { p.fences = true }
 }
 
-// A memory is what a node says of fences when it grants a lock.
-type memory struct {
-	last    int64  // the greatest that it knows
-	recalls bool   // it has forgotten none that was noted there
-	now     int64  // its time, in microseconds
-	gen     string // its name: another one may have forgotten
+// A fence is issued in two phases; docs/redlock.md has the proof.
+//
+//  1. Each vote says the greatest number that the node has noted. The fence is greater than all of
+//     them, and at least the nodes' greatest time in µs.
+//  2. The fence is written back to the voters: each notes it if the token is still there. The lock
+//     counts when a quorum has noted it.
+//
+// A node may have lost its counter, as it may lose a lock. So each number is noted with the
+// generation of the node's guard (guard.lua): a counter that is missing, or of an older generation,
+// does not remember.
+
+// A fenceReply is what a node says of fences with its vote.
+type fenceReply struct {
+	last       int64  // the greatest number that it has noted
+	remembers  bool   // it has forgotten no number that was noted there
+	now        int64  // its time, in microseconds
+	generation string // of its guard
 }
 
-// recalled tells whether a quorum of nodes that remember has granted the lock, or will
-// not. Of a quorum that remembers, one has noted the last fence.
-func (t *tally) recalled(said []memory) bool {
+// enoughRemember is enough, and more: once a quorum has voted, the round goes on until a quorum of
+// nodes that remember has, or cannot any more. Such a quorum has a node that noted the last fence.
+func (p *protocol) enoughRemember(enough func(*voteCount) bool, said []fenceReply) func(*voteCount) bool {
+	return func(vc *voteCount) bool {
+		return enough(vc) && (vc.twin || vc.yes < p.quorum || vc.remembered(said))
+	}
+}
+
+func (vc *voteCount) remembered(said []fenceReply) bool {
 	n := 0
-	for i, err := range t.errs {
-		if err == nil && said[i].recalls {
+	for i, err := range vc.errs {
+		if err == nil && said[i].remembers {
 			n++
 		}
 	}
-	return n >= t.quorum || n+t.pending < t.quorum
+	return n >= vc.quorum || n+vc.pending < vc.quorum
 }
 
-// number gives a lock that a quorum has granted its fence: greater than those that the
-// nodes have noted. It is sound once a quorum of those that remember has noted it, each while
-// the lock is there. Those that had forgotten are told afterwards, and remember from then on:
-// before a quorum has noted it nobody knows whether it is greater than what they forgot,
-// as their grant may have been long under way. Where too few remember, the nodes' clocks
-// decide, and all count.
-func (p *protocol) number(ctx context.Context, c driver.Claim, b *ballot, t *tally, said []memory) (uint64, error) {
+// number issues the fence of a lock that a quorum has granted. The write-back goes to the voters
+// that remember, because only they make a quorum. Voters that forgot hear the number afterwards,
+// and remember from then on: before a quorum has noted it, it may be less than a number that they
+// forgot. If fewer than a quorum remember, the nodes' clocks decide, and all voters count.
+func (p *protocol) number(ctx context.Context, c driver.Claim, votes *nodeVotes, count *voteCount, said []fenceReply) (uint64, error) {
 	var asked, forgot []int
 	var fence uint64
-	for i, err := range t.errs {
+	for i, err := range count.errs {
 		if err != nil {
 			continue
 		}
 		fence = max(fence, uint64(said[i].last)+1, uint64(said[i].now))
-		if said[i].recalls {
+		if said[i].remembers {
 			asked = append(asked, i)
 		} else {
 			forgot = append(forgot, i)
@@ -69,12 +76,12 @@ func (p *protocol) number(ctx context.Context, c driver.Claim, b *ballot, t *tal
 		asked, forgot = append(asked, forgot...), nil
 	}
 	due := p.due(c)
-	b.hasten() // who has not voted by now is not asked
-	noted := p.ask(ctx, b, asked, due, func(ctx context.Context, i int) error {
-		return p.note(ctx, due, c, b, i, c.Token, fence, said[i].gen)
-	}, (*tally).decided)
+	votes.hasten() // stragglers are not asked
+	noted := p.ask(ctx, votes, asked, due, (*voteCount).holdDecided, func(ctx context.Context, i int) error {
+		return p.note(ctx, due, c, votes, i, c.Token, fence, said[i].generation)
+	})
 	if noted.yes < p.quorum {
-		for i, err := range t.errs { // what those said that have not granted it is part of the reason
+		for i, err := range count.errs { // nodes that did not vote are part of the reason
 			if err != nil {
 				noted.errs[i] = err
 			}
@@ -82,16 +89,18 @@ func (p *protocol) number(ctx context.Context, c driver.Claim, b *ballot, t *tal
 		return 0, p.refusal(c, noted)
 	}
 	for _, i := range forgot {
-		p.requests.Go(func() { p.note(context.WithoutCancel(ctx), p.due(c), c, b, i, "", fence, said[i].gen) })
+		p.requests.Go(func() {
+			p.note(context.WithoutCancel(ctx), p.due(c), c, votes, i, "", fence, said[i].generation)
+		})
 	}
 	return fence, nil
 }
 
-// note has one node note a fence, if it has that memory still, and, where a token is
-// given, that token.
-func (p *protocol) note(ctx context.Context, due time.Time, c driver.Claim, b *ballot, i int, token string, fence uint64, gen string) error {
+// note has one node note a fence, if its guard is still of that generation. With a token, the lock
+// there must have it; without, a quorum has noted the fence already.
+func (p *protocol) note(ctx context.Context, due time.Time, c driver.Claim, votes *nodeVotes, i int, token string, fence uint64, generation string) error {
 	n := p.nodes[i]
-	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), gen, p.longest(c.TTL))
+	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), generation, p.longest(c.TTL))
 	switch {
 	case err != nil:
 		return err
@@ -101,28 +110,28 @@ func (p *protocol) note(ctx context.Context, due time.Time, c driver.Claim, b *b
 	if err := p.guarded(n, reply); err != nil {
 		return err
 	}
-	return p.notThere(c, b, i, reply)
+	return p.notThere(c, votes, i, reply)
 }
 
+// counter is the key of the lock's fence counter.
 func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
 
 // maxFence is where Lua's numbers stop being exact.
 const maxFence = 1<<53 - 1
 
-// remembered reads what a node says of fences.
-func remembered(r []any) (m memory, longest int64, ok bool) {
+// readFence reads what a vote says of fences: {longest TTL, last, remembers, now, generation}.
+func readFence(r []any) (f fenceReply, longest int64, ok bool) {
 	if len(r) != 5 {
-		return memory{}, 0, false
+		return fenceReply{}, 0, false
 	}
-	var recalls int64
-	var gen []byte
-	for i, v := range []*int64{&longest, &m.last, &recalls, &m.now} {
+	var remembers int64
+	for i, v := range []*int64{&longest, &f.last, &remembers, &f.now} {
 		n, is := r[i].(int64)
 		if *v = n; !is || n < 0 || n > maxFence {
-			return memory{}, 0, false
+			return fenceReply{}, 0, false
 		}
 	}
-	gen, ok = r[4].([]byte)
-	m.recalls, m.gen = recalls == 1, string(gen)
-	return m, longest, ok && longest > 0
+	generation, ok := r[4].([]byte)
+	f.remembers, f.generation = remembers == 1, string(generation)
+	return f, longest, ok && longest > 0
 }

@@ -133,7 +133,7 @@ func TestFences(t *testing.T) {
 		gates[4] = before("writeback", func() { redistest.Do(t, servers[4], "DEL", redlock.GuardKey) })
 		lease, err := fenced(t, servers, gates).NewLock(name).TryAcquire(t.Context())
 		if err == nil {
-			t.Errorf("TryAcquire() = fence %d, want an error: one of three has another memory", fenceOf(t, lease))
+			t.Errorf("TryAcquire() = fence %d, want an error: one of three has another generation", fenceOf(t, lease))
 		}
 		is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrRefused)
 		var g *redlock.GuardError
@@ -186,7 +186,7 @@ func TestFences(t *testing.T) {
 		}
 		release(t, lease)
 		if gen := redistest.Do(t, servers[4], "HGET", counterOf(name), "gen"); string(gen.([]byte)) != "another" {
-			t.Errorf("the server that had lost its counter has %q for its memory, want it to remember again", gen)
+			t.Errorf("the server that had lost its counter has %q for its generation, want it to remember again", gen)
 		}
 	})
 

@@ -120,7 +120,7 @@ func TestForgetfulServer(t *testing.T) {
 			before := open(t, servers, calm, unhurried)
 			eventually(t, "the server has voted, and knows of the TTL", func() bool {
 				err := acquire(t, before, lockOf(t, "before")).Release(t.Context())
-				return err == nil && guardOf(t, servers[4])["max"] != "0" // no more than that it is primed
+				return err == nil && guardOf(t, servers[4])["max"] != "0" // no more than that it is bootstrapped
 			})
 			forget := fault.before(t, servers[4])
 			guarded := acquire(t, gated(t, servers, onLast, calm, unhurried), lockOf(t, "guarded"))
@@ -129,7 +129,7 @@ func TestForgetfulServer(t *testing.T) {
 			is(t, "TryAcquire() by the second before", err, strategy.ErrNoQuorum)
 
 			servers[4] = forget()
-			primed.Store(servers[4], func() error { return nil }) // the operator does not say that it has forgotten nothing
+			bootstrapped.Store(servers[4], func() error { return nil }) // the operator does not say that it has forgotten nothing
 			second := gated(t, servers, onFirst, calm, unhurried, redlock.WithoutGuard())
 			var both strategy.Lease
 			eventually(t, "without the guard the server votes for another", func() bool { // its connections are new
@@ -209,7 +209,7 @@ func refusedBy(t *testing.T, err error, reason string, least, most time.Duration
 	return g
 }
 
-// alone opens a strategy on one server, which is not primed.
+// alone opens a strategy on one server, which is not bootstrapped.
 func alone(t *testing.T, s *redistest.Server, ttl time.Duration, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := redlock.New([]*redis.Pool{s.Pool()}, strategy.Options{TTL: ttl, OpTimeout: ttl - 1}, append([]redlock.Option{unhurried}, own...)...)
@@ -244,7 +244,7 @@ func TestGuardOpens(t *testing.T) {
 		if passed := time.Since(first); passed < g.For-g.For/100-2*time.Millisecond {
 			t.Errorf("it voted after %v, want not before %v have passed", passed, g.For)
 		}
-		// Whoever wants a fence, or knows of less, is let in by guard.lua, not by open.lua.
+		// A client that wants a fence, or knows of a shorter TTL, gets its vote from guard.lua, not from fastpath.lua.
 		for _, own := range []redlock.Option{redlock.WithFences(), redlock.MaxTTL(time.Second)} {
 			other := alone(t, s, time.Second, own)
 			eventually(t, "it votes for others, too", func() bool {
@@ -361,7 +361,7 @@ func TestGuardHearsNoNonsense(t *testing.T) {
 	known(t, []*redistest.Server{s})
 	redistest.Do(t, s, "HSET", redlock.GuardKey, "max", "1000000000000000")
 	locks := alone(t, s, time.Minute)
-	is(t, "TryAcquire() on a primed server", try(t, locks))
+	is(t, "TryAcquire() on a bootstrapped server", try(t, locks))
 	is(t, "TryAcquire() again", try(t, locks))
 	redistest.Do(t, s, "FLUSHALL")
 	refusedBy(t, try(t, locks), redlock.ReasonEmpty, strategy.MaxTTL-time.Minute, strategy.MaxTTL)
@@ -398,7 +398,7 @@ func TestGuardBegins(t *testing.T) {
 	})
 }
 
-// TestGuardClockSetBack: what has passed before is not known then, so it counts anew, and
+// TestGuardClockSetBack: what has passed before is not known then, so it counts again, and
 // for no longer than the clock was set back by. A clock that was ahead opens it until it is put right.
 func TestGuardClockSetBack(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
@@ -458,9 +458,8 @@ func guardOf(t *testing.T, s *redistest.Server) map[string]string {
 	return g
 }
 
-// TestPrime: a cluster that is known to be new need not wait; whoever does not know of
-// that is told.
-func TestPrime(t *testing.T) {
+// TestBootstrap: a cluster that is known to be new need not wait; errors name Bootstrap.
+func TestBootstrap(t *testing.T) {
 	servers := own(t, 3)
 	locks, err := redlock.New(pools(servers), calm, unhurried)
 	opened(t, locks, err)
@@ -470,7 +469,7 @@ func TestPrime(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "does not vote") != 3 {
 		t.Errorf("Check() of new servers = %v, want that none of the three votes", err)
 	}
-	if err == nil || strings.Count(err.Error(), "redlock.Prime") != 1 || !strings.Contains(err.Error(), "first asked for a lock") {
+	if err == nil || strings.Count(err.Error(), "redlock.Bootstrap") != 1 || !strings.Contains(err.Error(), "first asked for a lock") {
 		t.Errorf("Check() of new servers = %v, want it to say, once, what to do, and that to check again is no use", err)
 	}
 	for i, s := range servers {
@@ -481,40 +480,40 @@ func TestPrime(t *testing.T) {
 
 	err = try(t, locks)
 	is(t, "TryAcquire() on new servers", err, strategy.ErrNoQuorum, strategy.ErrRefused)
-	if err == nil || !strings.Contains(err.Error(), "redlock.Prime") {
+	if err == nil || !strings.Contains(err.Error(), "redlock.Bootstrap") {
 		t.Errorf("TryAcquire() on new servers = %v, want it to say what to do", err)
 	}
 	for range 2 {
 		before := guardOf(t, servers[0])
-		if err := redlock.Prime(t.Context(), pools(servers)); err != nil {
-			t.Fatalf("Prime() = %v, want nil", err)
+		if err := redlock.Bootstrap(t.Context(), pools(servers)); err != nil {
+			t.Fatalf("Bootstrap() = %v, want nil", err)
 		}
-		is(t, "TryAcquire() on primed servers", try(t, locks))
-		is(t, "Check() of primed servers", locks.Check(t.Context()))
+		is(t, "TryAcquire() on bootstrapped servers", try(t, locks))
+		is(t, "Check() of bootstrapped servers", locks.Check(t.Context()))
 		if after := guardOf(t, servers[0]); before["new"] == "1" && !maps.Equal(before, after) {
-			t.Errorf("after a second Prime() the guard is %v, want %v as before", after, before)
+			t.Errorf("after a second Bootstrap() the guard is %v, want %v as before", after, before)
 		}
 	}
 
 	lease := acquire(t, locks, lockOf(t))
 	settled(t, servers, lease)
 	redistest.Do(t, servers[1], "DEL", redlock.GuardKey)
-	if err := redlock.Prime(t.Context(), pools(servers)); err != nil {
-		t.Fatalf("Prime() = %v, want nil", err)
+	if err := redlock.Bootstrap(t.Context(), pools(servers)); err != nil {
+		t.Fatalf("Bootstrap() = %v, want nil", err)
 	}
 	settled(t, servers, lease) // what is there stays
 	release(t, lease)
 
 	down := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("as the test has it") }}
 	redistest.Do(t, servers[2], "FLUSHALL")
-	err = redlock.Prime(t.Context(), append([]*redis.Pool{down}, pools(servers[2:])...))
-	is(t, "Prime() of one that is down", err, strategy.ErrUnsent)
+	err = redlock.Bootstrap(t.Context(), append([]*redis.Pool{down}, pools(servers[2:])...))
+	is(t, "Bootstrap() of one that is down", err, strategy.ErrUnsent)
 	if err == nil || !strings.HasPrefix(err.Error(), "node 1: ") {
-		t.Errorf("Prime() = %v, want node 1 by its name", err)
+		t.Errorf("Bootstrap() = %v, want node 1 by its name", err)
 	}
 	is(t, "TryAcquire() on the other", try(t, alone(t, servers[2], time.Minute)))
-	if err := redlock.Prime(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "allowed are") {
-		t.Errorf("Prime() of nothing = %v, want what is allowed", err)
+	if err := redlock.Bootstrap(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "allowed are") {
+		t.Errorf("Bootstrap() of nothing = %v, want what is allowed", err)
 	}
 }
 
@@ -522,7 +521,7 @@ func TestPrime(t *testing.T) {
 func TestQuarantinedMinority(t *testing.T) {
 	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
 	known(t, servers[:4])
-	primed.Store(servers[4], func() error { return nil })
+	bootstrapped.Store(servers[4], func() error { return nil })
 	locks := open(t, servers, calm, unhurried)
 	lease := acquire(t, locks, lockOf(t))
 	settled(t, servers[:4], lease)
@@ -573,8 +572,8 @@ func TestGuardSettings(t *testing.T) {
 	}
 	// A node of a type that can be compared, with something in it that cannot.
 	odd := struct{ driver.Node }{uncomparable{Node: named("a")}}
-	if err := redlock.PrimeNodes(context.Background(), slices.Repeat([]driver.Node{odd}, 2)); err == nil || !strings.Contains(err.Error(), "each server once") {
-		t.Errorf("PrimeNodes() of one node twice = %v, want each server once", err)
+	if err := redlock.BootstrapNodes(context.Background(), slices.Repeat([]driver.Node{odd}, 2)); err == nil || !strings.Contains(err.Error(), "each server once") {
+		t.Errorf("BootstrapNodes() of one node twice = %v, want each server once", err)
 	}
 }
 

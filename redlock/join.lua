@@ -1,24 +1,25 @@
--- join: set the token of a lock that is held, elsewhere, by a majority of the nodes.
+-- join: set the token of a lock that a quorum of the other nodes holds, where the key is free.
 --
--- The guard has no veto: what this node may have forgotten is not what a majority has
--- granted, for that is this lock. But it hears of the TTL, as of any that is granted here.
--- Nor has the fence: this lock has its number.
+-- The guard has no veto: no lock that this node forgot can have a quorum, because this one has. But
+-- the guard hears of the TTL, as of any TTL that is granted here.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the guard; missing: there is none
--- ARGV[1]  its holder's token
+-- KEYS[2]  the restart guard; absent: none
+-- ARGV[1]  the holder's token
 -- ARGV[2]  TTL in milliseconds
--- ARGV[3]  the longest TTL that the client knows of, in milliseconds
+-- ARGV[3]  the longest TTL in use that the client knows of, in ms
 --
--- Returns  1      it has joined
---          token  it has another's, or this one already; nothing changed
+-- Returns  1      joined
+--          token  another's, or this one, is here already; nothing changed
 -- Errors   WRONGTYPE, GUARD: nothing changed
+--
+-- It stands behind guard.lua.
 local holder = redis.call('GET', KEYS[1])
 if holder then
   return holder
 end
 if KEYS[2] then
-  local g, err = guard(KEYS[2], ARGV[3]) -- guard.lua, which stands before this script
+  local g, err = guard(KEYS[2], ARGV[3])
   if err then return err end
   keep(KEYS[2], g)
 end

@@ -77,7 +77,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 		mu.Lock()
 		defer mu.Unlock()
 		if holder != nil && holder.Err() == nil && l.Err() == nil {
-			t.Errorf("seed %d: %s has the lock beside %s", seed, l.Token(), holder.Token())
+			t.Errorf("seed %d: %s has the lock together with %s", seed, l.Token(), holder.Token())
 		}
 		if fence, fenced := l.Fence(); fenced != (rounds == 3) || fenced && fence <= last {
 			t.Errorf("seed %d: Fence() = %d, %t after %d", seed, fence, fenced, last)

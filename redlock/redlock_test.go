@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) {
 	redistest.Main(m, func(s *redistest.Server) {
 		url = s.URL()
-		if err := redlock.Prime(context.Background(), []*redis.Pool{s.Pool()}); err != nil {
+		if err := redlock.Bootstrap(context.Background(), []*redis.Pool{s.Pool()}); err != nil {
 			panic(err)
 		}
 		for _, f := range []*fake{{name: "east"}, {name: "north", down: true}, {name: "west", down: true}} {
@@ -46,17 +46,17 @@ var calm = strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second}
 // 50 ms precise.
 var unhurried = redlock.NodeTimeout(time.Minute)
 
-// primed are servers that this test binary has primed already.
-var primed sync.Map
+// bootstrapped are servers that this test binary has bootstrapped already.
+var bootstrapped sync.Map
 
-// known primes servers, each once: what becomes of one that forgets is for its own tests.
+// known bootstraps servers, each once: what becomes of one that forgets is for its own tests.
 func known(t *testing.T, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
-		prime, _ := primed.LoadOrStore(s, sync.OnceValue(func() error {
-			return redlock.Prime(context.Background(), pools([]*redistest.Server{s}))
+		bootstrap, _ := bootstrapped.LoadOrStore(s, sync.OnceValue(func() error {
+			return redlock.Bootstrap(context.Background(), pools([]*redistest.Server{s}))
 		}))
-		if err := prime.(func() error)(); err != nil {
+		if err := bootstrap.(func() error)(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,7 +320,7 @@ func TestServersKilled(t *testing.T) {
 		}
 	}
 	empty(t, servers, lockOf(t, "last"))
-	if err := redlock.Prime(t.Context(), pools(servers)); err != nil { // there is nothing that they could have forgotten
+	if err := redlock.Bootstrap(t.Context(), pools(servers)); err != nil { // there is nothing that they could have forgotten
 		t.Fatal(err)
 	}
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // dials that failed are not repeated at once
@@ -392,7 +392,7 @@ func TestLateVote(t *testing.T) {
 	empty(t, servers, lockOf(t))
 }
 
-// TestSlowQuorum: a quorum that comes when too little validity is left is none.
+// TestSlowQuorum: a quorum that comes when too little validity is left does not count.
 func TestSlowQuorum(t *testing.T) {
 	servers := redistest.Nodes(t, 3)
 	slow := func(_ string, send func()) {
@@ -761,7 +761,7 @@ func TestSplitVotes(t *testing.T) {
 // TestManyContenders: twenty, each as another process would be.
 func TestManyContenders(t *testing.T) { exclusive(t, redistest.Nodes(t, 5), 20, 3) }
 
-// exclusive lets n rivals take the lock, and looks that none has it beside another.
+// exclusive lets n rivals take the lock, and checks that no two have it at once.
 func exclusive(t *testing.T, servers []*redistest.Server, n, rounds int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

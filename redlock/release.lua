@@ -1,4 +1,4 @@
--- release: delete the lock if its holder is who asks, and tell those who wait.
+-- release: delete the lock if the token has it here, and notify those who wait.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the holder's token

@@ -1,9 +1,15 @@
--- vote: what granting takes beside the key being free, or the old holder's. Prepended,
--- behind guard.lua, to the scripts that grant; their KEYS are the same, and what it
--- returns they say of it.
+-- vote: grant the lock, which is free or the old holder's, if the guard lets this node vote. It
+-- stands behind guard.lua, and before acquire.lua and adopt.lua, whose KEYS it uses, and which
+-- return what it returns:
 --
--- Reads all that can be wrong (a key of another type, a counter that is none) before it
--- writes the lock.
+--          1: granted. More: granted, and a TTL of so many ms is in use
+--          {that number, the last fence, 1 if it remembers, the server's time in µs, the guard's
+--            generation}: granted, with fences
+--          {'guard', why, ms until it votes, the longest TTL in use}: it does not vote yet
+--          WRONGTYPE, GUARD, FENCE: nothing changed
+--
+-- It reads all that can be wrong (a key of another type, a counter that holds no number) before it
+-- writes.
 local function vote(token, ttl, longest)
   if not KEYS[2] then
     redis.call('SET', KEYS[1], token, 'PX', ttl)
@@ -12,9 +18,9 @@ local function vote(token, ttl, longest)
 
   local g, err = guard(KEYS[2], longest)
   if err then return err end
-  local last, memory
+  local last, gen
   if KEYS[3] then
-    last, memory = unpack(redis.call('HMGET', KEYS[3], 'n', 'gen'))
+    last, gen = unpack(redis.call('HMGET', KEYS[3], 'n', 'gen'))
     local n = string.match(last or '0', '^%d+$') and tonumber(last or '0')
     if not n or n >= 9007199254740991 then -- 2^53 - 1: beyond it Lua's numbers are not exact
       return redis.error_reply('FENCE the counter ' .. KEYS[3] .. ' holds no fence: ' .. string.sub(last, 1, 50))
@@ -26,10 +32,10 @@ local function vote(token, ttl, longest)
     return {'guard', g.why, g.wait, g.max}
   end
   redis.call('SET', KEYS[1], token, 'PX', ttl)
-  local told = g.max > tonumber(longest) and g.max or 1
+  local most = g.max > tonumber(longest) and g.max or 1
   if not KEYS[3] then
-    return told
+    return most
   end
-  local recalls = memory == g.gen or not memory and g.new
-  return {told, last, recalls and 1 or 0, g.us, g.gen}
+  local remembers = gen == g.gen or not gen and g.new
+  return {most, last, remembers and 1 or 0, g.us, g.gen}
 end

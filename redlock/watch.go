@@ -10,16 +10,15 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Watch hears of releases: each is published on every node that had the lock, in the
-// step that releases it there. It returns when a quorum of the nodes has confirmed: a
-// release that reaches a quorum is heard by one of them, if that one had the lock. (If not,
-// the wait ends with the holder's TTL.) The others may join until Due.
+// Watch listens for releases: each node that had the lock publishes its release in the step that
+// deletes the key. Watch returns when a quorum of the nodes has confirmed; the others may follow
+// until Due. A release reaches a quorum, so a node that listens hears of it, if that node had the
+// lock. (If not, the wait ends with the holder's TTL.)
 //
-// The first word of a release is passed on after a random pause, below three times
-// what the last quorum took (and 1 … 50 ms): by then the other nodes have released as
-// well, and those who wait in other processes do not all ask at once. What the
-// others say until then is the same release; what one says later is passed on again,
-// for the lock may not have been free before.
+// The first message of a release is passed on after a random pause, below three times what the last
+// quorum took (and 1 … 50 ms). By then the other nodes have released as well, and waiters in other
+// processes do not all ask at once. Messages of other nodes until then are the same release. A
+// later one is passed on again, because the lock may not have been free before.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -41,25 +40,25 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 			answers <- answer{i, err}
 		})
 	}
-	t := newTally(len(p.nodes), p.quorum)
-	for t.yes < p.quorum && t.yes+t.pending >= p.quorum {
+	count := newCount(len(p.nodes), p.quorum)
+	for count.yes < p.quorum && count.yes+count.pending >= p.quorum {
 		select {
 		case a := <-answers:
-			t.note(a.i, a.err)
+			count.note(a.i, a.err)
 		case <-ctx.Done():
 			w.stop()
 			return nil, context.Cause(ctx)
 		}
 	}
-	if t.yes < p.quorum {
+	if count.yes < p.quorum {
 		w.stop()
-		return nil, &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, t)}
+		return nil, &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, count)}
 	}
 	w.confirm()
 	return w.stop, nil
 }
 
-// A watch is the subscriptions of one Watch.
+// A watch is what one Watch has subscribed to.
 type watch struct {
 	quorum  int
 	pause   func() time.Duration
@@ -72,7 +71,7 @@ type watch struct {
 	over      bool // stopped, or broken: fn is not called any more
 	live      int
 	leave     []func()
-	soon      map[string]*time.Timer // notices to come, by holder
+	soon      map[string]*time.Timer // notifications to come, by holder
 }
 
 // A subscription is one node's.
@@ -87,7 +86,7 @@ func (w *watch) join(s *subscription, leave func()) {
 	}
 }
 
-// confirm begins the time in which a quorum must be listening.
+// confirm says that a quorum listens, and must from now on.
 func (w *watch) confirm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +94,7 @@ func (w *watch) confirm() {
 	w.look()
 }
 
-// look ends a watch that can miss a release. The caller holds mu.
+// look ends a watch that may miss a release. The caller holds mu.
 func (w *watch) look() {
 	if w.confirmed && !w.over && w.live < w.quorum {
 		w.end()
@@ -103,7 +102,7 @@ func (w *watch) look() {
 	}
 }
 
-// end passes nothing on any more. The caller holds mu.
+// end lets nothing more be passed on. The caller holds mu.
 func (w *watch) end() {
 	w.over = true
 	for _, timer := range w.soon {
@@ -124,11 +123,11 @@ func (w *watch) hear(s *subscription, token []byte, err error) {
 		w.look()
 	case w.over || holder == "" || w.soon[holder] != nil: // "": not published by release.lua
 	default:
-		w.soon[holder] = time.AfterFunc(rand.N(w.pause()), func() { w.tell(holder) })
+		w.soon[holder] = time.AfterFunc(rand.N(w.pause()), func() { w.notify(holder) })
 	}
 }
 
-func (w *watch) tell(holder string) {
+func (w *watch) notify(holder string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.soon, holder)
@@ -145,6 +144,6 @@ func (w *watch) stop() {
 	w.cancel()
 	w.joining.Wait()
 	for _, leave := range w.leave { // nobody joins any more
-		leave() // without mu: it waits for a message being heard
+		leave() // without mu: it waits for a message that is being heard
 	}
 }

@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 			t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
 			continue
 		}
-		if _, err := subjects.Prime(t.Context(), []subjects.Variant{v}, servers); err != nil {
+		if _, err := subjects.Bootstrap(t.Context(), []subjects.Variant{v}, servers); err != nil {
 			t.Fatal(err)
 		}
 		conformance.Run(t, subject(t, v, servers))

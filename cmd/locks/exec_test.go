@@ -326,15 +326,15 @@ func TestExecHeld(t *testing.T) {
 	}
 }
 
-// prime lets new servers vote at once.
-func prime(t *testing.T, servers []*redistest.Server) {
+// bootstrap lets new servers vote at once.
+func bootstrap(t *testing.T, servers []*redistest.Server) {
 	t.Helper()
 	var pools []*redis.Pool
 	for _, s := range servers {
 		pools = append(pools, s.Pool())
 	}
 	if len(pools) > 1 {
-		if err := redlock.Prime(t.Context(), pools); err != nil {
+		if err := redlock.Bootstrap(t.Context(), pools); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -350,7 +350,7 @@ func TestExecEnvironment(t *testing.T) {
 				redistest.Must(t, err)
 				args = append(args, "--redis", nodes[i].URL())
 			}
-			prime(t, nodes[:a.servers])
+			bootstrap(t, nodes[:a.servers])
 			args = append(args, "--", "sh", "-c", `read line; echo "$line"; echo "$LOCKS_NAME"; echo "$LOCKS_TOKEN"; echo "${LOCKS_FENCE-none}"; echo "$LOCKS_DEADLINE"`)
 			var last uint64
 			for range 2 {

@@ -163,7 +163,7 @@ func TestReleaseAll(t *testing.T) {
 				redistest.Must(t, err)
 				flags = append(flags, "--redis", nodes[i].URL())
 			}
-			prime(t, nodes[:a.servers])
+			bootstrap(t, nodes[:a.servers])
 			flags = append(flags, "--strategy", a.name)
 			with := func(args ...string) []string { return append(args, flags...) }
 			name := newName(t)
@@ -181,8 +181,8 @@ func TestReleaseAll(t *testing.T) {
 	}
 }
 
-// TestPrime: new servers grant nothing, and then everything.
-func TestPrime(t *testing.T) {
+// TestBootstrap: new servers grant nothing, and then everything.
+func TestBootstrap(t *testing.T) {
 	name := newName(t)
 	var flags []string
 	for range 3 {
@@ -190,10 +190,11 @@ func TestPrime(t *testing.T) {
 	}
 	exec := append(append([]string{"exec", name, "--strategy", "redlock"}, flags...), "--", "true")
 	toolFor(t, nil, exec...).start().wantEnd(69, "no quorum")
-	if out := toolFor(t, nil, append([]string{"prime"}, flags...)...).start().wantEnd(0); out != "3 servers vote\n" {
+	if out := toolFor(t, nil, append([]string{"bootstrap"}, flags...)...).start().wantEnd(0); out != "3 servers vote\n" {
 		t.Errorf("it says %q", out)
 	}
 	toolFor(t, nil, exec...).start().wantEnd(0)
-	toolFor(t, nil, append([]string{"prime", "--redis", "127.0.0.1:1"}, flags[:4]...)...).start().wantEnd(69, "connection refused")
-	toolFor(t, nil, append([]string{"prime"}, flags[:4]...)...).start().wantEnd(2, "redlock takes 3 servers or more")
+	toolFor(t, nil, append([]string{"prime"}, flags...)...).start().wantEnd(0) // the old name
+	toolFor(t, nil, append([]string{"bootstrap", "--redis", "127.0.0.1:1"}, flags[:4]...)...).start().wantEnd(69, "connection refused")
+	toolFor(t, nil, append([]string{"bootstrap"}, flags[:4]...)...).start().wantEnd(2, "redlock takes 3 servers or more")
 }

@@ -4,7 +4,7 @@
 //	locks exec --help
 //	locks inspect --help
 //	locks release --help
-//	locks prime --help
+//	locks bootstrap --help
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
 // not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
@@ -19,8 +19,8 @@
 //	126  the command cannot be executed
 //	127  the command was not found
 //
-// locks inspect, locks release and locks prime exit with 69, too, when the servers do not do as asked,
-// and locks release with 75 when another holds the lock than the one it was to be taken from.
+// locks inspect, locks release and locks bootstrap exit with 69, too, when the servers do not do as
+// asked, and locks release with 75 when another holds the lock than the one it was to be taken from.
 package main
 
 import (
@@ -39,9 +39,9 @@ func rootCommand() *cobra.Command {
 		Use:   "locks",
 		Short: "Redis locks: held for a command, inspected, and taken away",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nand locks release takes it away. locks prime lets new servers vote in redlock.",
+			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nand locks release takes it away. locks bootstrap lets new servers vote in redlock.",
 	}
-	root.AddCommand(execCommand(), inspectCommand(), releaseCommand(), primeCommand())
+	root.AddCommand(execCommand(), inspectCommand(), releaseCommand(), bootstrapCommand())
 	root.AddCommand(watchCommands()...)
 	return root
 }

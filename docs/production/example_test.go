@@ -42,13 +42,6 @@ func ExamplePool_unix() {
 	defer pool.Close()
 }
 
-// A server on the same machine: who waits for a reply looks for it before going to sleep.
-func ExamplePool_near() {
-	near := strategy.BusyPoll((&net.Dialer{Timeout: time.Second}).DialContext)
-	pool := Pool("tcp", "127.0.0.1:6379", redis.DialContextFunc(near))
-	defer pool.Close()
-}
-
 func ExampleTLS() {
 	secure, err := TLS("/etc/app/redis-ca.pem", "/etc/app/redis.pem", "/etc/app/redis.key")
 	if err != nil {

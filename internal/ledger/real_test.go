@@ -34,7 +34,7 @@ func TestOnRedis(t *testing.T) {
 			t.Parallel()
 			servers, err := redistest.TryNodes(t, v.Servers)
 			redistest.Must(t, err)
-			if _, err := subjects.Prime(t.Context(), []subjects.Variant{v}, servers); err != nil {
+			if _, err := subjects.Bootstrap(t.Context(), []subjects.Variant{v}, servers); err != nil {
 				t.Fatal(err)
 			}
 			contend(t, v.Subject(servers))

@@ -32,7 +32,7 @@ func newFleet(t *testing.T, processes int) *fleet {
 	servers, err := redistest.TryNodes(t, 3)
 	redistest.Must(t, err)
 	f := &fleet{servers: servers, prefix: fmt.Sprintf("all-%d:", rand.Uint64())}
-	if _, err := Prime(t.Context(), All(), servers); err != nil {
+	if _, err := Bootstrap(t.Context(), All(), servers); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range servers {

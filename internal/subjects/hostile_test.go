@@ -86,7 +86,7 @@ func TestHostile(t *testing.T) {
 				v.Servers, v.On = 1, quorum(redlock.WithFences())
 			}
 			s := redistest.Own(t, redistest.Config{})
-			if _, err := Prime(t.Context(), []Variant{v}, []*redistest.Server{s}); err != nil {
+			if _, err := Bootstrap(t.Context(), []Variant{v}, []*redistest.Server{s}); err != nil {
 				t.Fatal(err)
 			}
 			for i, h := range hostiles() {
@@ -117,7 +117,7 @@ func FuzzHostile(f *testing.F) {
 	}
 	realOnly(f)
 	s := redistest.Own(f, redistest.Config{})
-	if _, err := Prime(f.Context(), slices.Collect(maps.Values(variants)), []*redistest.Server{s}); err != nil {
+	if _, err := Bootstrap(f.Context(), slices.Collect(maps.Values(variants)), []*redistest.Server{s}); err != nil {
 		f.Fatal(err)
 	}
 	keys := []string{"lock", "queue", "fence", "guard"}
@@ -198,7 +198,7 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 	clear := func() {
 		redistest.Do(t, s, "DEL", key, at, driver.SiblingKey(key, "queue"), driver.SiblingKey(key, "fence"))
 		if of == "guard" {
-			if err := redlock.PrimeNodes(t.Context(), []driver.Node{nodeOn(t, s)}); err != nil {
+			if err := redlock.BootstrapNodes(t.Context(), []driver.Node{nodeOn(t, s)}); err != nil {
 				t.Fatal(err)
 			}
 		}

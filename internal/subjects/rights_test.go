@@ -123,7 +123,7 @@ func serversFor(t *testing.T, v Variant) []*redistest.Server {
 	t.Helper()
 	servers, err := redistest.TryNodes(t, v.Servers)
 	redistest.Must(t, err)
-	if _, err := Prime(t.Context(), []Variant{v}, servers); err != nil {
+	if _, err := Bootstrap(t.Context(), []Variant{v}, servers); err != nil {
 		t.Fatal(err)
 	}
 	return servers

@@ -155,7 +155,7 @@ func refusals(t *testing.T, l *leak, v Variant, dial func() (redis.Conn, error))
 	_, err = n.Subscribe(t.Context(), "lock:{a}:free", func([]byte, error) {})
 	l.hears("Subscribe", err)
 	if v.Guarded {
-		l.hears("Prime", redlock.PrimeNodes(t.Context(), []driver.Node{n}))
+		l.hears("Bootstrap", redlock.BootstrapNodes(t.Context(), []driver.Node{n}))
 	}
 	l.reads("Name", n.Name())
 	l.hears("Close", locks.Close())
@@ -168,7 +168,7 @@ func lockedOut(t *testing.T, v Variant, s *redistest.Server) {
 	redistest.Do(t, s, "ACL", "SETUSER", user, "reset", "on", ">"+secret, "~*", "&*", "+@all")
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL("redis://" + user + ":" + secret + "@" + s.Addr()) }}
 	defer pool.Close()
-	if _, err := Prime(t.Context(), []Variant{v}, []*redistest.Server{s}); err != nil {
+	if _, err := Bootstrap(t.Context(), []Variant{v}, []*redistest.Server{s}); err != nil {
 		t.Fatal(err)
 	}
 	locks, err := v.New([]*redis.Pool{pool}, l.options())

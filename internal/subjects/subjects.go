@@ -49,7 +49,7 @@ type Variant struct {
 	// and a list is taken.
 	Foreign string
 
-	Guarded   bool // servers that may have forgotten locks do not vote at once: see Prime
+	Guarded   bool // servers that may have forgotten locks do not vote at once: see Bootstrap
 	Fenced    bool
 	Fair      bool
 	Reentrant bool
@@ -341,18 +341,18 @@ func Run(t *testing.T, pkg string) {
 			t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
 			continue
 		}
-		if _, err := Prime(t.Context(), []Variant{v}, servers); err != nil { // not undone: others may be at it
+		if _, err := Bootstrap(t.Context(), []Variant{v}, servers); err != nil { // not undone: others may be at it
 			t.Fatal(err)
 		}
 		conformance.Run(t, v.Subject(servers))
 	}
 }
 
-// Prime tells servers to vote at once, for those of the variants that would have a server
+// Bootstrap tells servers to vote at once, for those of the variants that would have a server
 // wait that may have forgotten locks. A server that has a guard is in use for such locks,
 // and left alone: it votes, or knows why it does not. Whoever starts servers, or is given
-// some, calls it once, before the first lock. told are those to Unprime when all is over.
-func Prime(ctx context.Context, variants []Variant, servers []*redistest.Server) (told []*redistest.Server, err error) {
+// some, calls it once, before the first lock. told are those to UndoBootstrap when all is over.
+func Bootstrap(ctx context.Context, variants []Variant, servers []*redistest.Server) (told []*redistest.Server, err error) {
 	guarded := 0
 	for _, v := range variants {
 		if v.Guarded && v.Servers <= len(servers) {
@@ -372,11 +372,11 @@ func Prime(ctx context.Context, variants []Variant, servers []*redistest.Server)
 	if len(told) == 0 {
 		return nil, nil
 	}
-	return told, redlock.Prime(ctx, pools)
+	return told, redlock.Bootstrap(ctx, pools)
 }
 
-// Unprime leaves servers without what Prime has told them.
-func Unprime(ctx context.Context, told []*redistest.Server) error {
+// UndoBootstrap leaves servers without what Bootstrap has told them.
+func UndoBootstrap(ctx context.Context, told []*redistest.Server) error {
 	var errs []error
 	for _, s := range told {
 		errs = append(errs, do(ctx, s.Pool(), "DEL", redlock.GuardKey))

@@ -116,7 +116,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		err = errors.Join(err, ping(ctx, s))
 	}
 	if err == nil {
-		err = primed(ctx, c, func() error { return work(ctx, c, r) })
+		err = bootstrapped(ctx, c, func() error { return work(ctx, c, r) })
 	}
 	r.Took = millis(time.Since(began))
 	if ctx.Err() != nil {
@@ -129,16 +129,16 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return r, err
 }
 
-// primed runs work on servers that vote, and leaves them as they were.
-func primed(ctx context.Context, c Config, work func() error) error {
-	told, err := subjects.Prime(ctx, c.Variants, c.Servers)
+// bootstrapped runs work on servers that vote, and leaves them as they were.
+func bootstrapped(ctx context.Context, c Config, work func() error) error {
+	told, err := subjects.Bootstrap(ctx, c.Variants, c.Servers)
 	if err == nil {
 		err = work()
 	}
 	// ctx may have ended.
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if e := subjects.Unprime(limit, told); e != nil {
+	if e := subjects.UndoBootstrap(limit, told); e != nil {
 		return errors.Join(err, e)
 	}
 	return err

@@ -105,8 +105,8 @@ func (s *Stage) prologue() {
 		for _, n := range s.rig.Nodes {
 			pools = append(pools, n.Server().Pool())
 		}
-		if err := redlock.Prime(s.ctx, pools); err != nil {
-			s.cannot("the servers cannot be primed: %w", err)
+		if err := redlock.Bootstrap(s.ctx, pools); err != nil {
+			s.cannot("the servers cannot be bootstrapped: %w", err)
 		}
 	}
 	if s.column.replicas > 0 {

@@ -204,7 +204,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	id := prefix + rand.Text()
 	var t *team
 	sold := slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool { return v.Aside })
-	c.told, err = subjects.Prime(ctx, sold, c.Servers)
+	c.told, err = subjects.Bootstrap(ctx, sold, c.Servers)
 	defer func() {
 		if ctx.Err() != nil {
 			r.Interrupted, err = true, context.Cause(ctx)
@@ -325,7 +325,7 @@ func places(servers, some []*redistest.Server) (at []int) {
 func sweep(ctx context.Context, servers, told []*redistest.Server, run string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
-	if err := subjects.Unprime(ctx, told); err != nil {
+	if err := subjects.UndoBootstrap(ctx, told); err != nil {
 		return err
 	}
 	for _, s := range servers {

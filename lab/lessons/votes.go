@@ -168,22 +168,22 @@ func (s *Stage) oneStepAtATime() {
 	}
 }
 
-// vouched lets all servers vote at once, as they are known to be new (see [redlock.Prime]).
+// vouched lets all servers vote at once, as they are known to be new (see [redlock.Bootstrap]).
 func (s *Stage) vouched() {
 	var nodes []driver.Node
 	for _, srv := range s.servers {
 		n, err := node.New(srv.redis.Pool())
 		if err != nil {
-			s.cannot("%s cannot be primed: %w", srv.name, err)
+			s.cannot("%s cannot be bootstrapped: %w", srv.name, err)
 		}
 		defer n.Close()
 		nodes = append(nodes, n)
 	}
-	if err := redlock.PrimeNodes(s.ctx, nodes); err != nil {
-		s.cannot("the servers cannot be primed: %w", err)
+	if err := redlock.BootstrapNodes(s.ctx, nodes); err != nil {
+		s.cannot("the servers cannot be bootstrapped: %w", err)
 	}
 	s.waited()
-	s.note("the servers are new, and are told so: redlock.Prime")
+	s.note("the servers are new, and are told so: redlock.Bootstrap")
 }
 
 // cutOff ends the client's network to servers of ours.

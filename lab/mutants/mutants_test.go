@@ -36,7 +36,7 @@ const nodes = 5
 // servers are the URLs of those on which all algorithms are judged.
 func servers(t *testing.T) (urls []string) {
 	all := redistest.Nodes(t, nodes)
-	if _, err := subjects.Prime(t.Context(), subjects.All(), all); err != nil {
+	if _, err := subjects.Bootstrap(t.Context(), subjects.All(), all); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range all {

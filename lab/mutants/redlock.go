@@ -49,38 +49,38 @@ func redLock() []Mutant {
 	return []Mutant{
 		// The vote.
 		{
-			Name: "redlock takes one vote for a quorum", File: "redlock/redlock.go",
+			Name: "redlock takes one vote for a quorum", File: "redlock/setup.go",
 			Old: "quorum: len(nodes)/2 + 1}", New: "quorum: min(len(nodes), 1)}",
 			Judge: RedLock, Killed: []string{"QuorumNeeded", "MajorityDown", "Contention"},
 		},
 		{
 			Name: "redlock does not look at the time that its votes took", File: "redlock/redlock.go",
-			Old: "validity >= p.least(c.TTL)", New: "validity > -c.TTL",
+			Old: "validity >= p.leastValidity(c.TTL)", New: "validity > -c.TTL",
 			Judge: RedLock, Killed: []string{"SlowQuorum"},
 		},
 		{
 			Name: "redlock is content with any validity", File: "redlock/redlock.go",
-			Old: "validity >= p.least(c.TTL)", New: "validity > 0",
+			Old: "validity >= p.leastValidity(c.TTL)", New: "validity > 0",
 			Judge: RedLock, Killed: []string{"SlowQuorum"},
 		},
 		{
-			Name: "half of the votes are a quorum", File: "redlock/redlock.go",
+			Name: "half of the votes are a quorum", File: "redlock/setup.go",
 			Old: "quorum: len(nodes)/2 + 1}", New: "quorum: len(nodes)/2}",
 			Judge: RedLock, Killed: []string{"QuorumNeeded", "MajorityDown"},
 		},
 		{
-			Name: "redlock asks one node after the other", File: "redlock/ballot.go",
+			Name: "redlock asks one node after the other", File: "redlock/round.go",
 			Old: "p.requests.Go(func() {", New: "func(ask func()) { ask() }(func() {",
 			Judge: RedLock, Killed: []string{"OneRound", "HungNode"},
 		},
 		{
-			Name: "redlock waits for every node", File: "redlock/tally.go",
-			Old: "t.over = t.pending == 0 || t.enough(t); t.over {", New: "t.over = t.pending == 0; t.over {",
+			Name: "redlock waits for every node", File: "redlock/count.go",
+			Old: "vc.over = vc.pending == 0 || vc.enough(vc); vc.over {", New: "vc.over = vc.pending == 0; vc.over {",
 			Judge: RedLock, Killed: []string{"HungNode"},
 		},
 		{
-			Name: "redlock calls a lock held of which a minority says so", File: "redlock/redlock.go",
-			Old: "	if t.lost == 0 && t.yes+t.held >= p.quorum {", New: "	if t.lost == 0 && t.held > 0 {\n\t\te.Held = &strategy.HeldError{Name: c.Name}\n\t}\n\tif t.lost == 0 && t.yes+t.held >= p.quorum {",
+			Name: "redlock calls a lock held of which a minority says so", File: "redlock/errors.go",
+			Old: "	if count.lost == 0 && count.yes+count.held >= p.quorum {", New: "	if count.lost == 0 && count.held > 0 {\n\t\te.Held = &strategy.HeldError{Name: c.Name}\n\t}\n\tif count.lost == 0 && count.yes+count.held >= p.quorum {",
 			Judge: Minority, Killed: []string{"Held"},
 		},
 		{
@@ -117,7 +117,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard takes a replica for its primary", File: "redlock/guard.lua",
-			Old: "return seen and string.find(info, 'role:master', 1, true) and string", New: "return seen and string",
+			Old: "if not (primary and seen", New: "if not (seen",
 			Judge: GuardKnows, Killed: []string{"NotItsPrimarys"},
 		},
 		{
@@ -131,27 +131,27 @@ func redLock() []Mutant {
 			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
 		},
 		{
-			Name: "redlock's guard is open for another process", File: "redlock/open.lua",
+			Name: "redlock's guard is open for another process", File: "redlock/fastpath.lua",
 			Old: " and string.find(info, 'master_replid:' .. seen .. '\\r', 1, true)", New: "",
 			Judge: Forgetful, Killed: []string{"OldAOF", "Promoted", "PromotedAgain"},
 		},
 		{
-			Name: "redlock's guard is open for a replica", File: "redlock/open.lua",
+			Name: "redlock's guard is open for a replica", File: "redlock/fastpath.lua",
 			Old: "string.find(info, 'role:master', 1, true) and ", New: "",
 			Judge: GuardKnows, Killed: []string{"NotItsPrimarys"},
 		},
 		{
-			Name: "open.lua, of redlock, takes the lock of another", File: "redlock/open.lua",
+			Name: "fastpath.lua, of redlock, takes the lock of another", File: "redlock/fastpath.lua",
 			Old: "not redis.call('GET', KEYS[1]) and", New: "true and",
 			Judge: RedLock, Killed: []string{"Exclusive", "Contention"},
 		},
 		{
-			Name: "redlock's guard is open whoever asks", File: "redlock/open.lua",
+			Name: "redlock's guard is open whoever asks", File: "redlock/fastpath.lua",
 			Old: "max == ARGV[3] and", New: "max and",
 			Judge: GuardHears, Killed: []string{"AfterARestart"},
 		},
 		{
-			Name: "redlock's guard is open before its time", File: "redlock/open.lua",
+			Name: "redlock's guard is open before its time", File: "redlock/fastpath.lua",
 			Old: "if votes and born ~= '0' then", New: "if false then",
 			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
@@ -172,7 +172,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard never opens", File: "redlock/guard.lua",
-			Old: "return born + max - now", New: "return max",
+			Old: "g.wait = g.born + g.max - now", New: "g.wait = g.max",
 			Judge: GuardOpens, Killed: []string{"AfterMaxTTL"},
 		},
 		{
@@ -182,7 +182,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock's guard knows no longer TTL than the first", File: "redlock/guard.lua",
-			Old: "g.wait = left(g.born, g.max, now)", New: "g.wait = left(g.born, g.fresh and g.max or stored, now)",
+			Old: "g.wait = g.born + g.max - now", New: "g.wait = g.born + (g.fresh and g.max or stored) - now",
 			Judge: GuardHears, Killed: []string{"Later"},
 		},
 
@@ -215,12 +215,12 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock does not wait for those who remember", File: "redlock/fence.go",
-			Old: "return n >= t.quorum || n+t.pending < t.quorum", New: "return n >= 0",
+			Old: "return n >= vc.quorum || n+vc.pending < vc.quorum", New: "return n >= 0",
 			Judge: Fences, Killed: []string{"Remembered"},
 		},
 		{
 			Name: "a lost counter, of redlock, counts as none", File: "redlock/vote.lua",
-			Old: "local recalls = memory == g.gen or not memory and g.new", New: "local recalls = true",
+			Old: "local remembers = gen == g.gen or not gen and g.new", New: "local remembers = true",
 			Judge: Fences, Killed: []string{"Remembered"},
 		},
 		{
@@ -239,13 +239,13 @@ func redLock() []Mutant {
 			Judge: Fences, Killed: []string{"WhileItIsThere"},
 		},
 		{
-			Name: "writeback.lua, of redlock, notes what another memory granted", File: "redlock/writeback.lua",
+			Name: "writeback.lua, of redlock, notes what another generation granted", File: "redlock/writeback.lua",
 			Old: "if g.gen ~= ARGV[3] then", New: "if false then",
 			Judge: Fences, Killed: []string{"InOneMemory"},
 		},
 		{
 			Name: "redlock does not look at the time that its fence took", File: "redlock/redlock.go",
-			Old: "if fence, err = p.number(ctx, c, b, t, said); err == nil {", New: "if fence, err = p.number(ctx, c, b, t, said); false {",
+			Old: "if fence, err = p.number(ctx, c, votes, count, said); err == nil {", New: "if fence, err = p.number(ctx, c, votes, count, said); false {",
 			Judge: Fences, Killed: []string{"InTime"},
 		},
 
@@ -256,24 +256,24 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock says not sent of what a minority has extended", File: "redlock/redlock.go",
-			Old: "p.changed(p.refusal(c, t), b.holding(), \"extended, if it got so far, but too few others were\")", New: "p.refusal(c, t)",
+			Old: "p.changed(p.refusal(c, count), votes.holding(), \"extended, if it got so far, but too few others were\")", New: "p.refusal(c, count)",
 			Judge: Minority, Killed: []string{"Extended"},
 		},
 
 		// Joining.
 		{
 			Name: "redlock leaves those out that do not have the lock", File: "redlock/redlock.go",
-			Old: "	p.rejoin(t.round, c, b, start)\n", New: "",
+			Old: "	p.rejoin(count.ctx, c, votes, start)\n", New: "",
 			Judge: Join, Killed: []string{"Survives", "LateIsUndone"},
 		},
 		{
 			Name: "redlock leaves those out that tell late that they do not have the lock", File: "redlock/redlock.go",
-			Old: "			p.join(ctx, c, b, i, start)\n", New: "",
+			Old: "			p.join(ctx, c, votes, i, start)\n", New: "",
 			Judge: Join, Killed: []string{"LateAnswer"},
 		},
 		{
 			Name: "redlock lets nodes join what no majority has", File: "redlock/redlock.go",
-			Old: "	if t.yes < p.quorum {\n		// What a minority", New: "	p.rejoin(t.round, c, b, start)\n	if t.yes < p.quorum {\n		// What a minority",
+			Old: "	if count.yes < p.quorum {\n		// A minority may", New: "	p.rejoin(count.ctx, c, votes, start)\n	if count.yes < p.quorum {\n		// A minority may",
 			Judge: Join, Killed: []string{"OnlyWithAQuorum"},
 		},
 		{
@@ -294,7 +294,7 @@ func redLock() []Mutant {
 
 		// What votes leave behind.
 		{
-			Name: "redlock takes an extension without an answer for none", File: "redlock/ballot.go",
+			Name: "redlock takes an extension without an answer for none", File: "redlock/votes.go",
 			Old: "	v.until = v.until.Add(ttl + driver.Drift(ttl))\n	return otherwise", New: "	return otherwise",
 			Judge: Undone, Killed: []string{"OfALostExtension"},
 		},
@@ -305,27 +305,27 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock gives a lost lock back before its holder knows", File: "redlock/redlock.go",
-			Old: "		// What a minority has still is in others' way,", New: "		p.clear(context.WithoutCancel(ctx), c, b, p.due(c), channel(c)) //",
+			Old: "		// A minority may have extended it.", New: "		p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), channel(c)) //",
 			Judge: Undone, Killed: []string{"OfALostLease"},
 		},
 		{
 			Name: "redlock tells nobody of what may come", File: "redlock/redlock.go",
-			Old: "	err = p.changed(p.advised(err), b.holding(), \"perhaps granted, and not yet given back\")\n	return driver.Grant{State: b}, remains(left, err)", New: "	_ = left\n	return driver.Grant{State: b}, p.advised(err)",
+			Old: "	err = p.changed(p.advised(err), votes.holding(), \"perhaps granted, and not yet given back\")\n	return driver.Grant{State: votes}, remains(left, err)", New: "	_ = left\n	return driver.Grant{State: votes}, p.advised(err)",
 			Judge: Undone, Killed: []string{"OfAnAttemptWithoutVotes"},
 		},
 		{
 			Name: "redlock has a fence noted by those alone who voted first", File: "redlock/redlock.go",
-			Old: "		t.await(p.patience(), p.expected)", New: "		_ = t.await",
+			Old: "		count.await(p.patience(), p.expected)", New: "		_ = count.await",
 			Judge: Spare, Killed: []string{"FrozenAfterItsVote"},
 		},
 		{
-			Name: "redlock counts for a node that is silent", File: "redlock/ballot.go",
+			Name: "redlock counts for a node that is silent", File: "redlock/votes.go",
 			Old: "	if len(still) > 0 {\n		return driver.Remains(errors.Join(still...))\n	}\n	return errors.Join(answered...)", New: "	return errors.Join(append(answered, still...)...)",
 			Judge: Undone, Killed: []string{"OfALateVote"},
 		},
 		{
 			Name: "redlock keeps the votes of an attempt that failed", File: "redlock/redlock.go",
-			Old: "left := p.giveBack(ctx, c, b)", New: "left := 0",
+			Old: "	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)\n	left := votes.mayHold()", New: "	left := 0 * len(to)",
 			Judge: RedLock, Killed: []string{"FailedAttemptLeavesNothing", "EvenSplit"},
 		},
 		{
@@ -335,7 +335,7 @@ func redLock() []Mutant {
 		},
 		{
 			Name: "redlock releases the votes that it needed, and no others", File: "redlock/redlock.go",
-			Old: "	if err == nil {\n\t\treturn driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: t.yes < len(p.nodes), State: b}, nil", New: "	if err == nil {\n\t\td := newBallot(len(p.nodes), absent)\n\t\tfor i, err := range t.errs {\n\t\t\tif err == nil {\n\t\t\t\td.grant(i, c.TTL)\n\t\t\t}\n\t\t}\n\t\treturn driver.Grant{Start: start, TTL: c.TTL, Fence: fence, State: d}, nil",
+			Old: "	return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: count.yes < len(p.nodes), State: votes}, nil", New: "	needed := newVotes(len(p.nodes), absent)\n\tfor i, err := range count.errs {\n\t\tif err == nil {\n\t\t\tneeded.granted(i, c.TTL)\n\t\t}\n\t}\n\treturn driver.Grant{Start: start, TTL: c.TTL, Fence: fence, State: needed}, nil",
 			Judge: RedLock, Killed: []string{"LateGrantUndone", "ReleaseEverywhere"},
 		},
 		{
@@ -352,22 +352,22 @@ func redLock() []Mutant {
 		// Extension.
 		{
 			Name: "redlock takes no answer for an extension", File: "redlock/redlock.go",
-			Old: "		switch {\n\t\tcase err != nil:\n\t\t\treturn err\n\t\tcase reply == int64(1):\n\t\t\tb.grant(i, c.TTL)", New: "		switch {\n\t\tcase err != nil:\n\t\t\treturn nil\n\t\tcase reply == int64(1):\n\t\t\tb.grant(i, c.TTL)",
+			Old: "	switch {\n\tcase err != nil:\n\t\treturn err\n\tcase reply == int64(1): // extended\n\t\tvotes.granted(i, c.TTL)", New: "	switch {\n\tcase err != nil:\n\t\treturn nil\n\tcase reply == int64(1):\n\t\tvotes.granted(i, c.TTL)",
 			Judge: RedLock, Killed: []string{"MajorityDown"},
 		},
 		{
-			Name: "redlock calls a lock lost that no node has, and no other", File: "redlock/redlock.go",
-			Old: "	if t.lost > len(p.nodes)-p.quorum {\n\t\treturn", New: "	if t.lost == len(p.nodes) {\n\t\treturn",
+			Name: "redlock calls a lock lost that no node has, and no other", File: "redlock/errors.go",
+			Old: "	if count.lost > len(p.nodes)-p.quorum {\n\t\treturn", New: "	if count.lost == len(p.nodes) {\n\t\treturn",
 			Judge: RedLock, Killed: []string{"MajorityForgets"},
 		},
 		{
-			Name: "redlock calls a lock lost of which a minority says so", File: "redlock/redlock.go",
-			Old: "	if t.lost > len(p.nodes)-p.quorum {\n\t\treturn", New: "	if t.lost > 0 {\n\t\treturn",
+			Name: "redlock calls a lock lost of which a minority says so", File: "redlock/errors.go",
+			Old: "	if count.lost > len(p.nodes)-p.quorum {\n\t\treturn", New: "	if count.lost > 0 {\n\t\treturn",
 			Judge: Minority, Killed: []string{"Lost"},
 		},
 		{
 			Name: "redlock extends only what all nodes keep", File: "redlock/redlock.go",
-			Old: "	if t.yes < p.quorum {\n		// What a minority", New: "	if t.yes < len(p.nodes) {\n		// What a minority",
+			Old: "	if count.yes < p.quorum {\n		// A minority may", New: "	if count.yes < len(p.nodes) {\n		// A minority may",
 			Judge: RedLock, Killed: []string{"MinorityDown", "MinorityForgets"},
 		},
 		{

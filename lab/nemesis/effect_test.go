@@ -22,9 +22,9 @@ import (
 // updates is lost. With a fence the store refuses the late one.
 func TestPausedHolder(t *testing.T) {
 	servers := redistest.Nodes(t, subjects.Most(tried()))
-	told, err := subjects.Prime(t.Context(), tried(), servers)
+	told, err := subjects.Bootstrap(t.Context(), tried(), servers)
 	check(t, err)
-	t.Cleanup(func() { check(t, subjects.Unprime(context.Background(), told)) })
+	t.Cleanup(func() { check(t, subjects.UndoBootstrap(context.Background(), told)) })
 	for _, v := range tried() {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()

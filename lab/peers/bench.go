@@ -243,7 +243,7 @@ func (b *bench) alone(ctx context.Context, j job, at func(step string, j job) er
 func (b *bench) run(ctx context.Context, jobs []job, at func(step string, j job) error) ([]report, error) {
 	keys := b.prepare(jobs)
 	if b.rig != nil {
-		if err := b.prime(ctx); err != nil {
+		if err := b.bootstrap(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -268,13 +268,13 @@ func (b *bench) prepare(jobs []job) (keys string) {
 	return keys
 }
 
-// prime lets servers vote that were emptied.
-func (b *bench) prime(ctx context.Context) error {
+// bootstrap lets servers vote that were emptied.
+func (b *bench) bootstrap(ctx context.Context) error {
 	var pools []*redis.Pool
 	for _, n := range b.rig.Nodes {
 		pools = append(pools, n.Server().Pool())
 	}
-	return redlock.Prime(ctx, pools)
+	return redlock.Bootstrap(ctx, pools)
 }
 
 // clear removes what was left.

@@ -25,7 +25,7 @@ func seated(t *testing.T, who string, n int) *seat {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.admin.Close() })
-	if err := redlock.Prime(t.Context(), []*redis.Pool{s.pool(s.URLs[0], 1)}); err != nil {
+	if err := redlock.Bootstrap(t.Context(), []*redis.Pool{s.pool(s.URLs[0], 1)}); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -20,7 +20,7 @@ var (
 // TestEnough plays every round of one to six nodes, in every order that matters: a round
 // goes on as long as the answers to come can change what comes of it, and no longer.
 func TestEnough(t *testing.T) {
-	outcome := func(tl *tally) string { // by the rules, from all answers
+	outcome := func(tl *voteCount) string { // by the rules, from all answers
 		held := map[string]int{}
 		for _, err := range tl.errs {
 			if h, ok := err.(*strategy.HeldError); ok {
@@ -46,13 +46,13 @@ func TestEnough(t *testing.T) {
 		for _, round := range []struct {
 			name   string
 			words  []error
-			enough func(*tally) bool
-		}{{"answered", votes, (*tally).answered}, {"decided", keeps, (*tally).decided}} {
+			enough func(*voteCount) bool
+		}{{"acquireDecided", votes, (*voteCount).acquireDecided}, {"holdDecided", keeps, (*voteCount).holdDecided}} {
 			// outcomes gives what may still come of a round in which the first nodes have said
 			// so much; which of the nodes it was does not matter.
 			var outcomes func(said []error) map[string]bool
 			outcomes = func(said []error) map[string]bool {
-				tl := newTally(n, n/2+1)
+				tl := newCount(n, n/2+1)
 				for i, err := range said {
 					tl.note(i, err)
 				}

@@ -1,12 +1,13 @@
--- prime: let a server vote at once of which the operator says that it has forgotten
--- nothing. One that votes already is left as it is.
+-- bootstrap: let this server vote at once. An operator vouches that it has forgotten nothing.
 --
 -- KEYS[1]  the guard
 --
 -- Returns  1: it votes from now on
---          0: it did so before
+--          0: it did so before; nothing changed
 -- Errors   WRONGTYPE, GUARD: nothing changed
-local g, err = guard(KEYS[1], 0) -- guard.lua, which stands before this script
+--
+-- It stands behind guard.lua.
+local g, err = guard(KEYS[1], 0)
 if err then return err end
 if g.wait <= 0 and not g.fresh then
   return 0

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/redlock"
+)
+
+func bootstrapCommand() *cobra.Command {
+	c := connection{strategy: "redlock"}
+	cmd := &cobra.Command{
+		Use:     "bootstrap",
+		Aliases: []string{"prime"}, // its name before v1
+		Short:   "Let new servers vote in redlock at once",
+		Long: `Bootstrap lets redlock's servers vote at once. Run it once, at installation; never at
+application start. An empty server cannot be told from one that lost its data, so without it
+no server votes until the longest TTL has passed since it was first asked.
+
+The operator vouches: no server that does not vote yet has forgotten a lock that may be held,
+or a fence that a store remembers. On a server that votes already it changes nothing.
+
+Exit status: 0 if all servers vote; 69 if some may not, which the error names: run it again;
+2 if the command was not understood.
+
+` + connectionHelp,
+		Example: `  locks bootstrap --redis a:6379 --redis b:6379 --redis c:6379`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
+		RunE: cli.Does(func(cmd *cobra.Command) error {
+			if err := redlock.Bootstrap(cmd.Context(), c.pools()); err != nil {
+				return unavailable(cmd.Context(), err)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d servers vote\n", len(c.servers))
+			return err
+		}),
+	}
+	c.flags(cmd)
+	return cmd
+}

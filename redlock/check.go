@@ -1,0 +1,109 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// What the protocol can do in addition to Acquire, Extend and Release, which are the lock.
+var _ interface {
+	driver.Protocol
+	driver.Validator
+	driver.Notifier
+	driver.Adopter
+	driver.Inspector
+	driver.Checker
+} = (*protocol)(nil)
+
+// Check looks at every server, and runs scripts there that change nothing. It names the servers
+// that do not vote yet, why and for how long, and two nodes that are one server.
+func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
+	c, err := driver.CheckClaim(o)
+	if err != nil {
+		return err
+	}
+	due := c.Due
+	errs := []error{p.each(func(n driver.Node) error {
+		if err := driver.CheckNode(ctx, due, n); err != nil {
+			return err
+		}
+		if err := checkNoCluster(ctx, due, n); err != nil {
+			return err
+		}
+		if err := driver.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
+			return err
+		}
+		if _, err := n.Eval(ctx, due, inspect, []string{c.Key}); err != nil {
+			return err
+		}
+		return p.checkVote(ctx, due, n, o.TTL)
+	}), driver.CheckWatch(ctx, c, o.Wait, p)}
+	var guard *GuardError
+	if errors.As(errs[0], &guard) { // an operator who only runs Check would wait for ever
+		errs = append(errs, errors.New("a server begins to wait when it is first asked for a lock, which Check does not do; if servers are known to be new, redlock.Bootstrap lets them vote at once"))
+	}
+	names := p.names()
+	ids := p.identities(ctx, due)
+	for i, id := range ids {
+		if j := slices.Index(ids[:i], id); id != "" && j >= 0 {
+			errs = append(errs, fmt.Errorf("%s and %s are one server: give each server once", names[j], names[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rights are what the user needs on every server, also to wait in the way that was asked for. The
+// guard has one key for all locks.
+func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
+	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
+	if w == strategy.WaitNotification {
+		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
+	}
+	if p.unguarded {
+		return []driver.Right{lock}
+	}
+	// The guard is in use, so its commands are tried on the lock's key. check.lua tries INFO.
+	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
+	rights := []driver.Right{lock, {Key: GuardKey}}
+	if p.fences {
+		rights = append(rights, driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET"}})
+	}
+	return rights
+}
+
+// checkNoCluster refuses a server of a cluster. A server that may not say whether it is one passes.
+func checkNoCluster(ctx context.Context, due time.Time, n driver.Node) error {
+	reply, err := n.Do(ctx, due, "INFO", "cluster")
+	if err != nil && !errors.Is(err, strategy.ErrRefused) {
+		return err
+	}
+	if text, _ := reply.([]byte); strings.Contains(string(text), "cluster_enabled:1") {
+		return fmt.Errorf("%s: %w", n.Name(), errCluster)
+	}
+	return nil
+}
+
+// each runs f for every node at once, and names those that fail.
+func (p *protocol) each(f func(driver.Node) error) error {
+	errs := make([]error, len(p.nodes))
+	var all sync.WaitGroup
+	for i, n := range p.nodes {
+		all.Go(func() { errs[i] = f(n) })
+	}
+	all.Wait()
+	names := p.names() // a node may know its address now
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = named(names[i], err)
+		}
+	}
+	return errors.Join(errs...)
+}

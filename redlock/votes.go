@@ -1,0 +1,230 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// nodeVotes is what is known of one claim's token on each node. It is the State of the claim's Grant,
+// because stragglers answer when Acquire has returned, and their answers decide which nodes an
+// extension and a release have to ask.
+//
+// A claim's rounds come one after the other: acquire, write back, extend, release. Each node gets its
+// requests in that order, because each waits for its turn there. When a round begins, requests of the
+// last one that are under way get some time more (patience), and those that wait for a turn are not
+// sent any more.
+type nodeVotes struct {
+	mu    sync.Mutex
+	votes []vote
+	round round // the last that has begun
+}
+
+// A vote is what is known of the token on one node.
+type vote struct {
+	standing standing
+	until    time.Time     // present: by then the node has dropped it
+	early    bool          // the node keeps no order: a token that was not found may still arrive
+	turn     chan struct{} // holds one element while no request of this claim to the node is under way
+}
+
+// A standing says whether the token is on a node.
+type standing int
+
+const (
+	absent  standing = iota // it is not there, and cannot arrive
+	unknown                 // the request for it is under way, or its answer was lost
+	present                 // the node granted it
+)
+
+func newVotes(n int, s standing) *nodeVotes {
+	vs := &nodeVotes{votes: make([]vote, n)}
+	for i := range vs.votes {
+		vs.votes[i] = vote{standing: s, turn: make(chan struct{}, 1)}
+		vs.endTurn(i)
+	}
+	return vs
+}
+
+// votesOf are the claim's. An operator's claim, of a forced release, comes without any: then every
+// node may have the token.
+func (p *protocol) votesOf(c driver.Claim) *nodeVotes {
+	if vs, ok := c.Grant.State.(*nodeVotes); ok {
+		return vs
+	}
+	vs := newVotes(len(p.nodes), present)
+	for i := range vs.votes {
+		vs.granted(i, strategy.MaxTTL)
+	}
+	return vs
+}
+
+func (vs *nodeVotes) at(i int) standing {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	return vs.votes[i].standing
+}
+
+func (vs *nodeVotes) set(i int, s standing) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.votes[i].standing = s
+}
+
+// granted notes that the node has just begun to count ttl. A node never shortens a TTL, so the
+// later end stands.
+func (vs *nodeVotes) granted(i int, ttl time.Duration) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := &vs.votes[i]
+	v.standing = present
+	if until := time.Now().Add(ttl + driver.Drift(ttl)); until.After(v.until) {
+		v.until = until
+	}
+}
+
+// doubt notes that a node may begin to count ttl and its answer be lost: at any moment while the
+// token is there. It returns until when the token is there if that does not happen.
+func (vs *nodeVotes) doubt(i int, ttl time.Duration) (otherwise time.Time) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := &vs.votes[i]
+	otherwise = v.until
+	v.until = v.until.Add(ttl + driver.Drift(ttl))
+	return otherwise
+}
+
+// lasts takes doubt back.
+func (vs *nodeVotes) lasts(i int, until time.Time) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.votes[i].until = until
+}
+
+// tooEarly notes that a node did not find the token, which may still arrive.
+func (vs *nodeVotes) tooEarly(i int) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.votes[i].early = true
+}
+
+// holding are the nodes that may have the token.
+func (vs *nodeVotes) holding() (nodes []int) {
+	for i := range vs.votes {
+		if vs.at(i) != absent {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
+
+// mayHold counts the nodes that may have the token.
+func (vs *nodeVotes) mayHold() (n int) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	now := time.Now()
+	for i := range vs.votes {
+		v := &vs.votes[i]
+		if v.standing == present && now.After(v.until) {
+			v.standing = absent // so that a node that never comes back is not asked for ever
+		}
+		if v.standing != absent {
+			n++
+		}
+	}
+	return n
+}
+
+// undone is the error of an undo that left something. A node that has answered neither the acquire nor
+// the undo may be frozen, and so may not have begun to count the TTL: that error is marked, so that
+// the machinery does not count the TTL either, and errors of nodes that answered are left out.
+func (vs *nodeVotes) undone(count *voteCount) error {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	var still, answered []error
+	for i, err := range count.errs {
+		v := &vs.votes[i]
+		switch {
+		case v.standing == absent || err == nil:
+		case v.standing == unknown && !v.early && !errors.Is(err, strategy.ErrRefused):
+			still = append(still, err)
+		default:
+			answered = append(answered, err)
+		}
+	}
+	if len(still) > 0 {
+		return driver.Remains(errors.Join(still...))
+	}
+	return errors.Join(answered...)
+}
+
+// begin begins a round. The last round's stragglers are called off after patience.
+func (vs *nodeVotes) begin(r round, patience time.Duration) {
+	vs.mayHold()
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if last := vs.round; last.end != nil {
+		time.AfterFunc(patience, func() { last.end(errOvertaken) })
+	}
+	for i := range vs.votes {
+		vs.votes[i].early = false
+	}
+	vs.round = r
+}
+
+// hasten calls off at once the last round's requests to nodes that have not answered of late: a
+// release would wait for its turn behind them each time. An extension does not hasten: nobody waits
+// for its stragglers, and a node that hangs should not get a new request from each extension.
+func (vs *nodeVotes) hasten() {
+	vs.mu.Lock()
+	drop := vs.round.drop
+	vs.mu.Unlock()
+	if drop != nil {
+		drop(errOvertaken)
+	}
+}
+
+// tryTurn takes a node's turn if no request is under way there. In a claim's first round that is so on
+// every node. It is called before the request's goroutine starts, so the first round goes first.
+func (vs *nodeVotes) tryTurn(i int) bool {
+	select {
+	case <-vs.votes[i].turn:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitTurn waits for a node's turn: a request must not overtake one of an earlier round, nor be
+// sent after one of a later round. ctx is one of its round's. If it returns nil, the caller must
+// call endTurn.
+func (vs *nodeVotes) waitTurn(ctx context.Context, due time.Time, i int) error {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-vs.votes[i].turn:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return errBusy
+	}
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if !vs.latest(ctx) {
+		vs.endTurn(i)
+		return errOvertaken
+	}
+	return nil
+}
+
+// latest tells whether ctx is of the last round that has begun. The caller holds mu.
+func (vs *nodeVotes) latest(ctx context.Context) bool {
+	return ctx == vs.round.all || ctx == vs.round.doubtful
+}
+
+// endTurn lets the next request to the node go.
+func (vs *nodeVotes) endTurn(i int) { vs.votes[i].turn <- struct{}{} }
