@@ -33,7 +33,7 @@ type Setup struct {
 	TTL, OpTimeout time.Duration // as in strategy.Options
 	Wait           strategy.Wait
 	HandOver       strategy.HandOver
-	Persist        bool
+	RetryOnError   bool
 	Backoff        time.Duration // the most that a pause of a wait may last; 0: strategy.DefaultBackoff
 
 	Ahead time.Duration // how much its wall clock is; allowed for variants that read one

@@ -196,7 +196,7 @@ func (s *Stage) inMemory(who string) *hold {
 		return s.holder(who)
 	}
 	s.do("the server is told to keep no file", s.victim().Unpersist)
-	s.later(func(ctx context.Context) error { return s.victim().RetryOnError(ctx, "always") })
+	s.later(func(ctx context.Context) error { return s.victim().Persist(ctx, "always") })
 	return s.attempt(who)
 }
 

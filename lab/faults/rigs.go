@@ -94,7 +94,7 @@ func (t *Theatre) syncsTruly(ctx context.Context, farm *redistest.Farm) (*redist
 		if err != nil {
 			return nil, err
 		}
-		if err = r.Nodes[0].RetryOnError(ctx, "everysec"); err == nil {
+		if err = r.Nodes[0].Persist(ctx, "everysec"); err == nil {
 			truly, err = r.Nodes[0].SyncsTruly(ctx)
 		}
 		if err := errors.Join(err, t.giveBack(context.WithoutCancel(ctx), h, r)); err != nil {
@@ -172,7 +172,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 	}
 	if fsync != "" && (sloppy == nil || !sloppy.memory) {
 		for _, n := range r.Nodes {
-			if err := n.RetryOnError(ctx, fsync); err != nil {
+			if err := n.Persist(ctx, fsync); err != nil {
 				return Outcome{Err: err}
 			}
 		}
@@ -207,7 +207,7 @@ func (t *Theatre) beats(ctx context.Context) (*pulse, error) {
 	t.mu.Lock()
 	t.all = append(t.all, r)
 	t.mu.Unlock()
-	if err := r.Nodes[0].RetryOnError(ctx, "always"); err != nil { // so that a slow disk shows, too
+	if err := r.Nodes[0].Persist(ctx, "always"); err != nil { // so that a slow disk shows, too
 		return nil, err
 	}
 	t.pulse = listen(r.Nodes[0].Server().Pool())

@@ -80,7 +80,7 @@ func powerLoss() Lesson {
 // persists has Redis keep an append-only file.
 func (s *Stage) persists(fsync string) {
 	s.happens("redis writes what it is told to a file", func(ctx context.Context) error {
-		return s.redis().node.RetryOnError(ctx, fsync)
+		return s.redis().node.Persist(ctx, fsync)
 	})
 	s.redis().look("CONFIG", "GET", "appendfsync")
 }

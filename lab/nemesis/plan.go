@@ -223,7 +223,7 @@ func without(names ...string) []string {
 func (a *arena) prepare(ctx context.Context) error {
 	if slices.Contains(a.Faults, "restart") {
 		for _, n := range a.rig.Nodes {
-			if err := n.RetryOnError(ctx, "always"); err != nil {
+			if err := n.Persist(ctx, "always"); err != nil {
 				return err
 			}
 		}

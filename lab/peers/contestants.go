@@ -534,10 +534,10 @@ func openRedlock(own ...redlock.Option) func(context.Context, *seat) (client, er
 }
 
 func (c *ourClient) mutex(name string) mutex { return &ourMutex{c.s.NewLock(name)} }
-func (c *ourClient) lost(h held) bool        { return (strategy.Lease)(h.(*ourHeld)).Err() != nil }
+func (c *ourClient) lost(h held) bool        { return h.(ourHeld).Err() != nil }
 
 func (c *ourClient) keep(h held) {
-	if err := (strategy.Lease)(h.(*ourHeld)).KeepAlive(time.Hour); err != nil {
+	if err := h.(ourHeld).KeepAlive(time.Hour); err != nil {
 		fmt.Println(err) // the loss is counted
 	}
 }
@@ -554,9 +554,9 @@ type ourMutex struct{ l strategy.Lock }
 
 func (m *ourMutex) acquire(ctx context.Context) (held, error) {
 	l, err := m.l.Acquire(ctx)
-	return (*ourHeld)(l), err
+	return ourHeld{l}, err
 }
 
-type ourHeld strategy.Lease
+type ourHeld struct{ strategy.Lease }
 
-func (h *ourHeld) release(ctx context.Context) error { return (strategy.Lease)(h).Release(ctx) }
+func (h ourHeld) release(ctx context.Context) error { return h.Release(ctx) }

@@ -46,7 +46,7 @@ func parseLines(in io.Reader, file string) (earlier, error) {
 		if !ok {
 			continue
 		}
-		base, parts := strategy.Parts(res.Name)
+		base, parts := res.Name.Parts()
 		name := names[string(base)]
 		if name == "" || len(parts) < 2 {
 			continue // another benchmark
