@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// forTests is the farm that Main opened: tests have no other way to be handed one.
+// forTests is the farm that Main opened: tests have no other way to it.
 var forTests atomic.Pointer[Farm]
 
 // Main is the body of a TestMain. It prints the choice as the first line, runs the
@@ -77,22 +77,21 @@ func ForTests(t testing.TB) *Farm {
 	return farm(t)
 }
 
-// must ends the test, unless err is nil: it skips it for what cannot be had here, and
-// fails it for everything else, and for that too where a kind of server was demanded.
+// must ends the test, unless err is nil: it skips the test for what is impossible here, unless a
+// kind of server was demanded, and fails it for everything else.
 func must(t testing.TB, f *Farm, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrImpossible) && f.want.Kind == "":
-		t.Skipf("NOT PROVEN: what %s is about, for it cannot have the servers it needs: %v", t.Name(), err)
+		t.Skipf("NOT PROVEN: what %s is about, for the servers it needs are not available: %v", t.Name(), err)
 	default:
 		t.Fatal(err)
 	}
 }
 
-// Skip ends a test whose server cannot do what it takes (Freeze on an embedded one),
-// naming what is thereby not proven. It does nothing if err is nil, and any other error
-// fails the test.
+// Skip ends a test whose server cannot do what it takes (Freeze on an embedded one), naming what
+// this leaves not proven. It does nothing if err is nil, and any other error fails the test.
 func Skip(t testing.TB, err error, notProven string) {
 	t.Helper()
 	if errors.Is(err, ErrImpossible) {
