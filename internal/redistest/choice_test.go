@@ -157,7 +157,7 @@ func TestEdition(t *testing.T) {
 		{"redis-8.0", "Valkey 8.0.1", false},
 		{"valkey-8.1", "Valkey 8.1.1", true},
 		{"valkey-8.1", "miniredis", false},
-		{"valkey-8.1", "Redis (version not told: NOPERM)", false},
+		{"valkey-8.1", "Redis (version not known: NOPERM)", false},
 		{"", "whatever", true},
 	} {
 		e, err := parseEdition(c.name)

@@ -48,9 +48,8 @@ type Cluster struct {
 	config  Config
 	servers []*Server         // masters first, then the replicas of the first, of the second …
 	ids     map[string]string // by address: what the cluster calls each
-
-	mu      sync.Mutex
-	release []func() // gives the ports of the bus back
+	buses   []int             // the ports of the servers' bus
+	release []func()          // gives these ports back
 }
 
 // StartCluster starts a cluster and returns once every node finds that it serves. Like Start
@@ -79,17 +78,15 @@ func (f *Farm) StartCluster(ctx context.Context, c ClusterConfig) (*Cluster, err
 
 // start starts the servers, none of which knows of another.
 func (cl *Cluster) start(ctx context.Context, c ClusterConfig) (err error) {
-	cl.servers, err = cl.f.launchAll(c.Masters*(1+c.Replicas), func(int) (*Server, error) {
-		// The usual port of the bus, 10000 above the other one, may be an outgoing connection's.
+	n := c.Masters * (1 + c.Replicas)
+	for range n { // the usual port of the bus, 10000 above the other one, may be an outgoing connection's
 		port, release, err := cl.f.ReservePort()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		cl.mu.Lock()
-		cl.release = append(cl.release, release)
-		cl.mu.Unlock()
-		return cl.f.Start(ctx, cl.nodeConfig(port))
-	})
+		cl.buses, cl.release = append(cl.buses, port), append(cl.release, release)
+	}
+	cl.servers, err = cl.f.launchAll(n, func(i int) (*Server, error) { return cl.f.Start(ctx, cl.nodeConfig(cl.buses[i])) })
 	return err
 }
 
@@ -136,12 +133,8 @@ func (cl *Cluster) form(ctx context.Context, c ClusterConfig) error {
 		if i == 0 {
 			continue
 		}
-		bus, err := redis.Strings(cl.Do(ctx, s, "CONFIG", "GET", "cluster-port"))
-		if err != nil {
-			return err
-		}
 		host, port := hostPort(s)
-		if _, err := cl.Do(ctx, cl.servers[0], "CLUSTER", "MEET", host, port, bus[1]); err != nil {
+		if _, err := cl.Do(ctx, cl.servers[0], "CLUSTER", "MEET", host, port, cl.buses[i]); err != nil {
 			return err
 		}
 	}
@@ -202,7 +195,7 @@ func (cl *Cluster) info(ctx context.Context, s *Server) (map[string]string, erro
 	return parseInfo(text), err
 }
 
-// await polls until fn says nothing against it.
+// await polls until fn returns no error.
 func (cl *Cluster) await(ctx context.Context, what string, fn func() error) error {
 	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not within %v", startLimit))
 	defer cancel()
@@ -493,7 +486,7 @@ func (cl *Cluster) Stall(ctx context.Context, master *Server) error {
 
 // FailOver kills a master, and has its replica take over at once, without waiting for the
 // others to find out. It returns the replica once every living node knows it for the master.
-// What a stalled replica was not told is lost.
+// What a stalled replica did not get is lost.
 func (cl *Cluster) FailOver(ctx context.Context, master *Server) (*Server, error) {
 	replica, err := cl.replicaOf(ctx, master)
 	if err != nil {
@@ -524,8 +517,6 @@ func (cl *Cluster) Stop(ctx context.Context) error {
 		wg.Go(func() { errs[i] = s.Stop(ctx) })
 	}
 	wg.Wait()
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
 	for _, release := range cl.release {
 		release()
 	}

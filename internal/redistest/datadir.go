@@ -12,7 +12,7 @@ import (
 
 // dataDir is a directory of this machine in which a server starts, and so keeps its files.
 type dataDir struct {
-	dir    string // "": there is none
+	dir    string // "": no directory
 	forUse bool   // Config.Files asked for it
 }
 

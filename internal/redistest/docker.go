@@ -391,7 +391,7 @@ func (m *dockerMachine) remove(ctx context.Context) error {
 	return errors.Join(removeContainer(ctx, m.e.client, m.name), m.dataDir.remove())
 }
 
-// removeContainer is done, too, if there is none.
+// removeContainer succeeds, too, if there is no such container.
 func removeContainer(ctx context.Context, client *docker.Client, name string) error {
 	err := client.RemoveContainer(docker.RemoveContainerOptions{ID: name, Force: true, RemoveVolumes: true, Context: ctx})
 	var none *docker.NoSuchContainer

@@ -40,7 +40,7 @@ const (
 	containers = "containers"             // what the owner sends for them
 )
 
-// thisRun tells the containers of this process apart from all others.
+// thisRun is the label by which the containers of this process differ from all others.
 var thisRun = fmt.Sprintf("%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
 
 // The reaper starts with the first thing to remove, and ends after its owner.

@@ -203,7 +203,7 @@ type Farm struct {
 	servers map[*Server]bool
 }
 
-// An other is a farm of another edition, or why there is none.
+// An other is a farm of another edition, or why there cannot be one.
 type other struct {
 	farm *Farm
 	err  error
@@ -416,8 +416,8 @@ func (f *Farm) launchOnce(ctx context.Context, c Config, place int) (*Server, er
 }
 
 // Of is a farm of the same kind whose servers are of the edition, for what takes a newer one
-// than was chosen. It is opened once, its choice line is logged, and it ends with f. Where there
-// is none the error wraps ErrImpossible: given and embedded servers are what they are, and a
+// than was chosen. It is opened once, its choice line is logged, and it ends with f. Where that
+// cannot be, the error wraps ErrImpossible: given and embedded servers are what they are, and a
 // server that was named is not replaced by another.
 func (f *Farm) Of(ctx context.Context, edition string) (*Farm, error) {
 	if _, err := parseEdition(edition); err != nil {

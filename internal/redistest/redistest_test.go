@@ -188,9 +188,15 @@ func TestKillAndRestart(t *testing.T) {
 }
 
 func killAndRestart(t *testing.T, f *Farm) {
-	s := start(t, f, Config{Password: "secret", Database: 3})
+	s := start(t, f, Config{User: "alice", Password: "secret", Database: 3})
 	addr := s.Addr()
 	do(t, s, "SET", "k", "v")
+	if c, err := redis.Dial("tcp", addr); err == nil {
+		defer c.Close()
+		if _, err := c.Do("GET", "k"); err == nil {
+			t.Error("GET without a password was answered")
+		}
+	}
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -232,34 +238,6 @@ func TestPublishedPort(t *testing.T) {
 	f := open(t, Docker)
 	f.source.(*dockerSource).e.hostNet = false
 	killAndRestart(t, f)
-}
-
-func TestRestartKeepsWhatPersistenceKept(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		s := start(t, f, Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
-		do(t, s, "SET", "k", "v")
-		if err := s.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "v" {
-			t.Errorf("GET after Restart with an append-only file = %q, want v", v)
-		}
-	})
-}
-
-func TestUserAndPassword(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		s := start(t, f, Config{User: "alice", Password: "wonder"})
-		do(t, s, "SET", "k", "v")
-		c, err := redis.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := c.Do("GET", "k"); err == nil {
-			t.Error("GET without a password was answered")
-		}
-	})
 }
 
 func TestCallsAndRoundTrips(t *testing.T) {
@@ -305,25 +283,6 @@ func TestCallsAndRoundTrips(t *testing.T) {
 		}
 		if got := tripsAfter - tripsBefore; got != 3 {
 			t.Errorf("RoundTrips of 3 SET = %d, want 3", got)
-		}
-	})
-}
-
-func TestClockRuns(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		s := start(t, f, Config{})
-		const ttl = 100 * time.Millisecond
-		began := time.Now()
-		do(t, s, "SET", "k", "v", "PX", ttl.Milliseconds())
-		sent := time.Now()
-		for do(t, s, "GET", "k") != nil {
-			if time.Since(sent) > patience {
-				t.Fatalf("a key with a TTL of %v is still there after %v", ttl, time.Since(sent))
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if took := time.Since(began); took < ttl-time.Millisecond { // servers count in milliseconds
-			t.Errorf("a key with a TTL of %v was gone after %v", ttl, took)
 		}
 	})
 }

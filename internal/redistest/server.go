@@ -23,7 +23,7 @@ const startLimit = 60 * time.Second
 // Config is how a server of one's own is started. The zero value keeps nothing on disk
 // and asks for no password.
 type Config struct {
-	User     string // a user with all rights beside a disabled default user; needs Password
+	User     string // a user with all rights, the default user being disabled; needs Password
 	Password string
 	Database int      // what Pool and URL select
 	Args     []string // further arguments of redis-server, such as --appendonly yes
@@ -243,7 +243,7 @@ func (s *Server) ready(ctx context.Context) error {
 	var refused redis.Error
 	switch {
 	case errors.As(err, &refused): // a given server may forbid INFO, and is no worse for it
-		s.version = "Redis (version not told: " + refused.Error() + ")"
+		s.version = "Redis (version not known: " + refused.Error() + ")"
 	case err != nil:
 		return err
 	default:
