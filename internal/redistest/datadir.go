@@ -72,10 +72,11 @@ func (d dataDir) put(_ context.Context, files map[string][]byte) error {
 	}
 	for name, b := range files {
 		p := filepath.Join(d.dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+		// A container's server may be another user; the directory around all is ours alone.
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(p, b, 0o600); err != nil {
+		if err := os.WriteFile(p, b, 0o644); err != nil {
 			return err
 		}
 	}

@@ -493,6 +493,9 @@ func TestChild(t *testing.T) {
 	}
 	Shared(t)
 	s := Own(t, Config{})
+	if err := s.Freeze(t.Context()); err != nil { // a server that no polite signal would end
+		t.Fatal(err)
+	}
 	fmt.Printf("child serves at %s\n", s.Addr())
 	switch end {
 	case "panic":
