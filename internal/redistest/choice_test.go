@@ -17,34 +17,39 @@ import (
 func TestWays(t *testing.T) {
 	t.Parallel()
 	addrs := []string{"127.0.0.1:6379"}
-	containers := []way{imageHere, builtHere, pulledImage, builtImage}
-	named := []way{imageHere, pulledImage}
-	packaged := []way{builtHere, builtImage, serverUnpacked}
+	containers := []string{"image here", "image built earlier", "image pulled", "image built"}
+	named := []string{"image here", "image pulled"}
+	packaged := []string{"image built earlier", "image built", "server unpacked"}
 	for _, c := range []struct {
 		name  string
 		want  Want
-		ways  []way
+		ways  []string
 		notes string
 	}{
-		{"nothing named: the most real first", Want{}, slices.Concat(containers, []way{serverOnPath, serverUnpacked, embeddedServer}), "no REDIS_ADDRS"},
-		{"servers given: nothing else", Want{Addrs: addrs}, []way{givenServers}, ""},
-		{"servers given and demanded", Want{Kind: Given, Addrs: addrs}, []way{givenServers}, ""},
+		{"nothing named: the most real first", Want{}, slices.Concat(containers, []string{"server on PATH", "server unpacked", "server embedded"}), "no REDIS_ADDRS"},
+		{"servers given: nothing else", Want{Addrs: addrs}, []string{"given servers"}, ""},
+		{"servers given and demanded", Want{Kind: Given, Addrs: addrs}, []string{"given servers"}, ""},
 		{"servers given, containers demanded", Want{Kind: Docker, Addrs: addrs}, containers, "REDIS_ADDRS passed over; REDIS_KIND=docker"},
-		{"processes demanded", Want{Kind: Process}, []way{serverOnPath, serverUnpacked}, "no REDIS_ADDRS; REDIS_KIND=process"},
-		{"embedded demanded", Want{Kind: Embedded, Image: "redis:8"}, []way{embeddedServer}, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=embedded"},
+		{"processes demanded", Want{Kind: Process}, []string{"server on PATH", "server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process"},
+		{"embedded demanded", Want{Kind: Embedded, Image: "redis:8"}, []string{"server embedded"}, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=embedded"},
 		{"a named image is not replaced", Want{Image: "redis:8"}, named, "no REDIS_ADDRS; REDIS_IMAGE=redis:8"},
 		{"an image is no process", Want{Image: "redis:8", Kind: Process}, nil, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=process"},
 		{"a named package is not replaced", Want{Package: "valkey-server"}, packaged, "no REDIS_ADDRS; REDIS_PACKAGE=valkey-server"},
 		{"an image or a package", Want{Image: "redis:8", Package: "redis-server@trixie"},
-			slices.Concat(containers, []way{serverUnpacked}), "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_PACKAGE=redis-server@trixie"},
+			slices.Concat(containers, []string{"server unpacked"}), "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_PACKAGE=redis-server@trixie"},
 		{"a named server, from its image or its package", Want{Server: "valkey-9.1"},
-			slices.Concat(containers, []way{serverUnpacked}), "no REDIS_ADDRS; REDIS_SERVER=valkey-9.1"},
+			slices.Concat(containers, []string{"server unpacked"}), "no REDIS_ADDRS; REDIS_SERVER=valkey-9.1"},
 		{"a named server that no package has", Want{Server: "redis-7.4"}, named, "no REDIS_ADDRS; REDIS_SERVER=redis-7.4"},
-		{"a named server as a process", Want{Server: "redis-8.0", Kind: Process}, []way{serverUnpacked}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_SERVER=redis-8.0"},
+		{"a named server as a process", Want{Server: "redis-8.0", Kind: Process}, []string{"server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_SERVER=redis-8.0"},
 		{"a named image that must be a named server", Want{Server: "redis-8.0", Image: "redis:8-alpine"}, named, "no REDIS_ADDRS; REDIS_IMAGE=redis:8-alpine; REDIS_SERVER=redis-8.0"},
-		{"a named package as a process", Want{Kind: Process, Package: "valkey-server"}, []way{serverUnpacked}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_PACKAGE=valkey-server"},
+		{"a named package as a process", Want{Kind: Process, Package: "valkey-server"}, []string{"server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_PACKAGE=valkey-server"},
 	} {
-		ways, notes := c.want.ways()
+		f := &Farm{want: c.want}
+		all, notes := f.ways(t.Context())
+		var ways []string
+		for _, w := range all {
+			ways = append(ways, w.name)
+		}
 		if !slices.Equal(ways, c.ways) || strings.Join(notes, "; ") != c.notes {
 			t.Errorf("%s: ways of %+v = %v, %q, want %v, %q", c.name, c.want, ways, notes, c.ways, c.notes)
 		}

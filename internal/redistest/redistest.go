@@ -124,55 +124,63 @@ func (w Want) edition() edition {
 }
 
 // A way leads to servers; several ways can lead to the same kind.
-type way string
-
-const (
-	givenServers   way = "given servers"
-	imageHere      way = "an image that is here"
-	builtHere      way = "an image that was built here"
-	pulledImage    way = "an image to pull"
-	builtImage     way = "an image to build"
-	serverOnPath   way = "a server on PATH"
-	serverUnpacked way = "a server from packages"
-	embeddedServer way = "an embedded server"
-)
+type way struct {
+	name string
+	kind Kind
+	open bool // what is wanted allows it
+	try  func() (source, error)
+}
 
 // ways lists those that are worth a try, in order, and what ruled out others.
-func (w Want) ways() (ways []way, notes []string) {
+func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
+	w := f.want
 	if len(w.Addrs) == 0 {
 		notes = append(notes, "no REDIS_ADDRS")
 	} else if w.Kind == "" || w.Kind == Given {
-		return []way{givenServers}, nil
+		return []way{{name: "given servers", try: func() (source, error) { return openGiven(ctx, w.Addrs, w.edition()) }}}, nil
 	} else {
 		notes = append(notes, "REDIS_ADDRS passed over")
 	}
-	for name, value := range map[string]string{"KIND": string(w.Kind), "SERVER": w.Server, "IMAGE": w.Image, "PACKAGE": w.Package} {
-		if value != "" {
-			notes = append(notes, "REDIS_"+name+"="+value)
+	for _, v := range []struct{ name, value string }{{"IMAGE", w.Image}, {"KIND", string(w.Kind)}, {"PACKAGE", w.Package}, {"SERVER", w.Server}} {
+		if v.value != "" {
+			notes = append(notes, "REDIS_"+v.name+"="+v.value)
 		}
 	}
-	slices.Sort(notes[1:])
+
+	image := cmp.Or(w.Image, w.edition().image(), DefaultImage)
+	p, _ := parsePackage(cmp.Or(w.Package, w.edition().pkg())) // it was checked
+	// What several ways need is done once.
+	engine := sync.OnceValues(func() (*engine, error) { return openEngine(ctx) })
+	unpack := sync.OnceValues(func() (dir string, err error) { return f.unpack(ctx, p) })
+	container := func(get func(*dockerSource) error) func() (source, error) {
+		return func() (source, error) {
+			e, err := engine()
+			if err != nil {
+				return nil, err
+			}
+			s := &dockerSource{f: f, e: e}
+			return s, get(s)
+		}
+	}
 	nothingNamed := w.Server == "" && w.Image == "" && w.Package == ""
-	image := w.Image != "" || w.Package == ""
+	images := w.Image != "" || w.Package == ""
 	packages := w.Package != "" || w.Image == "" && (w.Server == "" || w.edition().pkg() != "")
-	for _, way := range []struct {
-		way  way
-		kind Kind
-		open bool
-	}{
-		{imageHere, Docker, image},
-		{builtHere, Docker, packages},
-		{pulledImage, Docker, image},
-		{builtImage, Docker, packages},
-		{serverOnPath, Process, nothingNamed}, // nobody knows what is there
-		{serverUnpacked, Process, packages},
-		{embeddedServer, Embedded, nothingNamed || w.Kind == Embedded},
-	} {
-		if way.open && (w.Kind == "" || w.Kind == way.kind) {
-			ways = append(ways, way.way)
-		}
+	all := []way{
+		{"image here", Docker, images, container(func(s *dockerSource) error { return s.look(image) })},
+		{"image built earlier", Docker, packages, container(func(s *dockerSource) error { return s.look(p.image()) })},
+		{"image pulled", Docker, images, container(func(s *dockerSource) error { return s.pull(ctx, image, w.Image != "") })},
+		{"image built", Docker, packages, container(func(s *dockerSource) error { return s.build(ctx, p.image(), unpack) })},
+		{"server on PATH", Process, nothingNamed, func() (source, error) { return openPath(ctx, f) }},
+		{"server unpacked", Process, packages, func() (source, error) {
+			dir, err := unpack()
+			if err != nil {
+				return nil, err
+			}
+			return openProcess(ctx, f, filepath.Join(dir, "server"))
+		}},
+		{"server embedded", Embedded, nothingNamed || w.Kind == Embedded, func() (source, error) { return embeddedSource{}, nil }},
 	}
-	return ways, notes
+	return slices.DeleteFunc(all, func(way way) bool { return !way.open || w.Kind != "" && w.Kind != way.kind }), notes
 }
 
 // source starts servers of one kind.
@@ -223,11 +231,9 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 	if f.cache, err = cacheDir(w.Cache); err != nil {
 		return nil, err
 	}
-	open := f.opener(ctx)
-	ways, notes := w.ways()
+	ways, notes := f.ways(ctx)
 	for _, way := range ways {
-		f.source, err = open(way)
-		if err == nil {
+		if f.source, err = way.try(); err == nil {
 			f.choice = "redis: " + f.source.describe()
 			if len(notes) > 0 {
 				f.choice += " (" + strings.Join(notes, "; ") + ")"
@@ -235,7 +241,7 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 			return f, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("redistest: %s: %w", way, errors.Join(err, context.Cause(ctx)))
+			return nil, fmt.Errorf("redistest: %s: %w", way.name, errors.Join(err, context.Cause(ctx)))
 		}
 		if n := oneLine(err); !slices.Contains(notes, n) { // several ways fail for one reason
 			notes = append(notes, n)
@@ -253,47 +259,6 @@ func oneLine(err error) string {
 		s = string(r[:120]) + " … " + string(r[len(r)-110:])
 	}
 	return s
-}
-
-// opener returns what tries a way. What several ways need it finds out once.
-func (f *Farm) opener(ctx context.Context) func(way) (source, error) {
-	w := f.want
-	p, _ := parsePackage(cmp.Or(w.Package, w.edition().pkg())) // it was checked
-	image := cmp.Or(w.Image, w.edition().image(), DefaultImage)
-	unpack := sync.OnceValues(func() (dir string, err error) { return f.unpack(ctx, p) })
-	engine := sync.OnceValues(func() (*engine, error) { return openEngine(ctx) })
-	docker := func(fn func(*dockerSource) error) (source, error) {
-		e, err := engine()
-		if err != nil {
-			return nil, err
-		}
-		s := &dockerSource{f: f, e: e}
-		return s, fn(s)
-	}
-	return func(way way) (source, error) {
-		switch way {
-		case givenServers:
-			return openGiven(ctx, w.Addrs, w.edition())
-		case imageHere:
-			return docker(func(s *dockerSource) error { return s.look(image) })
-		case builtHere:
-			return docker(func(s *dockerSource) error { return s.look(p.image()) })
-		case pulledImage:
-			return docker(func(s *dockerSource) error { return s.pull(ctx, image, w.Image != "") })
-		case builtImage:
-			return docker(func(s *dockerSource) error { return s.build(ctx, p.image(), unpack) })
-		case serverOnPath:
-			return openPath(ctx, f)
-		case serverUnpacked:
-			dir, err := unpack()
-			if err != nil {
-				return nil, err
-			}
-			return openProcess(ctx, f, filepath.Join(dir, "server"))
-		default:
-			return embeddedSource{}, nil
-		}
-	}
 }
 
 // Choice is one line that says what was chosen and why.

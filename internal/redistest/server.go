@@ -445,9 +445,8 @@ func (s *Server) killLocked(ctx context.Context) error {
 	return nil
 }
 
-// Restart starts the server again, on the same address and with the data that its
-// persistence kept (by default none), and returns once it answers. One that still
-// runs is killed first.
+// Restart starts the server again, on the same address and with the data that its persistence kept
+// (by default none), and returns once it answers. One that still runs is killed first.
 func (s *Server) Restart(ctx context.Context) error {
 	return s.change(ctx, "restart", func() error {
 		if err := s.killLocked(ctx); err != nil {

@@ -21,8 +21,7 @@ var forTests atomic.Pointer[Farm]
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// ready gets the shared server before the tests run, for examples, which have no
-// other way to it.
+// ready gets the shared server before the tests run, for examples, which have no other way to it.
 func Main(m *testing.M, ready ...func(*Server)) { os.Exit(run(m, ready)) }
 
 func run(m *testing.M, ready []func(*Server)) (code int) {
@@ -156,9 +155,8 @@ func stop(t testing.TB, s interface{ Stop(context.Context) error }) {
 	}
 }
 
-// OwnCluster is a cluster for this test alone, to break. It ends with the test. Where there
-// can be none (given or embedded servers, containers with a network of their own) the test is
-// skipped.
+// OwnCluster is a cluster for this test alone, to break. It ends with the test. Where there can be
+// none (given or embedded servers, containers with a network of their own) the test is skipped.
 func OwnCluster(t testing.TB, c ClusterConfig) *Cluster {
 	t.Helper()
 	f := farm(t)
