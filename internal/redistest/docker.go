@@ -288,28 +288,34 @@ func containerName() string {
 	return "locks-redistest-" + thisRun + "-" + strings.ToLower(rand.Text()[:8])
 }
 
-// run creates a container and starts it. After an error it may be there.
+// run creates a container and starts it. After an error it is not there.
 func (s *dockerSource) run(ctx context.Context, o docker.CreateContainerOptions, args []string) error {
 	if err := reapContainers(); err != nil { // before there is one
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not started within %v", startLimit))
+	// The engine would go on creating it even if nobody waited, so the caller's end counts afterwards.
+	limit, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), startLimit, fmt.Errorf("not started within %v", startLimit))
 	defer cancel()
-	o.Context = ctx
+	o.Context = limit
 	o.Config.Image = s.image
 	o.Config.Cmd = slices.Concat(s.cmd, args)
 	o.Config.Labels = map[string]string{label: thisRun}
 	_, err := s.e.client.CreateContainer(o)
 	if err == nil {
-		err = s.e.client.StartContainerWithContext(o.Name, nil, ctx)
-	}
-	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("redistest: container of %s: %w", s.image, err)
+	if err == nil {
+		err = s.e.client.StartContainerWithContext(o.Name, nil, limit)
 	}
-	return nil
+	if err != nil && limit.Err() != nil {
+		err = context.Cause(limit)
+	}
+	if err == nil {
+		return nil
+	}
+	clean, done := context.WithTimeout(context.WithoutCancel(ctx), engineLimit)
+	defer done()
+	return errors.Join(fmt.Errorf("redistest: container of %s: %w", s.image, err), removeContainer(clean, s.e.client, o.Name))
 }
 
 type dockerMachine struct {
