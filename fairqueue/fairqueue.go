@@ -85,7 +85,7 @@
 //	lock:{name}:queue            the queue, while somebody waits; entries: see queue.lua
 //	lock:{name}:fence            the last fence, a number; it stays (see [WithoutFences])
 //	lock:{name}:queue:<process>  the channel for direct grants to a process; messages: see queue.lua
-//	lock:{name}:free             the channel for those who wait by WaitNotice; a message is the token
+//	lock:{name}:free             the channel for those who wait by notification; a message is the token
 //	                             that was released while nobody queued
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
@@ -103,15 +103,12 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
-	"strconv"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -266,7 +263,7 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 // nobody in the queue. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	if c.Line != "" {
-		return driver.WatchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
+		return watchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
 	}
 	return driver.WatchChannel(ctx, p, c, p.names.of(c.Key).channel(), fn)
 }
@@ -293,23 +290,12 @@ func (p *protocol) many(c driver.Claim) int {
 	return max(c.Fences, 1)
 }
 
-// entry is c's in the queue: see queue.lua. Empty: c does not queue.
-func (p *protocol) entry(c driver.Claim) string {
-	if c.Line == "" {
-		return ""
-	}
-	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
-	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
-}
-
 // acquired reads the reply of a script that grants the lock or finds it held.
 func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	if g, held, ok := driver.HeldReply(c, reply); ok {
-		announced, ours := token.Announced(held.Holder)
-		g.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
+	if g, held, ok := heldReply(c, reply); ok {
 		return g, held
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
@@ -322,19 +308,8 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
-// notOurs reads the reply of a script that did not find c's token in the key.
 func (p *protocol) notOurs(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil:
-		return &strategy.LostError{Name: c.Name}
-	case []byte:
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any:
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
-	}
-	return driver.BadReply(p.Name(), reply)
+	return driver.LostReply(p.Name(), c, reply)
 }
 
 // granted checks a fence, and how many from it on are reserved.

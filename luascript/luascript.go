@@ -78,7 +78,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -173,7 +172,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if _, held, ok := driver.HeldReply(c, reply); ok {
+	if held, ok := driver.HeldReply(c, reply); ok {
 		announced, _ := token.Announced(held.Holder)
 		return driver.Grant{Silent: !announced}, held // a holder of another library: poll
 	}
@@ -236,17 +235,6 @@ func (p *protocol) granted(reply any) (driver.Grant, error) {
 	return driver.Grant{Fence: uint64(fence)}, nil
 }
 
-// notOurs reads the reply of a script that did not find c's token in the key.
 func (p *protocol) notOurs(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil:
-		return &strategy.LostError{Name: c.Name}
-	case []byte:
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any: // extend.lua: {error}
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
-	}
-	return driver.BadReply(p.Name(), reply)
+	return driver.LostReply(p.Name(), c, reply)
 }

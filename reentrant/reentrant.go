@@ -69,7 +69,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -152,7 +151,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, c.Owner)
 	}
-	if _, held, ok := driver.HeldReply(c, reply); ok && held.TTL > 0 {
+	if held, ok := driver.HeldReply(c, reply); ok && held.TTL > 0 {
 		return driver.Grant{}, held
 	}
 	if reply == nil && c.Again {
@@ -207,22 +206,13 @@ func (p *protocol) granted(fence int64, owner string) (driver.Grant, error) {
 	return driver.Grant{Fence: uint64(fence), Owner: owner}, nil
 }
 
-// notHeld reads the reply of a script that did not find c's hold.
+// notHeld reads the reply of a script that did not find c's hold: nil, nobody holds the lock; an owner,
+// that one does.
 func (p *protocol) notHeld(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil: // nobody holds the lock
-		return &strategy.LostError{Name: c.Name}
-	case []byte: // the owner that does
-		if string(r) == c.Owner {
-			return &strategy.LostError{Name: c.Name, Err: errOtherHold}
-		}
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any: // extend.lua's error for one of many
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
+	if owner, ok := reply.([]byte); ok && string(owner) == c.Owner {
+		return &strategy.LostError{Name: c.Name, Err: errOtherHold}
 	}
-	return driver.BadReply(p.Name(), reply)
+	return driver.LostReply(p.Name(), c, reply)
 }
 
 var errOtherHold = errors.New("this hold is over; its owner has the lock by another")
