@@ -86,6 +86,22 @@ func LostReply(server string, c Claim, reply any) error {
 	return BadReply(server, reply)
 }
 
+// ReleaseReply reads the reply of a script that releases c: 1, released; nil, the lock is gone; a token,
+// another holds it. What the last two mean for a release, and for an undo, [Gone] says.
+func ReleaseReply(server string, ordered bool, c Claim, reply any) error {
+	switch r := reply.(type) {
+	case nil:
+		return Gone(server, ordered, c, "")
+	case []byte:
+		return Gone(server, ordered, c, string(r))
+	case int64:
+		if r == 1 {
+			return nil
+		}
+	}
+	return BadReply(server, reply)
+}
+
 // FenceReply reads a fence counter: the reply of GET.
 func FenceReply(server, counter string, reply any) (fence uint64, err error) {
 	text, ok := reply.([]byte)

@@ -102,7 +102,6 @@ package fairqueue
 import (
 	"context"
 	_ "embed"
-	"errors"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -232,19 +231,11 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	}
 	names := p.names.of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
-	switch {
-	case err != nil:
+	if err != nil {
 		names.proven.Store(false)
 		return err
-	case reply == int64(1):
-		return nil
 	}
-	err = p.notOurs(c, reply)
-	var lost *strategy.LostError
-	if errors.As(err, &lost) {
-		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder) // ErrLost; for an undo, success
-	}
-	return err
+	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
 }
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
@@ -256,7 +247,7 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 	if _, ok := reply.([]any); ok {
 		return p.acquired(next, reply)
 	}
-	return driver.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.lost(c, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find
@@ -279,7 +270,7 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 }
 
 func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
 // many is how many fences to reserve; 0 without fences.
@@ -308,7 +299,7 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
-func (p *protocol) notOurs(c driver.Claim, reply any) error {
+func (p *protocol) lost(c driver.Claim, reply any) error {
 	return driver.LostReply(p.Name(), c, reply)
 }
 

@@ -30,10 +30,14 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 		return strategy.Info{}, err
 	}
 	info := strategy.Info{Fence: fence}
-	token, held := r[0].([]byte)
-	ms, ok := r[1].(int64)
-	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
+	if r[0] == nil {
+		return info, nil
 	}
+	token, ok := r[0].([]byte)
+	ms, ok2 := r[1].(int64)
+	if !ok || !ok2 {
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+	}
+	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	return info, nil
 }
