@@ -1,6 +1,6 @@
 // Package setnxgetset is the lock of Redis before 2.6.12: SETNX, and in the value
 // the moment at which the lock lapses. It is here for those who share keys with such
-// locks, and to show what each later lock mended.
+// locks, and to show what each later lock fixed.
 //
 // # The idea
 //
@@ -10,9 +10,9 @@
 // nobody has. Otherwise GET: if the stamp is ahead, the lock is held. If it has passed,
 // the lock may be taken over. DEL and SETNX again would not do: two that have both
 // seen the stamp pass both delete, the second deletes the first one's new lock, and
-// both hold it. GETSET swaps the value and returns the old one: whoever gets back a
-// stamp that has passed (or nothing) is the first, and holds the lock; whoever gets
-// back one that is ahead was second.
+// both hold it. GETSET swaps the value and returns the old one: the contender
+// that gets back a stamp that has passed (or nothing) is the first, and holds the lock; a
+// contender that gets back one that is ahead was second.
 //
 // [WatchTakeOver] takes over in a transaction instead: WATCH, GET, and, if the stamp
 // has passed, MULTI, SET, EXEC, which does nothing if anybody wrote in between.
@@ -20,7 +20,7 @@
 // # What it guarantees
 //
 // Exclusion, if all clocks agree, holders stop at their deadline, and the races below
-// are not hit. No deadlock: whoever comes after a dead holder's stamp takes over. Redis'
+// are not hit. No deadlock: a contender that comes after a dead holder's stamp takes over. Redis'
 // own clock and expiry play no part.
 //
 // # What it does not
@@ -44,7 +44,7 @@
 //     To another strategy, when given the same key, it looks held for ever: delete such
 //     keys when you change over.
 //   - No fences: a number drawn before or after the lock can come in the wrong order,
-//     and stamps are as good as the clocks. No wake-up: whoever waits asks again after
+//     and stamps are as good as the clocks. No wake-up: a waiter asks again after
 //     random pauses. A renewal writes a value, so a Redis out of memory refuses it; and
 //     with WatchTakeOver the release too, since it takes no transactions then. That
 //     release is repeated in the background for a TTL.
@@ -105,7 +105,7 @@ import (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials its own connection beside
+// settings (address, password, TLS, database) and dials its own connection next to
 // it; transactions (see [WatchTakeOver]) borrow the pool's. The pool stays the
 // caller's to close. It does no I/O: see [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
@@ -169,14 +169,14 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		return driver.Grant{}, seen.held(c)
 	case p.watch:
 		return driver.Grant{}, p.takeOverWatching(ctx, c)
-	case seen.gone: // it was there at the SETNX. A GETSET now could hit whoever comes next
+	case seen.gone: // it was there at the SETNX. A GETSET now could hit the next holder
 		return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 	}
 	return p.takeOver(ctx, c)
 }
 
 // takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their
-// GETSETs in a row, and whoever gets that stamp back is the first.
+// GETSETs in a row, and the contender that gets that stamp back is the first.
 func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	mine, err := p.value(c.Token, c.TTL, 0) // a stamp from now: the first has aged
 	if err != nil {
@@ -208,7 +208,7 @@ func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, 
 // to undo it would free a lock that is held. So Release leaves it to lapse.
 type mayHide struct{}
 
-// takeOverWatching is WATCH, GET, and, if the lock is still to be had, MULTI, SET, EXEC.
+// takeOverWatching is WATCH, GET, and, if the lock is still free, MULTI, SET, EXEC.
 func (p *protocol) takeOverWatching(ctx context.Context, c driver.Claim) error {
 	return p.inOneStep(ctx, c, func(seen stamp) (command, error) {
 		if !seen.gone && !seen.lapsed() {
@@ -285,7 +285,7 @@ func (p *protocol) compareThen(ctx context.Context, c driver.Claim, choose func(
 }
 
 // inOneStep is compareThen as a transaction. If anybody writes the key after the WATCH,
-// EXEC does nothing, and what is there now is looked at anew, until c.Due.
+// EXEC does nothing, and the new value is looked at again, until c.Due.
 func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(stamp) (command, error)) error {
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {

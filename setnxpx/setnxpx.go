@@ -23,11 +23,11 @@
 // compare, PEXPIRE) has the same hole: it then believes that it holds what it does
 // not, and gives the other's lock its own TTL; if that is shorter, the other believes
 // in its lock for longer than Redis does. [BlindRelease] does not even compare: a DEL
-// that comes late frees whoever came next. Package luascript closes the hole by
+// that comes late frees the next holder's lock. Package luascript closes the hole by
 // making the two steps one.
 //
 // No fences: SET cannot issue a number, and a number taken before or after it can
-// come in the wrong order. No wake-up: releases are not published, so whoever waits
+// come in the wrong order. No wake-up: releases are not published, so a waiter
 // asks again after random pauses. And as with every lock on one Redis: what Redis
 // forgets (a restart without persistence, a fail-over, an eviction) is granted again.
 //
@@ -100,7 +100,7 @@ import (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials its own connection beside
+// settings (address, password, TLS, database) and dials its own connection next to
 // it; the pool stays the caller's to close. It does no I/O: see
 // [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
@@ -135,7 +135,7 @@ type Option func(*protocol)
 
 // BlindRelease makes Release a plain DEL, as ServiceStack's Remove is: one round
 // trip, and if the lock was taken away meanwhile (by eviction, by an operator, by
-// expiry while the DEL was on its way), it frees the lock of whoever came next. Only
+// expiry while the DEL was on its way), it frees the next holder's lock. Only
 // a lease that knows itself lost, past its deadline at the latest, sends nothing:
 // there the original is worse.
 //
