@@ -58,7 +58,7 @@ func AllRights() []Rights {
 		fifo    = "the queue: whoever asks first when the lock is free gets it"
 		gaveUp  = "a second, whenever a place comes first that was given up"
 		wakeUp  = "wake-ups: who waits asks again at the holder's TTL, or at random before"
-		notices = "wake-ups of those who wait by WaitNotice"
+		notices = "wake-ups of waiters that do not queue (WaitNotification)"
 		speed   = "time: it is found out by more commands"
 		lists   = "Inspect does not tell who queues"
 		heirs   = "a message more whenever somebody who queues is granted the lock"

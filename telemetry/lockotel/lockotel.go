@@ -54,7 +54,7 @@
 // of which only the end is told ([redact.Token]): whoever has it all can take the lock.
 // "acquire lock" has lock.attempts, how many requests it took, if it got the lock.
 //
-// A hold has an event "lock.failing" for each renewal that failed, with error.type and
+// A hold has an event "lock.renewal_failed" for each renewal that failed, with error.type and
 // lock.error, the error's words with tokens shortened. The status is Error where somebody
 // should do something about it: the lock was lost, its release was not confirmed, or a server
 // failed the call; that the lock is held, or that the caller would not wait longer, is none.
@@ -199,7 +199,7 @@ func (ob *observer) observe(e strategy.Event) {
 		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, "", "").record...)
 	case strategy.EventRenewalFailed:
 		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
-		ob.failing(e)
+		ob.renewalFailed(e)
 	case strategy.EventLost, strategy.EventReleased:
 		ob.active.Add(e.Context, -1, ob.labels(e, "", "").add...)
 		ob.hold.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
@@ -285,12 +285,12 @@ func (ob *observer) span(e strategy.Event, name string, start time.Time) (contex
 	return ob.tracer.Start(e.Context, name, trace.WithTimestamp(start), trace.WithAttributes(as...))
 }
 
-func (ob *observer) failing(e strategy.Event) {
+func (ob *observer) renewalFailed(e strategy.Event) {
 	ob.mu.Lock()
 	span := ob.holds[e.Token]
 	ob.mu.Unlock()
 	if span != nil { // which may have ended just now: then it takes in no more
-		span.AddEvent("lock.failing", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(redact.Error(e))))
+		span.AddEvent("lock.renewal_failed", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(redact.Error(e))))
 	}
 }
 

@@ -6,13 +6,13 @@
 //
 // Each event is a line with a fixed message and attributes with fixed names:
 //
-//	message                 level  attributes beside lock and token
+//	message                 level  attributes next to lock and token
 //	lock attempt            –      attempt, took, error
 //	lock held by another    DEBUG  attempt, holder, ttl
 //	lock acquired           DEBUG  attempt, waited
 //	lock not acquired       DEBUG  waited, error; no token
 //	lock renewed            DEBUG  took
-//	lock renewal failing    WARN   took, error
+//	lock renewal failed     WARN   took, error
 //	lock lost               ERROR  held, error
 //	lock released           DEBUG  held, error
 //
@@ -118,7 +118,7 @@ func message(k strategy.EventKind) string {
 	case strategy.EventRenewed:
 		return "lock renewed"
 	case strategy.EventRenewalFailed:
-		return "lock renewal failing"
+		return "lock renewal failed"
 	case strategy.EventLost:
 		return "lock lost"
 	case strategy.EventReleased:
