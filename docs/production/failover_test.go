@@ -258,7 +258,7 @@ func (w *world) replicated() {
 	w.must(err)
 	w.failed("the lease that no fail-over is short enough for", brief.Err(), isLost, "")
 	<-givesUp.done
-	w.failed("Acquire without Persist", givesUp.err, func(err error) bool { return isUnsent(err) || isUnknown(err) }, "")
+	w.failed("Acquire without RetryOnError", givesUp.err, func(err error) bool { return isUnsent(err) || isUnknown(err) }, "")
 	rival := w.contender(long)
 	for i, v := range oneServer() {
 		next := w.closed(v.New([]*redis.Pool{w.pool()}, long))
@@ -283,7 +283,7 @@ func (w *world) replicated() {
 	}
 	w.must(again(ctx, renewed.Extend))
 	if err := renewed.RenewalErr(); err != nil {
-		w.Errorf("Failing() after the fail-over = %v, want nil", err)
+		w.Errorf("RenewalErr() after the fail-over = %v, want nil", err)
 	}
 	w.must(again(ctx, waited.Extend))
 	w.must(waited.Release(ctx))
