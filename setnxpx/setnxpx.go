@@ -50,8 +50,7 @@
 //
 // The next two have the same wire format, but not the hole: StackExchange.Redis compares
 // and deletes in a transaction, CSRedisCore in a script. What follows shares keys with
-// them; for what they guarantee write luascript.New for setnxpx.New, and add
-// Wait: strategy.WaitPoll, because they publish no releases.
+// them; for what they guarantee write luascript.New for setnxpx.New.
 //
 // StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):
 //
