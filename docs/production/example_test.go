@@ -10,7 +10,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -60,9 +59,9 @@ func ExampleSentinel() {
 		Server: []redis.DialOption{redis.DialUsername("orders"), secret},
 	}.Pool()
 	defer pool.Close()
-	locks, err := luascript.New(pool,
+	locks, err := fairqueue.New(pool,
 		strategy.Options{TTL: time.Minute, RetryOnError: true},
-		luascript.Acknowledged(strategy.Acks{Replicas: 1}))
+		fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
 	if err != nil {
 		log.Fatal(err)
 	}
