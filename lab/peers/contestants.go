@@ -72,12 +72,10 @@ type contestant struct {
 var contestants = []contestant{
 	{"raw", "one redigo connection: SET NX PX, then EVALSHA of compare-and-delete", floor, openRaw(1)},
 	{"raw-again", "raw once more: the noise", floor, openRaw(1)},
-	{"raw-polling", "raw, dialled by strategy.BusyPoll", floor, polling(openRaw(1))},
 	{"pool", "the same over a redigo pool that keeps a connection per caller", floor, openPool},
 	{"pool-again", "pool once more: the noise", floor, openPool},
 	{"raw-fairqueue", "over one redigo connection what fairqueue sends for a pair, without its client", floor, openReplay(fenced)},
 	{"raw-fairqueue-unfenced", "likewise WithoutFences", floor, openReplay(unfenced, fairqueue.WithoutFences())},
-	{"pool-polling", "pool, dialled by strategy.BusyPoll", floor, polling(openPool)},
 	{"pool-fairqueue", "what fairqueue sends for a pair, over a pool as pool's", floor, openPooledReplay},
 	{"pipe-raw", "one connection and one goroutine, which sends raw's SET for all names, reads all replies, and releases likewise", floor, openPipeRaw},
 	{"pipe-fairqueue", "likewise fairqueue's requests, up to 64 callers in each", floor, openPipeReplay},
@@ -107,27 +105,15 @@ var contestants = []contestant{
 	{"rueidislock", "rueidislock v1.0.79", peer, openRueidis(rueidislock.LockerOption{})},
 	{"rueidislock-tuned", "KeyMajority 1, NoLoopTracking", peer, openRueidis(rueidislock.LockerOption{KeyMajority: 1, NoLoopTracking: true})},
 
-	{"fairqueue", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(p, o) })},
-	{"fairqueue-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(p, o) }))},
-	{"fairqueue-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-		return fairqueue.New(p, o, fairqueue.WithoutFences())
-	})},
-	{"luascript", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return luascript.New(p, o) })},
-	{"reentrant", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return reentrant.New(p, o) })},
-	{"setnxpx", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return setnxpx.New(p, o) })},
-	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return setnxgetset.New(p, o) })},
+	{"fairqueue", "this module, as it comes", ours, openOurs(fairqueue.New)},
+	{"fairqueue-unfenced", "WithoutFences", ours, openOurs(fairqueue.New, fairqueue.WithoutFences())},
+	{"luascript", "", ours, openOurs(luascript.New)},
+	{"reentrant", "", ours, openOurs(reentrant.New)},
+	{"setnxpx", "", ours, openOurs(setnxpx.New)},
+	{"setnxgetset", "", ours, openOurs(setnxgetset.New)},
 	{"redlock", "", ours, openRedlock()},
-	{"redlock-polling", "dialled by strategy.BusyPoll", ours, polling(openRedlock())},
 	{"redlock-unguarded", "WithoutGuard", ours, openRedlock(redlock.WithoutGuard())},
 	{"redlock-fenced", "WithFences", ours, openRedlock(redlock.WithFences())},
-}
-
-// polling opens what dials by strategy.BusyPoll.
-func polling(open func(context.Context, *seat) (client, error)) func(context.Context, *seat) (client, error) {
-	return func(ctx context.Context, s *seat) (client, error) {
-		s.polls = true
-		return open(ctx, s)
-	}
 }
 
 // compareAndDelete is the release of a lock that is a token.
@@ -514,10 +500,10 @@ type ourClient struct {
 // quorum.
 func ourOptions(s *seat) strategy.Options { return strategy.Options{TTL: s.TTL, RetryOnError: true} }
 
-func openOurs(open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
+func openOurs[O any](open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
 		pool := s.pool(s.URLs[0], s.callers())
-		st, err := open(pool, ourOptions(s))
+		st, err := open(pool, ourOptions(s), own...)
 		return &ourClient{st, []*redis.Pool{pool}}, err
 	}
 }

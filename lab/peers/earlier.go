@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
-
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // earlier are the repetitions of each scenario that were measured before, as the lines that

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/perf/benchfmt"
-
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // played is an outcome as play leaves it.
@@ -209,7 +207,7 @@ func TestLines(t *testing.T) {
 			continue
 		}
 		found++
-		if base, _ := strategy.Parts(res.Name); string(base) != "GrowthWaiters" || !strings.HasPrefix(res.Name.String(), "GrowthWaiters/fairqueue/x=8-") {
+		if base, _ := res.Name.Parts(); string(base) != "GrowthWaiters" || !strings.HasPrefix(res.Name.String(), "GrowthWaiters/fairqueue/x=8-") {
 			t.Errorf("its name is %s, want GrowthWaiters/fairqueue/x=8-…", res.Name)
 		}
 		if v, ok := res.Value("µs/acq"); !ok || v != 1.5 {

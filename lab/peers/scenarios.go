@@ -116,7 +116,7 @@ func scenarios() []scenario {
 		{
 			name: "solo", title: "One caller, one name",
 			about: "One goroutine acquires and releases one lock over and over.",
-			who:   append([]string{"raw", "raw-again", "raw-polling", "raw-fairqueue", "raw-fairqueue-unfenced", "fairqueue-polling"}, alone...),
+			who:   append([]string{"raw", "raw-again", "raw-fairqueue", "raw-fairqueue-unfenced"}, alone...),
 			turns: 24,
 			job: func(b *bench, who string) job {
 				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
@@ -157,7 +157,7 @@ func scenarios() []scenario {
 			about: "Two processes of 32 waiters want one lock, each holds it for 1 ms and, when it has released, waits until another has it. " +
 				"Counted are hand-offs that cross processes: from the call of the release to the return of the other's acquire, by one clock. " +
 				"Overlaps are grants before the holder called its release: none is allowed.",
-			who:     append([]string{"fairqueue-polling"}, crowd...),
+			who:     crowd,
 			measure: measureLoop(2, 32, time.Millisecond),
 			columns: []column{
 				{"p50 ÷ PING", "p50-µs", ping}, {"p50, µs", "p50-µs", nil}, {"PING, µs", "ping-µs", nil}, {"crossing", "crossing/acq", nil}, {"overlaps", "overlaps", nil},
@@ -194,7 +194,7 @@ func scenarios() []scenario {
 			name: "redlock", title: "RedLock on five servers",
 			about: "One caller acquires and releases up to 5 000 locks, each of a new name. raw is one server. " +
 				"Orphans are keys with a TTL that are left on all servers.",
-			who: append([]string{"redlock-polling"}, quorum...), nodes: 5,
+			who: quorum, nodes: 5,
 			measure: measureFresh(5, 5000, 6*time.Second),
 			columns: []column{
 				{"p50 ÷ raw-all", "p50-µs", over("raw-all")}, {"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil},
@@ -257,7 +257,7 @@ func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
 		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is what a pair takes of the process's and the server's time.", n),
-		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue", "fairqueue-polling"}, alone...),
+		who:   append([]string{"pool", "pool-again", "pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}

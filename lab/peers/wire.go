@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // The server's own count (INFO) has what scripts call among the commands, and so does not
@@ -21,11 +19,7 @@ import (
 
 // dial connects a contestant, for clients that take such a function.
 func (s *seat) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	dial := (&net.Dialer{Timeout: 5 * time.Second}).DialContext
-	if s.polls {
-		dial = strategy.BusyPoll(dial)
-	}
-	c, err := dial(ctx, network, addr)
+	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
