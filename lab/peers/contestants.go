@@ -46,7 +46,7 @@ type mutex interface {
 
 // held is a lock that was acquired.
 type held interface {
-	release(ctx context.Context) error
+	Release(ctx context.Context) error
 }
 
 // callers is how many connections pools keep: one for each caller, but not for each of ten
@@ -203,7 +203,7 @@ func (m *rawMutex) acquire(context.Context) (held, error) {
 	return m, m.r.all(granted, "SET", m.key, token, "NX", "PX", m.r.ttl)
 }
 
-func (m *rawMutex) release(context.Context) error {
+func (m *rawMutex) Release(context.Context) error {
 	if len(m.r.conns) == 1 {
 		return del(m.r.conns[0], m.key)
 	}
@@ -255,7 +255,7 @@ func (m *pooledMutex) acquire(context.Context) (held, error) {
 	return m, set(m.c, m.key, m.p.ttl)
 }
 
-func (m *pooledMutex) release(context.Context) error {
+func (m *pooledMutex) Release(context.Context) error {
 	return errors.Join(del(m.c, m.key), m.c.Close())
 }
 
@@ -296,10 +296,10 @@ func (m *scriptedMutex) acquire(ctx context.Context) (held, error) {
 	return m, err
 }
 
-func (m *scriptedMutex) release(ctx context.Context) error {
+func (m *scriptedMutex) Release(ctx context.Context) error {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
-	return m.m.release(ctx)
+	return m.m.Release(ctx)
 }
 
 // keep starts the renewal of all with the first.
@@ -398,7 +398,7 @@ func (m *redsyncMutex) acquire(ctx context.Context) (held, error) {
 	}
 }
 
-func (m *redsyncMutex) release(ctx context.Context) error {
+func (m *redsyncMutex) Release(ctx context.Context) error {
 	ok, err := m.UnlockContext(ctx)
 	if err == nil && !ok {
 		err = errNotThere
@@ -429,8 +429,8 @@ func openBSM(retry func() redislock.RetryStrategy) func(context.Context, *seat) 
 func (c *bsmClient) mutex(name string) mutex { return &bsmMutex{c, name} }
 
 func (c *bsmClient) keep(h held) {
-	l := h.(*bsmHeld)
-	c.every(c.ttl/3, h, func() error { return (*redislock.Lock)(l).Refresh(context.Background(), c.ttl, nil) })
+	l := h.(*redislock.Lock)
+	c.every(c.ttl/3, h, func() error { return l.Refresh(context.Background(), c.ttl, nil) })
 }
 
 func (c *bsmClient) close() error { return c.r.Close() }
@@ -445,14 +445,10 @@ func (m *bsmMutex) acquire(ctx context.Context) (held, error) {
 	for {
 		l, err := m.c.c.Obtain(ctx, m.key, m.c.ttl, &redislock.Options{RetryStrategy: m.c.retry()})
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redislock.ErrNotObtained) {
-			return (*bsmHeld)(l), err
+			return l, err
 		}
 	}
 }
-
-type bsmHeld redislock.Lock
-
-func (h *bsmHeld) release(ctx context.Context) error { return (*redislock.Lock)(h).Release(ctx) }
 
 type rueidisClient struct{ rueidislock.Locker }
 
@@ -488,7 +484,7 @@ func (m *rueidisMutex) acquire(ctx context.Context) (_ held, err error) {
 	return m, err
 }
 
-func (m *rueidisMutex) release(context.Context) error { m.cancel(); return nil }
+func (m *rueidisMutex) Release(context.Context) error { m.cancel(); return nil }
 
 // ourClient is each strategy of this module.
 type ourClient struct {
@@ -520,10 +516,10 @@ func openRedlock(own ...redlock.Option) func(context.Context, *seat) (client, er
 }
 
 func (c *ourClient) mutex(name string) mutex { return &ourMutex{c.s.NewLock(name)} }
-func (c *ourClient) lost(h held) bool        { return h.(ourHeld).Err() != nil }
+func (c *ourClient) lost(h held) bool        { return h.(strategy.Lease).Err() != nil }
 
 func (c *ourClient) keep(h held) {
-	if err := h.(ourHeld).KeepAlive(time.Hour); err != nil {
+	if err := h.(strategy.Lease).KeepAlive(time.Hour); err != nil {
 		fmt.Println(err) // the loss is counted
 	}
 }
@@ -539,10 +535,5 @@ func (c *ourClient) close() error {
 type ourMutex struct{ l strategy.Lock }
 
 func (m *ourMutex) acquire(ctx context.Context) (held, error) {
-	l, err := m.l.Acquire(ctx)
-	return ourHeld{l}, err
+	return m.l.Acquire(ctx)
 }
-
-type ourHeld struct{ strategy.Lease }
-
-func (h ourHeld) release(ctx context.Context) error { return h.Release(ctx) }

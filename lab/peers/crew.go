@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-
-	"github.com/gomodule/redigo/redis"
 )
 
 // A crew are callers who have to be woken, and no lock: nobody has a context or a time-out, and
@@ -14,8 +12,7 @@ import (
 // who have come by then, and so on while others have come; a goroutine reads the replies, and
 // wakes them.
 type crew struct {
-	client  // a single name's, over the same connection
-	conn    redis.Conn
+	*raw
 	members map[string]*member
 	joined  int // how many share a request at most
 
@@ -45,7 +42,7 @@ type errand struct {
 }
 
 func (m *member) acquire(context.Context) (held, error) { return m, m.c.do(m.in) }
-func (m *member) release(context.Context) error         { return m.c.do(m.back) }
+func (m *member) Release(context.Context) error         { return m.c.do(m.back) }
 
 func (c *crew) mutex(name string) mutex { return c.members[name] }
 
@@ -91,9 +88,9 @@ func (c *crew) send(batch []*errand) {
 	requests := c.flight[first:]
 	c.mu.Unlock()
 	for _, together := range requests {
-		c.conn.Send(together[0].cmd, c.argsOf(together)...)
+		c.conns[0].Send(together[0].cmd, c.argsOf(together)...)
 	}
-	c.conn.Flush()
+	c.conns[0].Flush()
 	c.mu.Lock()
 }
 
@@ -113,8 +110,8 @@ func (c *crew) argsOf(together []*errand) []any {
 // read hands on replies until the connection ends.
 func (c *crew) read() {
 	for {
-		reply, err := c.conn.Receive()
-		if c.conn.Err() != nil {
+		reply, err := c.conns[0].Receive()
+		if c.conns[0].Err() != nil {
 			c.fail(err)
 			return
 		}
@@ -151,7 +148,7 @@ func (c *crew) fail(err error) {
 }
 
 func (c *crew) close() error {
-	err := c.client.close()
+	err := c.raw.close()
 	c.reader.Wait()
 	return err
 }
@@ -171,10 +168,9 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := one.(*raw)
-		c := &crew{client: r, conn: r.conns[0], members: map[string]*member{}, joined: max(joined, 1)}
+		c := &crew{raw: one.(*raw), members: map[string]*member{}, joined: max(joined, 1)}
 		for i := range s.N {
-			t := r.turn(s.name(i))
+			t := c.turn(s.name(i))
 			a, b := &errand{request: t.acquire}, &errand{request: t.release, release: true}
 			if joined > 0 {
 				a.eval, b.eval = acquires[i], releases[i]

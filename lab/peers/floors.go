@@ -186,7 +186,7 @@ type replayMutex struct {
 }
 
 func (m *replayMutex) acquire(context.Context) (held, error) { return m, m.turn.acquire.do(m.c) }
-func (m *replayMutex) release(context.Context) error         { return m.turn.release.do(m.c) }
+func (m *replayMutex) Release(context.Context) error         { return m.turn.release.do(m.c) }
 
 // A pooledReplay borrows a connection for each pair, as pool does.
 type pooledReplay struct {
@@ -217,24 +217,23 @@ func (m *pooledReplayMutex) acquire(ctx context.Context) (held, error) {
 	return m, err
 }
 
-func (m *pooledReplayMutex) release(ctx context.Context) error {
-	return errors.Join(m.replayMutex.release(ctx), m.c.Close())
+func (m *pooledReplayMutex) Release(ctx context.Context) error {
+	return errors.Join(m.replayMutex.Release(ctx), m.c.Close())
 }
 
 // A pipeline has no callers: one goroutine sends what acquires all names and reads all replies,
 // then what releases them likewise. No caller has to be woken.
 type pipeline struct {
-	client             // a single name's, over the same connection
-	conn               redis.Conn
+	*raw
 	acquires, releases []request
 }
 
 // pairs makes one on each name.
 func (p *pipeline) pairs() error {
-	if err := pipelined(p.conn, p.acquires); err != nil {
+	if err := pipelined(p.conns[0], p.acquires); err != nil {
 		return err
 	}
-	return pipelined(p.conn, p.releases)
+	return pipelined(p.conns[0], p.releases)
 }
 
 func pipelined(c redis.Conn, rs []request) error {
@@ -259,10 +258,9 @@ func openPipeRaw(ctx context.Context, s *seat) (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := c.(*raw)
-	p := &pipeline{client: r, conn: r.conns[0]}
+	p := &pipeline{raw: c.(*raw)}
 	for i := range s.N {
-		t := r.turn(s.name(i))
+		t := p.turn(s.name(i))
 		p.acquires = append(p.acquires, t.acquire)
 		p.releases = append(p.releases, t.release)
 	}
@@ -357,7 +355,7 @@ func (m *allReplayMutex) acquire(context.Context) (held, error) {
 	return m, m.r.all(released, m.turn.acquire.cmd, m.turn.acquire.args...)
 }
 
-func (m *allReplayMutex) release(context.Context) error {
+func (m *allReplayMutex) Release(context.Context) error {
 	return m.r.all(released, m.turn.release.cmd, m.turn.release.args...)
 }
 
@@ -373,8 +371,7 @@ func openPipeReplay(ctx context.Context, s *seat) (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{c.(*raw), turns(s, acquires, releases, fenced)}
-	p := &pipeline{client: r, conn: r.conns[0]}
+	p := &pipeline{raw: c.(*raw)}
 	for calls := range slices.Chunk(acquires, mostJoined) {
 		p.acquires = append(p.acquires, joint(calls, fenced))
 	}

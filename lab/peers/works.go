@@ -54,7 +54,7 @@ func pair(ctx context.Context, m mutex) error {
 	if err != nil {
 		return err
 	}
-	return h.release(ctx)
+	return h.Release(ctx)
 }
 
 // repeat times pairs, for as long as the job says, or at most n of them.
@@ -242,7 +242,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 					waits[i] = append(waits[i], now.Sub(asked))
 				}
 				if s.Hold == 0 {
-					if errs[i] = h.release(context.Background()); errs[i] != nil {
+					if errs[i] = h.Release(context.Background()); errs[i] != nil {
 						return
 					}
 					continue
@@ -250,7 +250,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 				mine := grants.Add(1)
 				time.Sleep(s.Hold)
 				held := hold{history.At(now), history.Now()}
-				if errs[i] = h.release(context.Background()); errs[i] != nil {
+				if errs[i] = h.Release(context.Background()); errs[i] != nil {
 					return
 				}
 				if counting.Load() {
@@ -350,7 +350,7 @@ func drain(ctx context.Context, s *seat) (report, error) {
 		return report{}, err
 	}
 	begin := time.Now()
-	if err := h.release(ctx); err != nil {
+	if err := h.Release(ctx); err != nil {
 		return report{}, err
 	}
 	for range s.N {
