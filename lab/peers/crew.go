@@ -164,13 +164,13 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 				return nil, err
 			}
 		}
-		one, err := openRaw(1)(ctx, s)
+		r, err := dialRaw(ctx, s, 1)
 		if err != nil {
 			return nil, err
 		}
-		c := &crew{raw: one.(*raw), members: map[string]*member{}, joined: max(joined, 1)}
+		c := &crew{raw: r, members: map[string]*member{}, joined: max(joined, 1)}
 		for i := range s.N {
-			t := c.turn(s.name(i))
+			t := r.turns(s.name(i))()
 			a, b := &errand{request: t.acquire}, &errand{request: t.release, release: true}
 			if joined > 0 {
 				a.eval, b.eval = acquires[i], releases[i]
