@@ -41,7 +41,7 @@ type mutex interface {
 	acquire(ctx context.Context) (held, error) // waits; an error ends the measurement, unless ctx is done
 }
 
-// held is a lock that was acquired.
+// held is one hold of a lock.
 type held interface {
 	Release(ctx context.Context) error
 }
@@ -278,7 +278,7 @@ type ourClient struct {
 	pools []*redis.Pool
 }
 
-// ourOptions are the defaults; but who fails asks again, as redsync does where there was no
+// ourOptions are the defaults, but an attempt that fails is repeated, as redsync does without a
 // quorum.
 func ourOptions(s *seat) strategy.Options { return strategy.Options{TTL: s.TTL, RetryOnError: true} }
 

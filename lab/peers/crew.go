@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// A crew are callers who have to be woken, and no lock: nobody has a context or a time-out, and
-// nobody leaves. They share a connection. Who comes when nobody sends yields, sends what all bring
-// who have come by then, and so on while others have come; a goroutine reads the replies, and
-// wakes them.
+// A crew is callers who have to be woken, without a lock: no caller has a context or a time-out, and
+// no caller leaves. They share a connection. A caller who comes while no other sends yields. Then it
+// sends for all callers who have come by then, and repeats that while more have come. A goroutine
+// reads the replies and wakes the callers.
 type crew struct {
 	*raw
 	members map[string]*member
@@ -19,15 +19,15 @@ type crew struct {
 	mu      sync.Mutex
 	sending bool
 	queue   []*errand
-	flight  [][]*errand // requests that wait for their reply, each with whom it is for
+	flight  [][]*errand // requests that wait for their reply, each with its callers
 	broken  error       // why no reply will come any more
 
-	args   []any // the sender's, to be used again, as are evals
+	args   []any // the sender's, reused, as are evals
 	evals  []*eval
 	reader sync.WaitGroup
 }
 
-// A member is who acquires and releases one name.
+// A member is the caller who acquires and releases one name.
 type member struct {
 	c        *crew
 	in, back *errand
@@ -71,8 +71,8 @@ func (c *crew) do(e *errand) error {
 	return <-e.done
 }
 
-// send sends a batch, with the lock held but for the sending. An error is the reader's, who meets
-// it, too.
+// send sends a batch. The caller holds mu, which is free while bytes are sent. It returns no error:
+// the reader meets the same one.
 func (c *crew) send(batch []*errand) {
 	releases := make([]*errand, 0, len(batch))
 	acquires := slices.DeleteFunc(batch, func(e *errand) bool {
@@ -136,7 +136,7 @@ func (c *crew) read() {
 	}
 }
 
-// fail tells all who wait, and all who come, that no reply will.
+// fail ends the wait of all callers, now and later.
 func (c *crew) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *crew) close() error {
 }
 
 // openCrew has callers send what fairqueue has sent, up to so many in a request; 0: raw's
-// commands, which nobody shares.
+// commands, one caller in each.
 func openCrew(joined int) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (client, error) {
 		var acquires, releases []eval

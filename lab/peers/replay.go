@@ -22,22 +22,23 @@ import (
 // difference to raw and pool is the server's work on the scripts. The difference from there to
 // ours is the client's work.
 
-// fenced and unfenced tell what fairqueue's acquire says: another holder would be an array.
+// fenced and unfenced are the replies of fairqueue's acquire to a new holder. If the lock is held
+// the reply is an array.
 func fenced(reply any) bool   { fence, ok := reply.(int64); return ok && fence > 0 }
 func unfenced(reply any) bool { return reply == int64(0) }
 
 // eachOf is the reply of a script to several callers.
 func eachOf(n int, good func(any) bool) func(any) bool {
 	return func(reply any) bool {
-		told, _ := reply.([]any)
-		return len(told) == n && !slices.ContainsFunc(told, func(a any) bool { return !good(a) })
+		all, _ := reply.([]any)
+		return len(all) == n && !slices.ContainsFunc(all, func(a any) bool { return !good(a) })
 	}
 }
 
 // An eval is one call of a script, as a strategy makes it.
 type eval struct {
 	script *driver.Script
-	keys   []any // strings, which are not to be made anew for each request
+	keys   []any // strings, converted once
 	args   []any
 }
 
@@ -106,7 +107,7 @@ func joint(calls []eval, good func(any) bool) request {
 	return request{"EVALSHA", jointArgs(nil, all), good}
 }
 
-// jointArgs appends its arguments, in the layout that driver.NewJointScript tells.
+// jointArgs appends its arguments, in the layout of driver.NewJointScript.
 func jointArgs(args []any, calls []*eval) []any {
 	first, n := calls[0], len(calls)
 	shared, _ := first.script.Joint()
