@@ -146,8 +146,8 @@ func TestPage(t *testing.T) {
 		if _, err := rewrite(page, s.name, "x"); err != nil {
 			t.Errorf("%s, %s: %v", name, s.name, err)
 		}
-		if !strings.Contains(page, s.title+"\n\n<!-- "+s.name+" -->\n") {
-			t.Errorf("%s has no heading %q above the mark of %s", name, s.title, s.name)
+		if !strings.Contains(page, s.title+"\n\n<!-- "+s.name+" -->\n\n"+s.about+"\n") {
+			t.Errorf("%s has no heading %q, mark of %s and text %q", name, s.title, s.name, s.about)
 		}
 		if len(s.panels) > 0 && strings.Contains(page, "("+s.name+".svg)") {
 			if _, err := os.Stat("../../docs/" + s.name + ".svg"); err != nil {
