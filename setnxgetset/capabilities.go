@@ -34,8 +34,8 @@ func WatchTakeOver() Option {
 
 // BlindRelease makes Release a plain DEL, as in the original algorithm and in
 // ServiceStack: one round trip, and if the lock was taken away meanwhile, it frees the
-// next holder's lock. Only a lease that knows itself lost, past its deadline
-// at the latest, sends nothing: there the originals are worse.
+// next holder's lock. A lease past its deadline sends no DEL. The
+// originals would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
 // [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.

@@ -23,8 +23,18 @@
 // are not hit. No deadlock: a contender that comes after a dead holder's stamp takes over. Redis'
 // own clock and expiry play no part.
 //
-// # What it does not
+// # When something breaks
 //
+//   - The holder dies: its key stays. A contender takes it over once the stamp has passed.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes an unanswered SETNX, and
+//     repeats an unanswered release, until Redis confirms it or the stamp has passed. It leaves
+//     the value of an unanswered GETSET to lapse, because that may hide another's lock.
+//   - A waiter dies: it has left nothing in Redis, unless it had just lost a GETSET.
+//
+// # What it does not guarantee
+//
+//   - ServiceStack's clients take our values for held until the key is deleted. A dead holder
+//     of ours locks them out until one of our contenders has taken over and released.
 //   - Clocks decide. A contender whose clock is ahead takes a lock that is held; the lock
 //     of a holder whose clock is behind has lapsed before it should, and one whose clock
 //     is ahead locks for longer. All other locks of this module count durations.
@@ -169,16 +179,16 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		return driver.Grant{}, seen.held(c)
 	case p.watch:
 		return driver.Grant{}, p.takeOverWatching(ctx, c)
-	case seen.gone: // it was there at the SETNX. A GETSET now could hit the next holder
+	case seen.gone: // free just now: ask again. A GETSET would risk an overwrite for nothing
 		return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 	}
 	return p.takeOver(ctx, c)
 }
 
-// takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their
-// GETSETs in a row, and the contender that gets that stamp back is the first.
+// takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their GETSETs in a row, and
+// the contender that gets back a stamp that has passed is the first.
 func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	mine, err := p.value(c.Token, c.TTL, 0) // a stamp from now: the first has aged
+	mine, err := p.value(c.Token, c.TTL, 0) // a new stamp: that for the SETNX is older by two round trips
 	if err != nil {
 		return driver.Grant{}, err
 	}
