@@ -121,12 +121,12 @@ var (
 	//go:embed each.lua
 	eachLua string
 
-	//go:embed free.lua
-	freeLua string
+	//go:embed acquire_fast.lua
+	acquireFastLua string
 	//go:embed acquire.lua
 	acquireLua string
-	//go:embed unqueued.lua
-	unqueuedLua string
+	//go:embed release_fast.lua
+	releaseFastLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed pass.lua
@@ -134,10 +134,16 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", 4, freeLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
-	release = driver.NewJointScript("release", 1, unqueuedLua+eachLua+fenceLua+queueLua+releaseLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, acquireFastLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fenceLua+queueLua+releaseLua)
 	pass    = driver.NewScript("pass", enqueueLua+fenceLua+queueLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
+)
+
+// How many ARGV the callers of a joint script have in common; those after them are each caller's own.
+const (
+	acquireShared = 4 // the TTL, how many fences, the entry, whether to prove that the user may release
+	releaseShared = 1 // the entry
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
@@ -164,7 +170,7 @@ func On(n driver.Node, own ...Option) driver.Protocol {
 	return p
 }
 
-// on is the same algorithm on another node.
+// on is a copy of the algorithm on another node.
 func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
@@ -189,10 +195,10 @@ func Acknowledged(a strategy.Acks) Option {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	driver.Node // Close is the node's
+	driver.Node // the server
 	names       *cache
 	fences      bool
-	acks        *strategy.Acks // nil: nobody is waited for
+	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
@@ -211,7 +217,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if !names.proven.Load() {
 		prove = "1"
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.many(c), p.entry(c), prove, c.Token)
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), p.entry(c), prove, c.Token)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -225,12 +231,12 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 // Release grants the lock to the first in the queue, or deletes the key, if the key holds
 // the token.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	place := "" // in the queue, that is given up, too
+	entry := ""
 	if c.Undo {
-		place = p.entry(c)
+		entry = p.entry(c) // an undo also gives up the place in the queue
 	}
 	names := p.names.of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
+	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, c.Token, names.freed)
 	if err != nil {
 		names.proven.Store(false)
 		return err
@@ -240,7 +246,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
+	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -253,10 +259,11 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 // Watch hears of direct grants to the claim's line; without a line, of releases that find
 // nobody in the queue. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	names := p.names.of(c.Key)
 	if c.Line != "" {
-		return watchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
+		return watchQueue(ctx, p, c, names.lineChannel(c.Line), fn)
 	}
-	return driver.WatchChannel(ctx, p, c, p.names.of(c.Key).channel(), fn)
+	return driver.WatchChannel(ctx, p, c, names.freedChannel(), fn)
 }
 
 // Extend starts the TTL again if the key holds the token.
@@ -273,8 +280,8 @@ func (p *protocol) bulk() driver.BulkScript {
 	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
-// many is how many fences to reserve; 0 without fences.
-func (p *protocol) many(c driver.Claim) int {
+// reserve is how many fences to reserve; 0 without fences.
+func (p *protocol) reserve(c driver.Claim) int {
 	if !p.fences {
 		return 0
 	}
@@ -291,9 +298,9 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
 		fence, ok := r[0].(int64)
-		many, ok2 := r[1].(int64)
+		reserved, ok2 := r[1].(int64)
 		if ok && ok2 {
-			return p.granted(fence, many)
+			return p.granted(fence, reserved)
 		}
 	}
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
@@ -303,10 +310,13 @@ func (p *protocol) lost(c driver.Claim, reply any) error {
 	return driver.LostReply(p.Name(), c, reply)
 }
 
-// granted checks a fence, and how many from it on are reserved.
-func (p *protocol) granted(fence, many int64) (driver.Grant, error) {
-	if p.fences != (fence > 0) || fence < 0 || many < 0 || many > driver.MaxFences {
+// granted reads a fence, positive, and how many from it on are reserved; both are 0 without fences.
+func (p *protocol) granted(fence, reserved int64) (driver.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 || reserved < 0 || reserved > driver.MaxFences {
 		return driver.Grant{}, driver.BadReply(p.Name(), fence)
 	}
-	return driver.Grant{Fence: uint64(fence), Fences: int(many)}, nil
+	if !p.fences {
+		reserved = 0 // acquire.lua and adopt.lua return the fence alone
+	}
+	return driver.Grant{Fence: uint64(fence), Fences: int(reserved)}, nil
 }
