@@ -21,7 +21,7 @@ local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
 -- lock or has no TTL, a TTL that would not be longer; and before Redis 7.0 everything. Never returns
 -- nil, which stands for the common case.
 local function extend(lock, token, ttl, holder)
-  holder = holder or redis.pcall('GET', lock) -- MGET gives nil for a key that is no lock, or when it is forbidden
+  holder = holder or redis.pcall('GET', lock) -- GET says why MGET gave nil: gone, no lock, or forbidden
   if type(holder) == 'table' then
     return {holder.err} -- one that cannot be renewed must not stop the others
   end

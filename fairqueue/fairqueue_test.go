@@ -165,22 +165,22 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir, err := locks.Adopt(t.Context(), "a", token)
+	adopted, err := locks.Adopt(t.Context(), "a", token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fence(t, heir), ahead+2; got != want {
-		t.Errorf("fence of the heir = %d, want %d", got, want)
+	if got, want := fence(t, adopted), ahead+2; got != want {
+		t.Errorf("fence of the adopted hold = %d, want %d", got, want)
 	}
-	if err := heir.Release(t.Context()); err != nil {
+	if err := adopted.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fence(t, acquire(t, locks, "a")), ahead+3; got != want {
-		t.Errorf("fence after the heir = %d, want %d: no two holds share one", got, want)
+		t.Errorf("fence after the adopted hold = %d, want %d: no two holds share one", got, want)
 	}
 }
 
-// TestBadCounter: a counter that is none is an error, and no lock is taken.
+// TestBadCounter: a counter that holds no fence is an error, and no lock is taken.
 func TestBadCounter(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{})
@@ -369,7 +369,7 @@ func TestForbiddenToReadMany(t *testing.T) {
 	}
 }
 
-// TestForbiddenToPublish: the notice is a hint, so a release without it stands.
+// TestForbiddenToPublish: the notification is a hint, so a release without it stands.
 func TestForbiddenToPublish(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	c := s.Pool().Get()
@@ -494,8 +494,8 @@ func TestExtendNeverShortens(t *testing.T) {
 	}
 }
 
-// TestLeastPermissions: a user who may touch the lock's own keys, and nothing beside
-// them, can do everything.
+// TestLeastPermissions: a user who may touch the lock's own keys, and nothing else,
+// can do everything.
 func TestLeastPermissions(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	c := s.Pool().Get()
