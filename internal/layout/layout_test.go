@@ -74,8 +74,7 @@ func TestDirections(t *testing.T) {
 	all := packages(t, root)
 	allowed := map[string][]string{
 		"strategy":          {uuid},
-		"conformance":       {module + "strategy", module + "internal/child"},
-		"internal/child":    {},
+		"conformance":       {module + "strategy"},
 		"internal/node":     {module + "strategy", module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {module + "strategy", module + "internal/redistest"},
 
