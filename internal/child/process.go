@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,8 +69,8 @@ func Start(c Config) (*Process, error) {
 	if c.Env == nil {
 		c.Env = os.Environ()
 	}
-	p.cmd.Env = append(c.Env[:len(c.Env):len(c.Env)], variable+"="+string(b),
-		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // or the race detector adds a second to each end
+	p.cmd.Env = slices.Concat(c.Env, []string{variable + "=" + string(b),
+		"GORACE=" + os.Getenv("GORACE") + " atexit_sleep_ms=0"}) // or the race detector adds a second to each end
 	p.cmd.Stderr = &p.text
 	p.cmd.WaitDelay = 5 * time.Second // if another process has inherited its standard error
 	if !c.CleansUp {

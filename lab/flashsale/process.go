@@ -153,19 +153,11 @@ func Child(variants ...subjects.Variant) bool {
 		// Neither a parent that is gone nor Ctrl-C, which is the parent's to act on, may keep the
 		// child from cleaning up.
 		signal.Ignore(syscall.SIGPIPE, os.Interrupt)
-		want, err := redistest.FromEnv() // see childEnv
-		if err != nil {
-			return err
-		}
-		farm, err := redistest.Open(ctx, want)
+		farm, servers, err := subjects.ParentsServers(ctx)
 		if err != nil {
 			return err
 		}
 		defer farm.Close()
-		servers, err := farm.Nodes(ctx, len(want.Addrs))
-		if err != nil {
-			return err
-		}
 		w := worker{servers: servers, variants: variants, parent: parent}
 		for _, s := range servers {
 			p := w.counter.pool(s.Pool())
