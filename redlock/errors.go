@@ -13,11 +13,11 @@ import (
 // refusal says why no quorum agreed.
 func (p *protocol) refusal(c driver.Claim, count *voteCount) error {
 	if count.lost > len(p.nodes)-p.quorum {
-		return &strategy.LostError{Name: c.Name, Holder: count.holder(p.quorum)}
+		return &strategy.LostError{Name: c.Name, Holder: count.holder()}
 	}
 	e := &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, count)}
 	if count.lost == 0 && count.yes+count.held >= p.quorum {
-		e.Held = count.heldError(c.Name, p.quorum)
+		e.Held = count.heldError(c.Name)
 	}
 	return e
 }

@@ -36,11 +36,27 @@ type fenceReply struct {
 	generation string // of its guard
 }
 
-// enoughRemember is enough, and more: once a quorum has voted, the round goes on until a quorum of
-// nodes that remember has, or cannot any more. Such a quorum has a node that noted the last fence.
-func (p *protocol) enoughRemember(enough func(*voteCount) bool, said []fenceReply) func(*voteCount) bool {
+// enoughForFence is enough, and more. Once a quorum has voted, the round goes on until a quorum of
+// nodes that remember has, or cannot any more: such a quorum has a node that noted the last fence.
+// Then it goes on for late votes of nodes that are expected to answer, for patience at most: a voter
+// that now freezes must not cost the fence its quorum.
+func (p *protocol) enoughForFence(enough func(*voteCount) bool, said []fenceReply, start time.Time) func(*voteCount) bool {
+	ending := false
 	return func(vc *voteCount) bool {
-		return enough(vc) && (vc.twin || vc.yes < p.quorum || vc.remembered(said))
+		switch {
+		case !enough(vc):
+			return false
+		case vc.twin || vc.yes < p.quorum:
+			return true
+		case !vc.remembered(said):
+			return false
+		case !vc.awaits(p.expected):
+			return true
+		case !ending:
+			ending = true
+			time.AfterFunc(patience(vc.answered.Sub(start)), vc.end)
+		}
+		return false
 	}
 }
 

@@ -139,7 +139,7 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 	var said []fenceReply // each is written before its node's answer is counted
 	if p.fences {
 		said = make([]fenceReply, len(p.nodes))
-		enough = p.enoughRemember(enough, said)
+		enough = p.enoughForFence(enough, said, start)
 	}
 	count := p.ask(ctx, votes, p.all, due, enough, func(ctx context.Context, i int) error {
 		reply, err := ask(ctx, due, p.nodes[i])
@@ -157,11 +157,8 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 		} // or the reply was lost: the vote may be there, and stays unknown
 		return err
 	})
-	if count.yes+count.held >= p.quorum { // stragglers get a multiple of this: see patience
-		p.pace.Store(int64(time.Since(start)))
-	}
-	if p.fences && count.yes >= p.quorum {
-		count.await(p.patience(), p.expected) // late votes: a voter that now freezes must not cost the fence its quorum
+	if !count.answered.IsZero() { // stragglers get a multiple of this: see patience
+		p.pace.Store(int64(count.answered.Sub(start)))
 	}
 	return count, said
 }
@@ -310,7 +307,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	case c.Undo:
 		return votes.undone(count)
 	case count.yes+left < p.quorum: // it was lost before
-		return remains(left, &strategy.LostError{Name: c.Name, Holder: count.holder(p.quorum)})
+		return remains(left, &strategy.LostError{Name: c.Name, Holder: count.holder()})
 	case len(p.nodes)-left >= p.quorum: // free for others
 		return remains(left, nil)
 	}

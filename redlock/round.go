@@ -72,11 +72,14 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 // expected tells whether the node has answered the last request to it that has ended.
 func (p *protocol) expected(i int) bool { return !p.silent[i].Load() }
 
-// patience is how long stragglers may take: three times what the last quorum took, and 1 … 50 ms. A
-// node that works has answered by then.
-func (p *protocol) patience() time.Duration {
-	return min(max(3*time.Duration(p.pace.Load()), time.Millisecond), 50*time.Millisecond)
+// patience is how long stragglers may take: three times what the quorum took, and 1 … 50 ms. A node
+// that works has answered by then.
+func patience(took time.Duration) time.Duration {
+	return min(max(3*took, time.Millisecond), 50*time.Millisecond)
 }
+
+// patience goes by the last quorum.
+func (p *protocol) patience() time.Duration { return patience(time.Duration(p.pace.Load())) }
 
 // What ask says of a node for the node.
 var (
