@@ -64,6 +64,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -240,7 +241,17 @@ func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVote
 	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
 	left := votes.mayHold()
 	err = p.changed(p.advised(err), votes.holding(), "perhaps granted, and not yet given back")
-	return driver.Grant{State: votes}, remains(left, err)
+	return driver.Grant{State: votes, Silent: silent(err)}, remains(left, err)
+}
+
+// silent tells whether the lock is held by one who publishes no release, so that waiters have to poll.
+func silent(err error) bool {
+	var held *strategy.HeldError
+	if !errors.As(err, &held) {
+		return false
+	}
+	announced, _ := token.Announced(held.Holder)
+	return !announced
 }
 
 // remains marks err if something may be left on some nodes.
