@@ -37,10 +37,10 @@ func (p *protocol) answers(c driver.Claim, count *voteCount) []strategy.NodeAnsw
 	return answers
 }
 
-// changed corrects an error of too few nodes. Those of some that agreed, or that were not waited
+// markUnknown corrects an error of too few nodes. Those of some that agreed, or that were not waited
 // for, may have been changed, which the caller has to know: "not sent" of the other nodes alone
 // would mean that nothing has changed.
-func (p *protocol) changed(err error, some []int, what string) error {
+func (p *protocol) markUnknown(err error, some []int, what string) error {
 	var none *strategy.QuorumError
 	if errors.As(err, &none) {
 		for _, i := range some {
