@@ -335,10 +335,10 @@ func TestServersKilled(t *testing.T) {
 	}
 }
 
-// imitation skips a test that an embedded server, which tells nothing of itself, cannot pass.
+// imitation skips a test that an embedded server, which says nothing of itself, cannot pass.
 func imitation(t *testing.T, s *redistest.Server, notProven string) {
 	t.Helper()
-	if strings.Contains(s.Version(), "not told") {
+	if strings.Contains(s.Version(), "not known") {
 		t.Skip("NOT PROVEN: " + notProven)
 	}
 }
