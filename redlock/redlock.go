@@ -137,13 +137,13 @@ type askVote func(ctx context.Context, due time.Time, n driver.Node) (reply any,
 //  3. With fences, a quorum must also note the fence, within that validity.
 //  4. If the lock counts, late votes count too, and Release covers them. If not, every vote is given
 //     back, also those still under way. Package engine tries again after a random delay.
-func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteCount) bool, vote askVote) (driver.Grant, error) {
+func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteCount) bool, askOne askVote) (driver.Grant, error) {
 	if err := p.lateTwin(ctx, c); err != nil { // found after the last attempt: see twins.go
 		return driver.Grant{}, err
 	}
 	start := time.Now() // every node begins to count its TTL later
 	votes := newVotes(len(p.nodes), unknown)
-	count, said := p.collect(ctx, c, votes, enough, vote)
+	count, said := p.collect(ctx, c, votes, enough, askOne)
 
 	err := p.won(ctx, c, count, start)
 	var fence uint64
@@ -160,7 +160,7 @@ func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteC
 }
 
 // collect asks all nodes for their votes. said is for fences: what each voter knows of them.
-func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes, enough func(*voteCount) bool, vote askVote) (*voteCount, []fenceReply) {
+func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes, enough func(*voteCount) bool, askOne askVote) (*voteCount, []fenceReply) {
 	start, due := time.Now(), p.due(c)
 	var said []fenceReply // each is written before its node's answer is counted
 	if p.fences {
@@ -168,7 +168,7 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 		enough = p.enoughForFence(enough, said, start)
 	}
 	count := p.ask(ctx, votes, p.all, due, enough, func(ctx context.Context, i int) error {
-		reply, err := vote(ctx, due, p.nodes[i])
+		reply, err := askOne(ctx, due, p.nodes[i])
 		if err == nil {
 			err = p.readVote(c, i, reply, said)
 		}
@@ -266,11 +266,12 @@ func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVote
 	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
 	left := votes.mayHold()
 	err = p.markUnknown(p.advised(err), votes.holding(), "perhaps granted, and not yet given back")
-	return driver.Grant{State: votes, Silent: silent(err)}, remains(left, err)
+	return driver.Grant{State: votes, Silent: unannounced(err)}, remains(left, err)
 }
 
-// silent tells whether the lock is held by one who publishes no release, so that waiters have to poll.
-func silent(err error) bool {
+// unannounced tells whether the lock is held, and the holder's token does not say that its release will
+// be published: then waiters have to poll.
+func unannounced(err error) bool {
 	var held *strategy.HeldError
 	if !errors.As(err, &held) {
 		return false

@@ -31,11 +31,11 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	}
 	answers := make(chan answer, len(p.nodes))
 	for i, n := range p.nodes {
-		w.joining.Go(func() {
+		w.subscribing.Go(func() {
 			var s subscription
 			leave, err := n.Subscribe(subCtx, channel(c), func(token []byte, err error) { w.hear(&s, token, err) })
 			if err == nil {
-				w.join(&s, leave)
+				w.add(&s, leave)
 			}
 			answers <- answer{i, err}
 		})
@@ -60,10 +60,10 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 
 // A watch is what one Watch has subscribed to.
 type watch struct {
-	quorum  int
-	pause   func() time.Duration
-	cancel  context.CancelFunc // ends subscriptions that are not confirmed yet
-	joining sync.WaitGroup
+	quorum      int
+	pause       func() time.Duration
+	cancel      context.CancelFunc // ends subscriptions that are not confirmed yet
+	subscribing sync.WaitGroup
 
 	mu        sync.Mutex // held while fn runs
 	fn        func(driver.Notification)
@@ -75,13 +75,13 @@ type watch struct {
 }
 
 // A subscription is one node's.
-type subscription struct{ joined, broken bool }
+type subscription struct{ added, broken bool }
 
-func (w *watch) join(s *subscription, leave func()) {
+func (w *watch) add(s *subscription, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leave = append(w.leave, leave)
-	if s.joined = true; !s.broken {
+	if s.added = true; !s.broken {
 		w.live++
 	}
 }
@@ -117,7 +117,7 @@ func (w *watch) hear(s *subscription, token []byte, err error) {
 	holder := string(token)
 	switch {
 	case err != nil:
-		if s.broken = true; s.joined {
+		if s.broken = true; s.added {
 			w.live--
 		}
 		w.endIfDeaf()
@@ -142,8 +142,8 @@ func (w *watch) stop() {
 	w.end()
 	w.mu.Unlock()
 	w.cancel()
-	w.joining.Wait()
-	for _, leave := range w.leave { // nobody joins any more
+	w.subscribing.Wait()
+	for _, leave := range w.leave { // none is added any more
 		leave() // without mu: it waits for a message that is being heard
 	}
 }
