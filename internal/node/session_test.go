@@ -132,7 +132,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 
 	f, held := holding(t)
 	n := newNode(t, poolOf(f))
-	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+	out := hold(n, t.Context(), time.Now().Add(time.Second))
 	receive(t, "HOLD", held)
 	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
 	err := n.Session(t.Context(), time.Now(), "k", set)
@@ -178,10 +178,10 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	receive(t, "second's return", second)
 	c.Bulk("first")
 	receive(t, "first's return", first)
-	err = n.Session(t.Context(), time.Now().Add(50*time.Millisecond), "k", set)
+	err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
 	want(t, "Session after an unanswered PING", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	f.Serve(func(*nodetest.Conn, []string) {})
-	err = n.Session(t.Context(), time.Now().Add(50*time.Millisecond), "k", set)
+	err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
 	want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 }
 
