@@ -73,11 +73,11 @@ func networkFaults() []Fault {
 				a.each(func(l *rig.Link) { l.Delay(rig.Replies, s.short/2/time.Duration(s.column.trips())) })
 				h, err := a.try()
 				if err != nil {
-					s.cannot("A's reply comes too late: %w", err)
+					s.Cannot("A's reply comes too late: %w", err)
 				}
 				b := s.contender("B").acquire(s.ttl)
 				if b == nil {
-					s.cannot("B does not get the lock after its TTL")
+					s.Cannot("B does not get the lock after its TTL")
 				}
 				h.awaitLoss(0)
 			},
@@ -149,13 +149,13 @@ func networkFaults() []Fault {
 				lease, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				h := a.got(lease, err)
 				if h == nil {
-					s.cannot("A gets no lock to begin with: %w", err)
+					s.Cannot("A gets no lock to begin with: %w", err)
 				}
 				s.lost(a, "replies to A are lost on the way", rig.Replies)
 				again, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				s.say("A.TryAcquire() again = %v", err)
 				if a.got(again, err) != nil {
-					s.cannot("A hears of it")
+					s.Cannot("A hears of it")
 				}
 				a.heal()
 				s.say("A's network heals")
@@ -239,7 +239,7 @@ func networkFaults() []Fault {
 				got := s.waiter("B")
 				for range 10 {
 					if err := s.victim().KillClients(s.ctx); err != nil {
-						s.cannot("CLIENT KILL: %w", err)
+						s.Cannot("CLIENT KILL: %w", err)
 					}
 					a.extend()
 				}
@@ -350,7 +350,7 @@ func (s *Stage) split() {
 		case <-asked:
 		case <-time.After(s.ttl):
 			close(told)
-			s.cannot("they do not come to ask")
+			s.Cannot("they do not come to ask")
 		}
 	}
 	if s.quorum() > 1 {
@@ -384,7 +384,7 @@ func (s *Stage) waiter(who string) <-chan *hold {
 	select {
 	case <-refused:
 	case <-time.After(s.ttl):
-		s.cannot("%s does not come to ask", who)
+		s.Cannot("%s does not come to ask", who)
 	}
 	return got
 }

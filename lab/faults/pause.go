@@ -23,7 +23,7 @@ func pauses() []Fault {
 			play: func(s *Stage) {
 				a := s.process("A", steered.OpenCarelessStore)
 				if err := a.by.Pause(s.ctx); err != nil {
-					s.cannot("pausing A: %w", err)
+					s.Cannot("pausing A: %w", err)
 				}
 				s.say("A's process is stopped")
 				a.overtaken(s)
@@ -62,14 +62,14 @@ type worker struct {
 func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker {
 	store, err := open()
 	if err != nil {
-		s.cannot("the store: %w", err)
+		s.Cannot("the store: %w", err)
 	}
 	s.later(anyway(store.Close))
 	w := &worker{store: store}
 	setup := s.setup(who, store)
 	setup.TTL, setup.OpTimeout = s.short, s.short/3
 	if w.by, err = steered.Start(s.ctx, setup); err != nil {
-		s.cannot("starting %s: %w", who, err)
+		s.Cannot("starting %s: %w", who, err)
 	}
 	s.later(anyway(w.by.Close))
 	s.work(who, w)
@@ -89,11 +89,11 @@ func (s *Stage) setup(who string, store *steered.Store) steered.Setup {
 func (s *Stage) work(who string, w *worker) {
 	var err error
 	if w.hold, err = w.by.Acquire(s.ctx, steered.Bid{Lock: s.name, Wait: s.longest()}); err != nil {
-		s.cannot("%s gets no lock: %w", who, err)
+		s.Cannot("%s gets no lock: %w", who, err)
 	}
 	value, err := w.hold.Read(s.ctx)
 	if err != nil {
-		s.cannot("%s cannot read: %w", who, err)
+		s.Cannot("%s cannot read: %w", who, err)
 	}
 	s.say("%s has the lock, and reads %q", who, value)
 }
@@ -102,17 +102,17 @@ func (s *Stage) work(who string, w *worker) {
 func (w *worker) overtaken(s *Stage) {
 	by, err := steered.Here(s.setup("B", w.store), Players()...)
 	if err != nil {
-		s.cannot("opening B: %w", err)
+		s.Cannot("opening B: %w", err)
 	}
 	s.later(anyway(by.Close))
 	b := &worker{by: by, store: w.store}
 	s.work("B", b)
 	if err := b.hold.Write(s.ctx, "B's"); err != nil {
-		s.cannot("B cannot write: %w", err)
+		s.Cannot("B cannot write: %w", err)
 	}
 	s.say("B writes")
 	if err := w.by.Thaw(); err != nil {
-		s.cannot("A does not go on: %w", err)
+		s.Cannot("A does not go on: %w", err)
 	}
 	s.later(anyway(func() error { return b.hold.Release(s.ctx) }))
 }
@@ -123,7 +123,7 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	wrote := make(chan error, 1)
 	go func() { wrote <- a.hold.WriteAfterStop(s.ctx, "A's") }()
 	if err := a.by.Stopped(s.ctx); err != nil {
-		s.cannot("A does not stop: %w", err)
+		s.Cannot("A does not stop: %w", err)
 	}
 	s.say("A has looked, and its process is stopped before it writes")
 	a.overtaken(s)
@@ -138,7 +138,7 @@ func (w *worker) judge(s *Stage, err error) {
 	case value != "B's":
 		s.note(Violated, "what B wrote is lost: %q is stored", value)
 	case err == nil:
-		s.cannot("A's write is nowhere")
+		s.Cannot("A's write is nowhere")
 	case errors.Is(err, steered.ErrStale):
 		s.note(Detected, "the store refuses A's write: %v", err)
 	default:

@@ -255,7 +255,7 @@ func (s *Stage) spoil() {
 func (s *Stage) unspoilt() {
 	switch is, err := redis.String(s.victim().Do(s.ctx, "TYPE", s.key())); {
 	case err != nil:
-		s.cannot("looking for the list: %w", err)
+		s.Cannot("looking for the list: %w", err)
 	case is != "list":
 		s.note(Violated, "the list, which is not theirs, is gone")
 	}

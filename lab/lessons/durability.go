@@ -252,7 +252,7 @@ func (s *Stage) serves(c *client, died time.Time) {
 // stops: its own clock tells the holder that the lock is over.
 func (c *client) stops(deadline time.Time) {
 	if now := c.now(); now.Before(deadline) {
-		c.s.cannot("%s still has %v", c.name, deadline.Sub(now))
+		c.s.Cannot("%s still has %v", c.name, deadline.Sub(now))
 	}
 	c.s.note("%s's deadline has come, by its own clock", c.name)
 	c.ends()

@@ -136,7 +136,7 @@ func tokenLessons() []Lesson {
 				s.lapse(s.key())
 				next := b.acquires()
 				if lease == nil || next == nil {
-					s.cannot("the lock cannot be had to begin with")
+					s.Cannot("the lock cannot be had to begin with")
 				}
 				a.wakes()
 				if err := a.releases(lease); errors.Is(err, strategy.ErrLost) {
