@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	steered "github.com/lockstrategies/locks/lab/contender"
+	"github.com/lockstrategies/locks/lab/history"
 )
 
 // pauses are those of a holder who stands still for longer than its lock lasts: a garbage
@@ -55,6 +56,7 @@ type worker struct {
 	by    *steered.Contender
 	hold  *steered.Hold
 	store *steered.Store
+	rival *steered.Contender // who has overtaken it
 }
 
 // process is a worker in a process of its own, who has the lock for a short TTL, and has
@@ -105,6 +107,7 @@ func (w *worker) overtaken(s *Stage) {
 		s.Cannot("opening B: %w", err)
 	}
 	s.later(anyway(by.Close))
+	w.rival = by
 	b := &worker{by: by, store: w.store}
 	s.work("B", b)
 	if err := b.hold.Write(s.ctx, "B's"); err != nil {
@@ -132,10 +135,22 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	a.judge(s, err)
 }
 
-// judge looks at what is stored when both have written.
+// judge looks at what is stored when both have written. The judges of histories must see the
+// same in what each has recorded, and nothing worse.
 func (w *worker) judge(s *Stage, err error) {
-	switch value := w.store.Value(s.name); {
-	case value != "B's":
+	lost := false
+	for _, v := range w.violations(s) {
+		if v.Property != "NoLostUpdate" {
+			s.Cannot("the history: %v", v)
+		}
+		lost = true
+	}
+	value := w.store.Value(s.name)
+	if lost != (value != "B's") {
+		s.Cannot("%q is stored, and that an update is lost is in the history: %v", value, lost)
+	}
+	switch {
+	case lost:
 		s.note(Violated, "what B wrote is lost: %q is stored", value)
 	case err == nil:
 		s.Cannot("A's write is nowhere")
@@ -144,6 +159,19 @@ func (w *worker) judge(s *Stage, err error) {
 	default:
 		s.note(Detected, "A has lost the lock, and knows: %v", err)
 	}
+}
+
+// violations are those in the histories of both.
+func (w *worker) violations(s *Stage) []history.Violation {
+	var ops []history.Op
+	for _, c := range []*steered.Contender{w.by, w.rival} {
+		more, err := c.Ops()
+		if err != nil {
+			s.Cannot("the history of %s: %w", c.Name(), err)
+		}
+		ops = append(ops, more...)
+	}
+	return history.Judge(ops, history.Rules{Reentrant: s.column.Reentrant, Fenced: s.column.Fenced})
 }
 
 // anyway is f for those who have a context.
