@@ -341,6 +341,22 @@ func TestWork(t *testing.T) {
 	})
 }
 
+// awaited waits until the contender's history has an operation of the kind, and returns it with
+// the place of the first.
+func awaited(ctx context.Context, t *testing.T, c *contender.Contender, k history.Kind) ([]history.Op, int) {
+	t.Helper()
+	for {
+		ops := must[[]history.Op](t)(c.Ops())
+		if i := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == k }); i >= 0 {
+			return ops, i
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("there is no %s in %v", k, ops)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestKeep: what is renewed in the background is in the history.
 func TestKeep(t *testing.T) {
 	ctx := within(t)
@@ -348,21 +364,10 @@ func TestKeep(t *testing.T) {
 	s.TTL, s.OpTimeout = 200*time.Millisecond, 100*time.Millisecond
 	c := start(t, s)
 	check(t, c.Work(ctx, contender.Workload{Locks: []string{fresh("keep")}, Workers: 1, Patience: limit, Keep: 1}))
-	for {
-		ops := must[[]history.Op](t)(c.Ops())
-		i := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == history.KindRenew })
-		if i < 0 {
-			if ctx.Err() != nil {
-				t.Fatal("no renewal is noticed")
-			}
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		j := slices.IndexFunc(ops, func(op history.Op) bool { return op.Hold == ops[i].Hold })
-		if ops[j].Kind != history.KindAcquire || ops[i].Deadline <= ops[j].Deadline || ops[i].Start < ops[j].End {
-			t.Errorf("%+v, want a renewal after %+v, to a later deadline", ops[i], ops[j])
-		}
-		break
+	ops, i := awaited(ctx, t, c, history.KindRenew)
+	j := slices.IndexFunc(ops, func(op history.Op) bool { return op.Hold == ops[i].Hold })
+	if ops[j].Kind != history.KindAcquire || ops[i].Deadline <= ops[j].Deadline || ops[i].Start < ops[j].End {
+		t.Errorf("%+v, want a renewal after %+v, to a later deadline", ops[i], ops[j])
 	}
 	check(t, c.Rest(ctx))
 }
@@ -374,23 +379,12 @@ func TestOverstay(t *testing.T) {
 	s.TTL, s.OpTimeout = 50*time.Millisecond, 40*time.Millisecond
 	c := start(t, s)
 	check(t, c.Work(ctx, contender.Workload{Locks: []string{fresh("overstay")}, Workers: 1, Patience: limit, Overstay: 1}))
-	for {
-		ops := must[[]history.Op](t)(c.Ops())
-		i := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == history.KindLost })
-		if i < 0 {
-			if ctx.Err() != nil {
-				t.Fatal("nobody has lost a lock")
-			}
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		j := slices.IndexFunc(ops, func(op history.Op) bool {
-			return op.Kind == history.KindAcquire && op.Hold == ops[i].Hold
-		})
-		if j < 0 || ops[i].End < ops[j].Deadline || ops[i].Start >= ops[j].Deadline { // noticed after it, last believed before
-			t.Errorf("%+v, want a loss at the deadline of %+v", ops[i], ops)
-		}
-		break
+	ops, i := awaited(ctx, t, c, history.KindLost)
+	j := slices.IndexFunc(ops, func(op history.Op) bool {
+		return op.Kind == history.KindAcquire && op.Hold == ops[i].Hold
+	})
+	if j < 0 || ops[i].End < ops[j].Deadline || ops[i].Start >= ops[j].Deadline { // noticed after it, last believed before
+		t.Errorf("%+v, want a loss at the deadline of %+v", ops[i], ops)
 	}
 	check(t, c.Rest(ctx))
 }

@@ -164,9 +164,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.denied("@write", "@scripting")
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 			},
 		},
 		{
@@ -176,9 +174,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.spoil()
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 				s.unspoilt()
 			},
 		},

@@ -250,6 +250,13 @@ func (s *Stage) next(who string) *hold {
 	return h
 }
 
+// succeeds has a new contender wait for a lock whose end is near.
+func (s *Stage) succeeds(who, end string) {
+	if s.contender(who).acquire(s.ttl) == nil {
+		s.note(Unavailable, "%s does not get the lock after %s", who, end)
+	}
+}
+
 // follow is how most plays go on when the fault has struck: a rival must not get the lock,
 // the holder releases it, and somebody else gets it.
 func (s *Stage) follow(a *hold) {
@@ -260,6 +267,13 @@ func (s *Stage) follow(a *hold) {
 		a.release()
 	}
 	s.next("C")
+}
+
+// inTurn is how a play begins whose fault has struck before anybody had the lock.
+func (s *Stage) inTurn() {
+	if a := s.next("A"); a != nil {
+		s.follow(a)
+	}
 }
 
 // expire takes the lock from its holder on all servers, as an expiry would.

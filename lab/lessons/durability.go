@@ -258,13 +258,6 @@ func (c *client) stops(deadline time.Time) {
 	c.ends()
 }
 
-// takesAt is SET NX PX with a token.
-func (c *client) takesAt(srv *server, token string) {
-	if c.do(srv, "SET", c.s.key(), token, "NX", "PX", c.s.px()).is("OK") {
-		c.holds()
-	}
-}
-
 // tries is takesAt where no answer, or a refusal, is to be expected.
 func (c *client) tries(srv *server, token string) {
 	got, err := c.try(srv, "SET", c.s.key(), token, "NX", "PX", c.s.px())
