@@ -27,5 +27,5 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	return driver.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.lost(c, reply)
 }

@@ -1,6 +1,6 @@
--- adopt: extend for somebody new who brings the holder's token. The hold gets a
--- token and a fence of its own: nobody can adopt it twice, and whoever gave it up
--- can neither release it nor write after whoever took it over.
+-- adopt: give the hold to the caller who brings the holder's token. The hold gets a new token
+-- and a fence of its own. So nobody can adopt it twice, and the one who gave it up can neither
+-- release it nor write after its successor.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences

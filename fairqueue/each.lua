@@ -1,12 +1,11 @@
--- each: the answers of a script that serves several callers at once: see NewJointScript.
--- Prepended to the scripts that do.
+-- each: the replies of a joint script: see strategy.NewJointScript. Prepended to such scripts.
 --
 -- n        how many callers there are
--- answer   answer(i) is what caller i is told; a script's error in it is that caller's alone,
---          for what has been done for the others stands
--- answers  of whom has been answered already
+-- answer   answer(i) is the reply to caller i; an error in it is that caller's alone, because
+--          what was done for the others stands
+-- answers  replies that are known already
 --
--- Returns what is told to a single caller, or an array of what is told to each of several.
+-- Returns  the reply to a single caller, or an array with the reply to each of several
 local function each(n, answer, answers)
   if n == 1 then return answer(1) end
   for i = 1, n do

@@ -1,13 +1,13 @@
--- enqueue: gives entry its place in a queue, if it has none yet. Prepended to the scripts that
--- find a lock held: see Queuer.
+-- enqueue: gives an entry its place in the queue, if it has none yet. Prepended to the scripts
+-- that find a lock held.
 --
--- left  what is left of the holder's TTL, in ms
--- ttl   the TTL of who waits, in ms
+-- left  the holder's remaining TTL, in ms
+-- ttl   the waiter's TTL, in ms
 --
--- The place is kept until whoever waits has surely asked again: that is when the holder's TTL
--- is over, or twice its own.
+-- The queue expires only after each waiter has asked again: when the holder's TTL is over, and
+-- twice the waiter's own.
 --
--- Returns 1; 0: it has no place. Raises no error: pass.lua has released by then.
+-- Returns  1: it has its place; 0: it has none. Raises no error: pass.lua has released by then
 local function enqueue(queue, entry, left, ttl)
   local place = redis.pcall('LPOS', queue, entry)
   if type(place) == 'table' then return 0 end

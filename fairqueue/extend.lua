@@ -1,7 +1,8 @@
--- extend: for each lock, if its holder is who asks, count the TTL anew. Never makes
--- a lock that is gone, and never shortens one: a request that was stuck on its way
--- may come after a later one that asked for more, on which the holder relies. It writes
--- all the same: replicas confirm what is written, not what was written before.
+-- extend: for each lock, if the token is still its holder's, start the TTL again.
+--
+-- A lock that is gone is never made again, and a TTL is never shortened: a request that was stuck
+-- on its way may arrive after a later one, whose longer TTL the holder relies on. The script
+-- writes in any case, because WAIT confirms only what was written.
 --
 -- KEYS[i]           a lock
 -- ARGV[i]           its holder's token
@@ -16,8 +17,9 @@
 local call, n = redis.call, #KEYS
 local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
 
--- What the common case, below, has not extended: what is gone, another's or no lock, or would not
--- last longer; and all of it before Redis 7.0. Never nil, which stands for the common case.
+-- For what the common case, below, has not extended: a lock that is gone or another's, a key that
+-- is no lock, a TTL that would not be longer; and before Redis 7.0 everything. Never returns nil,
+-- which stands for the common case.
 local function extend(lock, token, ttl, holder)
   holder = holder or redis.pcall('GET', lock) -- which tells what is no lock, or forbidden, from what is gone
   if type(holder) == 'table' then
@@ -27,7 +29,7 @@ local function extend(lock, token, ttl, holder)
     return holder or false
   end
   -- The longer TTL is written also if that is what it was. Whether there still is a lock PEXPIRE
-  -- says: some servers read their clock anew for each command.
+  -- says: some servers read their clock again for each command.
   return call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl)) == 1 and 1
 end
 

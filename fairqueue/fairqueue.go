@@ -85,7 +85,7 @@
 //	lock:{name}:queue            the queue, while somebody waits; entries: see queue.lua
 //	lock:{name}:fence            the last fence, a number; it stays (see [WithoutFences])
 //	lock:{name}:queue:<process>  the channel for direct grants to a process; messages: see queue.lua
-//	lock:{name}:free             the channel for those who wait by WaitNotice; a message is the token
+//	lock:{name}:free             the channel for those who wait by notification; a message is the token
 //	                             that was released while nobody queued
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
@@ -102,16 +102,12 @@ package fairqueue
 import (
 	"context"
 	_ "embed"
-	"errors"
-	"fmt"
-	"strconv"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -235,19 +231,11 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	}
 	names := p.names.of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
-	switch {
-	case err != nil:
+	if err != nil {
 		names.proven.Store(false)
 		return err
-	case reply == int64(1):
-		return nil
 	}
-	err = p.notOurs(c, reply)
-	var lost *strategy.LostError
-	if errors.As(err, &lost) {
-		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder) // ErrLost; for an undo, success
-	}
-	return err
+	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
 }
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
@@ -259,14 +247,14 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 	if _, ok := reply.([]any); ok {
 		return p.acquired(next, reply)
 	}
-	return driver.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.lost(c, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find
 // nobody in the queue. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	if c.Line != "" {
-		return driver.WatchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
+		return watchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
 	}
 	return driver.WatchChannel(ctx, p, c, p.names.of(c.Key).channel(), fn)
 }
@@ -282,7 +270,7 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 }
 
 func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
 // many is how many fences to reserve; 0 without fences.
@@ -293,23 +281,12 @@ func (p *protocol) many(c driver.Claim) int {
 	return max(c.Fences, 1)
 }
 
-// entry is c's in the queue: see queue.lua. Empty: c does not queue.
-func (p *protocol) entry(c driver.Claim) string {
-	if c.Line == "" {
-		return ""
-	}
-	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
-	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
-}
-
 // acquired reads the reply of a script that grants the lock or finds it held.
 func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	if g, held, ok := driver.HeldReply(c, reply); ok {
-		announced, ours := token.Announced(held.Holder)
-		g.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
+	if g, held, ok := heldReply(c, reply); ok {
 		return g, held
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
@@ -322,19 +299,8 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
-// notOurs reads the reply of a script that did not find c's token in the key.
-func (p *protocol) notOurs(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil:
-		return &strategy.LostError{Name: c.Name}
-	case []byte:
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any:
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
-	}
-	return driver.BadReply(p.Name(), reply)
+func (p *protocol) lost(c driver.Claim, reply any) error {
+	return driver.LostReply(p.Name(), c, reply)
 }
 
 // granted checks a fence, and how many from it on are reserved.

@@ -1,8 +1,12 @@
--- free: acquire, where none of the locks is held and nobody queues for one, as mostly. It
--- stands before all functions that acquire.lua needs, for to make those takes longer than this.
--- What it does not find as expected is left to acquire.lua, which has the same KEYS and ARGV.
+-- free: the common case of acquire: none of the locks is held, and nobody queues. It stands before
+-- all functions that acquire.lua needs, because to define those takes longer than this.
+--
+-- KEYS, ARGV  those of acquire.lua
+--
+-- Returns  as acquire.lua, if all locks are granted. Otherwise it goes on to acquire.lua, with the
+--          replies so far in granted
 local n, ttl, many, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
-local granted = {} -- what each is told
+local granted = {} -- the reply to each
 local free = many < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0
 local clock, fence
 local least = 1e15 -- has as many digits as the clock; what is as long as that, and a number from there on, is a fence, however it is spelt

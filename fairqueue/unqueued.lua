@@ -1,6 +1,9 @@
--- unqueued: release, where all still hold their locks and nobody queues for one, as mostly. It
--- stands before all functions that release.lua needs, for to make those takes longer than this.
--- What it does not find as expected is left to release.lua, which has the same KEYS and ARGV.
+-- unqueued: the common case of release: all still hold their locks, and nobody queues. It stands
+-- before all functions that release.lua needs, because to define those takes longer than this.
+--
+-- KEYS, ARGV  those of release.lua
+--
+-- Returns  as release.lua, if all locks are released. Otherwise it goes on to release.lua
 local n, entry = #KEYS / 3, ARGV[1]
 if n == 1 then -- a server that was at rest has to fetch all that it runs: here is nothing that only several need
   if entry == '' and redis.pcall('GET', KEYS[1]) == ARGV[2] and redis.pcall('EXISTS', KEYS[2]) == 0 and redis.pcall('DEL', KEYS[1]) == 1 then

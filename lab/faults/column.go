@@ -97,7 +97,7 @@ func Columns() []Column {
 		variant("fairqueue", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(replica)) })),
 		variant("fairqueue", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(file)) })),
 		variant("fairqueue", "asking", "with HandOverNone: the servers are asked each time", Column{deletes: 1, renews: 1, handOver: strategy.HandOverNone}),
-		variant("fairqueue", "notice", "with WaitNotification: nobody queues", Column{deletes: 1, renews: 1, wait: strategy.WaitNotification}),
+		variant("fairqueue", "notification", "with WaitNotification: nobody queues", Column{deletes: 1, renews: 1, wait: strategy.WaitNotification}),
 		variant("fairqueue", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
 		plain("reentrant", 1, 1),
 		variant("reentrant", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),

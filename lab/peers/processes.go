@@ -240,7 +240,6 @@ func inTurns(ctx context.Context, jobs []job, random *rand.Rand) ([]report, []er
 type seat struct {
 	job
 	requests atomic.Int64 // sent over all connections of the contestant
-	polls    bool         // it dials by strategy.BusyPoll
 	admin    redis.Conn   // to the first server; not counted
 	answers  <-chan string
 	said     int64 // commands sent by admin
