@@ -114,7 +114,6 @@ func (s *schooling) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	school := lessons.Open(farm)
-	school.ChildArgs = saleArgs
 	defer func() { err = errors.Join(err, school.Close(), farm.Close()) }()
 	b := &board{w: words, look: lookOf(words), several: len(s.chosen) > 1}
 	if !s.json {
