@@ -180,7 +180,7 @@ func (w *worker) think(h *hold) error {
 	long := w.upTo(w.Think)
 	switch {
 	case w.oneIn(w.Keep):
-		if err := h.keepAlive(0); err != nil {
+		if err := h.keepAlive(); err != nil {
 			return err
 		}
 		long += w.upTo(w.setup.TTL * 3 / 2)

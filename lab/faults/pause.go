@@ -102,7 +102,7 @@ func (s *Stage) work(who string, w *worker) {
 
 // overtaken lets B take the lock, when the TTL is over, and write; then w goes on.
 func (w *worker) overtaken(s *Stage) {
-	by, err := steered.Here(s.setup("B", w.store), Players()...)
+	by, err := steered.Start(s.ctx, s.setup("B", w.store))
 	if err != nil {
 		s.Cannot("opening B: %w", err)
 	}
