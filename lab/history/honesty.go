@@ -94,7 +94,7 @@ func (b *book) honestAmbiguity(linger time.Duration) []Violation {
 		report(g[:], "%s and %s were granted the same token", g[0].Client, g[1].Client)
 	}
 	for _, op := range b.stray {
-		if op.Result == OK || op.Kind == KindRead || op.Kind == KindWrite || op.Kind == KindDetach {
+		if op.Result == OK || op.Kind == KindRead || op.Kind == KindWrite {
 			report(append(b.asked(op.Hold), op), "the %s of %s is for a hold of %q that nobody was granted", op.Kind, op.Client, op.Key)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 func worlds() map[string]simRules {
 	calm, fenced, rough, again, fenceless := usual(), usual(), usual(), usual(), usual()
 	fenced.fenced, fenced.pauses = true, true
-	rough.fenced, rough.pauses, rough.loseReplies, rough.freezes, rough.detaches = true, true, true, true, true
+	rough.fenced, rough.pauses, rough.loseReplies, rough.freezes = true, true, true, true
 	rough.timeOut = rough.ttl + 5*ms // a grant may come too late to be of use
-	again.reentrant, again.fenced, again.loseReplies, again.freezes, again.detaches = true, true, true, true, true
+	again.reentrant, again.fenced, again.loseReplies, again.freezes = true, true, true, true
 	fenceless.loseReplies, fenceless.freezes = true, true
 	return map[string]simRules{"calm": calm, "fenced": fenced, "rough": rough, "re-entrant": again, "fenceless": fenceless}
 }
@@ -44,9 +44,6 @@ func TestLegalHistories(t *testing.T) {
 			want := []string{"acquire ok", "acquire held", "renew ok", "release ok"}
 			if r.freezes {
 				want = append(want, "acquire unknown", "renew unknown", "release unknown", "fault ")
-			}
-			if r.detaches {
-				want = append(want, "detach ", "adopt ok", "adopt lost", "adopt unknown")
 			}
 			if r.pauses && r.freezes {
 				want = append(want, "acquire lost", "renew lost", "release lost", "lost ")

@@ -42,8 +42,6 @@ func ops(t *testing.T, text string) []Op {
 				op.Hold = value
 			case name == "owner":
 				op.Owner = value
-			case name == "from":
-				op.From = value
 			case name == "until":
 				op.Deadline = at(value)
 			case name == "value":
@@ -70,7 +68,7 @@ func ops(t *testing.T, text string) []Op {
 		case KindFault:
 			op.Key, op.Note = "", words[0]
 			op.Client = ""
-		case KindAcquire, KindAdopt, KindRenew:
+		case KindAcquire, KindRenew:
 			op.TTL = 100 * ms
 		}
 		all = append(all, op)
@@ -155,20 +153,12 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"Exclusion", "of an owner where nobody re-enters", "A and B", `
 		A acquire 0-5 ok hold=a until=97 owner=o
 		B acquire 10-15 ok hold=b until=107 owner=o`},
-	{"Exclusion", "adopted before it was detached", "A and B", `
-		A acquire 0-5 ok hold=a until=97
-		B adopt 10-15 ok hold=b until=107 from=a
-		A detach 20-20 hold=a`},
 	{"Exclusion/re", "of an owner", "", `
 		A acquire 0-5 ok hold=a until=97 owner=o
 		B acquire 10-15 ok hold=b until=107 owner=o
 		A release 20-25 ok hold=a
 		B release 30-35 ok hold=b
 		C acquire 30-35 ok hold=c until=127`},
-	{"Exclusion/re", "detached and adopted", "", `
-		A acquire 0-5 ok hold=a until=97 owner=o
-		A detach 10-10 hold=a
-		B adopt 11-15 ok hold=b until=107 from=a`},
 	{"Exclusion/re", "while the owner's second hold lasts", "B and C", `
 		A acquire 0-5 ok hold=a until=97 owner=o
 		B acquire 10-15 ok hold=b until=107 owner=o
@@ -189,10 +179,6 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"Ownership", "flushed", "", `
 		A acquire 0-5 ok hold=a until=97
 		flush fault 10-12
-		A renew 40-45 lost hold=a`},
-	{"Ownership", "adopted", "", `
-		A acquire 0-5 ok hold=a until=97
-		B adopt 10-12 unknown from=a
 		A renew 40-45 lost hold=a`},
 	{"Ownership", "gone at its deadline, though a renewal was under way", "", `
 		A acquire 0-5 ok hold=a until=97
@@ -396,8 +382,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97 fence=5
 		B acquire 6-15 ok hold=b until=97 fence=6
 		B write 20-22 ok hold=b value=1 fence=6
-		A acquire 16-20 ok hold=a2 until=97 fence=7 key=other
-		A adopt 23-25 ok hold=c until=107 fence=7 from=b`},
+		A acquire 16-20 ok hold=a2 until=97 fence=7 key=other`},
 	{"FenceOrder", "a lesser one", "after A", `
 		A acquire 0-5 ok hold=a until=97 fence=5
 		B acquire 6-15 ok hold=b until=97 fence=4`},
@@ -417,10 +402,6 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"FenceOrder", "renewal changes it", "changed", `
 		A acquire 0-5 ok hold=a until=97 fence=5
 		A renew 6-7 ok hold=a until=103 fence=6`},
-	{"FenceOrder", "adopted with the old one", "same fence", `
-		A acquire 0-5 ok hold=a until=97 fence=5
-		A detach 6-6 hold=a
-		B adopt 7-9 ok hold=b until=103 fence=5 from=a`},
 	{"FenceOrder/re", "a tenure", "", `
 		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
 		B acquire 8-15 ok hold=b until=110 fence=5 owner=o
@@ -524,13 +505,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97 fence=1
 		flush fault 10-12
 		B acquire 15-20 held`},
-	{"LinearLock", "adopted", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A detach 6-6 hold=a
-		B adopt 7-9 ok hold=b until=103 from=a fence=2
-		C adopt 10-12 lost from=a
-		A acquire 10-12 held
-		B release 20-22 ok hold=b`},
 	{"LinearLock", "a renewal that nobody knows", "", `
 		A acquire 0-5 ok hold=a until=97 fence=1
 		A renew 80-90 unknown hold=a
@@ -566,11 +540,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97 fence=1
 		A release 10-12 ok hold=a
 		B acquire 13-15 ok hold=b until=110 fence=1`},
-	{"LinearLock", "adopted twice", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A detach 6-6 hold=a
-		B adopt 7-9 ok hold=b until=103 from=a fence=2
-		C adopt 10-12 ok hold=c until=110 from=a fence=3`},
 	{"LinearLock", "no order of two keys", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1
 		B acquire 6-7 ok hold=b until=97 fence=1 key=other
@@ -583,13 +552,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		B acquire 13-14 held owner=p
 		A release 15-16 ok hold=a2 owner=o
 		B acquire 17-18 ok hold=b until=110 fence=2 owner=p holds=1`},
-	{"LinearLock/re", "one of two is adopted", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
-		A detach 9-9 hold=a
-		B adopt 10-12 ok hold=b until=110 fence=1 owner=o from=a
-		A release 13-14 ok hold=a2 owner=o
-		C acquire 15-16 held owner=p`},
 	{"LinearLock/re", "enters a tenure that nobody knew of", "", `
 		A acquire 0-5 unknown owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o holds=2
