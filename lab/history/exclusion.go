@@ -13,7 +13,7 @@ import (
 // Holds of one owner may overlap where the lock is re-entrant.
 //
 // It proves nothing about what the holders did: one that looked, was paused, and then
-// wrote is found by [NoLostUpdate] and [Register].
+// wrote is found by [NoLostUpdate].
 func Exclusion(ops []Op, reentrant bool) []Violation { return bookOf(ops).exclusion(reentrant) }
 
 func (b *book) exclusion(reentrant bool) []Violation {
@@ -55,7 +55,7 @@ func overlap(a, b span) []Op {
 	return show
 }
 
-// Ownership finds what was done to a lock by somebody who did not own it: only an owner
+// ownership finds what was done to a lock by somebody who did not own it: only an owner
 // releases or renews, and what it owns is not taken from it. Of that a client's history
 // shows, and this reports:
 //
@@ -68,10 +68,6 @@ func overlap(a, b span) []Op {
 //
 // What it cannot see: a deletion of which nobody notices anything (no other gets the
 // lock, and the holder does not ask again before its deadline), and who did it.
-func Ownership(ops []Op, reentrant bool, forgets func(fault Op) bool) []Violation {
-	return bookOf(ops).ownership(reentrant, forgets)
-}
-
 func (b *book) ownership(reentrant bool, forgets func(Op) bool) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {

@@ -17,7 +17,7 @@ import (
 // some order explains take seconds; limit bounds the search where there is none.
 //
 // Time is a step of its own, the lapse of what a grant or renewal gave: not before the
-// holder's deadline, not later than linger past the TTL (see [HonestAmbiguity]). So an
+// holder's deadline, not later than linger past the TTL (see honestAmbiguity). So an
 // alarm is a lock that was given away too early, or that stayed too long. The lapse of what
 // was renewed since, or released, does nothing.
 //
@@ -205,17 +205,14 @@ func (s lockState) step(step lockStep, r Rules) (lockState, bool) {
 	case op.Kind == KindRenew:
 		return s.renewed(at, step.epoch), true
 	default: // release
-		return s.without(step.hold, false), op.Holds == 0 || step.hazy || op.Holds == len(s.holds)-1
+		return s.without(step.hold, false), true
 	}
 }
 
-// allows tells whether a grant has the fence and the count that it must have. A new
+// allows tells whether a grant has the fence that it must have. A new
 // tenure has a greater fence than all before it, a re-entry its tenure's.
 func (s lockState) allows(step lockStep, tenure bool) bool {
-	fence, holds := step.op.Fence, step.op.Holds
-	if holds != 0 && holds != len(s.holds)+1 && !step.hazy {
-		return false
-	}
+	fence := step.op.Fence
 	return fence == 0 || (tenure || step.hazy) && fence > s.fence || (!tenure || step.hazy) && fence == s.fence
 }
 

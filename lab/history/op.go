@@ -113,7 +113,6 @@ type Op struct {
 	TTL      time.Duration `json:"ttl,omitempty"` // acquire, renew: what the servers were asked to count
 
 	Fence uint64 `json:"fence,omitempty"` // of the hold; 0: none
-	Holds int    `json:"holds,omitempty"` // acquire, release: how many its owner then has; 0: not known
 
 	Value string `json:"value,omitempty"` // read: what was read; write: what was to be written
 	Note  string `json:"note,omitempty"`  // the error's words; fault: what was done, to what

@@ -73,7 +73,6 @@ func TestLegalHistoriesLinear(t *testing.T) {
 				if r.fenced {
 					found = append(found, FencedRegister(ops, "0", time.Minute)...)
 				}
-				found = append(found, Register(ops, "0", time.Minute)...)
 				if len(found) > 0 {
 					t.Fatalf("seed %d: %v", seed, found[0])
 				}
@@ -90,7 +89,7 @@ func TestUndecided(t *testing.T) {
 		ops = append(ops, Op{Client: fmt.Sprint("W", i), Kind: KindWrite, Key: "k", Start: 1, End: 2, Result: Unknown, Value: fmt.Sprint(i)})
 	}
 	ops = append(ops, Op{Client: "R", Kind: KindRead, Key: "k", Start: 3, End: 4, Result: OK, Value: "none of these"})
-	found := Register(ops, "0", 50*ms)
+	found := FencedRegister(ops, "0", 50*ms)
 	if len(found) != 1 || !strings.Contains(found[0].Sentence, "undecided") {
 		t.Errorf("%v, want that it is undecided", found)
 	}
@@ -174,7 +173,7 @@ var mutations = []mutation{
 		o[i].Deadline = o[i].End + o[i].TTL + 1
 		return o, ok
 	}},
-	{"a read sees the first value", "calm", []string{"NoLostUpdate", "Register"}, func(o []Op, i int, b *book) ([]Op, bool) {
+	{"a read sees the first value", "calm", []string{"NoLostUpdate"}, func(o []Op, i int, b *book) ([]Op, bool) {
 		ok := o[i].Kind == KindRead && o[i].Result == OK && slices.ContainsFunc(o, func(w Op) bool {
 			return w.Kind == KindWrite && w.Result == OK && w.End < o[i].Start
 		})
@@ -268,8 +267,6 @@ func TestMutations(t *testing.T) {
 						all = append(all, LinearLock(o, r.rules(), time.Minute)...)
 					case "FencedRegister":
 						all = append(all, FencedRegister(o, "0", time.Minute)...)
-					case "Register":
-						all = append(all, Register(o, "0", time.Minute)...)
 					}
 					if !slices.ContainsFunc(all, func(v Violation) bool { return v.Property == judge && len(v.Ops) > 0 }) {
 						t.Fatalf("seed %d: %s does not see it, only %v", seed, judge, all)

@@ -58,8 +58,6 @@ func ops(t *testing.T, text string) []Op {
 				op.Doubts = int(at(value) / ms)
 			case name == "fence":
 				op.Fence = uint64(at(value) / ms)
-			case name == "holds":
-				op.Holds = int(at(value) / ms)
 			default:
 				t.Fatalf("%s: %q?", line, word)
 			}
@@ -81,16 +79,16 @@ func forgets(f Op) bool { return f.Note == "flush" }
 var judges = map[string]func([]Op) []Violation{
 	"Exclusion":    func(o []Op) []Violation { return Exclusion(o, false) },
 	"Exclusion/re": func(o []Op) []Violation { return Exclusion(o, true) },
-	"Ownership":    func(o []Op) []Violation { return Ownership(o, false, forgets) },
-	"DeadlockFree": func(o []Op) []Violation { return DeadlockFree(o, 200*ms, nil) },
+	"Ownership":    func(o []Op) []Violation { return bookOf(o).ownership(false, forgets) },
+	"DeadlockFree": func(o []Op) []Violation { return bookOf(o).deadlockFree(200*ms, nil) },
 	"DeadlockFree/slow": func(o []Op) []Violation {
-		return DeadlockFree(o, 200*ms, func(f Op, _ string) bool { return f.Note != "slow" })
+		return bookOf(o).deadlockFree(200*ms, func(f Op, _ string) bool { return f.Note != "slow" })
 	},
 	"DeadlockFree/A": func(o []Op) []Violation {
-		return DeadlockFree(o, 200*ms, func(_ Op, client string) bool { return client == "A" })
+		return bookOf(o).deadlockFree(200*ms, func(_ Op, client string) bool { return client == "A" })
 	},
-	"HonestLoss":      func(o []Op) []Violation { return HonestLoss(o) },
-	"HonestAmbiguity": func(o []Op) []Violation { return HonestAmbiguity(o, 20*ms) },
+	"HonestLoss":      func(o []Op) []Violation { return bookOf(o).honestLoss() },
+	"HonestAmbiguity": func(o []Op) []Violation { return bookOf(o).honestAmbiguity(20 * ms) },
 	"FenceOrder":      func(o []Op) []Violation { return FenceOrder(o, false) },
 	"FenceOrder/re":   func(o []Op) []Violation { return FenceOrder(o, true) },
 	"NoLostUpdate":    func(o []Op) []Violation { return NoLostUpdate(o) },
@@ -102,7 +100,6 @@ var judges = map[string]func([]Op) []Violation{
 	},
 	"LinearLock/lenient": func(o []Op) []Violation { return LinearLock(o, Rules{}, time.Minute) },
 	"FencedRegister":     func(o []Op) []Violation { return FencedRegister(o, "0", time.Minute) },
-	"Register":           func(o []Op) []Violation { return Register(o, "0", time.Minute) },
 }
 
 // planted are histories that each judge must reject, and those that it must not: bad ones
@@ -545,36 +542,28 @@ var planted = []struct{ judge, name, bad, history string }{
 		B acquire 6-7 ok hold=b until=97 fence=1 key=other
 		C acquire 8-9 ok hold=c until=97 fence=2 key=other`},
 	{"LinearLock/re", "enters again", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o holds=1
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o holds=2
+		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
+		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
 		B acquire 9-10 held owner=p
-		A release 11-12 ok hold=a owner=o holds=1
+		A release 11-12 ok hold=a owner=o
 		B acquire 13-14 held owner=p
 		A release 15-16 ok hold=a2 owner=o
-		B acquire 17-18 ok hold=b until=110 fence=2 owner=p holds=1`},
+		B acquire 17-18 ok hold=b until=110 fence=2 owner=p`},
 	{"LinearLock/re", "enters a tenure that nobody knew of", "", `
 		A acquire 0-5 unknown owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o holds=2
+		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o
 		B acquire 9-10 held owner=p`},
 	{"LinearLock/re", "one release frees both", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
 		A release 11-12 ok hold=a owner=o
 		B acquire 13-14 ok hold=b until=110 fence=2 owner=p`},
-	{"LinearLock/re", "a retry counts twice", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o holds=1
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o holds=3`},
 	{"LinearLock/re", "the owner is refused", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 held owner=o`},
 	{"LinearLock/re", "a fence for each", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=2 owner=o`},
-	{"LinearLock/re", "a release leaves too few", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
-		A acquire 9-10 ok hold=a3 until=103 fence=1 owner=o
-		A release 11-12 ok hold=a owner=o holds=1`},
 	{"LinearLock/lenient", "losers leave traces", "", `
 		B acquire 0-5 held
 		A acquire 0-5 ok hold=a until=97
@@ -636,43 +625,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A write 2- unknown hold=a value=1
 		B read 3-4 ok hold=b value=1
 		C read 5-6 ok hold=c value=0`},
-	{"Register", "in turn", "", `
-		A read 0-1 ok hold=a value=0
-		A write 2-3 ok hold=a value=1
-		B read 1-5 ok hold=b value=1
-		B write 6-7 ok hold=b value=2
-		C read 8-9 ok hold=c value=2`},
-	{"Register", "nobody knows, but it did", "", `
-		A read 0-1 ok hold=a value=0
-		A write 2-3 unknown hold=a value=1
-		B read 4-5 ok hold=b value=0
-		B read 6-7 ok hold=b value=1
-		B write 8-9 ok hold=b value=2
-		C write 10-11 ok hold=c value=3
-		C write 12-13 refused hold=c value=4`},
-	{"Register", "a lost update", "does not explain", `
-		A read 0-1 ok hold=a value=0
-		B read 2-3 ok hold=b value=0
-		B write 4-5 ok hold=b value=2
-		A write 6-7 ok hold=a value=1`},
-	{"Register", "a lost update at once", "does not explain", `
-		A read 0-10 ok hold=a value=0
-		B read 0-10 ok hold=b value=0
-		B write 11-20 ok hold=b value=2
-		A write 11-20 ok hold=a value=1`},
-	{"Register", "a stale read", "does not explain", `
-		A write 0-1 ok hold=a value=1
-		B read 2-3 ok hold=b value=0`},
-	{"Register", "a value from nowhere", "does not explain", `
-		A read 0-1 ok hold=a value=7`},
-	{"Register", "what was refused is there", "does not explain", `
-		A write 0-1 refused hold=a value=7
-		A read 2-3 ok hold=a value=7`},
-	{"Register", "read, though it has been overwritten, by one that nobody knows of", "does not explain", `
-		A read 0-1 ok hold=a value=0
-		A write 2-3 ok hold=a value=1
-		B read 4-5 ok hold=b value=0
-		B write 6-7 unknown hold=b value=2`},
 }
 
 func TestPlanted(t *testing.T) {
