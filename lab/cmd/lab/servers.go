@@ -87,7 +87,7 @@ func (v *servers) want(log io.Writer) (redistest.Want, error) {
 // asAsked says what redistest says of its variables in the words of whoever gave
 // flags, and who has never heard of a package of that name.
 func (v *servers) asAsked(s string) string {
-	s = strings.TrimPrefix(s, "redistest: ")
+	s = strings.ReplaceAll(s, "redistest: ", "")
 	switch {
 	case len(v.redis) > 0:
 		s, _, _ = strings.Cut(s, ". Ways out: ") // the one that was asked for is the only one
