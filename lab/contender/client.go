@@ -146,7 +146,7 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 		switch {
 		case err != nil:
 			return reply{}, err
-		case ctx.Err() != nil: // whoever asked has given up
+		case ctx.Err() != nil: // the caller has given up
 			return reply{}, errors.Join(context.Cause(ctx), h.release(ctx))
 		}
 		return reply{Hold: h.lease.Token()}, nil

@@ -44,8 +44,7 @@ func Columns() []Column {
 	plain := func(name string, deletes, renews int) Column {
 		return Column{Variant: known[name], deletes: deletes, renews: renews}
 	}
-	// variant is one that is known by its own name, or whose algorithm c has, or which is the
-	// strategy itself, used otherwise.
+	// variant has the algorithm of c; else of the list's entry of its name; else of its strategy.
 	variant := func(of, what, summary string, c Column) Column {
 		v, ok := known[of+"-"+what]
 		if !ok {

@@ -36,7 +36,7 @@ func (s *Story) Play(tell func()) (over <-chan struct{}) {
 	return done
 }
 
-// Cannot ends the story, or whichever goroutine of it calls: it cannot be played to its end.
+// Cannot ends the goroutine of the story that calls it: the story cannot be played to its end.
 func (s *Story) Cannot(format string, args ...any) {
 	s.Fail(fmt.Errorf(format, args...))
 	runtime.Goexit()
