@@ -1,4 +1,5 @@
--- each: the replies of a joint script: see strategy.NewJointScript. Prepended to such scripts.
+-- each: the replies of a joint script: see driver.NewJointScript. Prepended to acquire.lua and
+-- release.lua.
 --
 -- n        how many callers there are
 -- answer   answer(i) is the reply to caller i; an error in it is that caller's alone, because
@@ -10,11 +11,11 @@ local function each(n, answer, answers)
   if n == 1 then return answer(1) end
   for i = 1, n do
     if answers[i] == nil then
-      local ok, told = pcall(answer, i)
+      local ok, reply = pcall(answer, i)
       if not ok then
-        told = {err = type(told) == 'table' and told.err or 'ERR ' .. tostring(told)} -- a table since Redis 7.0
+        reply = {err = type(reply) == 'table' and reply.err or 'ERR ' .. tostring(reply)} -- a table since Redis 7.0
       end
-      answers[i] = told or false
+      answers[i] = reply or false
     end
   end
   return answers

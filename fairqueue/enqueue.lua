@@ -1,13 +1,15 @@
--- enqueue: gives an entry its place in the queue, if it has none yet. Prepended to the scripts
--- that find a lock held.
+-- enqueue: gives an entry its place in the queue, if it has none yet. Prepended to acquire.lua and
+-- pass.lua.
 --
 -- left  the holder's remaining TTL, in ms
 -- ttl   the waiter's TTL, in ms
 --
--- The queue expires only after each waiter has asked again: when the holder's TTL is over, and
--- twice the waiter's own.
+-- The queue expires, so that dead waiters leave nothing behind. But it outlives the waiters' pauses: a
+-- waiter asks again when the holder's TTL ends, and each time the queue gets its expiry again. Twice
+-- the waiter's TTL, and a second where TTLs are short, are for waiters that ask late.
 --
--- Returns  1: it has its place; 0: it has none. Raises no error: pass.lua has released by then
+-- Returns  1: it has its place; 0: it has none
+-- Must not raise an error: pass.lua has already released the lock when it calls this.
 local function enqueue(queue, entry, left, ttl)
   local place = redis.pcall('LPOS', queue, entry)
   if type(place) == 'table' then return 0 end

@@ -33,11 +33,29 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if err != nil {
 		return strategy.Info{}, err
 	}
-	info := strategy.Info{Queue: tokens(r[3]), Fence: fence}
-	token, held := r[0].([]byte)
-	ms, ok := r[1].(int64)
-	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
+	queue, ok := r[3].([]any)
+	if !ok {
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
+	info := strategy.Info{Queue: tokens(queue), Fence: fence}
+	if r[0] == nil {
+		return info, nil
+	}
+	token, ok := r[0].([]byte)
+	ms, ok2 := r[1].(int64)
+	if !ok || !ok2 {
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+	}
+	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	return info, nil
+}
+
+// tokens reads the tokens in the queue, in its order; nil: nobody queues.
+func tokens(queue []any) (all []string) {
+	for _, t := range queue {
+		if text, ok := t.([]byte); ok {
+			all = append(all, string(text))
+		}
+	}
+	return all
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the queue says, and what is said to it: see queue.lua.
+// What is written to the queue, and what is heard of it: see queue.lua.
 
 // entry is c's in the queue. Empty: c does not queue.
 func (p *protocol) entry(c driver.Claim) string {
@@ -20,7 +20,7 @@ func (p *protocol) entry(c driver.Claim) string {
 		return ""
 	}
 	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
-	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
+	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.reserve(c)) + " " + c.Token
 }
 
 // heldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, 1 if the claim has its
@@ -28,20 +28,27 @@ func (p *protocol) entry(c driver.Claim) string {
 func heldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldError, ok bool) {
 	r, _ := reply.([]any)
 	if len(r) == 5 {
-		sec, ok := r[2].(int64)
-		us, ok2 := r[3].(int64)
-		queued, ok3 := r[4].(int64)
-		if !ok || !ok2 || !ok3 {
+		sec, isSec := r[2].(int64)
+		us, isUs := r[3].(int64)
+		queued, isQueued := r[4].(int64)
+		if !isSec || !isUs || !isQueued {
 			return driver.Grant{}, nil, false
 		}
 		g.ServerTime, g.Queued = serverTime(sec, us), queued == 1
 		reply = r[:2]
 	}
 	if held, ok = driver.HeldReply(c, reply); ok {
-		announced, ours := token.Announced(held.Holder)
-		g.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
+		g.Silent = silent(c, held.Holder)
 	}
 	return g, held, ok
+}
+
+// silent reports whether c would wait in vain for the holder's release. Another library's release
+// announces nothing. Package luascript's, whose tokens are marked, is published to those who wait by
+// notification, and does not serve the queue.
+func silent(c driver.Claim, holder string) bool {
+	marked, ours := token.Announced(holder)
+	return !ours || (marked && c.Line != "")
 }
 
 // serverTime is what TIME says: seconds, at most maxSeconds, and microseconds.
@@ -51,12 +58,12 @@ func serverTime(sec, us int64) time.Duration {
 
 const maxSeconds = int64(math.MaxInt64/time.Second) - 1
 
-// watchQueue is the Watch of a [driver.Queuer] on one node. On the channel queue:line it reads "grant fence
-// fences ms seconds microseconds token" and "next ms". It ignores any other message.
-func watchQueue(ctx context.Context, n driver.Node, c driver.Claim, queue string, fn func(driver.Notification)) (stop func(), err error) {
+// watchQueue is the Watch of a [driver.Queuer] on one node. On the channel it reads "grant fence fences ms
+// seconds microseconds token" and "next ms". It ignores any other message.
+func watchQueue(ctx context.Context, n driver.Node, c driver.Claim, channel string, fn func(driver.Notification)) (stop func(), err error) {
 	ctx, cancel := context.WithDeadline(ctx, c.Due)
 	defer cancel()
-	return n.Subscribe(ctx, queue+":"+c.Line, func(msg []byte, err error) {
+	return n.Subscribe(ctx, channel, func(msg []byte, err error) {
 		if err != nil {
 			fn(driver.Notification{})
 		} else if notification, ok := readNotification(string(msg)); ok {
@@ -67,16 +74,18 @@ func watchQueue(ctx context.Context, n driver.Node, c driver.Claim, queue string
 
 func readNotification(msg string) (n driver.Notification, ok bool) {
 	word, rest, _ := strings.Cut(msg, " ")
-	number := func(most uint64) (v uint64) {
+	ok = true
+	// number takes the next word off rest. If that is no number, or more than most, ok is false from then on.
+	number := func(most uint64) uint64 {
 		var text string
 		text, rest, _ = strings.Cut(rest, " ")
 		v, err := strconv.ParseUint(text, 10, 64)
-		if ok = ok && err == nil && v <= most; !ok {
+		if err != nil || v > most {
+			ok = false
 			return 0
 		}
 		return v
 	}
-	ok = true
 	mostMs := uint64(strategy.MaxTTL.Milliseconds())
 	switch word {
 	case "next":
@@ -91,15 +100,4 @@ func readNotification(msg string) (n driver.Notification, ok bool) {
 		return n, ok && n.Token != "" && n.Grant.TTL > 0
 	}
 	return n, false
-}
-
-// tokens reads a list of tokens, in their order; nil: there are none.
-func tokens(reply any) (all []string) {
-	list, _ := reply.([]any)
-	for _, t := range list {
-		if text, ok := t.([]byte); ok {
-			all = append(all, string(text))
-		}
-	}
-	return all
 }

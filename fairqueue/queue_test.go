@@ -32,7 +32,7 @@ func FuzzNotification(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		c := driver.Claim{Name: "n", Key: "n", Line: "line", Due: time.Now().Add(time.Minute)}
-		stop, err := watchQueue(t.Context(), published{msg: msg}, c, "queue", func(n driver.Notification) {
+		stop, err := watchQueue(t.Context(), published{msg: msg}, c, "queue:line", func(n driver.Notification) {
 			g := n.Grant
 			switch {
 			case n.Broken() || n.Holder != "":

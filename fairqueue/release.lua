@@ -7,7 +7,8 @@
 -- KEYS[i]           a lock; i = 1 … n
 -- KEYS[n + i]       its queue
 -- KEYS[2n + i]      its fence counter
--- ARGV[1]           an entry in the queue that is given up, too; empty: none
+-- ARGV[1]           an entry to take out of the queue, in an undo. Otherwise empty, and always empty if
+--                   n > 1: no two callers have the same entry
 -- ARGV[1 + i]       the holder's token
 -- ARGV[1 + n + i]   the channel for waiters that do not queue
 --
@@ -15,14 +16,14 @@
 --          nil    the lock is gone
 --          token  another holds it
 --          for several holders: an array with the reply to each
--- Errors   WRONGTYPE: the lock is as it was
+-- Errors   WRONGTYPE (the lock's key is no lock), NOPERM: the lock is as it was
 -- Works also when Redis is out of memory: see grant_next.
 --
--- unqueued.lua, which stands before this script, has set n and entry, and has found that this
+-- release_fast.lua, which stands before this script, has set n and entry, and has found that this
 -- is not the common case.
 
 local function release(i)
-  local lock, queue, counter, token, free = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
+  local lock, queue, counter, token, freed = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
   if entry ~= '' then redis.pcall('LREM', queue, 0, entry) end
   local holder = redis.call('GET', lock)
   if holder ~= token then
@@ -30,9 +31,9 @@ local function release(i)
   end
   if not grant_next(lock, queue, counter) then -- queue.lua, which stands before this script
     redis.call('DEL', lock)
-    redis.pcall('PUBLISH', free, token) -- a hint: if it is forbidden, the release stands
+    redis.pcall('PUBLISH', freed, token) -- a hint: where it is forbidden, the release stands
   end
   return 1
 end
 
-return each(n, release, {}) -- strategy/each.lua
+return each(n, release, {}) -- each.lua

@@ -50,8 +50,8 @@ const mark = "message: "
 var ErrParentGone = errors.New("the parent is gone")
 
 // Run does work and returns true if this process was started as a child in that role; then main
-// should return. ctx ends when the parent is gone. An error ends the process: it exits with 1, and
-// the parent gets the error's text. [ErrParentGone] is no such error.
+// should return. ctx ends when the parent is gone. After an error the process exits with 1, and the
+// parent gets the error's text. [ErrParentGone] counts as success.
 func Run[Job any](role string, work func(ctx context.Context, parent *Parent, j Job) error) bool {
 	j, ok := JobOf[Job](role)
 	if !ok {
@@ -82,8 +82,8 @@ func JobOf[Job any](role string) (j Job, ok bool) {
 	return j, true
 }
 
-// Work is [Run] for a child that is not main's to end, as inside of a test: it returns the error.
-// A process calls it once.
+// Work is [Run] for a child that comes to its job elsewhere than in main, as in a test: it returns
+// the error. A process calls it once.
 func Work[Job any](j Job, work func(ctx context.Context, parent *Parent, j Job) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

@@ -96,7 +96,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// ended checks that err says that the process ended, and all of words.
+// ended checks that err is ErrEnded and says all of words.
 func ended(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, child.ErrEnded) {
@@ -260,10 +260,10 @@ func TestStopSelf(t *testing.T) {
 	check(t, p.Close(limit))
 }
 
-// TestRoles: who is no child has no job.
+// TestRoles: only a child in a role has that role's job.
 func TestRoles(t *testing.T) {
 	if _, ok := child.JobOf[job]("worker"); ok {
-		t.Error("a process that nobody started as a child has a job")
+		t.Error("a process that is no child has a job")
 	}
 	t.Setenv("LOCKS_CHILD", `{"Role": "another", "Job": 7}`)
 	if _, ok := child.JobOf[job]("worker"); ok {

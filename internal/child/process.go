@@ -48,7 +48,7 @@ type Process struct {
 // Start starts this program again. [Process.Kill] or [Process.Close] must end the child.
 func Start(c Config) (*Process, error) {
 	if os.Getenv(variable) != "" {
-		return nil, errors.New("child: a child must not start children: let main become the child that it is, and return")
+		return nil, errors.New("child: a child must not start children: main must call the function that does the child's job first, and return")
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *Process) listen(stdout *bufio.Reader) {
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Send sends a message to the child. Goroutines may send at the same time. The pipe to a child
-// that is paused holds some hundreds of messages. That a child has ended is Receive's to say.
+// that is paused holds some hundreds of messages. Receive reports that a child has ended, not Send.
 func (p *Process) Send(message any) error {
 	line, err := encode("", message)
 	if err == nil {
@@ -136,7 +136,7 @@ func (p *Process) Send(message any) error {
 }
 
 // Receive waits for the child's next message and decodes it. [ErrEnded] says that there will be
-// none, with how the process ended and the last of what it wrote besides messages.
+// none. Its text has how the process ended and the last of what it wrote apart from messages.
 func (p *Process) Receive(ctx context.Context, message any) error {
 	select {
 	case text := <-p.messages:
@@ -189,13 +189,13 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// exited tells whether the process ended otherwise than by a signal. On Windows a process that is
+// exited reports whether the process ended otherwise than by a signal. On Windows a process that is
 // killed exits, too.
 func (p *Process) exited() bool { return p.cmd.ProcessState.Exited() && runtime.GOOS != "windows" }
 
 // Close closes the child's input, by which the child is told to end, and returns when it is no
-// more. After limit the child is killed. The error says how the process ended, unless that was by
-// exit status 0 or by Kill.
+// more. After limit the child is killed. The error says how the process ended. It is nil for exit
+// status 0 and after Kill.
 func (p *Process) Close(limit time.Duration) error {
 	p.mu.Lock()
 	p.closed = p.closed || !p.hasEnded()

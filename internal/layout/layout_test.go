@@ -88,6 +88,7 @@ func TestDirections(t *testing.T) {
 		"engine/internal/waitline":  {},
 		"engine/internal/undo":      {strategy, driver, engine + "/internal/lifecycle"},
 		"conformance":               {strategy, driver, engine, module + "internal/child"},
+		"internal/child":            {},
 
 		"internal/token":    {uuid},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},

@@ -140,9 +140,6 @@ func fleet(t *testing.T, f func(t *testing.T, p *pair)) {
 					nodes := redistest.Nodes(t, servers)
 					key := "fleet:" + uuid.Must(uuid.NewV4()).String()
 					o := strategy.Options{TTL: ttl, Key: sameKey}
-					if own == "redlock" {
-						o.Wait = strategy.WaitPoll // it does not see that redsync announces no release
-					}
 					s, err := open(t, nodes, o)
 					if err != nil {
 						t.Fatal(err)
