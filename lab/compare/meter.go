@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/lab/wait"
 )
 
 // A meter counts what clients send, command by command. The server's own count
@@ -88,7 +89,7 @@ func (m *meter) settle(ctx context.Context, servers int, long time.Duration) {
 			return
 		}
 		before = now
-		wait(ctx, long)
+		wait.For(ctx, long)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -209,10 +210,10 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 			}
 		})
 	}
-	wait(ctx, warm)
+	wait.For(ctx, warm)
 	m.take()
 	counting.Store(true)
-	wait(ctx, d)
+	wait.For(ctx, d)
 	counting.Store(false)
 	o.n.add(m.take())
 	cancel(over)
@@ -278,10 +279,10 @@ func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
 			}
 		})
 	}
-	wait(ctx, warm)
+	wait.For(ctx, warm)
 	counting.Store(true)
 	began := time.Now()
-	wait(ctx, d)
+	wait.For(ctx, d)
 	select { // on a busy machine not one fits into a short round: then it takes as long as one
 	case <-granted:
 	case <-ctx.Done():
@@ -337,15 +338,6 @@ func median(xs []float64) float64 {
 		return s[n/2]
 	default:
 		return (s[n/2-1] + s[n/2]) / 2
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

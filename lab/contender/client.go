@@ -25,7 +25,6 @@ type command struct {
 	Do    verb
 	Bid   Bid
 	Hold  string // its token
-	Most  time.Duration
 	Value string
 	Stop  bool
 	Work  Workload
@@ -34,26 +33,19 @@ type command struct {
 type reply struct {
 	ID    uint64
 	Error *Error
-	Grant Grant
+	Hold  string // the token of what was acquired
 	Value string
 }
 
 type verb string
 
 const (
-	doAcquire   verb = "acquire"
-	doAdopt     verb = "adopt"
-	doExtend    verb = "extend"
-	doKeepAlive verb = "keep alive"
-	doRelease   verb = "release"
-	doDetach    verb = "detach"
-	doErr       verb = "err"
-	doDeadline  verb = "deadline"
-	doRead      verb = "read"
-	doWrite     verb = "write"
-	doCheck     verb = "check"
-	doWork      verb = "work"
-	doRest      verb = "rest"
+	doAcquire verb = "acquire"
+	doRelease verb = "release"
+	doRead    verb = "read"
+	doWrite   verb = "write"
+	doWork    verb = "work"
+	doRest    verb = "rest"
 
 	doGiveUp verb = "give up" // the command of that ID; has no reply
 	doClose  verb = "close"
@@ -93,16 +85,11 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 		return nil, fmt.Errorf("contender: no variant is called %q: allowed are %q", s.Variant, names)
 	}
 	v := known[i]
-	on := v.On
 	switch {
 	case s.Name == "":
 		return nil, errors.New("contender: Setup.Name is empty: allowed is what no other of the history is called")
 	case len(s.Addrs) != v.Servers || v.Dead > 0:
 		return nil, fmt.Errorf("contender: %s on %d servers: allowed are %d, none of them dead from the start", v.Name, len(s.Addrs), v.Servers)
-	case s.Ahead != 0 && v.Skewed == nil:
-		return nil, fmt.Errorf("contender: Setup.Ahead is %v, but %s reads no clock: allowed is 0", s.Ahead, v.Name)
-	case s.Ahead != 0:
-		on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, s.Ahead) }
 	}
 	c := &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
 	nodes, err := c.nodes()
@@ -113,7 +100,7 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	if s.Backoff != 0 {
 		o.Backoff = func(attempt int) time.Duration { return min(strategy.DefaultBackoff(attempt), s.Backoff) }
 	}
-	if c.strategy, err = engine.New(on(nodes), o); err != nil {
+	if c.strategy, err = engine.New(v.On(nodes), o); err != nil {
 		return nil, err
 	}
 	if s.Store != "" {
@@ -126,7 +113,7 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 
 func (c *client) nodes() ([]driver.Node, error) {
 	var nodes []driver.Node
-	for i, addr := range c.setup.Addrs {
+	for _, addr := range c.setup.Addrs {
 		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
 			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
 		}}
@@ -135,11 +122,7 @@ func (c *client) nodes() ([]driver.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		var wrapped driver.Node = n
-		if c.setup.Around != nil {
-			wrapped = c.setup.Around(i, n)
-		}
-		nodes = append(nodes, wrapped)
+		nodes = append(nodes, n)
 	}
 	return nodes, nil
 }
@@ -160,12 +143,13 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 	switch m.Do {
 	case doAcquire:
 		h, err := c.acquire(ctx, c.setup.Name, m.Bid)
-		return c.granted(ctx, h, err)
-	case doAdopt:
-		h, err := c.adopt(ctx, m.Bid.Lock, m.Hold)
-		return c.granted(ctx, h, err)
-	case doCheck:
-		return reply{}, c.strategy.Check(ctx)
+		switch {
+		case err != nil:
+			return reply{}, err
+		case ctx.Err() != nil: // the caller has given up
+			return reply{}, errors.Join(context.Cause(ctx), h.release(ctx))
+		}
+		return reply{Hold: h.lease.Token()}, nil
 	case doWork:
 		return reply{}, c.work(m.Work)
 	case doRest:
@@ -178,19 +162,8 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 		return reply{}, fmt.Errorf("contender: %s of the hold %q, which %s does not have", m.Do, m.Hold, c.setup.Name)
 	}
 	switch m.Do {
-	case doExtend:
-		return reply{}, h.extend(ctx)
-	case doKeepAlive:
-		return reply{}, h.keepAlive(m.Most)
 	case doRelease:
 		return reply{}, h.release(ctx)
-	case doDetach:
-		return reply{}, h.detach()
-	case doErr:
-		return reply{}, h.check()
-	case doDeadline:
-		h.notice()
-		return reply{Grant: h.grant()}, nil
 	case doRead:
 		value, err := h.read(ctx)
 		return reply{Value: value}, err
@@ -202,17 +175,6 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 		return reply{}, h.write(ctx, m.Value, stop)
 	}
 	return reply{}, fmt.Errorf("contender: the command %q is not known", m.Do)
-}
-
-// granted makes the reply. A hold for whoever has given up waiting is given back.
-func (c *client) granted(ctx context.Context, h *hold, err error) (reply, error) {
-	if err != nil {
-		return reply{}, err
-	}
-	if ctx.Err() != nil {
-		return reply{}, errors.Join(context.Cause(ctx), h.release(ctx))
-	}
-	return reply{Grant: h.grant()}, nil
 }
 
 // acquire takes a lock in who's name.
@@ -240,13 +202,15 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	delete(c.asking, q)
 	op.Doubts = q.doubts
 	c.mu.Unlock()
-	return c.held(op, lease, err)
-}
-
-func (c *client) adopt(ctx context.Context, lock, token string) (*hold, error) {
-	op := c.recorder.Begin(history.Op{Client: c.setup.Name, Kind: history.KindAdopt, Key: lock, From: token, TTL: c.setup.TTL})
-	lease, err := c.strategy.Adopt(ctx, lock, token)
-	return c.held(op, lease, err)
+	op = c.recorder.End(op.Of(lease, err))
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{client: c, lease: lease, who: op.Client, deadline: op.Deadline, looked: op.End, believed: op.End}
+	c.mu.Lock()
+	c.holds[lease.Token()] = h
+	c.mu.Unlock()
+	return h, nil
 }
 
 // observe counts the attempts of which nobody knows the end: an Acquire that goes on may
@@ -265,19 +229,6 @@ func (c *client) observe(e strategy.Event) {
 	}
 }
 
-// held records what an acquire or an adoption gave.
-func (c *client) held(op history.Op, lease strategy.Lease, err error) (*hold, error) {
-	op = c.recorder.End(op.Of(lease, err))
-	if err != nil {
-		return nil, err
-	}
-	h := &hold{client: c, lease: lease, who: op.Client, deadline: op.Deadline, looked: op.End, believed: op.End}
-	c.mu.Lock()
-	c.holds[lease.Token()] = h
-	c.mu.Unlock()
-	return h, nil
-}
-
 // A hold is a lease and what has been recorded of it.
 type hold struct {
 	*client
@@ -290,11 +241,6 @@ type hold struct {
 	lost     bool          // recorded
 	kept     bool          // alive in the background
 	believed time.Duration // when the lease was last seen to hold
-}
-
-func (h *hold) grant() Grant {
-	fence, _ := h.lease.Fence()
-	return Grant{h.lease.Token(), h.lease.Owner(), fence, history.At(h.lease.Deadline())}
 }
 
 // op is what all operations of a hold have.
@@ -377,11 +323,11 @@ func (h *hold) extend(ctx context.Context) error {
 	return err
 }
 
-func (h *hold) keepAlive(most time.Duration) error {
+func (h *hold) keepAlive() error {
 	h.mu.Lock()
 	h.kept = true
 	h.mu.Unlock()
-	return h.lease.KeepAlive(most)
+	return h.lease.KeepAlive(0)
 }
 
 func (h *hold) release(ctx context.Context) error {
@@ -390,19 +336,6 @@ func (h *hold) release(ctx context.Context) error {
 	err := h.lease.Release(ctx)
 	h.recorder.End(op.Ended(err))
 	h.forget()
-	return err
-}
-
-func (h *hold) detach() error {
-	h.notice()
-	op := h.op(history.KindDetach)
-	op.Start = history.Now()
-	_, err := h.lease.Detach()
-	if err == nil {
-		op.End = history.Now()
-		h.recorder.Add(op)
-		h.forget()
-	}
 	return err
 }
 
@@ -474,5 +407,5 @@ func (h *hold) protected(ctx context.Context, op history.Op, do func(*history.Op
 }
 
 func (h *hold) request(op history.Op) request {
-	return request{Kind: op.Kind, Client: op.Client, Key: op.Key, Hold: op.Hold, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value}
+	return request{Kind: op.Kind, Key: op.Key, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value}
 }

@@ -35,7 +35,7 @@ var ErrEnded = child.ErrEnded
 // startLimit is how long a process may take to come up on a loaded machine.
 const startLimit = 60 * time.Second
 
-// process is the seat in a process of its own.
+// process is what a contender sits in.
 type process struct {
 	*child.Process
 	who string
@@ -54,9 +54,6 @@ type process struct {
 // Start opens a contender in a process of its own: this program again, which calls
 // [Child]. ctx bounds the start; the process ends with Kill or Close.
 func Start(ctx context.Context, s Setup) (*Contender, error) {
-	if s.Around != nil {
-		return nil, errors.New("contender: Setup.Around for another process: allowed is nil; a function stays here")
-	}
 	p, err := start(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("contender: starting %s: %w", s.Name, err)

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/lockstrategies/locks/lab/history"
 )
 
 // A Store is what the locks protect: for each lock one value. It is in one process, is
-// never broken, and does one thing after the other, so that its journal is the truth. It
+// never broken, and does one thing after the other. It
 // obeys whoever comes; but who shows a fence is held to the rule: accepted if and only if
 // the fence is greater than any that was shown for this value, or equal and its owner
 // the same. Reading counts: or one who has read what is new could be followed by a writer
@@ -23,28 +21,15 @@ type Store struct {
 	listener net.Listener
 	serving  sync.WaitGroup
 
-	mu      sync.Mutex
-	conns   map[net.Conn]bool
-	cells   map[string]*cell
-	journal []Entry
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	cells map[string]*cell
 }
 
 type cell struct {
 	value string
 	fence uint64 // the greatest that was shown
 	owner string // by whom
-}
-
-// An Entry is one thing that a [Store] did, in its order.
-type Entry struct {
-	At      time.Duration // when, by the clock of package history
-	Kind    history.Kind  // read or write
-	Client  string
-	Key     string
-	Hold    string
-	Fence   uint64
-	Value   string // what was read; what was to be written
-	Refused bool
 }
 
 // ErrStale says that the store has seen a greater fence, or the same from another owner:
@@ -94,13 +79,6 @@ func (s *Store) accept() {
 // Addr is for [Setup].Store.
 func (s *Store) Addr() string { return s.listener.Addr().String() }
 
-// Journal is what the store has done so far, in order.
-func (s *Store) Journal() []Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.journal)
-}
-
 // Value is what is stored for a lock now.
 func (s *Store) Value(key string) string {
 	s.mu.Lock()
@@ -123,7 +101,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// serve reads, or writes, and writes it down.
+// serve reads, or writes.
 func (s *Store) serve(r request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,17 +110,13 @@ func (s *Store) serve(r request) answer {
 		c = &cell{}
 		s.cells[r.Key] = c
 	}
-	e := Entry{At: history.Now(), Kind: r.Kind, Client: r.Client, Key: r.Key, Hold: r.Hold, Fence: r.Fence, Value: r.Value}
 	switch {
 	case r.Fence != 0 && !s.careless && !c.admits(r):
-		e.Refused = true
+		return answer{Stale: true}
 	case r.Kind == history.KindWrite:
 		c.value = r.Value
-	default:
-		e.Value = c.value
 	}
-	s.journal = append(s.journal, e)
-	return answer{e.Value, e.Refused}
+	return answer{Value: c.value}
 }
 
 // admits is the rule.
@@ -156,10 +130,10 @@ func (c *cell) admits(r request) bool {
 
 // A request and its answer are what goes over the wire, in JSON.
 type request struct {
-	Kind                     history.Kind
-	Client, Key, Hold, Owner string
-	Fence                    uint64
-	Value                    string
+	Kind       history.Kind
+	Key, Owner string
+	Fence      uint64
+	Value      string
 }
 
 type answer struct {

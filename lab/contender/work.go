@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -108,7 +109,7 @@ func (w *worker) work(ctx context.Context) error {
 		if err := w.round(ctx); err != nil {
 			return err
 		}
-		pause(ctx, w.upTo(w.Rest))
+		wait.For(ctx, w.upTo(w.Rest))
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func (w *worker) think(h *hold) error {
 	long := w.upTo(w.Think)
 	switch {
 	case w.oneIn(w.Keep):
-		if err := h.keepAlive(0); err != nil {
+		if err := h.keepAlive(); err != nil {
 			return err
 		}
 		long += w.upTo(w.setup.TTL * 3 / 2)
@@ -230,13 +231,4 @@ func isStrategys(err error) bool {
 		}
 	}
 	return false
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -80,7 +80,7 @@ func clockFaults() []Fault {
 			play: func(s *Stage) {
 				a, err := s.skewed("A", -2*s.ttl).try()
 				if err != nil {
-					s.cannot("A gets no lock to begin with: %w", err)
+					s.Cannot("A gets no lock to begin with: %w", err)
 				}
 				s.follow(a)
 			},

@@ -6,7 +6,6 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/setnxgetset"
@@ -16,24 +15,17 @@ import (
 
 // A Column is a strategy, or a variant of one that differs in some rows.
 type Column struct {
-	Name    string
-	Of      string // the column of which it is a variant, told only where it differs
-	Summary string
-	Servers int
-	Fenced  bool
+	subjects.Variant
+	Of string // the column of which it is a variant, told only where it differs
 
-	more int // round trips of an acquire beside the first: to wait for others, or for a fence to be noted
+	more int // round trips of an acquire after the first: to wait for others, or for a fence to be noted
 
 	// Which request of a release deletes the key, and which of an extension renews it: it
 	// comes after one that compared, if it is not the first.
 	deletes, renews int
 
-	stamps bool // it reads its contenders' wall clocks
-
 	replicas int  // how many must have a grant before it counts; the server is given one
 	synced   bool // a grant counts once it is in the append-only file, and that synced; the server is given one
-
-	on func(nodes []driver.Node, ahead, patience time.Duration) driver.Protocol
 
 	// How its contenders wait, where that is not the best.
 	wait     strategy.Wait
@@ -45,66 +37,74 @@ func (c Column) trips() int { return 1 + c.more }
 
 // Columns returns the strategies in teaching order, each followed by its variants.
 func Columns() []Column {
-	stamps := func(own ...setnxgetset.Option) func([]driver.Node, time.Duration, time.Duration) driver.Protocol {
-		return func(nodes []driver.Node, ahead, _ time.Duration) driver.Protocol {
+	known := map[string]subjects.Variant{}
+	for _, v := range subjects.All() {
+		known[v.Name] = v
+	}
+	plain := func(name string, deletes, renews int) Column {
+		return Column{Variant: known[name], deletes: deletes, renews: renews}
+	}
+	// variant has the algorithm of c; else of the list's entry of its name; else of its strategy.
+	variant := func(of, what, summary string, c Column) Column {
+		v, ok := known[of+"-"+what]
+		if !ok {
+			v = known[of]
+		}
+		if c.On != nil {
+			v.On, v.Skewed = c.On, c.Skewed
+		}
+		v.Name, v.Summary = of+"-"+what, summary
+		c.Variant, c.Of = v, of
+		return c
+	}
+	waiting := func(steps int, a strategy.Acks, on func(driver.Node) driver.Protocol) Column {
+		c := Column{deletes: steps, renews: steps, replicas: a.Replicas, synced: a.AOF, more: 2}
+		c.On = func(nodes []driver.Node) driver.Protocol { return on(nodes[0]) }
+		return c
+	}
+	stamping := func(a strategy.Acks) Column {
+		c := waiting(2, a, func(n driver.Node) driver.Protocol { return setnxgetset.On(n, setnxgetset.Acknowledged(a)) })
+		c.Skewed = func(nodes []driver.Node, ahead time.Duration) driver.Protocol {
 			clock := func() time.Time { return time.Now().Add(ahead) }
-			return setnxgetset.On(nodes[0], append([]setnxgetset.Option{setnxgetset.Clock(clock)}, own...)...)
+			return setnxgetset.On(nodes[0], setnxgetset.Acknowledged(a), setnxgetset.Clock(clock))
 		}
+		return c
 	}
-	single := func(on func(driver.Node) driver.Protocol) func([]driver.Node, time.Duration, time.Duration) driver.Protocol {
-		return func(nodes []driver.Node, _, _ time.Duration) driver.Protocol { return on(nodes[0]) }
-	}
-	quorum := func(own ...redlock.Option) func([]driver.Node, time.Duration, time.Duration) driver.Protocol {
-		return func(nodes []driver.Node, _, patience time.Duration) driver.Protocol {
-			return redlock.On(nodes, append([]redlock.Option{redlock.NodeTimeout(patience)}, own...)...)
-		}
+	unguarded := Column{deletes: 1, renews: 1}
+	unguarded.On = func(nodes []driver.Node) driver.Protocol {
+		return redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.WithoutGuard())
 	}
 	replica, file := strategy.Acks{Replicas: 1}, strategy.Acks{AOF: true}
 	const (
+		blind     = "with BlindRelease: released by DEL, which does not compare"
+		polls     = "with WaitPoll: nobody is told"
 		confirmed = "with Acknowledged: a grant counts once the server's one replica has it, too (WAIT)"
 		synced    = "with Acknowledged: a grant counts once the server has synced it to its append-only file (WAITAOF)"
 	)
 	return []Column{
-		{Name: "setnxgetset", Servers: 1, stamps: true, deletes: 2, renews: 2, on: stamps(), Summary: "SETNX and a stamp, taken over by GETSET, released by GET, compare, DEL"},
-		{Name: "setnxgetset-blind", Of: "setnxgetset", Servers: 1, stamps: true, deletes: 1, renews: 2, on: stamps(setnxgetset.BlindRelease()), Summary: "with BlindRelease: released by DEL, which does not compare"},
-		{Name: "setnxgetset-watch", Of: "setnxgetset", Servers: 1, stamps: true, deletes: 5, renews: 5, on: stamps(setnxgetset.WatchTakeOver()), Summary: "with WatchTakeOver: taken over, renewed and released in transactions"},
-		{Name: "setnxgetset-acknowledged", Of: "setnxgetset", Servers: 1, stamps: true, deletes: 2, renews: 2, replicas: 1, more: 2, Summary: confirmed,
-			on: stamps(setnxgetset.Acknowledged(replica))},
-		{Name: "setnxgetset-synced", Of: "setnxgetset", Servers: 1, stamps: true, deletes: 2, renews: 2, synced: true, more: 2, Summary: synced,
-			on: stamps(setnxgetset.Acknowledged(file))},
-		{Name: "setnxpx", Servers: 1, deletes: 2, renews: 2, Summary: "SET NX PX, released by GET, compare, DEL",
-			on: single(func(n driver.Node) driver.Protocol { return setnxpx.On(n) })},
-		{Name: "setnxpx-blind", Of: "setnxpx", Servers: 1, deletes: 1, renews: 2, Summary: "with BlindRelease: released by DEL, which does not compare",
-			on: single(func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.BlindRelease()) })},
-		{Name: "setnxpx-acknowledged", Of: "setnxpx", Servers: 1, deletes: 2, renews: 2, replicas: 1, more: 2, Summary: confirmed,
-			on: single(func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(replica)) })},
-		{Name: "setnxpx-synced", Of: "setnxpx", Servers: 1, deletes: 2, renews: 2, synced: true, more: 2, Summary: synced,
-			on: single(func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(file)) })},
-		{Name: "luascript", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "SET NX PX, compared and deleted in one script",
-			on: single(func(n driver.Node) driver.Protocol { return luascript.On(n) })},
-		{Name: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "the same, with a queue: a release grants the lock to the next",
-			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},
-		{Name: "fairqueue-acknowledged", Of: "fairqueue", Servers: 1, Fenced: true, deletes: 1, renews: 1, replicas: 1, more: 2, Summary: confirmed,
-			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(replica)) })},
-		{Name: "fairqueue-synced", Of: "fairqueue", Servers: 1, Fenced: true, deletes: 1, renews: 1, synced: true, more: 2, Summary: synced,
-			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(file)) })},
-		{Name: "fairqueue-asking", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, handOver: strategy.HandOverNone, Summary: "with HandOverNone: the servers are asked each time",
-			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},
-		{Name: "fairqueue-notification", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotification, Summary: "with WaitNotification: nobody queues",
-			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},
-		{Name: "fairqueue-poll", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
-			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},
-		{Name: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, Summary: "a hash with a field for each hold of its owner",
-			on: single(func(n driver.Node) driver.Protocol { return reentrant.On(n) })},
-		{Name: "reentrant-poll", Of: "reentrant", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
-			on: single(func(n driver.Node) driver.Protocol { return reentrant.On(n) })},
-		{Name: "reentrant-acknowledged", Of: "reentrant", Servers: 1, Fenced: true, deletes: 1, renews: 1, replicas: 1, more: 2, Summary: confirmed,
-			on: single(func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(replica)) })},
-		{Name: "reentrant-synced", Of: "reentrant", Servers: 1, Fenced: true, deletes: 1, renews: 1, synced: true, more: 2, Summary: synced,
-			on: single(func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(file)) })},
-		{Name: "redlock", Servers: 5, deletes: 1, renews: 1, on: quorum(), Summary: "SET NX PX on five servers, most of which must grant it"},
-		{Name: "redlock-unguarded", Of: "redlock", Servers: 5, deletes: 1, renews: 1, on: quorum(redlock.WithoutGuard()), Summary: "with WithoutGuard: every server votes at once"},
-		{Name: "redlock-fenced", Of: "redlock", Servers: 5, deletes: 1, renews: 1, Fenced: true, more: 1, on: quorum(redlock.WithFences()), Summary: "with WithFences"},
+		plain("setnxgetset", 2, 2),
+		variant("setnxgetset", "blind", blind, Column{deletes: 1, renews: 2}),
+		variant("setnxgetset", "watch", "with WatchTakeOver: taken over, renewed and released in transactions", Column{deletes: 5, renews: 5}),
+		variant("setnxgetset", "acknowledged", confirmed, stamping(replica)),
+		variant("setnxgetset", "synced", synced, stamping(file)),
+		plain("setnxpx", 2, 2),
+		variant("setnxpx", "blind", blind, Column{deletes: 1, renews: 2}),
+		variant("setnxpx", "acknowledged", confirmed, waiting(2, replica, func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(replica)) })),
+		variant("setnxpx", "synced", synced, waiting(2, file, func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(file)) })),
+		plain("luascript", 1, 1),
+		plain("fairqueue", 1, 1),
+		variant("fairqueue", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(replica)) })),
+		variant("fairqueue", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(file)) })),
+		variant("fairqueue", "asking", "with HandOverNone: the servers are asked each time", Column{deletes: 1, renews: 1, handOver: strategy.HandOverNone}),
+		variant("fairqueue", "notification", "with WaitNotification: nobody queues", Column{deletes: 1, renews: 1, wait: strategy.WaitNotification}),
+		variant("fairqueue", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
+		plain("reentrant", 1, 1),
+		variant("reentrant", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
+		variant("reentrant", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(replica)) })),
+		variant("reentrant", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(file)) })),
+		plain("redlock", 1, 1),
+		variant("redlock", "unguarded", "with WithoutGuard: every server votes at once", unguarded),
+		variant("redlock", "fenced", "with WithFences", Column{deletes: 1, renews: 1, more: 1}),
 	}
 }
 
@@ -112,10 +112,7 @@ func Columns() []Column {
 // calls contender.Child with them.
 func Players() (all []subjects.Variant) {
 	for _, c := range Columns() {
-		all = append(all, subjects.Variant{
-			Name: c.Name, Summary: c.Summary, Servers: c.Servers, Fenced: c.Fenced,
-			On: func(nodes []driver.Node) driver.Protocol { return c.on(nodes, 0, time.Minute) },
-		})
+		all = append(all, c.Variant)
 	}
 	return all
 }

@@ -39,15 +39,15 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 		f(&o)
 	}
 	c.ample = o.TTL == s.ttl
-	if ahead != 0 && !s.column.stamps {
-		s.cannot("%s reads no clock that could be wrong", s.column.Name)
+	if ahead != 0 && s.column.Skewed == nil {
+		s.Cannot("%s reads no clock that could be wrong", s.column.Name)
 	}
 	var nodes []driver.Node
 	for _, place := range s.rig.Nodes {
 		l := place.Link()
 		n, err := s.node(l)
 		if err != nil {
-			s.cannot("opening %s: %w", who, err)
+			s.Cannot("opening %s: %w", who, err)
 		}
 		if f := s.weather[place]; f != nil {
 			f(l)
@@ -69,13 +69,16 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 			column = v
 		}
 	}
-	p := column.on(nodes, ahead, s.op)
+	p := column.On(nodes)
+	if ahead != 0 {
+		p = column.Skewed(nodes, ahead)
+	}
 	if s.sloppy != nil && s.sloppy.protocol != nil {
 		p = s.sloppy.protocol(p)
 	}
 	locks, err := engine.New(p, o)
 	if err != nil {
-		s.cannot("opening %s: %w", who, err)
+		s.Cannot("opening %s: %w", who, err)
 	}
 	c.locks = locks
 	s.contenders = append(s.contenders, c)
@@ -109,7 +112,7 @@ func (c *contender) connect() {
 		err = lease.Release(c.s.ctx)
 	}
 	if err != nil {
-		c.s.cannot("%s does not reach its servers: %w", c.who, err)
+		c.s.Cannot("%s does not reach its servers: %w", c.who, err)
 	}
 }
 
@@ -307,25 +310,23 @@ func (c *contender) at(k int, before, after func()) (stepped func()) {
 
 // atServer is at, for any of the servers.
 func (c *contender) atServer(server, k int, before, after func()) (stepped func()) {
-	var mu sync.Mutex
-	var begun, late bool
-	done := make(chan struct{})
-	begin := func(i int) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		begun = begun || i == k && !late
-		return i == k && !late
-	}
+	var step sync.Mutex // held while it lasts
+	late := false
 	p := c.points[server]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n = 0
 	p.step = func(i int, request string, send func()) {
-		if !begin(i) {
+		if i != k {
 			send()
 			return
 		}
-		defer close(done)
+		step.Lock()
+		defer step.Unlock()
+		if late {
+			send()
+			return
+		}
 		if before != nil {
 			c.s.say("before %s's request %d (%s) leaves", c.who, k, request)
 			before()
@@ -337,20 +338,16 @@ func (c *contender) atServer(server, k int, before, after func()) (stepped func(
 		}
 	}
 	return func() {
-		mu.Lock()
+		step.Lock()
+		defer step.Unlock()
 		late = true
-		wait := begun
-		mu.Unlock()
-		if wait {
-			<-done
-		}
 	}
 }
 
 // keepAlive renews the lock until it is over.
 func (h *hold) keepAlive() {
 	if err := h.lease.KeepAlive(0); err != nil {
-		h.by.s.cannot("%s.KeepAlive: %w", h.by.who, err)
+		h.by.s.Cannot("%s.KeepAlive: %w", h.by.who, err)
 	}
 	h.by.s.say("%s keeps the lock alive", h.by.who)
 }

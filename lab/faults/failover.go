@@ -77,7 +77,7 @@ func failOvers() []Fault {
 					return
 				}
 				if err != nil {
-					s.cannot("A gets no lock from the old server: %w", err)
+					s.Cannot("A gets no lock from the old server: %w", err)
 				}
 				c.mend()
 				s.forgotten(a)

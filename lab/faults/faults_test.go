@@ -177,10 +177,9 @@ func open(t *testing.T) *Theatre {
 			t.Error(err)
 		}
 	})
-	one := house{theatre.farm, 1}
-	r, err := theatre.borrow(t.Context(), one)
+	r, err := theatre.rigs.Borrow(t.Context(), theatre.farm, 1)
 	redistest.Skip(t, err, "what locks do when things break")
-	if err := theatre.giveBack(t.Context(), one, r); err != nil {
+	if err := theatre.rigs.GiveBack(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	return theatre

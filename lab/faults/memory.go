@@ -209,14 +209,14 @@ func (s *Stage) lastSync() *hold {
 	mark := func() *rig.Mark {
 		m, err := s.victim().Mark(s.ctx)
 		if err != nil {
-			s.cannot("a mark: %w", err)
+			s.Cannot("a mark: %w", err)
 		}
 		return m
 	}
 	synced := func(m *rig.Mark, within time.Duration) bool {
 		is, err := m.Synced(within)
 		if err != nil {
-			s.cannot("asking how far the file is synced: %w", err)
+			s.Cannot("asking how far the file is synced: %w", err)
 		}
 		return is
 	}
@@ -225,7 +225,7 @@ func (s *Stage) lastSync() *hold {
 		c.connect()
 		before := mark()
 		if !synced(before, s.ttl) {
-			s.cannot("the server syncs nothing")
+			s.Cannot("the server syncs nothing")
 		}
 		s.say("the server has synced its file")
 		asked, granted := mark(), (*rig.Mark)(nil)
@@ -233,10 +233,10 @@ func (s *Stage) lastSync() *hold {
 		a, err := c.try()
 		marked()
 		if err != nil {
-			s.cannot("A gets no lock to begin with: %w", err)
+			s.Cannot("A gets no lock to begin with: %w", err)
 		}
 		if granted == nil {
-			s.cannot("A gets the lock without a request")
+			s.Cannot("A gets the lock without a request")
 		}
 		last, next := before, asked
 		switch {
@@ -252,11 +252,11 @@ func (s *Stage) lastSync() *hold {
 			s.say("the machine loses power, and what is not synced")
 			return a
 		case !errors.Is(err, rig.ErrStale):
-			s.cannot("the power loss: %w", err)
+			s.Cannot("the power loss: %w", err)
 		}
 		a.release()
 	}
-	s.cannot("the machine is too slow for a power loss before the next sync")
+	s.Cannot("the machine is too slow for a power loss before the next sync")
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (s *Stage) lastSecond() *hold {
 	for range 10 {
 		before, err := s.victim().Checkpoint(s.ctx)
 		if err != nil {
-			s.cannot("the checkpoint: %w", err)
+			s.Cannot("the checkpoint: %w", err)
 		}
 		a := s.holder("A")
 		switch err := s.victim().PowerLoss(s.ctx, before); {
@@ -274,10 +274,10 @@ func (s *Stage) lastSecond() *hold {
 			s.say("the machine loses power, and its last second")
 			return a
 		case !errors.Is(err, rig.ErrStale):
-			s.cannot("the power loss: %w", err)
+			s.Cannot("the power loss: %w", err)
 		}
 		a.release()
 	}
-	s.cannot("the machine is too slow for a power loss within the second")
+	s.Cannot("the machine is too slow for a power loss within the second")
 	return nil
 }

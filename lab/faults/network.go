@@ -73,11 +73,11 @@ func networkFaults() []Fault {
 				a.each(func(l *rig.Link) { l.Delay(rig.Replies, s.short/2/time.Duration(s.column.trips())) })
 				h, err := a.try()
 				if err != nil {
-					s.cannot("A's reply comes too late: %w", err)
+					s.Cannot("A's reply comes too late: %w", err)
 				}
 				b := s.contender("B").acquire(s.ttl)
 				if b == nil {
-					s.cannot("B does not get the lock after its TTL")
+					s.Cannot("B does not get the lock after its TTL")
 				}
 				h.awaitLoss(0)
 			},
@@ -149,13 +149,13 @@ func networkFaults() []Fault {
 				lease, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				h := a.got(lease, err)
 				if h == nil {
-					s.cannot("A gets no lock to begin with: %w", err)
+					s.Cannot("A gets no lock to begin with: %w", err)
 				}
 				s.lost(a, "replies to A are lost on the way", rig.Replies)
 				again, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				s.say("A.TryAcquire() again = %v", err)
 				if a.got(again, err) != nil {
-					s.cannot("A hears of it")
+					s.Cannot("A hears of it")
 				}
 				a.heal()
 				s.say("A's network heals")
@@ -171,9 +171,7 @@ func networkFaults() []Fault {
 				a := s.holder("A", brief(s))
 				a.keepAlive()
 				s.lost(a.by, "A is cut off", rig.Both)
-				if s.contender("B").acquire(s.ttl) == nil {
-					s.note(Unavailable, "B does not get the lock after its TTL")
-				}
+				s.succeeds("B", "its TTL")
 				a.awaitLoss(0)
 			},
 		},
@@ -217,16 +215,14 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{neverDialsAgain},
 			play: func(s *Stage) {
 				a := s.holder("A")
-				got := s.waiter("B")
+				served := s.waiter("B")
 				s.say("all connections are reset")
 				for _, c := range s.contenders {
 					c.each((*rig.Link).Reset)
 				}
 				a.insist()
 				a.release()
-				if <-got == nil {
-					s.note(Unavailable, "B, who waits, does not get the lock that was released")
-				}
+				served()
 			},
 		},
 		{
@@ -236,19 +232,17 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{neverDialsAgain},
 			play: func(s *Stage) {
 				a := s.holder("A")
-				got := s.waiter("B")
+				served := s.waiter("B")
 				for range 10 {
 					if err := s.victim().KillClients(s.ctx); err != nil {
-						s.cannot("CLIENT KILL: %w", err)
+						s.Cannot("CLIENT KILL: %w", err)
 					}
 					a.extend()
 				}
 				s.say("ten times all clients were killed")
 				a.insist()
 				a.release()
-				if <-got == nil {
-					s.note(Unavailable, "B, who waits, does not get the lock that was released")
-				}
+				served()
 			},
 		},
 		{
@@ -258,9 +252,7 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("a server refuses all connections", s.victim(), (*rig.Link).Refuse)
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 			},
 		},
 		{
@@ -270,9 +262,7 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("what is sent to a server vanishes", s.victim(), func(l *rig.Link) { l.Cut(rig.Both) })
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 			},
 		},
 		{
@@ -282,9 +272,7 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("replies of a server vanish", s.victim(), func(l *rig.Link) { l.Cut(rig.Replies) })
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 			},
 		},
 		{
@@ -350,7 +338,7 @@ func (s *Stage) split() {
 		case <-asked:
 		case <-time.After(s.ttl):
 			close(told)
-			s.cannot("they do not come to ask")
+			s.Cannot("they do not come to ask")
 		}
 	}
 	if s.quorum() > 1 {
@@ -374,8 +362,9 @@ func (s *Stage) lost(c *contender, what string, d rig.Direction) {
 	s.say("%s", what)
 }
 
-// waiter is a new contender who waits for the lock, and has begun to when this returns.
-func (s *Stage) waiter(who string) <-chan *hold {
+// waiter is a new contender who waits for the lock, and has begun to when this returns. served
+// waits until the lock is his.
+func (s *Stage) waiter(who string) (served func()) {
 	c := s.contender(who)
 	refused := make(chan struct{})
 	c.at(1, nil, func() { close(refused) })
@@ -384,7 +373,11 @@ func (s *Stage) waiter(who string) <-chan *hold {
 	select {
 	case <-refused:
 	case <-time.After(s.ttl):
-		s.cannot("%s does not come to ask", who)
+		s.Cannot("%s does not come to ask", who)
 	}
-	return got
+	return func() {
+		if <-got == nil {
+			s.note(Unavailable, "%s, who waits, does not get the lock that was released", who)
+		}
+	}
 }

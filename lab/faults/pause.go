@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	steered "github.com/lockstrategies/locks/lab/contender"
+	"github.com/lockstrategies/locks/lab/history"
 )
 
 // pauses are those of a holder who stands still for longer than its lock lasts: a garbage
@@ -23,7 +24,7 @@ func pauses() []Fault {
 			play: func(s *Stage) {
 				a := s.process("A", steered.OpenCarelessStore)
 				if err := a.by.Pause(s.ctx); err != nil {
-					s.cannot("pausing A: %w", err)
+					s.Cannot("pausing A: %w", err)
 				}
 				s.say("A's process is stopped")
 				a.overtaken(s)
@@ -55,6 +56,7 @@ type worker struct {
 	by    *steered.Contender
 	hold  *steered.Hold
 	store *steered.Store
+	rival *steered.Contender // who has overtaken it
 }
 
 // process is a worker in a process of its own, who has the lock for a short TTL, and has
@@ -62,14 +64,14 @@ type worker struct {
 func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker {
 	store, err := open()
 	if err != nil {
-		s.cannot("the store: %w", err)
+		s.Cannot("the store: %w", err)
 	}
 	s.later(anyway(store.Close))
 	w := &worker{store: store}
 	setup := s.setup(who, store)
 	setup.TTL, setup.OpTimeout = s.short, s.short/3
 	if w.by, err = steered.Start(s.ctx, setup); err != nil {
-		s.cannot("starting %s: %w", who, err)
+		s.Cannot("starting %s: %w", who, err)
 	}
 	s.later(anyway(w.by.Close))
 	s.work(who, w)
@@ -89,30 +91,31 @@ func (s *Stage) setup(who string, store *steered.Store) steered.Setup {
 func (s *Stage) work(who string, w *worker) {
 	var err error
 	if w.hold, err = w.by.Acquire(s.ctx, steered.Bid{Lock: s.name, Wait: s.longest()}); err != nil {
-		s.cannot("%s gets no lock: %w", who, err)
+		s.Cannot("%s gets no lock: %w", who, err)
 	}
 	value, err := w.hold.Read(s.ctx)
 	if err != nil {
-		s.cannot("%s cannot read: %w", who, err)
+		s.Cannot("%s cannot read: %w", who, err)
 	}
 	s.say("%s has the lock, and reads %q", who, value)
 }
 
 // overtaken lets B take the lock, when the TTL is over, and write; then w goes on.
 func (w *worker) overtaken(s *Stage) {
-	by, err := steered.Here(s.setup("B", w.store), Players()...)
+	by, err := steered.Start(s.ctx, s.setup("B", w.store))
 	if err != nil {
-		s.cannot("opening B: %w", err)
+		s.Cannot("opening B: %w", err)
 	}
 	s.later(anyway(by.Close))
+	w.rival = by
 	b := &worker{by: by, store: w.store}
 	s.work("B", b)
 	if err := b.hold.Write(s.ctx, "B's"); err != nil {
-		s.cannot("B cannot write: %w", err)
+		s.Cannot("B cannot write: %w", err)
 	}
 	s.say("B writes")
 	if err := w.by.Thaw(); err != nil {
-		s.cannot("A does not go on: %w", err)
+		s.Cannot("A does not go on: %w", err)
 	}
 	s.later(anyway(func() error { return b.hold.Release(s.ctx) }))
 }
@@ -123,7 +126,7 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	wrote := make(chan error, 1)
 	go func() { wrote <- a.hold.WriteAfterStop(s.ctx, "A's") }()
 	if err := a.by.Stopped(s.ctx); err != nil {
-		s.cannot("A does not stop: %w", err)
+		s.Cannot("A does not stop: %w", err)
 	}
 	s.say("A has looked, and its process is stopped before it writes")
 	a.overtaken(s)
@@ -132,18 +135,43 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	a.judge(s, err)
 }
 
-// judge looks at what is stored when both have written.
+// judge looks at what is stored when both have written. The judges of histories must see the
+// same in what each has recorded, and nothing worse.
 func (w *worker) judge(s *Stage, err error) {
-	switch value := w.store.Value(s.name); {
-	case value != "B's":
+	lost := false
+	for _, v := range w.violations(s) {
+		if v.Property != "NoLostUpdate" {
+			s.Cannot("the history: %v", v)
+		}
+		lost = true
+	}
+	value := w.store.Value(s.name)
+	if lost != (value != "B's") {
+		s.Cannot("%q is stored, and that an update is lost is in the history: %v", value, lost)
+	}
+	switch {
+	case lost:
 		s.note(Violated, "what B wrote is lost: %q is stored", value)
 	case err == nil:
-		s.cannot("A's write is nowhere")
+		s.Cannot("A's write is nowhere")
 	case errors.Is(err, steered.ErrStale):
 		s.note(Detected, "the store refuses A's write: %v", err)
 	default:
 		s.note(Detected, "A has lost the lock, and knows: %v", err)
 	}
+}
+
+// violations are those in the histories of both.
+func (w *worker) violations(s *Stage) []history.Violation {
+	var ops []history.Op
+	for _, c := range []*steered.Contender{w.by, w.rival} {
+		more, err := c.Ops()
+		if err != nil {
+			s.Cannot("the history of %s: %w", c.Name(), err)
+		}
+		ops = append(ops, more...)
+	}
+	return history.Judge(ops, history.Rules{Reentrant: s.column.Reentrant, Fenced: s.column.Fenced})
 }
 
 // anyway is f for those who have a context.

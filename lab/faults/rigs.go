@@ -10,10 +10,10 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/lab/stage"
 )
 
-// A Theatre lends rigs to plays, and takes them back as good as new: to start servers for
-// each play would take longer than the plays. It is safe for concurrent use.
+// A Theatre plays faults on rigs of its own. It is safe for concurrent use.
 type Theatre struct {
 	// Dial, if set before the first play, makes what contenders speak to a server by, in place
 	// of the strategies' own client. The node's Close ends all that it has made. The play on a pool
@@ -22,21 +22,11 @@ type Theatre struct {
 	Dial func(*rig.Link) (driver.Node, error)
 
 	farm *redistest.Farm
+	rigs stage.Rigs
 
-	asking sync.Mutex               // held while servers are asked; taken before mu
+	asking sync.Mutex               // held while servers are asked
 	truly  map[*redistest.Farm]bool // those that were: they confirm what is synced and no more
 	pulse  *pulse                   // by which a machine is known that is too slow; nil: nothing was played yet
-
-	mu     sync.Mutex
-	idle   map[house][]*rig.Rig
-	all    []*rig.Rig
-	closed bool
-}
-
-// A house is what rigs are alike by.
-type house struct {
-	farm    *redistest.Farm
-	servers int
 }
 
 // newer are the servers of plays on syncs, where the farm's own do not confirm any.
@@ -44,7 +34,7 @@ const newer = "redis-8.0"
 
 // Open returns a theatre on the servers of a farm. It starts none yet.
 func Open(farm *redistest.Farm) *Theatre {
-	return &Theatre{farm: farm, idle: map[house][]*rig.Rig{}, truly: map[*redistest.Farm]bool{}}
+	return &Theatre{farm: farm, truly: map[*redistest.Farm]bool{}}
 }
 
 // Close ends all servers.
@@ -54,32 +44,26 @@ func (t *Theatre) Close() error {
 	if t.pulse != nil {
 		t.pulse.end()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	var err error
-	for _, r := range t.all {
-		err = errors.Join(err, r.Close())
-	}
-	return err
+	return t.rigs.Close()
 }
 
 // Ready finds out whether there are servers on which the fault can be played on a column.
 // Where they cannot be had beside the farm's own, the error wraps redistest.ErrImpossible.
 func (t *Theatre) Ready(ctx context.Context, f Fault, c Column) error {
-	_, err := t.house(ctx, f, c)
+	_, err := t.farmFor(ctx, f, c)
 	return err
 }
 
-func (t *Theatre) house(ctx context.Context, f Fault, c Column) (house, error) {
+// farmFor has the servers on which the fault can be played on a column.
+func (t *Theatre) farmFor(ctx context.Context, f Fault, c Column) (*redistest.Farm, error) {
 	if !c.synced {
-		return house{t.farm, c.Servers}, nil
+		return t.farm, nil
 	}
 	farm, err := t.farm.Having(ctx, "WAITAOF", newer)
 	if err == nil && f.fsync == "everysec" {
 		farm, err = t.syncsTruly(ctx, farm)
 	}
-	return house{farm, c.Servers}, err
+	return farm, err
 }
 
 // syncsTruly is a farm whose servers do not confirm what they have only written: this one,
@@ -89,15 +73,14 @@ func (t *Theatre) syncsTruly(ctx context.Context, farm *redistest.Farm) (*redist
 	defer t.asking.Unlock()
 	truly, known := t.truly[farm]
 	if !known {
-		h := house{farm, 1}
-		r, err := t.borrow(ctx, h)
+		r, err := t.rigs.Borrow(ctx, farm, 1)
 		if err != nil {
 			return nil, err
 		}
 		if err = r.Nodes[0].Persist(ctx, "everysec"); err == nil {
 			truly, err = r.Nodes[0].SyncsTruly(ctx)
 		}
-		if err := errors.Join(err, t.giveBack(context.WithoutCancel(ctx), h, r)); err != nil {
+		if err := errors.Join(err, t.rigs.GiveBack(ctx, r)); err != nil {
 			return nil, err
 		}
 		t.truly[farm] = truly
@@ -115,39 +98,9 @@ func (t *Theatre) syncsTruly(ctx context.Context, farm *redistest.Farm) (*redist
 	return other, nil
 }
 
-func (t *Theatre) borrow(ctx context.Context, h house) (*rig.Rig, error) {
-	t.mu.Lock()
-	if rest := t.idle[h]; len(rest) > 0 {
-		r := rest[len(rest)-1]
-		t.idle[h] = rest[:len(rest)-1]
-		t.mu.Unlock()
-		return r, nil
-	}
-	t.mu.Unlock()
-	r, err := rig.Open(ctx, h.farm, h.servers, redistest.Config{})
-	if err != nil {
-		return nil, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.all = append(t.all, r)
-	return r, nil
-}
-
-// giveBack keeps a rig for the next play. One that does not get well is not lent again.
-func (t *Theatre) giveBack(ctx context.Context, h house, r *rig.Rig) error {
-	if err := r.Reset(ctx); err != nil {
-		return errors.Join(fmt.Errorf("the servers do not recover: %w", err), r.Close())
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.idle[h] = append(t.idle[h], r)
-	return nil
-}
-
 // play plays the fault on a strategy, or on a sloppy one, once, and tells how it ended.
 func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, scale time.Duration) (out Outcome) {
-	h, err := t.house(ctx, f, c)
+	farm, err := t.farmFor(ctx, f, c)
 	if err != nil {
 		return Outcome{Err: err}
 	}
@@ -155,7 +108,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 	if err != nil {
 		return Outcome{Err: err}
 	}
-	r, err := t.borrow(ctx, h)
+	r, err := t.rigs.Borrow(ctx, farm, c.Servers)
 	if err != nil {
 		return Outcome{Err: err}
 	}
@@ -164,7 +117,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 			out.Err = errors.Join(out.Err, r.Close())
 			return
 		}
-		out.Err = errors.Join(out.Err, t.giveBack(context.WithoutCancel(ctx), h, r))
+		out.Err = errors.Join(out.Err, t.rigs.GiveBack(ctx, r))
 	}()
 	fsync := f.fsync
 	if c.synced && (fsync == "" || fsync == "no") {
@@ -200,13 +153,10 @@ func (t *Theatre) beats(ctx context.Context) (*pulse, error) {
 	if t.pulse != nil {
 		return t.pulse, nil
 	}
-	r, err := rig.Open(ctx, t.farm, 1, redistest.Config{})
+	r, err := t.rigs.Borrow(ctx, t.farm, 1)
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	t.all = append(t.all, r)
-	t.mu.Unlock()
 	if err := r.Nodes[0].Persist(ctx, "always"); err != nil { // so that a slow disk shows, too
 		return nil, err
 	}

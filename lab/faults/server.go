@@ -164,9 +164,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.denied("@write", "@scripting")
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 			},
 		},
 		{
@@ -176,9 +174,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.spoil()
-				if a := s.next("A"); a != nil {
-					s.follow(a)
-				}
+				s.inTurn()
 				s.unspoilt()
 			},
 		},
@@ -255,7 +251,7 @@ func (s *Stage) spoil() {
 func (s *Stage) unspoilt() {
 	switch is, err := redis.String(s.victim().Do(s.ctx, "TYPE", s.key())); {
 	case err != nil:
-		s.cannot("looking for the list: %w", err)
+		s.Cannot("looking for the list: %w", err)
 	case is != "list":
 		s.note(Violated, "the list, which is not theirs, is gone")
 	}

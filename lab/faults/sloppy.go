@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lab/flawed"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -106,8 +106,7 @@ var sharesThePool = Sloppy{Name: "takes its connections from the pool", node: fu
 
 // takesHalfForMost counts votes, and miscounts.
 var takesHalfForMost = Sloppy{Name: "takes half of the votes for most", protocol: func(p driver.Protocol) driver.Protocol {
-	return &careless{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-		g, err := p.Acquire(ctx, c)
+	return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
 		if votes := (*strategy.QuorumError)(nil); errors.As(err, &votes) {
 			agreed, answered := 0, 0
 			for _, n := range votes.Nodes {
@@ -123,7 +122,7 @@ var takesHalfForMost = Sloppy{Name: "takes half of the votes for most", protocol
 			}
 		}
 		return g, err
-	}}
+	})
 }}
 
 // trustsOneServer does not ask the others.
@@ -179,29 +178,27 @@ var looksBeforeItTakes = Sloppy{Name: "asks whether the lock is free, and then t
 
 // grantsWhatIsHeld takes "held" for an answer that can be argued with.
 var grantsWhatIsHeld = Sloppy{Name: "grants what is held", blunt: true, protocol: func(p driver.Protocol) driver.Protocol {
-	return &careless{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-		g, err := p.Acquire(ctx, c)
+	return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
 		if errors.Is(err, strategy.ErrHeld) {
 			return driver.Grant{}, nil
 		}
 		return g, err
-	}}
+	})
 }}
 
 // takesSilenceForYes believes that what it did not hear about went well.
 var takesSilenceForYes = Sloppy{Name: "takes no answer for a yes", protocol: func(p driver.Protocol) driver.Protocol {
-	return &careless{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-		g, err := p.Acquire(ctx, c)
+	return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
 		if errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent) {
 			return driver.Grant{}, nil
 		}
 		return g, err
-	}}
+	})
 }}
 
 // undoesNothing leaves behind what it does not know the end of.
 var undoesNothing = Sloppy{Name: "undoes nothing", protocol: func(p driver.Protocol) driver.Protocol {
-	return &careless{Protocol: p, release: func(ctx context.Context, c driver.Claim) error {
+	return &flawed.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) error {
 		if c.Undo {
 			return nil
 		}
@@ -231,21 +228,17 @@ var countsFromTheReply = Sloppy{Name: "counts the TTL from the reply", protocol:
 		g.Start = time.Now()
 		return g, err
 	}
-	return &careless{Protocol: p,
-		acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) { return young(p.Acquire(ctx, c)) },
-		extend:  func(ctx context.Context, c driver.Claim) (driver.Grant, error) { return young(p.Extend(ctx, c)) },
-	}
+	return flawed.Extending(flawed.Granting(p, young), young)
 }}
 
 // extendsAnything takes every answer to a renewal for a yes.
 var extendsAnything = Sloppy{Name: "takes any answer for an extension", protocol: func(p driver.Protocol) driver.Protocol {
-	return &careless{Protocol: p, extend: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-		g, err := p.Extend(ctx, c)
+	return flawed.Extending(p, func(g driver.Grant, err error) (driver.Grant, error) {
 		if err != nil {
 			return driver.Grant{}, nil
 		}
 		return g, nil
-	}}
+	})
 }}
 
 // releasesAnything deletes the key, whoever holds it: it takes what it wrote for what is there.
@@ -326,42 +319,6 @@ var neverDialsAgain = Sloppy{Name: "gives a server up at its first failure", nod
 		},
 	}
 }}
-
-// careless is a protocol of which a part is replaced. It hides what else the protocol can
-// do, so its waiters poll.
-type careless struct {
-	driver.Protocol
-	acquire, extend func(context.Context, driver.Claim) (driver.Grant, error)
-	release         func(context.Context, driver.Claim) error
-}
-
-func (p *careless) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if p.acquire != nil {
-		return p.acquire(ctx, c)
-	}
-	return p.Protocol.Acquire(ctx, c)
-}
-
-func (p *careless) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if p.extend != nil {
-		return p.extend(ctx, c)
-	}
-	return p.Protocol.Extend(ctx, c)
-}
-
-func (p *careless) Release(ctx context.Context, c driver.Claim) error {
-	if p.release != nil {
-		return p.release(ctx, c)
-	}
-	return p.Protocol.Release(ctx, c)
-}
-
-func (p *careless) Close() error {
-	if c, ok := p.Protocol.(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
-}
 
 // forgetful is a node of which a part is replaced.
 type forgetful struct {

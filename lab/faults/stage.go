@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -32,6 +31,7 @@ type Stage struct {
 	short  time.Duration                        // where a play lives through an expiry
 	op     time.Duration                        // what a request may take
 
+	stage.Story
 	mu         sync.Mutex
 	began      time.Time
 	history    conformance.History
@@ -41,7 +41,6 @@ type Stage struct {
 	mending    []func(context.Context) error
 	tired      func(*rig.Link) *redis.Pool   // what the next contenders dial with; nil: pools of their own
 	weather    map[*rig.Node]func(*rig.Link) // everybody's network to a server
-	err        error                         // the play could not be played
 	late       string                        // which lock lapsed that had ample time
 }
 
@@ -62,31 +61,18 @@ var errHangs = errors.New("the play hangs")
 // act runs the play. What cannot be set up ends it.
 func (s *Stage) act(play func(*Stage)) Outcome {
 	s.began = time.Now()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				s.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-			}
-		}()
-		s.prologue()
-		play(s)
-		s.epilogue()
-	}()
+	var hangs error
 	select {
-	case <-done:
+	case <-s.Play(func() { s.prologue(); play(s); s.epilogue() }):
 		for _, c := range s.contenders {
 			c.leave()
 		}
 	case <-time.After(20*s.longest() + time.Minute):
-		s.mu.Lock()
-		s.err = errHangs
-		s.mu.Unlock()
+		hangs = errHangs
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Outcome{Verdict: Kept, History: slices.Clone(s.history), Err: s.err, Slow: s.late}
+	out := Outcome{Verdict: Kept, History: slices.Clone(s.history), Err: errors.Join(hangs, s.Err()), Slow: s.late}
 	for _, v := range []Verdict{Violated, Detected, Unavailable} {
 		if saw := s.facts[v]; len(saw) > 0 {
 			out.Verdict, out.Saw = v, saw
@@ -106,12 +92,12 @@ func (s *Stage) prologue() {
 			pools = append(pools, n.Server().Pool())
 		}
 		if err := redlock.Bootstrap(s.ctx, pools); err != nil {
-			s.cannot("the servers cannot be bootstrapped: %w", err)
+			s.Cannot("the servers cannot be bootstrapped: %w", err)
 		}
 	}
 	if s.column.replicas > 0 {
 		if err := s.victim().Replicate(s.ctx); err != nil {
-			s.cannot("the server cannot be given a replica: %w", err)
+			s.Cannot("the server cannot be given a replica: %w", err)
 		}
 	}
 	sloppy := s.sloppy
@@ -120,10 +106,10 @@ func (s *Stage) prologue() {
 	c := s.contender("somebody")
 	h := c.acquire(s.longest())
 	if h == nil {
-		s.cannot("the lock cannot be had to begin with")
+		s.Cannot("the lock cannot be had to begin with")
 	}
 	if err := errors.Join(h.extend(), h.release()); err != nil {
-		s.cannot("the lock cannot be used to begin with: %w", err)
+		s.Cannot("the lock cannot be used to begin with: %w", err)
 	}
 	c.leave()
 	s.contenders, s.holds, s.history, s.began = nil, nil, nil, time.Now()
@@ -165,18 +151,10 @@ func (s *Stage) note(v Verdict, format string, args ...any) {
 	s.facts[v] = append(s.facts[v], fact)
 }
 
-// cannot ends the play: it could not be set up, and there is no verdict.
-func (s *Stage) cannot(format string, args ...any) {
-	s.mu.Lock()
-	s.err = fmt.Errorf(format, args...)
-	s.mu.Unlock()
-	runtime.Goexit()
-}
-
 // do does something to the servers or the network, now.
 func (s *Stage) do(what string, f func(context.Context) error) {
 	if err := f(s.ctx); err != nil {
-		s.cannot("%s: %w", what, err)
+		s.Cannot("%s: %w", what, err)
 	}
 	s.say("%s", what)
 }
@@ -191,7 +169,7 @@ func (s *Stage) mend() {
 	}
 	for _, f := range slices.Backward(s.mending) {
 		if err := f(s.ctx); err != nil {
-			s.cannot("mending: %w", err)
+			s.Cannot("mending: %w", err)
 		}
 	}
 	s.mending = nil
@@ -239,7 +217,7 @@ func (s *Stage) holder(who string, set ...func(*strategy.Options)) *hold {
 	c.beyond((*rig.Link).Refuse)
 	h, err := c.try()
 	if err != nil {
-		s.cannot("%s gets no lock to begin with: %w", who, err)
+		s.Cannot("%s gets no lock to begin with: %w", who, err)
 	}
 	c.mend()
 	return h
@@ -272,6 +250,13 @@ func (s *Stage) next(who string) *hold {
 	return h
 }
 
+// succeeds has a new contender wait for a lock whose end is near.
+func (s *Stage) succeeds(who, end string) {
+	if s.contender(who).acquire(s.ttl) == nil {
+		s.note(Unavailable, "%s does not get the lock after %s", who, end)
+	}
+}
+
 // follow is how most plays go on when the fault has struck: a rival must not get the lock,
 // the holder releases it, and somebody else gets it.
 func (s *Stage) follow(a *hold) {
@@ -282,6 +267,13 @@ func (s *Stage) follow(a *hold) {
 		a.release()
 	}
 	s.next("C")
+}
+
+// inTurn is how a play begins whose fault has struck before anybody had the lock.
+func (s *Stage) inTurn() {
+	if a := s.next("A"); a != nil {
+		s.follow(a)
+	}
 }
 
 // expire takes the lock from its holder on all servers, as an expiry would.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -87,24 +88,24 @@ func (s *shop) blocking(ctx context.Context, buyer string) (bool, error) {
 // waitFor acquires l, until the patience is over. That servers did not answer in time,
 // or too few of them, is no reason to go home.
 func waitFor(ctx context.Context, l strategy.Lock, patience time.Duration) (strategy.Lease, error) {
-	wait, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	bounded, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
 	for {
-		lease, err := l.Acquire(wait)
-		if err == nil || wait.Err() != nil || !mayRetry(err) {
+		lease, err := l.Acquire(bounded)
+		if err == nil || bounded.Err() != nil || !mayRetry(err) {
 			return lease, err
 		}
-		pause(wait, rand.N(50*time.Millisecond))
+		wait.For(bounded, rand.N(50*time.Millisecond))
 	}
 }
 
 // nonBlocking asks once. Who is refused presses the button again a little later, as
 // people do, until the patience is over.
 func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
-	wait, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
+	bounded, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
 	defer cancel()
 	for n := 0; ; n++ {
-		lease, err := s.lock.TryAcquire(wait)
+		lease, err := s.lock.TryAcquire(bounded)
 		if err == nil {
 			return s.buyUnder(ctx, lease, buyer)
 		}
@@ -112,9 +113,9 @@ func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
 			return false, err
 		}
 		s.refused.Add(1)
-		pause(wait, rand.N(10*time.Millisecond<<min(n, 5))) // up to 320 ms, at random
-		if wait.Err() != nil {
-			return false, fmt.Errorf("%w; %w", context.Cause(wait), err)
+		wait.For(bounded, rand.N(10*time.Millisecond<<min(n, 5))) // up to 320 ms, at random
+		if bounded.Err() != nil {
+			return false, fmt.Errorf("%w; %w", context.Cause(bounded), err)
 		}
 	}
 }
@@ -133,7 +134,7 @@ func mayRetry(err error) bool {
 func (s *shop) buyUnder(ctx context.Context, lease strategy.Lease, buyer string) (sold bool, err error) {
 	held, cancel := lease.Context(ctx)
 	defer cancel()
-	sold, err = s.lookAndBuy(held, buyer, func() { pause(held, s.think) })
+	sold, err = s.lookAndBuy(held, buyer, func() { wait.For(held, s.think) })
 	if e := lease.Release(ctx); !errors.Is(e, strategy.ErrUnknown) { // that is repeated in the background
 		err = errors.Join(err, e)
 	}
@@ -158,7 +159,7 @@ func (s *shop) optimistic(ctx context.Context, buyer string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		pause(ctx, s.think)
+		wait.For(ctx, s.think)
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
@@ -195,16 +196,6 @@ func (s *shop) atomicScript(ctx context.Context, buyer string) (bool, error) {
 	defer conn.Close()
 	s.attempts.Add(1)
 	return redis.Bool(buyScript.Do(conn, s.goods, s.orders, buyer))
-}
-
-// pause returns after d, or when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // A tally is how the buyers of one process fared.

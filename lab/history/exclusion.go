@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,7 @@ import (
 // Holds of one owner may overlap where the lock is re-entrant.
 //
 // It proves nothing about what the holders did: one that looked, was paused, and then
-// wrote is found by [NoLostUpdate] and [Register].
+// wrote is found by [NoLostUpdate].
 func Exclusion(ops []Op, reentrant bool) []Violation { return bookOf(ops).exclusion(reentrant) }
 
 func (b *book) exclusion(reentrant bool) []Violation {
@@ -54,7 +55,7 @@ func overlap(a, b span) []Op {
 	return show
 }
 
-// Ownership finds what was done to a lock by somebody who did not own it: only an owner
+// ownership finds what was done to a lock by somebody who did not own it: only an owner
 // releases or renews, and what it owns is not taken from it. Of that a client's history
 // shows, and this reports:
 //
@@ -63,14 +64,10 @@ func overlap(a, b span) []Op {
 //   - a hold that was released twice, or renewed after that: the second time it was
 //     somebody else's lock, or nobody's;
 //   - a hold that the servers called lost before its deadline: its key was deleted. Unless
-//     a fault since its grant makes servers forget, or somebody adopted it.
+//     a fault since its grant makes servers forget.
 //
 // What it cannot see: a deletion of which nobody notices anything (no other gets the
 // lock, and the holder does not ask again before its deadline), and who did it.
-func Ownership(ops []Op, reentrant bool, forgets func(fault Op) bool) []Violation {
-	return bookOf(ops).ownership(reentrant, forgets)
-}
-
 func (b *book) ownership(reentrant bool, forgets func(Op) bool) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
@@ -122,22 +119,11 @@ func (h *hold) deadlineBefore(t time.Duration) (time.Duration, Op) {
 	return last.Deadline, last
 }
 
-// excused tells whether a hold may be gone when op said so: something made a server
-// forget it, or somebody adopted it.
+// excused tells whether a hold may be gone when op said so: something made a server forget it.
 func (b *book) excused(h *hold, op Op, forgets func(Op) bool) bool {
-	if forgets != nil {
-		for _, f := range b.faults {
-			if hits(f, h.grant.Key) && f.Start <= op.End && f.End >= h.grant.Start && forgets(f) {
-				return true
-			}
-		}
-	}
-	for _, a := range b.byKey[h.grant.Key].attempts {
-		if a.Kind == KindAdopt && a.From == h.grant.Hold && a.Start <= op.End && (a.Result == OK || a.Result == Unknown) {
-			return true
-		}
-	}
-	return false
+	return forgets != nil && slices.ContainsFunc(b.faults, func(f Op) bool {
+		return hits(f, h.grant.Key) && f.Start <= op.End && f.End >= h.grant.Start && forgets(f)
+	})
 }
 
 // covering finds a span of another that lasted for the whole of an operation.

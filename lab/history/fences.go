@@ -115,9 +115,6 @@ func reentries(p *page) [][2]*hold {
 	var pairs [][2]*hold
 	covers := p.covering()
 	for _, h := range p.holds {
-		if h.grant.Kind != KindAcquire {
-			continue // adopting the only hold begins a tenure
-		}
 		if s, ok := covers(h.grant, func(o *hold) bool { return o != h && o.owner == h.owner }); ok {
 			pairs = append(pairs, [2]*hold{s.hold, h})
 		}

@@ -109,7 +109,7 @@ func TestOf(t *testing.T) {
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	ops := []Op{
-		{Client: "A", Kind: KindAcquire, Key: "k\n", Hold: "h", Start: 1, End: 3, Result: OK, Deadline: 9, TTL: 10, Fence: 1 << 52, Holds: 2, Owner: "o"},
+		{Client: "A", Kind: KindAcquire, Key: "k\n", Hold: "h", Start: 1, End: 3, Result: OK, Deadline: 9, TTL: 10, Fence: 1 << 52, Owner: "o"},
 		{Kind: KindFault, Note: "freeze server 1", Start: 2, End: Forever},
 		{Client: "B", Kind: KindWrite, Key: "k", Hold: "h", Start: 4, End: 5, Result: Refused, Value: "é", Note: "stale"},
 	}

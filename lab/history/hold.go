@@ -12,7 +12,7 @@ type hold struct {
 	grant  Op
 	owner  string
 	client string
-	ops    []Op // renew, release, detach, lost, read, write, by Start
+	ops    []Op // renew, release, lost, read, write, by Start
 }
 
 // A span is a time in which the holder believed to hold: [from, until).
@@ -34,7 +34,7 @@ type book struct {
 
 type page struct {
 	holds    []*hold
-	attempts []Op   // acquire, adopt
+	attempts []Op   // acquire
 	spans    []span // of all holds, by from
 }
 
@@ -54,7 +54,7 @@ func bookOf(ops []Op) *book {
 		case op.Kind == KindFault:
 			b.faults = append(b.faults, op)
 			continue
-		case op.Kind == KindAcquire || op.Kind == KindAdopt:
+		case op.Kind == KindAcquire:
 			p := b.page(op.Key)
 			p.attempts = append(p.attempts, op)
 		}
@@ -71,7 +71,7 @@ func bookOf(ops []Op) *book {
 		b.page(op.Key).holds = append(b.page(op.Key).holds, h)
 	}
 	for _, op := range b.ops {
-		if op.Kind == KindFault || op.Kind == KindAcquire || op.Kind == KindAdopt || op.Hold == "" {
+		if op.Kind == KindFault || op.Kind == KindAcquire || op.Hold == "" {
 			continue
 		}
 		if h := holds[op.Hold]; h != nil {
@@ -118,7 +118,7 @@ func (h *hold) over() (time.Duration, Op) {
 	for _, op := range h.ops {
 		end := Forever
 		switch {
-		case op.Kind == KindRelease || op.Kind == KindDetach:
+		case op.Kind == KindRelease:
 			end = op.Start // whatever comes of it, the work is done
 		case op.Kind == KindLost, op.Kind == KindRenew && op.Result == Lost:
 			end = op.End

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// HonestLoss finds holders that were not told in time, and what was lost and came back.
+// honestLoss finds holders that were not told in time, and what was lost and came back.
 //
 //   - Nothing that the lock protects is begun at or after the deadline, or after the
 //     holder knew of the end. (Whoever works under a lock begins an operation, asks the
@@ -17,8 +17,6 @@ import (
 //   - No deadline is later than the servers' expiry can be: one TTL after the answer.
 //
 // Whether the holder was woken at its deadline is not judged: a machine may stand still.
-func HonestLoss(ops []Op) []Violation { return bookOf(ops).honestLoss() }
-
 func (b *book) honestLoss() []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
@@ -61,7 +59,7 @@ func began(use bool) string {
 	return "succeeded, called"
 }
 
-// HonestAmbiguity finds what nobody knew and was yet reported as held, lost or acquired.
+// honestAmbiguity finds what nobody knew and was yet reported as held, lost or acquired.
 // What a client's history shows of that, and this reports:
 //
 //   - a hold that was used, renewed or released although the acquire that asked for it was
@@ -76,10 +74,6 @@ func began(use bool) string {
 //
 // It cannot see an answer of OK that no server gave, if nobody else notices:
 // [Exclusion] finds what comes of it.
-func HonestAmbiguity(ops []Op, linger time.Duration) []Violation {
-	return bookOf(ops).honestAmbiguity(linger)
-}
-
 func (b *book) honestAmbiguity(linger time.Duration) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
@@ -94,7 +88,7 @@ func (b *book) honestAmbiguity(linger time.Duration) []Violation {
 		report(g[:], "%s and %s were granted the same token", g[0].Client, g[1].Client)
 	}
 	for _, op := range b.stray {
-		if op.Result == OK || op.Kind == KindRead || op.Kind == KindWrite || op.Kind == KindDetach {
+		if op.Result == OK || op.Kind == KindRead || op.Kind == KindWrite {
 			report(append(b.asked(op.Hold), op), "the %s of %s is for a hold of %q that nobody was granted", op.Kind, op.Client, op.Key)
 		}
 	}

@@ -6,14 +6,10 @@ import (
 	"time"
 )
 
-// DeadlockFree finds who kept trying in vain: while nobody believes to hold a lock and no
+// deadlockFree finds who kept trying in vain: while nobody believes to hold a lock and no
 // fault hinders him, nobody is to go on trying for longer than bound. An operation under way
 // is a try; so is the pause to the client's next one, if that is less than a tenth of
 // bound. Whoever was killed no longer tries. A client that is paused is a fault, too.
-func DeadlockFree(ops []Op, bound time.Duration, hinders func(fault Op, client string) bool) []Violation {
-	return bookOf(ops).deadlockFree(bound, hinders)
-}
-
 func (b *book) deadlockFree(bound time.Duration, hinders func(Op, string) bool) []Violation {
 	var found []Violation
 	for _, key := range b.keys() {

@@ -17,7 +17,7 @@ import (
 // some order explains take seconds; limit bounds the search where there is none.
 //
 // Time is a step of its own, the lapse of what a grant or renewal gave: not before the
-// holder's deadline, not later than linger past the TTL (see [HonestAmbiguity]). So an
+// holder's deadline, not later than linger past the TTL (see honestAmbiguity). So an
 // alarm is a lock that was given away too early, or that stayed too long. The lapse of what
 // was renewed since, or released, does nothing.
 //
@@ -84,16 +84,13 @@ func (b *book) script(key string, r Rules) *script {
 			return h.Start <= op.End && h.End >= op.Start && (op.Result == Held || r.Reentrant && h.owner() == op.owner())
 		})
 	}
-	adopted := map[string]Op{} // by nobody knows whom
 	for _, op := range p.attempts {
-		if op.grants() || op.Result == Held || op.Kind == KindAdopt && op.Result == Lost {
+		if op.grants() || op.Result == Held {
 			s.add(op.Client, lockStep{op: op, hold: op.Hold, hazy: hazy(op)}, &op, op.Start, op.End)
-		} else if op.Kind == KindAdopt && op.Result == Unknown {
-			adopted[op.From] = op
 		}
 	}
 	for _, h := range p.holds {
-		h.script(&s, adopted, until, hazy)
+		h.script(&s, until, hazy)
 	}
 	for _, f := range b.faults {
 		if r.Forgets != nil && hits(f, key) && r.Forgets(f) {
@@ -104,7 +101,7 @@ func (b *book) script(key string, r Rules) *script {
 }
 
 // script adds the steps of a hold, and its lapses.
-func (h *hold) script(s *script, adopted map[string]Op, until func(Op) time.Duration, hazy func(Op) bool) {
+func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) bool) {
 	over := Forever // then the hold is surely gone
 	if r, ok := h.released(); ok {
 		over = r.End
@@ -112,9 +109,6 @@ func (h *hold) script(s *script, adopted map[string]Op, until func(Op) time.Dura
 	known := []Op{h.grant} // what gave it a TTL
 	ends := h.grant.End    // when it is gone at the latest, for what nobody knows
 	gone := Forever        // from when on it may be, for the same reason
-	if a, ok := adopted[h.grant.Hold]; ok {
-		gone, ends = a.Start, until(a)
-	}
 	for _, op := range h.ops {
 		step := lockStep{op: op, hold: h.grant.Hold, hazy: hazy(op)}
 		deadline, _ := h.deadlineBefore(op.Start)
@@ -204,11 +198,6 @@ func (s lockState) step(step lockStep, r Rules) (lockState, bool) {
 		return s, r.Linger <= 0 || step.hazy || !free && !mine
 	case op.Kind == KindAcquire:
 		return s.granted(step, free), (free || mine) && s.allows(step, free)
-	case op.Kind == KindAdopt && op.Result != OK:
-		return s, !s.has(op.From)
-	case op.Kind == KindAdopt:
-		left, alone := s.without(op.From, false), len(s.holds) == 1
-		return left.granted(step, alone), s.has(op.From) && left.allows(step, alone)
 	case op.Result == Lost:
 		return s, !there
 	case !there:
@@ -216,17 +205,14 @@ func (s lockState) step(step lockStep, r Rules) (lockState, bool) {
 	case op.Kind == KindRenew:
 		return s.renewed(at, step.epoch), true
 	default: // release
-		return s.without(step.hold, false), op.Holds == 0 || step.hazy || op.Holds == len(s.holds)-1
+		return s.without(step.hold, false), true
 	}
 }
 
-// allows tells whether a grant has the fence and the count that it must have. A new
+// allows tells whether a grant has the fence that it must have. A new
 // tenure has a greater fence than all before it, a re-entry its tenure's.
 func (s lockState) allows(step lockStep, tenure bool) bool {
-	fence, holds := step.op.Fence, step.op.Holds
-	if holds != 0 && holds != len(s.holds)+1 && !step.hazy {
-		return false
-	}
+	fence := step.op.Fence
 	return fence == 0 || (tenure || step.hazy) && fence > s.fence || (!tenure || step.hazy) && fence == s.fence
 }
 
@@ -253,8 +239,4 @@ func (s lockState) without(hold string, all bool) lockState {
 		s.owner, s.holds = "", nil
 	}
 	return s
-}
-
-func (s lockState) has(hold string) bool {
-	return slices.ContainsFunc(s.holds, func(h oneHold) bool { return h.hold == hold })
 }

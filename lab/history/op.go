@@ -22,18 +22,16 @@ const (
 	KindAcquire Kind = "acquire" // TryAcquire, or Acquire with its waiting
 	KindRenew   Kind = "renew"   // Extend, or a renewal in the background
 	KindRelease Kind = "release"
-	KindDetach  Kind = "detach" // the holder gives the hold up, the servers do not; asks nobody
-	KindAdopt   Kind = "adopt"  // somebody takes up what was detached, under a new token
-	KindLost    Kind = "lost"   // the holder learned that its hold is over, by Lost or Err, since it last saw that it was not; asks nobody
-	KindRead    Kind = "read"   // of what the lock protects
-	KindWrite   Kind = "write"  // likewise
-	KindFault   Kind = "fault"  // something was done to servers, network or clients
+	KindLost    Kind = "lost"  // the holder learned that its hold is over, by Lost or Err, since it last saw that it was not; asks nobody
+	KindRead    Kind = "read"  // of what the lock protects
+	KindWrite   Kind = "write" // likewise
+	KindFault   Kind = "fault" // something was done to servers, network or clients
 )
 
-var kinds = []Kind{KindAcquire, KindRenew, KindRelease, KindDetach, KindAdopt, KindLost, KindRead, KindWrite, KindFault}
+var kinds = []Kind{KindAcquire, KindRenew, KindRelease, KindLost, KindRead, KindWrite, KindFault}
 
 // silent tells whether such an operation asks nobody, and so has no result.
-func (k Kind) silent() bool { return k == KindDetach || k == KindLost || k == KindFault }
+func (k Kind) silent() bool { return k == KindLost || k == KindFault }
 
 // A Result says how an [Op] ended, as its client was told.
 type Result string
@@ -86,10 +84,9 @@ type Op struct {
 	Kind   Kind   `json:"kind"`
 	Key    string `json:"key,omitempty"` // the lock, or what it protects; fault: empty, or the only one that is hit
 
-	// Hold is the hold's token: of acquire and adopt that are OK, and of all that follows.
+	// Hold is the hold's token: of an acquire that is OK, and of all that follows.
 	Hold  string `json:"hold,omitempty"`
 	Owner string `json:"owner,omitempty"` // of the hold; who asked, if acquire named one; empty: Hold
-	From  string `json:"from,omitempty"`  // adopt: the token that was detached
 
 	// Start is before the first byte was sent, End after the answer was read, both by Now.
 	// A renewal in the background may be recorded when it is noticed: then Start is when
@@ -110,19 +107,18 @@ type Op struct {
 	// which may be well. They are undone in the background.
 	Doubts int `json:"doubts,omitempty"`
 
-	// Deadline is, of acquire, adopt and renew that are OK, until when the holder believes
+	// Deadline is, of acquire and renew that are OK, until when the holder believes
 	// to hold. Whoever sets a maximum hold that makes it earlier records a renewal.
 	Deadline time.Duration `json:"deadline,omitempty"`
-	TTL      time.Duration `json:"ttl,omitempty"` // acquire, adopt, renew: what the servers were asked to count
+	TTL      time.Duration `json:"ttl,omitempty"` // acquire, renew: what the servers were asked to count
 
 	Fence uint64 `json:"fence,omitempty"` // of the hold; 0: none
-	Holds int    `json:"holds,omitempty"` // acquire, release: how many its owner then has; 0: not known
 
 	Value string `json:"value,omitempty"` // read: what was read; write: what was to be written
 	Note  string `json:"note,omitempty"`  // the error's words; fault: what was done, to what
 }
 
-// Of fills in what an acquire, adopt or renew gave: the lease as it is now, or the error.
+// Of fills in what an acquire or renew gave: the lease as it is now, or the error.
 func (op Op) Of(l strategy.Lease, err error) Op {
 	if op = op.Ended(err); err != nil {
 		return op
@@ -147,7 +143,7 @@ func (op Op) owner() string { return cmp.Or(op.Owner, op.Hold) }
 
 // grants tells whether the operation made a hold.
 func (op Op) grants() bool {
-	return (op.Kind == KindAcquire || op.Kind == KindAdopt) && op.Result == OK
+	return op.Kind == KindAcquire && op.Result == OK
 }
 
 // Check tells what makes no sense in an operation: a history with a gap must not pass
@@ -171,17 +167,15 @@ func (op Op) Check() error {
 	case op.Kind == KindFault:
 	case op.Key == "":
 		return fmt.Errorf("history: %s of %s has no key", op.Kind, op.Client)
-	case op.Hold == "" && (op.grants() || op.Kind == KindRenew || op.Kind == KindRelease || op.Kind == KindLost || op.Kind == KindDetach):
+	case op.Hold == "" && (op.grants() || op.Kind == KindRenew || op.Kind == KindRelease || op.Kind == KindLost):
 		return fmt.Errorf("history: %s of %s has no hold", op.Kind, op.Client)
-	case op.Kind == KindAdopt && op.From == "":
-		return fmt.Errorf("history: %s of %s does not say which token it takes up", op.Kind, op.Client)
 	case op.Deadline == 0 && (op.grants() || op.Kind == KindRenew && op.Result == OK):
 		return fmt.Errorf("history: %s of %s was granted without a deadline", op.Kind, op.Client)
 	}
 	return nil
 }
 
-// remains tells whether an acquire or adopt may have left something with the servers for a
+// remains tells whether an acquire may have left something with the servers for a
 // while, of which its client has no hold: nobody knows, it was granted too late to be of
 // use, or when the client gave up.
 func (op Op) remains() bool {

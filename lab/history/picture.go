@@ -306,7 +306,7 @@ func (p *picture) hold(h *hold, v view, y, colour int, marked map[Op]bool) {
 
 // mark draws a sign above the bar where an operation began; a renewal's where it ended.
 func (p *picture) mark(op Op, v view, y int, marked map[Op]bool) {
-	sign, at := map[Kind]string{KindRenew: "+", KindRead: "r", KindWrite: "w", KindLost: "✕", KindDetach: "d", KindRelease: ""}[op.Kind], op.Start
+	sign, at := map[Kind]string{KindRenew: "+", KindRead: "r", KindWrite: "w", KindLost: "✕", KindRelease: ""}[op.Kind], op.Start
 	if op.Kind == KindRenew || op.Kind == KindLost {
 		at = op.End
 	}

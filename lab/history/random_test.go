@@ -13,9 +13,9 @@ import (
 func worlds() map[string]simRules {
 	calm, fenced, rough, again, fenceless := usual(), usual(), usual(), usual(), usual()
 	fenced.fenced, fenced.pauses = true, true
-	rough.fenced, rough.pauses, rough.loseReplies, rough.freezes, rough.detaches = true, true, true, true, true
+	rough.fenced, rough.pauses, rough.loseReplies, rough.freezes = true, true, true, true
 	rough.timeOut = rough.ttl + 5*ms // a grant may come too late to be of use
-	again.reentrant, again.fenced, again.loseReplies, again.freezes, again.detaches = true, true, true, true, true
+	again.reentrant, again.fenced, again.loseReplies, again.freezes = true, true, true, true
 	fenceless.loseReplies, fenceless.freezes = true, true
 	return map[string]simRules{"calm": calm, "fenced": fenced, "rough": rough, "re-entrant": again, "fenceless": fenceless}
 }
@@ -45,9 +45,6 @@ func TestLegalHistories(t *testing.T) {
 			if r.freezes {
 				want = append(want, "acquire unknown", "renew unknown", "release unknown", "fault ")
 			}
-			if r.detaches {
-				want = append(want, "detach ", "adopt ok", "adopt lost", "adopt unknown")
-			}
 			if r.pauses && r.freezes {
 				want = append(want, "acquire lost", "renew lost", "release lost", "lost ")
 			}
@@ -76,7 +73,6 @@ func TestLegalHistoriesLinear(t *testing.T) {
 				if r.fenced {
 					found = append(found, FencedRegister(ops, "0", time.Minute)...)
 				}
-				found = append(found, Register(ops, "0", time.Minute)...)
 				if len(found) > 0 {
 					t.Fatalf("seed %d: %v", seed, found[0])
 				}
@@ -93,7 +89,7 @@ func TestUndecided(t *testing.T) {
 		ops = append(ops, Op{Client: fmt.Sprint("W", i), Kind: KindWrite, Key: "k", Start: 1, End: 2, Result: Unknown, Value: fmt.Sprint(i)})
 	}
 	ops = append(ops, Op{Client: "R", Kind: KindRead, Key: "k", Start: 3, End: 4, Result: OK, Value: "none of these"})
-	found := Register(ops, "0", 50*ms)
+	found := FencedRegister(ops, "0", 50*ms)
 	if len(found) != 1 || !strings.Contains(found[0].Sentence, "undecided") {
 		t.Errorf("%v, want that it is undecided", found)
 	}
@@ -177,7 +173,7 @@ var mutations = []mutation{
 		o[i].Deadline = o[i].End + o[i].TTL + 1
 		return o, ok
 	}},
-	{"a read sees the first value", "calm", []string{"NoLostUpdate", "Register"}, func(o []Op, i int, b *book) ([]Op, bool) {
+	{"a read sees the first value", "calm", []string{"NoLostUpdate"}, func(o []Op, i int, b *book) ([]Op, bool) {
 		ok := o[i].Kind == KindRead && o[i].Result == OK && slices.ContainsFunc(o, func(w Op) bool {
 			return w.Kind == KindWrite && w.Result == OK && w.End < o[i].Start
 		})
@@ -271,8 +267,6 @@ func TestMutations(t *testing.T) {
 						all = append(all, LinearLock(o, r.rules(), time.Minute)...)
 					case "FencedRegister":
 						all = append(all, FencedRegister(o, "0", time.Minute)...)
-					case "Register":
-						all = append(all, Register(o, "0", time.Minute)...)
 					}
 					if !slices.ContainsFunc(all, func(v Violation) bool { return v.Property == judge && len(v.Ops) > 0 }) {
 						t.Fatalf("seed %d: %s does not see it, only %v", seed, judge, all)

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lab/flawed"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -246,38 +247,6 @@ func TestRealLock(t *testing.T) {
 	}
 }
 
-// generous is a protocol that breaks a promise.
-type generous struct {
-	*conformance.Memory
-	acquire func(driver.Grant, error) (driver.Grant, error)
-	extend  func(driver.Grant, error) (driver.Grant, error)
-	release func(error) error
-}
-
-func (g *generous) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	got, err := g.Memory.Acquire(ctx, c)
-	if g.acquire != nil {
-		return g.acquire(got, err)
-	}
-	return got, err
-}
-
-func (g *generous) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	got, err := g.Memory.Extend(ctx, c)
-	if g.extend != nil {
-		return g.extend(got, err)
-	}
-	return got, err
-}
-
-func (g *generous) Release(ctx context.Context, c driver.Claim) error {
-	err := g.Memory.Release(ctx, c)
-	if g.release != nil {
-		return g.release(err)
-	}
-	return err
-}
-
 // A protocol that breaks a promise is found out by what its users see.
 func TestRealMutants(t *testing.T) {
 	t.Parallel()
@@ -289,50 +258,61 @@ func TestRealMutants(t *testing.T) {
 		n = uint64(int64(n) + by)
 		return n
 	}
+	type grants = func(driver.Grant, error) (driver.Grant, error)
+	acquire := func(instead grants) func(driver.Protocol) driver.Protocol {
+		return func(p driver.Protocol) driver.Protocol { return flawed.Granting(p, instead) }
+	}
+	extend := func(instead grants) func(driver.Protocol) driver.Protocol {
+		return func(p driver.Protocol) driver.Protocol { return flawed.Extending(p, instead) }
+	}
 	for _, c := range []struct {
 		name, caught string
-		broken       generous
+		broken       func(driver.Protocol) driver.Protocol
 		calm         bool // few contend, and nothing is lost: or somebody may always hold it
 	}{
-		{"grants what it does not know", "Exclusion", generous{acquire: func(g driver.Grant, err error) (driver.Grant, error) {
+		{"grants what it does not know", "Exclusion", acquire(func(g driver.Grant, err error) (driver.Grant, error) {
 			if ResultOf(err) == Unknown {
 				return driver.Grant{Fence: count(1)}, nil
 			}
 			return g, err
-		}}, false},
-		{"calls refused what is unreachable", "HonestAmbiguity", generous{acquire: func(g driver.Grant, err error) (driver.Grant, error) {
+		}), false},
+		{"calls refused what is unreachable", "HonestAmbiguity", acquire(func(g driver.Grant, err error) (driver.Grant, error) {
 			if r := ResultOf(err); r == Unsent || r == Refused {
 				return g, &strategy.HeldError{Name: "k"}
 			}
 			return g, err
-		}}, true},
-		{"renews what it does not know", "LinearLock", generous{extend: func(g driver.Grant, err error) (driver.Grant, error) {
+		}), true},
+		{"renews what it does not know", "LinearLock", extend(func(g driver.Grant, err error) (driver.Grant, error) {
 			return g, nil
-		}}, false},
-		{"calls lost what it does not know", "Ownership", generous{extend: func(g driver.Grant, err error) (driver.Grant, error) {
+		}), false},
+		{"calls lost what it does not know", "Ownership", extend(func(g driver.Grant, err error) (driver.Grant, error) {
 			if ResultOf(err) == Unknown {
 				return g, &strategy.LostError{Name: "k"}
 			}
 			return g, err
-		}}, false},
-		{"counts fences down", "FenceOrder", generous{acquire: func(g driver.Grant, err error) (driver.Grant, error) {
+		}), false},
+		{"counts fences down", "FenceOrder", acquire(func(g driver.Grant, err error) (driver.Grant, error) {
 			g.Fence = count(-1)
 			return g, err
-		}}, false},
-		{"says it has released what it has not", "LinearLock", generous{release: func(err error) error { return nil }}, true},
+		}), false},
+		{"says it has released what it has not", "LinearLock", func(p driver.Protocol) driver.Protocol {
+			return &flawed.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) error {
+				p.Release(ctx, c)
+				return nil
+			}}
+		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(50) { // goroutines take turns as they like: one seed has many histories
-				broken := c.broken
-				broken.Memory = &conformance.Memory{}
-				broken.Memory.Intercept(network(seed))
+				m := &conformance.Memory{}
+				m.Intercept(network(seed))
 				processes := 5
 				if c.calm {
 					processes = 1
-					broken.Memory.Intercept(unreachable(seed))
+					m.Intercept(unreachable(seed))
 				}
-				ops := play(t, struct{ driver.Protocol }{&broken}, seed, processes, false)
+				ops := play(t, c.broken(m), seed, processes, false)
 				r := Rules{Fenced: true, Bound: 5 * time.Second, Linger: realTTL}
 				if c.calm {
 					r.Linger = 20 * ms // nothing is slow

@@ -13,7 +13,7 @@ import (
 // lost. Whoever reads sees no less than what was written before it asked. A write of unknown
 // end has taken effect if somebody has read its value. For clients
 // that write only what no other ever writes, and only after reading, this check is
-// complete; a write without a read is not looked at, see [Register].
+// complete; a write without a read is not looked at.
 func NoLostUpdate(ops []Op) []Violation {
 	byKey := uses(ops)
 	var found []Violation

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -69,75 +68,5 @@ func fencedModel(initial string) porcupine.NondeterministicModel {
 			return []any{s}
 		},
 		Equal: func(a, b any) bool { return a.(fencedState) == b.(fencedState) },
-	}
-}
-
-// Register looks for an order that explains what clients did with one value, initial at
-// first, if a lock makes a hold's last read and the write that follows it one step. A lost
-// update is no such order. A write that was refused has done nothing.
-func Register(ops []Op, initial string, limit time.Duration) []Violation {
-	var found []Violation
-	byKey := uses(ops)
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		var s script
-		bases := map[string]Op{} // by hold: a read that a write may follow
-		alone := func(r Op) {
-			s.add(r.Client, transfer{reads: true, from: r.Value}, &r, r.Start, r.End)
-		}
-		for _, op := range byKey[key] {
-			hold := cmp.Or(op.Hold, op.Client)
-			base, based := bases[hold]
-			switch {
-			case op.Kind == KindRead && op.Result == OK:
-				if based {
-					alone(base)
-				}
-				bases[hold] = op
-			case op.Kind == KindWrite && (op.Result == OK || op.Result == Unknown):
-				t := transfer{reads: based, from: base.Value, writes: true, to: op.Value, maybe: op.Result == Unknown}
-				start, end := op.Start, op.End
-				if based {
-					start = base.Start
-				}
-				if t.maybe {
-					end = Forever
-					if based {
-						alone(base) // that is known
-					}
-				}
-				s.add(op.Client, t, &op, start, end)
-				delete(bases, hold)
-			}
-		}
-		for _, hold := range slices.Sorted(maps.Keys(bases)) {
-			alone(bases[hold])
-		}
-		found = append(found, linear("Register", key, registerModel(initial), s.steps, limit)...)
-	}
-	return found
-}
-
-// A transfer is a read, a write, or both in one step.
-type transfer struct {
-	reads, writes, maybe bool
-	from, to             string
-}
-
-func registerModel(initial string) porcupine.NondeterministicModel {
-	return porcupine.NondeterministicModel{
-		Init: func() []any { return []any{initial} },
-		Step: func(state, input, _ any) []any {
-			t := input.(transfer)
-			switch {
-			case t.reads && state != t.from && t.maybe:
-				return []any{state} // it has not taken effect
-			case t.reads && state != t.from:
-				return nil
-			case t.writes:
-				return []any{t.to}
-			}
-			return []any{state}
-		},
-		Equal: func(a, b any) bool { return a == b },
 	}
 }

@@ -29,15 +29,13 @@ type sim struct {
 	value    string
 	max      uint64
 	maxOwner string
-
-	detached []string
 }
 
 type simRules struct {
 	clients               int
 	reentrant, fenced     bool
 	loseReplies, freezes  bool
-	pauses, detaches      bool
+	pauses                bool
 	length, ttl, timeOut  time.Duration
 	latency, think, pause time.Duration // at most
 }
@@ -157,7 +155,7 @@ type client struct {
 
 func (c *client) begin(kind Kind) Op {
 	op := Op{Client: c.name, Kind: kind, Key: "k", Start: c.s.now}
-	if kind != KindAcquire && kind != KindAdopt {
+	if kind != KindAcquire {
 		op.Hold, op.Owner, op.Fence = c.hold.Hold, c.hold.Owner, c.hold.Fence
 	}
 	return op
@@ -180,10 +178,6 @@ func (c *client) try() {
 		return
 	}
 	op := c.begin(KindAcquire)
-	if s.detaches && len(s.detached) > 0 && s.chance(50) {
-		op.Kind, op.From = KindAdopt, s.detached[0]
-		s.detached = s.detached[1:]
-	}
 	c.n++
 	token := fmt.Sprintf("%s%d", c.name, c.n)
 	op.Owner, op.TTL = token, s.ttl
@@ -192,18 +186,8 @@ func (c *client) try() {
 	}
 	var fence uint64
 	var until time.Duration
-	owner := op.Owner
 	s.request(func() Result {
-		_, there := s.holds[op.From]
-		switch {
-		case op.Kind == KindAdopt && !there:
-			return Lost
-		case op.Kind == KindAdopt && len(s.holds) > 1: // the others keep owner and fence
-			delete(s.holds, op.From)
-			owner = s.owner
-		case op.Kind == KindAdopt:
-			delete(s.holds, op.From)
-		case len(s.holds) > 0 && (!s.reentrant || s.owner != op.Owner):
+		if len(s.holds) > 0 && (!s.reentrant || s.owner != op.Owner) {
 			return Held
 		}
 		if len(s.holds) == 0 {
@@ -219,7 +203,7 @@ func (c *client) try() {
 			r = Lost // too late to be of use
 		}
 		if r == OK {
-			op.Hold, op.Deadline, op.Owner = token, deadline, owner
+			op.Hold, op.Deadline = token, deadline
 			if s.fenced {
 				op.Fence = fence
 			}
@@ -362,12 +346,6 @@ func (c *client) release() {
 		return
 	}
 	token := c.hold.Hold
-	if s.detaches && s.chance(20) {
-		c.end(c.begin(KindDetach), "")
-		s.detached = append(s.detached, token)
-		c.rest()
-		return
-	}
 	op := c.begin(KindRelease)
 	s.request(func() Result {
 		if _, ok := s.holds[token]; !ok {

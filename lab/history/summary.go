@@ -12,7 +12,7 @@ import (
 // A Summary says how much happened in a history: how much its verdict is worth.
 type Summary struct {
 	Length   time.Duration
-	Acquired int            // acquisitions, and adoptions
+	Acquired int            // acquisitions
 	Clients  map[string]int // of these, by client
 
 	// How long those that acquired the lock had tried for it: since the first of their

@@ -42,8 +42,6 @@ func ops(t *testing.T, text string) []Op {
 				op.Hold = value
 			case name == "owner":
 				op.Owner = value
-			case name == "from":
-				op.From = value
 			case name == "until":
 				op.Deadline = at(value)
 			case name == "value":
@@ -60,8 +58,6 @@ func ops(t *testing.T, text string) []Op {
 				op.Doubts = int(at(value) / ms)
 			case name == "fence":
 				op.Fence = uint64(at(value) / ms)
-			case name == "holds":
-				op.Holds = int(at(value) / ms)
 			default:
 				t.Fatalf("%s: %q?", line, word)
 			}
@@ -70,7 +66,7 @@ func ops(t *testing.T, text string) []Op {
 		case KindFault:
 			op.Key, op.Note = "", words[0]
 			op.Client = ""
-		case KindAcquire, KindAdopt, KindRenew:
+		case KindAcquire, KindRenew:
 			op.TTL = 100 * ms
 		}
 		all = append(all, op)
@@ -83,16 +79,16 @@ func forgets(f Op) bool { return f.Note == "flush" }
 var judges = map[string]func([]Op) []Violation{
 	"Exclusion":    func(o []Op) []Violation { return Exclusion(o, false) },
 	"Exclusion/re": func(o []Op) []Violation { return Exclusion(o, true) },
-	"Ownership":    func(o []Op) []Violation { return Ownership(o, false, forgets) },
-	"DeadlockFree": func(o []Op) []Violation { return DeadlockFree(o, 200*ms, nil) },
+	"Ownership":    func(o []Op) []Violation { return bookOf(o).ownership(false, forgets) },
+	"DeadlockFree": func(o []Op) []Violation { return bookOf(o).deadlockFree(200*ms, nil) },
 	"DeadlockFree/slow": func(o []Op) []Violation {
-		return DeadlockFree(o, 200*ms, func(f Op, _ string) bool { return f.Note != "slow" })
+		return bookOf(o).deadlockFree(200*ms, func(f Op, _ string) bool { return f.Note != "slow" })
 	},
 	"DeadlockFree/A": func(o []Op) []Violation {
-		return DeadlockFree(o, 200*ms, func(_ Op, client string) bool { return client == "A" })
+		return bookOf(o).deadlockFree(200*ms, func(_ Op, client string) bool { return client == "A" })
 	},
-	"HonestLoss":      func(o []Op) []Violation { return HonestLoss(o) },
-	"HonestAmbiguity": func(o []Op) []Violation { return HonestAmbiguity(o, 20*ms) },
+	"HonestLoss":      func(o []Op) []Violation { return bookOf(o).honestLoss() },
+	"HonestAmbiguity": func(o []Op) []Violation { return bookOf(o).honestAmbiguity(20 * ms) },
 	"FenceOrder":      func(o []Op) []Violation { return FenceOrder(o, false) },
 	"FenceOrder/re":   func(o []Op) []Violation { return FenceOrder(o, true) },
 	"NoLostUpdate":    func(o []Op) []Violation { return NoLostUpdate(o) },
@@ -104,7 +100,6 @@ var judges = map[string]func([]Op) []Violation{
 	},
 	"LinearLock/lenient": func(o []Op) []Violation { return LinearLock(o, Rules{}, time.Minute) },
 	"FencedRegister":     func(o []Op) []Violation { return FencedRegister(o, "0", time.Minute) },
-	"Register":           func(o []Op) []Violation { return Register(o, "0", time.Minute) },
 }
 
 // planted are histories that each judge must reject, and those that it must not: bad ones
@@ -155,20 +150,12 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"Exclusion", "of an owner where nobody re-enters", "A and B", `
 		A acquire 0-5 ok hold=a until=97 owner=o
 		B acquire 10-15 ok hold=b until=107 owner=o`},
-	{"Exclusion", "adopted before it was detached", "A and B", `
-		A acquire 0-5 ok hold=a until=97
-		B adopt 10-15 ok hold=b until=107 from=a
-		A detach 20-20 hold=a`},
 	{"Exclusion/re", "of an owner", "", `
 		A acquire 0-5 ok hold=a until=97 owner=o
 		B acquire 10-15 ok hold=b until=107 owner=o
 		A release 20-25 ok hold=a
 		B release 30-35 ok hold=b
 		C acquire 30-35 ok hold=c until=127`},
-	{"Exclusion/re", "detached and adopted", "", `
-		A acquire 0-5 ok hold=a until=97 owner=o
-		A detach 10-10 hold=a
-		B adopt 11-15 ok hold=b until=107 from=a`},
 	{"Exclusion/re", "while the owner's second hold lasts", "B and C", `
 		A acquire 0-5 ok hold=a until=97 owner=o
 		B acquire 10-15 ok hold=b until=107 owner=o
@@ -189,10 +176,6 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"Ownership", "flushed", "", `
 		A acquire 0-5 ok hold=a until=97
 		flush fault 10-12
-		A renew 40-45 lost hold=a`},
-	{"Ownership", "adopted", "", `
-		A acquire 0-5 ok hold=a until=97
-		B adopt 10-12 unknown from=a
 		A renew 40-45 lost hold=a`},
 	{"Ownership", "gone at its deadline, though a renewal was under way", "", `
 		A acquire 0-5 ok hold=a until=97
@@ -396,8 +379,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97 fence=5
 		B acquire 6-15 ok hold=b until=97 fence=6
 		B write 20-22 ok hold=b value=1 fence=6
-		A acquire 16-20 ok hold=a2 until=97 fence=7 key=other
-		A adopt 23-25 ok hold=c until=107 fence=7 from=b`},
+		A acquire 16-20 ok hold=a2 until=97 fence=7 key=other`},
 	{"FenceOrder", "a lesser one", "after A", `
 		A acquire 0-5 ok hold=a until=97 fence=5
 		B acquire 6-15 ok hold=b until=97 fence=4`},
@@ -417,10 +399,6 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"FenceOrder", "renewal changes it", "changed", `
 		A acquire 0-5 ok hold=a until=97 fence=5
 		A renew 6-7 ok hold=a until=103 fence=6`},
-	{"FenceOrder", "adopted with the old one", "same fence", `
-		A acquire 0-5 ok hold=a until=97 fence=5
-		A detach 6-6 hold=a
-		B adopt 7-9 ok hold=b until=103 fence=5 from=a`},
 	{"FenceOrder/re", "a tenure", "", `
 		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
 		B acquire 8-15 ok hold=b until=110 fence=5 owner=o
@@ -524,13 +502,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97 fence=1
 		flush fault 10-12
 		B acquire 15-20 held`},
-	{"LinearLock", "adopted", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A detach 6-6 hold=a
-		B adopt 7-9 ok hold=b until=103 from=a fence=2
-		C adopt 10-12 lost from=a
-		A acquire 10-12 held
-		B release 20-22 ok hold=b`},
 	{"LinearLock", "a renewal that nobody knows", "", `
 		A acquire 0-5 ok hold=a until=97 fence=1
 		A renew 80-90 unknown hold=a
@@ -566,53 +537,33 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97 fence=1
 		A release 10-12 ok hold=a
 		B acquire 13-15 ok hold=b until=110 fence=1`},
-	{"LinearLock", "adopted twice", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A detach 6-6 hold=a
-		B adopt 7-9 ok hold=b until=103 from=a fence=2
-		C adopt 10-12 ok hold=c until=110 from=a fence=3`},
 	{"LinearLock", "no order of two keys", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1
 		B acquire 6-7 ok hold=b until=97 fence=1 key=other
 		C acquire 8-9 ok hold=c until=97 fence=2 key=other`},
 	{"LinearLock/re", "enters again", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o holds=1
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o holds=2
-		B acquire 9-10 held owner=p
-		A release 11-12 ok hold=a owner=o holds=1
-		B acquire 13-14 held owner=p
-		A release 15-16 ok hold=a2 owner=o
-		B acquire 17-18 ok hold=b until=110 fence=2 owner=p holds=1`},
-	{"LinearLock/re", "one of two is adopted", "", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
-		A detach 9-9 hold=a
-		B adopt 10-12 ok hold=b until=110 fence=1 owner=o from=a
-		A release 13-14 ok hold=a2 owner=o
-		C acquire 15-16 held owner=p`},
+		B acquire 9-10 held owner=p
+		A release 11-12 ok hold=a owner=o
+		B acquire 13-14 held owner=p
+		A release 15-16 ok hold=a2 owner=o
+		B acquire 17-18 ok hold=b until=110 fence=2 owner=p`},
 	{"LinearLock/re", "enters a tenure that nobody knew of", "", `
 		A acquire 0-5 unknown owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o holds=2
+		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o
 		B acquire 9-10 held owner=p`},
 	{"LinearLock/re", "one release frees both", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
 		A release 11-12 ok hold=a owner=o
 		B acquire 13-14 ok hold=b until=110 fence=2 owner=p`},
-	{"LinearLock/re", "a retry counts twice", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o holds=1
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o holds=3`},
 	{"LinearLock/re", "the owner is refused", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 held owner=o`},
 	{"LinearLock/re", "a fence for each", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=2 owner=o`},
-	{"LinearLock/re", "a release leaves too few", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
-		A acquire 9-10 ok hold=a3 until=103 fence=1 owner=o
-		A release 11-12 ok hold=a owner=o holds=1`},
 	{"LinearLock/lenient", "losers leave traces", "", `
 		B acquire 0-5 held
 		A acquire 0-5 ok hold=a until=97
@@ -674,43 +625,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A write 2- unknown hold=a value=1
 		B read 3-4 ok hold=b value=1
 		C read 5-6 ok hold=c value=0`},
-	{"Register", "in turn", "", `
-		A read 0-1 ok hold=a value=0
-		A write 2-3 ok hold=a value=1
-		B read 1-5 ok hold=b value=1
-		B write 6-7 ok hold=b value=2
-		C read 8-9 ok hold=c value=2`},
-	{"Register", "nobody knows, but it did", "", `
-		A read 0-1 ok hold=a value=0
-		A write 2-3 unknown hold=a value=1
-		B read 4-5 ok hold=b value=0
-		B read 6-7 ok hold=b value=1
-		B write 8-9 ok hold=b value=2
-		C write 10-11 ok hold=c value=3
-		C write 12-13 refused hold=c value=4`},
-	{"Register", "a lost update", "does not explain", `
-		A read 0-1 ok hold=a value=0
-		B read 2-3 ok hold=b value=0
-		B write 4-5 ok hold=b value=2
-		A write 6-7 ok hold=a value=1`},
-	{"Register", "a lost update at once", "does not explain", `
-		A read 0-10 ok hold=a value=0
-		B read 0-10 ok hold=b value=0
-		B write 11-20 ok hold=b value=2
-		A write 11-20 ok hold=a value=1`},
-	{"Register", "a stale read", "does not explain", `
-		A write 0-1 ok hold=a value=1
-		B read 2-3 ok hold=b value=0`},
-	{"Register", "a value from nowhere", "does not explain", `
-		A read 0-1 ok hold=a value=7`},
-	{"Register", "what was refused is there", "does not explain", `
-		A write 0-1 refused hold=a value=7
-		A read 2-3 ok hold=a value=7`},
-	{"Register", "read, though it has been overwritten, by one that nobody knows of", "does not explain", `
-		A read 0-1 ok hold=a value=0
-		A write 2-3 ok hold=a value=1
-		B read 4-5 ok hold=b value=0
-		B write 6-7 unknown hold=b value=2`},
 }
 
 func TestPlanted(t *testing.T) {

@@ -53,7 +53,7 @@ func (c *client) node(srv *server) *recorder {
 	}
 	n, l, err := srv.connect()
 	if err != nil {
-		c.s.cannot("%s does not reach %s: %w", c.name, srv.name, err)
+		c.s.Cannot("%s does not reach %s: %w", c.name, srv.name, err)
 	}
 	c.links[srv] = l
 	return c.goesBy(srv, n)
@@ -100,7 +100,7 @@ func (r reply) text() string {
 func (c *client) do(srv *server, cmd string, args ...any) reply {
 	v, err := c.try(srv, cmd, args...)
 	if err != nil {
-		c.s.cannot("%s: %s: %w", c.name, cmd, err)
+		c.s.Cannot("%s: %s: %w", c.name, cmd, err)
 	}
 	return v
 }
@@ -119,7 +119,7 @@ func (c *client) try(srv *server, cmd string, args ...any) (reply, error) {
 func (c *client) eval(srv *server, script *driver.Script, key string, args ...any) reply {
 	v, err := c.tryEval(srv, script, key, args...)
 	if err != nil {
-		c.s.cannot("%s: %s: %w", c.name, script.Name(), err)
+		c.s.Cannot("%s: %s: %w", c.name, script.Name(), err)
 	}
 	return v
 }
@@ -144,14 +144,14 @@ func (c *client) session(srv *server, key string, do func(do func(cmd string, ar
 		do(func(cmd string, args ...any) reply {
 			v, err := conn.Do(cmd, args...)
 			if err != nil {
-				c.s.cannot("%s: %s: %w", c.name, cmd, err)
+				c.s.Cannot("%s: %s: %w", c.name, cmd, err)
 			}
 			return reply{v}
 		})
 		return nil
 	})
 	if err != nil {
-		c.s.cannot("%s: %w", c.name, err)
+		c.s.Cannot("%s: %w", c.name, err)
 	}
 }
 
@@ -167,7 +167,7 @@ func (c *client) opens(on func([]driver.Node) driver.Protocol, set ...func(*stra
 	}
 	locks, err := engine.New(on(nodes), o)
 	if err != nil {
-		c.s.cannot("%s: %w", c.name, err)
+		c.s.Cannot("%s: %w", c.name, err)
 	}
 	c.locks = locks
 	c.s.ending = append(c.s.ending, func() { locks.Close() })
@@ -183,7 +183,7 @@ func (c *client) acquires() strategy.Lease {
 	case errors.Is(err, strategy.ErrHeld):
 		return nil
 	}
-	c.s.cannot("%s gets no lock: %w", c.name, err)
+	c.s.Cannot("%s gets no lock: %w", c.name, err)
 	return nil
 }
 

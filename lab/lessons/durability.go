@@ -252,17 +252,10 @@ func (s *Stage) serves(c *client, died time.Time) {
 // stops: its own clock tells the holder that the lock is over.
 func (c *client) stops(deadline time.Time) {
 	if now := c.now(); now.Before(deadline) {
-		c.s.cannot("%s still has %v", c.name, deadline.Sub(now))
+		c.s.Cannot("%s still has %v", c.name, deadline.Sub(now))
 	}
 	c.s.note("%s's deadline has come, by its own clock", c.name)
 	c.ends()
-}
-
-// takesAt is SET NX PX with a token.
-func (c *client) takesAt(srv *server, token string) {
-	if c.do(srv, "SET", c.s.key(), token, "NX", "PX", c.s.px()).is("OK") {
-		c.holds()
-	}
 }
 
 // tries is takesAt where no answer, or a refusal, is to be expected.

@@ -46,11 +46,11 @@ func fenceLessons() []Lesson {
 					c.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0]) })
 					lease := c.acquires()
 					if lease == nil {
-						s.cannot("%s does not get the lock", c.name)
+						s.Cannot("%s does not get the lock", c.name)
 					}
 					fence, ok := lease.Fence()
 					if !ok {
-						s.cannot("%s has no fence", c.name)
+						s.Cannot("%s has no fence", c.name)
 					}
 					s.note("%s's fence is %d", c.name, fence)
 					return lease.Token(), fence
@@ -76,7 +76,7 @@ func fenceLessons() []Lesson {
 func (s *Stage) noLateWork(late *client, token, wrote string, stored func() any) {
 	holder, _ := s.redis().look("GET", s.key()).([]byte)
 	if string(holder) == token {
-		s.cannot("%s still holds the lock: its write is not late", late.name)
+		s.Cannot("%s still holds the lock: its write is not late", late.name)
 	}
 	value, _ := stored().([]byte)
 	if string(value) == wrote {

@@ -14,7 +14,7 @@ func (c *client) hears() {
 	case c.ears <- taken:
 		<-taken
 	case <-time.After(10 * time.Second):
-		c.s.cannot("%s hears nothing", c.name)
+		c.s.Cannot("%s hears nothing", c.name)
 	}
 }
 

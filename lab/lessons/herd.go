@@ -91,7 +91,7 @@ func (s *Stage) heirs() {
 	}
 	held := a.acquires()
 	if held == nil {
-		s.cannot("the lock cannot be had to begin with")
+		s.Cannot("the lock cannot be had to begin with")
 	}
 	got := map[*client]chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
@@ -117,7 +117,7 @@ func (s *Stage) heirs() {
 		}
 		to.hears() // that it is the holder
 		if held = <-got[to]; held == nil {
-			s.cannot("%s does not get the lock", to.name)
+			s.Cannot("%s does not get the lock", to.name)
 		}
 		to.holds()
 		s.served(to)

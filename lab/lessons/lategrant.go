@@ -105,12 +105,12 @@ func (s *Stage) undoneByModule() {
 		return to.Load().DialContext(ctx)
 	}})
 	if err != nil {
-		s.cannot("A has no connection: %w", err)
+		s.Cannot("A has no connection: %w", err)
 	}
 	a.goesBy(srv, n)
 	id, err := redis.Int64(n.Do(s.ctx, s.due(), "CLIENT", "ID"))
 	if err != nil {
-		s.cannot("A has no connection: %w", err)
+		s.Cannot("A has no connection: %w", err)
 	}
 	to.Store(others.Pool())
 	a.opens(on, func(o *strategy.Options) { o.OpTimeout = patience })
@@ -122,7 +122,7 @@ func (s *Stage) undoneByModule() {
 		return nil
 	})
 	if _, err := a.locks.NewLock(s.name).TryAcquire(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
-		s.cannot("A hears of its request: %v", err)
+		s.Cannot("A hears of its request: %v", err)
 	}
 	s.note("A gives up")
 	a.locks.Close() // which waits for the undo
@@ -160,7 +160,7 @@ const patience = 50 * time.Millisecond
 func (s *Stage) nobodys(c *client, try func() bool) {
 	for _, other := range s.clients {
 		if other.holding && !other.dead {
-			s.cannot("%s holds the lock", other.name)
+			s.Cannot("%s holds the lock", other.name)
 		}
 	}
 	if try() {
@@ -193,6 +193,6 @@ func (s *Stage) rehearse(on func([]driver.Node) driver.Protocol) {
 		return lease.Release(s.ctx)
 	}()
 	if err != nil {
-		s.cannot("rehearsal: %w", err)
+		s.Cannot("rehearsal: %w", err)
 	}
 }

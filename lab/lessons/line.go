@@ -26,16 +26,16 @@ type line struct {
 // dials has the client open a connection beside those that it has.
 func (c *client) dials(srv *server) *line {
 	if srv.node == nil {
-		c.s.cannot("%s is not ours, so its network cannot be held up", srv.name)
+		c.s.Cannot("%s is not ours, so its network cannot be held up", srv.name)
 	}
 	l := &line{c: c, srv: srv, link: srv.node.Link()}
 	conn, err := l.link.Pool().DialContext(c.s.ctx)
 	if err != nil {
-		c.s.cannot("%s does not reach %s: %w", c.name, srv.name, err)
+		c.s.Cannot("%s does not reach %s: %w", c.name, srv.name, err)
 	}
 	l.conn = conn
 	if l.id, err = redis.Int64(conn.Do("CLIENT", "ID")); err != nil {
-		c.s.cannot("CLIENT ID: %w", err)
+		c.s.Cannot("CLIENT ID: %w", err)
 	}
 	c.s.ending = append(c.s.ending, func() { conn.Close() })
 	return l
@@ -59,7 +59,7 @@ func (l *line) carries(shown []string, cmd string, args ...any) {
 	e := Event{Kind: Send, From: l.c.name, To: l.srv.name, Args: shown}
 	s.pause(e)
 	if err := errors.Join(l.conn.Send(cmd, args...), l.conn.Flush()); err != nil {
-		s.cannot("%s: %s: %w", l.c.name, cmd, err)
+		s.Cannot("%s: %s: %w", l.c.name, cmd, err)
 	}
 	l.waiting = append(l.waiting, s.add(e))
 }
@@ -74,7 +74,7 @@ func (l *line) receives(within time.Duration) (reply, bool) {
 	var said redis.Error
 	switch {
 	case errors.As(err, &said):
-		s.cannot("%s: %w", l.c.name, said)
+		s.Cannot("%s: %w", l.c.name, said)
 	case err != nil:
 		l.conn.Close()
 		l.hungUp = true
@@ -93,7 +93,7 @@ func (l *line) receives(within time.Duration) (reply, bool) {
 func (l *line) hears() reply {
 	v, ok := l.receives(10 * time.Second)
 	if !ok {
-		l.c.s.cannot("%s gets no answer from %s", l.c.name, l.srv.name)
+		l.c.s.Cannot("%s gets no answer from %s", l.c.name, l.srv.name)
 	}
 	return v
 }

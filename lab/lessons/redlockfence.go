@@ -130,7 +130,7 @@ func (s *Stage) inVain(take func(*client) uint64) {
 	a.cutOff(s.servers[1], s.servers[2])
 	for range 2 {
 		if take(a) != 0 {
-			s.cannot("A gets the lock from a minority")
+			s.Cannot("A gets the lock from a minority")
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (s *Stage) lateWrite(take func(*client) uint64) {
 func (c *client) fenced(take func(*client) uint64) uint64 {
 	fence := take(c)
 	if fence == 0 {
-		c.s.cannot("%s does not get the lock", c.name)
+		c.s.Cannot("%s does not get the lock", c.name)
 	}
 	c.holds()
 	c.s.note("%s's fence is %d", c.name, fence)

@@ -91,7 +91,7 @@ func redlockTimeLessons() []Lesson {
 func (s *Stage) threeOfFive(c *client) *server {
 	most := s.servers[:s.majority()]
 	if !c.elects(most) {
-		s.cannot("%s does not get the lock", c.name)
+		s.Cannot("%s does not get the lock", c.name)
 	}
 	s.note("%s has %d votes of %d, and asks no more servers", c.name, len(most), len(s.servers))
 	return most[len(most)-1]
@@ -108,7 +108,7 @@ func (s *Stage) forgets(own ...redlock.Option) {
 	since := time.Now()
 	lease, err := a.asksAll()
 	if err != nil {
-		s.cannot("A does not get the lock: %w", err)
+		s.Cannot("A does not get the lock: %w", err)
 	}
 	n3.becomes(Dead, "dies", n3.node.Kill)
 	n3.becomes(Alive, "starts again, without its data", n3.node.Restart)

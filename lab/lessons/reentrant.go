@@ -57,7 +57,7 @@ func reentrantLessons() []Lesson {
 				s.note("the function is done, and unlocks")
 				a.node(s.redis()).loses("count_unlock")
 				if _, err := a.tryEval(s.redis(), countUnlock, s.key(), a.name); err == nil {
-					s.cannot("the reply has not been lost")
+					s.Cannot("the reply has not been lost")
 				}
 				a.eval(s.redis(), countUnlock, s.key(), a.name) // again, as nobody knows
 				s.stillOwns(a, "owner")
@@ -78,7 +78,7 @@ func reentrantLessons() []Lesson {
 				s.note("the function is done, and releases its hold")
 				a.node(s.redis()).loses("release")
 				if err := inner.Release(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
-					s.cannot("the reply has not been lost: %v", err)
+					s.Cannot("the reply has not been lost: %v", err)
 				}
 				s.until("the release is repeated", func() bool { return s.answers(a, "release") == 2 })
 				s.stillOwns(a, "hold:"+outer.Token())
@@ -103,7 +103,7 @@ func (s *Stage) letIn(c *client, got bool) {
 // first hold is.
 func (s *Stage) stillOwns(c *client, field string) {
 	if !c.holding {
-		s.cannot("%s holds no lock that could be looked at", c.name)
+		s.Cannot("%s holds no lock that could be looked at", c.name)
 	}
 	if s.redis().look("HEXISTS", s.key(), field) == int64(1) {
 		s.judge(ownRelease, true, "%s believes to hold the lock, and Redis has its first hold", c.name)
@@ -120,7 +120,7 @@ func (c *client) enters() strategy.Lease {
 	case err == nil:
 		c.holds()
 	case !errors.Is(err, strategy.ErrHeld):
-		c.s.cannot("%s gets no lock: %w", c.name, err)
+		c.s.Cannot("%s gets no lock: %w", c.name, err)
 	}
 	return lease
 }

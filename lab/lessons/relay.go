@@ -176,7 +176,7 @@ func (s *Stage) relay(w way, waiting int) float64 {
 	defer r.end()
 	s.offstage(func() { r.run(w, waiting) })
 	if r.err != nil {
-		s.cannot("%s, %d waiting: %w", w.name, waiting, r.err)
+		s.Cannot("%s, %d waiting: %w", w.name, waiting, r.err)
 	}
 	return float64(r.ended-r.begun) / handOffs
 }

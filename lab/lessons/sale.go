@@ -85,7 +85,7 @@ func (s *Stage) shop(goods int) shop {
 // buys is the whole purchase, in one step.
 func (sh shop) buys(c *client) {
 	if _, err := c.node(sh.s.redis()).Eval(sh.s.ctx, sh.s.due(), buy, []string{sh.goods, sh.orders}, c.name); err != nil {
-		sh.s.cannot("%s buys nothing: %w", c.name, err)
+		sh.s.Cannot("%s buys nothing: %w", c.name, err)
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Stage) flashSale() {
 		Variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "fairqueue" }),
 	})
 	if err != nil {
-		s.cannot("the sale: %w", err)
+		s.Cannot("the sale: %w", err)
 	}
 	t := Table{
 		Title: fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes", time.Duration(r.Think*float64(time.Millisecond))),
@@ -116,7 +116,7 @@ func (s *Stage) flashSale() {
 	}
 	for _, y := range r.Results {
 		if y.Verdict == flashsale.Wrong {
-			s.cannot("%v: %d sold, %d left, %d gave up: %w", y.Way, y.Sold, y.Left, y.GaveUp, errors.New(strings.Join(y.Errors, "; ")))
+			s.Cannot("%v: %d sold, %d left, %d gave up: %w", y.Way, y.Sold, y.Left, y.GaveUp, errors.New(strings.Join(y.Errors, "; ")))
 		}
 		took := "–" // the imitation's would mislead
 		if r.Redis.Comparable {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/lab/stage"
 )
 
 // A School gives lessons, on servers of one farm.
@@ -22,7 +22,7 @@ type School struct {
 	Watch Watcher
 
 	farm *redistest.Farm
-	rigs map[int]*rig.Rig // by their number of servers
+	rigs stage.Rigs
 }
 
 // A Watcher sees a lesson while it is given.
@@ -39,17 +39,11 @@ type Watcher interface {
 
 // Open returns a school on the servers of a farm. It starts none yet.
 func Open(farm *redistest.Farm) *School {
-	return &School{farm: farm, rigs: map[int]*rig.Rig{}}
+	return &School{farm: farm}
 }
 
 // Close ends the servers that were started.
-func (sc *School) Close() error {
-	var err error
-	for _, r := range sc.rigs {
-		err = errors.Join(err, r.Close())
-	}
-	return err
-}
+func (sc *School) Close() error { return sc.rigs.Close() }
 
 // The TTL of locks in lessons: long enough for a busy machine, and short enough for whoever
 // waits; and where a reader decides how long it takes.
@@ -127,7 +121,7 @@ func (s *Stage) begin(a Act, first bool) {
 func (sc *School) stage(ctx context.Context, l Lesson, ttl time.Duration) (*Stage, error) {
 	n := max(l.Servers, 1)
 	s := &Stage{school: sc, name: "tea", ttl: ttl, step: sc.Step}
-	nodes, err := sc.rig(ctx, n)
+	lent, err := sc.rigs.Borrow(ctx, sc.farm, n)
 	switch {
 	case errors.Is(err, redistest.ErrImpossible) && !l.Own:
 		// On others' servers, too, the lock is nobody else's.
@@ -147,7 +141,8 @@ func (sc *School) stage(ctx context.Context, l Lesson, ttl time.Duration) (*Stag
 	case err != nil:
 		return nil, err
 	default:
-		for _, p := range nodes.Nodes {
+		s.rig = lent
+		for _, p := range lent.Nodes {
 			s.servers = append(s.servers, &server{s: s, redis: p.Server(), node: p})
 		}
 	}
@@ -168,31 +163,19 @@ func (sc *School) stage(ctx context.Context, l Lesson, ttl time.Duration) (*Stag
 	return s, nil
 }
 
-// rig is as good as new.
-func (sc *School) rig(ctx context.Context, n int) (*rig.Rig, error) {
-	if r := sc.rigs[n]; r != nil {
-		return r, r.Reset(ctx)
-	}
-	r, err := rig.Open(ctx, sc.farm, n, redistest.Config{})
-	if err == nil {
-		sc.rigs[n] = r
-	}
-	return r, err
-}
-
 // leave lets whoever steps look at what an act has left on the servers.
 func (s *Stage) leave() error {
 	s.step = s.school.Step
 	s.pause(Event{Kind: Note, Text: "the act is over, and what it has left on the servers goes away"})
-	return s.err
+	return s.Err()
 }
 
-// clean removes what an act has left on servers that are not the school's own.
+// clean removes what an act has left on the servers.
 func (s *Stage) clean() (err error) {
+	if s.rig != nil {
+		return s.school.rigs.GiveBack(s.ctx, s.rig)
+	}
 	for _, srv := range s.servers {
-		if srv.node != nil {
-			continue
-		}
 		c := srv.redis.Pool().Get()
 		for _, k := range append([]string{s.key()}, s.left...) {
 			if _, e := c.Do("DEL", k); e != nil {

@@ -30,7 +30,7 @@ func (srv *server) ask(cmd string, args ...any) any {
 		c.Close()
 	}
 	if err != nil {
-		srv.s.cannot("%s at %s: %w", cmd, srv.name, err)
+		srv.s.Cannot("%s at %s: %w", cmd, srv.name, err)
 	}
 	return v
 }
@@ -69,7 +69,7 @@ func (srv *server) becomes(c Condition, what string, do func(context.Context) er
 	e := Event{Kind: State, From: srv.name, Condition: c, Text: srv.name + " " + what}
 	s.pause(e)
 	if err := do(s.ctx); err != nil {
-		s.cannot("%s %s: %w", srv.name, what, err)
+		s.Cannot("%s %s: %w", srv.name, what, err)
 	}
 	s.waited()
 	s.add(e)

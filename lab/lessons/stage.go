@@ -3,8 +3,6 @@ package lessons
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -22,12 +22,14 @@ type Stage struct {
 	ctx     context.Context
 	quit    context.CancelCauseFunc
 	servers []*server
+	rig     *rig.Rig      // that they are; nil: they are not ours
 	name    string        // of the lock
 	ttl     time.Duration // of locks, and of what else ends by time
 	op      time.Duration // what an operation may take; 0: the strategies' default
 	step    func(Event, []Actor) error
 	watch   func(Event, []Actor)
 
+	stage.Story
 	mu      sync.Mutex
 	began   time.Time
 	moved   time.Duration // by how much clients' clocks have been put forward in place of waiting
@@ -42,17 +44,6 @@ type Stage struct {
 	over    chan struct{}
 	ending  []func()
 	scripts map[string]string // that ran, by name
-	err     error
-}
-
-// cannot ends the act: it cannot be played to its end.
-func (s *Stage) cannot(format string, args ...any) {
-	s.mu.Lock()
-	if s.err == nil {
-		s.err = fmt.Errorf(format, args...)
-	}
-	s.mu.Unlock()
-	runtime.Goexit()
 }
 
 // late ends an act for which the machine was too slow: it is played again, with more time.
@@ -60,7 +51,7 @@ func (s *Stage) late(format string, args ...any) {
 	s.mu.Lock()
 	s.slow = max(s.slow, s.ttl)
 	s.mu.Unlock()
-	s.cannot(format, args...)
+	s.Cannot(format, args...)
 }
 
 // stillHeld is called where a lock matters that was asked for then: its holder is not to have
@@ -75,18 +66,11 @@ func (s *Stage) stillHeld(since time.Time) {
 func (s *Stage) act(a Act) (Trace, error) {
 	s.began, s.last = time.Now(), time.Now()
 	s.over = make(chan struct{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	done := s.Play(func() {
 		defer func() {
 			close(s.over)
 			for _, end := range slices.Backward(s.ending) {
 				end()
-			}
-		}()
-		defer func() {
-			if p := recover(); p != nil {
-				s.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 		}()
 		a.play(s)
@@ -94,11 +78,11 @@ func (s *Stage) act(a Act) (Trace, error) {
 		for _, name := range a.lists {
 			source, ok := s.scripts[name]
 			if !ok {
-				s.cannot("no script %q has run", name)
+				s.Cannot("no script %q has run", name)
 			}
 			s.trace.Listings = append(s.trace.Listings, Listing{name + ".lua", source})
 		}
-	}()
+	})
 	select {
 	case <-done:
 	case <-s.ctx.Done():
@@ -109,10 +93,8 @@ func (s *Stage) act(a Act) (Trace, error) {
 			return Trace{}, context.Cause(s.ctx)
 		}
 	}
-	if s.err == nil {
-		s.err = context.Cause(s.ctx)
-	}
-	return s.trace, s.err
+	s.Fail(context.Cause(s.ctx))
+	return s.trace, s.Err()
 }
 
 // add writes an event down, and returns its index; -1 if it is not to be drawn.
@@ -186,7 +168,7 @@ func (s *Stage) until(what string, so func() bool) {
 	rests(s.ttl / 2)
 	for limit := s.due(); !so(); time.Sleep(time.Millisecond) {
 		if s.ctx.Err() != nil || time.Now().After(limit) {
-			s.cannot("in vain it is waited that %s", what)
+			s.Cannot("in vain it is waited that %s", what)
 		}
 	}
 	rests(0)
@@ -222,11 +204,7 @@ func (s *Stage) pause(e Event) {
 		return
 	}
 	if err := s.step(e, on); err != nil {
-		s.mu.Lock()
-		if s.err == nil {
-			s.err = err
-		}
-		s.mu.Unlock()
+		s.Fail(err)
 		s.quit(err)
 	}
 }
@@ -240,7 +218,7 @@ func (s *Stage) note(format string, args ...any) {
 func (s *Stage) happens(what string, do func(context.Context) error) {
 	s.pause(Event{Kind: Note, Text: what})
 	if err := do(s.ctx); err != nil {
-		s.cannot("%s: %w", what, err)
+		s.Cannot("%s: %w", what, err)
 	}
 	s.waited()
 	s.note("%s", what)
@@ -287,7 +265,7 @@ func (s *Stage) lapse(keys ...string) {
 					break
 				}
 				if time.Now().After(limit) {
-					s.cannot("%s does not end its TTL", k)
+					s.Cannot("%s does not end its TTL", k)
 				}
 			}
 		}

@@ -215,7 +215,7 @@ func (c *client) past(deadline reply) bool {
 func (s *Stage) moment(stamp string) int64 {
 	ms, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
-		s.cannot("%q is no deadline", stamp)
+		s.Cannot("%q is no deadline", stamp)
 	}
 	return ms
 }
@@ -263,7 +263,7 @@ func (c *client) deadlineIs(mine string) {
 	got, ok := c.s.redis().look("GET", c.s.key()).([]byte)
 	switch {
 	case !c.holding || !ok:
-		c.s.cannot("%s holds no lock that could be looked at", c.name)
+		c.s.Cannot("%s holds no lock that could be looked at", c.name)
 	case string(got) == mine:
 		c.s.judge(ownDeadline, true, "%s wrote %s, and that is what the key says", c.name, mine)
 	default:

@@ -136,7 +136,7 @@ func tokenLessons() []Lesson {
 				s.lapse(s.key())
 				next := b.acquires()
 				if lease == nil || next == nil {
-					s.cannot("the lock cannot be had to begin with")
+					s.Cannot("the lock cannot be had to begin with")
 				}
 				a.wakes()
 				if err := a.releases(lease); errors.Is(err, strategy.ErrLost) {
@@ -150,8 +150,11 @@ func tokenLessons() []Lesson {
 }
 
 // takes is SET NX PX with a token.
-func (c *client) takes(token string) bool {
-	got := c.do(c.s.redis(), "SET", c.s.key(), token, "NX", "PX", c.s.px()).is("OK")
+func (c *client) takes(token string) bool { return c.takesAt(c.s.redis(), token) }
+
+// takesAt is takes at one of several servers.
+func (c *client) takesAt(srv *server, token string) bool {
+	got := c.do(srv, "SET", c.s.key(), token, "NX", "PX", c.s.px()).is("OK")
 	if got {
 		c.holds()
 	}

@@ -53,7 +53,7 @@ func (c *client) stillHas(srv *server, token string) {
 	got, _ := v.([]byte)
 	switch {
 	case !c.holding:
-		c.s.cannot("%s holds no lock that could be looked at", c.name)
+		c.s.Cannot("%s holds no lock that could be looked at", c.name)
 	case v == nil:
 		c.s.broken(ownRelease, "%s believes to hold the lock, and Redis has none: somebody else has ended the hold", c.name)
 	case string(got) != token:
@@ -71,7 +71,7 @@ func (s *Stage) freed(c *client, try func() bool) {
 		return
 	}
 	if ttl := s.redis().look("PTTL", s.key()).(int64); ttl != -1 {
-		s.cannot("%s does not get the lock, though it has a TTL, of %d ms", c.name, ttl)
+		s.Cannot("%s does not get the lock, though it has a TTL, of %d ms", c.name, ttl)
 	}
 	s.broken(comesFree, "PTTL is -1: the key has no end, and nobody is left to delete it")
 }

@@ -91,7 +91,7 @@ func (c *client) isTold(err error) error {
 	case errors.Is(err, strategy.ErrNoQuorum):
 		c.s.note("%s is told: no quorum (ErrNoQuorum, and not ErrHeld)", c.name)
 	default:
-		c.s.cannot("%s gets no lock: %w", c.name, err)
+		c.s.Cannot("%s gets no lock: %w", c.name, err)
 	}
 	return err
 }
@@ -174,13 +174,13 @@ func (s *Stage) vouched() {
 	for _, srv := range s.servers {
 		n, err := node.New(srv.redis.Pool())
 		if err != nil {
-			s.cannot("%s cannot be bootstrapped: %w", srv.name, err)
+			s.Cannot("%s cannot be bootstrapped: %w", srv.name, err)
 		}
 		defer n.Close()
 		nodes = append(nodes, n)
 	}
 	if err := redlock.BootstrapNodes(s.ctx, nodes); err != nil {
-		s.cannot("the servers cannot be bootstrapped: %w", err)
+		s.Cannot("the servers cannot be bootstrapped: %w", err)
 	}
 	s.waited()
 	s.note("the servers are new, and are told so: redlock.Bootstrap")
@@ -207,7 +207,7 @@ func (c *client) reconnects(srv *server) {
 			return
 		}
 		if c.s.ctx.Err() != nil || time.Now().After(limit) {
-			c.s.cannot("%s does not reach %s again: %w", c.name, srv.name, err)
+			c.s.Cannot("%s does not reach %s again: %w", c.name, srv.name, err)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func watchdogLessons() []Lesson {
 func (s *Stage) freedAfter(death time.Time, c *client, try func() bool) {
 	since := time.Since(death)
 	if since < s.ttl {
-		s.cannot("%s asks too early: %v after its holder's death", c.name, since)
+		s.Cannot("%s asks too early: %v after its holder's death", c.name, since)
 	}
 	if try() {
 		s.judge(comesFree, true, "%s has got it, %d ms after its holder's death, with a TTL of %s ms", c.name, since.Milliseconds(), s.px())
@@ -131,11 +131,11 @@ func (n beside) Eval(ctx context.Context, due time.Time, script *driver.Script, 
 // keptAlive has the client acquire the lock, and a watchdog renew it, for so long at most.
 func (c *client) keptAlive(most time.Duration) (lease strategy.Lease, since time.Time) {
 	if lease = c.acquires(); lease == nil {
-		c.s.cannot("the lock cannot be had to begin with")
+		c.s.Cannot("the lock cannot be had to begin with")
 	}
 	since = time.Now()
 	if err := lease.KeepAlive(most); err != nil {
-		c.s.cannot("%s: %w", c.name, err)
+		c.s.Cannot("%s: %w", c.name, err)
 	}
 	return lease, since
 }

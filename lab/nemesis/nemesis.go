@@ -20,6 +20,7 @@ import (
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -267,7 +268,7 @@ func (a *arena) unleash(ctx context.Context, plan []Track) error {
 	for i, t := range plan {
 		all.Go(func() {
 			for _, s := range t {
-				if !sleep(ctx, s.Pause) {
+				if !wait.For(ctx, s.Pause) {
 					return
 				}
 				if errs[i] = a.do(ctx, s); errs[i] != nil {
@@ -293,7 +294,7 @@ func (a *arena) watch(ctx context.Context) (stop func()) {
 		const nap = 20 * time.Millisecond
 		for i := 0; ; i = (i + 1) % len(a.rig.Nodes) {
 			start := history.Now()
-			awake := sleep(ctx, nap)
+			awake := wait.For(ctx, nap)
 			if a.states[i].TryLock() { // nothing is wrong there
 				if awake {
 					a.rig.Nodes[i].Do(ctx, "SET", "nemesis:watch", "", "PX", ttl.Milliseconds()) // an error takes its time, too
@@ -329,11 +330,11 @@ func (a *arena) do(ctx context.Context, s Step) error {
 	defer func() { a.faults.End(op) }()
 	err := k.begin(mending, a, s)
 	if err == nil && k.end != nil {
-		sleep(ctx, s.For)
+		wait.For(ctx, s.For)
 		err = k.end(mending, a, s)
 	}
 	if err == nil && k.guarded && a.Variant.Guarded {
-		sleep(ctx, quarantine) // it is as good as broken
+		wait.For(ctx, quarantine) // it is as good as broken
 	}
 	if err != nil {
 		return fmt.Errorf("nemesis: %s: %w", s, err)
@@ -361,17 +362,5 @@ func (a *arena) involved(k kind, s Step) []*sync.Mutex {
 		return []*sync.Mutex{&a.seats[s.Client].ways[s.Server]}
 	default:
 		return []*sync.Mutex{&a.seats[s.Client].mu}
-	}
-}
-
-// sleep tells whether ctx has lasted.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
+	"github.com/lockstrategies/locks/lab/flawed"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
 	"github.com/lockstrategies/locks/luascript"
@@ -37,21 +38,17 @@ type plant struct {
 }
 
 func planted() []plant {
-	script := func(name string, spoil func(n driver.Node, b *broken)) subjects.Variant {
+	script := func(name string, spoil func(n driver.Node, p driver.Protocol) driver.Protocol) subjects.Variant {
 		return subjects.Variant{
 			Name: "planted-" + name, Package: "planted", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol {
-				b := &broken{Protocol: luascript.On(nodes[0])}
-				spoil(nodes[0], b)
-				return b
-			},
+			On: func(nodes []driver.Node) driver.Protocol { return spoil(nodes[0], luascript.On(nodes[0])) },
 		}
 	}
 	// What a package is known for must not excuse this.
 	grantedThoughHeld := func(name string, on func(driver.Node) driver.Protocol) plant {
 		return plant{finds: "Exclusion", Variant: subjects.Variant{
 			Name: "planted-granted-though-held-" + name, Package: name, Servers: 1,
-			On: func(nodes []driver.Node) driver.Protocol { return oneInHundred(on(nodes[0])) },
+			On: func(nodes []driver.Node) driver.Protocol { return oneInHundred(on(nodes[0]), false) },
 		}}
 	}
 	return []plant{
@@ -59,45 +56,38 @@ func planted() []plant {
 		grantedThoughHeld("setnxgetset", func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }),
 		{
 			finds: "Exclusion", overstay: 30,
-			Variant: script("blind-release", func(n driver.Node, b *broken) {
-				b.release = func(ctx context.Context, c driver.Claim) error {
+			Variant: script("blind-release", func(n driver.Node, p driver.Protocol) driver.Protocol {
+				return &flawed.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) error {
 					_, err := n.Do(ctx, c.Due, "DEL", c.Key) // whoever's it is by now
 					return err
-				}
+				}}
 			}),
 		},
 		{
 			finds: "Exclusion", faults: []string{"slow network"}, overstay: 10,
-			Variant: script("late-grants-count", func(_ driver.Node, b *broken) {
-				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-					g, err := b.Protocol.Acquire(ctx, c)
+			Variant: script("late-grants-count", func(_ driver.Node, p driver.Protocol) driver.Protocol {
+				return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
 					g.Start = time.Now() // of the answer, not of the question
 					return g, err
-				}
+				})
 			}),
 		},
 		{
 			finds: "Exclusion",
-			Variant: script("granted-though-held", func(_ driver.Node, b *broken) {
-				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-					g, err := b.Protocol.Acquire(ctx, c)
-					if errors.Is(err, strategy.ErrHeld) && rand.IntN(100) == 0 {
-						return driver.Grant{Fence: uint64(time.Now().UnixMicro())}, nil
-					}
-					return g, err
-				}
+			Variant: script("granted-though-held", func(_ driver.Node, p driver.Protocol) driver.Protocol {
+				return oneInHundred(p, true)
 			}),
 		},
 		{
 			finds: "DeadlockFree", calm: nemesis.Calm, faults: []string{"kill"},
-			Variant: script("no-expiry", func(n driver.Node, b *broken) {
-				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-					g, err := b.Protocol.Acquire(ctx, c)
+			Variant: script("no-expiry", func(n driver.Node, p driver.Protocol) driver.Protocol {
+				return &flawed.Protocol{Protocol: p, Acquires: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+					g, err := p.Acquire(ctx, c)
 					if err == nil {
 						_, err = n.Do(ctx, c.Due, "PERSIST", c.Key)
 					}
 					return g, err
-				}
+				}}
 			}),
 		},
 		{
@@ -106,7 +96,7 @@ func planted() []plant {
 				Name: "planted-quorum-without-expiry", Package: "redlock", Servers: 5, Guarded: true,
 				On: func(nodes []driver.Node) driver.Protocol {
 					p := redlock.On(nodes, redlock.NodeTimeout(time.Minute))
-					return &broken{Protocol: p, acquire: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+					return &flawed.Protocol{Protocol: p, Acquires: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 						g, err := p.Acquire(ctx, c)
 						if err == nil {
 							for _, n := range nodes {
@@ -120,13 +110,12 @@ func planted() []plant {
 		},
 		{
 			finds: "FenceOrder",
-			Variant: script("fences-of-ones-own", func(_ driver.Node, b *broken) {
+			Variant: script("fences-of-ones-own", func(_ driver.Node, p driver.Protocol) driver.Protocol {
 				var last atomic.Uint64 // of this process
-				b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-					g, err := b.Protocol.Acquire(ctx, c)
+				return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
 					g.Fence = last.Add(1)
 					return g, err
-				}
+				})
 			}),
 		},
 		{
@@ -149,40 +138,17 @@ func planted() []plant {
 }
 
 // oneInHundred grants 1 in 100 of what is held.
-func oneInHundred(p driver.Protocol) driver.Protocol {
-	b := &broken{Protocol: p}
-	b.acquire = func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-		g, err := p.Acquire(ctx, c)
-		if errors.Is(err, strategy.ErrHeld) && rand.IntN(100) == 0 {
-			return driver.Grant{}, nil
+func oneInHundred(p driver.Protocol, fenced bool) driver.Protocol {
+	return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
+		if !errors.Is(err, strategy.ErrHeld) || rand.IntN(100) > 0 {
+			return g, err
 		}
-		return g, err
-	}
-	return b
+		if fenced {
+			return driver.Grant{Fence: uint64(time.Now().UnixMicro())}, nil
+		}
+		return driver.Grant{}, nil
+	})
 }
-
-// broken is a protocol with something else in place of its moves.
-type broken struct {
-	driver.Protocol
-	acquire func(context.Context, driver.Claim) (driver.Grant, error)
-	release func(context.Context, driver.Claim) error
-}
-
-func (b *broken) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if b.acquire != nil {
-		return b.acquire(ctx, c)
-	}
-	return b.Protocol.Acquire(ctx, c)
-}
-
-func (b *broken) Release(ctx context.Context, c driver.Claim) error {
-	if b.release != nil {
-		return b.release(ctx, c)
-	}
-	return b.Protocol.Release(ctx, c)
-}
-
-func (b *broken) Close() error { return b.Protocol.(io.Closer).Close() }
 
 // exitCode is what a contender's process ends with: as under the race detector, when there
 // was one.
@@ -191,15 +157,15 @@ var exitCode atomic.Int64
 // endsBadly is a strategy of which processes die that have closed it, and had an excuse.
 func endsBadly() subjects.Variant {
 	return subjects.Variant{Name: "planted-ends-badly", Package: "planted", Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
-		return closesBadly{&broken{Protocol: luascript.On(nodes[0])}}
+		return closesBadly{&flawed.Protocol{Protocol: luascript.On(nodes[0])}}
 	}}
 }
 
-type closesBadly struct{ *broken }
+type closesBadly struct{ *flawed.Protocol }
 
 func (c closesBadly) Close() error {
 	exitCode.Store(66)
-	return errors.Join(c.broken.Close(), &strategy.ServerError{Kind: strategy.ErrUnknown, Err: errors.New("planted")})
+	return errors.Join(c.Protocol.Close(), &strategy.ServerError{Kind: strategy.ErrUnknown, Err: errors.New("planted")})
 }
 
 // TestBadEnd: a process that ends otherwise than it should is told of.

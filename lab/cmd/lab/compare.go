@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -144,21 +143,11 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	if c.json || c.markdown {
 		words = stderr
 	}
-	w, err := c.want(stderr)
+	farm, err := c.open(ctx, words, stderr)
 	if err != nil {
-		return errors.New(c.asAsked(err.Error()))
+		return err
 	}
-	farm, err := redistest.Open(ctx, w)
-	if err != nil {
-		return c.gaveUp(ctx, err)
-	}
-	defer func() {
-		if e := farm.Close(); e != nil {
-			err = errors.Join(err, e)
-		}
-	}()
-	choice := c.asAsked(farm.Choice())
-	fmt.Fprintln(words, choice) // before the slow work
+	defer func() { err = errors.Join(err, farm.Close()) }()
 	nodes, err := farm.AtMost(ctx, subjects.Most(c.variants))
 	if err != nil {
 		return c.gaveUp(ctx, err)
@@ -166,9 +155,7 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	if err := c.enough(len(nodes)); err != nil {
 		return err
 	}
-	choice = c.asAsked(farm.Choice()) // the slow work may have shown that it must be another
-
-	report, err := c.measure(ctx, farm, nodes, choice, stderr)
+	report, err := c.measure(ctx, farm, nodes, stderr)
 	if c.markdown && len(report.LeftOut) > 0 {
 		fmt.Fprintln(words, tooFew(report.LeftOut))
 	}
@@ -181,11 +168,11 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	return verdict(report)
 }
 
-func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, choice string, stderr io.Writer) (*compare.Report, error) {
+func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, stderr io.Writer) (*compare.Report, error) {
 	config := compare.Config{
 		Servers:  nodes,
 		Kind:     farm.Kind(),
-		Choice:   choice,
+		Choice:   c.asAsked(farm.Choice()), // the slow work may have shown that it must be another
 		Variants: c.variants,
 		Version:  cli.Version(),
 		Each:     c.duration,
@@ -214,10 +201,7 @@ func (c *comparison) enough(servers int) error {
 func (c *comparison) show(w io.Writer, r *compare.Report) error {
 	switch {
 	case c.json:
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return printJSON(w, r)
 	case c.markdown:
 		if r.Interrupted {
 			return nil // half a table would pass for a whole one

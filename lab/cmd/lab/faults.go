@@ -105,17 +105,12 @@ func (t *theatre) run(cmd *cobra.Command, rows []faults.Fault) error {
 // perform plays the rows, and tells what happens as soon as each is over.
 func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err error) {
 	ctx, w := cmd.Context(), cmd.OutOrStdout()
-	want, err := t.want(cmd.ErrOrStderr())
+	farm, err := t.open(ctx, w, cmd.ErrOrStderr())
 	if err != nil {
-		return errors.New(t.asAsked(err.Error()))
-	}
-	farm, err := redistest.Open(ctx, want)
-	if err != nil {
-		return t.gaveUp(ctx, err)
+		return err
 	}
 	stage := faults.Open(farm)
 	defer func() { err = errors.Join(err, stage.Close(), farm.Close()) }()
-	fmt.Fprintln(w, t.asAsked(farm.Choice()))
 	played, others := 0, 0
 	var cannot []string
 	for _, f := range rows {
@@ -174,7 +169,7 @@ func renderFaults(rows []faults.Fault, l look) string {
 	for _, f := range rows {
 		first = max(first, textWidth(f.Name)+2)
 	}
-	const column = 4
+	const column = 3
 	for i, c := range strategies { // a flight of stairs: names are far wider than marks
 		title := ""
 		if i == 0 {

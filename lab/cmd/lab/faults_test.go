@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/lab/faults"
 )
@@ -16,17 +14,13 @@ func TestFaultsMisuse(t *testing.T) {
 		"faults --strategy redlock":                   "--strategy: only with --play",
 		"faults --docker":                             "--docker: only with --play",
 		"faults --play --strategy nope":               "--strategy nope: allowed are setnxgetset, ",
-		"faults --play --strategy redlock-fenced ACL": `"ACL": no play for redlock-fenced: allowed are setnxgetset, setnxpx, luascript, reentrant, redlock`,
+		"faults --play --strategy redlock-fenced ACL": `"ACL": no play for redlock-fenced: allowed are setnxgetset, setnxpx, luascript, fairqueue, reentrant, redlock`,
 		"faults --play --strategy redlock behind":     `"behind": no play for redlock: allowed are setnxgetset`,
 		"faults --nope":                               "unknown flag: --nope",
 		"faults --play --redis localhost restart":     "unknown flag: --redis",
 		"faults --play --embedded restart FLUSHALL ?": "unknown flag: --embedded",
 	} {
-		var out, errs bytes.Buffer
-		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
-		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help'.") {
-			t.Errorf("locks %s: exit %d, %q on stdout, on stderr\n%s\nwant exit 2, nothing, and %q", args, code, out.String(), errs.String(), want)
-		}
+		clitest.Misuse(t, rootCommand(), args, want)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/flashsale"
@@ -60,20 +58,11 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 	if s.json {
 		words = stderr
 	}
-	w, err := s.want(stderr)
+	farm, err := s.open(ctx, words, stderr)
 	if err != nil {
-		return errors.New(s.asAsked(err.Error()))
+		return err
 	}
-	farm, err := redistest.Open(ctx, w)
-	if err != nil {
-		return s.gaveUp(ctx, err)
-	}
-	defer func() {
-		if e := farm.Close(); e != nil {
-			err = errors.Join(err, e)
-		}
-	}()
-	fmt.Fprintln(words, s.asAsked(farm.Choice()))                      // before the slow work
+	defer func() { err = errors.Join(err, farm.Close()) }()
 	nodes, err := farm.AtMost(ctx, subjects.Most(subjects.Compared())) // what takes more is left out
 	if err != nil {
 		return s.gaveUp(ctx, err)
@@ -108,10 +97,7 @@ const saleCost = 250 * time.Millisecond
 // show prints the report, in one of two ways.
 func (s *sale) show(w io.Writer, r *flashsale.Report) error {
 	if s.json {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return printJSON(w, r)
 	}
 	_, err := io.WriteString(w, renderSale(r, lookOf(w)))
 	return err

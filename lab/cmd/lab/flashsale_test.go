@@ -3,17 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -29,24 +25,15 @@ func TestFlashsaleMisuse(t *testing.T) {
 		"flashsale --redis=":                           "--redis names no server: want host:port or redis://",
 		"flashsale --redis redis://:sec%ret@localhost": "--redis names no server: want host:port or redis://",
 	} {
-		var out, errs bytes.Buffer
-		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
-		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help'.") {
-			t.Errorf("locks %s: exit %d, %q on stdout, on stderr\n%s\nwant exit 2, nothing, and %q", args, code, out.String(), errs.String(), want)
-		}
-		if strings.Contains(errs.String(), "sec%") {
-			t.Errorf("locks %s: the password is in %q", args, errs.String())
+		if errs := clitest.Misuse(t, rootCommand(), args, want); strings.Contains(errs, "sec%") {
+			t.Errorf("lab %s: the password is in %q", args, errs)
 		}
 	}
 }
 
 func TestFlashsaleHelp(t *testing.T) {
 	for _, args := range []string{"--help", "flashsale --help"} {
-		var out, errs bytes.Buffer
-		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
-		if code != 0 || !strings.Contains(out.String(), "flashsale") {
-			t.Errorf("lab %s: exit %d, and\n%s\nwant it to name flashsale", args, code, out.String())
-		}
+		clitest.Help(t, rootCommand(), args, []string{"flashsale"})
 	}
 }
 
@@ -226,32 +213,7 @@ func TestRenderSale(t *testing.T) {
 		"sale-embedded":    {embedded, look{width: 80}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := renderSale(c.r, c.l)
-			for line := range strings.Lines(got) {
-				line = strings.TrimSuffix(line, "\n")
-				if n := text.StringWidthWithoutEscSequences(line); n > c.l.width {
-					t.Errorf("a line has %d columns, want %d at most: %q", n, c.l.width, line)
-				}
-				if strings.TrimRight(line, " ") != line {
-					t.Errorf("a line ends with spaces: %q", line)
-				}
-			}
-			if strings.Contains(got, "\x1b") != c.l.colour {
-				t.Errorf("there are colours: %v, want %v", !c.l.colour, c.l.colour)
-			}
-			golden := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("renderSale() =\n%s\nwant %s (go test -update writes it anew):\n%s", got, golden, want)
-			}
+			wantRendered(t, name, renderSale(c.r, c.l), c.l)
 		})
 	}
 	if got := renderSale(&flashsale.Report{Interrupted: true}, look{width: 80}); got != "" {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -110,17 +109,12 @@ func (s *schooling) run(cmd *cobra.Command) (err error) {
 	if s.json {
 		words = stderr
 	}
-	want, err := s.want(stderr)
+	farm, err := s.open(ctx, words, stderr)
 	if err != nil {
-		return errors.New(s.asAsked(err.Error()))
-	}
-	farm, err := redistest.Open(ctx, want)
-	if err != nil {
-		return s.gaveUp(ctx, err)
+		return err
 	}
 	school := lessons.Open(farm)
 	defer func() { err = errors.Join(err, school.Close(), farm.Close()) }()
-	fmt.Fprintln(words, s.asAsked(farm.Choice())) // before the slow work
 	b := &board{w: words, look: lookOf(words), several: len(s.chosen) > 1}
 	if !s.json {
 		school.Watch = b
@@ -131,10 +125,7 @@ func (s *schooling) run(cmd *cobra.Command) (err error) {
 	}
 	results, err := s.give(ctx, school, b)
 	if s.json && len(results) > 0 { // those that were given are whole, whatever became of a later one
-		e := json.NewEncoder(stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		err = errors.Join(err, e.Encode(results))
+		err = errors.Join(err, printJSON(stdout, results))
 	}
 	return err
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/lab/lessons"
@@ -37,13 +36,8 @@ func TestLessonMisuse(t *testing.T) {
 		"lesson 8 --nope":                      "unknown flag: --nope",
 		"lesson compare-delete lua --step=not": `invalid argument "not" for "--step"`,
 	} {
-		var out, errs bytes.Buffer
-		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
-		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help'.") {
-			t.Errorf("locks %s: exit %d, %q on stdout, on stderr\n%s\nwant exit 2, nothing, and %q", args, code, out.String(), errs.String(), want)
-		}
-		if strings.Contains(errs.String(), "s%et") {
-			t.Errorf("locks %s: the password is in %q", args, errs.String())
+		if errs := clitest.Misuse(t, rootCommand(), args, want); strings.Contains(errs, "s%et") {
+			t.Errorf("lab %s: the password is in %q", args, errs)
 		}
 	}
 }

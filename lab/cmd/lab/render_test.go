@@ -5,14 +5,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lockstrategies/locks/lab/compare"
 )
@@ -176,34 +172,19 @@ func TestRender(t *testing.T) {
 		"interrupted": {interrupted(), look{width: 80}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := render(c.r, c.l)
-			for line := range strings.Lines(got) {
-				line = strings.TrimSuffix(line, "\n")
-				if n := text.StringWidthWithoutEscSequences(line); n > c.l.width {
-					t.Errorf("a line has %d columns, want %d at most: %q", n, c.l.width, line)
-				}
-				if strings.TrimRight(line, " ") != line {
-					t.Errorf("a line ends with spaces: %q", line)
-				}
-			}
-			if strings.Contains(got, "\x1b") != c.l.colour {
-				t.Errorf("there are colours: %v, want %v", !c.l.colour, c.l.colour)
-			}
-			golden := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("render() =\n%s\nwant %s (go test -update writes it anew):\n%s", got, golden, want)
-			}
+			wantRendered(t, name, render(c.r, c.l), c.l)
 		})
 	}
+}
+
+// wantRendered: the text is that of a golden file, as wide as the look allows, and in its colours.
+func wantRendered(t *testing.T, name, got string, l look) {
+	t.Helper()
+	wantShape(t, got, l.width)
+	if strings.Contains(got, "\x1b") != l.colour {
+		t.Errorf("there are colours: %v, want %v", !l.colour, l.colour)
+	}
+	wantGolden(t, name+".txt", got, func(s string) string { return s })
 }
 
 func TestRenderNothing(t *testing.T) {

@@ -89,16 +89,11 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	} else if err := canReplace(p.output); err != nil { // and not after minutes of work
 		return err
 	}
-	want, err := p.want(stderr)
+	farm, err := p.open(ctx, words, stderr)
 	if err != nil {
-		return errors.New(p.asAsked(err.Error()))
-	}
-	farm, err := redistest.Open(ctx, want)
-	if err != nil {
-		return p.gaveUp(ctx, err)
+		return err
 	}
 	defer func() { err = errors.Join(err, farm.Close()) }()
-	fmt.Fprintln(words, p.asAsked(farm.Choice())) // before the slow work
 
 	r := reports.Report{Version: cli.Version(), Command: p.command(), Made: time.Now(), Imitation: farm.Kind() == redistest.Embedded, Faults: faults.Groups()}
 	var failed error
@@ -183,7 +178,7 @@ func (p *reporter) compare(ctx context.Context, farm *redistest.Farm, stderr io.
 		return nil, err
 	}
 	c := comparison{servers: p.servers, duration: p.each, variants: p.variants}
-	return c.measure(ctx, farm, nodes, p.asAsked(farm.Choice()), stderr)
+	return c.measure(ctx, farm, nodes, stderr)
 }
 
 // canReplace tells what will keep replace from writing a file.

@@ -42,6 +42,19 @@ func TestReportMisuse(t *testing.T) {
 	}
 }
 
+// reported runs a report, and returns what it says on its standard output.
+func reported(t *testing.T, p reporter) (string, error) {
+	t.Setenv(clitest.MainVar, "1") // for the children of trials
+	var out, errs bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	err := p.run(cmd)
+	t.Log(errs.String())
+	return out.String(), err
+}
+
 // TestReport: a whole page, of one strategy, where there is no real Redis.
 func TestReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.html")
@@ -49,17 +62,12 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := reporter{servers: servers{embedded: true}, output: file, lessons: lessons.All(), each: leastDuration, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
-	t.Setenv(clitest.MainVar, "1") // for the children of trials
-	var out, errs bytes.Buffer
-	cmd := &cobra.Command{}
-	cmd.SetContext(t.Context())
-	cmd.SetOut(&out)
-	cmd.SetErr(&errs)
-	if err := p.run(cmd); err != nil {
-		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	out, err := reported(t, p)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.HasPrefix(out.String(), "redis: EMBEDDED ") || !strings.HasSuffix(out.String(), "page.html is written: open it in a browser.\n") {
-		t.Errorf("stdout is %q, want the choice, and where the page is", out.String())
+	if !strings.HasPrefix(out, "redis: EMBEDDED ") || !strings.HasSuffix(out, "page.html is written: open it in a browser.\n") {
+		t.Errorf("stdout is %q, want the choice, and where the page is", out)
 	}
 	page, err := os.ReadFile(file)
 	if err != nil {
@@ -98,13 +106,7 @@ func TestReportUncompared(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.html")
 	first := lessons.All()[:1]
 	p := reporter{servers: servers{redis: []string{s.Addr()}}, output: file, lessons: first, each: leastDuration, variants: v}
-	t.Setenv(clitest.MainVar, "1") // for the children of trials
-	var out, errs bytes.Buffer
-	cmd := &cobra.Command{}
-	cmd.SetContext(t.Context())
-	cmd.SetOut(&out)
-	cmd.SetErr(&errs)
-	if err := p.run(cmd); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
+	if _, err := reported(t, p); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
 		t.Errorf("%v, want why there is no comparison", err)
 	}
 	page, err := os.ReadFile(file)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,6 +51,20 @@ func isServer(s string) bool {
 	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
 }
 
+// open finds the servers that were asked for, or starts some, and says which, before the slow work.
+func (v *servers) open(ctx context.Context, words, log io.Writer) (*redistest.Farm, error) {
+	w, err := v.want(log)
+	if err != nil {
+		return nil, errors.New(v.asAsked(err.Error()))
+	}
+	farm, err := redistest.Open(ctx, w)
+	if err != nil {
+		return nil, v.gaveUp(ctx, err)
+	}
+	fmt.Fprintln(words, v.asAsked(farm.Choice()))
+	return farm, nil
+}
+
 // want says what Redis to use: what the flags say, else the environment.
 func (v *servers) want(log io.Writer) (redistest.Want, error) {
 	if len(v.redis) > 0 {
@@ -72,7 +87,7 @@ func (v *servers) want(log io.Writer) (redistest.Want, error) {
 // asAsked says what redistest says of its variables in the words of whoever gave
 // flags, and who has never heard of a package of that name.
 func (v *servers) asAsked(s string) string {
-	s = strings.TrimPrefix(s, "redistest: ")
+	s = strings.ReplaceAll(s, "redistest: ", "")
 	switch {
 	case len(v.redis) > 0:
 		s, _, _ = strings.Cut(s, ". Ways out: ") // the one that was asked for is the only one
@@ -83,6 +98,14 @@ func (v *servers) asAsked(s string) string {
 		return strings.ReplaceAll(s, "REDIS_KIND=embedded", "--embedded")
 	}
 	return s
+}
+
+// printJSON is for programs.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // gaveUp is the error of work that was not finished.
