@@ -24,7 +24,7 @@ const (
 	Skip    Op = "skip"    // a statement is not executed
 	Never   Op = "never"   // a condition, or one operand of it, is false
 	Always  Op = "always"  // the same is true
-	Swap    Op = "swap"    // a comparison, a sum, min or max becomes its neighbour; see neighbours
+	Swap    Op = "swap"    // a comparison or a function becomes its neighbour; see neighbours; in Go
 	Omit    Op = "omit"    // an option of a command is not sent, with its value, if it has one
 	Instead Op = "instead" // an argument, a condition, a call, or a value that is assigned or returned, is another
 	Edit    Op = "edit"    // what no operator can do: the text At, which occurs once, is With
@@ -59,7 +59,7 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // neighbours is what Swap makes of an operator, or of a function's name.
 var neighbours = map[string]string{
-	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+",
+	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
 	"min": "max", "max": "min", "Before": "After", "After": "Before", "MinFunc": "MaxFunc",
 }
 
