@@ -14,7 +14,7 @@ type Fault struct {
 	Op   Op
 	At   string
 	Nth  int    // of several such parts; 0: there is one
-	With string // of Instead and Edit: what takes its place
+	With string // of Instead: what takes its place
 }
 
 // An Op is a way to break a function.
@@ -27,7 +27,6 @@ const (
 	Swap    Op = "swap"    // a comparison or a function becomes its neighbour; see neighbours; in Go
 	Omit    Op = "omit"    // an option of a command is not sent, with its value, if it has one
 	Instead Op = "instead" // an argument, a condition, a call, or a value that is assigned or returned, is another
-	Edit    Op = "edit"    // what no operator can do: the text At, which occurs once, is With
 )
 
 func skip(at string) Fault          { return Fault{Op: Skip, At: at} }
@@ -36,7 +35,6 @@ func always(at string) Fault        { return Fault{Op: Always, At: at} }
 func swap(at string) Fault          { return Fault{Op: Swap, At: at} }
 func omit(at string) Fault          { return Fault{Op: Omit, At: at} }
 func instead(at, with string) Fault { return Fault{Op: Instead, At: at, With: with} }
-func edit(at, with string) Fault    { return Fault{Op: Edit, At: at, With: with} }
 
 // nth is f at the nth of several places.
 func (f Fault) nth(n int) Fault {
@@ -104,8 +102,8 @@ func innermost(places []place) (rest []place) {
 // places are what the operator could break.
 func (m Mutant) places(source string) ([]place, error) {
 	switch {
-	case m.Fault.Op == Edit || m.Fault.Op == Omit:
-		return textPlaces(source, m.Fault), nil
+	case m.Fault.Op == Omit:
+		return omitPlaces(source, m.Fault.At), nil
 	case filepath.Ext(m.File) == ".lua":
 		return luaPlaces(source, m.Func, m.Fault)
 	default:
@@ -113,18 +111,15 @@ func (m Mutant) places(source string) ([]place, error) {
 	}
 }
 
-// textPlaces are those of the operators that go by the text, in either language.
-func textPlaces(source string, f Fault) (places []place) {
+// omitPlaces are where an option stands, with the comma before it, in either language.
+func omitPlaces(source, option string) (places []place) {
 	for from := 0; ; {
-		i := strings.Index(source[from:], f.At)
+		i := strings.Index(source[from:], option)
 		if i < 0 {
 			return places
 		}
-		p := place{from + i, from + i + len(f.At), f.With}
-		if f.Op == Omit { // the comma before it, too
-			p.start = strings.LastIndexByte(source[:p.start], ',')
-		}
-		places = append(places, p)
-		from = p.end
+		start, end := from+i, from+i+len(option)
+		places = append(places, place{strings.LastIndexByte(source[:start], ','), end, ""})
+		from = end
 	}
 }

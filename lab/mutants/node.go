@@ -43,9 +43,21 @@ func machinery() []Mutant {
 		// One command serves several callers.
 		{joint, "(*wire).deliverJoint", instead("answers[i]", "answers[n-1-i]"), Joint, "layout answers several"},
 		// One caller's refusal is everybody's.
-		{joint, "", edit("\tfor i := 0; i < n; {\n", "\tfor _, a := range answers {\n\t\tif e, ok := a.(redis.Error); ok {\n\t\t\terr = e\n\t\t}\n\t}\n\tfor i := 0; i < n; {\n"), Joint, "answers"},
+		{joint, "(*wire).deliverJoint", instead("i < n", `i < n && func() bool {
+			for _, a := range answers {
+				if e, ok := a.(redis.Error); ok {
+					err = e
+				}
+			}
+			return true
+		}()`), Joint, "answers"},
 		// All ask for what the first does.
-		{joint, "", edit("for _, o := range together {\n\t\t\targs", "for range together {\n\t\t\targs"), Joint, "layout several"},
+		{joint, "jointArgs", instead("together", `func() (firsts []*op) {
+			for range together {
+				firsts = append(firsts, together[0])
+			}
+			return firsts
+		}()`).nth(3), Joint, "layout several"},
 		{joint, "join", always("mostJoined"), Joint, "limit"},
 		{joint, "(*op).joins", never("!same("), NotJoint, "shared_argument shared_integer last_shared_argument"},
 		{joint, "(*op).joins", instead("2+o.keys()+shared", "1+o.keys()+shared"), NotJoint, "last_shared_argument"},

@@ -37,10 +37,20 @@ func setNXGetSet() []Mutant {
 		{algorithm, "(*protocol).Extend", never("err != nil"), SetNXGetSetWatch, "ExtendOnlyOwn"},
 		{algorithm, "(*protocol).inOneStep", instead(`p.expect(conn, "OK", "WATCH"`, `p.expect(conn, "PONG", "PING")`), SetNXGetSetWatch, "TakeOverRace LoserChangesNothing ReleaseAtomic ExtendAtomic"},
 		// It takes an aborted EXEC for done.
-		{algorithm, "", edit("\t\t\t\tcontinue ", "\t\t\t\treturn nil "), SetNXGetSetWatch, "TakeOverRace ExtendAtomic"},
+		{algorithm, "(*protocol).inOneStep", instead(`conn.Do("EXEC")`, `func() (any, error) {
+			reply, err := conn.Do("EXEC")
+			if reply == nil && err == nil {
+				reply = []any{[]byte("OK")}
+			}
+			return reply, err
+		}()`), SetNXGetSetWatch, "TakeOverRace ExtendAtomic"},
 		// It watches what it has read already.
-		{algorithm, "", edit("for {\n\t\t\tif err := p.expect(conn, \"OK\", \"WATCH\", c.Key); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n\t\t\treply, err := conn.Do(\"GET\", c.Key)",
-			"for {\n\t\t\treply, err := conn.Do(\"GET\", c.Key)\n\t\t\tif err := p.expect(conn, \"OK\", \"WATCH\", c.Key); err != nil {\n\t\t\t\treturn err\n\t\t\t}"), SetNXGetSetWatch, "TakeOverRace ReleaseAtomic ExtendAtomic"},
+		{algorithm, "(*protocol).inOneStep", instead(`conn.Do("GET"`, `func() (any, error) {
+			conn.Do("UNWATCH")
+			reply, err := conn.Do("GET", c.Key)
+			conn.Do("WATCH", c.Key)
+			return reply, err
+		}()`), SetNXGetSetWatch, "TakeOverRace ReleaseAtomic ExtendAtomic"},
 	}
 }
 

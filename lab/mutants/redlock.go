@@ -49,7 +49,7 @@ func redLock() []Mutant {
 		{main, "(*protocol).inTime", instead("p.leastValidity", "validity > 0"), RedLock, "SlowQuorum"},
 		{setup, "On", instead("len(nodes)/2", "len(nodes)/2"), RedLock, "QuorumNeeded MajorityDown"},
 		// It asks one node after the other.
-		{"redlock/round.go", "", edit("p.requests.Go(func() {", "func(ask func()) { ask() }(func() {"), RedLock, "OneRound HungNode"},
+		{"redlock/round.go", "(*protocol).ask", instead("votes.tryTurn", "func() bool { p.requests.Wait(); return votes.tryTurn(i) }()"), RedLock, "OneRound HungNode"},
 		{"redlock/count.go", "(*voteCount).look", never("vc.enough"), RedLock, "HungNode"},
 		// A lock counts as held if a minority says so.
 		{errs, "(*protocol).refusal", instead("count.yes+count.held >= p.quorum", "count.held > 0"), Minority, "Held"},
@@ -64,14 +64,14 @@ func redLock() []Mutant {
 		{guard, "guard", never("past ~= promoted"), Forgetful, "PromotedAgain"},
 		{guard, "guard", always("primary").nth(2), GuardKnows, "NotItsPrimarys"},
 		// It knows a process by its replicas.
-		{guard, "", edit("    actual = info ~= ''", "    run = seen and '?'\n    actual = info ~= ''"), GuardKnows, "WithItsFirstReplica"},
+		{guard, "guard", instead("run ~= actual", "seen ~= id"), GuardKnows, "WithItsFirstReplica"},
 		{guard, "guard", always("string.find(info, 'master_replid:'"), Forgetful, "OldAOF Promoted PromotedAgain"},
 		{fast, "", always("string.find(info, 'master_replid:'"), Forgetful, "OldAOF Promoted PromotedAgain"},
 		{fast, "", always("string.find(info, 'role:master'"), GuardKnows, "NotItsPrimarys"},
 		{fast, "", always("max == ARGV[3]"), GuardHears, "AfterARestart"},
 		{fast, "", never("born ~= '0'"), GuardOpens, "AfterMaxTTL"},
 		// It believes what it finds first.
-		{guard, "", edit("if not run or not gen or not g.born then", "if not run or not gen or not g.born then g.born = 0 elseif false then"), Forgetful, "Flushed Restarted"},
+		{guard, "guard", instead("g.born + g.max", "run and gen and g.born + g.max - now or 0"), Forgetful, "Flushed Restarted"},
 		{guard, "guard", instead("math.max(stored", "tonumber(longest)"), GuardHears, "Later AfterARestart"},
 		{"redlock/guard.go", "(*protocol).longest", skip("p.hear(p.maxTTL"), GuardOpens, "AfterMaxTTL"},
 		{guard, "guard", instead("g.born + g.max", "g.max"), GuardOpens, "AfterMaxTTL"},
@@ -82,7 +82,7 @@ func redLock() []Mutant {
 
 		// Fences.
 		// In one phase.
-		{fence, "", edit("	due := p.due(c)\n", "	if fence > 0 {\n\t\treturn fence, nil\n\t}\n\tdue := p.due(c)\n"), Fences, "WrittenBack WhileItIsThere InOneMemory InTime"},
+		{fence, "(*protocol).number", instead("votes.hasten()", "return fence, nil"), Fences, "WrittenBack WhileItIsThere InOneMemory InTime"},
 		{fence, "(*protocol).number", instead("noted.yes < p.quorum", "noted.yes < 1"), Fences, "WhileItIsThere"},
 		{fence, "(*protocol).number", instead("max(fence", "uint64(said[i].last) + 1"), Fences, "WrittenBack"},
 		{fence, "(*voteCount).remembered", always("n >= vc.quorum"), Fences, "Remembered"},
@@ -111,10 +111,18 @@ func redLock() []Mutant {
 		{main, "(*protocol).giveBack", instead("remains(left", "err"), Undone, "OfAnAttemptWithoutVotes"},
 		{"redlock/votes.go", "(*nodeVotes).undone", never("len(still) > 0"), Undone, "OfALateVote"},
 		// The votes of an attempt that failed stay.
-		{main, "", edit("	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)\n	left := votes.mayHold()", "	left := 0 * len(to)"), RedLock, "FailedAttemptLeavesNothing EvenSplit"},
+		{main, "(*protocol).giveBack", instead("p.deleteAll(", "_ = to; return driver.Grant{State: votes}, err"), RedLock, "FailedAttemptLeavesNothing EvenSplit"},
 		{main, "(*protocol).collect", always("certain(err)"), RedLock, "ReleaseEverywhere"},
 		// It releases the votes that it needed, and no others.
-		{main, "", edit("	return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: count.yes < len(p.nodes), State: votes}, nil", "	needed := newVotes(len(p.nodes), absent)\n\tfor i, err := range count.errs {\n\t\tif err == nil {\n\t\t\tneeded.granted(i, c.TTL)\n\t\t}\n\t}\n\treturn driver.Grant{Start: start, TTL: c.TTL, Fence: fence, State: needed}, nil"), RedLock, "LateGrantUndone ReleaseEverywhere"},
+		{main, "(*protocol).elect", instead("driver.Grant{Start", `func() driver.Grant {
+			needed := newVotes(len(p.nodes), absent)
+			for i, err := range count.errs {
+				if err == nil {
+					needed.granted(i, c.TTL)
+				}
+			}
+			return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, State: needed}
+		}()`), RedLock, "LateGrantUndone ReleaseEverywhere"},
 		{main, "(*protocol).Release", always("left == 0"), RedLock, "LateGrantUndone"},
 		{"redlock/release.lua", "", never("holder ~= ARGV[1]"), RedLock, "ReleaseOnlyOwn ReleaseAtomic ForceRelease"},
 
@@ -126,7 +134,7 @@ func redLock() []Mutant {
 		{errs, "(*protocol).refusal", instead("count.lost > len(p.nodes)-p.quorum", "count.lost > 0"), Minority, "Lost"},
 		{main, "(*protocol).Extend", instead("count.yes < p.quorum", "count.yes < len(p.nodes)"), RedLock, "MinorityDown MinorityForgets"},
 		// A lock that is gone is made again.
-		{"redlock/extend.lua", "", edit("if holder ~= ARGV[1] then", "if not holder then redis.call('SET', KEYS[1], ARGV[1]) elseif holder ~= ARGV[1] then"), RedLock, "ExtendNeverRecreates"},
+		{"redlock/extend.lua", "", instead("holder ~= ARGV[1]", "not (holder == ARGV[1] or not holder and redis.call('SET', KEYS[1], ARGV[1]))"), RedLock, "ExtendNeverRecreates"},
 		{"redlock/adopt.lua", "", instead("ARGV[3]", "ARGV[1]").nth(2), RedLock, "AdoptOnce"},
 
 		// Waiting.
