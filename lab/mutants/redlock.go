@@ -108,7 +108,8 @@ func redLock() []Mutant {
 		{"redlock/votes.go", "(*nodeVotes).doubt", skip("v.until = v.until.Add"), Undone, "OfALostExtension"},
 		// A lost lock is given back before its holder knows.
 		{main, "(*protocol).Extend", instead("remains(", "func() error { p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), channel(c)); return p.refusal(c, count) }()"), Undone, "OfALostLease"},
-		{main, "(*protocol).giveBack", instead("remains(left", "err"), Undone, "OfAnAttemptWithoutVotes"},
+		{main, "(*protocol).giveBack", instead("p.changed(", "func() error { left = 0; return p.advised(err) }()"), Undone, "OfAnAttemptWithoutVotes"},
+		{main, "(*protocol).giveBack", instead("left", "0*left"), Undone, "OfALateQuorum"},
 		{"redlock/votes.go", "(*nodeVotes).undone", never("len(still) > 0"), Undone, "OfALateVote"},
 		// The votes of an attempt that failed stay.
 		{main, "(*protocol).giveBack", instead("p.deleteAll(", "_ = to; return driver.Grant{State: votes}, err"), RedLock, "FailedAttemptLeavesNothing EvenSplit"},
