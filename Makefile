@@ -15,10 +15,10 @@ TEST ?= $(GO) test
 # Modules of their own, so that nobody who uses locks depends on what they need.
 MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc telemetry/lockotel docs/fencing docs/telemetry
 
-help: ## say what there is
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## compare the locks, and hold a flash sale, on the most real Redis to be had
+demo: ## compare the locks, and hold a flash sale, on the most real Redis available
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab compare
 	@$(GO) run -C lab ./cmd/lab flashsale
@@ -39,7 +39,7 @@ test: ## run all tests, with the race detector, on real servers
 	cd lab && $(GO) test -run '^Test(Properties|Apply|Operators)$$' ./mutants
 	cd lab && $(GO) test -race -shuffle=on -p 1 -timeout 20m ./faults ./nemesis
 
-more: ## run what make test leaves out, to take no more than ten minutes: the other modules, and more variants
+more: ## run what make test leaves out: the other modules, and more variants
 	@$(GO) mod download
 	@$(GO) run ./internal/redistest/which
 	@set -e; for m in $(filter-out lab,$(MODULES)); do ( cd $$m; echo "module $$m"; $(TEST) -race -shuffle=on -timeout 20m ./... ); done
@@ -48,7 +48,7 @@ more: ## run what make test leaves out, to take no more than ten minutes: the ot
 
 # One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
 # make test runs it from then on.
-fuzz: ## look for what parsers cannot bear, 10 s each; ARGS='-fuzztime 10m' for longer
+fuzz: ## look for input that parsers cannot read, 10 s each; ARGS='-fuzztime 10m' for longer
 	@$(GO) mod download
 	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's#^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9]*\).*#\1 \2#' | while read -r pkg target; do \
 		echo "$$target in $$pkg"; $(GO) test -C $$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime 10s -parallel 2 $(ARGS) . || exit 1; done
@@ -91,6 +91,6 @@ bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -r
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	cd lab/peers && $(GO) run . $(ARGS)
 
-report: ## write docs/report.html from a run on the most real Redis to be had
+report: ## write docs/report.html from a run on the most real Redis available
 	@cd lab && $(GO) mod download
 	$(GO) run -C lab ./cmd/lab report -o $(CURDIR)/docs/report.html

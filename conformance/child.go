@@ -1,32 +1,25 @@
 package conformance
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Some trials need several processes. A child is this program, started again with
-// a job in its environment; parent and child speak lines of text. The parent
-// acknowledges each word, so the order in which it hears them is the order in
-// which things happened: it needs no clocks to tell who held the lock when.
+// Some trials need several processes: children, which are this program, started again. A child
+// says what it has done or is about to do, and waits for the parent's answer. So the order in
+// which the parent hears them is the order in which things happened: no clock is needed to say
+// which process held the lock when.
 
-// childVar tells a process that it is a child, and what its job is.
-const childVar = "LOCKS_CONFORMANCE_CHILD"
-
-// mark begins the lines that children send, whatever else they print.
-const mark = "conformance: "
+// role is that of children of trials; see package child.
+const role = "conformance"
 
 // A job is what a child is to do.
 type job struct {
@@ -36,91 +29,61 @@ type job struct {
 	TTL     time.Duration
 }
 
+// What children say.
+const (
+	wordReady = "ready"
+	wordIn    = "in"
+	wordOut   = "out"
+	wordDone  = "done"
+)
+
 // Child makes this process a child of a trial, if it was started as one: it does its
 // job and returns true, and main should return. Call it first in the main of a
 // program that calls [Check], with all subjects that it checks.
 func Child(subjects ...Subject) bool {
-	j, ok := childJob()
-	if !ok {
-		return false
-	}
-	for _, s := range subjects {
-		if s.Name == j.Subject {
-			serve(s, j)
-			return true
+	return child.Run(role, func(ctx context.Context, parent *child.Parent, j job) error {
+		for _, s := range subjects {
+			if s.Name == j.Subject {
+				return s.work(ctx, parent, j)
+			}
 		}
-	}
-	say("error there is no subject %q here", j.Subject)
-	return true
+		return fmt.Errorf("no subject is called %q here", j.Subject)
+	})
 }
 
-func childJob() (j job, ok bool) {
-	text := os.Getenv(childVar)
-	if text == "" {
-		return job{}, false
-	}
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		say("error %s: %v", childVar, err)
-	}
-	return j, true
-}
-
-func say(format string, args ...any) {
-	fmt.Println(mark + strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
-}
-
-// serve does a child's job.
-func serve(s Subject, j job) {
-	if err := work(s, j, bufio.NewReader(os.Stdin)); err != nil {
-		say("error %v", err)
-	}
-}
-
-func work(s Subject, j job, parent *bufio.Reader) error {
+// work does a child's job.
+func (s Subject) work(ctx context.Context, parent *child.Parent, j job) error {
 	st, err := s.Open(strategy.Options{TTL: j.TTL, OpTimeout: j.TTL * 3 / 4})
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	tell := func(word string) error { // and wait for the answer
-		say("%s", word)
-		_, err := parent.ReadString('\n')
-		return err // the parent is gone: so are we
-	}
-	if err := tell("ready"); err != nil {
+	if err := parent.Ask(wordReady); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	hold := func(word string) (strategy.Lease, error) {
+	for round := 0; round < j.Rounds || j.Rounds == 0; round++ {
 		lease, err := st.NewLock(j.Lock).Acquire(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := lease.KeepAlive(0); err != nil {
-			return nil, err
-		}
-		return lease, tell(word)
-	}
-	if j.Rounds == 0 {
-		if _, err := hold("in"); err != nil {
 			return err
 		}
-		_, err := io.Copy(io.Discard, parent) // to be killed
-		return err
-	}
-	for range j.Rounds {
-		lease, err := hold("in")
-		if err != nil {
+		if err := parent.Ask(wordIn); err != nil {
 			return err
 		}
-		if err := tell("out"); err != nil { // said before it is true: never too late
+		if j.Rounds == 0 {
+			<-ctx.Done() // or it is killed
+			return nil
+		}
+		if err := parent.Ask(wordOut); err != nil { // said before it is true: never too late
 			return err
 		}
 		if err := lease.Release(ctx); err != nil {
 			return err
 		}
 	}
-	return tell("done")
+	return parent.Ask(wordDone)
 }
 
 // testArgs starts a test binary so that it comes to the Run in this test and to no
@@ -133,138 +96,66 @@ func testArgs(name string) []string {
 	return []string{"-test.run=" + strings.Join(pattern, "/"), "-test.count=1", "-test.timeout=5m"}
 }
 
-// A child is a process as its parent sees it.
-type child struct {
-	t     *trial
-	who   string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	kill  context.CancelFunc
-	ended chan struct{}
+// A sibling is a child as its trial sees it.
+type sibling struct {
+	*child.Process
+	who string
 }
 
-// A word is what a child said, or that it ended before its job was done.
+func (s *sibling) answer() { s.Send(nil) }
+
+// A word is what a child said, or how it ended.
 type word struct {
-	from *child
+	from *sibling
 	text string
 	err  error
 }
 
-// family starts n children with the same job. They are killed with the trial.
-func (t *trial) family(n int, j job, words chan<- word) (children []*child, end func()) {
+// family starts n children with the same job. end kills them.
+func (t *trial) family(n int, j job, words chan<- word) (children []*sibling, end func()) {
 	t.needs(t.ChildEnv != nil, "Subject.ChildEnv is nil: the lock lives in one process")
 	t.needs(t.ChildArgs != nil, "Subject.ChildArgs is nil: this program does not say how it becomes a child")
-	if _, isChild := childJob(); isChild {
-		t.brokef("a child must not have children: let main call conformance.Child, and return if it says so")
-	}
 	j.Subject, j.Lock = t.Name, t.name
-	env, err := json.Marshal(j)
-	if err != nil {
-		t.brokef("the job: %w", err)
-	}
-	program, err := os.Executable()
-	if err != nil {
-		t.brokef("the program to run again: %w", err)
-	}
 	ctx, cancel := context.WithCancel(t.ctx)
-	for i := range n {
-		c := &child{t: t, who: fmt.Sprintf("child %d", i+1), ended: make(chan struct{})}
-		own, kill := context.WithCancel(ctx)
-		c.kill = kill
-		c.cmd = exec.CommandContext(own, program, t.ChildArgs...)
-		c.cmd.Env = append(append(os.Environ(), t.ChildEnv...), childVar+"="+string(env))
-		c.cmd.WaitDelay = 5 * time.Second
-		if err := c.start(ctx, words); err != nil {
-			kill()
-			cancel()
-			t.brokef("starting a child: %w", err)
-		}
-		children = append(children, c)
-	}
-	return children, func() {
+	var listeners sync.WaitGroup
+	end = func() {
 		cancel()
 		for _, c := range children {
-			<-c.ended
+			c.Kill() // an error says that it had ended
 		}
+		listeners.Wait()
 	}
-}
-
-// start starts the process, and passes on what it says until it ends.
-func (c *child) start(ctx context.Context, words chan<- word) error {
-	var errs tail
-	c.cmd.Stderr = &errs
-	stdin, err := c.cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := c.cmd.Start(); err != nil {
-		return err
-	}
-	c.stdin = stdin
-	pass := func(w word) {
-		select {
-		case words <- w:
-		case <-ctx.Done():
+	for i := range n {
+		p, err := child.Start(child.Config{Role: role, Job: j, Args: t.ChildArgs, Env: append(os.Environ(), t.ChildEnv...)})
+		if err != nil {
+			end()
+			t.brokef("starting a child: %w", err)
 		}
-	}
-	go func() {
-		defer close(c.ended)
-		done := false
-		lines := bufio.NewScanner(stdout)
-		for lines.Scan() {
-			if text, ok := strings.CutPrefix(lines.Text(), mark); ok {
-				done = text == "done"
-				pass(word{from: c, text: text})
-			} else {
-				fmt.Fprintln(&errs, lines.Text())
+		c := &sibling{p, fmt.Sprintf("child %d", i+1)}
+		children = append(children, c)
+		listeners.Go(func() {
+			for {
+				w := word{from: c}
+				w.err = c.Receive(ctx, &w.text)
+				select {
+				case words <- w:
+				case <-ctx.Done():
+				}
+				if w.err != nil || w.text == wordDone {
+					return
+				}
 			}
-		}
-		err := c.cmd.Wait()
-		if done && err == nil {
-			return
-		}
-		pass(word{from: c, err: fmt.Errorf("%s ended (%v): %s", c.who, err, errs.String())})
-	}()
-	return nil
-}
-
-func (c *child) answer() { io.WriteString(c.stdin, "\n") }
-
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if over := len(t.buf) - 4096; over > 0 {
-		t.buf = t.buf[over:]
+		})
 	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
+	return children, end
 }
 
 // next is the next word of any child; the trial ends if one failed.
 func (t *trial) next(words <-chan word) word {
 	select {
 	case w := <-words:
-		switch {
-		case w.err != nil:
-			t.brokef("%w", w.err)
-		case strings.HasPrefix(w.text, "error "):
-			t.brokef("%s: %w", w.from.who, errors.New(w.text))
+		if w.err != nil {
+			t.brokef("%s: %w", w.from.who, w.err)
 		}
 		t.rec.add("%s: %s", w.from.who, w.text)
 		return w
@@ -281,27 +172,27 @@ func processes(t *trial) {
 	children, end := t.family(n, job{Rounds: rounds, TTL: ample.TTL}, words)
 	defer end()
 	for range n {
-		if w := t.next(words); w.text != "ready" {
-			t.brokef("%s said %q, want ready", w.from.who, w.text)
+		if w := t.next(words); w.text != wordReady {
+			t.brokef("%s said %q, want %s", w.from.who, w.text, wordReady)
 		}
 	}
 	for _, c := range children {
 		c.answer() // all are there: go
 	}
-	var inside *child
-	turns := map[*child]int{}
+	var inside *sibling
+	turns := map[*sibling]int{}
 	for done := 0; done < n; {
 		w := t.next(words)
 		switch w.text {
-		case "in":
+		case wordIn:
 			if inside != nil {
 				t.failf("%s has the lock, and so has %s, want one at a time", w.from.who, inside.who)
 			}
 			inside = w.from
 			turns[w.from]++
-		case "out":
+		case wordOut:
 			inside = nil
-		case "done":
+		case wordDone:
 			done++
 		}
 		w.from.answer()
@@ -319,7 +210,7 @@ func holderKilled(t *trial) {
 	children, end := t.family(1, job{TTL: 3 * t.ttl}, words)
 	defer end()
 	holder := children[0]
-	for _, want := range []string{"ready", "in"} {
+	for _, want := range []string{wordReady, wordIn} {
 		if w := t.next(words); w.text != want {
 			t.brokef("%s said %q, want %s", w.from.who, w.text, want)
 		}
@@ -332,6 +223,8 @@ func holderKilled(t *trial) {
 		k.want(strategy.ErrHeld, "a child holds the lock")
 	}
 	t.rec.add("%s is killed", holder.who)
-	holder.kill()
+	if err := holder.Kill(); err != nil {
+		t.brokef("%s: %w", holder.who, err)
+	}
 	b.eventually("its holder is dead, and the lock expires")
 }

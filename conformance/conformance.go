@@ -64,6 +64,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -284,9 +285,12 @@ func (s Subject) validate() error {
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	t.Run(s.Name, func(t *testing.T) {
-		if job, ok := childJob(); ok {
-			if job.Subject == s.Name {
-				serve(s, job)
+		if j, ok := child.JobOf[job](role); ok {
+			if j.Subject != s.Name {
+				return
+			}
+			if err := child.Work(j, s.work); err != nil {
+				t.Fatal(err)
 			}
 			return
 		}

@@ -29,12 +29,10 @@ func checkAcks(a strategy.Acks) error {
 	return nil
 }
 
-// Acknowledged is a protocol on n whose grants and renewals count once they are
-// acknowledged: what the option of that name makes of a protocol on one server that is an
-// [Adopter], an [Inspector], a [Checker] and an io.Closer, too. on gives that protocol on
-// any node, for one is made on each connection that is lent. It has to write whenever it
-// extends, also if the lock lasts long enough already: WAIT waits for what its own
-// connection has written last.
+// Acknowledged is a protocol on n whose grants and renewals count once others have confirmed them: what
+// the option of that name makes of a protocol on one server. on gives that protocol on any node, because
+// each grant and renewal runs on a connection of its own. The protocol has to write whenever it extends,
+// also if the lock lasts long enough: WAIT waits for what its own connection wrote last.
 func Acknowledged[P single](n Node, a strategy.Acks, on func(Node) P) Protocol {
 	p := on(n)
 	w := &acknowledged{single: p, node: n, acks: a, on: func(n Node) single { return on(n) }}
@@ -211,9 +209,9 @@ func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i
 	})
 	for i, a := range answers {
 		switch {
-		case a == nil && err != nil: // the connection was not to be had
+		case a == nil && err != nil: // there was no connection
 			done(i, Grant{}, err)
-		case a == nil: // no answer: whoever called sees to that
+		case a == nil: // no answer: the engine sees to that
 		case a.err == nil:
 			done(i, a.g, err)
 		}

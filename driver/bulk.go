@@ -10,7 +10,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A BulkScript is a Lua script that counts the TTLs of many locks anew in one request,
+// A BulkScript is a Lua script that makes the server count the TTLs of many locks again in one request,
 // and how a protocol whose Extend is such a script uses it.
 type BulkScript struct {
 	Node Node

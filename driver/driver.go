@@ -64,7 +64,6 @@ type Claim struct {
 	Owner string        // who re-enters; the Token unless ctx names an owner
 	TTL   time.Duration // what the servers are to count; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes
-	Again bool          // Acquire: only if Owner holds the lock already; see Reenterer
 
 	// Line names this process's wait line to a [Queuer]. If the lock is held, Acquire then gives the
 	// line a place in the servers' queue, and Watch gets what is meant for the line. Empty: no place. A
@@ -74,6 +73,7 @@ type Claim struct {
 	// as many fences. Zero means one.
 	Fences int
 
+	Again bool  // Acquire: only if Owner holds the lock already; see Reenterer
 	Undo  bool  // Release: the reply to Acquire was lost, or came too late
 	Force bool  // Release: an operator's
 	Grant Grant // Extend, Release: the last one; of a queued claim Start alone: when it was answered
@@ -98,12 +98,12 @@ type Grant struct {
 	// this claim, because the holder is another library's or waits in another way. The engine then
 	// asks again after pauses of Options.Backoff.
 	Silent bool
-	// Owner is the holder as the servers know it, where that is not the token: what a
-	// [strategy.HeldError] and a [Notification] call the holder. Re-entrant algorithms set it.
-	Owner string
 	// Doubt says that a server has not answered, and may keep the lock for longer than the lease
 	// lasts. If the lease lapses, the engine undoes it.
 	Doubt bool
+	// Owner is the holder as the servers know it, where that is not the token: what a
+	// [strategy.HeldError] and a [Notification] call the holder. Re-entrant algorithms set it.
+	Owner string
 	// State is the protocol's own. The engine returns it with the claim.
 	State any
 }

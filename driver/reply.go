@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -56,88 +55,64 @@ func RemainingTTL(ms int64) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// Tokens reads a reply that is a list of tokens, in their order; nil: there are none.
-func Tokens(reply any) (tokens []string) {
-	list, _ := reply.([]any)
-	for _, t := range list {
-		if token, ok := t.([]byte); ok {
-			tokens = append(tokens, string(token))
-		}
-	}
-	return tokens
-}
-
-// HeldReply reads the reply of a script that found a lock held: {holder, TTL in ms}, or {holder, TTL,
-// seconds, microseconds, 1 if the claim has its place}. ok is false for any other reply.
-func HeldReply(c Claim, reply any) (g Grant, held *strategy.HeldError, ok bool) {
+// HeldReply reads {holder, TTL in ms or -1}: the reply of a script that found a lock held. ok is false
+// for any other reply.
+func HeldReply(c Claim, reply any) (held *strategy.HeldError, ok bool) {
 	r, _ := reply.([]any)
-	if len(r) != 2 && len(r) != 5 {
-		return Grant{}, nil, false
+	if len(r) != 2 {
+		return nil, false
 	}
 	holder, ok := r[0].([]byte)
 	ms, ok2 := r[1].(int64)
 	if !ok || !ok2 {
-		return Grant{}, nil, false
+		return nil, false
 	}
-	if len(r) == 5 {
-		sec, ok := r[2].(int64)
-		us, ok2 := r[3].(int64)
-		queued, ok3 := r[4].(int64)
-		if !ok || !ok2 || !ok3 {
-			return Grant{}, nil, false
-		}
-		g = Grant{ServerTime: serverTime(sec, us), Queued: queued == 1}
-	}
-	return g, &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: RemainingTTL(ms)}, true
+	return &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: RemainingTTL(ms)}, true
 }
 
-// serverTime is what TIME says: seconds, at most maxSeconds, and microseconds.
-func serverTime(sec, us int64) time.Duration {
-	return time.Duration(min(sec, maxSeconds))*time.Second + time.Duration(us)*time.Microsecond
+// LostReply reads the reply of a script that did not find c's token in the key: nil, the lock is gone;
+// a token, another holds it; {error}, the server's words about this one of many locks.
+func LostReply(server string, c Claim, reply any) error {
+	switch r := reply.(type) {
+	case nil:
+		return &strategy.LostError{Name: c.Name}
+	case []byte:
+		return &strategy.LostError{Name: c.Name, Holder: string(r)}
+	case []any:
+		if len(r) == 1 {
+			return &strategy.ServerError{Node: server, Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
+		}
+	}
+	return BadReply(server, reply)
 }
 
-const maxSeconds = int64(math.MaxInt64/time.Second) - 1
-
-// WatchQueue is the Watch of a [Queuer] on one node. On the channel queue:line it reads "grant fence
-// fences ms seconds microseconds token" and "next ms". It ignores any other message.
-func WatchQueue(ctx context.Context, n Node, c Claim, queue string, fn func(Notification)) (stop func(), err error) {
-	ctx, cancel := context.WithDeadline(ctx, c.Due)
-	defer cancel()
-	return n.Subscribe(ctx, queue+":"+c.Line, func(msg []byte, err error) {
-		if err != nil {
-			fn(Notification{})
-		} else if notification, ok := readNotification(string(msg)); ok {
-			fn(notification)
+// ReleaseReply reads the reply of a script that releases c: 1, released; nil, the lock is gone; a token,
+// another holds it. What the last two mean for a release, and for an undo, [Gone] says.
+func ReleaseReply(server string, ordered bool, c Claim, reply any) error {
+	switch r := reply.(type) {
+	case nil:
+		return Gone(server, ordered, c, "")
+	case []byte:
+		return Gone(server, ordered, c, string(r))
+	case int64:
+		if r == 1 {
+			return nil
 		}
-	})
+	}
+	return BadReply(server, reply)
 }
 
-func readNotification(msg string) (n Notification, ok bool) {
-	word, rest, _ := strings.Cut(msg, " ")
-	number := func(most uint64) (v uint64) {
-		var text string
-		text, rest, _ = strings.Cut(rest, " ")
-		v, err := strconv.ParseUint(text, 10, 64)
-		if ok = ok && err == nil && v <= most; !ok {
-			return 0
-		}
-		return v
+// FenceReply reads a fence counter: the reply of GET.
+func FenceReply(server, counter string, reply any) (fence uint64, err error) {
+	text, ok := reply.([]byte)
+	if !ok {
+		return 0, nil
 	}
-	ok = true
-	mostMs := uint64(strategy.MaxTTL.Milliseconds())
-	switch word {
-	case "next":
-		n.Next = time.Duration(number(mostMs)) * time.Millisecond
-		return n, ok && n.Next > 0
-	case "grant":
-		n.Grant.Fence = number(math.MaxInt64)
-		n.Grant.Fences = int(number(MaxFences))
-		n.Grant.TTL = time.Duration(number(mostMs)) * time.Millisecond
-		n.Grant.ServerTime = serverTime(int64(number(uint64(maxSeconds))), int64(number(999_999)))
-		n.Token = rest
-		return n, ok && n.Token != "" && n.Grant.TTL > 0
+	if fence, err = strconv.ParseUint(string(text), 10, 64); err != nil {
+		err = fmt.Errorf("the counter %s holds no fence: %.50q", counter, text)
+		return 0, &strategy.ServerError{Node: server, Kind: strategy.ErrRefused, Err: err}
 	}
-	return n, false
+	return fence, nil
 }
 
 // WatchChannel is the Watch of a protocol on one node that publishes a lock's holder on a channel, in

@@ -3,16 +3,57 @@ package engine
 import (
 	"context"
 	"errors"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine/internal/lifecycle"
 	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/engine/internal/undo"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// lease is the Lease of every algorithm. It fills 512 bytes: a field more, and it takes 576.
+// core is what the mechanisms of one strategy know: its algorithm, its options, and what it shares
+// with the strategies made from it by With.
+type core struct {
+	p         driver.Protocol
+	bulk      driver.BulkExtender // p, if it is one
+	queue     driver.Queuer       // p, if it is one and Options.Wait is WaitQueue
+	reenters  bool                // p lets owners in again
+	announces bool                // p publishes each release to waiters that subscribe
+	o         strategy.Options
+	*shared
+}
+
+type shared struct {
+	group   *lifecycle.Group
+	undos   undo.Retrier
+	renewal *scheduler.Scheduler[*lease] // renewals and deadlines
+}
+
+// enter begins a request that Close waits for.
+func (s *shared) enter() error {
+	if !s.group.Enter() {
+		return strategy.ErrClosed
+	}
+	return nil
+}
+
+func (s *shared) leave() { s.group.Leave() }
+
+// undo ends, in the background, a claim whose end nobody knows.
+func (c *core) undo(claim driver.Claim) { c.undos.Undo(c.p, claim, c.o.OpTimeout) }
+
+func (c *core) observe(e strategy.Event) {
+	if c.o.Observe != nil {
+		c.o.Observe(e)
+	}
+}
+
+// lease is the Lease of every algorithm. Its size has a test.
 type lease struct {
 	c       *core
 	granted time.Time // not after the servers began to count the first TTL
@@ -358,4 +399,67 @@ func nothing() {}
 func hasLapsed(end error) bool {
 	var lost *strategy.LostError
 	return errors.As(end, &lost) && lost.Lapsed
+}
+
+// underWay is what a caller can wait for if a renewal is under way; nil: none is. The caller holds mu.
+func (l *lease) underWay() <-chan struct{} {
+	if l.renewing && l.answered == nil {
+		l.answered = make(chan struct{})
+	}
+	return l.answered
+}
+
+// Entry is for the scheduler.
+func (l *lease) Entry() *scheduler.Entry[*lease] { return &l.entry }
+
+// plan schedules the lease for what comes next: its renewal or its deadline. The caller holds mu.
+func (l *lease) plan() {
+	at, early := l.deadline, time.Duration(0)
+	if !l.renewing && !l.next.IsZero() && l.next.Before(at) {
+		at, early = l.next, l.slack()
+	}
+	if l.watch {
+		l.c.renewal.Set(l, at, early)
+	}
+}
+
+// nextRenewal is when the next renewal is due that nothing makes come earlier. Zero: there is nothing
+// to renew. The caller holds mu.
+//
+// Where each renewal is a request, that is a third of the TTL after start, give or take a tenth, so
+// that locks acquired together do not stay together. Where one request renews many, a batch stays
+// together. It then comes later, because slack adds the leases that are due soon; but before half of
+// the TTL, which leaves time for several more tries.
+func (l *lease) nextRenewal(start time.Time) time.Time {
+	g := l.claim.Grant
+	switch {
+	case !l.keep && !l.short:
+		return time.Time{}
+	case !l.until.IsZero() && !g.Start.Add(g.TTL+time.Millisecond).Before(l.until):
+		return time.Time{} // the servers already count until the end of the maximum hold
+	}
+	third, half := g.TTL/3, g.TTL/2
+	if l.c.bulk == nil {
+		return start.Add(third - third/10 + rand.N(third/5+1))
+	}
+	return start.Add(half - scatter((half-third)/4, uint64(l.c.renewal.Since(start))))
+}
+
+// slack is how much before its time a renewal may join others: not before a third of the TTL has
+// passed. The caller holds mu.
+func (l *lease) slack() time.Duration {
+	g := l.claim.Grant
+	switch {
+	case l.c.bulk == nil:
+		return 0
+	case l.renewalErr != nil: // what failed together is tried again together, after its pause
+		return g.TTL / 30
+	}
+	return max(l.next.Sub(g.Start)-g.TTL/3, 0)
+}
+
+// scatter is at most most, and the same for the same seed.
+func scatter(most time.Duration, seed uint64) time.Duration {
+	high, _ := bits.Mul64(seed*0x9e3779b97f4a7c15, uint64(most)+1) // near seeds lead far apart
+	return time.Duration(high)
 }

@@ -4,23 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine/internal/scheduler"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // How a lease is renewed: once by Extend, again and again by KeepAlive. First one lease, then many at
 // a time.
-
-// Entry is for the scheduler.
-func (l *lease) Entry() *scheduler.Entry[*lease] { return &l.entry }
 
 func (l *lease) Extend(ctx context.Context) error {
 	if ctx.Err() != nil {
@@ -109,14 +103,6 @@ func (l *lease) startRenewal(ctx context.Context) (driver.Claim, error) {
 			return driver.Claim{}, fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
 		}
 	}
-}
-
-// underWay is what a caller can wait for if a renewal is under way; nil: none is. The caller holds mu.
-func (l *lease) underWay() <-chan struct{} {
-	if l.renewing && l.answered == nil {
-		l.answered = make(chan struct{})
-	}
-	return l.answered
 }
 
 // bounded cuts ttl so that the servers let go when the maximum hold is over.
@@ -215,39 +201,6 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 	return err
 }
 
-// plan schedules the lease for what comes next: its renewal or its deadline. The caller holds mu.
-func (l *lease) plan() {
-	at, early := l.deadline, time.Duration(0)
-	if !l.renewing && !l.next.IsZero() && l.next.Before(at) {
-		at, early = l.next, l.slack()
-	}
-	if l.watch {
-		l.c.renewal.Set(l, at, early)
-	}
-}
-
-// nextRenewal is when the next renewal is due that nothing makes come earlier. Zero: there is nothing
-// to renew. The caller holds mu.
-//
-// Where each renewal is a request, that is a third of the TTL after start, give or take a tenth, so
-// that locks acquired together do not stay together. Where one request renews many, a batch stays
-// together. It then comes later, because slack adds the leases that are due soon; but before half of
-// the TTL, which leaves time for several more tries.
-func (l *lease) nextRenewal(start time.Time) time.Time {
-	g := l.claim.Grant
-	switch {
-	case !l.keep && !l.short:
-		return time.Time{}
-	case !l.until.IsZero() && !g.Start.Add(g.TTL+time.Millisecond).Before(l.until):
-		return time.Time{} // the servers already count until the end of the maximum hold
-	}
-	third, half := g.TTL/3, g.TTL/2
-	if l.c.bulk == nil {
-		return start.Add(third - third/10 + rand.N(third/5+1))
-	}
-	return start.Add(half - scatter((half-third)/4, uint64(l.c.renewal.Since(start))))
-}
-
 // firstRenewal is nextRenewal for a lease that KeepAlive has just begun to renew. Where one request
 // renews many, it is drawn from all the time there is, so that locks acquired in one moment are not all
 // renewed in one moment. Leases drawn one after the other get the same time: those lie next to each
@@ -259,25 +212,6 @@ func (l *lease) firstRenewal() time.Time {
 		return next
 	}
 	return l.c.renewal.Draw(g.Start.Add(g.TTL/3), g.Start.Add(g.TTL/2))
-}
-
-// scatter is at most most, and the same for the same seed.
-func scatter(most time.Duration, seed uint64) time.Duration {
-	high, _ := bits.Mul64(seed*0x9e3779b97f4a7c15, uint64(most)+1) // near seeds lead far apart
-	return time.Duration(high)
-}
-
-// slack is how much before its time a renewal may join others: not before a third of the TTL has
-// passed. The caller holds mu.
-func (l *lease) slack() time.Duration {
-	g := l.claim.Grant
-	switch {
-	case l.c.bulk == nil:
-		return 0
-	case l.renewalErr != nil: // what failed together is tried again together, after its pause
-		return g.TTL / 30
-	}
-	return max(l.next.Sub(g.Start)-g.TTL/3, 0)
 }
 
 // dueForRenewal begins l's renewal if its time has come, and ends l if its deadline has.

@@ -1,33 +1,42 @@
--- acquire: SET NX PX, and the fence, in one step; where others queue, behind them. For one
--- contender, or for several who ask at the same time, each for a lock of its own.
+-- acquire: SET NX PX and the fence, in one step; if the lock is held, a place in the queue. A
+-- joint script: for one contender, or for several that ask at the same time, each for a lock of
+-- its own.
 --
 -- KEYS[i]        a lock; i = 1 … n
 -- KEYS[n + i]    its queue
 -- KEYS[2n + i]   its fence counter
 -- ARGV[1]        TTL in milliseconds
--- ARGV[2]        how many fences to reserve; 0: the lock is to have none
--- ARGV[3]        the entry in the queue, should the lock be held; empty: it does not queue
--- ARGV[4]        1: find out whether the user could release it, too
+-- ARGV[2]        how many fences to reserve; 0: the lock has none
+-- ARGV[3]        the contender's entry in the queue, if it queues. Otherwise empty, and always empty if
+--                n > 1: no two contenders have the same entry
+-- ARGV[4]        1: refuse the lock if the ACL forbids its release
 -- ARGV[4 + i]    a contender's token
 --
 -- Returns  the fence (an integer; 0 without fences): granted, with one fence
 --          {fence, how many}: granted
---          {holder's token, its remaining TTL in ms or -1}: held, nothing changed
---          {holder's token, its remaining TTL, seconds, microseconds, 1}: held, and the
---            contender has its place; the server's time. 0 instead of 1: it has none
---          of several contenders, an array of what each is told
--- Errors   WRONGTYPE, NOPERM, FENCE: nothing changed
+--          {holder's token, its remaining TTL in ms or -1}: held
+--          {holder's token, its remaining TTL, seconds, microseconds, 1}: held; the server's
+--            time; the contender has its place. 0 instead of 1: it has no place
+--          for several contenders: an array with the reply to each
+--          Where nobody holds the lock and others queue, they come first: "held" then names the
+--          waiter that this script has made the holder.
+-- Errors   WRONGTYPE, NOPERM, OOM, FENCE: this request gave the contender neither the lock nor a
+--          place. The counter may have advanced, and dead waiters may have left the queue.
 --
--- free.lua, which stands before this script, has named n, ttl, many, entry and unproven, and
--- granted what it could: that is in granted.
+-- acquire_fast.lua, which stands before this script, has set n, ttl, reserve, entry and unproven, and
+-- has granted what it could: the replies are in granted.
 
 local function acquire(i)
   local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[4 + i]
+  if unproven and redis.acl_check_cmd and not redis.acl_check_cmd('DEL', lock) then -- Redis 7.0
+    return redis.error_reply('NOPERM a user who may not DEL this lock cannot release it: allow this user +del')
+  end
+
   local holder, left, now
-  -- Mostly there is neither. Who may not GET the lock could not release it, and finds out by trying.
+  -- Usually neither lock nor queue exists. A user who may not GET the lock could not release it: GET refuses.
   if unproven or redis.pcall('EXISTS', lock, queue) ~= 0 then
     holder = redis.call('GET', lock)
-    if not holder then -- it has lapsed, or is gone otherwise: nobody has made an heir
+    if not holder then -- it has expired, or was deleted: no release has granted it
       holder, left, now = grant_next(lock, queue, counter, entry) -- queue.lua, which stands before this script
     end
   end
@@ -36,32 +45,26 @@ local function acquire(i)
     if entry == '' then
       return {holder, left}
     end
-  end
-
-  if unproven and redis.acl_check_cmd and not redis.acl_check_cmd('DEL', lock) then -- Redis 7.0
-    return redis.error_reply('NOPERM whoever may not DEL this lock could not release it: allow this user +del')
-  end
-  if holder and holder ~= token then
     now = now or redis.call('TIME')
-    return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl)}
+    return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl)} -- enqueue.lua, likewise
   end
 
-  local fence, reserved = 0, many
-  if holder then -- it has queued, and been granted the lock meanwhile: its last fence is the counter
-    if many > 0 then fence = tonumber(redis.call('GET', counter)) end
+  local fence, reserved = 0, reserve
+  if holder then -- it was granted the lock while it queued, or the reply was lost: its last fence is the counter
+    if reserve > 0 then fence = tonumber(redis.call('GET', counter)) end
     redis.call('PEXPIRE', lock, ttl)
     return fence
   end
-  if many > 0 then
+  if reserve > 0 then
     local err
-    fence, reserved, err = next_fences(counter, many, redis.call('TIME')) -- fence.lua, likewise
+    fence, reserved, err = next_fences(counter, reserve, redis.call('TIME')) -- fence.lua, likewise
     if err then return err end
+    issue_fences(counter, fence, reserved) -- first: if it fails, no lock is left behind
   end
   redis.call('SET', lock, token, 'PX', ttl)
-  if many > 0 then issue_fences(counter, fence, reserved) end
   if entry ~= '' then redis.pcall('LREM', queue, 1, entry) end
   if reserved > 1 then return {fence, reserved} end
   return fence
 end
 
-return each(n, acquire, granted) -- strategy/each.lua
+return each(n, acquire, granted) -- each.lua

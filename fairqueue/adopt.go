@@ -14,7 +14,7 @@ var (
 	adopt = driver.NewScript("adopt", fenceLua+adoptLua)
 )
 
-// Adopt puts c's token in the place of the holder's, with a fence of its own.
+// Adopt replaces the holder's token by c's, and gives the hold a new fence.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	keys := []string{c.Key, p.names.of(c.Key).counter()}
 	if !p.fences {
@@ -27,5 +27,5 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	return driver.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.lost(c, reply)
 }

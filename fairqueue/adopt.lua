@@ -1,17 +1,18 @@
--- adopt: extend for somebody new who brings the holder's token. The hold gets a
--- token and a fence of its own: nobody can adopt it twice, and whoever gave it up
--- can neither release it nor write after whoever took it over.
+-- adopt: give the hold to the caller that has the holder's token. The hold gets a new token and a new
+-- fence. The old token then adopts, extends and releases nothing, and a store that checks fences
+-- refuses its writes.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences
 -- ARGV[1]  the holder's token
 -- ARGV[2]  TTL in milliseconds
--- ARGV[3]  the token that takes its place
+-- ARGV[3]  the new token
 --
 -- Returns  the fence (an integer; 0 without fences): adopted
 --          nil    the lock is gone
 --          token  another holds it
--- Errors   WRONGTYPE, FENCE: nothing changed
+-- Errors   WRONGTYPE, NOPERM, OOM, FENCE: the lock is as it was
+-- Never repeated: if the reply is lost, the engine releases the new token.
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder
@@ -22,9 +23,7 @@ if KEYS[2] then
   local err, _
   fence, _, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- fence.lua, which stands before this script
   if err then return err end
+  issue_fences(KEYS[2], fence, 1) -- first: if it fails, the lock is as it was
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
-if KEYS[2] then
-  issue_fences(KEYS[2], fence, 1)
-end
 return fence

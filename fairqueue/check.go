@@ -23,17 +23,20 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 // rights are what the scripts cannot do without, and what the way to wait needs that the user
 // asked for. EXISTS, MGET and MSET only save time: where they are forbidden, GET and SET serve.
 func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
+	names := p.names.of(c.Key)
+	// The scripts name all three in KEYS, so the user needs them even where no command is needed.
 	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE", "TIME"}}
-	line := driver.Right{Key: p.names.of(c.Key).queue()} // the scripts name it in KEYS in any case
+	queue := driver.Right{Key: names.queue()}
+	counter := driver.Right{Key: names.counter()}
 	switch w {
 	case strategy.WaitNotification:
-		lock.Channel, lock.Commands = p.names.of(c.Key).channel(), append(lock.Commands, "PUBLISH")
+		lock.Channel, lock.Commands = names.freedChannel(), append(lock.Commands, "PUBLISH")
 	case strategy.WaitQueue:
-		line.Channel, line.Commands = p.names.of(c.Key).queue()+":"+c.Token, []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
+		queue.Channel = names.lineChannel(c.Token) // a check has no line; the token is as good an id
+		queue.Commands = []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
 	}
-	fence := driver.Right{Key: p.names.of(c.Key).counter()} // likewise
 	if p.fences {
-		fence.Commands = []string{"GET", "SET"}
+		counter.Commands = []string{"GET", "SET"}
 	}
-	return []driver.Right{lock, line, fence}
+	return []driver.Right{lock, queue, counter}
 }

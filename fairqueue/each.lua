@@ -1,21 +1,21 @@
--- each: the answers of a script that serves several callers at once: see NewJointScript.
--- Prepended to the scripts that do.
+-- each: the replies of a joint script: see driver.NewJointScript. Prepended to acquire.lua and
+-- release.lua.
 --
 -- n        how many callers there are
--- answer   answer(i) is what caller i is told; a script's error in it is that caller's alone,
---          for what has been done for the others stands
--- answers  of whom has been answered already
+-- answer   answer(i) is the reply to caller i; an error in it is that caller's alone, because
+--          what was done for the others stands
+-- answers  replies that are known already
 --
--- Returns what is told to a single caller, or an array of what is told to each of several.
+-- Returns  the reply to a single caller, or an array with the reply to each of several
 local function each(n, answer, answers)
   if n == 1 then return answer(1) end
   for i = 1, n do
     if answers[i] == nil then
-      local ok, told = pcall(answer, i)
+      local ok, reply = pcall(answer, i)
       if not ok then
-        told = {err = type(told) == 'table' and told.err or 'ERR ' .. tostring(told)} -- a table since Redis 7.0
+        reply = {err = type(reply) == 'table' and reply.err or 'ERR ' .. tostring(reply)} -- a table since Redis 7.0
       end
-      answers[i] = told or false
+      answers[i] = reply or false
     end
   end
   return answers

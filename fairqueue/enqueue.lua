@@ -1,13 +1,15 @@
--- enqueue: gives entry its place in a queue, if it has none yet. Prepended to the scripts that
--- find a lock held: see Queuer.
+-- enqueue: gives an entry its place in the queue, if it has none yet. Prepended to acquire.lua and
+-- pass.lua.
 --
--- left  what is left of the holder's TTL, in ms
--- ttl   the TTL of who waits, in ms
+-- left  the holder's remaining TTL, in ms
+-- ttl   the waiter's TTL, in ms
 --
--- The place is kept until whoever waits has surely asked again: that is when the holder's TTL
--- is over, or twice its own.
+-- The queue expires, so that dead waiters leave nothing behind. But it outlives the waiters' pauses: a
+-- waiter asks again when the holder's TTL ends, and each time the queue gets its expiry again. Twice
+-- the waiter's TTL, and a second where TTLs are short, are for waiters that ask late.
 --
--- Returns 1; 0: it has no place. Raises no error: pass.lua has released by then.
+-- Returns  1: it has its place; 0: it has none
+-- Must not raise an error: pass.lua has already released the lock when it calls this.
 local function enqueue(queue, entry, left, ttl)
   local place = redis.pcall('LPOS', queue, entry)
   if type(place) == 'table' then return 0 end

@@ -1,7 +1,8 @@
--- extend: for each lock, if its holder is who asks, count the TTL anew. Never makes
--- a lock that is gone, and never shortens one: a request that was stuck on its way
--- may come after a later one that asked for more, on which the holder relies. It writes
--- all the same: replicas confirm what is written, not what was written before.
+-- extend: for each lock, if the token is still its holder's, start the TTL again.
+--
+-- A lock that is gone is never made again, and a TTL is never shortened: a request that was stuck
+-- on its way may arrive after a later one, whose longer TTL the holder relies on. A key without
+-- TTL gets one. The script writes in any case, because WAIT confirms only what was written.
 --
 -- KEYS[i]           a lock
 -- ARGV[i]           its holder's token
@@ -16,18 +17,19 @@
 local call, n = redis.call, #KEYS
 local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
 
--- What the common case, below, has not extended: what is gone, another's or no lock, or would not
--- last longer; and all of it before Redis 7.0. Never nil, which stands for the common case.
+-- Extends what the common case, below, has not: a lock that is gone or another's, a key that is no
+-- lock or has no TTL, a TTL that would not be longer; and before Redis 7.0 everything. Never returns
+-- nil, which stands for the common case.
 local function extend(lock, token, ttl, holder)
-  holder = holder or redis.pcall('GET', lock) -- which tells what is no lock, or forbidden, from what is gone
+  holder = holder or redis.pcall('GET', lock) -- GET says why MGET gave nil: gone, no lock, or forbidden
   if type(holder) == 'table' then
     return {holder.err} -- one that cannot be renewed must not stop the others
   end
   if holder ~= token then
     return holder or false
   end
-  -- The longer TTL is written also if that is what it was. Whether there still is a lock PEXPIRE
-  -- says: some servers read their clock anew for each command.
+  -- The longer TTL is written even if it is the present one. PEXPIRE says whether the lock is still
+  -- there: some servers read their clock again for each command.
   return call('PEXPIRE', lock, math.max(call('PTTL', lock), ttl)) == 1 and 1
 end
 

@@ -1,6 +1,6 @@
 // Package fairqueue is the lock that most people should use on one Redis: the lock of
 // package luascript, with a queue in Redis. Processes get the lock in the order in which
-// they asked, and a waiter is handed the lock without asking again.
+// they asked, and a waiter gets it without asking again.
 //
 // # The idea
 //
@@ -8,32 +8,30 @@
 // lies the queue, a list with one entry for each process that waits. An entry has the token
 // with which that process wants to hold the lock. The list is first in, first out.
 //
-//  1. Acquire finds the lock held, and in the same step appends its entry to the queue.
+//  1. Acquire finds the lock held. The process subscribes to a channel of its own: without
+//     that it would look dead. Then it asks again, now with its entry, which goes to the
+//     end of the queue.
 //  2. Release takes the first entry, sets the key to the token in it, and publishes that to
 //     the process. This is a direct grant: the successor holds the lock when it hears of it.
 //     Nobody asks, and nobody can come in between. If nobody queues, Release deletes the key.
-//  3. The next entry's process is told that it is first now, and for how long the successor
-//     has the lock. So each release sends two messages, however many wait.
+//  3. The next entry's process is notified that it is first now, and for how long the
+//     successor has the lock.
 //
-// What if the successor cannot take the lock? If its process has died, nobody listens on its
-// channel, and the release passes over it to the next entry. If the process is paused, it
-// listens and does not answer. So a direct grant is short: its TTL is a second at most
-// ([driver.SuccessorTTL]), and the successor extends it when it runs. A paused successor costs
-// that second. The first in the queue knows when it ends, asks, and is granted the lock.
-//
-// The lock never depends on the queue. If the queue is lost, or forbidden by the ACL, waiters
-// ask again when the holder's TTL ends.
+// So a release sends at most two messages, however many wait, and one more for each dead
+// entry that it passes over.
 //
 // # Many callers in one process
 //
 // Contenders of one process stand in a line, and the process has one entry in the queue. The
 // holder hands the lock to the next in its line without a request. It does so for at most
-// 2 ms, 256 holds and half of the TTL, so that other processes get their turn. For this an
-// acquire reserves a range of fences: each hold has a number of its own. After that the
-// release is a Pass: in one request it serves the queue, and takes the line's next place.
+// 2 ms (handOverLimit in package engine), 256 holds ([driver.MaxFences]) and half of the TTL, so
+// that other processes get their turn. For this an acquire reserves a range of fences: each hold
+// has a number of its own. When that is used up, the release is a Pass: in one request it serves
+// the queue, and takes the line's next place.
 //
-// What callers of one process ask for different locks at the same moment is sent as one
-// request: a joint script answers each of them as if it had come alone ([driver.NewJointScript]).
+// Requests of one process for different locks, made at the same moment, go out as one, up to 64
+// (mostJoined in internal/node). A joint script answers each of them as if it had come alone
+// ([driver.NewJointScript]).
 //
 // # What it guarantees
 //
@@ -41,14 +39,32 @@
 //     holders stop at their deadline ([strategy.Lease.Deadline], Lost, Context).
 //   - Ownership: only the holder releases or extends. A late release changes nothing.
 //   - No deadlock: a holder that dies is gone after its TTL.
-//   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]),
-//     issued in the same step as the lock. A store that refuses lesser numbers is safe
-//     even from a holder that was paused past its deadline.
+//   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]), unless
+//     [WithoutFences]. A store that refuses lesser numbers is safe even from a holder that was
+//     paused past its deadline.
 //   - Fairness: first come, first served, among processes and among the contenders in each.
+//     A process that holds the lock may serve its own line first, for 2 ms.
 //   - Quiet waiting: a waiter sleeps until it has the lock, or until the holder's TTL ends.
 //     The requests for an acquisition do not grow with the number of waiters.
 //
-// # What it does not
+// # When something breaks
+//
+//   - The holder dies: its key expires with the TTL. The first waiter that asks then makes the
+//     first in the queue the holder.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, which
+//     also gives up the place in the queue. It repeats such a release, until Redis confirms it
+//     or the TTL has passed.
+//   - A waiter dies: nobody listens on its channel, and the release passes over its entry.
+//   - A waiter is paused: it listens, and does not answer. So a direct grant is short: its TTL
+//     is a second at most ([driver.SuccessorTTL]), and the successor extends it when it runs. A
+//     paused successor costs that second. The next in the queue knows when it ends, asks, and
+//     is granted the lock.
+//   - A message is lost: the direct grant ends like that of a paused waiter. A waiter that hears
+//     nothing asks again when the holder's TTL ends.
+//   - The queue is lost, or forbidden by the ACL: waiters ask again when the holder's TTL ends.
+//     The lock never depends on the queue.
+//
+// # What it does not guarantee
 //
 // One Redis is one point of failure. It forgets a lock when it restarts without having
 // persisted it, when a replica is promoted that does not know the lock yet, when somebody
@@ -60,58 +76,57 @@
 //
 // It is the default on one Redis, if the work can be fenced, or if an exclusion that is
 // broken once in a fail-over costs no more than doing the work twice. Take luascript
-// instead where the same keys are locked by other libraries.
-// Do not take a lock for what a single atomic command can do: to decrement a stock,
-// decrement it.
+// instead where the same keys are locked by other libraries. Do not take a lock for what a
+// single atomic command can do: to decrement a stock, decrement it.
 //
 // # Other lockers of the same keys
 //
 // Given the same key, package luascript, package setnxpx, redsync, bsm/redislock, redis-py
 // and StackExchange.Redis exclude this lock and are excluded by it. They do not know the
-// queue: they get the lock only when nobody queues, and their release grants it to nobody.
-// So while one of them holds the lock, the first waiter of each process asks again after
-// pauses of Options.Backoff, and keeps its place. It knows them by their token. The
-// exception is setnxpx, whose tokens look like ours: after its
-// release a waiter sleeps until that TTL ends. There set Options.Wait to strategy.WaitPoll.
+// queue. They can get the lock when nobody queues, or when a holder's TTL has ended, and their
+// release grants it to nobody. So while one of them holds the lock, the first waiter of each
+// process asks again after pauses of Options.Backoff, and keeps its place. It knows them by
+// their token. The exception is setnxpx, whose tokens look like ours: after its release a
+// waiter sleeps until that TTL ends. There set Options.Wait to strategy.WaitPoll.
 //
 // # On the wire
 //
 // Acquire, Release and Extend are one round trip each. A waiter also subscribes, and asks
 // once more for its place. A release with a successor in the same process is the
 // successor's acquire, too. Locks that are kept alive and due at about the same time are
-// renewed together, up to 256 per request. Joint scripts serve up to 64 callers.
+// renewed together, up to 256 per request.
 //
-//	lock:{name}                  the key, with the holder's token
-//	lock:{name}:queue            the queue, while somebody waits; entries: see queue.lua
-//	lock:{name}:fence            the last fence, a number; it stays (see [WithoutFences])
-//	lock:{name}:queue:<process>  the channel for direct grants to a process; messages: see queue.lua
-//	lock:{name}:free             the channel for those who wait by WaitNotice; a message is the token
-//	                             that was released while nobody queued
+//	lock:{name}               the key, with the holder's token. The braces are part of it (a
+//	                          hash tag), so the three keys lie in one slot of a Redis Cluster
+//	lock:{name}:queue         the queue, while somebody waits; entries: see queue.lua
+//	lock:{name}:fence         the last fence, a number; it stays (see [WithoutFences])
+//	lock:{name}:queue:<line>  the channel for direct grants to the process with this line;
+//	                          messages: see queue.lua
+//	lock:{name}:free          the channel for those who wait by notification; a message is the
+//	                          token that was released while nobody queued
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
-// enqueue.lua and fence.lua. free.lua and unqueued.lua stand before acquire and release and
-// answer their common case, a lock that nobody else wants, with fewer commands. each.lua
-// makes a script a joint one.
+// enqueue.lua and fence.lua. acquire_fast.lua and release_fast.lua stand before acquire and
+// release and answer their common case, a lock that nobody else wants, with fewer commands.
+// each.lua makes a script a joint one. To change the release, change release.lua, and
+// release_fast.lua if it concerns a lock for which nobody queues.
+//
+// Redis 6.2 or later, or Valkey.
 //
 // Source: the lock is that of SET, "Patterns", in the Redis documentation
 // (https://redis.io/docs/latest/commands/set/). The queue follows the queue lock of
 // Mellor-Crummey and Scott (1991), in which a release wakes the successor alone.
-// Redis 6.2 or later, or Valkey.
 package fairqueue
 
 import (
 	"context"
 	_ "embed"
-	"errors"
-	"fmt"
-	"strconv"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -125,12 +140,12 @@ var (
 	//go:embed each.lua
 	eachLua string
 
-	//go:embed free.lua
-	freeLua string
+	//go:embed acquire_fast.lua
+	acquireFastLua string
 	//go:embed acquire.lua
 	acquireLua string
-	//go:embed unqueued.lua
-	unqueuedLua string
+	//go:embed release_fast.lua
+	releaseFastLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed pass.lua
@@ -138,10 +153,16 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", 4, freeLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
-	release = driver.NewJointScript("release", 1, unqueuedLua+eachLua+fenceLua+queueLua+releaseLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, acquireFastLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fenceLua+queueLua+releaseLua)
 	pass    = driver.NewScript("pass", enqueueLua+fenceLua+queueLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
+)
+
+// How many ARGV the callers of a joint script have in common; those after them are each caller's own.
+const (
+	acquireShared = 4 // the TTL, how many fences, the entry, whether to prove that the user may release
+	releaseShared = 1 // the entry
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
@@ -168,7 +189,7 @@ func On(n driver.Node, own ...Option) driver.Protocol {
 	return p
 }
 
-// on is the same algorithm on another node.
+// on is a copy of the algorithm on another node.
 func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
@@ -193,10 +214,10 @@ func Acknowledged(a strategy.Acks) Option {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	driver.Node // Close is the node's
+	driver.Node // the server
 	names       *cache
 	fences      bool
-	acks        *strategy.Acks // nil: nobody is waited for
+	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
@@ -208,14 +229,14 @@ var _ interface {
 	driver.Checker   // check.go
 } = (*protocol)(nil)
 
-// Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise the
-// claim takes its place in the queue.
+// Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise a claim
+// with a Line takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	names, prove := p.names.of(c.Key), ""
 	if !names.proven.Load() {
 		prove = "1"
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.many(c), p.entry(c), prove, c.Token)
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), p.entry(c), prove, c.Token)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -229,46 +250,39 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 // Release grants the lock to the first in the queue, or deletes the key, if the key holds
 // the token.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	place := "" // in the queue, that is given up, too
+	entry := ""
 	if c.Undo {
-		place = p.entry(c)
+		entry = p.entry(c) // an undo also gives up the place in the queue
 	}
 	names := p.names.of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, names.keys, place, c.Token, names.free)
-	switch {
-	case err != nil:
+	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, c.Token, names.freed)
+	if err != nil {
 		names.proven.Store(false)
 		return err
-	case reply == int64(1):
-		return nil
 	}
-	err = p.notOurs(c, reply)
-	var lost *strategy.LostError
-	if errors.As(err, &lost) {
-		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder) // ErrLost; for an undo, success
-	}
-	return err
+	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
 }
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.many(next), p.entry(next))
+	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next))
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	if _, ok := reply.([]any); ok {
 		return p.acquired(next, reply)
 	}
-	return driver.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.lost(c, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find
 // nobody in the queue. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	names := p.names.of(c.Key)
 	if c.Line != "" {
-		return driver.WatchQueue(ctx, p, c, p.names.of(c.Key).queue(), fn)
+		return watchQueue(ctx, p, c, names.lineChannel(c.Line), fn)
 	}
-	return driver.WatchChannel(ctx, p, c, p.names.of(c.Key).channel(), fn)
+	return driver.WatchChannel(ctx, p, c, names.freedChannel(), fn)
 }
 
 // Extend starts the TTL again if the key holds the token.
@@ -282,24 +296,15 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 }
 
 func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
-// many is how many fences to reserve; 0 without fences.
-func (p *protocol) many(c driver.Claim) int {
+// reserve is how many fences to reserve; 0 without fences.
+func (p *protocol) reserve(c driver.Claim) int {
 	if !p.fences {
 		return 0
 	}
 	return max(c.Fences, 1)
-}
-
-// entry is c's in the queue: see queue.lua. Empty: c does not queue.
-func (p *protocol) entry(c driver.Claim) string {
-	if c.Line == "" {
-		return ""
-	}
-	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
-	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.many(c)) + " " + c.Token
 }
 
 // acquired reads the reply of a script that grants the lock or finds it held.
@@ -307,40 +312,30 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	if g, held, ok := driver.HeldReply(c, reply); ok {
-		announced, ours := token.Announced(held.Holder)
-		g.Silent = !ours || announced && c.Line != "" // its release will not serve the queue
+	if g, held, ok := heldReply(c, reply); ok {
 		return g, held
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
 		fence, ok := r[0].(int64)
-		many, ok2 := r[1].(int64)
+		reserved, ok2 := r[1].(int64)
 		if ok && ok2 {
-			return p.granted(fence, many)
+			return p.granted(fence, reserved)
 		}
 	}
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
-// notOurs reads the reply of a script that did not find c's token in the key.
-func (p *protocol) notOurs(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil:
-		return &strategy.LostError{Name: c.Name}
-	case []byte:
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any:
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
-	}
-	return driver.BadReply(p.Name(), reply)
+func (p *protocol) lost(c driver.Claim, reply any) error {
+	return driver.LostReply(p.Name(), c, reply)
 }
 
-// granted checks a fence, and how many from it on are reserved.
-func (p *protocol) granted(fence, many int64) (driver.Grant, error) {
-	if p.fences != (fence > 0) || fence < 0 || many < 0 || many > driver.MaxFences {
+// granted reads a fence, positive, and how many from it on are reserved; both are 0 without fences.
+func (p *protocol) granted(fence, reserved int64) (driver.Grant, error) {
+	if p.fences != (fence > 0) || fence < 0 || reserved < 0 || reserved > driver.MaxFences {
 		return driver.Grant{}, driver.BadReply(p.Name(), fence)
 	}
-	return driver.Grant{Fence: uint64(fence), Fences: int(many)}, nil
+	if !p.fences {
+		reserved = 0 // acquire.lua and adopt.lua return the fence alone
+	}
+	return driver.Grant{Fence: uint64(fence), Fences: int(reserved)}, nil
 }

@@ -165,22 +165,22 @@ func TestFenceSurvivesItsCounter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir, err := locks.Adopt(t.Context(), "a", token)
+	adopted, err := locks.Adopt(t.Context(), "a", token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fence(t, heir), ahead+2; got != want {
-		t.Errorf("fence of the heir = %d, want %d", got, want)
+	if got, want := fence(t, adopted), ahead+2; got != want {
+		t.Errorf("fence of the adopted hold = %d, want %d", got, want)
 	}
-	if err := heir.Release(t.Context()); err != nil {
+	if err := adopted.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fence(t, acquire(t, locks, "a")), ahead+3; got != want {
-		t.Errorf("fence after the heir = %d, want %d: no two holds share one", got, want)
+		t.Errorf("fence after the adopted hold = %d, want %d: no two holds share one", got, want)
 	}
 }
 
-// TestBadCounter: a counter that is none is an error, and no lock is taken.
+// TestBadCounter: a counter that holds no fence is an error, and no lock is taken.
 func TestBadCounter(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{})
@@ -369,7 +369,7 @@ func TestForbiddenToReadMany(t *testing.T) {
 	}
 }
 
-// TestForbiddenToPublish: the notice is a hint, so a release without it stands.
+// TestForbiddenToPublish: the notification is a hint, so a release without it stands.
 func TestForbiddenToPublish(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	c := s.Pool().Get()
@@ -494,8 +494,8 @@ func TestExtendNeverShortens(t *testing.T) {
 	}
 }
 
-// TestLeastPermissions: a user who may touch the lock's own keys, and nothing beside
-// them, can do everything.
+// TestLeastPermissions: a user who may touch the lock's own keys, and nothing else,
+// can do everything.
 func TestLeastPermissions(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	c := s.Pool().Get()
@@ -556,6 +556,17 @@ func TestUnreleasable(t *testing.T) {
 		refused(t, "a")
 		redistest.Do(t, s, "ACL", "SETUSER", "locker", "+del")
 	})
+	t.Run("NorGrantsToOthers", func(t *testing.T) { // the lock has expired, and a process queues
+		redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
+		queue := strategy.DefaultKey("c") + ":queue"
+		redistest.Do(t, s, "RPUSH", queue, "line 60000 1 successor")
+		listen(t, s, queue+":line")
+		refused(t, "c")
+		if n := redistest.Do(t, s, "LLEN", queue); n != int64(1) {
+			t.Errorf("entries in the queue = %v, want 1: refused, but changed", n)
+		}
+		redistest.Do(t, s, "ACL", "SETUSER", "locker", "+del")
+	})
 	t.Run("Later", func(t *testing.T) { // it learns so from the release that is forbidden
 		lease := acquire(t, locks, "b")
 		redistest.Do(t, s, "ACL", "SETUSER", "locker", "-del")
@@ -593,6 +604,114 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// listen subscribes to a channel until the test ends.
+func listen(t *testing.T, s *redistest.Server, channel string) {
+	t.Helper()
+	c := s.Pool().Get()
+	t.Cleanup(func() { c.Close() })
+	heard := redis.PubSubConn{Conn: c}
+	if err := heard.Subscribe(channel); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := heard.Receive().(redis.Subscription); !ok {
+		t.Fatal("no subscription")
+	}
+}
+
+// restricted returns the protocol for a user who may do everything but what rules forbid.
+func restricted(t *testing.T, s *redistest.Server, rules ...any) driver.Protocol {
+	t.Helper()
+	c := s.Pool().Get()
+	defer c.Close()
+	if _, err := c.Do("ACL", append([]any{"SETUSER", "restricted", "reset", "on", ">secret", "&*", "+@all"}, rules...)...); err != nil {
+		t.Skipf("NOT PROVEN: what happens where rights are missing: %v", err)
+	}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
+		return redis.Dial("tcp", s.Addr(), redis.DialUsername("restricted"), redis.DialPassword("secret"))
+	}}
+	n, err := node.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close(); pool.Close() })
+	return fairqueue.On(n)
+}
+
+// TestNothingHalfDone: a script that is refused leaves the lock as it was, and a release goes on
+// where the queue cannot be served.
+func TestNothingHalfDone(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	claim := func(token string) driver.Claim {
+		return driver.Claim{Name: "a", Key: "a", Token: token, TTL: time.Minute, Due: time.Now().Add(time.Minute), Line: "next"}
+	}
+	refused := func(t *testing.T, what string, err error, holder any) {
+		t.Helper()
+		if !errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("%s() = %v, want ErrRefused", what, err)
+		}
+		if got := redistest.Do(t, s, "GET", "a"); fmt.Sprintf("%s", got) != fmt.Sprintf("%s", holder) {
+			t.Errorf("holder after %s = %s, want %s", what, got, holder)
+		}
+	}
+	released := func(t *testing.T, p driver.Protocol) {
+		t.Helper()
+		if err := p.Release(t.Context(), claim("holder")); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+		if got := redistest.Do(t, s, "GET", "a"); got != nil {
+			t.Errorf("holder after Release = %s, want none", got)
+		}
+	}
+	held := func(t *testing.T) { redistest.Do(t, s, "SET", "a", "holder", "PX", 60_000) }
+	queued := func(t *testing.T, entry string) {
+		redistest.Do(t, s, "RPUSH", "{a}:queue", entry)
+		listen(t, s, "{a}:queue:line")
+	}
+
+	t.Run("CounterThatCannotBeWritten", func(t *testing.T) {
+		redistest.Do(t, s, "FLUSHALL")
+		p := restricted(t, s, "~*", "-set", "(+set ~a)")
+		_, err := p.Acquire(t.Context(), claim("contender"))
+		refused(t, "Acquire", err, nil)
+		held(t)
+		_, err = p.(driver.Queuer).Pass(t.Context(), claim("holder"), claim("contender"))
+		refused(t, "Pass", err, "holder")
+		_, err = p.(driver.Adopter).Adopt(t.Context(), claim("contender"), "holder")
+		refused(t, "Adopt", err, "holder")
+		queued(t, "line 60000 1 successor")
+		released(t, p)
+	})
+	t.Run("CounterOfAnotherType", func(t *testing.T) {
+		redistest.Do(t, s, "FLUSHALL")
+		p := restricted(t, s, "~*")
+		redistest.Do(t, s, "RPUSH", "{a}:fence", "no counter")
+		held(t)
+		queued(t, "line 60000 1 successor")
+		released(t, p)
+	})
+	t.Run("GrantThatCannotBePublished", func(t *testing.T) {
+		redistest.Do(t, s, "FLUSHALL")
+		p := restricted(t, s, "~*", "-publish")
+		redistest.Do(t, s, "SET", "{a}:fence", "seven") // the successor wants no fence, the contender wants one
+		queued(t, "line 60000 0 successor")
+		_, err := p.Acquire(t.Context(), claim("contender"))
+		refused(t, "Acquire", err, nil)
+	})
+}
+
+// TestRangeWithoutFences: without fences no range of them is reserved, whichever script grants.
+func TestRangeWithoutFences(t *testing.T) {
+	c := driver.Claim{Name: "a", Key: "a", Token: "t", Line: "line", TTL: time.Second, Due: time.Now().Add(time.Minute)}
+	g, err := fairqueue.On(oneReply{reply: int64(0)}, fairqueue.WithoutFences()).Acquire(t.Context(), c)
+	if err != nil || g.Fence != 0 || g.Fences != 0 {
+		t.Errorf("Acquire() = %+v, %v, want a grant without fences", g, err)
+	}
+	pass := fairqueue.On(oneReply{reply: []any{int64(0), int64(0)}}, fairqueue.WithoutFences()).(driver.Queuer)
+	if g, err = pass.Pass(t.Context(), c, c); err != nil || g.Fence != 0 || g.Fences != 0 {
+		t.Errorf("Pass() = %+v, %v, want a grant without fences", g, err)
+	}
+}
+
 // oneReply is a node that answers everything in the same way.
 type oneReply struct {
 	driver.Node
@@ -626,6 +745,12 @@ func TestGarbage(t *testing.T) {
 		err := fairqueue.On(oneReply{reply: reply}).Release(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
+		}
+	}
+	for _, reply := range []any{nil, []any{}, []any{int64(1), int64(1), nil, []any{}}, []any{[]byte("t"), nil, nil, []any{}}, []any{[]byte("t"), []byte("1"), nil, nil}} {
+		info, err := fairqueue.On(oneReply{reply: reply}).(driver.Inspector).Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"})
+		if !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Inspect() on %#v = %+v, %v, want ErrUnknown", reply, info, err)
 		}
 	}
 }

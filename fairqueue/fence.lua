@@ -1,21 +1,23 @@
 -- fence: the numbers of the next holds. Prepended to the scripts that grant.
 --
--- Greater than every number issued before, because they are the stored one plus one, and
--- so on; greater also when the stored one was lost (FLUSHALL, a restart, a fail-over that
--- dropped it), because they are at least the server's time in microseconds, which rises
--- faster than locks are granted. Below 2^53, where Lua's numbers are exact, until the year
--- 2255.
+-- The first number is the stored one plus one, so it is greater than every number issued before.
+-- It is also at least the server's time in microseconds. So fences still rise when the counter is
+-- lost (FLUSHALL, a restart, a fail-over), unless the server's clock is behind the last fence:
+-- the time rises faster than locks are granted. Numbers stay below 2^53, where Lua's numbers are
+-- exact, until the year 2255.
 --
--- Several are reserved for holders of one process who hand the lock on among themselves,
--- so numbers run ahead of the clock, by 512 at most: a reservation beyond is cut to one.
--- Where nothing is stored, what is lost may have been ahead as far, and be in use still.
+-- Several are reserved for holders of one process that hand the lock on among themselves, so
+-- numbers run ahead of the clock. A reservation that would take them ahead by more than 512 is cut
+-- to one. If nothing is stored, a lost counter may have been ahead by 512, so the first number is
+-- the time plus 512.
 --
--- now is what TIME says. Returns the first, and how many are reserved; or nil, nil and an
--- error.
--- Reads only: it is called before the first write, so that an error (WRONGTYPE, a
--- value that is no number) leaves nothing half done.
-local function next_fences(counter, many, now)
-  local last = redis.call('GET', counter)
+-- now      the reply of TIME
+-- Returns  the first, how many are reserved
+--          nil, nil, error: the counter holds no fence (FENCE), or cannot be read (WRONGTYPE, NOPERM)
+-- Reads only: it is called before the first write, so an error leaves nothing half done.
+local function next_fences(counter, reserve, now)
+  local last = redis.pcall('GET', counter)
+  if type(last) == 'table' then return nil, nil, last end
   now = now[1] * 1000000 + now[2]
   if not last then
     return now + 512, 1
@@ -25,14 +27,14 @@ local function next_fences(counter, many, now)
     return nil, nil, redis.error_reply('FENCE the counter ' .. counter .. ' holds no fence: ' .. string.sub(last, 1, 50))
   end
   local first = math.max(n + 1, now)
-  if first + many > now + 512 then
+  if first + reserve > now + 512 then
     return first, 1
   end
-  return first, many
+  return first, reserve
 end
 
--- Stores the last of those. No TTL: the counter outlives every hold. (Redis writes whole
--- numbers below 2^53 in full, and string.format takes longer than the SET.)
-local function issue_fences(counter, first, many)
-  redis.call('SET', counter, first + many - 1)
+-- Stores the last of the numbers, before the lock is set. No TTL: the counter outlives every hold.
+-- (Redis writes whole numbers below 2^53 in full, and string.format takes longer than the SET.)
+local function issue_fences(counter, first, reserved)
+  redis.call('SET', counter, first + reserved - 1)
 end

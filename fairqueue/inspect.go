@@ -3,8 +3,6 @@ package fairqueue
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"strconv"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -31,19 +29,33 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if len(r) != 4 {
 		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
-	info := strategy.Info{Queue: driver.Tokens(r[3])}
-	if fence, ok := r[2].([]byte); ok {
-		n, err := strconv.ParseUint(string(fence), 10, 64)
-		if err != nil {
-			err = fmt.Errorf("the counter %s holds no fence: %.50q", p.names.of(c.Key).counter(), fence)
-			return info, &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: err}
-		}
-		info.Fence = n
+	fence, err := driver.FenceReply(p.Name(), p.names.of(c.Key).counter(), r[2])
+	if err != nil {
+		return strategy.Info{}, err
 	}
-	token, held := r[0].([]byte)
-	ms, ok := r[1].(int64)
-	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
+	queue, ok := r[3].([]any)
+	if !ok {
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
+	info := strategy.Info{Queue: tokens(queue), Fence: fence}
+	if r[0] == nil {
+		return info, nil
+	}
+	token, ok := r[0].([]byte)
+	ms, ok2 := r[1].(int64)
+	if !ok || !ok2 {
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+	}
+	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	return info, nil
+}
+
+// tokens reads the tokens in the queue, in its order; nil: nobody queues.
+func tokens(queue []any) (all []string) {
+	for _, t := range queue {
+		if text, ok := t.([]byte); ok {
+			all = append(all, string(text))
+		}
+	}
+	return all
 }

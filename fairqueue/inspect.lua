@@ -1,4 +1,4 @@
--- inspect: who holds the lock, for how long, who queues, and the last fence. Changes nothing.
+-- inspect: the holder, its remaining TTL, the last fence, and the queue. Changes nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its queue

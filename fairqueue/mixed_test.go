@@ -30,7 +30,7 @@ var kinds = map[string]func(*redistest.Server, strategy.Options) (strategy.Strat
 // process is a process of a mixed fleet.
 func process(t *testing.T, s *redistest.Server, kind string, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	o.TTL = time.Minute // whoever sleeps through a release sleeps for longer than the test
+	o.TTL = time.Minute // a waiter that sleeps through a release sleeps for longer than the test
 	locks, err := kinds[kind](s, o)
 	if err != nil {
 		t.Fatal(err)

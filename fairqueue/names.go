@@ -7,41 +7,44 @@ import (
 	"github.com/lockstrategies/locks/driver"
 )
 
-// names are the keys and channels of a lock.
-type names struct {
+// lockNames are the keys and the channels of a lock.
+type lockNames struct {
 	// The lock, its queue and its fence counter. The counter is there without fences, too: a successor
 	// may want a fence.
-	keys []string
-	free any // a string: the channel for those who wait without queueing
+	keys  []string
+	freed any // the channel for those who wait without queueing; a string, boxed once to save an allocation
 
-	proven atomic.Bool // the last release was allowed
+	proven atomic.Bool // an acquire has found that this user may release; reset when a release fails
 }
 
-func newNames(key string) *names {
+func newNames(key string) *lockNames {
 	sibling := func(suffix string) string { return driver.SiblingKey(key, suffix) }
-	return &names{keys: []string{key, sibling("queue"), sibling("fence")}, free: sibling("free")}
+	return &lockNames{keys: []string{key, sibling("queue"), sibling("fence")}, freed: sibling("free")}
 }
 
-func (n *names) queue() string   { return n.keys[1] }
-func (n *names) counter() string { return n.keys[2] }
-func (n *names) channel() string { return n.free.(string) }
+func (n *lockNames) queue() string        { return n.keys[1] }
+func (n *lockNames) counter() string      { return n.keys[2] }
+func (n *lockNames) freedChannel() string { return n.freed.(string) }
 
-// A cache keeps the names of the locks in use, which need not be made for each request. Each place is
-// for two of the keys that share it. A lock whose names it does not have makes them again. With two to
-// a place that is rare, as long as there are far fewer locks in use than places.
-type cache [1024][2]atomic.Pointer[names]
+// lineChannel is where a line hears of direct grants.
+func (n *lockNames) lineChannel(line string) string { return n.queue() + ":" + line }
+
+// A cache keeps the names of the locks in use, so that they need not be made for each request. It is a
+// two-way cache: each slot keeps the last two that hash to it. A lock whose names it does not have makes
+// them again. That is rare as long as there are far fewer locks in use than slots.
+type cache [1024][2]atomic.Pointer[lockNames]
 
 var seed = maphash.MakeSeed()
 
 // of returns the names of a key.
-func (c *cache) of(key string) *names {
-	place := &c[maphash.String(seed, key)%uint64(len(c))]
-	for i := range place {
-		if n := place[i].Load(); n != nil && n.keys[0] == key {
+func (c *cache) of(key string) *lockNames {
+	slot := &c[maphash.String(seed, key)%uint64(len(c))]
+	for i := range slot {
+		if n := slot[i].Load(); n != nil && n.keys[0] == key {
 			return n
 		}
 	}
 	n := newNames(key)
-	place[1].Store(place[0].Swap(n)) // of two at once one may be lost, and is made again
+	slot[1].Store(slot[0].Swap(n)) // of two at once one may be lost, and is made again
 	return n
 }

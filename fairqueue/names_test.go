@@ -9,10 +9,10 @@ func TestCache(t *testing.T) {
 	if again := c.of("lock:{a}"); again != first {
 		t.Error("the names of one key were made twice")
 	}
-	if first.keys[0] != "lock:{a}" || first.keys[1] != "lock:{a}:queue" || first.keys[2] != "lock:{a}:fence" || first.free != "lock:{a}:free" {
-		t.Errorf("the names of lock:{a} = %v, %v", first.keys, first.free)
+	if first.keys[0] != "lock:{a}" || first.keys[1] != "lock:{a}:queue" || first.keys[2] != "lock:{a}:fence" || first.freed != "lock:{a}:free" {
+		t.Errorf("the names of lock:{a} = %v, %v", first.keys, first.freed)
 	}
-	for i := range 10_000 { // far more than there are places
+	for i := range 10_000 { // far more than there are slots
 		key := "lock:{" + string(rune('b'+i)) + "}"
 		if n := c.of(key); n.keys[0] != key {
 			t.Fatalf("the names of %q = %v", key, n.keys)

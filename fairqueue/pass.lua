@@ -1,35 +1,37 @@
--- pass: release, and at once acquire for the next of the same process, behind all who queue
--- already: with a line in each of two processes, each gets its turn, for one request each.
+-- pass: release, and acquire for the next contender of the same process, behind all that queue
+-- already. So two processes with a line each take turns, with one request for each turn.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its queue
 -- KEYS[3]  its fence counter
 -- ARGV[1]  the holder's token
--- ARGV[2]  the token of who is next
+-- ARGV[2]  the next contender's token
 -- ARGV[3]  TTL in milliseconds
--- ARGV[4]  how many fences to reserve; 0: the lock is to have none
--- ARGV[5]  its entry in the queue
+-- ARGV[4]  how many fences to reserve; 0: the lock has none
+-- ARGV[5]  the next contender's entry in the queue
 --
 -- Returns  {fence, how many}: released, and granted to the next
 --          {holder's token, its TTL in ms, seconds, microseconds, 1}: released, granted to
---            who came first; the next has its place. 0 instead of 1: it has none
+--            the first in the queue; the next contender has its place. 0 instead of 1: no place
 --          nil    the lock is gone
 --          token  another holds it
--- Errors   WRONGTYPE, FENCE: the lock is as it was
+-- Errors   WRONGTYPE, NOPERM, OOM, FENCE: the lock is as it was; or free, if the grant to the first in
+--            the queue could not be published
+-- Never repeated: if the reply is lost, the engine releases both tokens.
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder
 end
-local heir, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3]) -- queue.lua, which stands before this script
-if heir then
-  return {heir, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[5], left, ARGV[3])}
+local successor, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3]) -- queue.lua, which stands before this script
+if successor then
+  return {successor, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[5], left, ARGV[3])} -- enqueue.lua, likewise
 end
-local many, fence = tonumber(ARGV[4]), 0
-if many > 0 then
+local reserve, fence = tonumber(ARGV[4]), 0
+if reserve > 0 then
   local err
-  fence, many, err = next_fences(KEYS[3], many, redis.call('TIME')) -- fence.lua, likewise
+  fence, reserve, err = next_fences(KEYS[3], reserve, redis.call('TIME')) -- fence.lua, likewise
   if err then return err end
+  issue_fences(KEYS[3], fence, reserve) -- first: if it fails, the lock is as it was
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-if many > 0 then issue_fences(KEYS[3], fence, many) end
-return {fence, many}
+return {fence, reserve}

@@ -1,64 +1,71 @@
--- queue: who waits for a lock, and how the next of them becomes its holder. Prepended,
--- after fence.lua, to the scripts that end a hold or grant one.
+-- queue: the queue of a lock, and how the first waiter in it becomes the holder. Prepended,
+-- after fence.lua, to acquire.lua, release.lua and pass.lua.
 --
--- The queue is a list with one entry for each line of contenders, which is a process's:
+-- The queue is a list, first in, first out. Each process that waits has one entry:
 --
 --   line ms fences token
 --
--- the line's id, for how long a direct grant is to be, how many fences are to be reserved
--- (0: the lock is to have none), and the token that becomes the holder's. The line listens
--- on the channel <queue>:<line>, and is told there
+-- line    the id of the process's wait line
+-- ms      the TTL of a direct grant
+-- fences  how many fences to reserve; 0: the lock has none
+-- token   the token that becomes the holder's
+--
+-- The process listens on the channel <queue>:<line>. It gets one of two messages:
 --
 --   grant fence fences ms seconds microseconds token   the token is the holder, for ms from
 --                                                      the server's time
---   next ms                                            another is, for ms unless it extends;
---                                                      the line is first in the queue now,
---                                                      or has lost its place: then ms is 1
+--   next ms                                            another is the holder, for ms unless it
+--                                                      extends. The process is first in the queue
+--                                                      now. If ms is 1: ask at once, the place may
+--                                                      be lost
 --
--- The lock never depends on the queue: where that is forbidden, or something else, or was
--- lost, nobody queues, and who waits asks again at the holder's TTL.
+-- The lock never depends on the queue. If the queue is forbidden, lost, or no list, nobody
+-- queues, and waiters ask again when the holder's TTL ends.
 
--- Tells whether nobody listens on a channel. Who has died does not, and is no heir. Nor is who
--- listens at another node of a cluster, whom PUBLISH reaches and does not count: told of a grant
--- he would take the lock that goes on to the next. He is told to ask, which harms nobody; so is
--- everybody where only PUBLISH may tell how many listen.
-local function deaf(channel)
-  local there = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
-  if there and there > 0 then return false end
+-- Returns whether nobody listens on a channel: then the waiter has died, and is passed over.
+-- A waiter that listens at another node of a cluster looks dead, too: PUBLISH reaches it and does
+-- not count it. It must not hear of a grant that goes on to the next, so it gets a "next 1". So does
+-- a waiter where NUMSUB is forbidden, because then only PUBLISH counts listeners.
+local function passed_over(channel)
+  local listeners = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
+  if listeners and listeners > 0 then return false end
   return redis.pcall('PUBLISH', channel, 'next 1') == 0
 end
 
--- Makes the first in the queue who listens the holder; stops before the entry asks.
+-- The direct grant: makes the first waiter that listens the holder. It stops at the entry own, which
+-- is the caller's. After its first write it raises no error: where the queue cannot be served, a
+-- release is a mere release.
 --
--- Returns the holder's token, its TTL, and what TIME said; nil: nobody, and the lock is for
--- the caller to delete or overwrite.
-local function grant_next(lock, queue, counter, asks)
+-- Returns  the holder's token, its TTL, the reply of TIME
+--          nil  no successor: the caller deletes or overwrites the lock
+local function grant_next(lock, queue, counter, own)
   while true do
-    local entry = redis.pcall('LINDEX', queue, '0')
-    if type(entry) ~= 'string' or entry == asks then return nil end
-    local now = redis.call('TIME') -- once: after some milliseconds at rest each call takes long
-    local line, ms, many, token = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
+    local entry = redis.pcall('LINDEX', queue, '0') -- a number would take longer: Redis makes a string of it
+    if type(entry) ~= 'string' or entry == own then return nil end
+    local now = redis.call('TIME') -- once: a call takes long on a server that has been idle for milliseconds
+    local line, ms, reserve, token = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
     local fence = 0
     if line then
-      many = tonumber(many)
-      if many > 0 then
+      reserve = tonumber(reserve)
+      if reserve > 0 then
         local err
-        fence, many, err = next_fences(counter, many, now)
+        fence, reserve, err = next_fences(counter, reserve, now)
         if err then return nil end
       end
     end
-    -- The first write needs no memory: after it Redis lets the others have some.
+    -- LPOP is the first write, and needs no memory. After a script's first write Redis no longer
+    -- refuses its other writes when it is out of memory.
     if type(redis.pcall('LPOP', queue)) ~= 'string' then return nil end
-    if line and not deaf(queue .. ':' .. line) then
-      local told = string.format('grant %.0f %d %s %s %s ', fence, many, ms, now[1], now[2]) .. token
-      -- Written before it is told: whoever hears of a grant has it. What is written where
-      -- nobody can be told, whoever called overwrites, as it would have.
-      if many > 0 then issue_fences(counter, fence, many) end
+    if line and not passed_over(queue .. ':' .. line) then
+      local grant = string.format('grant %.0f %d %s %s %s ', fence, reserve, ms, now[1], now[2]) .. token
+      -- Written before it is published: a waiter that hears of a grant has it.
+      if reserve > 0 and not pcall(issue_fences, counter, fence, reserve) then return nil end
       if redis.pcall('SET', lock, token, 'PX', ms).err then return nil end
-      if type(redis.pcall('PUBLISH', queue .. ':' .. line, told)) ~= 'number' then
-        return nil -- forbidden: nobody can be told
+      if type(redis.pcall('PUBLISH', queue .. ':' .. line, grant)) ~= 'number' then -- forbidden
+        redis.pcall('DEL', lock) -- its holder would not know
+        return nil
       end
-      local behind = redis.pcall('LINDEX', queue, 0) -- it is told: nothing may fail from here on
+      local behind = redis.pcall('LINDEX', queue, '0') -- the grant is published: nothing may fail from here on
       if type(behind) == 'string' then
         redis.pcall('PUBLISH', queue .. ':' .. string.match(behind, '^%S*'), 'next ' .. ms)
       end

@@ -1,27 +1,29 @@
--- release: make the next in the queue the holder, if the holder is who asks; if nobody
--- queues, delete the lock, and tell those who wait without. Comparing and deleting are one
--- step: between two, the lock could expire and be taken, and the DEL would free a stranger's.
--- For one holder, or for several who release at the same time, each a lock of its own.
+-- release: if the token is still the holder's, make the first in the queue the holder. If nobody
+-- queues, delete the lock, and publish that. Comparing and deleting are one step: as two commands
+-- the lock could expire and be taken in between, and the DEL would free another's lock.
+-- A joint script: for one holder, or for several that release at the same time, each a lock of
+-- its own.
 --
 -- KEYS[i]           a lock; i = 1 … n
 -- KEYS[n + i]       its queue
 -- KEYS[2n + i]      its fence counter
--- ARGV[1]           the entry in the queue that is given up with it; empty: none
+-- ARGV[1]           an entry to take out of the queue, in an undo. Otherwise empty, and always empty if
+--                   n > 1: no two callers have the same entry
 -- ARGV[1 + i]       the holder's token
--- ARGV[1 + n + i]   the channel on which waiters listen who do not queue
+-- ARGV[1 + n + i]   the channel for waiters that do not queue
 --
 -- Returns  1      released
 --          nil    the lock is gone
 --          token  another holds it
---          of several holders, an array of what each is told
--- Errors   WRONGTYPE: the lock is as it was
+--          for several holders: an array with the reply to each
+-- Errors   WRONGTYPE (the lock's key is no lock), NOPERM: the lock is as it was
 -- Works also when Redis is out of memory: see grant_next.
 --
--- unqueued.lua, which stands before this script, has named n and entry, and found that this is
--- not the common case.
+-- release_fast.lua, which stands before this script, has set n and entry, and has found that this
+-- is not the common case.
 
 local function release(i)
-  local lock, queue, counter, token, free = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
+  local lock, queue, counter, token, freed = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
   if entry ~= '' then redis.pcall('LREM', queue, 0, entry) end
   local holder = redis.call('GET', lock)
   if holder ~= token then
@@ -29,9 +31,9 @@ local function release(i)
   end
   if not grant_next(lock, queue, counter) then -- queue.lua, which stands before this script
     redis.call('DEL', lock)
-    redis.pcall('PUBLISH', free, token) -- a hint: if it is forbidden, the release stands
+    redis.pcall('PUBLISH', freed, token) -- a hint: where it is forbidden, the release stands
   end
   return 1
 end
 
-return each(n, release, {}) -- strategy/each.lua
+return each(n, release, {}) -- each.lua

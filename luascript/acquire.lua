@@ -1,4 +1,4 @@
--- acquire: SET NX PX and the fence, in one step.
+-- acquire: if the lock is free, number the hold and set the key with its TTL, in one step.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences

@@ -23,5 +23,5 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	if _, ok := reply.(int64); ok {
 		return p.granted(reply)
 	}
-	return driver.Grant{}, p.notOurs(c, reply)
+	return driver.Grant{}, p.lost(c, reply)
 }

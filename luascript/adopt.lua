@@ -1,6 +1,6 @@
--- adopt: give the hold to the caller who brings the holder's token. The hold gets a new token
--- and a fence of its own. So nobody can adopt it twice, and the one who gave it up can neither
--- release it nor write after its successor.
+-- adopt: give the hold to the caller that has the holder's token. The hold gets a new token and a new
+-- fence. The old token then adopts, extends and releases nothing, and a store that checks fences
+-- refuses its writes.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences

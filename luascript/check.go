@@ -7,7 +7,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Check looks at the server, and tries what the scripts need.
+// Check looks at the server, and asks it for every right that the scripts need, on keys that nobody
+// else uses.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
 		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
@@ -20,8 +21,8 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	})
 }
 
-// rights are what the scripts cannot do without. PUBLISH is needed only by a user who asked
-// for WaitNotice: without it releases stand, and waiters wake at the holder's TTL.
+// rights are what the scripts cannot do without. PUBLISH is one of them only if Options.Wait is
+// WaitNotification: without it releases stand, and waiters wake at the holder's TTL.
 func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
 	if w == strategy.WaitNotification {

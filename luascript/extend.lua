@@ -2,7 +2,8 @@
 --
 -- A lock that is gone is never made again, and a TTL is never shortened: a request that was stuck
 -- on its way may arrive after a later one, whose longer TTL the holder relies on. The script
--- writes in any case, because WAIT confirms only what was written.
+-- writes even if the TTL stays what it is, because WAIT confirms only what was written (see
+-- Acknowledged).
 --
 -- KEYS[i]           a lock
 -- ARGV[i]           the token

@@ -2,8 +2,8 @@
 --
 -- The fence is the counter plus one, so it is greater than every number issued before. It is
 -- also at least the server's time in microseconds. So fences still rise when the counter is
--- lost (FLUSHALL, a restart, a fail-over), because the time rises faster than locks are granted.
--- Numbers stay below 2^53, where Lua's numbers are exact, until the year 2255.
+-- lost (FLUSHALL, a restart, a fail-over), unless the server's clock is behind the last fence:
+-- the time rises faster than locks are granted. Numbers stay below 2^53, where Lua's numbers are exact, until the year 2255.
 --
 -- Returns  the fence; 0 without a counter
 --          nil, error: FENCE, because the counter holds no fence

@@ -3,8 +3,6 @@ package luascript
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"strconv"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -27,19 +25,19 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if len(r) != 3 {
 		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
-	var info strategy.Info
-	token, held := r[0].([]byte)
-	ms, ok := r[1].(int64)
-	if held && ok {
-		info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
+	fence, err := driver.FenceReply(p.Name(), counter(c), r[2])
+	if err != nil {
+		return strategy.Info{}, err
 	}
-	if fence, ok := r[2].([]byte); ok {
-		n, err := strconv.ParseUint(string(fence), 10, 64)
-		if err != nil {
-			err = fmt.Errorf("the counter %s holds no fence: %.50q", counter(c), fence)
-			return strategy.Info{}, &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: err}
-		}
-		info.Fence = n
+	info := strategy.Info{Fence: fence}
+	if r[0] == nil {
+		return info, nil
 	}
+	token, ok := r[0].([]byte)
+	ms, ok2 := r[1].(int64)
+	if !ok || !ok2 {
+		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+	}
+	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	return info, nil
 }

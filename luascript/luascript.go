@@ -18,17 +18,23 @@
 //     holders stop at their deadline ([strategy.Lease.Deadline], Lost, Context).
 //   - Ownership: only the holder releases or extends. A late release changes nothing.
 //   - No deadlock: a holder that dies is gone after its TTL.
-//   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]).
-//     A store that refuses lesser numbers is safe even from a holder that was paused past
-//     its deadline.
-//   - Quiet waiting: a release is published, in the same step. A waiter sleeps until then,
-//     or until the holder's TTL ends.
+//   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]), unless
+//     [WithoutFences]. A store that refuses lesser numbers is safe even from a holder that was
+//     paused past its deadline.
 //
-// # What it does not
+// # When something breaks
+//
+//   - The holder dies: its key expires with the TTL. Waiters know that TTL and ask when it ends.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, and
+//     repeats such a release, until Redis confirms it or the TTL has passed.
+//   - A waiter dies: it has left nothing in Redis.
+//   - A message is lost: the waiter sleeps until the holder's TTL ends.
+//
+// # What it does not guarantee
 //
 // Fairness between processes. A release wakes one waiter of each process, and the first to
-// ask gets the lock. Within a process contenders stand in line. Package fairqueue queues
-// the processes, too, and needs fewer requests where many wait.
+// ask gets the lock. Within a process waiters stand in line. Package fairqueue queues the
+// processes, too, and needs fewer requests where many wait.
 //
 // One Redis is one point of failure. It forgets a lock when it restarts without having
 // persisted it, when a replica is promoted that does not know the lock yet, when somebody
@@ -36,49 +42,45 @@
 // The fence still rises, unless the server's clock is behind the last fence. [Acknowledged]
 // makes fewer fail-overs forget the lock.
 //
-// A user whom the ACL forbids DEL can acquire and cannot release. Check reports that.
-//
 // # When
 //
-// Take it to share keys with other libraries, and where the algorithm must be simple enough
-// to be read at a glance. Where all contenders use this module take fairqueue.
-// Do not take a lock for what a single atomic command can do: to decrement a stock,
-// decrement it.
+// Take it where the algorithm must be readable at a glance, and where other libraries lock the
+// same keys. Otherwise take fairqueue. Do not take a lock for what a single atomic command can
+// do: to decrement a stock, decrement it.
 //
 // # Other libraries on the same keys
 //
 // The key and its value are those of SET key token NX PX. Given the same key, this lock,
 // packages setnxpx and fairqueue, redsync, bsm/redislock, redis-py and StackExchange.Redis
-// exclude each other. Nothing needs to be set for that.
+// exclude each other. No option is needed for that.
 //
-// These other holders publish no release, and a waiter must not sleep until their TTL
-// ends. So a waiter looks at the holder's token. The tokens of this package are marked: they
-// are UUIDs of version 7 whose third group is 7e11. Of any other token
-// the waiter knows that nobody will announce its release, and asks again after pauses of
-// Options.Backoff, 250 ms at most by default. The mark is a hint and decides nothing but the
-// pause. If a stranger's token bears it by chance, a waiter sleeps until that TTL ends.
-// The others lock, release and expire as they always did.
+// None of the others publishes its release on this lock's channel, and a waiter must not sleep
+// until their TTL ends. So a waiter looks at the holder's token. The engine marks the tokens of
+// this package: they are UUIDs of version 7 whose third group is 7e11. If the mark is missing,
+// the waiter asks again after pauses of Options.Backoff, 250 ms at most by default. The mark
+// decides nothing but the pause. A foreign UUID of version 7 has it once in 4096; then the
+// waiter sleeps until that TTL ends.
 //
 // # On the wire
 //
-// Acquire, Extend and Release are one round trip each. A waiter also subscribes, and asks
-// once after that. Locks that are kept alive and due at about the same time are renewed
-// together, up to 256 per request.
+// Acquire, Extend and Release are one round trip each. A waiter also subscribes, and then asks
+// once more, because a release may have come before. Locks that KeepAlive renews at about the
+// same time are renewed together, up to 256 per request.
 //
-//	lock:{name}         the key, with the holder's token
+//	lock:{name}         the key, with the holder's token. The braces are part of it
+//	                    (a hash tag), so the three lie in one slot of a Redis Cluster
 //	lock:{name}:fence   the last fence, a number; it stays (see [WithoutFences])
 //	lock:{name}:free    the channel; a message is the token that was released
 //
+// Redis 6.2 or later, or Valkey.
+//
 // Source: SET, "Patterns", in the Redis documentation
 // (https://redis.io/docs/latest/commands/set/), and its page on distributed locks.
-// Redis 6.2 or later, or Valkey.
 package luascript
 
 import (
 	"context"
 	_ "embed"
-	"errors"
-	"fmt"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -128,7 +130,7 @@ func On(n driver.Node, own ...Option) driver.Protocol {
 	return p
 }
 
-// on is the same algorithm on another node.
+// on is a copy of the algorithm on another node.
 func (p protocol) on(n driver.Node) *protocol {
 	p.Node = n
 	return &p
@@ -153,9 +155,9 @@ func Acknowledged(a strategy.Acks) Option {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	driver.Node // Close is the node's
+	driver.Node // the server
 	fences      bool
-	acks        *strategy.Acks // nil: nobody is waited for
+	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
@@ -173,9 +175,9 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if _, held, ok := driver.HeldReply(c, reply); ok {
+	if held, ok := driver.HeldReply(c, reply); ok {
 		announced, _ := token.Announced(held.Holder)
-		return driver.Grant{Silent: !announced}, held // a holder of another library: poll
+		return driver.Grant{Silent: !announced}, held // silent: nobody will publish its release, so poll
 	}
 	return p.granted(reply)
 }
@@ -191,24 +193,16 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 }
 
 func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.notOurs}
+	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
 // Release deletes the key if it holds the token, and publishes that.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case reply == int64(1):
-		return nil
 	}
-	err = p.notOurs(c, reply)
-	var lost *strategy.LostError
-	if errors.As(err, &lost) {
-		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder) // ErrLost; for an undo, success
-	}
-	return err
+	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
 }
 
 // Watch hears what Release publishes.
@@ -216,7 +210,7 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	return driver.WatchChannel(ctx, p, c, channel(c), fn)
 }
 
-// keys are the KEYS of the scripts that grant.
+// keys are the lock and, with fences, its counter.
 func (p *protocol) keys(c driver.Claim) []string {
 	if !p.fences {
 		return []string{c.Key}
@@ -236,17 +230,6 @@ func (p *protocol) granted(reply any) (driver.Grant, error) {
 	return driver.Grant{Fence: uint64(fence)}, nil
 }
 
-// notOurs reads the reply of a script that did not find c's token in the key.
-func (p *protocol) notOurs(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil:
-		return &strategy.LostError{Name: c.Name}
-	case []byte:
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any: // extend.lua: {error}
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
-	}
-	return driver.BadReply(p.Name(), reply)
+func (p *protocol) lost(c driver.Claim, reply any) error {
+	return driver.LostReply(p.Name(), c, reply)
 }

@@ -7,9 +7,9 @@
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the longest TTL in use that the contender knows of, in ms
 --
--- Returns  1: granted. More: granted, and a TTL of so many ms is in use
---          {that number, the last fence, 1 if no later one can have been forgotten, the server's
---            time in µs, the guard's generation}: granted, with fences
+-- Returns  1: granted; more: granted, and the longest TTL in use, in ms
+--          {that number, the last fence noted here, 1 if it has forgotten none, the server's time in
+--            µs, the guard's generation}: granted, with fences
 --          0: this token has the key already. It is fresh, and was sent to each node once: two of
 --            the nodes are one server
 --          {holder's token, its remaining TTL in ms or -1, the longest TTL in use or 0}: held;
@@ -18,19 +18,16 @@
 --            nothing changed but the guard
 -- Errors   WRONGTYPE, NOPERM, GUARD, FENCE: nothing changed but the guard
 --
--- It stands behind fastpath.lua, guard.lua and vote.lua, in this order (see scripts.go).
+-- It is appended to fastpath.lua, guard.lua and vote.lua, in this order (see scripts.go).
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
   return 0
 end
 if holder then -- a key that is there was not forgotten: the guard has no veto
-  local g = KEYS[2] and guard(KEYS[2], ARGV[3])
+  local g = KEYS[2] and guard(KEYS[2], ARGV[3]) -- nil also after an error: it is for a free lock to report
   if g then
-    pcall(keep, KEYS[2], g) -- a wait begins now, not when the lock is free; a server out of memory can reply all the same
+    pcall(keep, KEYS[2], g) -- now, so that the guard's wait starts at once; pcall, so that a server out of memory replies
   end
   return {holder, redis.call('PTTL', KEYS[1]), g and g.max or 0}
-end
-if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', KEYS[1]) then -- Redis 7.0
-  return redis.error_reply('NOPERM a user who may not DEL this lock could not release it: allow this user +del')
 end
 return vote(ARGV[1], ARGV[2], ARGV[3])

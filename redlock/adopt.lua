@@ -14,9 +14,9 @@
 --          0      this attempt has adopted it here: two of the nodes are one server
 --          nil    the lock is gone
 --          token  another holds it
--- Errors   WRONGTYPE, GUARD, FENCE: nothing changed but the guard
+-- Errors   WRONGTYPE, NOPERM, GUARD, FENCE: nothing changed but the guard
 --
--- It stands behind guard.lua and vote.lua.
+-- It is appended to guard.lua and vote.lua.
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[3] then
   return 0

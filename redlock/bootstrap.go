@@ -15,7 +15,7 @@ import (
 // would let in a server that has just forgotten its locks.
 //
 // The caller vouches: no server that does not vote yet has forgotten a lock that may be held, and
-// no store remembers a fence that such a server has issued. On a server that votes already,
+// no store remembers a fence that such a server has noted and lost. On a server that votes already,
 // Bootstrap changes nothing. Locks that are there stay.
 //
 // Each server is asked for 10 s at most, in the database that its pool selects. The error names the

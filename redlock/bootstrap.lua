@@ -6,7 +6,7 @@
 --          0: it did so before; nothing changed
 -- Errors   WRONGTYPE, GUARD: nothing changed
 --
--- It stands behind guard.lua.
+-- It is appended to guard.lua.
 local g, err = guard(KEYS[1], 0)
 if err then return err end
 if g.wait <= 0 and not g.fresh then

@@ -23,7 +23,7 @@ var _ interface {
 	driver.Checker
 } = (*protocol)(nil)
 
-// Check looks at every server, and runs scripts there that change nothing. It names the servers
+// Check looks at every server, and runs scripts there that leave nothing behind. It names the servers
 // that do not vote yet, why and for how long, and two nodes that are one server.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	c, err := driver.CheckClaim(o)
@@ -60,8 +60,8 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	return errors.Join(errs...)
 }
 
-// rights are what the user needs on every server, also to wait in the way that was asked for. The
-// guard has one key for all locks.
+// rights are what the scripts cannot do without. PUBLISH is one of them only if Options.Wait is
+// WaitNotification: without it releases stand, and all waiters wake at the holder's TTL.
 func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
 	if w == strategy.WaitNotification {
@@ -70,7 +70,8 @@ func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	if p.unguarded {
 		return []driver.Right{lock}
 	}
-	// The guard is in use, so its commands are tried on the lock's key. check.lua tries INFO.
+	// Before Redis 7.0 commands can only be tried by running them, and the guard is in use: so its commands
+	// are tried on the lock's key, which nobody uses. check.lua tries INFO.
 	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
 	rights := []driver.Right{lock, {Key: GuardKey}}
 	if p.fences {

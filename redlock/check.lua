@@ -7,7 +7,7 @@
 --          {'guard', why, ms until it votes, the longest TTL in use}: not yet
 -- Errors   WRONGTYPE, GUARD
 --
--- It stands behind guard.lua.
+-- It is appended to guard.lua.
 local g, err = guard(KEYS[1], ARGV[1])
 if err then return err end
 if g.wait > 0 then

@@ -15,13 +15,15 @@ import (
 type voteCount struct {
 	quorum  int
 	pending int  // nodes that have not answered
-	yes     int  // nodes that agreed
-	held    int  // nodes that hold the lock for another token, and were asked to acquire
+	yes     int  // nodes that did what they were asked, or, of Inspect, where the lock is free
+	held    int  // nodes where another token has the lock, or, of Inspect, any token
 	lost    int  // nodes without the token that they were asked about
 	twin    bool // node twinAt is another one, too
 	twinAt  int
-	errs    []error     // of each node; nil: it agreed
+	errs    []error     // of each node; nil: it is one of yes
 	until   []time.Time // of each node: when the lock is free there; zero: it is, or that is not known
+
+	answered time.Time // when yes and held became a quorum
 
 	ctx context.Context // of the requests
 
@@ -57,6 +59,9 @@ func (vc *voteCount) note(i int, err error) {
 	case errors.Is(err, strategy.ErrLost):
 		vc.lost++
 	}
+	if vc.answered.IsZero() && vc.yes+vc.held >= vc.quorum {
+		vc.answered = time.Now()
+	}
 }
 
 // hear counts an answer. Only the last that is needed wakes the caller: to wake it for each costs more
@@ -66,12 +71,12 @@ func (vc *voteCount) hear(i int, err error) {
 	defer vc.mu.Unlock()
 	if !vc.over {
 		vc.note(i, err)
-		vc.look()
+		vc.endIfEnough()
 	}
 }
 
-// look ends the round when enough is known. The caller holds mu.
-func (vc *voteCount) look() {
+// endIfEnough ends the round when enough is known. The caller holds mu.
+func (vc *voteCount) endIfEnough() {
 	if vc.over = vc.pending == 0 || vc.enough(vc); vc.over {
 		vc.done <- struct{}{}
 	}
@@ -81,32 +86,30 @@ func (vc *voteCount) look() {
 func (vc *voteCount) wait() {
 	vc.mu.Lock()
 	if !vc.over {
-		vc.look()
+		vc.endIfEnough()
 	}
 	vc.mu.Unlock()
 	<-vc.done
 }
 
-// await gives pending nodes that are expected to answer some time more.
-func (vc *voteCount) await(d time.Duration, expected func(i int) bool) {
+// end ends the round, whatever is known.
+func (vc *voteCount) end() {
 	vc.mu.Lock()
-	vc.enough = func(vc *voteCount) bool {
-		for i, err := range vc.errs {
-			if err == errPending && expected(i) {
-				return false
-			}
-		}
-		return true
-	}
-	vc.look()
-	vc.mu.Unlock()
-	select {
-	case <-vc.done:
-	case <-time.After(d):
-		vc.mu.Lock()
+	defer vc.mu.Unlock()
+	if !vc.over {
 		vc.over = true
-		vc.mu.Unlock()
+		vc.done <- struct{}{}
 	}
+}
+
+// awaits tells whether a node has not answered that is expected to.
+func (vc *voteCount) awaits(expected func(i int) bool) bool {
+	for i, err := range vc.errs {
+		if err == errPending && expected(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // never is when a key without expiry is free.
@@ -165,16 +168,16 @@ func (vc *voteCount) leader() (token string, most int) {
 }
 
 // holder is the token that a quorum holds the lock for; empty: no token has a quorum.
-func (vc *voteCount) holder(quorum int) string {
-	if token, most := vc.leader(); most >= quorum {
+func (vc *voteCount) holder() string {
+	if token, most := vc.leader(); most >= vc.quorum {
 		return token
 	}
 	return ""
 }
 
 // heldError names the holder, and says when a quorum will be free at the latest.
-func (vc *voteCount) heldError(name string, quorum int) *strategy.HeldError {
-	e := &strategy.HeldError{Name: name, Holder: vc.holder(quorum)}
+func (vc *voteCount) heldError(name string) *strategy.HeldError {
+	e := &strategy.HeldError{Name: name, Holder: vc.holder()}
 	var free []time.Time
 	for i, err := range vc.errs {
 		if err == nil || !vc.until[i].IsZero() {
@@ -182,7 +185,7 @@ func (vc *voteCount) heldError(name string, quorum int) *strategy.HeldError {
 		}
 	}
 	slices.SortFunc(free, time.Time.Compare)
-	if at := free[quorum-1]; at.Equal(never) {
+	if at := free[vc.quorum-1]; at.Equal(never) {
 		e.TTL = -1
 	} else {
 		e.TTL = max(time.Until(at), time.Millisecond)

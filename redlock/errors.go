@@ -13,11 +13,11 @@ import (
 // refusal says why no quorum agreed.
 func (p *protocol) refusal(c driver.Claim, count *voteCount) error {
 	if count.lost > len(p.nodes)-p.quorum {
-		return &strategy.LostError{Name: c.Name, Holder: count.holder(p.quorum)}
+		return &strategy.LostError{Name: c.Name, Holder: count.holder()}
 	}
 	e := &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, count)}
 	if count.lost == 0 && count.yes+count.held >= p.quorum {
-		e.Held = count.heldError(c.Name, p.quorum)
+		e.Held = count.heldError(c.Name)
 	}
 	return e
 }
@@ -37,10 +37,10 @@ func (p *protocol) answers(c driver.Claim, count *voteCount) []strategy.NodeAnsw
 	return answers
 }
 
-// changed corrects an error of too few nodes. Those of some that agreed, or that were not waited
+// markUnknown corrects an error of too few nodes. Those of some that agreed, or that were not waited
 // for, may have been changed, which the caller has to know: "not sent" of the other nodes alone
 // would mean that nothing has changed.
-func (p *protocol) changed(err error, some []int, what string) error {
+func (p *protocol) markUnknown(err error, some []int, what string) error {
 	var none *strategy.QuorumError
 	if errors.As(err, &none) {
 		for _, i := range some {

@@ -1,7 +1,7 @@
--- fastpath: the common vote. It stands before guard.lua, vote.lua and acquire.lua (see scripts.go),
--- because Redis makes a script's functions each time that it runs, and this returns before any is
--- made. It has acquire.lua's KEYS, ARGV and replies. It grants only what acquire.lua would grant,
--- and leaves everything else to it.
+-- fastpath: the common vote. It is put in front of guard.lua, vote.lua and acquire.lua, because Redis
+-- makes a script's functions each time that it runs, and this returns before any is made. If the
+-- guard is as guard.lua wrote it, fastpath grants only what acquire.lua would grant. It leaves
+-- everything else to acquire.lua.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the restart guard; absent: none
@@ -24,7 +24,7 @@ if not KEYS[3] and not redis.call('GET', KEYS[1]) and (not redis.acl_check_cmd o
     votes = type(info) == 'string' and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. seen .. '\r', 1, true)
     if votes and born ~= '0' then
       local now = redis.call('TIME')
-      votes = born + max <= now[1] * 1000 + math.floor(now[2] / 1000)
+      votes = tonumber(born) and born + max <= now[1] * 1000 + math.floor(now[2] / 1000)
     end
   end
   if votes then

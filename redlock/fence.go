@@ -8,10 +8,10 @@ import (
 )
 
 // WithFences issues fences ([strategy.Lease.Fence]): a lock counts only when a quorum has noted its
-// number. So Acquire and Adopt take one more round trip. They also wait for late votes, for at most
+// fence. So Acquire and Adopt take one more round trip. They also wait for late votes, for at most
 // three times as long as the quorum took (and 1 … 50 ms), so that a voter that freezes between the
-// two rounds costs nobody the lock. Fences need the guard. All users of a lock must have them, or
-// the others' holds come between the numbers. On each server a hash of two fields stays for each
+// two rounds costs nobody the lock. Fences need the guard. All users of a lock must have them: a
+// hold without a fence cannot be ordered. On each server a hash of two fields stays for each
 // name, lock:{name}:fence, for ever.
 func WithFences() Option {
 	return func(p *protocol) { p.fences = true }
@@ -31,16 +31,32 @@ func WithFences() Option {
 // A fenceReply is what a node says of fences with its vote.
 type fenceReply struct {
 	last       int64  // the greatest number that it has noted
-	remembers  bool   // it has forgotten no number that was noted there
+	remembers  bool   // it has forgotten no fence that was noted there
 	now        int64  // its time, in microseconds
 	generation string // of its guard
 }
 
-// enoughRemember is enough, and more: once a quorum has voted, the round goes on until a quorum of
-// nodes that remember has, or cannot any more. Such a quorum has a node that noted the last fence.
-func (p *protocol) enoughRemember(enough func(*voteCount) bool, said []fenceReply) func(*voteCount) bool {
+// enoughForFence is enough, and more. Once a quorum has voted, the round goes on until a quorum of
+// nodes that remember has, or cannot any more: such a quorum has a node that noted the last fence.
+// Then it goes on for late votes of nodes that are expected to answer, for patience at most: a voter
+// that now freezes must not cost the fence its quorum.
+func (p *protocol) enoughForFence(enough func(*voteCount) bool, said []fenceReply, start time.Time) func(*voteCount) bool {
+	ending := false
 	return func(vc *voteCount) bool {
-		return enough(vc) && (vc.twin || vc.yes < p.quorum || vc.remembered(said))
+		switch {
+		case !enough(vc):
+			return false
+		case vc.twin || vc.yes < p.quorum:
+			return true
+		case !vc.remembered(said):
+			return false
+		case !vc.awaits(p.expected):
+			return true
+		case !ending:
+			ending = true
+			time.AfterFunc(patience(vc.answered.Sub(start)), vc.end)
+		}
+		return false
 	}
 }
 
@@ -54,11 +70,11 @@ func (vc *voteCount) remembered(said []fenceReply) bool {
 	return n >= vc.quorum || n+vc.pending < vc.quorum
 }
 
-// number issues the fence of a lock that a quorum has granted. The write-back goes to the voters
+// issueFence issues the fence of a lock that a quorum has granted. The write-back goes to the voters
 // that remember, because only they make a quorum. Voters that forgot hear the number afterwards,
 // and remember from then on: before a quorum has noted it, it may be less than a number that they
 // forgot. If fewer than a quorum remember, the nodes' clocks decide, and all voters count.
-func (p *protocol) number(ctx context.Context, c driver.Claim, votes *nodeVotes, count *voteCount, said []fenceReply) (uint64, error) {
+func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVotes, count *voteCount, said []fenceReply) (uint64, error) {
 	var asked, forgot []int
 	var fence uint64
 	for i, err := range count.errs {
@@ -78,7 +94,7 @@ func (p *protocol) number(ctx context.Context, c driver.Claim, votes *nodeVotes,
 	due := p.due(c)
 	votes.hasten() // stragglers are not asked
 	noted := p.ask(ctx, votes, asked, due, (*voteCount).holdDecided, func(ctx context.Context, i int) error {
-		return p.note(ctx, due, c, votes, i, c.Token, fence, said[i].generation)
+		return p.noteFence(ctx, due, c, votes, i, c.Token, fence, said[i].generation)
 	})
 	if noted.yes < p.quorum {
 		for i, err := range count.errs { // nodes that did not vote are part of the reason
@@ -88,17 +104,17 @@ func (p *protocol) number(ctx context.Context, c driver.Claim, votes *nodeVotes,
 		}
 		return 0, p.refusal(c, noted)
 	}
-	for _, i := range forgot {
+	for _, i := range forgot { // without a turn: this does not touch the token
 		p.requests.Go(func() {
-			p.note(context.WithoutCancel(ctx), p.due(c), c, votes, i, "", fence, said[i].generation)
+			p.noteFence(context.WithoutCancel(ctx), p.due(c), c, votes, i, "", fence, said[i].generation)
 		})
 	}
 	return fence, nil
 }
 
-// note has one node note a fence, if its guard is still of that generation. With a token, the lock
+// noteFence has one node note a fence, if its guard is still of that generation. With a token, the lock
 // there must have it; without, a quorum has noted the fence already.
-func (p *protocol) note(ctx context.Context, due time.Time, c driver.Claim, votes *nodeVotes, i int, token string, fence uint64, generation string) error {
+func (p *protocol) noteFence(ctx context.Context, due time.Time, c driver.Claim, votes *nodeVotes, i int, token string, fence uint64, generation string) error {
 	n := p.nodes[i]
 	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), generation, p.longest(c.TTL))
 	switch {

@@ -369,4 +369,28 @@ func TestSpare(t *testing.T) {
 			}
 		})
 	})
+
+	// Every vote counts that comes by the time the wait for late votes ends, also one that comes
+	// in the moment in which the quorum is found.
+	t.Run("VotesAtOnce", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(9)
+			const answers = 10 * time.Millisecond
+			for i, f := range fakes {
+				f.fenced = true
+				nodes[i] = &fencedFake{fake: f, after: answers}
+			}
+			p := redlock.On(nodes, redlock.WithFences())
+			for i := range 2000 {
+				c := claim(fmt.Sprint(i))
+				start := time.Now()
+				g, err := p.Acquire(t.Context(), c)
+				if took := time.Since(start); err != nil || took != 2*answers {
+					t.Fatalf("Acquire() number %d, of nine nodes that answer at once = %v, after %v, want nil after %v", i, err, took, 2*answers)
+				}
+				c.Grant = g
+				is(t, "Release()", p.Release(t.Context(), c))
+			}
+		})
+	})
 }

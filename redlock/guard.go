@@ -11,8 +11,8 @@ import (
 )
 
 // GuardKey is the key of the restart guard on each server: a hash of some hundred bytes without a
-// TTL. No lock has this key, because [strategy.DefaultKey] puts a brace into each. The guard must
-// detect whatever deletes this key: FLUSHALL, a restart without data.
+// TTL. No lock has this key, because [strategy.DefaultKey] puts a brace into each. A missing guard is
+// the signal: what deletes it (FLUSHALL, a restart without data) may have deleted locks.
 const GuardKey = "lock:redlock:guard"
 
 // WithoutGuard lets every server vote at once, also one that has just come back without its data: then
@@ -77,23 +77,23 @@ func (p *protocol) guarded(n driver.Node, reply any) error {
 	if string(mark) != "guard" || !ok || !ok2 {
 		return nil
 	}
-	p.hear(longest)
+	p.learnTTL(longest)
 	return &strategy.ServerError{Node: n.Name(), Kind: strategy.ErrRefused,
 		Err: &GuardError{Reason: string(why), For: time.Duration(max(ms, 0)) * time.Millisecond}}
 }
 
-// longest is the longest TTL in use that this client knows of, in milliseconds.
+// longest is the longest TTL in use that this client knows of, ttl among them, in milliseconds.
 func (p *protocol) longest(ttl time.Duration) int64 {
-	p.hear(ttl.Milliseconds())
+	p.learnTTL(ttl.Milliseconds())
 	if p.maxTTL != nil {
-		p.hear(p.maxTTL.Milliseconds())
+		p.learnTTL(p.maxTTL.Milliseconds())
 	}
 	return p.known.Load()
 }
 
-// hear notes that a client uses a TTL of so many milliseconds. A server may have been given a number
+// learnTTL notes that a client uses a TTL of so many milliseconds. A server may have been given a number
 // that no lock can use; it must not spread.
-func (p *protocol) hear(ms int64) {
+func (p *protocol) learnTTL(ms int64) {
 	ms = min(ms, strategy.MaxTTL.Milliseconds())
 	for {
 		known := p.known.Load()

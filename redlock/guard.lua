@@ -1,4 +1,4 @@
--- guard: whether this server may vote. It makes two functions for the scripts that stand behind it.
+-- guard: whether this server may vote. It makes two functions for the scripts that are appended to it.
 --
 -- A server that may have forgotten a lock must not vote before that lock has expired. It knows by a
 -- hash next to the locks, the guard, which is lost when they are lost:
@@ -7,9 +7,9 @@
 --   past  master_replid2: the history that this process took over when it was last promoted. A primary
 --         that was a replica for a while knows only what its primary knew. Empty: never promoted, or
 --         Redis has dropped the id (no replica for repl-backlog-ttl)
---   seen  master_replid when run and past were last compared. A process makes a new id when it starts
---         and when it is promoted, and only a replica has another's id. So while a primary still
---         has the id that was seen, run and past are what they were, and are not read
+--   seen  master_replid when run and past were last compared. A process makes a new one when it starts
+--         and when it is promoted. So a primary whose master_replid is still the seen one is the same
+--         process, not promoted since: run and past need not be read again
 --   gen   the generation's name. A generation is a time in which nothing was forgotten; a new one begins
 --         where run or past differ, or the hash is missing. For fences
 --   born  when the generation began, in ms of the server's time; 0: it was bootstrapped
@@ -38,7 +38,7 @@ local function guard(key, longest)
   if not (primary and seen and string.find(info, 'master_replid:' .. seen .. '\r', 1, true)) then
     id = primary and string.match(info, 'master_replid:(%w+)') or 'none'
     actual = info ~= '' and string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
-    promoted = string.match(info, 'master_replid2:0*(%w*)') or ''
+    promoted = string.match(info, 'master_replid2:0*(%w*)') or '' -- Redis writes zeros: never promoted
   end
   local time = redis.call('TIME')
   local now, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]

@@ -430,7 +430,7 @@ func TestGuardNeedsInfo(t *testing.T) {
 }
 
 // TestUnreleasable: a user who may not release is not granted what he could only leave to
-// its TTL.
+// its TTL, and does not adopt it.
 func TestUnreleasable(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{User: "locker", Password: "secret"})
 	known(t, []*redistest.Server{s})
@@ -446,6 +446,23 @@ func TestUnreleasable(t *testing.T) {
 		t.Errorf("TryAcquire() = %v, want what to allow", err)
 	}
 	empty(t, []*redistest.Server{s}, lockOf(t))
+
+	redistest.Do(t, s, "SET", strategy.DefaultKey(lockOf(t)), "detached", "PX", 60_000)
+	_, err = alone(t, s, time.Minute).Adopt(t.Context(), lockOf(t), "detached")
+	is(t, "Adopt()", err, strategy.ErrRefused)
+	if got := token(t, s, lockOf(t)); got != "detached" {
+		t.Errorf("after Adopt() the token is %q, want the old one", got)
+	}
+}
+
+// TestGuardDamaged: a guard that nobody can read counts as missing.
+func TestGuardDamaged(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	known(t, []*redistest.Server{s})
+	locks := alone(t, s, time.Minute)
+	is(t, "TryAcquire()", try(t, locks)) // from now on the server and the client know one longest TTL
+	redistest.Do(t, s, "HSET", redlock.GuardKey, "born", "long ago")
+	refusedBy(t, try(t, locks), redlock.ReasonEmpty, 0, time.Minute)
 }
 
 // guardOf is the guard that a server has.

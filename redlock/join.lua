@@ -10,10 +10,10 @@
 -- ARGV[3]  the longest TTL in use that the client knows of, in ms
 --
 -- Returns  1      joined
---          token  another's, or this one, is here already; nothing changed
+--          token  another's is here already, or this one (two of the nodes are one server); nothing changed
 -- Errors   WRONGTYPE, GUARD: nothing changed
 --
--- It stands behind guard.lua.
+-- It is appended to guard.lua.
 local holder = redis.call('GET', KEYS[1])
 if holder then
   return holder

@@ -177,7 +177,7 @@ func TestJoin(t *testing.T) {
 					t.Fatalf("the frozen server did %q, want nothing yet", got)
 				}
 				fakes[0].set(func(*fake) { fakes[0].frozen = false })
-				time.Sleep(15 * time.Second) // no longer than the machinery would undo, and the key last
+				time.Sleep(15 * time.Second) // no longer than the engine would undo, and the key last
 				if got := fakes[0].did(); !slices.Contains(got, "join") || !slices.Contains(got, "release") {
 					t.Errorf("the server did %q, want it to join, and to release", got)
 				}

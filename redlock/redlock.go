@@ -7,9 +7,10 @@
 // the lock. So take N servers (nodes) that know nothing of each other, five for example, and ask all
 // of them at once for the same key, with the same token and TTL. More than half is a quorum: a
 // contender with a quorum of the votes holds the lock, because two quorums share a node, and that
-// node votes once. Two of five may be down. The vote takes time, and clocks drift: the lock counts
-// only if enough validity is left, which is TTL − elapsed − drift. A contender that fails gives every
-// vote back, and tries again after a random delay.
+// node votes once. Two of five may be down. The vote takes time, and clocks drift apart (allowed for:
+// 1 % of the TTL and 2 ms). The lock counts only if enough validity is left, which is TTL − elapsed −
+// drift. The holder's deadline is where the validity ends. A contender that fails gives every vote
+// back, and tries again after a random delay.
 //
 // # What it guarantees
 //
@@ -19,13 +20,24 @@
 //     cut off; also if nodes lose their data, or restart without it: see [MaxTTL], the restart guard.
 //   - Ownership: each node compares the token before it releases or extends, in one step.
 //   - No deadlock: if the holder dies, its key expires on each node, one TTL after the last renewal.
-//   - Nothing stays behind: a vote that came late, or whose reply was lost, is undone.
 //   - Availability: a minority delays nobody by more than [NodeTimeout] per round. An extension also
-//     brings the lock back to nodes that lost it. Waiters hear of a release from any node.
-//   - No quorum in reach is [strategy.ErrNoQuorum], not [strategy.ErrHeld]. A held lock is both.
-//   - Fences on request: [WithFences].
+//     brings the lock back to nodes that lost it.
+//   - Honest errors: if too few nodes answer, the error is [strategy.ErrNoQuorum] only. If a quorum
+//     answers and the lock is taken, it matches [strategy.ErrHeld], too.
+//   - Fences on request, numbers that rise with each hold: [WithFences].
 //
-// # What it does not
+// # When something breaks
+//
+//   - The holder dies: its votes expire with the TTL. Waiters know that TTL and ask when it ends.
+//   - A reply is lost, or a vote comes late: the winner keeps the vote, and releases it at the end. A
+//     failed attempt undoes it, and repeats that until no node can have it any more.
+//   - A waiter dies in mid-attempt: the votes that it had already got expire with its TTL.
+//   - A node restarts or loses its data: it does not vote until [MaxTTL] has passed, and counts as
+//     down. It still releases and extends the locks that it kept.
+//   - A message is lost: a release reaches a quorum, and a waiter listens to a quorum, so they share a
+//     node. If that node had lost the lock, the waiter sleeps until the holder's TTL ends.
+//
+// # What it does not guarantee
 //
 //   - A node whose clock jumps ahead drops its vote early; a second holder may get it. Let clocks be
 //     slewed, not set.
@@ -33,22 +45,33 @@
 //     replicas, or stop the old primary first.
 //   - Without fences, a holder that was paused past its deadline can still write (Kleppmann, 2016).
 //   - The guard does not see an eviction (set maxmemory-policy noeviction), a key deleted by hand, or a
-//     machine set back to a snapshot. [WithoutGuard], a node that forgets votes twice.
+//     machine set back to a snapshot. Where TTLs differ and [MaxTTL] is not set, it may wait too
+//     briefly. [WithoutGuard], a node that forgets votes twice.
 //   - No queue between processes: the next holder is chance.
 //
 // # When
 //
 // Take it if the lock must go on when a server dies, and five (or three) servers without replication
 // are available. Run `locks bootstrap` ([Bootstrap]) once, at installation; never at application
-// start. On a quiet day RedLock is more available than one server, not safer.
+// start. Without it nothing is granted until MaxTTL has passed. While no server fails, RedLock is no
+// safer than one server.
 //
 // # On the wire
 //
-// On each node: lock:{name}, the holder's token with a TTL; with fences lock:{name}:fence; and for all
-// locks [GuardKey], so nodes must not be those of a Redis Cluster. A release is published on channel
-// lock:{name}:free. Acquire, Extend and Release are one round of N requests, sent at once. Acquire and
-// Extend wait for the quickest quorum; Release waits for every node that may have the lock. Fences add
-// a round, and so does a failed attempt that got votes.
+// On each node:
+//
+//	lock:{name}         the key, with the holder's token and TTL
+//	lock:{name}:fence   with fences: a hash of the last fence and its generation; it stays
+//	lock:redlock:guard  the restart guard of all locks ([GuardKey]), a hash; it stays
+//	lock:{name}:free    the channel; a message is the token that was released
+//
+// The guard is in another slot than the lock, so no node may be of a Redis Cluster. The key and its
+// value are redsync's. A waiter polls next to a holder whose token does not say that its release is
+// published; see package luascript.
+//
+// Acquire, Extend and Release are one round of N requests, sent at once. Acquire and Extend wait for
+// the quickest quorum; Release waits for every node that may have the lock. Fences add a round, and
+// so does a failed attempt that got votes.
 //
 // docs/redlock.md shows why this holds. Sources: "Distributed Locks with Redis"
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/); M. Kleppmann, "How to do
@@ -64,20 +87,23 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // protocol is the algorithm on its nodes. This file is the vote. What the other files add:
 //
-//	setup.go    New, the settings, and what is wrong with them
-//	scripts.go  the Lua scripts, and the files that each is made of
-//	round.go    one round: ask nodes at once, stop when the rest cannot change the outcome
-//	count.go    what the nodes said in one round, and whether that is enough
-//	votes.go    on which nodes a claim's token may be, until it is released
-//	guard.go    the restart guard: a node that may have forgotten locks does not vote
-//	fence.go    fences, in two phases
-//	join.go     an extension brings the lock back to nodes that lost it
-//	adopt.go, inspect.go, watch.go, check.go, errors.go, twins.go: as they are named
+//	setup.go      New, the settings, and what is wrong with them
+//	scripts.go    the Lua scripts, and the files that each is made of
+//	round.go      one round: ask nodes at once, stop when the rest cannot change the outcome
+//	count.go      what the nodes said in one round, and whether that is enough
+//	votes.go      on which nodes a claim's token may be, until it is released
+//	guard.go      the restart guard: a node that may have forgotten locks does not vote
+//	bootstrap.go  Bootstrap: the nodes of a new cluster vote at once
+//	fence.go      fences, in two phases
+//	join.go       an extension brings the lock back to nodes that lost it
+//	twins.go      two nodes that are one server
+//	adopt.go, inspect.go, watch.go, check.go, errors.go: as they are named
 type protocol struct {
 	nodes  []driver.Node
 	all    []int // their indices
@@ -101,48 +127,48 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	})
 }
 
-// A request asks one node for its vote.
-type request func(ctx context.Context, due time.Time, n driver.Node) (reply any, err error)
+// An askVote asks one node for its vote.
+type askVote func(ctx context.Context, due time.Time, n driver.Node) (reply any, err error)
 
 // elect is the algorithm:
 //
 //  1. Note the time. Ask all nodes at once; stop at a quorum, or when none can come any more.
 //  2. The lock counts if a quorum voted, and TTL − elapsed − drift leaves enough validity.
-//  3. With fences, a quorum must also note the lock's number, within that validity.
+//  3. With fences, a quorum must also note the fence, within that validity.
 //  4. If the lock counts, late votes count too, and Release covers them. If not, every vote is given
-//     back, also those still under way. The machinery tries again after a random delay.
-func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteCount) bool, ask request) (driver.Grant, error) {
+//     back, also those still under way. Package engine tries again after a random delay.
+func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteCount) bool, askOne askVote) (driver.Grant, error) {
 	if err := p.lateTwin(ctx, c); err != nil { // found after the last attempt: see twins.go
 		return driver.Grant{}, err
 	}
 	start := time.Now() // every node begins to count its TTL later
 	votes := newVotes(len(p.nodes), unknown)
-	count, said := p.collect(ctx, c, votes, enough, ask)
+	count, said := p.collect(ctx, c, votes, enough, askOne)
 
 	err := p.won(ctx, c, count, start)
 	var fence uint64
 	if err == nil && p.fences {
-		if fence, err = p.number(ctx, c, votes, count, said); err == nil {
+		if fence, err = p.issueFence(ctx, c, votes, count, said); err == nil {
 			err = p.inTime(c, start)
 		}
 	}
 	if err != nil {
 		return p.giveBack(ctx, c, votes, err)
 	}
-	// Doubt: a node may still grant its vote. If the lease then lapses, the machinery undoes that.
+	// Doubt: unless all have voted, a vote may still come. If the lease lapses, the engine undoes that.
 	return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: count.yes < len(p.nodes), State: votes}, nil
 }
 
 // collect asks all nodes for their votes. said is for fences: what each voter knows of them.
-func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes, enough func(*voteCount) bool, ask request) (*voteCount, []fenceReply) {
+func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes, enough func(*voteCount) bool, askOne askVote) (*voteCount, []fenceReply) {
 	start, due := time.Now(), p.due(c)
 	var said []fenceReply // each is written before its node's answer is counted
 	if p.fences {
 		said = make([]fenceReply, len(p.nodes))
-		enough = p.enoughRemember(enough, said)
+		enough = p.enoughForFence(enough, said, start)
 	}
 	count := p.ask(ctx, votes, p.all, due, enough, func(ctx context.Context, i int) error {
-		reply, err := ask(ctx, due, p.nodes[i])
+		reply, err := askOne(ctx, due, p.nodes[i])
 		if err == nil {
 			err = p.readVote(c, i, reply, said)
 		}
@@ -157,11 +183,8 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 		} // or the reply was lost: the vote may be there, and stays unknown
 		return err
 	})
-	if count.yes+count.held >= p.quorum { // stragglers get a multiple of this: see patience
-		p.pace.Store(int64(time.Since(start)))
-	}
-	if p.fences && count.yes >= p.quorum {
-		count.await(p.patience(), p.expected) // late votes: a voter that now freezes must not cost the fence its quorum
+	if !count.answered.IsZero() { // stragglers get a multiple of this: see patience
+		p.pace.Store(int64(count.answered.Sub(start)))
 	}
 	return count, said
 }
@@ -175,7 +198,7 @@ func (p *protocol) readVote(c driver.Claim, i int, reply any, said []fenceReply)
 		case r == 0: // it has this token already
 			return errTwin
 		case r > 0 && !p.fences: // its vote, and the longest TTL that it knows
-			p.hear(r)
+			p.learnTTL(r)
 			return nil
 		}
 	case []any:
@@ -184,12 +207,12 @@ func (p *protocol) readVote(c driver.Claim, i int, reply any, said []fenceReply)
 			ms, ok2 := r[1].(int64)
 			longest, ok3 := r[2].(int64)
 			if ok && ok2 && ok3 {
-				p.hear(longest)
+				p.learnTTL(longest)
 				return &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: driver.RemainingTTL(ms)}
 			}
 		}
 		if f, longest, ok := readFence(r); ok && p.fences { // its vote, and what it knows of fences
-			p.hear(longest)
+			p.learnTTL(longest)
 			said[i] = f
 			return nil
 		}
@@ -214,7 +237,7 @@ func certain(err error) bool {
 func (p *protocol) won(ctx context.Context, c driver.Claim, count *voteCount, start time.Time) error {
 	switch {
 	case count.twin:
-		p.twin.Store(0)
+		p.twin.Store(0) // reported now, not again by lateTwin
 		return p.twinError(ctx, c, count.twinAt)
 	case count.yes < p.quorum:
 		return p.refusal(c, count)
@@ -234,7 +257,7 @@ func (p *protocol) inTime(c driver.Claim, start time.Time) error {
 }
 
 // giveBack deletes every vote of a failed attempt, also if the caller is gone. A node that does not
-// answer may have one left: then the machinery undoes it in the background, by Release.
+// answer may have one left: then the engine undoes it in the background, by Release.
 func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVotes, err error) (driver.Grant, error) {
 	to := channel(c)
 	if votes.mayHold() < p.quorum {
@@ -242,11 +265,23 @@ func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVote
 	}
 	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
 	left := votes.mayHold()
-	err = p.changed(p.advised(err), votes.holding(), "perhaps granted, and not yet given back")
-	return driver.Grant{State: votes}, remains(left, err)
+	err = p.markUnknown(p.advised(err), votes.holding(), "perhaps granted, and not yet given back")
+	return driver.Grant{State: votes, Silent: unannounced(err)}, remains(left, err)
 }
 
-// remains marks err if something may be left on some nodes.
+// unannounced tells whether the lock is held, and the holder's token does not say that its release will
+// be published: then waiters have to poll.
+func unannounced(err error) bool {
+	var held *strategy.HeldError
+	if !errors.As(err, &held) {
+		return false
+	}
+	announced, _ := token.Announced(held.Holder)
+	return !announced
+}
+
+// remains marks err if something may be left on some nodes, for the engine to undo. The caller gets err,
+// also if that is nil.
 func remains(left int, err error) error {
 	if left > 0 {
 		return driver.Remains(err)
@@ -269,9 +304,9 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 		return err
 	})
 	if count.yes < p.quorum {
-		// A minority may have extended it. The machinery undoes that, but only after the holder has
+		// A minority may have extended it. The engine undoes that, but only after the holder has
 		// heard of the loss: until then the holder may be alone with the lock.
-		return driver.Grant{}, remains(votes.mayHold(), p.changed(p.refusal(c, count), votes.holding(), "extended, if it got so far, but too few others were"))
+		return driver.Grant{}, remains(votes.mayHold(), p.markUnknown(p.refusal(c, count), votes.holding(), "extended, if it got so far, but too few others were"))
 	}
 	extended.Store(true) // before rejoin looks for nodes without the lock: it misses those that answer later
 	p.rejoin(count.ctx, c, votes, start)
@@ -280,10 +315,10 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 
 // extendOn asks one node.
 func (p *protocol) extendOn(ctx context.Context, due time.Time, c driver.Claim, votes *nodeVotes, i int) error {
-	until := votes.doubt(i, c.TTL) // if the reply is lost, the key may last so much longer
+	until := votes.extending(i, c.TTL)
 	reply, err := p.nodes[i].Eval(ctx, due, extend, []string{c.Key}, c.Token, c.TTL.Milliseconds())
 	if err == nil || certain(err) {
-		votes.lasts(i, until)
+		votes.notExtended(i, until)
 	}
 	switch {
 	case err != nil:
@@ -296,7 +331,7 @@ func (p *protocol) extendOn(ctx context.Context, due time.Time, c driver.Claim, 
 }
 
 // Release deletes the lock on all nodes that may have it, and waits for each. It is also the undo of
-// an attempt, or of a lock that was lost, which the machinery repeats until nothing is left.
+// an attempt, or of a lock that was lost, which the engine repeats until nothing is left.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	votes, due := p.votesOf(c), p.due(c)
 	if c.Undo {
@@ -309,12 +344,12 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 		return nil
 	case c.Undo:
 		return votes.undone(count)
-	case count.yes+left < p.quorum: // it was lost before
-		return remains(left, &strategy.LostError{Name: c.Name, Holder: count.holder(p.quorum)})
+	case count.yes+left < p.quorum: // it was lost before; not released before: the engine releases once
+		return remains(left, &strategy.LostError{Name: c.Name, Holder: count.holder()})
 	case len(p.nodes)-left >= p.quorum: // free for others
 		return remains(left, nil)
 	}
-	return p.changed(p.refusal(c, count), p.all, "released, but too few others were")
+	return p.markUnknown(p.refusal(c, count), p.all, "released, but too few others were")
 }
 
 // deleteAll deletes the lock on all nodes that may have it; on each only if the token is there.
@@ -333,20 +368,16 @@ func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVot
 	})
 }
 
-// notThere reads the reply of a node that has another token (which it says), or none (nil).
+// notThere reads the reply of a node that has another token (which it says), or none (nil). If the
+// token may still arrive there, the error is ErrUnknown.
 func (p *protocol) notThere(c driver.Claim, votes *nodeVotes, i int, reply any) error {
 	holder, held := reply.([]byte)
 	if !held && reply != nil {
 		return driver.BadReply(p.nodes[i].Name(), reply)
 	}
-	c.Undo = true // for Gone: the question is whether the acquire can still arrive
-	c.Grant = driver.Grant{}
-	if votes.at(i) == present {
-		c.Grant.Start = time.Now() // it was answered, so it cannot
-	}
-	if err := driver.Gone(p.nodes[i].Name(), p.nodes[i].Ordered(), c, string(holder)); err != nil {
+	if votes.at(i) == unknown && !p.nodes[i].Ordered() {
 		votes.tooEarly(i)
-		return err
+		return &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnknown, Err: driver.ErrAcquireMayArrive}
 	}
 	votes.set(i, absent)
 	return &strategy.LostError{Name: c.Name, Holder: string(holder)}

@@ -335,10 +335,10 @@ func TestServersKilled(t *testing.T) {
 	}
 }
 
-// imitation skips a test that an embedded server, which tells nothing of itself, cannot pass.
+// imitation skips a test that an embedded server, which says nothing of itself, cannot pass.
 func imitation(t *testing.T, s *redistest.Server, notProven string) {
 	t.Helper()
-	if strings.Contains(s.Version(), "not told") {
+	if strings.Contains(s.Version(), "not known") {
 		t.Skip("NOT PROVEN: " + notProven)
 	}
 }
@@ -454,6 +454,45 @@ func TestHeldError(t *testing.T) {
 			t.Errorf("%v: Inspect() = %+v, %v, want held by %q", test.tokens, info, err, test.holder)
 		}
 	}
+}
+
+// TestForeignHolder: other libraries publish no release, and a waiter does not sleep until their TTL
+// ends.
+func TestForeignHolder(t *testing.T) {
+	servers := redistest.Nodes(t, 3)
+	name := lockOf(t)
+	for _, s := range servers { // as redsync does
+		redistest.Do(t, s, "SET", strategy.DefaultKey(name), "d2hhdGV2ZXIgaXQgaXMhIQ==", "NX", "PX", 60_000)
+	}
+	held := make(chan struct{}, 1000)
+	o := calm
+	o.Observe = func(e strategy.Event) {
+		if e.Kind == strategy.EventHeld {
+			held <- struct{}{}
+		}
+	}
+	locks := open(t, servers, o, unhurried)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // far more than Backoff, far less than the TTL
+	defer cancel()
+	got := make(chan error)
+	go func() {
+		lease, err := locks.NewLock(name).Acquire(ctx)
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		got <- err
+	}()
+	for range 3 { // the first attempt, the one after the subscription, and one more: it polls
+		select {
+		case <-held:
+		case err := <-got:
+			t.Fatalf("Acquire() of a lock that a foreign holder has = %v, want it to ask again", err)
+		}
+	}
+	for _, s := range servers {
+		redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+	}
+	is(t, "Acquire() and Release() after the foreign holder", <-got)
 }
 
 // TestWrongType: a key that is no lock costs a vote, and a majority of such is refused.

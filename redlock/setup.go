@@ -18,7 +18,7 @@ import (
 )
 
 // New returns the strategy on the Redis servers that the pools dial: one pool for each server, best
-// an odd number of them (one server more than an odd number survives no more failures). It takes the
+// an odd number of them: four servers survive no more failures than three. It takes the
 // pools' settings and dials two connections of its own to each server; the pools stay the caller's to
 // close. New does no I/O. [strategy.Strategy.Check] does, and also finds two pools for one server.
 func New(pools []*redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {

@@ -1,16 +1,13 @@
--- vote: grant the lock, which is free or the old holder's, if the guard lets this node vote. It
--- stands behind guard.lua, and before acquire.lua and adopt.lua, whose KEYS it uses, and which
--- return what it returns:
---
---          1: granted. More: granted, and a TTL of so many ms is in use
---          {that number, the last fence, 1 if it remembers, the server's time in µs, the guard's
---            generation}: granted, with fences
---          {'guard', why, ms until it votes, the longest TTL in use}: it does not vote yet
---          WRONGTYPE, GUARD, FENCE: nothing changed
+-- vote: grant the lock, which is free or the old holder's, if the guard lets this node vote. It is
+-- appended to guard.lua; acquire.lua and adopt.lua are appended to it. It uses their KEYS, and they
+-- return what it returns: see acquire.lua.
 --
 -- It reads all that can be wrong (a key of another type, a counter that holds no number) before it
 -- writes.
 local function vote(token, ttl, longest)
+  if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', KEYS[1]) then -- Redis 7.0
+    return redis.error_reply('NOPERM a user who may not DEL this lock could not release it: allow this user +del')
+  end
   if not KEYS[2] then
     redis.call('SET', KEYS[1], token, 'PX', ttl)
     return 1

@@ -14,10 +14,10 @@ import (
 // because stragglers answer when Acquire has returned, and their answers decide which nodes an
 // extension and a release have to ask.
 //
-// A claim's rounds come one after the other: acquire, write back, extend, release. Each node gets its
-// requests in that order, because each waits for its turn there. When a round begins, requests of the
-// last one that are under way get some time more (patience), and those that wait for a turn are not
-// sent any more.
+// A claim's rounds come one after the other: acquire, write back, extend, release. Each node gets the
+// requests that touch the token in that order, because each waits for its turn there. When a round
+// begins, requests of the last one that are under way get some time more (patience), and those that
+// wait for a turn are not sent any more.
 type nodeVotes struct {
 	mu    sync.Mutex
 	votes []vote
@@ -87,9 +87,9 @@ func (vs *nodeVotes) granted(i int, ttl time.Duration) {
 	}
 }
 
-// doubt notes that a node may begin to count ttl and its answer be lost: at any moment while the
-// token is there. It returns until when the token is there if that does not happen.
-func (vs *nodeVotes) doubt(i int, ttl time.Duration) (otherwise time.Time) {
+// extending is called before an extension. Its reply may be lost, so the token is taken to last a TTL
+// longer. It returns the old end, for notExtended.
+func (vs *nodeVotes) extending(i int, ttl time.Duration) (otherwise time.Time) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := &vs.votes[i]
@@ -98,8 +98,8 @@ func (vs *nodeVotes) doubt(i int, ttl time.Duration) (otherwise time.Time) {
 	return otherwise
 }
 
-// lasts takes doubt back.
-func (vs *nodeVotes) lasts(i int, until time.Time) {
+// notExtended takes back what extending has noted.
+func (vs *nodeVotes) notExtended(i int, until time.Time) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.votes[i].until = until
@@ -126,22 +126,30 @@ func (vs *nodeVotes) holding() (nodes []int) {
 func (vs *nodeVotes) mayHold() (n int) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	now := time.Now()
+	vs.expire()
 	for i := range vs.votes {
-		v := &vs.votes[i]
-		if v.standing == present && now.After(v.until) {
-			v.standing = absent // so that a node that never comes back is not asked for ever
-		}
-		if v.standing != absent {
+		if vs.votes[i].standing != absent {
 			n++
 		}
 	}
 	return n
 }
 
-// undone is the error of an undo that left something. A node that has answered neither the acquire nor
-// the undo may be frozen, and so may not have begun to count the TTL: that error is marked, so that
-// the machinery does not count the TTL either, and errors of nodes that answered are left out.
+// expire gives up votes whose time is over, so that a node that never comes back is not asked for
+// ever. The caller holds mu.
+func (vs *nodeVotes) expire() {
+	now := time.Now()
+	for i := range vs.votes {
+		if v := &vs.votes[i]; v.standing == present && now.After(v.until) {
+			v.standing = absent
+		}
+	}
+}
+
+// undone is the error of an undo that left something. The engine repeats the undo for one TTL. A node
+// that has answered neither the acquire nor the undo may be frozen: it begins to count the TTL when it
+// runs again. So its error is marked, and then the engine's TTL does not begin yet. The error leaves out
+// nodes that have answered.
 func (vs *nodeVotes) undone(count *voteCount) error {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -164,9 +172,9 @@ func (vs *nodeVotes) undone(count *voteCount) error {
 
 // begin begins a round. The last round's stragglers are called off after patience.
 func (vs *nodeVotes) begin(r round, patience time.Duration) {
-	vs.mayHold()
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
+	vs.expire()
 	if last := vs.round; last.end != nil {
 		time.AfterFunc(patience, func() { last.end(errOvertaken) })
 	}
@@ -188,8 +196,8 @@ func (vs *nodeVotes) hasten() {
 	}
 }
 
-// tryTurn takes a node's turn if no request is under way there. In a claim's first round that is so on
-// every node. It is called before the request's goroutine starts, so the first round goes first.
+// tryTurn takes a node's turn if no request is under way there. It is called before the request's
+// goroutine starts: a claim's first round has every turn before another round can begin.
 func (vs *nodeVotes) tryTurn(i int) bool {
 	select {
 	case <-vs.votes[i].turn:
@@ -221,9 +229,10 @@ func (vs *nodeVotes) waitTurn(ctx context.Context, due time.Time, i int) error {
 	return nil
 }
 
-// latest tells whether ctx is of the last round that has begun. The caller holds mu.
+// latest tells whether ctx is of the last round that has begun: each round has contexts of its own. The
+// caller holds mu.
 func (vs *nodeVotes) latest(ctx context.Context) bool {
-	return ctx == vs.round.all || ctx == vs.round.doubtful
+	return ctx == vs.round.all || ctx == vs.round.silent
 }
 
 // endTurn lets the next request to the node go.

@@ -12,8 +12,8 @@ import (
 
 // Watch listens for releases: each node that had the lock publishes its release in the step that
 // deletes the key. Watch returns when a quorum of the nodes has confirmed; the others may follow
-// until Due. A release reaches a quorum, so a node that listens hears of it, if that node had the
-// lock. (If not, the wait ends with the holder's TTL.)
+// until Due. A release quorum and a listening quorum share a node. If that node had lost the lock, it
+// publishes nothing, and the wait ends with the holder's TTL.
 //
 // The first message of a release is passed on after a random pause, below three times what the last
 // quorum took (and 1 … 50 ms). By then the other nodes have released as well, and waiters in other
@@ -23,7 +23,7 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	joining, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
+	subCtx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
 	w := &watch{quorum: p.quorum, pause: p.patience, fn: fn, cancel: cancel, soon: map[string]*time.Timer{}}
 	type answer struct {
 		i   int
@@ -31,11 +31,11 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	}
 	answers := make(chan answer, len(p.nodes))
 	for i, n := range p.nodes {
-		w.joining.Go(func() {
+		w.subscribing.Go(func() {
 			var s subscription
-			leave, err := n.Subscribe(joining, channel(c), func(token []byte, err error) { w.hear(&s, token, err) })
+			leave, err := n.Subscribe(subCtx, channel(c), func(token []byte, err error) { w.hear(&s, token, err) })
 			if err == nil {
-				w.join(&s, leave)
+				w.add(&s, leave)
 			}
 			answers <- answer{i, err}
 		})
@@ -60,10 +60,10 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 
 // A watch is what one Watch has subscribed to.
 type watch struct {
-	quorum  int
-	pause   func() time.Duration
-	cancel  context.CancelFunc // ends the joining
-	joining sync.WaitGroup
+	quorum      int
+	pause       func() time.Duration
+	cancel      context.CancelFunc // ends subscriptions that are not confirmed yet
+	subscribing sync.WaitGroup
 
 	mu        sync.Mutex // held while fn runs
 	fn        func(driver.Notification)
@@ -75,13 +75,13 @@ type watch struct {
 }
 
 // A subscription is one node's.
-type subscription struct{ joined, broken bool }
+type subscription struct{ added, broken bool }
 
-func (w *watch) join(s *subscription, leave func()) {
+func (w *watch) add(s *subscription, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leave = append(w.leave, leave)
-	if s.joined = true; !s.broken {
+	if s.added = true; !s.broken {
 		w.live++
 	}
 }
@@ -91,11 +91,11 @@ func (w *watch) confirm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.confirmed = true
-	w.look()
+	w.endIfDeaf()
 }
 
-// look ends a watch that may miss a release. The caller holds mu.
-func (w *watch) look() {
+// endIfDeaf ends a watch that may miss a release. The caller holds mu.
+func (w *watch) endIfDeaf() {
 	if w.confirmed && !w.over && w.live < w.quorum {
 		w.end()
 		w.fn(driver.Notification{})
@@ -117,10 +117,10 @@ func (w *watch) hear(s *subscription, token []byte, err error) {
 	holder := string(token)
 	switch {
 	case err != nil:
-		if s.broken = true; s.joined {
+		if s.broken = true; s.added {
 			w.live--
 		}
-		w.look()
+		w.endIfDeaf()
 	case w.over || holder == "" || w.soon[holder] != nil: // "": not published by release.lua
 	default:
 		w.soon[holder] = time.AfterFunc(rand.N(w.pause()), func() { w.notify(holder) })
@@ -142,8 +142,8 @@ func (w *watch) stop() {
 	w.end()
 	w.mu.Unlock()
 	w.cancel()
-	w.joining.Wait()
-	for _, leave := range w.leave { // nobody joins any more
+	w.subscribing.Wait()
+	for _, leave := range w.leave { // none is added any more
 		leave() // without mu: it waits for a message that is being heard
 	}
 }

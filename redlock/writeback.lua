@@ -20,7 +20,7 @@
 --          {'guard', why, ms until it votes, the longest TTL in use}: another generation
 -- Errors   WRONGTYPE, GUARD: nothing changed
 --
--- It stands behind guard.lua.
+-- It is appended to guard.lua.
 if ARGV[1] ~= '' then
   local holder = redis.call('GET', KEYS[1])
   if holder ~= ARGV[1] then

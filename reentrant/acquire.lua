@@ -16,7 +16,7 @@ if lock.err then return lock end
 local ends = lock.now + ARGV[3]
 if lock.count > 0 then
   if lock.owner ~= ARGV[1] then return {lock.owner, lock.last - lock.now} end
-  keep(KEYS[1], lock, ARGV[2], ends)
+  keep(KEYS[1], lock, ARGV[2], ends) -- if it could not, this grant is past its deadline
   return lock.fence
 end
 if ARGV[4] == '1' then return nil end
@@ -24,8 +24,8 @@ if ARGV[4] == '1' then return nil end
 local fence, err = issue_fence(KEYS[2]) -- fence.lua
 if err then return err end
 redis.call('DEL', KEYS[1]) -- lapsed holds may be left
--- There is no key now, so the next two do nothing; they fail if an ACL forbids them. A lock that
--- could not expire, or could not be released, is not made.
+-- Without a key the next two change nothing, but an ACL that forbids them ends the script here: a
+-- lock that could not expire, or could not be released, is not made.
 redis.call('HDEL', KEYS[1], 'owner')
 redis.call('PEXPIREAT', KEYS[1], ends)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fence', fence, 'hold:' .. ARGV[2], ends)

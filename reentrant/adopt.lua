@@ -1,5 +1,5 @@
--- adopt: put a new hold in the place of one, for a caller that brings its token. Then that
--- token can neither be adopted again nor released. If it is the only hold, the adopter becomes
+-- adopt: put a new hold in the place of one, for a caller that has its token. The old token then
+-- adopts and releases nothing. If it is the only hold, the adopter becomes
 -- the owner, with a new fence, so that a store refuses the holder before it. If it is one of
 -- several, owner and fence stay what they are.
 --

@@ -1,12 +1,12 @@
 -- extend: let each hold that still counts last for its TTL from now. It never shortens one: a
--- request that was delayed may arrive after a later one that asked for more. It then writes
--- all the same, because replicas confirm only what is written.
+-- request that was delayed may arrive after a later one that asked for more. Where it would shorten,
+-- it writes the old end again, because replicas confirm only what is written.
 --
 -- KEYS[i]           a lock; the same one may come several times, for several holds
 -- ARGV[i]           a hold's token
 -- ARGV[#KEYS + i]   its TTL in milliseconds; or a single one, if all have the same
 --
--- Returns how many holds there are, if all are extended; otherwise, for each i in turn:
+-- Returns how many holds the request has, if all are extended; otherwise, for each i in turn:
 --   1        extended
 --   nil      nobody holds the lock
 --   owner    this hold is over; that owner holds the lock

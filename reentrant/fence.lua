@@ -1,10 +1,10 @@
--- fence: the number of a lock's owner. Stands before the scripts that issue or read it.
+-- fence: a number that rises with each new owner. Stands before the scripts that issue or read it.
 --
 -- It is greater than every number issued before: the stored one plus one, or the server's
 -- time in microseconds if that is greater. So it rises also when the stored one was lost (by
--- FLUSHALL, a restart, a fail-over). It stays below 2^53, where Lua is exact, until 2255.
+-- FLUSHALL, a restart, a fail-over), unless the server's clock was set back. It stays below 2^53, where Lua is exact, until 2255.
 
--- Returns the last number issued, 0 if there was none; nil and an error if the counter has another value.
+-- Returns the last number issued, 0 if there was none; nil and an error if the counter holds no number.
 local function last_fence(counter)
   local last = redis.call('GET', counter) or '0'
   local n = string.match(last, '^%d+$') and tonumber(last)

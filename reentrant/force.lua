@@ -6,7 +6,11 @@
 -- ARGV[2]  the fence
 -- ARGV[3]  the channel on which waiters listen
 --
--- Returns, errors, memory: as release; owner may be the same, with another fence
+-- Returns  1      released
+--          nil    nobody holds the lock
+--          owner  that owner holds the lock; it may be the same, with another fence
+-- Errors   WRONGTYPE, NOLOCK, NOPERM: nothing changed
+-- Works also when Redis is out of memory.
 local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
 if lock.count == 0 then return nil end

@@ -2,16 +2,21 @@
 --
 -- A lock is a hash: owner, fence, and for each hold a field hold:<token>, the server's time in
 -- ms at which that hold ends. A hold whose time has passed has lapsed: it does not count, even
--- if its field is still there. The key expires with its last hold.
+-- if its field is still there. The key expires with its latest hold.
 
--- The number that a text stands for; nil if it is no number, or too great for Lua.
+-- The number that a text of up to 16 digits stands for; otherwise nil.
 local function number(text)
   return string.match(text, '^%d+$') and #text < 17 and tonumber(text) or nil
 end
 
--- Returns the lock: owner, fence, holds (the end of each, by token), their count, the last of
--- their ends, the fields of lapsed holds, and now, the server's time in ms. If count is 0 nobody
--- holds it. If the key is no lock, returns an error reply: {err = ...}. Changes nothing.
+-- Reads the lock, and changes nothing. Returns an error reply {err = ...} if the key is no lock,
+-- otherwise a table:
+--   owner, fence
+--   holds   the end of each hold, by token
+--   count   how many there are; 0: nobody holds the lock
+--   last    the latest of their ends
+--   lapsed  the fields of holds that do not count any more
+--   now     the server's time in ms
 local function read_lock(key)
   local fields = redis.pcall('HGETALL', key)
   if fields.err then return fields end
@@ -34,7 +39,7 @@ local function read_lock(key)
         lock.count, lock.last = lock.count + 1, math.max(lock.last, ends)
       end
     else
-      odd = 'a lock has no field ' .. string.sub(field, 1, 50)
+      odd = 'a field is unknown or has a bad value: ' .. string.sub(field, 1, 50)
     end
   end
   if #fields > 0 and not (lock.owner and lock.fence) then odd = odd or 'it has no owner or no fence' end
@@ -47,9 +52,9 @@ end
 -- PEXPIREAT comes first: it needs no memory, and after the first write of a script Redis gives
 -- it the memory it needs. So holders renew and re-enter when Redis is out of memory.
 --
--- Returns false if that deleted the key, because the server has stood still since read_lock for
--- longer than the TTL. HSET would then make a lock without expiry. The holder's deadline has
--- passed, too, whatever the script answers.
+-- Returns false if PEXPIREAT found that ends has passed already and deleted the key: the server was
+-- paused for longer than the TTL. Nothing more is written then: HSET would make a lock without
+-- expiry. The holder's deadline has passed, too, whatever the script returns.
 local function keep(key, lock, token, ends)
   ends = math.max(ends, lock.holds[token] or 0)
   redis.call('PEXPIREAT', key, math.max(ends, lock.last))
@@ -66,5 +71,5 @@ local function end_hold(key, lock, token)
   lock.holds[token] = nil
   local last = 0
   for _, ends in pairs(lock.holds) do last = math.max(last, ends) end
-  redis.pcall('PEXPIREAT', key, last) -- pcall: if forbidden, the key outlives its holds, and is free then
+  redis.pcall('PEXPIREAT', key, last) -- pcall: if it is forbidden, the lock is free before its key is gone
 end

@@ -11,11 +11,8 @@ import (
 var (
 	//go:embed inspect.lua
 	inspectLua string
-	//go:embed force.lua
-	forceLua string
 
-	inspect     = driver.NewScript("inspect", holdsLua+fenceLua+inspectLua)
-	forceScript = driver.NewScript("force", holdsLua+forceLua)
+	inspect = driver.NewScript("inspect", holdsLua+fenceLua+inspectLua)
 )
 
 // Inspect reads the lock, or the last fence if nobody holds it, in one step.
@@ -46,13 +43,4 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 		Held: true, Owner: string(owner), Token: string(token), Holds: int(holds),
 		TTL: driver.RemainingTTL(ms), Fence: uint64(fence),
 	}, nil
-}
-
-// force ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
-func (p *protocol) force(ctx context.Context, c driver.Claim) error {
-	reply, err := p.Eval(ctx, c.Due, forceScript, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
-	if err != nil || reply == int64(1) {
-		return err
-	}
-	return p.notHeld(c, reply)
 }

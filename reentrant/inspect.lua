@@ -1,4 +1,4 @@
--- inspect: the owner of the lock, its holds, and the last fence. Changes nothing.
+-- inspect: the owner of the lock, one of its holds, and the last fence. Changes nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter

@@ -1,5 +1,4 @@
-// Package reentrant is a lock on one Redis that lets its owner in again. It is free after
-// the last release.
+// Package reentrant is a lock on one Redis that lets its owner in again.
 //
 // # The idea
 //
@@ -26,19 +25,29 @@
 //   - Exclusion between owners. A lock that is held by one owner is granted to no other.
 //   - Re-entry. The owner gets in at once, past those who wait. The lock is held until the last
 //     release.
-//   - No deadlock. A hold that is not renewed ends by its own TTL, so a dead holder's lock
-//     becomes free. It neither shortens nor lengthens the other holds.
+//   - A dead holder does not block for ever. A hold that is not renewed ends by its own TTL. It
+//     neither shortens nor lengthens the other holds.
 //   - Fencing. An owner's holds share one fence, so inner and outer may both write to a store
-//     that refuses lesser numbers. The next owner's is greater.
-//   - Waiters sleep through inner releases. The last release notifies them.
+//     that refuses lesser numbers. The next owner's is greater, unless the counter was lost and
+//     the server's clock was set back.
 //
-// # What it does not
+// # When something breaks
+//
+//   - A holder dies: its hold ends with its TTL. Nobody is notified. Waiters wake at the latest
+//     end that they were told, which may be later than that of the holds that are left.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, and
+//     repeats such a release, until Redis confirms it or the TTL has passed. A release that
+//     Redis carries out a second time ends no other hold.
+//   - A waiter dies: it has left nothing in Redis.
+//
+// # What it does not guarantee
 //
 //   - It does not keep an owner's own calls apart: two goroutines with one owner are both in.
-//     A caller that knows an owner's name can enter, so make the name unique.
+//     A caller that knows an owner's name can enter, so make the name unique. Their fence is the
+//     same, so a fence does not stop a hold that has lapsed while another goes on.
 //   - It is first come, first served within a process only. Redis keeps no queue: of several
-//     processes that wait, any may be next.
-//   - A holder that dies notifies nobody. Waiters wake when the TTL that they were told is over.
+//     processes that wait, any may be next, and an owner that re-enters again and again keeps
+//     them all waiting.
 //   - What Redis forgets (a restart without persistence, a fail-over, an eviction) is granted
 //     again. Then all holds of the owner are lost.
 //
@@ -50,26 +59,26 @@
 //
 // # On the wire
 //
-// Acquire, re-entry, Extend and Release are one script each, one round trip. Renewals that are
-// due together go in one request, up to fifty.
+// Acquire (also re-entry), Extend and Release are one script each, one round trip. Renewals that
+// are due together go in one request, up to fifty. The braces are part of the keys (a hash tag).
 //
-//   - lock:{name} is a hash: owner, fence, and hold:<token> for each hold, with the server's
-//     time in ms until which it counts. The key expires with the last of its holds.
-//   - lock:{name}:fence is the counter. It stays.
-//   - lock:{name}:free is the channel. The last release publishes the owner there.
+//	lock:{name}         a hash: owner, fence, and hold:<token> for each hold, with the server's
+//	                    time in ms until which it counts. It expires with the latest of its holds
+//	lock:{name}:fence   the last fence, a number; it stays
+//	lock:{name}:free    the channel; a message is the owner whose release has freed the lock
 //
-// No other library's lock has this form, and a key that has another form is refused. Each
-// script begins with its replies: read holds.lua, acquire.lua and release.lua, in this order.
+// No other library's lock has this form, and a key that has another form is refused. Read
+// holds.lua, acquire.lua, fence.lua and release.lua, in this order.
 //
-// Source: the counting lock of Redisson (https://github.com/redisson/redisson). Redis 6.2 or
-// later, or Valkey.
+// Redis 6.2 or later, or Valkey.
+//
+// Source: the idea is that of Redisson's counting lock (https://github.com/redisson/redisson).
 package reentrant
 
 import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -152,11 +161,11 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, c.Owner)
 	}
-	if _, held, ok := driver.HeldReply(c, reply); ok && held.TTL > 0 {
+	if held, ok := driver.HeldReply(c, reply); ok && held.TTL > 0 {
 		return driver.Grant{}, held
 	}
 	if reply == nil && c.Again {
-		return driver.Grant{}, &strategy.HeldError{Name: c.Name} // free, but others of this process come first
+		return driver.Grant{}, &strategy.HeldError{Name: c.Name} // free, but this claim may only re-enter: others of this process come first
 	}
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
@@ -178,7 +187,7 @@ func (p *protocol) extending() driver.BulkScript {
 // Release ends the hold. With the last one the lock is free, and its waiters are notified.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	if c.Force {
-		return p.force(ctx, c) // inspect.go
+		return p.forceRelease(ctx, c) // force.go
 	}
 	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
 	if err != nil {
@@ -194,7 +203,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// Watch passes on the last releases: each notification names the owner.
+// Watch reports each release that freed the lock, by its owner.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	return driver.WatchChannel(ctx, p, c, channel(c), fn)
 }
@@ -207,22 +216,13 @@ func (p *protocol) granted(fence int64, owner string) (driver.Grant, error) {
 	return driver.Grant{Fence: uint64(fence), Owner: owner}, nil
 }
 
-// notHeld reads the reply of a script that did not find c's hold.
+// notHeld reads the reply of a script that did not find c's hold: nil, nobody holds the lock; an owner,
+// that one does.
 func (p *protocol) notHeld(c driver.Claim, reply any) error {
-	switch r := reply.(type) {
-	case nil: // nobody holds the lock
-		return &strategy.LostError{Name: c.Name}
-	case []byte: // the owner that does
-		if string(r) == c.Owner {
-			return &strategy.LostError{Name: c.Name, Err: errOtherHold}
-		}
-		return &strategy.LostError{Name: c.Name, Holder: string(r)}
-	case []any: // extend.lua's error for one of many
-		if len(r) == 1 {
-			return &strategy.ServerError{Node: p.Name(), Kind: strategy.ErrRefused, Err: fmt.Errorf("%s", r[0])}
-		}
+	if owner, ok := reply.([]byte); ok && string(owner) == c.Owner {
+		return &strategy.LostError{Name: c.Name, Err: errOtherHold}
 	}
-	return driver.BadReply(p.Name(), reply)
+	return driver.LostReply(p.Name(), c, reply)
 }
 
 var errOtherHold = errors.New("this hold is over; its owner has the lock by another")

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the protocol can do beside Acquire, Extend and Release, which are the lock;
+// What the protocol can do besides Acquire, Extend and Release, which are the lock;
 // and its options.
 var _ interface {
 	driver.Adopter
@@ -24,7 +24,7 @@ var _ interface {
 type Option func(*protocol)
 
 // WatchTakeOver takes a lapsed lock over in a transaction, as ServiceStack does, and
-// extends and releases in one, too. Whoever comes second changes nothing, and a lock
+// extends and releases in one, too. A contender that comes second changes nothing, and a lock
 // that changes hands on the way is left alone. It costs more round trips, needs
 // WATCH and MULTI (proxies may lack them), and borrows connections of the pool. All
 // who contend had better do the same: a GETSET of somebody else's still overwrites.
@@ -34,8 +34,8 @@ func WatchTakeOver() Option {
 
 // BlindRelease makes Release a plain DEL, as in the original algorithm and in
 // ServiceStack: one round trip, and if the lock was taken away meanwhile, it frees the
-// lock of whoever came next. Only a lease that knows itself lost, past its deadline
-// at the latest, sends nothing: there the originals are worse.
+// next holder's lock. A lease past its deadline sends no DEL. The
+// originals would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
 // [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
@@ -71,7 +71,7 @@ func Backoff(attempt int) time.Duration {
 	return min(first<<(attempt-1), most)
 }
 
-// Validate refuses a clock that is none.
+// Validate refuses a missing clock.
 func (p *protocol) Validate(strategy.Options) error {
 	if p.now == nil {
 		return errors.New("locks: setnxgetset.Clock is nil: allowed is a function that tells the time")

@@ -1,6 +1,6 @@
 // Package setnxgetset is the lock of Redis before 2.6.12: SETNX, and in the value
 // the moment at which the lock lapses. It is here for those who share keys with such
-// locks, and to show what each later lock mended.
+// locks, and to show what each later lock fixed.
 //
 // # The idea
 //
@@ -10,9 +10,9 @@
 // nobody has. Otherwise GET: if the stamp is ahead, the lock is held. If it has passed,
 // the lock may be taken over. DEL and SETNX again would not do: two that have both
 // seen the stamp pass both delete, the second deletes the first one's new lock, and
-// both hold it. GETSET swaps the value and returns the old one: whoever gets back a
-// stamp that has passed (or nothing) is the first, and holds the lock; whoever gets
-// back one that is ahead was second.
+// both hold it. GETSET swaps the value and returns the old one: the contender
+// that gets back a stamp that has passed (or nothing) is the first, and holds the lock; a
+// contender that gets back one that is ahead was second.
 //
 // [WatchTakeOver] takes over in a transaction instead: WATCH, GET, and, if the stamp
 // has passed, MULTI, SET, EXEC, which does nothing if anybody wrote in between.
@@ -20,11 +20,21 @@
 // # What it guarantees
 //
 // Exclusion, if all clocks agree, holders stop at their deadline, and the races below
-// are not hit. No deadlock: whoever comes after a dead holder's stamp takes over. Redis'
+// are not hit. No deadlock: a contender that comes after a dead holder's stamp takes over. Redis'
 // own clock and expiry play no part.
 //
-// # What it does not
+// # When something breaks
 //
+//   - The holder dies: its key stays. A contender takes it over once the stamp has passed.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes an unanswered SETNX, and
+//     repeats an unanswered release, until Redis confirms it or the stamp has passed. It leaves
+//     the value of an unanswered GETSET to lapse, because that may hide another's lock.
+//   - A waiter dies: it has left nothing in Redis, unless it had just lost a GETSET.
+//
+// # What it does not guarantee
+//
+//   - ServiceStack's clients take our values for held until the key is deleted. A dead holder
+//     of ours locks them out until one of our contenders has taken over and released.
 //   - Clocks decide. A contender whose clock is ahead takes a lock that is held; the lock
 //     of a holder whose clock is behind has lapsed before it should, and one whose clock
 //     is ahead locks for longer. All other locks of this module count durations.
@@ -44,7 +54,7 @@
 //     To another strategy, when given the same key, it looks held for ever: delete such
 //     keys when you change over.
 //   - No fences: a number drawn before or after the lock can come in the wrong order,
-//     and stamps are as good as the clocks. No wake-up: whoever waits asks again after
+//     and stamps are as good as the clocks. No wake-up: a waiter asks again after
 //     random pauses. A renewal writes a value, so a Redis out of memory refuses it; and
 //     with WatchTakeOver the release too, since it takes no transactions then. That
 //     release is repeated in the background for a TTL.
@@ -105,7 +115,7 @@ import (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials its own connection beside
+// settings (address, password, TLS, database) and dials its own connection next to
 // it; transactions (see [WatchTakeOver]) borrow the pool's. The pool stays the
 // caller's to close. It does no I/O: see [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
@@ -169,16 +179,16 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		return driver.Grant{}, seen.held(c)
 	case p.watch:
 		return driver.Grant{}, p.takeOverWatching(ctx, c)
-	case seen.gone: // it was there at the SETNX. A GETSET now could hit whoever comes next
+	case seen.gone: // free just now: ask again. A GETSET would risk an overwrite for nothing
 		return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 	}
 	return p.takeOver(ctx, c)
 }
 
-// takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their
-// GETSETs in a row, and whoever gets that stamp back is the first.
+// takeOver is GETSET. Others may have seen the same stamp pass: Redis puts their GETSETs in a row, and
+// the contender that gets back a stamp that has passed is the first.
 func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	mine, err := p.value(c.Token, c.TTL, 0) // a stamp from now: the first has aged
+	mine, err := p.value(c.Token, c.TTL, 0) // a new stamp: that for the SETNX is older by two round trips
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -208,7 +218,7 @@ func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, 
 // to undo it would free a lock that is held. So Release leaves it to lapse.
 type mayHide struct{}
 
-// takeOverWatching is WATCH, GET, and, if the lock is still to be had, MULTI, SET, EXEC.
+// takeOverWatching is WATCH, GET, and, if the lock is still free, MULTI, SET, EXEC.
 func (p *protocol) takeOverWatching(ctx context.Context, c driver.Claim) error {
 	return p.inOneStep(ctx, c, func(seen stamp) (command, error) {
 		if !seen.gone && !seen.lapsed() {
@@ -285,7 +295,7 @@ func (p *protocol) compareThen(ctx context.Context, c driver.Claim, choose func(
 }
 
 // inOneStep is compareThen as a transaction. If anybody writes the key after the WATCH,
-// EXEC does nothing, and what is there now is looked at anew, until c.Due.
+// EXEC does nothing, and the new value is looked at again, until c.Due.
 func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(stamp) (command, error)) error {
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {

@@ -426,7 +426,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
 	if _, err := setnxgetset.New(pool, strategy.Options{Wait: strategy.WaitNotification}); !errors.Is(err, strategy.ErrUnsupported) {
-		t.Errorf("New() with WaitNotice = %v, want ErrUnsupported: nothing is published", err)
+		t.Errorf("New() with WaitNotification = %v, want ErrUnsupported: nothing is published", err)
 	}
 	if _, err := setnxgetset.New(pool, strategy.Options{}, setnxgetset.Clock(nil)); err == nil || !strings.Contains(err.Error(), "allowed") {
 		t.Errorf("New() with Clock(nil) = %v, want an error that says what is allowed", err)

@@ -69,7 +69,7 @@ func (p *protocol) value(token string, ttl time.Duration, atLeast int64) (string
 	return strconv.FormatInt(max(until, atLeast), 10) + ":" + token, nil
 }
 
-// held is the refusal of a claim by whoever has stamped the key.
+// held is the refusal of a claim by the holder that has stamped the key.
 func (s stamp) held(c driver.Claim) error {
 	return &strategy.HeldError{Name: c.Name, Holder: s.token, TTL: s.left}
 }

@@ -16,18 +16,24 @@
 // Exclusion, for as long as Redis keeps the key, holders stop at their deadline, and
 // the race below is not hit. No deadlock: a holder that dies is gone after its TTL.
 //
-// # What it does not
+// # When something breaks
 //
-// Ownership. Release is two steps, on purpose. If the lock expires between the GET
-// and the DEL, and another takes it, the DEL frees the other's lock. Extend (GET,
-// compare, PEXPIRE) has the same hole: it then believes that it holds what it does
-// not, and gives the other's lock its own TTL; if that is shorter, the other believes
-// in its lock for longer than Redis does. [BlindRelease] does not even compare: a DEL
-// that comes late frees whoever came next. Package luascript closes the hole by
-// making the two steps one.
+//   - The holder dies: its key expires with the TTL.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, and
+//     repeats such a release, until Redis confirms it or the TTL has passed.
+//   - A waiter dies: it has left nothing in Redis.
+//
+// # What it does not guarantee
+//
+// Ownership. Release is two steps, on purpose. If the lock expires between the GET and the
+// DEL, and another takes it, the DEL frees the other's lock. Extend (GET, compare, PEXPIRE) has
+// the same hole: the late holder then believes it still holds the lock, and PEXPIRE has set its
+// TTL on the new holder's key. Adopt (GET, compare, SET XX) can take the other's lock away.
+// [BlindRelease] does not even compare: a DEL that comes late frees the next holder's lock.
+// Package luascript closes the hole by making the two steps one.
 //
 // No fences: SET cannot issue a number, and a number taken before or after it can
-// come in the wrong order. No wake-up: releases are not published, so whoever waits
+// come in the wrong order. No wake-up: releases are not published, so a waiter
 // asks again after random pauses. And as with every lock on one Redis: what Redis
 // forgets (a restart without persistence, a fail-over, an eviction) is granted again.
 //
@@ -35,7 +41,7 @@
 //
 // Where scripts are forbidden; where others already lock the same keys in this way;
 // for teaching. With TTLs far longer than the work and a renewal that stops in
-// time, the race is rare. It is not impossible: otherwise take luascript.
+// time, the race is rare. If rare is not enough, take luascript.
 //
 // # The same lock under other names
 //
@@ -50,8 +56,7 @@
 //
 // The next two have the same wire format, but not the hole: StackExchange.Redis compares
 // and deletes in a transaction, CSRedisCore in a script. What follows shares keys with
-// them; for what they guarantee write luascript.New for setnxpx.New, and add
-// Wait: strategy.WaitPoll, because they publish no releases.
+// them; for what they guarantee write luascript.New for setnxpx.New.
 //
 // StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):
 //
@@ -82,7 +87,7 @@
 // # On the wire
 //
 // Acquire: one round trip, SET; if the lock is held a second, GET, to learn by whom
-// and that it is a lock at all. Extend and Release: two. A release that does not
+// and that it is a string. Extend and Release: two. A release that does not
 // compare: one. Keys: lock:{name}, and no other.
 //
 // Source: SET, in the Redis documentation (https://redis.io/docs/latest/commands/set/).
@@ -101,7 +106,7 @@ import (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials its own connection beside
+// settings (address, password, TLS, database) and dials its own connection next to
 // it; the pool stays the caller's to close. It does no I/O: see
 // [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
@@ -136,9 +141,8 @@ type Option func(*protocol)
 
 // BlindRelease makes Release a plain DEL, as ServiceStack's Remove is: one round
 // trip, and if the lock was taken away meanwhile (by eviction, by an operator, by
-// expiry while the DEL was on its way), it frees the lock of whoever came next. Only
-// a lease that knows itself lost, past its deadline at the latest, sends nothing:
-// there the original is worse.
+// expiry while the DEL was on its way), it frees the next holder's lock. A
+// lease past its deadline sends no DEL. ServiceStack would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
 // [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
@@ -220,6 +224,7 @@ func (p *protocol) compareThen(ctx context.Context, c driver.Claim, token, cmd, 
 	return driver.Grant{}, err
 }
 
+// isOK reads a status reply, which a Node returns as []byte.
 func isOK(reply any) bool {
 	b, ok := reply.([]byte)
 	return ok && string(b) == "OK"
@@ -249,7 +254,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// holder is LockQuery: the token in the key, if there is one.
+// holder reads the token in the key, if there is one.
 func (p *protocol) holder(ctx context.Context, c driver.Claim) (token string, held bool, err error) {
 	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
 	if err != nil {

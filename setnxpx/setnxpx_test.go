@@ -191,7 +191,7 @@ func TestNewRefuses(t *testing.T) {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
 	_, err := setnxpx.New(pool, strategy.Options{Wait: strategy.WaitNotification})
 	if !errors.Is(err, strategy.ErrUnsupported) {
-		t.Errorf("New() with WaitNotice = %v, want ErrUnsupported: nothing is published", err)
+		t.Errorf("New() with WaitNotification = %v, want ErrUnsupported: nothing is published", err)
 	}
 }
 

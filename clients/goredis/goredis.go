@@ -12,13 +12,12 @@
 // A *redis.Client, also one of redis.NewFailoverClient, or a *redis.ClusterClient. Its
 // Options.ContextTimeoutEnabled must be true: without it go-redis does not hand the time-out
 // of an operation to the connection, and a request to a server that is silent goes on for
-// ReadTimeout after its caller has left. Who does not want that for the rest of the program
-// gives locks a client of their own. [New] refuses anything else, and says why.
+// ReadTimeout after its caller has left. If the rest of the program should not have that setting,
+// give the locks a client of their own. [New] refuses any other client, and says why.
 //
-// The client's MaxRetries may be what it is. go-redis repeats by itself what it has sent, if
-// the answer is lost, and so a lock that was granted would be found held by its own token.
-// What this package sends is sent once: a second attempt to write it is refused, whoever
-// makes it. Client-side caching is not asked either.
+// MaxRetries may have any value. go-redis repeats by itself what it has sent, if the answer is
+// lost, and so would find a lock that was granted held by its own token. This package sends each
+// command once: it refuses a second attempt to write it. It does not use client-side caching.
 //
 // # What is different from redigo
 //
@@ -27,16 +26,16 @@
 // [driver.Node].Ordered is false, for good, and that costs:
 //
 //   - An acquire whose answer was lost is undone as soon as its lock is found. If it is not
-//     found, the request may still arrive: it is looked for again until a TTL has passed, or
-//     Strategy.Close. Callers do not wait for that. On redigo the first look is enough.
+//     found, the request may still arrive: the engine looks again until a TTL has passed, or
+//     until [strategy.Strategy.Close]. Callers do not wait for that. On redigo the first look is enough.
 //   - Should the request arrive after the last look, the lock stays until its TTL ends.
 //   - In docs/faults.md, where an acquire or its answer is lost or late, undoing it may take
 //     up to a TTL. The verdicts stay what they are: exclusion, loss and fences do not rest on
 //     order, and nobody waits for an undo that looks for what is not there.
 //
-// A new connection costs up to three round trips beside the dial, within the call that needs it
-// first. Where a call runs out of time meanwhile, another is made ready in the background, so
-// that a later call finds one.
+// A new connection costs up to three round trips after the dial, within the call that needs it
+// first. If that call runs out of time, another connection is made in the background, so that a
+// later call finds it ready.
 //
 // What callers ask at the same time travels on as many connections, not in one packet, and all
 // are the pool's: where the rest of the program keeps them (PoolSize), nothing is sent, and a

@@ -11,26 +11,26 @@
 //
 // # How it sends
 //
-// Of the Cluster the settings are used: StartupNodes, DialOptions, CreatePool. The Node dials
-// beside it, and keeps for each master what fairqueue.New keeps for its one server: a pipelined
+// The Node uses the settings of the Cluster: StartupNodes, DialOptions, CreatePool. It dials
+// itself, and keeps for each master what fairqueue.New keeps for its one server: a pipelined
 // connection for requests, one for subscriptions, and a pool from which sessions borrow. A
 // redisc connection for each call would keep no order between an acquire whose reply was lost
-// and the release that undoes it; and redisc's retrying one does not tell whether what it gives
-// up on was sent.
+// and the release that undoes it; and redisc's retrying connection does not say whether a request
+// that it gives up was sent.
 //
-// Who serves which slot is asked of the cluster (CLUSTER SLOTS) before the first request, when
-// a server says that a slot is not its own any more (MOVED), and when one is not reached. A user
-// who may not call CLUSTER SLOTS learns it slot by slot.
+// The Node asks the cluster which server has which slot (CLUSTER SLOTS) before the first request,
+// when a server says that a slot is not its own any more (MOVED), and when a server is not reached.
+// If the user may not call CLUSTER SLOTS, the Node learns it slot by slot.
 //
 //   - MOVED and ASK are refusals that have changed nothing. They are followed until due.
 //   - TRYAGAIN says that the keys of a lock are just being moved, one by one. It has changed
 //     nothing either, and the request is sent again, at growing intervals, until due; then the
-//     caller is told, by [strategy.ErrRefused].
+//     caller gets [strategy.ErrRefused].
 //   - A script that the cluster ends in the middle, as a key that it deleted lies elsewhere now,
 //     is [strategy.ErrUnknown].
 //   - CLUSTERDOWN, READONLY and all else is the caller's at once, in the server's words.
-//   - A server that is not reached ([strategy.ErrUnsent]) makes the Node ask who has taken over;
-//     if somebody has, the request is sent there.
+//   - If a server is not reached ([strategy.ErrUnsent]), the Node asks which server has taken over,
+//     and sends the request there if one has.
 //   - What may have been sent is never sent again: that is [strategy.ErrUnknown].
 //
 // Locks in several slots are never one request: those that are renewed together are renewed one

@@ -25,10 +25,10 @@ type subscription struct {
 	told chan struct{} // closed once over, when fn has been told of it that has to be
 }
 
-// Subscribe subscribes at the master of the channel's slot, and not anywhere: what a script
-// publishes reaches the whole cluster, but the number of those who hear it, by which a release
-// knows whether its heir lives, is that of the script's own server. When the slot moves the
-// subscription ends, as if its connection had broken. stop must not be called from inside fn.
+// Subscribe subscribes at the master of the channel's slot, and nowhere else. A message reaches the
+// whole cluster, but a release counts the subscribers at its own server, to see whether its successor
+// lives. When the slot moves the subscription ends, as if its connection had broken. stop must not be
+// called from inside fn.
 func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
 	due := time.Now().Add(confirmLimit)
 	if at, ok := ctx.Deadline(); ok {

@@ -36,14 +36,14 @@
 // Dialer.Timeout bounds the making of a connection. Callers leave in their own time, but
 // while a server's address swallows packets no second attempt begins before the first has
 // ended: let it be a second or two, not the default of five. Dialer.KeepAlive and
-// ConnWriteTimeout say how soon a dead server is told from a quiet one, by the client's own
-// PING: by default a subscription to a server that has gone without a word ends after eleven
-// seconds; until then waiters wake by the holder's remaining TTL.
+// ConnWriteTimeout say how soon the client's own PING finds that a quiet server is dead. By
+// default a subscription to a server that has gone without a word ends after eleven seconds; until
+// then waiters wake by the holder's remaining TTL.
 //
 // A Node takes two connections of the client's BlockingPoolSize, one for requests and one for
 // subscriptions, and one more for each session: take-overs of setnxgetset.WatchTakeOver, and
 // Acknowledged. On a cluster requests take none, and subscriptions one to each master. A user
-// of the server needs, beside what the strategy sends, CLIENT INFO and CLIENT KILL for the
+// of the server needs, in addition to what the strategy sends, CLIENT INFO and CLIENT KILL for the
 // order, and on a cluster CLUSTER MYID, without which each channel has its own connection.
 package rueidisnode
 

@@ -17,13 +17,13 @@ import (
 const confirmLimit = 5 * time.Second
 
 // A subscriber keeps one connection for all subscriptions of a Node, on a cluster one to each
-// master: what is published reaches every node, but a script sees only those who listen where
-// it runs, and makes nobody else an heir. rueidis reads it, and calls with what it hears; a
-// goroutine that ends with them writes the commands. When the last subscription has ended the
-// connection stays, at rest: waiters come in bursts.
+// master. A message reaches every node of a cluster, but a script counts only the subscribers at its
+// own node, and makes no other waiter the successor. rueidis reads the connection, and calls the
+// subscriber with each message; a goroutine that ends with the subscriptions writes the commands.
+// When the last subscription has ended the connection stays, at rest: waiters come in bursts.
 //
-// The client's own Receive subscribes anew behind the caller's back when the connection
-// breaks, and what was published in between is lost unseen.
+// The client's own Receive subscribes again without a word when the connection breaks, and what was
+// published in between is lost.
 type subscriber struct {
 	n *Node
 

@@ -1,28 +1,21 @@
-//go:build unix
-
 package fencing
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
@@ -85,9 +78,17 @@ func TestPausedHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				c := start(t, j)
-				c.wants("read a") // it holds the lock
-				c.pause()
+				c, err := child.Start(child.Config{Role: role, Job: j})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Kill() })
+				wantSaid(t, c, "read a") // it holds the lock
+				if err := c.Pause(ctx); errors.Is(err, errors.ErrUnsupported) {
+					t.Skip(err)
+				} else if err != nil {
+					t.Fatal(err)
+				}
 				untilGone(t, server, "lock:{"+j.Lock+"}")
 
 				lease, h = hold()
@@ -102,8 +103,10 @@ func TestPausedHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				c.goOn()
-				c.wants(want)
+				if err := errors.Join(c.Resume(), c.Send("write")); err != nil {
+					t.Fatal(err)
+				}
+				wantSaid(t, c, want)
 				_, h = hold()
 				if value, err := s.Read(ctx, j.Item, h); value != wantValue || err != nil {
 					t.Errorf("in the end the value is %q, %v, want %q", value, err, wantValue)
@@ -126,8 +129,8 @@ func untilGone(t *testing.T, server *redistest.Server, key string) {
 	}
 }
 
-// childVar tells a process that it is the holder to be paused, and its job.
-const childVar = "LOCKS_FENCING_CHILD"
+// role is that of the holder to be paused among children.
+const role = "paused holder"
 
 type job struct {
 	Kind, Addr  string // the store
@@ -165,23 +168,9 @@ func dial(url string) *redis.Pool {
 
 // Child does the job that this process was started for. It returns false if it was
 // started for none.
-func Child() bool {
-	text := os.Getenv(childVar)
-	if text == "" {
-		return false
-	}
-	var j job
-	err := json.Unmarshal([]byte(text), &j)
-	if err == nil {
-		err = j.work(context.Background())
-	}
-	if err != nil {
-		fmt.Println("error", strings.ReplaceAll(err.Error(), "\n", " "))
-	}
-	return true
-}
+func Child() bool { return child.Run(role, work) }
 
-func (j job) work(ctx context.Context) error {
+func work(ctx context.Context, parent *child.Parent, j job) error {
 	s, end, err := j.open()
 	if err != nil {
 		return err
@@ -217,104 +206,31 @@ func (j job) work(ctx context.Context) error {
 	}
 	// It has just seen that it holds the lock. No later look could help: the pause can
 	// always come after it.
-	fmt.Println("read", value)
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return err // the parent is gone
+	if err := parent.Ask("read " + value); err != nil {
+		return err
 	}
 	err = s.Write(ctx, j.Item, value+"c", h)
 	switch {
 	case err == nil:
-		fmt.Println("wrote")
-		return nil
+		return parent.Send("wrote")
 	case !errors.Is(err, ErrStale):
 		return err
 	}
 	if _, err = s.Read(ctx, j.Item, h); !errors.Is(err, ErrStale) {
 		return fmt.Errorf("the write was stale, the read is not: %v", err)
 	}
-	fmt.Println("stale stale")
-	return nil
+	return parent.Send("stale stale")
 }
 
-// A process is a child as its parent sees it.
-type process struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	lines *bufio.Scanner
-}
-
-func start(t *testing.T, j job) *process {
+// wantSaid checks the child's next message.
+func wantSaid(t *testing.T, c *child.Process, want string) {
 	t.Helper()
-	text, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
+	var got string
+	if err := c.Receive(t.Context(), &got); err != nil {
+		t.Fatalf("the child's next message: %v, want %q", err, want)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childVar+"="+string(text))
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it has ended by itself
-		cmd.Wait()         //nolint:errcheck // killed, or not: it said all it had to say
-	})
-	return &process{t: t, cmd: cmd, stdin: stdin, lines: bufio.NewScanner(stdout)}
-}
-
-// wants reads the child's next line.
-func (p *process) wants(line string) {
-	p.t.Helper()
-	if !p.lines.Scan() {
-		p.t.Fatalf("the child ended, %v, want %q", p.lines.Err(), line)
-	}
-	if got := p.lines.Text(); got != line {
-		p.t.Fatalf("the child says %q, want %q", got, line)
-	}
-}
-
-// pause returns when the child stands still.
-func (p *process) pause() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		p.t.Fatal(err)
-	}
-	for {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case err != nil:
-			p.t.Fatal(err)
-		case !status.Stopped():
-			p.t.Fatalf("the child has status %v, want stopped", status)
-		}
-		return
-	}
-}
-
-// goOn lets the child run, and write.
-func (p *process) goOn() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := io.WriteString(p.stdin, "write\n"); err != nil {
-		p.t.Fatal(err)
+	if got != want {
+		t.Fatalf("the child says %q, want %q", got, want)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,7 +24,7 @@ import (
 func smoke(t *testing.T, pool *redis.Pool) {
 	t.Helper()
 	for _, v := range oneServer() {
-		if v.Name != "luascript" && v.Name != "setnxgetset-watch" {
+		if v.Name != "fairqueue" && v.Name != "setnxgetset-watch" {
 			continue
 		}
 		t.Run(v.Name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func options(t *testing.T, ca, cert, key string) []redis.DialOption {
 // unsent checks that nobody gets a lock over the pool, and that the error says why.
 func unsent(t *testing.T, pool *redis.Pool, why ...string) {
 	t.Helper()
-	locks, err := luascript.New(pooled(t, pool), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+	locks, err := fairqueue.New(pooled(t, pool), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestSocket(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { smoke(t, pooled(t, Pool("unix", path))) })
 	unsent(t, Pool("unix", path+".not"), "no such file")
 	pool := Pool("unix", path)
-	locks, err := luascript.New(pooled(t, pool), strategy.Options{})
+	locks, err := fairqueue.New(pooled(t, pool), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -20,7 +20,7 @@ var addr, user, password string
 func ExamplePool() {
 	pool := Pool("tcp", addr, redis.DialUsername(user), redis.DialPassword(password))
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{TTL: 30 * time.Second})
+	locks, err := fairqueue.New(pool, strategy.Options{TTL: 30 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,9 +59,9 @@ func ExampleSentinel() {
 		Server: []redis.DialOption{redis.DialUsername("orders"), secret},
 	}.Pool()
 	defer pool.Close()
-	locks, err := luascript.New(pool,
+	locks, err := fairqueue.New(pool,
 		strategy.Options{TTL: time.Minute, RetryOnError: true},
-		luascript.Acknowledged(strategy.Acks{Replicas: 1}))
+		fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
 	if err != nil {
 		log.Fatal(err)
 	}

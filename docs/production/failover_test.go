@@ -14,10 +14,10 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -46,10 +46,10 @@ func (w *world) closed(s strategy.Strategy, err error) strategy.Strategy {
 	return s
 }
 
-// contender is one process that uses luascript.
-func (w *world) contender(o strategy.Options, own ...luascript.Option) strategy.Strategy {
+// contender is one process that uses fairqueue.
+func (w *world) contender(o strategy.Options, own ...fairqueue.Option) strategy.Strategy {
 	w.Helper()
-	return w.closed(luascript.New(w.pool(), o, own...))
+	return w.closed(fairqueue.New(w.pool(), o, own...))
 }
 
 func (w *world) take(s strategy.Strategy, name string) strategy.Lease {
@@ -127,12 +127,12 @@ func TestSentinel(t *testing.T) {
 
 var all = flag.Bool("all", false, "hold the suite behind Sentinels on all strategies")
 
-// conform holds the suite on luascript, or on all that take one server. What the others send
+// conform holds the suite on fairqueue, or on all that take one server. What the others send
 // goes the same ways, and the fail-overs are played with all.
 func conform(t *testing.T, pool *redis.Pool, childEnv ...string) {
 	for _, v := range oneServer() {
 		isChild := len(childEnv) == 0 // of any of them
-		if v.Name != "luascript" && !*all && !isChild {
+		if v.Name != "fairqueue" && !*all && !isChild {
 			continue
 		}
 		s := v.SubjectOn([]*redis.Pool{pool})
@@ -164,7 +164,7 @@ func (w *world) oldGoesOn() {
 	ctx := w.Context()
 	old, err := w.Master(ctx)
 	w.must(err)
-	a, acked := w.contender(long), w.contender(long, luascript.Acknowledged(strategy.Acks{Replicas: 1}))
+	a, acked := w.contender(long), w.contender(long, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
 	c := w.contender(persistent)
 	kept, waited, own := w.take(a, "kept"), w.take(a, "waited"), w.take(c, "own")
 	ackedLease := w.take(acked, "acknowledged")
@@ -237,8 +237,8 @@ func (w *world) replicated() {
 		s := w.closed(v.New([]*redis.Pool{w.pool()}, long))
 		holds = append(holds, hold{s, w.take(s, v.Name)})
 	}
-	one := w.contender(long, luascript.Acknowledged(strategy.Acks{Replicas: 1}))
-	all := w.contender(long, luascript.Acknowledged(strategy.Acks{Replicas: 2}))
+	one := w.contender(long, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
+	all := w.contender(long, fairqueue.Acknowledged(strategy.Acks{Replicas: 2}))
 	byOne, byAll := w.take(one, "one"), w.take(all, "all")
 	deadline := byAll.Deadline()
 
@@ -258,7 +258,7 @@ func (w *world) replicated() {
 	w.must(err)
 	w.failed("the lease that no fail-over is short enough for", brief.Err(), isLost, "")
 	<-givesUp.done
-	w.failed("Acquire without Persist", givesUp.err, func(err error) bool { return isUnsent(err) || isUnknown(err) }, "")
+	w.failed("Acquire without RetryOnError", givesUp.err, func(err error) bool { return isUnsent(err) || isUnknown(err) }, "")
 	rival := w.contender(long)
 	for i, v := range oneServer() {
 		next := w.closed(v.New([]*redis.Pool{w.pool()}, long))
@@ -283,7 +283,7 @@ func (w *world) replicated() {
 	}
 	w.must(again(ctx, renewed.Extend))
 	if err := renewed.RenewalErr(); err != nil {
-		w.Errorf("Failing() after the fail-over = %v, want nil", err)
+		w.Errorf("RenewalErr() after the fail-over = %v, want nil", err)
 	}
 	w.must(again(ctx, waited.Extend))
 	w.must(waited.Release(ctx))
@@ -318,7 +318,7 @@ func (w *world) notReplicated() {
 		w.must(w.take(s, "warm "+v.Name).Release(ctx))
 		holds = append(holds, hold{Strategy: s})
 	}
-	acked := w.contender(strategy.Options{TTL: 10 * time.Minute, OpTimeout: time.Second}, luascript.Acknowledged(strategy.Acks{Replicas: 1}))
+	acked := w.contender(strategy.Options{TTL: 10 * time.Minute, OpTimeout: time.Second}, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
 	w.must(w.take(acked, "warm").Release(ctx))
 
 	w.must(w.Stall(ctx))

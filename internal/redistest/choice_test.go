@@ -1,13 +1,10 @@
 package redistest
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -17,127 +14,63 @@ import (
 	"time"
 )
 
-func TestPlan(t *testing.T) {
+func TestWays(t *testing.T) {
 	t.Parallel()
-	given := []string{"127.0.0.1:6379"}
+	addrs := []string{"127.0.0.1:6379"}
+	containers := []string{"image here", "image built earlier", "image pulled", "image built"}
+	named := []string{"image here", "image pulled"}
+	packaged := []string{"image built earlier", "image built", "server unpacked"}
 	for _, c := range []struct {
 		name  string
 		want  Want
-		steps []step
-		notes []string
+		ways  []string
+		notes string
 	}{
-		{"nothing named: the most real first", Want{},
-			[]step{imageContainer, builtContainer, pathProcess, unpackedProcess, embeddedServer}, []string{"no REDIS_ADDRS"}},
-		{"servers given: nothing else", Want{Addrs: given}, []step{givenServers}, nil},
-		{"servers given and demanded", Want{Kind: Given, Addrs: given}, []step{givenServers}, nil},
-		{"servers given, containers demanded", Want{Kind: Docker, Addrs: given},
-			[]step{imageContainer, builtContainer}, []string{"REDIS_ADDRS passed over", "REDIS_KIND=docker"}},
-		{"processes demanded", Want{Kind: Process},
-			[]step{pathProcess, unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_KIND=process"}},
-		{"embedded demanded", Want{Kind: Embedded},
-			[]step{embeddedServer}, []string{"no REDIS_ADDRS", "REDIS_KIND=embedded"}},
-		{"a named image is not replaced", Want{Image: "redis:8"}, []step{imageContainer}, []string{"no REDIS_ADDRS"}},
-		{"a named package is not replaced", Want{Package: "valkey-server"},
-			[]step{builtContainer, unpackedProcess}, []string{"no REDIS_ADDRS"}},
+		{"nothing named: the most real first", Want{}, slices.Concat(containers, []string{"server on PATH", "server unpacked", "server embedded"}), "no REDIS_ADDRS"},
+		{"servers given: nothing else", Want{Addrs: addrs}, []string{"given servers"}, ""},
+		{"servers given and demanded", Want{Kind: Given, Addrs: addrs}, []string{"given servers"}, ""},
+		{"servers given, containers demanded", Want{Kind: Docker, Addrs: addrs}, containers, "REDIS_ADDRS passed over; REDIS_KIND=docker"},
+		{"processes demanded", Want{Kind: Process}, []string{"server on PATH", "server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process"},
+		{"embedded demanded", Want{Kind: Embedded, Image: "redis:8"}, []string{"server embedded"}, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=embedded"},
+		{"a named image is not replaced", Want{Image: "redis:8"}, named, "no REDIS_ADDRS; REDIS_IMAGE=redis:8"},
+		{"an image is no process", Want{Image: "redis:8", Kind: Process}, nil, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=process"},
+		{"a named package is not replaced", Want{Package: "valkey-server"}, packaged, "no REDIS_ADDRS; REDIS_PACKAGE=valkey-server"},
 		{"an image or a package", Want{Image: "redis:8", Package: "redis-server@trixie"},
-			[]step{imageContainer, builtContainer, unpackedProcess}, []string{"no REDIS_ADDRS"}},
+			slices.Concat(containers, []string{"server unpacked"}), "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_PACKAGE=redis-server@trixie"},
 		{"a named server, from its image or its package", Want{Server: "valkey-9.1"},
-			[]step{imageContainer, builtContainer, unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_SERVER=valkey-9.1"}},
-		{"a named server that no package has", Want{Server: "redis-7.4"},
-			[]step{imageContainer}, []string{"no REDIS_ADDRS", "REDIS_SERVER=redis-7.4"}},
-		{"a named server in containers", Want{Server: "redis-8.0", Kind: Docker},
-			[]step{imageContainer, builtContainer}, []string{"no REDIS_ADDRS", "REDIS_KIND=docker", "REDIS_SERVER=redis-8.0"}},
-		{"a named server as a process", Want{Server: "redis-8.0", Kind: Process},
-			[]step{unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_KIND=process", "REDIS_SERVER=redis-8.0"}},
-		{"a named image that must be a named server", Want{Server: "redis-8.0", Image: "redis:8-alpine"},
-			[]step{imageContainer}, []string{"no REDIS_ADDRS", "REDIS_SERVER=redis-8.0"}},
-		{"a named package as a process", Want{Kind: Process, Package: "valkey-server"},
-			[]step{unpackedProcess}, []string{"no REDIS_ADDRS", "REDIS_KIND=process"}},
+			slices.Concat(containers, []string{"server unpacked"}), "no REDIS_ADDRS; REDIS_SERVER=valkey-9.1"},
+		{"a named server that no package has", Want{Server: "redis-7.4"}, named, "no REDIS_ADDRS; REDIS_SERVER=redis-7.4"},
+		{"a named server as a process", Want{Server: "redis-8.0", Kind: Process}, []string{"server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_SERVER=redis-8.0"},
+		{"a named image that must be a named server", Want{Server: "redis-8.0", Image: "redis:8-alpine"}, named, "no REDIS_ADDRS; REDIS_IMAGE=redis:8-alpine; REDIS_SERVER=redis-8.0"},
+		{"a named package as a process", Want{Kind: Process, Package: "valkey-server"}, []string{"server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_PACKAGE=valkey-server"},
 	} {
-		steps, notes := plan(c.want)
-		if !slices.Equal(steps, c.steps) || !slices.Equal(notes, c.notes) {
-			t.Errorf("%s: plan(%+v) = %v, %q, want %v, %q", c.name, c.want, steps, notes, c.steps, c.notes)
+		f := &Farm{want: c.want}
+		all, notes := f.ways(t.Context())
+		var ways []string
+		for _, w := range all {
+			ways = append(ways, w.name)
+		}
+		if !slices.Equal(ways, c.ways) || strings.Join(notes, "; ") != c.notes {
+			t.Errorf("%s: ways of %+v = %v, %q, want %v, %q", c.name, c.want, ways, notes, c.ways, c.notes)
 		}
 	}
 }
 
-// fakeSource is a source whose preparation succeeds or fails.
-type fakeSource struct {
-	name string
-	err  error
-}
-
-func (s fakeSource) kind() Kind                                   { return Kind(s.name) }
-func (s fakeSource) describe() string                             { return s.name }
-func (s fakeSource) prepare(context.Context, io.Writer) error     { return s.err }
-func (fakeSource) start(context.Context, Config) (machine, error) { return nil, errors.ErrUnsupported }
-func probeOnly(open step) func(context.Context, step) (source, error) {
-	return func(_ context.Context, st step) (source, error) {
-		if st == open {
-			return fakeSource{name: fmt.Sprint(st)}, nil
-		}
-		if st == imageContainer || st == builtContainer {
-			return nil, errors.New("no\n engine")
-		}
-		return nil, fmt.Errorf("no %d", st)
-	}
-}
-
-func TestWalkKeepsEveryReasonOnce(t *testing.T) {
+func TestNoWayNamesTheWaysOut(t *testing.T) {
 	t.Parallel()
-	steps, notes := plan(Want{})
-	src, rest, notes, err := walk(t.Context(), steps, notes, probeOnly(unpackedProcess))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := src.describe(), fmt.Sprint(unpackedProcess); got != want {
-		t.Errorf("walk chose %s, want %s", got, want)
-	}
-	if want := []step{embeddedServer}; !slices.Equal(rest, want) {
-		t.Errorf("walk left %v, want %v", rest, want)
-	}
-	if want := []string{"no REDIS_ADDRS", "no engine", "no 3"}; len(notes) != 3 || notes[0] != want[0] || notes[1] != want[1] {
-		t.Errorf("walk noted %q, want like %q", notes, want)
-	}
-}
-
-func TestWalkWithoutAWayNamesTheWaysOut(t *testing.T) {
-	t.Parallel()
-	steps, notes := plan(Want{Kind: Docker})
-	_, _, _, err := walk(t.Context(), steps, notes, probeOnly(embeddedServer))
-	for _, want := range []string{"no engine", "REDIS_KIND=docker", "REDIS_ADDRS", "unset REDIS_KIND"} {
+	_, err := Open(t.Context(), Want{Kind: Process, Image: "redis:8", Cache: t.TempDir()})
+	for _, want := range []string{"REDIS_KIND=process", "REDIS_IMAGE=redis:8", "Ways out: name servers that you have in REDIS_ADDRS", "unset REDIS_KIND"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("walk = %v, want an error with %q", err, want)
+			t.Errorf("Open = %v, want an error with %q", err, want)
 		}
 	}
 }
 
-func TestWalkEndsWithItsContext(t *testing.T) {
+func TestOneLine(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, _, err := walk(ctx, []step{pathProcess, embeddedServer}, nil, probeOnly(embeddedServer)); !errors.Is(err, context.Canceled) {
-		t.Errorf("walk with a cancelled context = %v, want context.Canceled", err)
-	}
-}
-
-func TestFailedPreparationTakesTheNextWay(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	f := &Farm{log: &log, src: fakeSource{"image", errors.New("the pull broke")}, rest: []step{embeddedServer}, notes: []string{"no REDIS_ADDRS"}}
-	if err := f.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if f.Kind() != Embedded {
-		t.Errorf("kind after a failed preparation = %s, want %s", f.Kind(), Embedded)
-	}
-	if got, want := log.String(), "(no REDIS_ADDRS; the pull broke)\n"; !strings.HasSuffix(got, want) || got != f.Choice()+"\n" {
-		t.Errorf("log = %q, want the new choice, ending in %q", got, want)
-	}
-
-	f = &Farm{log: io.Discard, src: fakeSource{"image", errors.New("the pull broke")}}
-	if err := f.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "the pull broke") {
-		t.Errorf("Prepare without another way = %v, want why", err)
+	long := oneLine(errors.New("begin\n " + strings.Repeat("x", 300) + " end"))
+	if !strings.HasPrefix(long, "begin x") || !strings.HasSuffix(long, " end") || len(long) > 240 {
+		t.Errorf("oneLine = %q, want its begin and its end", long)
 	}
 }
 
@@ -171,7 +104,7 @@ func TestFromEnv(t *testing.T) {
 				t.Errorf("FromEnv with %s=%s = %v, want an error with %q", c.key, c.value, err, c.complaint)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("FromEnv with %s=%s tells the password: %v", c.key, c.value, err)
+				t.Errorf("FromEnv with %s=%s shows the password: %v", c.key, c.value, err)
 			}
 		})
 	}
@@ -229,7 +162,7 @@ func TestEdition(t *testing.T) {
 		{"redis-8.0", "Valkey 8.0.1", false},
 		{"valkey-8.1", "Valkey 8.1.1", true},
 		{"valkey-8.1", "miniredis", false},
-		{"valkey-8.1", "Redis (version not told: NOPERM)", false},
+		{"valkey-8.1", "Redis (version not known: NOPERM)", false},
 		{"", "whatever", true},
 	} {
 		e, err := parseEdition(c.name)
@@ -244,137 +177,32 @@ func TestEdition(t *testing.T) {
 	}
 }
 
-func TestVersionsOf(t *testing.T) {
-	t.Parallel()
-	for file, want := range map[string]string{
-		"redis-server_5%3a7.0.15-1~deb12u7_amd64.deb":    "7.0.15",
-		"redis-server_8.1.1+dfsg1-3+deb13u2_arm64.deb":   "8.1.1",
-		"redis-server_5%3a6.0.16-1ubuntu1_amd64.deb":     "6.0.16",
-		"/some/where/redis-server_5%3a8.0.2-3_amd64.deb": "8.0.2",
-	} {
-		if _, got, err := versionsOf("redis-server", []string{"redis-tools_1_all.deb", file}); got != want || err != nil {
-			t.Errorf("versionsOf(%s) = %s, %v, want %s", file, got, err, want)
-		}
+func TestCacheWithoutAHome(t *testing.T) {
+	for _, k := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "home"} {
+		t.Setenv(k, "")
 	}
-	if _, _, err := versionsOf("redis-server", []string{"redis-tools_1_all.deb"}); err == nil {
-		t.Error("versionsOf without the package = nil, want an error")
+	if _, err := Open(t.Context(), Want{Kind: Embedded}); err == nil || !strings.Contains(err.Error(), "REDIS_CACHE_DIR") {
+		t.Errorf("Open without a home = %v, want that it asks for REDIS_CACHE_DIR", err)
 	}
 }
 
-func TestPickSource(t *testing.T) {
-	t.Parallel()
-	const debian = "http://mirror.test/debian/\tbookworm\tmain\t/etc/apt/a.sources:1\n" +
-		"http://mirror.test/debian/\tbookworm\tcontrib\t/etc/apt/a.sources:1\n" +
-		"http://mirror.test/debian/\tbookworm-updates\tmain\t/etc/apt/a.sources:1\n" +
-		"http://else.test/\tnodistro\tmain\t/etc/apt/b.list:1\n"
-	const ubuntu = "http://mirror.test/ubuntu/\tnoble\tmain\t/etc/apt/u.sources:1\n" +
-		"http://mirror.test/ubuntu/\tnoble\tuniverse\t/etc/apt/u.sources:1\n"
-	for _, c := range []struct {
-		name, list, hostID, hostSuite, distro, suite string
-		uri, components                              string
-	}{
-		{"own suite", debian, "debian", "bookworm", "Debian", "bookworm", "http://mirror.test/debian/", "main"},
-		{"other suite, same mirror", debian, "debian", "bookworm", "Debian", "forky", "http://mirror.test/debian/", "main"},
-		{"no list", "", "debian", "bookworm", "Debian", "bookworm", debianMirror, "main"},
-		{"another distribution's own", ubuntu, "ubuntu", "noble", "ubuntu", "noble", "http://mirror.test/ubuntu/", "main universe"},
-		{"Debian's on another distribution", ubuntu, "ubuntu", "noble", "Debian", "trixie", debianMirror, "main"},
-	} {
-		got, err := pickSource(c.list, &distroPkg{hostID: c.hostID, hostSuite: c.hostSuite, distro: c.distro, suite: c.suite})
-		if err != nil || got.uri != c.uri || strings.Join(got.components, " ") != c.components {
-			t.Errorf("%s: pickSource = %+v, %v, want %s %s", c.name, got, err, c.uri, c.components)
-		}
-	}
-	if _, err := pickSource("", &distroPkg{hostID: "ubuntu", hostSuite: "noble", distro: "ubuntu", suite: "noble"}); err == nil {
-		t.Error("pickSource without a source of the host's distribution = nil, want an error")
-	}
-}
-
-func TestSplitImage(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string][2]string{
-		"redis":               {"redis", "latest"},
-		"redis:7.0":           {"redis", "7.0"},
-		"r.test:5000/redis":   {"r.test:5000/redis", "latest"},
-		"r.test:5000/redis:8": {"r.test:5000/redis", "8"},
-		"redis@sha256:00":     {"redis", "sha256:00"},
-	} {
-		if name, tag := splitImage(in); name != want[0] || tag != want[1] {
-			t.Errorf("splitImage(%q) = %q, %q, want %q", in, name, tag, want)
-		}
-	}
-}
-
-func TestResolveInTree(t *testing.T) {
-	t.Parallel()
-	tree := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(tree, "usr/lib"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(tree, "usr/lib/real.so"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for name, to := range map[string]string{"abs.so": "/lib/real.so", "rel.so": "../lib/real.so", "loop.so": "loop.so"} {
-		if err := os.Symlink(to, filepath.Join(tree, "usr/lib", name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"usr/lib/abs.so", "lib/rel.so", "/lib/real.so"} {
-		if got, err := resolveIn(tree, name); got != filepath.Join(tree, "usr/lib/real.so") || err != nil {
-			t.Errorf("resolveIn(%s) = %s, %v, want the real file inside the tree", name, got, err)
-		}
-	}
-	for _, name := range []string{"usr/lib/loop.so", "lib/none.so"} {
-		if got, err := resolveIn(tree, name); err == nil {
-			t.Errorf("resolveIn(%s) = %s, want an error", name, got)
-		}
-	}
-}
-
-func TestTarIsDeterministic(t *testing.T) {
-	t.Parallel()
-	u := &unpacked{Package: "redis-server", dir: t.TempDir()}
-	for _, f := range []string{"b/two", "a/one"} {
-		p := filepath.Join(u.root(), f)
-		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, []byte(f), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var one, two bytes.Buffer
-	if err := u.tar(&one); err != nil {
-		t.Fatal(err)
-	}
-	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(filepath.Join(u.root(), "a/one"), later, later); err != nil {
-		t.Fatal(err)
-	}
-	if err := u.tar(&two); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(one.Bytes(), two.Bytes()) {
-		t.Error("two tars of the same content differ")
-	}
-}
-
-func TestCacheLockHoldsOthersOff(t *testing.T) {
+func TestLockMakesOthersWait(t *testing.T) {
 	t.Parallel()
 	if !haveProcesses {
 		t.Skip("NOT PROVEN: locks among processes: there are none on this system")
 	}
-	c := cache(t.TempDir())
-	unlock, err := c.lock(t.Context(), "x/y")
+	name := filepath.Join(t.TempDir(), "x", "y")
+	unlock, err := lock(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := c.lock(short, "x/y"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := lock(short, name); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("second lock = %v, want context.DeadlineExceeded", err)
 	}
 	unlock()
-	again, err := c.lock(t.Context(), "x/y")
+	again, err := lock(t.Context(), name)
 	if err != nil {
 		t.Fatalf("lock after unlock = %v, want nil", err)
 	}
@@ -383,9 +211,10 @@ func TestCacheLockHoldsOthersOff(t *testing.T) {
 
 func TestPortsAreReserved(t *testing.T) {
 	t.Parallel()
+	f := &Farm{cache: t.TempDir()}
 	seen := map[int]bool{}
-	for range 50 { // who have a cache of their own, too
-		port, release, err := cache(t.TempDir()).reservePort()
+	for range 50 {
+		port, release, err := f.ReservePort()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,30 +223,45 @@ func TestPortsAreReserved(t *testing.T) {
 			t.Errorf("port %d was given twice", port)
 		}
 		seen[port] = true
-	}
-}
-
-// Nobody listens on a port that has just been reserved, whatever children are being started: they
-// have what the parent has open until they execute.
-func TestReservedPortIsFree(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("to close a listener is all that can be done here")
-	}
-	defer StartChildren(t)()
-	dir := cache(t.TempDir())
-	for range 500 {
-		port, release, err := dir.reservePort()
-		if err != nil {
-			t.Fatal(err)
-		}
 		ln, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !listens(port) {
+			t.Errorf("listens(%d) = false, want true", port)
+		}
 		EndListening(ln)
-		release()
 	}
+}
+
+// TestEndListening: nobody listens afterwards, whatever children are being started: they have what
+// the parent has open until they execute.
+func TestEndListening(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("NOT PROVEN: that nobody listens: to close a listener is all that EndListening can do here")
+	}
+	defer StartChildren(t)()
+	for range 500 {
+		ln, err := net.Listen("tcp", loopback+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		EndListening(ln)
+		if ln, err = net.Listen("tcp", ln.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		ln.Close()
+	}
+}
+
+// fakeSource is a source of a kind that starts nothing.
+type fakeSource struct{ name Kind }
+
+func (s fakeSource) kind() Kind       { return s.name }
+func (s fakeSource) describe() string { return string(s.name) }
+func (fakeSource) start(context.Context, Config, int) (machine, error) {
+	return nil, errors.ErrUnsupported
 }
 
 // TestNoOtherEdition: what was named, or is not ours, is not replaced by another edition.
@@ -431,17 +275,17 @@ func TestNoOtherEdition(t *testing.T) {
 	}{
 		{"embedded servers", embeddedSource{}, Want{}, "of embedded servers there is no other edition"},
 		{"given servers", &givenSource{}, Want{}, "of given servers there is no other edition"},
-		{"a named server", fakeSource{}, Want{Server: "redis-7.0"}, "redis-7.0 was asked for, and is not replaced by redis-8.0"},
-		{"a named image", fakeSource{}, Want{Image: "redis:6"}, "redis:6 was asked for"},
+		{"a named server", fakeSource{Docker}, Want{Server: "redis-7.0"}, "redis-7.0 was asked for, and is not replaced by redis-8.0"},
+		{"a named image", fakeSource{Docker}, Want{Image: "redis:6"}, "redis:6 was asked for"},
 	} {
-		f := &Farm{log: io.Discard, src: c.src, want: c.want}
+		f := &Farm{log: io.Discard, source: c.src, want: c.want, others: map[string]other{}}
 		for range 2 {
 			if _, err := f.Of(t.Context(), "redis-8.0"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Of, %s = %v, want ErrImpossible and %q", c.what, err, c.says)
 			}
 		}
 	}
-	f := &Farm{log: io.Discard, src: embeddedSource{}}
+	f := &Farm{log: io.Discard, source: embeddedSource{}, others: map[string]other{}}
 	if _, err := f.Having(t.Context(), "WAITAOF", "redis-8.0"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "the servers know no WAITAOF") {
 		t.Errorf("Having, embedded servers = %v, want ErrImpossible, and what they do not know", err)
 	}

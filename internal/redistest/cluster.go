@@ -41,14 +41,15 @@ func (c ClusterConfig) check() error {
 	return c.Config.check()
 }
 
-// Cluster is a Redis Cluster, each node of which is a Server to break. Clients reach its
-// nodes by the addresses at which these announce themselves, over a restart, too.
+// Cluster is a Redis Cluster, each node of which is a Server to break. Clients reach its nodes by
+// the addresses that these announce, over a restart, too.
 type Cluster struct {
 	f       *Farm
 	config  Config
 	servers []*Server         // masters first, then the replicas of the first, of the second …
 	ids     map[string]string // by address: what the cluster calls each
-	release []func()          // gives the ports of the bus back
+	buses   []int             // the ports of the servers' bus
+	release []func()          // gives these ports back
 }
 
 // StartCluster starts a cluster and returns once every node finds that it serves. Like Start
@@ -75,27 +76,18 @@ func (f *Farm) StartCluster(ctx context.Context, c ClusterConfig) (*Cluster, err
 	return cl, nil
 }
 
-// start starts the servers, side by side, none of which knows of another.
-func (cl *Cluster) start(ctx context.Context, c ClusterConfig) error {
+// start starts the servers, none of which knows of another.
+func (cl *Cluster) start(ctx context.Context, c ClusterConfig) (err error) {
 	n := c.Masters * (1 + c.Replicas)
-	if err := cl.f.Prepare(ctx); err != nil {
-		return err
-	}
-	started, errs := make([]*Server, n), make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		// Its usual place, 10000 above the other port, may be an outgoing connection's.
+	for range n { // the usual port of the bus, 10000 above the other one, may be an outgoing connection's
 		port, release, err := cl.f.ReservePort()
 		if err != nil {
-			errs[i] = err
-			break
+			return err
 		}
-		cl.release = append(cl.release, release)
-		wg.Go(func() { started[i], errs[i] = cl.f.Start(ctx, cl.nodeConfig(port)) })
+		cl.buses, cl.release = append(cl.buses, port), append(cl.release, release)
 	}
-	wg.Wait()
-	cl.servers = slices.DeleteFunc(started, func(s *Server) bool { return s == nil })
-	return errors.Join(errs...)
+	cl.servers, err = cl.f.launchAll(n, func(i int) (*Server, error) { return cl.f.Start(ctx, cl.nodeConfig(cl.buses[i])) })
+	return err
 }
 
 func (cl *Cluster) nodeConfig(busPort int) Config {
@@ -125,36 +117,28 @@ func (cl *Cluster) form(ctx context.Context, c ClusterConfig) error {
 		if peer != s.Addr() {
 			return fmt.Errorf("redistest: a cluster announces one address of each node, and %s is %s to its peers: %w", s.Addr(), peer, ErrImpossible)
 		}
-		id, err := redis.String(cl.Do(ctx, s, "CLUSTER", "MYID"))
-		if err != nil {
+		if cl.ids[s.Addr()], err = redis.String(cl.Do(ctx, s, "CLUSTER", "MYID")); err != nil {
 			return err
 		}
-		cl.ids[s.Addr()] = id
-		// Else all begin with the same, and settle who has which slots by and by.
+		// Else all begin with the same epoch, and take a while to settle who has which slots.
 		if _, err := cl.Do(ctx, s, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
-	}
-	for i, s := range cl.servers[:c.Masters] {
-		first, last := i*Slots/c.Masters, (i+1)*Slots/c.Masters-1
-		if _, err := cl.Do(ctx, s, "CLUSTER", "ADDSLOTSRANGE", first, last); err != nil {
+		if i < c.Masters {
+			first, last := i*Slots/c.Masters, (i+1)*Slots/c.Masters-1
+			if _, err := cl.Do(ctx, s, "CLUSTER", "ADDSLOTSRANGE", first, last); err != nil {
+				return err
+			}
+		}
+		if i == 0 {
+			continue
+		}
+		host, port := hostPort(s)
+		if _, err := cl.Do(ctx, cl.servers[0], "CLUSTER", "MEET", host, port, cl.buses[i]); err != nil {
 			return err
 		}
 	}
-	for _, s := range cl.servers[1:] {
-		host, port, err := net.SplitHostPort(s.Addr())
-		if err != nil {
-			return fmt.Errorf("redistest: %w", err)
-		}
-		bus, err := cl.busPort(ctx, s)
-		if err != nil {
-			return err
-		}
-		if _, err := cl.Do(ctx, cl.servers[0], "CLUSTER", "MEET", host, port, bus); err != nil {
-			return err
-		}
-	}
-	if err := cl.settled(ctx, c.Masters, 0); err != nil {
+	if err := cl.settled(ctx, c.Masters, 0); err != nil || c.Replicas == 0 {
 		return err
 	}
 	for i, s := range cl.servers[c.Masters:] {
@@ -166,37 +150,23 @@ func (cl *Cluster) form(ctx context.Context, c ClusterConfig) error {
 	return cl.settled(ctx, c.Masters, c.Replicas)
 }
 
-func (cl *Cluster) busPort(ctx context.Context, s *Server) (string, error) {
-	reply, err := redis.Strings(cl.Do(ctx, s, "CONFIG", "GET", "cluster-port"))
-	if err != nil {
-		return "", err
-	}
-	if len(reply) != 2 {
-		return "", fmt.Errorf("redistest: %s says of its cluster-port: %q", s.Addr(), reply)
-	}
-	return reply[1], nil
+// hostPort splits a server's address, which is ours and so well formed.
+func hostPort(s *Server) (host, port string) {
+	host, port, _ = net.SplitHostPort(s.Addr())
+	return host, port
 }
 
-// settled waits until every node knows all, and finds that the cluster serves; and every
-// master has its replicas, which have all it has.
+// settled waits until every node knows all, and finds that the cluster serves; and every replica
+// has all that its master has.
 func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
 	return cl.await(ctx, "the cluster to form", func() error {
 		for i, s := range cl.servers {
-			info, err := redis.String(cl.Do(ctx, s, "CLUSTER", "INFO"))
+			info, err := cl.info(ctx, s)
 			if err != nil {
 				return err
 			}
-			m := parseInfo(info)
-			if m["cluster_state"] != "ok" || m["cluster_known_nodes"] != strconv.Itoa(len(cl.servers)) {
-				return fmt.Errorf("%s: cluster_state:%s, cluster_known_nodes:%s", s.Addr(), m["cluster_state"], m["cluster_known_nodes"])
-			}
-			if replicas == 0 {
-				continue
-			}
-			if i >= masters {
-				if err := cl.linked(ctx, s); err != nil {
-					return err
-				}
+			if info["cluster_state"] != "ok" || info["cluster_known_nodes"] != strconv.Itoa(len(cl.servers)) {
+				return fmt.Errorf("%s: cluster_state:%s, cluster_known_nodes:%s", s.Addr(), info["cluster_state"], info["cluster_known_nodes"])
 			}
 			nodes, err := redis.String(cl.Do(ctx, s, "CLUSTER", "NODES"))
 			if err != nil {
@@ -205,24 +175,27 @@ func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
 			if n := strings.Count(nodes, "slave"); n != masters*replicas {
 				return fmt.Errorf("%s knows %d replicas", s.Addr(), n)
 			}
+			if replicas == 0 || i < masters {
+				continue
+			}
+			if info, err = s.info(ctx, "replication"); err != nil {
+				return err
+			}
+			if info["role"] != "slave" || info["master_link_status"] != "up" || info["master_sync_in_progress"] != "0" {
+				return fmt.Errorf("%s: role:%s, master_link_status:%s", s.Addr(), info["role"], info["master_link_status"])
+			}
 		}
 		return nil
 	})
 }
 
-// linked tells whether a replica is one, and has all its master has.
-func (cl *Cluster) linked(ctx context.Context, replica *Server) error {
-	info, err := replica.info(ctx, "replication")
-	if err != nil {
-		return err
-	}
-	if info["role"] != "slave" || info["master_link_status"] != "up" || info["master_sync_in_progress"] != "0" {
-		return fmt.Errorf("%s: role:%s, master_link_status:%s", replica.Addr(), info["role"], info["master_link_status"])
-	}
-	return nil
+// info is what a node says of the cluster.
+func (cl *Cluster) info(ctx context.Context, s *Server) (map[string]string, error) {
+	text, err := redis.String(cl.Do(ctx, s, "CLUSTER", "INFO"))
+	return parseInfo(text), err
 }
 
-// await polls until fn says nothing against it.
+// await polls until fn returns no error.
 func (cl *Cluster) await(ctx context.Context, what string, fn func() error) error {
 	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not within %v", startLimit))
 	defer cancel()
@@ -253,44 +226,38 @@ func (cl *Cluster) Addrs() []string {
 
 // Do sends one command to one node, wherever its key belongs.
 func (cl *Cluster) Do(ctx context.Context, s *Server, cmd string, args ...any) (any, error) {
-	c, err := s.Pool().GetContext(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %s: %w", s.Addr(), err)
-	}
-	defer c.Close()
-	reply, err := redis.DoContext(c, ctx, cmd, args...)
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %s: %s: %w", s.Addr(), strings.TrimSpace(fmt.Sprintln(append([]any{cmd}, args[:min(len(args), 2)]...)...)), err)
-	}
-	return reply, nil
+	return s.do(ctx, cmd, args...)
 }
 
 // Slot is the slot of a key, as a server computes it.
 func (cl *Cluster) Slot(ctx context.Context, key string) (int, error) {
-	s, err := cl.living()
+	living, err := cl.living()
 	if err != nil {
 		return 0, err
 	}
-	return redis.Int(cl.Do(ctx, s, "CLUSTER", "KEYSLOT", key))
+	return redis.Int(cl.Do(ctx, living[0], "CLUSTER", "KEYSLOT", key))
 }
 
-// living is a node that answers.
-func (cl *Cluster) living() (*Server, error) {
-	for _, s := range cl.servers {
-		if !s.Dead() && !s.Frozen() {
-			return s, nil
-		}
+// living are the nodes that answer.
+func (cl *Cluster) living() ([]*Server, error) {
+	living := slices.DeleteFunc(cl.Servers(), func(s *Server) bool { return s.Dead() || s.Frozen() })
+	if len(living) == 0 {
+		return nil, errors.New("redistest: no node of the cluster lives")
 	}
-	return nil, errors.New("redistest: no node of the cluster lives")
+	return living, nil
 }
 
 // Owner is the master that serves a slot, as a living node sees it.
 func (cl *Cluster) Owner(ctx context.Context, slot int) (*Server, error) {
-	s, err := cl.living()
+	living, err := cl.living()
 	if err != nil {
 		return nil, err
 	}
-	return cl.ownerFor(ctx, s, slot)
+	owners, err := cl.owners(ctx, living[0])
+	if err == nil && owners[slot] == nil {
+		err = fmt.Errorf("redistest: %s knows no node that serves slot %d", living[0].Addr(), slot)
+	}
+	return owners[slot], err
 }
 
 // OwnerOf is Owner of a key's slot.
@@ -302,91 +269,68 @@ func (cl *Cluster) OwnerOf(ctx context.Context, key string) (*Server, error) {
 	return cl.Owner(ctx, slot)
 }
 
-// ownerFor is who serves a slot as one node sees it.
-func (cl *Cluster) ownerFor(ctx context.Context, asked *Server, slot int) (*Server, error) {
-	ranges, err := cl.ranges(ctx, asked)
+// owners are the masters of all slots as one node sees them; nil: it knows none.
+func (cl *Cluster) owners(ctx context.Context, asked *Server) (owners [Slots]*Server, err error) {
+	ranges, err := redis.Values(cl.Do(ctx, asked, "CLUSTER", "SLOTS"))
 	if err != nil {
-		return nil, err
+		return owners, err
 	}
-	for _, r := range ranges {
-		if r.first <= slot && slot <= r.last {
-			return r.owner, nil
-		}
-	}
-	return nil, fmt.Errorf("redistest: %s knows nobody who serves slot %d", asked.Addr(), slot)
-}
-
-// firstSlot is one that a master serves, by its own account.
-func (cl *Cluster) firstSlot(ctx context.Context, master *Server) (int, error) {
-	ranges, err := cl.ranges(ctx, master)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range ranges {
-		if r.owner == master {
-			return r.first, nil
-		}
-	}
-	return 0, fmt.Errorf("redistest: %s serves no slot", master.Addr())
-}
-
-type slotRange struct {
-	first, last int
-	owner       *Server
-}
-
-// ranges are the slots as one node sees them.
-func (cl *Cluster) ranges(ctx context.Context, asked *Server) ([]slotRange, error) {
-	reply, err := redis.Values(cl.Do(ctx, asked, "CLUSTER", "SLOTS"))
-	if err != nil {
-		return nil, err
-	}
-	var ranges []slotRange
-	for _, told := range reply {
-		var r slotRange
+	for _, r := range ranges { // first and last slot, its master, its replicas
+		var first, last, port int
 		var master []any
-		var port int
-		parts, err := redis.Values(told, nil)
+		parts, err := redis.Values(r, nil)
 		if err == nil {
-			_, err = redis.Scan(parts, &r.first, &r.last, &master)
+			_, err = redis.Scan(parts, &first, &last, &master)
 		}
 		if err == nil {
 			_, err = redis.Scan(master, nil, &port)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("redistest: %s: CLUSTER SLOTS: %w: %v", asked.Addr(), err, told)
+			return owners, fmt.Errorf("redistest: %s: CLUSTER SLOTS: %w: %v", asked.Addr(), err, r)
 		}
-		if r.owner, err = cl.at(net.JoinHostPort(loopback, strconv.Itoa(port))); err != nil {
-			return nil, err
+		at := net.JoinHostPort(loopback, strconv.Itoa(port))
+		i := slices.Index(cl.Addrs(), at)
+		if i < 0 {
+			return owners, fmt.Errorf("redistest: no node of the cluster is at %s", at)
 		}
-		ranges = append(ranges, r)
+		for slot := first; slot <= last; slot++ {
+			owners[slot] = cl.servers[i]
+		}
 	}
-	return ranges, nil
-}
-
-func (cl *Cluster) at(addr string) (*Server, error) {
-	i := slices.IndexFunc(cl.servers, func(s *Server) bool { return s.Addr() == addr })
-	if i < 0 {
-		return nil, fmt.Errorf("redistest: no node of the cluster is at %s", addr)
-	}
-	return cl.servers[i], nil
+	return owners, nil
 }
 
 // Other is a master that is not the given one: where a slot can be moved to.
 func (cl *Cluster) Other(ctx context.Context, than *Server) (*Server, error) {
-	for _, s := range cl.servers {
-		if s == than || s.Dead() || s.Frozen() {
-			continue
-		}
+	return cl.find(ctx, "master other than "+than.Addr(), func(s *Server, info map[string]string) bool {
+		return s != than && info["role"] == "master"
+	})
+}
+
+// replicaOf is a living replica of a master.
+func (cl *Cluster) replicaOf(ctx context.Context, master *Server) (*Server, error) {
+	_, port := hostPort(master)
+	return cl.find(ctx, "replica of "+master.Addr(), func(_ *Server, info map[string]string) bool {
+		return info["role"] == "slave" && info["master_port"] == port
+	})
+}
+
+// find returns the first living node whose replication is as wanted.
+func (cl *Cluster) find(ctx context.Context, what string, wanted func(s *Server, replication map[string]string) bool) (*Server, error) {
+	living, err := cl.living()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range living {
 		info, err := s.info(ctx, "replication")
 		if err != nil {
 			return nil, fmt.Errorf("redistest: %s: %w", s.Addr(), err)
 		}
-		if info["role"] == "master" {
+		if wanted(s, info) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("redistest: the cluster has no master beside %s", than.Addr())
+	return nil, fmt.Errorf("redistest: the cluster has no %s that lives", what)
 }
 
 // Move moves a slot with all its keys to another master, as an operator does who reshards a
@@ -447,10 +391,7 @@ func (m *Move) Keys(ctx context.Context) error {
 }
 
 func (m *Move) migrate(ctx context.Context, keys ...string) error {
-	host, port, err := net.SplitHostPort(m.to.Addr())
-	if err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
+	host, port := hostPort(m.to)
 	args := redis.Args{host, port, "", 0, 10000}
 	switch c := m.cl.config; {
 	case c.User != "":
@@ -458,7 +399,7 @@ func (m *Move) migrate(ctx context.Context, keys ...string) error {
 	case c.Password != "":
 		args = args.Add("AUTH", c.Password)
 	}
-	_, err = m.cl.Do(ctx, m.from, "MIGRATE", args.Add("KEYS").AddFlat(keys)...)
+	_, err := m.cl.Do(ctx, m.from, "MIGRATE", args.Add("KEYS").AddFlat(keys)...)
 	return err
 }
 
@@ -474,54 +415,33 @@ func (m *Move) Finish(ctx context.Context) error {
 	return m.cl.agreed(ctx, m.slot, m.to)
 }
 
-// agreed waits until every living node knows who serves the slot, and serves.
+// agreed waits until every living node knows the slot's master, and serves.
 func (cl *Cluster) agreed(ctx context.Context, slot int, owner *Server) error {
 	return cl.await(ctx, fmt.Sprintf("all nodes to know that slot %d is at %s", slot, owner.Addr()), func() error {
+		living, err := cl.living()
+		if err != nil {
+			return err
+		}
 		epoch := "" // else two may claim the next slot by the same
-		for _, s := range cl.servers {
-			if s.Dead() || s.Frozen() {
-				continue
-			}
-			seen, err := cl.ownerFor(ctx, s, slot)
+		for _, s := range living {
+			owners, err := cl.owners(ctx, s)
 			if err != nil {
 				return err
 			}
-			if seen != owner {
-				return fmt.Errorf("%s sees it at %s", s.Addr(), seen.Addr())
+			if owners[slot] != owner {
+				return fmt.Errorf("%s does not see it there", s.Addr())
 			}
-			info, err := redis.String(cl.Do(ctx, s, "CLUSTER", "INFO"))
+			info, err := cl.info(ctx, s)
 			if err != nil {
 				return err
 			}
-			m := parseInfo(info)
-			if m["cluster_state"] != "ok" || epoch != "" && m["cluster_current_epoch"] != epoch {
-				return fmt.Errorf("%s: cluster_state:%s, cluster_current_epoch:%s", s.Addr(), m["cluster_state"], m["cluster_current_epoch"])
+			if info["cluster_state"] != "ok" || epoch != "" && info["cluster_current_epoch"] != epoch {
+				return fmt.Errorf("%s: cluster_state:%s, cluster_current_epoch:%s", s.Addr(), info["cluster_state"], info["cluster_current_epoch"])
 			}
-			epoch = m["cluster_current_epoch"]
+			epoch = info["cluster_current_epoch"]
 		}
 		return nil
 	})
-}
-
-// replicaOf is a living replica of a master.
-func (cl *Cluster) replicaOf(ctx context.Context, master *Server) (*Server, error) {
-	_, port, err := net.SplitHostPort(master.Addr())
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
-	}
-	for _, s := range cl.servers {
-		if s.Dead() || s.Frozen() {
-			continue
-		}
-		info, err := s.info(ctx, "replication")
-		if err != nil {
-			return nil, fmt.Errorf("redistest: %s: %w", s.Addr(), err)
-		}
-		if info["role"] == "slave" && info["master_port"] == port {
-			return s, nil
-		}
-	}
-	return nil, fmt.Errorf("redistest: %s has no replica that lives", master.Addr())
 }
 
 // Stall cuts a master off from its replicas: what was answered before they have, and from
@@ -566,15 +486,19 @@ func (cl *Cluster) Stall(ctx context.Context, master *Server) error {
 
 // FailOver kills a master, and has its replica take over at once, without waiting for the
 // others to find out. It returns the replica once every living node knows it for the master.
-// What a stalled replica was not told is lost.
+// What a stalled replica did not get is lost.
 func (cl *Cluster) FailOver(ctx context.Context, master *Server) (*Server, error) {
 	replica, err := cl.replicaOf(ctx, master)
 	if err != nil {
 		return nil, err
 	}
-	slot, err := cl.firstSlot(ctx, master)
+	owners, err := cl.owners(ctx, master)
 	if err != nil {
 		return nil, err
+	}
+	slot := slices.Index(owners[:], master)
+	if slot < 0 {
+		return nil, fmt.Errorf("redistest: %s serves no slot", master.Addr())
 	}
 	if err := master.Kill(ctx); err != nil {
 		return nil, err

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// packaged are the editions that Debian packages, in which suite: where no registry
-// answers, they come from there. A suite that is not yet stable moves on to other
-// versions; whoever starts a server is told then.
+// packaged are the editions that Debian packages, in which suite: where no registry answers,
+// they come from there. A suite that is not yet stable moves on to other versions; to start a
+// server is an error then, which says so.
 var packaged = []struct{ edition, pkg string }{
 	{"redis-7.0", "redis-server@bookworm"},
 	{"redis-8.0", "redis-server@trixie"},
@@ -16,7 +16,7 @@ var packaged = []struct{ edition, pkg string }{
 	{"valkey-9.1", "valkey-server@forky"},
 }
 
-// Editions are those that can be had with a registry and without, by the names that
+// Editions are those that are available with a registry and without, by the names that
 // REDIS_SERVER takes: what "make editions" goes through.
 func Editions() []string {
 	var all []string
@@ -26,8 +26,7 @@ func Editions() []string {
 	return all
 }
 
-// edition is a product and its version, of which there may be more digits than are
-// asked for.
+// edition is a product and its version, of which a server may have more digits.
 type edition struct {
 	product string // redis, valkey
 	version string
@@ -35,7 +34,7 @@ type edition struct {
 
 var editionName = regexp.MustCompile(`^(redis|valkey)-(\d+(?:\.\d+){0,2})$`)
 
-// parseEdition splits product-version. "" is none.
+// parseEdition splits product-version. "" is no edition.
 func parseEdition(s string) (e edition, err error) {
 	if s == "" {
 		return e, nil
@@ -76,18 +75,18 @@ func (e edition) pkg() string {
 }
 
 // is compares with what a server says of itself: "Valkey 8.1.1" is valkey-8.1.
-func (e edition) is(told string) bool {
-	product, version, _ := strings.Cut(told, " ")
+func (e edition) is(said string) bool {
+	product, version, _ := strings.Cut(said, " ")
 	return strings.ToLower(product) == e.product && strings.HasPrefix(version+".", e.version+".")
 }
 
-// wrong is the error of a server that is another one than was asked for. what is where
-// it comes from.
-func (e edition) wrong(told, what string) error {
-	if e == (edition{}) || e.is(told) {
+// wrong is the error of a server that is another one than was asked for. what is where it
+// comes from.
+func (e edition) wrong(said, what string) error {
+	if e == (edition{}) || e.is(said) {
 		return nil
 	}
 	return fmt.Errorf("redistest: REDIS_SERVER=%s was asked for, but %s has answered (%s). "+
-		"If its packages have moved on to another version, have the image %s where it can be pulled, or ask for what there is",
-		e, told, what, e.image())
+		"If Debian's packages have moved on to another version, pull the image %s, or ask for what there is",
+		e, said, what, e.image())
 }

@@ -3,7 +3,6 @@ package redistest
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"sync"
@@ -22,16 +21,14 @@ func (embeddedSource) describe() string {
 		"expiry to the millisecond, eviction, persistence, replication, freezing"
 }
 
-func (embeddedSource) prepare(context.Context, io.Writer) error { return nil }
-
-func (embeddedSource) start(_ context.Context, c Config) (machine, error) {
+func (embeddedSource) start(_ context.Context, c Config, _ int) (machine, error) {
 	if len(c.Args) > 0 {
 		return nil, fmt.Errorf("redistest: miniredis takes no arguments (%s): %w", strings.Join(c.Args, " "), ErrImpossible)
 	}
 	if c.Files != nil {
 		return nil, fmt.Errorf("redistest: miniredis keeps no files: %w", ErrImpossible)
 	}
-	m := &embeddedMachine{c: c, count: map[string]int64{}}
+	m := &embeddedMachine{c: c, count: map[string]int64{}, refusal: "miniredis lives in this process, and has no files and no peers"}
 	if err := m.run(loopback + ":0"); err != nil {
 		return nil, err
 	}
@@ -43,6 +40,7 @@ type embeddedMachine struct {
 	addr string
 
 	redis *miniredis.Miniredis
+	refusal
 
 	mu    sync.Mutex
 	count map[string]int64
@@ -79,26 +77,6 @@ func (m *embeddedMachine) calls() map[string]int64 {
 
 func (m *embeddedMachine) url() string                  { return m.c.url(m.addr) }
 func (m *embeddedMachine) failed(context.Context) error { return nil }
-
-func (m *embeddedMachine) freeze(context.Context) error {
-	return fmt.Errorf("miniredis lives in this process, which cannot be frozen: %w", ErrImpossible)
-}
-
-func (m *embeddedMachine) thaw(context.Context) error { return nil }
-
-func (m *embeddedMachine) files(context.Context) (map[string][]byte, error) {
-	return nil, m.diskless()
-}
-
-func (m *embeddedMachine) put(context.Context, map[string][]byte) error { return m.diskless() }
-
-func (*embeddedMachine) diskless() error {
-	return fmt.Errorf("miniredis keeps no files: %w", ErrImpossible)
-}
-
-func (*embeddedMachine) peer(context.Context) (string, error) {
-	return "", fmt.Errorf("miniredis has no peers: %w", ErrImpossible)
-}
 
 // kill closes all connections, as the death of a process would.
 func (m *embeddedMachine) kill(context.Context) error {

@@ -3,7 +3,6 @@ package redistest
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := newServer(nil, givenMachine(u), true)
+		s := newServer(nil, given(u), true)
 		limit, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err = s.ready(limit)
 		cancel()
@@ -34,7 +33,7 @@ func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("REDIS_ADDRS names %s, which cannot be used: %w", s.Addr(), err)
 		}
-		if other, twice := runs[run]; twice && run != "" { // as several it would be on trial with itself
+		if other, twice := runs[run]; twice && run != "" {
 			return nil, fmt.Errorf("REDIS_ADDRS names %s and %s, which are one server: name each once", other, s.Addr())
 		}
 		runs[run] = s.Addr()
@@ -61,29 +60,38 @@ func (g *givenSource) describe() string {
 	return fmt.Sprintf("servers given by REDIS_ADDRS, %s at %s", g.version, strings.Join(hosts, ", "))
 }
 
-func (*givenSource) prepare(context.Context, io.Writer) error { return nil }
-
-func (*givenSource) start(context.Context, Config) (machine, error) {
-	return nil, fmt.Errorf("given servers are not started: %w", ErrImpossible)
+func (g *givenSource) start(_ context.Context, _ Config, place int) (machine, error) {
+	if place < 0 {
+		return nil, fmt.Errorf("redistest: the servers of REDIS_ADDRS are shared, and none of them is ours to break: %w; unset REDIS_ADDRS, or set REDIS_KIND=docker or process", ErrImpossible)
+	}
+	return given(g.urls[place]), nil
 }
 
 // givenMachine is the URL of a server that is not ours.
-type givenMachine string
+type givenMachine struct {
+	at string
+	refusal
+}
 
-func (g givenMachine) url() string { return string(g) }
+func given(url string) givenMachine {
+	return givenMachine{at: url, refusal: "a given server is not ours to break"}
+}
 
-// failed knows nothing: only asking the server tells. Nor is there anything to remove.
+func (g givenMachine) url() string { return g.at }
+
+// failed knows nothing: only the server can say. Nor is there anything to remove.
 func (givenMachine) failed(context.Context) error { return nil }
 func (givenMachine) remove(context.Context) error { return nil }
 
-func (givenMachine) refuse() error {
-	return fmt.Errorf("a given server is not ours to break: %w", ErrImpossible)
-}
-func (g givenMachine) freeze(context.Context) error  { return g.refuse() }
-func (g givenMachine) thaw(context.Context) error    { return g.refuse() }
-func (g givenMachine) kill(context.Context) error    { return g.refuse() }
-func (g givenMachine) restart(context.Context) error { return g.refuse() }
+// refusal is why a machine can do nothing of this.
+type refusal string
 
-func (g givenMachine) files(context.Context) (map[string][]byte, error) { return nil, g.refuse() }
-func (g givenMachine) put(context.Context, map[string][]byte) error     { return g.refuse() }
-func (g givenMachine) peer(context.Context) (string, error)             { return "", g.refuse() }
+func (r refusal) err() error { return fmt.Errorf("%s: %w", string(r), ErrImpossible) }
+
+func (r refusal) freeze(context.Context) error                     { return r.err() }
+func (r refusal) thaw(context.Context) error                       { return r.err() }
+func (r refusal) kill(context.Context) error                       { return r.err() }
+func (r refusal) restart(context.Context) error                    { return r.err() }
+func (r refusal) put(context.Context, map[string][]byte) error     { return r.err() }
+func (r refusal) files(context.Context) (map[string][]byte, error) { return nil, r.err() }
+func (r refusal) peer(context.Context) (string, error)             { return "", r.err() }

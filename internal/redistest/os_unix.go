@@ -27,8 +27,13 @@ func tryLock(f *os.File) (bool, error) {
 	}
 }
 
-// detach gives cmd a session of its own, out of reach of the terminal's Ctrl-C.
-func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+// joinGroup starts cmd in a process group, out of reach of the terminal's Ctrl-C. 0: a new one.
+func joinGroup(cmd *exec.Cmd, group int) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
+}
+
+// killGroup kills all processes of our group, and so ourselves.
+func killGroup() { syscall.Kill(0, syscall.SIGKILL) } //nolint:errcheck // nobody is left to hear of it
 
 func freezeProcess(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 func thawProcess(p *os.Process) error   { return p.Signal(syscall.SIGCONT) }

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,23 +8,24 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 )
 
 const loopback = "127.0.0.1"
 
-// Ports lie below the range from which the usual systems take the ports of outgoing
-// connections. From inside it, a client could be given the port of a server that was
-// killed and waits for its restart.
+// Ports lie below the range from which the usual systems take the ports of outgoing connections.
+// From inside it, a client could get the port of a server that was killed and waits for its
+// restart.
 const (
 	firstPort = 21000
 	portCount = 3000
 )
 
-// reservePort finds a free port and keeps other redistest processes from taking it
-// until release, also while nothing listens on it.
-func (c cache) reservePort() (port int, release func(), err error) {
-	dir, err := c.ports()
-	if err != nil {
+// ReservePort finds a free port of this machine and keeps it, also while nothing listens on it:
+// no other server gets it, nor any outgoing connection, until release.
+func (f *Farm) ReservePort() (port int, release func(), err error) {
+	dir := filepath.Join(f.cache, "ports")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, nil, fmt.Errorf("redistest: %w", err)
 	}
 	start := rand.IntN(portCount)
@@ -35,34 +35,24 @@ func (c cache) reservePort() (port int, release func(), err error) {
 		if err != nil {
 			return 0, nil, fmt.Errorf("redistest: %w", err)
 		}
-		if ok, err := tryLock(file); err != nil || !ok {
-			file.Close()
-			if err != nil {
-				return 0, nil, fmt.Errorf("redistest: %w", err)
-			}
-			continue
+		ours, err := tryLock(file)
+		if err == nil && ours && !listens(port) {
+			return port, func() { file.Close() }, nil
 		}
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		file.Close()
 		if err != nil {
-			file.Close() // somebody who is none of us has it
-			continue
+			return 0, nil, fmt.Errorf("redistest: %w", err)
 		}
-		EndListening(l)
-		return port, func() { file.Close() }, nil
 	}
 	return 0, nil, errors.New("redistest: no free port: leftovers of earlier runs? See: docker ps -a --filter label=" + label)
 }
 
-// ports is where reservations are. They are of the machine's ports, so those who have a cache
-// of their own look there, too: to try a port is to take it for a moment, and it may be that of
-// a server that is about to come back.
-func (c cache) ports() (dir string, err error) {
-	if base, err := os.UserCacheDir(); err == nil {
-		dir := filepath.Join(base, usualCache, "ports")
-		if os.MkdirAll(dir, 0o755) == nil {
-			return dir, nil
-		}
+// listens finds out whether somebody who reserves nothing has the port. To listen there would be
+// surer, and could be in the way of its owner.
+func listens(port int) bool {
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)), time.Second)
+	if err == nil {
+		c.Close()
 	}
-	dir = c.path("ports") // where nobody has a home
-	return dir, os.MkdirAll(dir, 0o755)
+	return err == nil
 }

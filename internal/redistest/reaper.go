@@ -3,194 +3,122 @@ package redistest
 import (
 	"bufio"
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ory/dockertest/v3/docker"
 )
 
-const (
-	reaperEnv = "LOCKS_REDISTEST_REAPER"
-	reapLimit = 30 * time.Second
-)
-
-// A test that panics, calls os.Exit, is interrupted or killed runs no deferred
-// function, and its servers would stay for ever. So a child process, the reaper, is
-// told of everything that has to go away, and reads the pipe that only its parent holds
-// the other end of: when that ends, the parent is gone, however it went.
+// A test that panics, calls os.Exit, is interrupted or killed runs no deferred function, and its
+// servers would stay for ever. So a child process, the reaper, reads a pipe of which only its
+// parent, the owner of the servers, has the other end. When the pipe ends, the owner is gone,
+// and the reaper removes
 //
-// The reaper is this same program, started again: no other binary can be counted on to
-// be there for a test. That takes a hook before main, and before the tests' own
-// TestMain, which is why this is an init function. The environment variable that guards
-// it is set for the reaper alone.
+//   - the directories whose names the owner has sent,
+//   - the containers with the owner's label, if the owner has sent that there are any,
+//   - the processes: they are in the reaper's process group.
+//
+// The reaper is this same program, started again: no other binary is sure to be there for a
+// test. That takes a hook before main, and before the tests' own TestMain: an init function.
 func init() {
-	if os.Getenv(reaperEnv) == "1" {
-		reap(os.Stdin)
+	if run := os.Getenv(reaperEnv); run != "" {
+		reap(run, os.Stdin)
 		os.Exit(0)
 	}
 }
 
-// reaper is the parent's view of it.
+const (
+	reaperEnv  = "LOCKS_REDISTEST_REAPER" // the run to clean up behind
+	containers = "containers"             // what the owner sends for them
+)
+
+// thisRun is the label by which the containers of this process differ from all others.
+var thisRun = fmt.Sprintf("%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
+
+// The reaper starts with the first thing to remove, and ends after its owner.
+var theReaper = sync.OnceValues(startReaper)
+
 type reaper struct {
-	cmd  *exec.Cmd
-	mu   sync.Mutex
+	pid  int // and its process group
 	pipe io.WriteCloser
 }
 
 func startReaper() (*reaper, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), reaperEnv+"=1")
-	// No output, and none inherited: "go test" waits until everybody has closed its pipes.
-	cmd.Stdout, cmd.Stderr = nil, nil
+	cmd := exec.Command(exe) // without output: "go test" waits until everybody has closed its pipes
+	cmd.Env = append(os.Environ(), reaperEnv+"="+thisRun)
 	cmd.Dir = os.TempDir() // keeps nobody's directory busy
-	detach(cmd)
+	joinGroup(cmd, 0)
 	pipe, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redistest: the reaper, which cleans up behind a killed process, does not start: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &reaper{cmd: cmd, pipe: pipe}, nil
+	return &reaper{pid: cmd.Process.Pid, pipe: pipe}, nil
 }
 
-// add and remove send one line each: a sign, a class and its fields. Once written, a
-// line is in the kernel's hands and reaches the reaper even if we are killed now.
-func (r *reaper) add(what ...string) error { return r.send("+", what) }
+// reapContainers and reapDir are called before there is anything to remove. What was written is
+// in the kernel's hands, and reaches the reaper even if its owner is killed now.
+func reapContainers() error { return reapLater(containers) }
 
-// remove has no error to tell: a reaper that is gone needs not forget.
-func (r *reaper) remove(what ...string) { _ = r.send("-", what) }
+func reapDir(dir string) error { return reapLater(dir) }
 
-func (r *reaper) send(sign string, what []string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, err := io.WriteString(r.pipe, sign+strings.Join(what, "\t")+"\n"); err != nil {
+func reapLater(what string) error {
+	r, err := theReaper()
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(r.pipe, what+"\n"); err != nil {
 		return fmt.Errorf("redistest: the reaper is gone: %w", err)
 	}
 	return nil
 }
 
-// close lets the reaper remove what is left, and waits for it.
-func (r *reaper) close() error {
-	r.mu.Lock()
-	r.pipe.Close()
-	r.mu.Unlock()
-	late := time.AfterFunc(reapLimit+5*time.Second, func() { r.cmd.Process.Kill() })
-	defer late.Stop()
-	if err := r.cmd.Wait(); err != nil {
-		return fmt.Errorf("redistest: reaper: %w", err)
-	}
-	return nil
-}
-
 // reap is the reaper's life.
-func reap(in io.Reader) {
+func reap(run string, in io.Reader) {
+	// The owner's end may send them: to a group with a frozen server, say.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	left := map[string]bool{}
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if what := lines.Text(); strings.HasPrefix(what, "+") {
-			left[what[1:]] = true
-		} else if what != "" {
-			delete(left, what[1:])
-		}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		left[lines.Text()] = true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reapLimit)
-	defer cancel()
-	var wg sync.WaitGroup
-	var dirs []string
-	for what := range left {
-		switch f := strings.Split(what, "\t"); {
-		case f[0] == "container" && len(f) == 2:
-			wg.Go(func() { reapContainer(ctx, f[1]) })
-		case f[0] == "process" && len(f) == 3:
-			reapProcess(f[1], f[2])
-		case f[0] == "dir" && len(f) == 2:
-			dirs = append(dirs, f[1])
-		}
+	if left[containers] {
+		delete(left, containers)
+		removeContainersOf(run)
 	}
-	wg.Wait()
-	for _, d := range dirs { // after the processes that write into them
-		pollUntil(ctx, func() (bool, error) { return os.RemoveAll(d) == nil, nil })
+	for dir := range left {
+		os.RemoveAll(dir)
 	}
+	killGroup() // and so the reaper
 }
 
-// reapContainer removes the container of that name. Its parent may have died between
-// announcing it and hearing from the engine, which may then still be creating it: so not
-// finding it is believed only after a while.
-func reapContainer(ctx context.Context, name string) {
-	pool, err := dockerPool()
+// removeContainersOf looks for some seconds: the engine may still be creating a container that
+// the owner has ordered.
+func removeContainersOf(run string) {
+	client, err := dockerClient()
 	if err != nil {
 		return
 	}
-	patience := time.Now().Add(5 * time.Second)
-	pollUntil(ctx, func() (bool, error) {
-		err := removeContainer(ctx, pool.Client, name)
-		return err == nil || isMissing(err) && time.Now().After(patience), nil
-	})
-}
-
-func removeContainer(ctx context.Context, client *docker.Client, name string) error {
-	return client.RemoveContainer(docker.RemoveContainerOptions{ID: name, Force: true, RemoveVolumes: true, Context: ctx})
-}
-
-func isMissing(err error) bool {
-	var none *docker.NoSuchContainer
-	var answer *docker.Error
-	return errors.As(err, &none) || errors.As(err, &answer) && answer.Status == http.StatusNotFound
-}
-
-// reapProcess kills the process, unless the number has gone to another one since.
-func reapProcess(pid, birth string) {
-	n, err := strconv.Atoi(pid)
-	if err != nil || birthOf(n) != birth {
-		return
-	}
-	if p, err := os.FindProcess(n); err == nil {
-		p.Kill()
-	}
-}
-
-// birthOf tells processes apart that had the same number: the time of its start, where
-// the system tells it in /proc, and "" elsewhere.
-func birthOf(pid int) string {
-	f := procStat(pid)
-	if len(f) < 20 {
-		return ""
-	}
-	return f[19] // field 22 of proc_pid_stat(5): starttime
-}
-
-// procStat returns the fields of /proc/pid/stat from the third, the state, on. The second
-// is a name that may itself contain blanks and parentheses.
-func procStat(pid int) []string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	s := string(b)
-	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-}
-
-// awaitStopped returns once the process has come to a stop: the kernel stops its
-// threads a little after it has taken the signal. Where there is no /proc it returns
-// at once.
-func awaitStopped(ctx context.Context, pid int) error {
-	limit, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("it does not stop"))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return pollUntil(limit, func() (bool, error) {
-		f := procStat(pid)
-		return len(f) == 0 || f[0] == "T" || f[0] == "Z", nil
-	})
+	for ctx.Err() == nil {
+		all, _ := client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label + "=" + run}}, Context: ctx})
+		for _, c := range all {
+			removeContainer(context.WithoutCancel(ctx), client, c.ID) //nolint:errcheck // the next round tries again
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
 }

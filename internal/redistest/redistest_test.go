@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -31,27 +29,39 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leftovers tells what is still there of all servers that these tests have started,
-// after every farm has been closed.
+// leftovers finds what is still there of all servers that these tests have started, after every
+// farm has been closed.
 func leftovers() error {
-	me := strconv.Itoa(os.Getpid())
-	if stats, err := filepath.Glob("/proc/[0-9]*/stat"); err == nil {
-		for _, s := range stats {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(s)))
-			if f := procStat(pid); err == nil && len(f) > 1 && f[1] == me {
-				return fmt.Errorf("redistest: process %d is left behind", pid)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err == nil {
+		if r, err := theReaper(); err == nil {
+			for _, pid := range strings.Fields(string(children)) {
+				if pid != strconv.Itoa(r.pid) {
+					return fmt.Errorf("redistest: process %s is left behind", pid)
+				}
 			}
 		}
 	}
-	e, err := openEngine(context.Background())
-	if err != nil {
-		return nil // then nothing of it was used
-	}
-	left, err := e.client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label + "=" + me}}})
+	left, err := containersOf(context.Background(), thisRun)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("redistest: %d containers are left behind: %v", len(left), left[0].Names)
+		return fmt.Errorf("redistest: %d containers are left behind: %v", len(left), left)
 	}
-	return err
+	return nil
+}
+
+// containersOf are the names of containers whose owner's run begins with run.
+func containersOf(ctx context.Context, run string) (names []string, err error) {
+	client, err := dockerClient()
+	if err != nil {
+		return nil, err
+	}
+	all, err := client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label}}, Context: ctx})
+	for _, c := range all {
+		if strings.HasPrefix(c.Labels[label], run) {
+			names = append(names, c.Names...)
+		}
+	}
+	return names, err
 }
 
 const patience = 20 * time.Second
@@ -178,9 +188,15 @@ func TestKillAndRestart(t *testing.T) {
 }
 
 func killAndRestart(t *testing.T, f *Farm) {
-	s := start(t, f, Config{Password: "secret", Database: 3})
+	s := start(t, f, Config{User: "alice", Password: "secret", Database: 3})
 	addr := s.Addr()
 	do(t, s, "SET", "k", "v")
+	if c, err := redis.Dial("tcp", addr); err == nil {
+		defer c.Close()
+		if _, err := c.Do("GET", "k"); err == nil {
+			t.Error("GET without a password was answered")
+		}
+	}
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -220,36 +236,8 @@ func killAndRestart(t *testing.T, f *Farm) {
 func TestPublishedPort(t *testing.T) {
 	t.Parallel()
 	f := open(t, Docker)
-	f.engine.hostNet = false
+	f.source.(*dockerSource).e.hostNet = false
 	killAndRestart(t, f)
-}
-
-func TestRestartKeepsWhatPersistenceKept(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		s := start(t, f, Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
-		do(t, s, "SET", "k", "v")
-		if err := s.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "v" {
-			t.Errorf("GET after Restart with an append-only file = %q, want v", v)
-		}
-	})
-}
-
-func TestUserAndPassword(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		s := start(t, f, Config{User: "alice", Password: "wonder"})
-		do(t, s, "SET", "k", "v")
-		c, err := redis.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := c.Do("GET", "k"); err == nil {
-			t.Error("GET without a password was answered")
-		}
-	})
 }
 
 func TestCallsAndRoundTrips(t *testing.T) {
@@ -299,25 +287,6 @@ func TestCallsAndRoundTrips(t *testing.T) {
 	})
 }
 
-func TestClockRuns(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		s := start(t, f, Config{})
-		const ttl = 100 * time.Millisecond
-		began := time.Now()
-		do(t, s, "SET", "k", "v", "PX", ttl.Milliseconds())
-		sent := time.Now()
-		for do(t, s, "GET", "k") != nil {
-			if time.Since(sent) > patience {
-				t.Fatalf("a key with a TTL of %v is still there after %v", ttl, time.Since(sent))
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if took := time.Since(began); took < ttl-time.Millisecond { // servers count in milliseconds
-			t.Errorf("a key with a TTL of %v was gone after %v", ttl, took)
-		}
-	})
-}
-
 func TestServerThatDoesNotComeUp(t *testing.T) {
 	t.Parallel()
 	for _, k := range []Kind{Docker, Process} {
@@ -345,9 +314,6 @@ func TestStartObeysItsContext(t *testing.T) {
 	eachKind(t, func(t *testing.T, f *Farm) {
 		if f.Kind() == Embedded {
 			return // starts in no time
-		}
-		if err := f.Prepare(t.Context()); err != nil {
-			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -431,26 +397,10 @@ func TestOtherServerThanNamed(t *testing.T) {
 	}
 }
 
-func TestCacheWithoutAHome(t *testing.T) {
-	for _, k := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "home"} {
-		t.Setenv(k, "")
-	}
-	f, err := Open(t.Context(), Want{Kind: Embedded})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !f.fleeting || !exists(string(f.cache)) {
-		t.Errorf("cache without a home = %s, fleeting: %v, want one that ends with the farm", f.cache, f.fleeting)
-	}
-	if err := f.Close(); err != nil || exists(string(f.cache)) {
-		t.Errorf("Close = %v, want the cache to be gone", err)
-	}
-}
-
 func TestFailedNodesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	src := &flakySource{broken: true}
-	f := &Farm{log: io.Discard, src: src, servers: map[*Server]bool{}}
+	f := &Farm{source: src, servers: map[*Server]bool{}}
 	if _, err := f.Nodes(t.Context(), 4); err == nil {
 		t.Error("Nodes with a failing start = nil, want an error")
 	}
@@ -474,11 +424,11 @@ type flakySource struct {
 	starts atomic.Int64
 }
 
-func (s *flakySource) start(ctx context.Context, c Config) (machine, error) {
+func (s *flakySource) start(ctx context.Context, c Config, place int) (machine, error) {
 	if s.starts.Add(1)%2 == 0 && s.broken {
 		return nil, errors.New("broken")
 	}
-	return s.embeddedSource.start(ctx, c)
+	return s.embeddedSource.start(ctx, c, place)
 }
 
 // recorder is a testing.TB that notes how a test was ended, and goes on.
@@ -543,6 +493,9 @@ func TestChild(t *testing.T) {
 	}
 	Shared(t)
 	s := Own(t, Config{})
+	if err := s.Freeze(t.Context()); err != nil { // a server that no polite signal would end
+		t.Fatal(err)
+	}
 	fmt.Printf("child serves at %s\n", s.Addr())
 	switch end {
 	case "panic":
@@ -556,21 +509,18 @@ func TestChild(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, k := range []Kind{Docker, Process} {
-		f := open(t, k)
-		if err := f.Prepare(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		open(t, k)
 		for _, end := range []string{"panic", "exit", "interrupt", "kill"} {
 			t.Run(string(k)+"/"+end, func(t *testing.T) {
 				t.Parallel()
-				endChild(t, f, k, end)
+				endChild(t, k, end)
 			})
 		}
 	}
 }
 
 // endChild starts servers in a child, ends it in the given way and watches them go.
-func endChild(t *testing.T, f *Farm, k Kind, end string) {
+func endChild(t *testing.T, k Kind, end string) {
 	tmp := t.TempDir()
 	if signal.Ignored(os.Interrupt) { // by nohup, or a shell's &: then the child would ignore it, too
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
@@ -635,9 +585,8 @@ func endChild(t *testing.T, f *Farm, k Kind, end string) {
 	if k != Docker {
 		return
 	}
-	mine := map[string][]string{"label": {label + "=" + strconv.Itoa(child.Process.Pid)}}
 	if err := pollUntil(ctx, func() (bool, error) {
-		left, err := f.engine.client.ListContainers(docker.ListContainersOptions{All: true, Filters: mine, Context: ctx})
+		left, err := containersOf(ctx, strconv.Itoa(child.Process.Pid)+"-")
 		return len(left) == 0, err
 	}); err != nil {
 		t.Errorf("containers: %v", err)
@@ -652,7 +601,7 @@ func TestFiles(t *testing.T) {
 func TestFilesOfPublished(t *testing.T) {
 	t.Parallel()
 	f := open(t, Docker)
-	f.engine.hostNet = false
+	f.source.(*dockerSource).e.hostNet = false
 	filesOf(t, f)
 }
 

@@ -23,14 +23,14 @@ const startLimit = 60 * time.Second
 // Config is how a server of one's own is started. The zero value keeps nothing on disk
 // and asks for no password.
 type Config struct {
-	User     string // a user with all rights beside a disabled default user; needs Password
+	User     string // a user with all rights, the default user being disabled; needs Password
 	Password string
 	Database int      // what Pool and URL select
 	Args     []string // further arguments of redis-server, such as --appendonly yes
 
 	// Files, if not nil, are in the server's data directory before it starts: certificates,
-	// a configuration. The directory is one of this machine's then, for whoever looks for a
-	// socket in it: see Server.Dir.
+	// a configuration. The directory is one of this machine's then, so that a socket in it can
+	// be reached: see Server.Dir.
 	Files map[string][]byte
 	// Sentinel, if set, names the one of Files that is its configuration, and the server is
 	// not a Redis but a Sentinel. User and Password are Sentinel's to be set there.
@@ -110,7 +110,7 @@ func serverURL(s string) (string, error) {
 // machine is what a Server runs on. Its methods are called one at a time.
 type machine interface {
 	url() string
-	// failed tells why the machine is not running, with its last words; nil if it runs.
+	// failed says why the machine is not running, with its last words; nil if it runs.
 	failed(ctx context.Context) error
 	freeze(ctx context.Context) error
 	thaw(ctx context.Context) error
@@ -153,7 +153,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	version string
-	run     string     // what the server calls this run of itself; empty: it does not tell
+	run     string     // what the server calls this run of itself; empty: it does not say
 	watch   redis.Conn // looks at the server, kept open so that looking costs one command
 	looks   int64      // INFO commands sent since the server's start
 }
@@ -193,7 +193,7 @@ func (s *Server) dial(ctx context.Context) (redis.Conn, error) {
 func (s *Server) Addr() string {
 	u, err := url.Parse(s.url)
 	if err != nil {
-		return s.url // cannot be: whoever made it parsed it
+		return s.url // cannot be: it was parsed before
 	}
 	return u.Host
 }
@@ -218,28 +218,20 @@ func (s *Server) ready(ctx context.Context) error {
 	defer cancel()
 	var last error
 	err := pollUntil(limit, func() (bool, error) {
-		try, cancel := context.WithTimeout(limit, 5*time.Second)
-		defer cancel()
-		err := s.ping(try)
+		err := s.ping(limit)
 		if err == nil {
-			return true, nil
+			return true, s.m.failed(limit) // dead, and somebody else answers in its place?
 		}
-		end, _ := try.Deadline()
-		if last == nil || time.Now().Before(end) { // one that time cut short says less
+		if limit.Err() == nil || last == nil { // an error that time cut short says less
 			last = err
 		}
 		var said redis.Error
 		if errors.As(err, &said) && !strings.HasPrefix(said.Error(), "LOADING") {
 			return false, err // it answers, and will not say anything else
 		}
-		if err := s.m.failed(limit); err != nil {
-			return false, err // no use to go on asking
-		}
-		return false, nil
+		return false, s.m.failed(limit) // it does not help to ask a dead one
 	})
-	if err == nil {
-		err = s.m.failed(ctx) // dead, and somebody else answers in its place?
-	} else if limit.Err() != nil && last != nil && !errors.Is(err, last) {
+	if err != nil && limit.Err() != nil && last != nil {
 		err = fmt.Errorf("%w (last: %w)", err, last)
 	}
 	if err != nil {
@@ -251,7 +243,7 @@ func (s *Server) ready(ctx context.Context) error {
 	var refused redis.Error
 	switch {
 	case errors.As(err, &refused): // a given server may forbid INFO, and is no worse for it
-		s.version = "Redis (version not told: " + refused.Error() + ")"
+		s.version = "Redis (version not known: " + refused.Error() + ")"
 	case err != nil:
 		return err
 	default:
@@ -261,6 +253,8 @@ func (s *Server) ready(ctx context.Context) error {
 }
 
 func (s *Server) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
 	c, err := s.dial(ctx)
 	if err != nil {
 		return err
@@ -270,6 +264,21 @@ func (s *Server) ping(ctx context.Context) error {
 	return err
 }
 
+// do sends one command over a connection of the pool.
+func (s *Server) do(ctx context.Context, cmd string, args ...any) (any, error) {
+	c, err := s.pool.GetContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %s: %w", s.Addr(), err)
+	}
+	defer c.Close()
+	reply, err := redis.DoContext(c, ctx, cmd, args...)
+	if err != nil {
+		what := fmt.Sprintln(append([]any{cmd}, args[:min(len(args), 2)]...)...)
+		return nil, fmt.Errorf("redistest: %s: %s: %w", s.Addr(), strings.TrimSpace(what), err)
+	}
+	return reply, nil
+}
+
 func versionOf(info map[string]string) string {
 	if info["server_name"] == "valkey" {
 		return "Valkey " + info["valkey_version"] // redis_version is what it is compatible with
@@ -277,7 +286,7 @@ func versionOf(info map[string]string) string {
 	if v := info["redis_version"]; v != "" {
 		return "Redis " + v
 	}
-	return "miniredis" // answers INFO, and has no version to tell
+	return "miniredis" // answers INFO without a version
 }
 
 // info asks over a connection of its own. On a first call it may have to dial.
@@ -322,45 +331,32 @@ type counter interface {
 	calls() map[string]int64
 }
 
-// Calls counts the commands that the server has executed since it started, by name in
-// lower case ("client|kill" with its subcommand), without those that Calls and
-// RoundTrips caused. Commands called by a script count as well as the script. On a
-// shared server the others' commands are counted too: measure on one of your own.
-func (s *Server) Calls(ctx context.Context) (map[string]int64, error) {
+// Calls counts the commands that the server has executed since it started, by name in lower case
+// ("client|kill" with its subcommand), without INFO, which does the counting. Commands called by
+// a script count as well as the script. On a shared server the others' commands are counted too:
+// measure on one of your own.
+func (s *Server) Calls(ctx context.Context) (calls map[string]int64, err error) {
 	if c, ok := s.m.(counter); ok {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return without(c.calls(), s.looks), nil
-	}
-	info, err := s.info(ctx, "commandstats")
-	if err != nil {
-		return nil, fmt.Errorf("redistest: counting commands at %s: %w", s.Addr(), err)
-	}
-	calls := map[string]int64{}
-	for k, v := range info {
-		name, ok := strings.CutPrefix(k, "cmdstat_")
-		if !ok {
-			continue
+		calls = c.calls()
+	} else {
+		info, err := s.info(ctx, "commandstats")
+		if err != nil {
+			return nil, fmt.Errorf("redistest: counting commands at %s: %w", s.Addr(), err)
 		}
-		for field := range strings.SplitSeq(v, ",") {
-			if n, ok := strings.CutPrefix(field, "calls="); ok {
-				if calls[name], err = strconv.ParseInt(n, 10, 64); err != nil {
-					return nil, fmt.Errorf("redistest: commandstats: %s:%s: %w", k, v, err)
-				}
+		calls = map[string]int64{}
+		for k, v := range info { // cmdstat_get:calls=3,usec=…
+			name, ok := strings.CutPrefix(k, "cmdstat_")
+			n, _, _ := strings.Cut(strings.TrimPrefix(v, "calls="), ",")
+			if !ok {
+				continue
+			}
+			if calls[name], err = strconv.ParseInt(n, 10, 64); err != nil {
+				return nil, fmt.Errorf("redistest: commandstats: %s:%s: %w", k, v, err)
 			}
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return without(calls, s.looks-1), nil // the one that fetched the numbers is not among them
-}
-
-// without takes our own INFO commands out of the count.
-func without(calls map[string]int64, own int64) map[string]int64 {
-	if calls["info"] -= own; calls["info"] <= 0 {
-		delete(calls, "info")
-	}
-	return calls
+	delete(calls, "info")
+	return calls, nil
 }
 
 // RoundTrips counts how often the server read from its clients' connections, which is
@@ -378,7 +374,7 @@ func (s *Server) RoundTrips(ctx context.Context) (int64, error) {
 	}
 	n, err := strconv.ParseInt(info["total_reads_processed"], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("redistest: %s tells no total_reads_processed (Redis 6.0 does): %w", s.Version(), ErrImpossible)
+		return 0, fmt.Errorf("redistest: %s does not say total_reads_processed (Redis 6.0 does): %w", s.Version(), ErrImpossible)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -449,9 +445,8 @@ func (s *Server) killLocked(ctx context.Context) error {
 	return nil
 }
 
-// Restart starts the server again, on the same address and with the data that its
-// persistence kept (by default none), and returns once it answers. One that still
-// runs is killed first.
+// Restart starts the server again, on the same address and with the data that its persistence kept
+// (by default none), and returns once it answers. One that still runs is killed first.
 func (s *Server) Restart(ctx context.Context) error {
 	return s.change(ctx, "restart", func() error {
 		if err := s.killLocked(ctx); err != nil {
@@ -473,14 +468,14 @@ func (s *Server) Restart(ctx context.Context) error {
 	})
 }
 
-// Dead tells whether Kill has ended the server, and Restart has not started it again.
+// Dead reports whether Kill has ended the server, and Restart has not started it again.
 func (s *Server) Dead() bool {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	return s.dead
 }
 
-// Frozen tells whether Freeze has stopped the server, and Thaw has not let it go on.
+// Frozen reports whether Freeze has stopped the server, and Thaw has not let it go on.
 func (s *Server) Frozen() bool {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -530,7 +525,7 @@ func (s *Server) Dir() string {
 	return ""
 }
 
-// Redial makes Pool dial anew, for whoever has ended its connections.
+// Redial makes Pool dial again, for a test that has ended its connections.
 func (s *Server) Redial() { s.touch() }
 
 // Stop ends the server and removes everything it has left. A second Stop does nothing.
@@ -538,13 +533,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	if s.shared {
 		return fmt.Errorf("redistest: stop of %s: it is everybody's, and ends with the farm", s.Addr())
 	}
-	s.farm.mu.Lock()
-	delete(s.farm.servers, s)
-	s.farm.mu.Unlock()
 	return s.endContext(ctx)
 }
 
-// end is Stop for whoever has no context any more.
+// end is Stop for a caller without a context.
 func (s *Server) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -558,6 +550,11 @@ func (s *Server) endContext(ctx context.Context) error {
 		return nil
 	}
 	s.ended = true
+	if s.farm != nil {
+		s.farm.mu.Lock()
+		delete(s.farm.servers, s)
+		s.farm.mu.Unlock()
+	}
 	s.mu.Lock()
 	if s.watch != nil {
 		s.watch.Close()

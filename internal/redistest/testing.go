@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// forTests is the farm that Main opened: tests have no other way to be handed one.
+// forTests is the farm that Main opened: tests have no other way to it.
 var forTests atomic.Pointer[Farm]
 
 // Main is the body of a TestMain. It prints the choice as the first line, runs the
@@ -21,8 +21,7 @@ var forTests atomic.Pointer[Farm]
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// ready gets the shared server before the tests run, for examples, which have no
-// other way to it.
+// ready gets the shared server before the tests run, for examples, which have no other way to it.
 func Main(m *testing.M, ready ...func(*Server)) { os.Exit(run(m, ready)) }
 
 func run(m *testing.M, ready []func(*Server)) (code int) {
@@ -77,22 +76,21 @@ func ForTests(t testing.TB) *Farm {
 	return farm(t)
 }
 
-// must ends the test, unless err is nil: it skips it for what cannot be had here, and
-// fails it for everything else, and for that too where a kind of server was demanded.
+// must ends the test, unless err is nil: it skips the test for what is impossible here, unless a
+// kind of server was demanded, and fails it for everything else.
 func must(t testing.TB, f *Farm, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrImpossible) && f.want.Kind == "":
-		t.Skipf("NOT PROVEN: what %s is about, for it cannot have the servers it needs: %v", t.Name(), err)
+		t.Skipf("NOT PROVEN: what %s is about, for the servers it needs are not available: %v", t.Name(), err)
 	default:
 		t.Fatal(err)
 	}
 }
 
-// Skip ends a test whose server cannot do what it takes (Freeze on an embedded one),
-// naming what is thereby not proven. It does nothing if err is nil, and any other error
-// fails the test.
+// Skip ends a test whose server cannot do what it takes (Freeze on an embedded one), naming what
+// this leaves not proven. It does nothing if err is nil, and any other error fails the test.
 func Skip(t testing.TB, err error, notProven string) {
 	t.Helper()
 	if errors.Is(err, ErrImpossible) {
@@ -157,9 +155,8 @@ func stop(t testing.TB, s interface{ Stop(context.Context) error }) {
 	}
 }
 
-// OwnCluster is a cluster for this test alone, to break. It ends with the test. Where there
-// can be none (given or embedded servers, containers with a network of their own) the test is
-// skipped.
+// OwnCluster is a cluster for this test alone, to break. It ends with the test. Where there can be
+// none (given or embedded servers, containers with a network of their own) the test is skipped.
 func OwnCluster(t testing.TB, c ClusterConfig) *Cluster {
 	t.Helper()
 	f := farm(t)

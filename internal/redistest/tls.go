@@ -91,8 +91,8 @@ func (a *Authority) sign(c *x509.Certificate) (cert []byte, key *ecdsa.PrivateKe
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, nil
 }
 
-// OwnTLS is Own with TLS at addr, beside the plain Addr: with a certificate of a, and for
-// clients that have one of a, too. Where that cannot be had the test is skipped.
+// OwnTLS is Own with TLS at addr, next to the plain Addr. Server and clients need certificates
+// of a. Where that is impossible the test is skipped.
 func OwnTLS(t testing.TB, a *Authority, c Config) (s *Server, addr string) {
 	t.Helper()
 	f := farm(t)
@@ -123,8 +123,8 @@ func OwnTLS(t testing.TB, a *Authority, c Config) (s *Server, addr string) {
 	return s, net.JoinHostPort(loopback, strconv.Itoa(port))
 }
 
-// OwnSocket is Own with a Unix socket, whose path it returns too, beside Addr. Where that
-// cannot be had the test is skipped.
+// OwnSocket is Own with a Unix socket, whose path it returns, next to Addr. Where that is
+// impossible the test is skipped.
 func OwnSocket(t testing.TB, name string, c Config) (s *Server, path string) {
 	t.Helper()
 	if c.Files == nil {

@@ -50,19 +50,19 @@ const (
 // AllRights returns the sets, in the order of All.
 func AllRights() []Rights {
 	const (
-		order   = "order: what was sent before a time-out may take effect after what was sent later, so an acquire whose answer was lost is undone for a TTL, and no two callers share a request"
-		looks   = "Check does not see a replica, or a server that evicts keys"
-		alive   = "nothing but entries in the server's ACL LOG: a refusal is a sign of life, too"
-		tidy    = "a connection for each transaction that comes to nothing"
-		inspect = "Inspect, and so ForceRelease, of a lock that is held"
-		fifo    = "the queue: whoever asks first when the lock is free gets it"
-		gaveUp  = "a second, whenever a place comes first that was given up"
-		wakeUp  = "wake-ups: who waits asks again at the holder's TTL, or at random before"
-		notices = "wake-ups of those who wait by WaitNotice"
-		speed   = "time: it is found out by more commands"
-		lists   = "Inspect does not tell who queues"
-		heirs   = "a message more whenever somebody who queues is granted the lock"
-		stays   = "subscriptions end only with their connection, and the dead pass for waiting"
+		order    = "order: what was sent before a time-out may take effect after what was sent later. So the undo of an acquire whose answer was lost is repeated for a TTL, and no two callers share a request"
+		looks    = "Check does not see a replica, or a server that evicts keys"
+		alive    = "nothing but entries in the server's ACL LOG: a refusal is a sign of life, too"
+		tidy     = "a connection for each transaction that comes to nothing"
+		inspect  = "Inspect, and so ForceRelease, of a lock that is held"
+		fifo     = "the queue: the first to ask when the lock is free gets it"
+		gaveUp   = "a second, when an entry that was given up becomes the first in the queue"
+		wakeUp   = "wake-ups: a waiter asks again at the end of the holder's TTL, or earlier at random"
+		notified = "wake-ups of waiters that do not queue (WaitNotification)"
+		speed    = "time: the scripts need more commands"
+		lists    = "Inspect does not report the queue"
+		grants   = "one more message for each direct grant"
+		stays    = "subscriptions end only with their connection, and waiters that have left count as waiting"
 	)
 	needed := func(rules ...string) (parts []Part) {
 		for _, r := range rules {
@@ -81,8 +81,8 @@ func AllRights() []Rights {
 		return slices.Concat(optional(wakeUp, w, channels...), optional(wakeUp, w, "+publish", "+subscribe"), optional(stays, 0, "+unsubscribe"))
 	}
 	queue := slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+lpos", "+rpush"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
-		optional(lists, 0, "+lrange"), optional(heirs, 0, "+pubsub|numsub"),
-		told(strategy.WaitQueue, queueChan), optional(notices, strategy.WaitNotification, freeChan))
+		optional(lists, 0, "+lrange"), optional(grants, 0, "+pubsub|numsub"),
+		told(strategy.WaitQueue, queueChan), optional(notified, strategy.WaitNotification, freeChan))
 	scripts := needed("+eval", "+evalsha")
 	guard := needed(guardKey, "+info", "+hmget", "+hset", "+time")
 	quorum := slices.Concat(needed(lockKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire"))

@@ -38,7 +38,7 @@ func FuzzLabel(f *testing.F) {
 
 // TestAnnounced: the mark is in the tokens that are to have it, and in no others.
 func TestAnnounced(t *testing.T) {
-	for range 50_000 { // of random bits alone, one in 4096 would have it
+	for range 10_000 { // of random bits alone, one in 4096 would have it
 		for _, want := range []bool{true, false} {
 			text, err := New("web-1/7", want)
 			if err != nil {

@@ -47,11 +47,6 @@ type Config struct {
 	// the guarantees are looked at.
 	Each time.Duration
 
-	// ChildArgs start this program as a child of a trial, with a job in the
-	// environment: see conformance.Child. Nil: it cannot, and what takes several
-	// processes is not looked at.
-	ChildArgs []string
-
 	// Progress, if set, is told what goes on. It must be fast, and is called by one
 	// goroutine at a time.
 	Progress func(Progress)
@@ -76,9 +71,10 @@ type step struct {
 	run   func(ctx context.Context, tell func(part float64, doing string)) error
 }
 
-// Run compares. When ctx ends, the report has what is known by then, is marked as
-// interrupted, and the error is ctx's cause. Any other error means that the server
-// failed; a measurement that fails is not an error but in the report.
+// Run compares. For trials that take several processes it runs this program again, whose main
+// calls subjects.Child first. When ctx ends, the report has what is known by then, is marked as
+// interrupted, and the error is ctx's cause. Any other error means that the server failed; a
+// measurement that fails is not an error but in the report.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	var leftOut []LeftOut
 	c.Variants = slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool {
@@ -213,7 +209,7 @@ func judging(c Config, r *Report) step {
 		doing: "guarantees",
 		about: time.Duration(trials*len(c.Variants)) * trialCost,
 		run: func(ctx context.Context, tell func(float64, string)) error {
-			rows := judge(ctx, c.Servers, c.Variants, c.ChildArgs, func(done, all int) {
+			rows := judge(ctx, c.Servers, c.Variants, func(done, all int) {
 				tell(float64(done)/float64(all), fmt.Sprintf("guarantees: trial %d of %d", done, all))
 			})
 			for i := range rows {

@@ -23,7 +23,11 @@ import (
 	"github.com/lockstrategies/locks/luascript"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if !subjects.Child() {
+		redistest.Main(m)
+	}
+}
 
 func variant(t *testing.T, name string) subjects.Variant {
 	t.Helper()
@@ -239,29 +243,12 @@ func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
-// TestChild is where the processes come in that the suite starts; see childArgs.
-func TestChild(t *testing.T) {
-	var all []conformance.Subject
-	for _, v := range subjects.All() {
-		servers, err := redistest.TryNodes(t, v.Servers)
-		if errors.Is(err, redistest.ErrImpossible) {
-			continue // its parent has fewer, and so is on trial with another
-		}
-		redistest.Must(t, err)
-		all = append(all, v.Subject(servers))
-	}
-	conformance.Child(all...)
-}
-
-// childArgs start this test binary as a child of a trial.
-var childArgs = []string{"-test.run=^TestChild$", "-test.count=1"}
-
 // TestRun takes everything, briefly.
 func TestRun(t *testing.T) {
 	servers := own(t, subjects.Most(subjects.Compared()))
 	var last Progress
 	c := Config{
-		Servers: servers, Kind: redistest.Docker, Variants: subjects.Compared(), Each: 150 * time.Millisecond, ChildArgs: childArgs,
+		Servers: servers, Kind: redistest.Docker, Variants: subjects.Compared(), Each: 150 * time.Millisecond,
 		Progress: func(p Progress) {
 			if p.Done < last.Done || p.Done > p.Until || p.Until > p.Total {
 				t.Errorf("progress %+v after %+v, want it to rise to the total", p, last)

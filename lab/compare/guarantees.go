@@ -71,7 +71,7 @@ const atOnce = 16
 
 // judge holds the suite's trials on all variants. Columns are complete or not: what
 // ctx's end kept from being held is Unknown. step is told how many are done.
-func judge(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant, childArgs []string, step func(done, all int)) [][]Guarantee {
+func judge(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant, step func(done, all int)) [][]Guarantee {
 	type trial struct {
 		subject conformance.Subject
 		p       conformance.Property
@@ -90,7 +90,7 @@ func judge(ctx context.Context, servers []*redistest.Server, variants []subjects
 	held := make([]conformance.Subject, len(variants))
 	for i, v := range variants {
 		held[i] = v.Subject(servers[:v.Servers])
-		held[i].ChildArgs = childArgs
+		held[i].ChildArgs = []string{} // main calls subjects.Child
 		rows[i] = make([]Guarantee, len(groups))
 		for j, g := range groups {
 			rows[i][j] = Guarantee{Title: g.title, Properties: make([]Property, len(g.properties))}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/history"
@@ -196,7 +197,7 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 	case doWrite:
 		stop := func() error { return nil }
 		if m.Stop {
-			stop = stopSelf
+			stop = child.StopSelf
 		}
 		return reply{}, h.write(ctx, m.Value, stop)
 	}

@@ -148,7 +148,7 @@ func (c *Contender) Pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.pause(ctx)
+	return p.named(p.Pause(ctx))
 }
 
 // Stopped returns when the process stands still: by Pause, or by itself, in a
@@ -158,7 +158,7 @@ func (c *Contender) Stopped(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.stopped(ctx)
+	return p.named(p.Stopped(ctx))
 }
 
 // Thaw lets the process go on. It does nothing to one that is not paused.
@@ -167,7 +167,7 @@ func (c *Contender) Thaw() error {
 	if err != nil {
 		return err
 	}
-	return p.thaw()
+	return p.named(p.Resume())
 }
 
 // Kill ends the process with SIGKILL and returns when it is no more. A second Kill does
@@ -178,7 +178,7 @@ func (c *Contender) Kill() error {
 	if err != nil {
 		return err
 	}
-	if err := p.kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		return fmt.Errorf("contender: killing %s: %w", c.setup.Name, err)
 	}
 	return nil

@@ -21,16 +21,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// parentVar makes this program the parent in TestChildrenDieWithTheirParent.
-const parentVar = "LOCKS_CONTENDER_TEST_PARENT"
-
 func TestMain(m *testing.M) {
 	if contender.Child(append(subjects.All(), spoilt()...)...) {
 		os.Exit(int(exitCode.Load()))
-	}
-	if addr := os.Getenv(parentVar); addr != "" {
-		parent(addr)
-		return
 	}
 	redistest.Main(m)
 }
@@ -569,22 +562,4 @@ func TestSkew(t *testing.T) {
 		s.Ahead = time.Hour
 		must[*contender.Hold](t)(open(s).Acquire(ctx, contender.Bid{Lock: lock, Try: true}))
 	})
-}
-
-// parent starts two contenders, pauses one, says who they are, and waits to be killed.
-func parent(addr string) {
-	ctx := context.Background()
-	for i := range 2 {
-		c, err := contender.Start(ctx, contender.Setup{Name: fmt.Sprint(i), Variant: "luascript", Addrs: []string{addr}})
-		if err == nil && i == 1 {
-			err = c.Pause(ctx)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		fmt.Print(contender.PID(c), " ")
-	}
-	fmt.Println()
-	select {}
 }

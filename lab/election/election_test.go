@@ -1,16 +1,12 @@
 package election_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +15,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/quotes"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/lab/election"
@@ -28,40 +25,34 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What a child finds in its environment: who it is, where Redis is, where its history goes,
-// and what lock of what algorithm it is to lead by.
-const (
-	nameVar = "LOCKS_CANDIDATE"
-	urlVar  = "LOCKS_CANDIDATE_URL"
-	logVar  = "LOCKS_CANDIDATE_LOG"
-	lockVar = "LOCKS_CANDIDATE_LOCK"
-	kindVar = "LOCKS_CANDIDATE_KIND"
-
-	ttl = 2 * time.Second // a process that is starved for longer loses its term, which is right and slow
-)
+const ttl = 2 * time.Second // a process that is starved for longer loses its term, which is right and slow
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nameVar) != "" {
-		if err := stand(); err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
-		}
-		return
+	if !child.Run("candidate", stand) {
+		redistest.Main(m)
 	}
-	redistest.Main(m)
 }
 
-// stand is a candidate's whole life: it tells on standard output when it leads, and resigns
-// at each line of standard input. Its end is that of its input, or SIGKILL.
-func stand() error {
-	log, err := os.OpenFile(os.Getenv(logVar), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+// A campaign is what a candidate, a child, is to do.
+type campaign struct {
+	Name      string
+	Redis     string // URL
+	Algorithm string
+	Lock      string // by which it leads
+	Log       string // the file of its history
+}
+
+// stand is a candidate's whole life: it says when it leads, and resigns at each message of its
+// parent. Its end is that of its parent, or SIGKILL.
+func stand(ctx context.Context, parent *child.Parent, j campaign) error {
+	log, err := os.OpenFile(j.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(os.Getenv(urlVar)) }}
-	o := strategy.Options{TTL: ttl, RetryOnError: true, Label: os.Getenv(nameVar)}
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(j.Redis) }}
+	o := strategy.Options{TTL: ttl, RetryOnError: true, Label: j.Name}
 	var locks strategy.Strategy
-	if os.Getenv(kindVar) == "reentrant" {
+	if j.Algorithm == "reentrant" {
 		locks, err = reentrant.New(pool, o)
 	} else {
 		locks, err = luascript.New(pool, o)
@@ -71,17 +62,15 @@ func stand() error {
 	}
 	defer locks.Close()
 
-	ctx, end := context.WithCancel(context.Background())
-	orders := make(chan string)
+	orders := make(chan struct{})
 	go func() {
-		defer end()
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			orders <- lines.Text()
+		for parent.Receive(new(any)) == nil {
+			orders <- struct{}{}
 		}
 	}()
-	c := candidate{history.NewRecorder(log), os.Getenv(nameVar), orders}
+	c := candidate{history.NewRecorder(log), j, parent, orders}
 	next := c.campaigns()
-	err = election.Lead(ctx, locks.NewLock(os.Getenv(lockVar)), func(ctx context.Context, lease strategy.Lease) error {
+	err = election.Lead(ctx, locks.NewLock(j.Lock), func(ctx context.Context, lease strategy.Lease) error {
 		c.reign(ctx, lease, next)
 		next = c.campaigns()
 		return nil
@@ -94,12 +83,13 @@ func stand() error {
 
 type candidate struct {
 	*history.Recorder
-	name   string
-	orders <-chan string
+	campaign
+	parent *child.Parent
+	orders <-chan struct{}
 }
 
 func (c *candidate) campaigns() history.Op {
-	return c.Begin(history.Op{Client: c.name, Kind: history.KindAcquire, Key: os.Getenv(lockVar), TTL: ttl})
+	return c.Begin(history.Op{Client: c.Name, Kind: history.KindAcquire, Key: c.Lock, TTL: ttl})
 }
 
 // reign records what the leader believes, often, until it must or is told to go.
@@ -107,8 +97,8 @@ func (c *candidate) reign(ctx context.Context, lease strategy.Lease, op history.
 	op = c.End(op.Of(lease, nil))
 	believed, until := op.End, op.Deadline
 	fence, _ := lease.Fence()
-	mine := history.Op{Client: c.name, Key: lease.Name(), Hold: lease.Token(), Owner: lease.Owner(), Fence: fence, TTL: ttl}
-	fmt.Println("leads", history.Now())
+	mine := history.Op{Client: c.Name, Key: lease.Name(), Hold: lease.Token(), Owner: lease.Owner(), Fence: fence, TTL: ttl}
+	c.parent.Send("I lead") // if nobody hears it, the parent is gone, and ctx ends
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -150,61 +140,41 @@ func (c *candidate) resigns(mine history.Op) {
 	c.End(mine)
 }
 
-// A child is a candidate as its creator sees it.
-type child struct {
-	name  string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	log   string
+// A rival is a candidate as its parent sees it.
+type rival struct {
+	*child.Process
+	campaign
 }
 
 // fleet starts candidates and hears who leads.
 type fleet struct {
 	t     *testing.T
-	env   []string
-	leads chan *child
+	stand campaign // as whom all stand
+	leads chan *rival
 	logs  []string
-	alive []*child
+	alive []*rival
 }
 
 func (f *fleet) start() {
 	f.t.Helper()
-	c := &child{name: fmt.Sprintf("candidate %d", len(f.logs)+1)}
-	c.log = filepath.Join(f.t.TempDir(), "history.jsonl")
-	program, err := os.Executable()
-	if err != nil {
+	c := &rival{campaign: f.stand}
+	c.Name, c.Log = fmt.Sprintf("candidate %d", len(f.logs)+1), filepath.Join(f.t.TempDir(), "history.jsonl")
+	var err error
+	if c.Process, err = child.Start(child.Config{Role: "candidate", Job: c.campaign}); err != nil {
 		f.t.Fatal(err)
 	}
-	c.cmd = exec.Command(program)
-	c.cmd.Env = append(os.Environ(), append(f.env, nameVar+"="+c.name, logVar+"="+c.log)...)
-	c.cmd.Stderr = os.Stderr
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		f.t.Fatal(err)
-	}
-	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		f.t.Fatal(err)
-	}
-	f.logs = append(f.logs, c.log)
+	f.logs = append(f.logs, c.Log)
 	f.alive = append(f.alive, c)
 	go func() {
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			switch line := lines.Text(); {
-			case strings.HasPrefix(line, "leads "):
-				f.leads <- c
-			case strings.HasPrefix(line, "error: "):
-				f.t.Errorf("%s: %s", c.name, line)
-			}
+		for c.Receive(context.Background(), new(any)) == nil {
+			f.leads <- c
 		}
 	}()
 }
 
 // leader waits for the next; it may take what a dead leader's lock lasts, and no more than a
 // slow machine adds.
-func (f *fleet) leader(limit time.Duration) *child {
+func (f *fleet) leader(limit time.Duration) *rival {
 	f.t.Helper()
 	timeout := time.After(limit)
 	for {
@@ -220,7 +190,7 @@ func (f *fleet) leader(limit time.Duration) *child {
 }
 
 // latest is who leads now, if leader lost its term to another, as on a machine that is slow.
-func (f *fleet) latest(leader *child) *child {
+func (f *fleet) latest(leader *rival) *rival {
 	for {
 		select {
 		case c := <-f.leads:
@@ -234,27 +204,23 @@ func (f *fleet) latest(leader *child) *child {
 }
 
 // kill ends a child with SIGKILL.
-func (f *fleet) kill(c *child) {
+func (f *fleet) kill(c *rival) {
 	f.t.Helper()
-	if err := c.cmd.Process.Kill(); err != nil {
-		f.t.Fatal(err)
+	if err := c.Kill(); err != nil {
+		f.t.Fatalf("%s: %v", c.Name, err)
 	}
-	c.cmd.Wait() // its error is the signal
 	f.forget(c)
 }
 
-func (f *fleet) forget(c *child) {
-	f.alive = slices.DeleteFunc(f.alive, func(x *child) bool { return x == c })
+func (f *fleet) forget(c *rival) {
+	f.alive = slices.DeleteFunc(f.alive, func(x *rival) bool { return x == c })
 }
 
 // end lets all that are left end in peace.
 func (f *fleet) end() {
 	for _, c := range slices.Clone(f.alive) {
-		c.stdin.Close()
-	}
-	for _, c := range slices.Clone(f.alive) {
-		if err := c.cmd.Wait(); err != nil {
-			f.t.Errorf("%s ended: %v", c.name, err)
+		if err := c.Close(time.Minute); err != nil {
+			f.t.Errorf("%s: %v", c.Name, err)
 		}
 		f.forget(c)
 	}
@@ -270,8 +236,8 @@ func TestLeadersAreKilled(t *testing.T) {
 			server := redistest.Nodes(t, 1)[0]
 			lock := fmt.Sprintf("leader of %s %d", kind, time.Now().UnixNano())
 			f := &fleet{
-				t: t, leads: make(chan *child, 100),
-				env: []string{urlVar + "=" + server.URL(), lockVar + "=" + lock, kindVar + "=" + kind},
+				t: t, leads: make(chan *rival, 100),
+				stand: campaign{Redis: server.URL(), Algorithm: kind, Lock: lock},
 			}
 			t.Cleanup(func() { // what a failure has left
 				for _, c := range slices.Clone(f.alive) {
@@ -289,7 +255,9 @@ func TestLeadersAreKilled(t *testing.T) {
 				leader = f.latest(leader)
 				began := history.Now()
 				if i%3 == 2 {
-					io.WriteString(leader.stdin, "resign\n")
+					if err := leader.Send("resign"); err != nil {
+						t.Fatal(err)
+					}
 					leader = f.leader(slow)
 					resigned = append(resigned, history.Now()-began)
 					continue

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A server in memory stands for luascript.New(pool, strategy.Options{RetryOnError: true}).
+// A server in memory stands for fairqueue.New(pool, strategy.Options{RetryOnError: true}).
 func ExampleLead() {
 	locks, err := engine.New(&conformance.Memory{}, strategy.Options{RetryOnError: true})
 	if err != nil {

@@ -90,7 +90,7 @@ func Columns() []Column {
 			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(file)) })},
 		{Name: "fairqueue-asking", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, handOver: strategy.HandOverNone, Summary: "with HandOverNone: the servers are asked each time",
 			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},
-		{Name: "fairqueue-notice", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotification, Summary: "with WaitNotice: nobody queues",
+		{Name: "fairqueue-notification", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitNotification, Summary: "with WaitNotification: nobody queues",
 			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},
 		{Name: "fairqueue-poll", Of: "fairqueue", Servers: 1, deletes: 1, renews: 1, Fenced: true, wait: strategy.WaitPoll, Summary: "with WaitPoll: nobody is told",
 			on: single(func(n driver.Node) driver.Protocol { return fairqueue.On(n) })},

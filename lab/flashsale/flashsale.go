@@ -102,9 +102,6 @@ type Config struct {
 	Variants []subjects.Variant
 	Version  string // of this module
 
-	// ChildArgs start this program so that it calls Child.
-	ChildArgs []string
-
 	Think    time.Duration // between look and write; 0: 2 ms
 	Patience time.Duration // how long a buyer tries to get in; 0: 20 s
 
@@ -224,7 +221,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 			c.Progress(w, i, len(ways))
 		}
 		if t == nil {
-			if t, err = gather(ctx, c); err != nil {
+			if t, err = gather(c); err != nil {
 				return r, err
 			}
 		}

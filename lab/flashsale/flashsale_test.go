@@ -15,42 +15,20 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestMain(m *testing.M) {
-	if IsChild() {
-		if err := child(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if _, isChild := child.JobOf[any](role); isChild && os.Getenv(mute) != "" {
+		fmt.Fprintln(os.Stderr, "not today")
+		os.Exit(1)
 	}
-	redistest.Main(m)
-}
-
-// child is this test binary as a process of a sale.
-func child() error {
-	if os.Getenv(mute) != "" {
-		return errors.New("not today")
+	if !Child(slices.Concat(subjects.All(), broken)...) {
+		redistest.Main(m)
 	}
-	ctx := context.Background()
-	w, err := redistest.FromEnv()
-	if err != nil {
-		return err
-	}
-	farm, err := redistest.Open(ctx, w)
-	if err != nil {
-		return err
-	}
-	defer farm.Close()
-	servers, err := farm.Nodes(ctx, len(w.Addrs))
-	if err != nil {
-		return err
-	}
-	return Child(ctx, servers, slices.Concat(subjects.All(), broken))
 }
 
 // mute makes children end at once.
@@ -377,15 +355,9 @@ func TestServerGone(t *testing.T) {
 func TestChildEnv(t *testing.T) {
 	s := redistest.Nodes(t, 1)
 	got := childEnv([]string{"HOME=/h", "REDIS_ADDRS=a,b", "REDIS_KIND=docker", "REDIS_IMAGE=i", "REDIS_CACHE_DIR=/c"}, s)
-	want := []string{"HOME=/h", "REDIS_CACHE_DIR=/c", "REDIS_ADDRS=" + s[0].URL(), "REDIS_KIND=given", childVar + "=1"}
+	want := []string{"HOME=/h", "REDIS_CACHE_DIR=/c", "REDIS_ADDRS=" + s[0].URL(), "REDIS_KIND=given"}
 	if !slices.Equal(got, want) {
 		t.Errorf("childEnv() = %q, want %q", got, want)
-	}
-}
-
-func TestChildAlone(t *testing.T) {
-	if err := Child(t.Context(), nil, nil); err == nil {
-		t.Error("Child() in a process that nobody started as one = nil, want an error")
 	}
 }
 

@@ -1,14 +1,10 @@
 package flashsale
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -18,31 +14,27 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Parent and children speak lines over pipes:
+// The buyers are in children (see package child), which speak with their parent:
 //
-//	parent            child
-//	a job, in JSON    ready       it has dialled, loaded, and stands at the door
-//	go                a tally     in JSON, when its last buyer has left
-//	bye                           it ends
+//	parent     child
+//	a job      wordReady   it has dialled and loaded, and its buyers stand at the door
+//	wordGo     a tally     when its last buyer has left
 //
-// A child whose parent is gone reads the end of the pipe, lets its buyers leave, and
-// removes the keys: so does the last of them, however the parent went.
+// A child whose parent is gone lets its buyers leave and removes the keys: so do all of them,
+// however the parent went.
 
-// childVar tells a process that it is a child.
-const childVar = "LOCKS_FLASHSALE_CHILD"
-
-// mark begins the lines that children send, whatever else they print.
-const mark = "flashsale: "
+// role is that of a sale's processes among children.
+const role = "flashsale"
 
 const (
 	wordReady = "ready"
 	wordGo    = "go"
-	wordBye   = "bye"
 )
 
 // A job is one sale.
@@ -61,40 +53,21 @@ type job struct {
 // machine adds.
 const startLimit = 30 * time.Second
 
+// endLimit is how long a process may take to clean up and end.
+const endLimit = 5 * time.Second
+
 // A team is the processes in which the buyers are.
 type team struct {
-	members []*member
+	members []*child.Process
 	broken  error // of no use any more, and why
 }
 
-type member struct {
-	who   string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	words chan string   // closed when it says nothing more
-	ended chan struct{} // closed when the process is no more
-	errs  tail
-	err   error // how it ended
-}
-
-// gather starts the processes. They end with ctx, or by end.
-func gather(ctx context.Context, c Config) (*team, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+// gather starts the processes. They end by end.
+func gather(c Config) (*team, error) {
 	t := &team{}
-	for i := range Processes {
-		m := &member{
-			who:   fmt.Sprintf("process %d", i+1),
-			words: make(chan string, 8), // more than it ever says unheard
-			ended: make(chan struct{}),
-		}
-		m.cmd = exec.CommandContext(ctx, program, c.ChildArgs...)
-		m.cmd.Env = childEnv(os.Environ(), c.Servers)
-		m.cmd.Cancel = func() error { return m.stdin.Close() } // it cleans up, and ends
-		m.cmd.WaitDelay = 5 * time.Second                      // or is killed
-		if err := m.start(); err != nil {
+	for range Processes {
+		m, err := child.Start(child.Config{Role: role, Env: childEnv(os.Environ(), c.Servers), CleansUp: true})
+		if err != nil {
 			t.end()
 			return nil, fmt.Errorf("flashsale: starting a process: %w", err)
 		}
@@ -114,38 +87,7 @@ func childEnv(environ []string, servers []*redistest.Server) []string {
 	for _, s := range servers {
 		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
 	}
-	return append(env, "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given), childVar+"=1")
-}
-
-func (m *member) start() error {
-	m.cmd.Stderr = &m.errs
-	stdin, err := m.cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	m.stdin = stdin
-	stdout, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := m.cmd.Start(); err != nil {
-		return err
-	}
-	go func() {
-		defer close(m.ended)
-		lines := bufio.NewScanner(stdout)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			if word, ok := strings.CutPrefix(lines.Text(), mark); ok {
-				m.words <- word
-			} else {
-				fmt.Fprintln(&m.errs, lines.Text())
-			}
-		}
-		m.err = m.cmd.Wait()
-		close(m.words)
-	}()
-	return nil
+	return append(env, "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given))
 }
 
 // sell lets the team hold one sale. If it fails at that, it is broken.
@@ -155,157 +97,88 @@ func (t *team) sell(ctx context.Context, j job) []tally {
 	return tallies
 }
 
-func (t *team) trySell(ctx context.Context, j job) ([]tally, error) {
+func (t *team) trySell(ctx context.Context, j job) (tallies []tally, err error) {
 	for i, m := range t.members {
 		j.Process = i
-		text, err := json.Marshal(j)
-		if err != nil {
+		if err := m.Send(j); err != nil {
 			return nil, err
 		}
-		m.say(string(text))
 	}
-	for _, m := range t.members {
-		if word, err := m.hear(ctx, startLimit); err != nil {
+	for i := range t.members {
+		var word string
+		if err := t.hear(ctx, i, startLimit, &word); err != nil {
 			return nil, err
-		} else if word != wordReady {
-			return nil, fmt.Errorf("%s: %s", m.who, word)
 		}
 	}
 	for _, m := range t.members {
-		m.say(wordGo)
-	}
-	var tallies []tally
-	for _, m := range t.members {
-		word, err := m.hear(ctx, j.Patience+startLimit)
-		if err != nil {
-			return tallies, err
+		if err := m.Send(wordGo); err != nil {
+			return nil, err
 		}
+	}
+	for i := range t.members {
 		var y tally
-		if err := json.Unmarshal([]byte(word), &y); err != nil {
-			return tallies, fmt.Errorf("%s: %s", m.who, word)
+		if err := t.hear(ctx, i, j.Patience+startLimit, &y); err != nil {
+			return tallies, err
 		}
 		tallies = append(tallies, y)
 	}
 	return tallies, nil
 }
 
-// say needs no error: who does not hear says nothing either.
-func (m *member) say(word string) { io.WriteString(m.stdin, word+"\n") }
-
-func (m *member) hear(ctx context.Context, limit time.Duration) (string, error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case word, ok := <-m.words:
-		if !ok {
-			return "", fmt.Errorf("%s ended (%v): %s", m.who, m.err, strings.TrimSpace(m.errs.String()))
-		}
-		return word, nil
-	case <-timer.C:
-		return "", fmt.Errorf("%s has said nothing for %v", m.who, limit)
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
+func (t *team) hear(ctx context.Context, i int, limit time.Duration, message any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has said nothing for %v", limit))
+	defer cancel()
+	if err := t.members[i].Receive(ctx, message); err != nil {
+		return fmt.Errorf("process %d: %w", i+1, err)
 	}
+	return nil
 }
 
 // end ends the processes, and returns when they are no more.
 func (t *team) end() {
 	for _, m := range t.members {
 		if t.broken == nil {
-			m.say(wordBye)
+			m.Kill() // it has nothing to clean up
+		} else {
+			m.Close(endLimit)
 		}
-		m.stdin.Close()
-	}
-	for _, m := range t.members {
-		late := time.AfterFunc(5*time.Second, func() { m.cmd.Process.Kill() })
-		<-m.ended
-		late.Stop()
 	}
 }
 
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if over := len(t.buf) - 4096; over > 0 {
-		t.buf = t.buf[over:]
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
-}
-
-// IsChild tells whether this process was started as one of a sale's.
-func IsChild() bool { return os.Getenv(childVar) != "" }
-
-// Child is one of the processes of a sale: it sells as its parent says, until the
-// parent says bye, or is gone, or ctx ends. The servers are the parent's, in its order.
-func Child(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant) error {
-	if !IsChild() {
-		return errors.New("this is for processes that lab flashsale starts")
-	}
-	signal.Ignore(syscall.SIGPIPE) // a parent that is gone must not keep us from cleaning up
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	lines := make(chan string)
-	go func() {
-		in := bufio.NewScanner(os.Stdin)
-		for in.Scan() {
-			lines <- in.Text()
-		}
-		cancel(errors.New("the parent is gone"))
-	}()
-	hear := func() (string, error) {
-		select {
-		case l := <-lines:
-			return l, nil
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		}
-	}
-	w := worker{servers: servers, variants: variants, hear: hear}
-	for _, s := range servers {
-		p := w.counter.pool(s.Pool())
-		defer p.Close()
-		w.pools = append(w.pools, p)
-	}
-	for {
-		line, err := hear()
-		if err == nil && line == wordBye {
-			return nil
-		}
-		if err == nil {
-			err = w.work(ctx, line)
-		}
+// Child makes this process one of those of a sale, if it was started as one: it sells as its
+// parent says until the parent is gone, and returns true; then main should return. Call it before
+// anything else, with all strategies that take part.
+func Child(variants ...subjects.Variant) bool {
+	return child.Run(role, func(ctx context.Context, parent *child.Parent, _ any) (err error) {
+		// Neither a parent that is gone nor Ctrl-C, which is the parent's to act on, may keep the
+		// child from cleaning up.
+		signal.Ignore(syscall.SIGPIPE, os.Interrupt)
+		farm, servers, err := subjects.ParentsServers(ctx)
 		if err != nil {
-			if ctx.Err() != nil && w.run != "" { // else the parent is there, and does it
-				err = errors.Join(err, sweep(ctx, servers, w.told, w.run))
-			}
 			return err
 		}
-	}
-}
-
-// say speaks to the parent.
-func say(word string) {
-	fmt.Println(mark + strings.ReplaceAll(word, "\n", " "))
+		defer farm.Close()
+		w := worker{servers: servers, variants: variants, parent: parent}
+		for _, s := range servers {
+			p := w.counter.pool(s.Pool())
+			defer p.Close()
+			w.pools = append(w.pools, p)
+		}
+		for err == nil {
+			err = w.work(ctx)
+		}
+		if ctx.Err() != nil && w.run != "" { // else the parent is there, and does it
+			err = errors.Join(err, sweep(ctx, servers, w.told, w.run))
+		}
+		return err
+	})
 }
 
 // A worker is what a child has for all of its sales.
 type worker struct {
 	servers  []*redistest.Server
 	variants []subjects.Variant
-	hear     func() (string, error)
+	parent   *child.Parent
 	counter  counter
 	pools    []*redis.Pool // counted, of the servers
 	run      string        // whose keys to sweep
@@ -313,9 +186,9 @@ type worker struct {
 }
 
 // work does one job. An error ends the child.
-func (w *worker) work(ctx context.Context, line string) error {
+func (w *worker) work(ctx context.Context) error {
 	var j job
-	if err := json.Unmarshal([]byte(line), &j); err != nil {
+	if err := w.parent.Receive(&j); err != nil {
 		return err
 	}
 	w.run, w.told = j.Run, nil
@@ -336,11 +209,8 @@ func (w *worker) work(ctx context.Context, line string) error {
 	if err := warmUp(ctx, s.pool, j.Buyers); err != nil {
 		return err
 	}
-	say(wordReady)
-	if word, err := w.hear(); err != nil {
+	if err := w.parent.Ask(wordReady); err != nil {
 		return err
-	} else if word != wordGo {
-		return fmt.Errorf("the parent says %q, want %s", word, wordGo)
 	}
 	var buyers []string
 	for i := range j.Buyers {
@@ -354,12 +224,7 @@ func (w *worker) work(ctx context.Context, line string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	text, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	say(string(text))
-	return nil
+	return w.parent.Send(t)
 }
 
 // options are the locks'. The TTL is never needed here, and a busy machine may be slow.

@@ -1,24 +1,19 @@
 package lessons
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
 func TestMain(m *testing.M) {
-	if flashsale.IsChild() { // this binary is one of the processes of a sale
-		if err := saleChild(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if flashsale.Child(subjects.All()...) { // this binary is one of the processes of a sale
+		return
 	}
 	redistest.Main(m)
 }

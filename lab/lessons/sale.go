@@ -103,10 +103,9 @@ func (sh shop) audit() {
 // comes into the table.
 func (s *Stage) flashSale() {
 	r, err := flashsale.Run(s.ctx, flashsale.Config{
-		Servers:   []*redistest.Server{s.redis().redis},
-		Kind:      s.school.farm.Kind(),
-		Variants:  slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "fairqueue" }),
-		ChildArgs: s.school.ChildArgs,
+		Servers:  []*redistest.Server{s.redis().redis},
+		Kind:     s.school.farm.Kind(),
+		Variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "fairqueue" }),
 	})
 	if err != nil {
 		s.cannot("the sale: %w", err)

@@ -21,9 +21,6 @@ type School struct {
 	// Watch, if set, sees each act.
 	Watch Watcher
 
-	// ChildArgs start this program so that it calls flashsale.Child.
-	ChildArgs []string
-
 	farm *redistest.Farm
 	rigs map[int]*rig.Rig // by their number of servers
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/lockstrategies/locks/redlock"
 )
 
-// A bench runs scenarios on servers that it has started, or was given.
+// A bench runs scenarios on servers that it has started or was given.
 type bench struct {
 	farm     *redistest.Farm
-	one      *redistest.Server // for all that take one
+	one      *redistest.Server // for the scenarios that need one
 	mine     bool              // nobody else uses it
-	rig      *rig.Rig          // for the scenario under way; nil: it takes none
+	rig      *rig.Rig          // for the scenario under way; nil: it needs none
 	links    []*rig.Link       // to the rig's nodes; nil: none is between
 	random   *rand.Rand
 	reps     int
@@ -63,7 +63,7 @@ func (o *outcome) series(who string, x int, unit string) []float64 {
 	return s
 }
 
-// present are the contestants of which there is anything, in the scenario's order.
+// present are the contestants that were measured, in the scenario's order.
 func (o *outcome) present() (who []string) {
 	for _, w := range o.who {
 		for _, x := range o.sizes() {
@@ -89,7 +89,7 @@ func (s scenario) repetitions(reps int) int {
 	return (reps + every - 1) / every * max(s.turns, 1)
 }
 
-// entries are whom the bench is to measure. Floors are always among them, as others are
+// entries are what the bench measures. Floors are always among them, as others are
 // divided by these.
 func (b *bench) entries(s scenario) (all []entry) {
 	for _, w := range s.who {
@@ -103,7 +103,7 @@ func (b *bench) entries(s scenario) (all []entry) {
 	return all
 }
 
-// play measures a scenario: in each repetition all entries, in an order drawn anew.
+// play measures a scenario: in each repetition all entries, in a random order.
 func (b *bench) play(ctx context.Context, s scenario) (_ *outcome, err error) {
 	o := &outcome{scenario: s, reps: s.repetitions(b.reps), got: map[entry][]values{}}
 	all := b.entries(s)
@@ -149,7 +149,7 @@ func (b *bench) takeTurns(ctx context.Context, o *outcome, rep int, all []entry)
 	}
 	keys := b.prepare(jobs)
 	for i := range jobs {
-		jobs[i].Keys += fmt.Sprintf("-%d", i) // they are at it at the same time
+		jobs[i].Keys += fmt.Sprintf("-%d", i) // they are open at the same time
 	}
 	reports, failures := inTurns(ctx, jobs, b.random)
 	for turn := range o.turns { // what was measured together is printed together
@@ -175,7 +175,7 @@ func (b *bench) note(ctx context.Context, o *outcome, rep int, e entry, v values
 		v = values{failed: 1}
 		said := fmt.Sprintf("%s, %s: %v", o.name, e.label(), failure)
 		fmt.Fprintf(b.progress, "peers: %s\n", said)
-		if kindOf(e.who) != peer && !slices.Contains(o.failures, said) { // what others do is theirs
+		if kindOf(e.who) != peer && !slices.Contains(o.failures, said) { // a peer's failure is not ours
 			o.failures = append(o.failures, said)
 		}
 	}
@@ -190,7 +190,7 @@ func (e entry) label() string {
 	return fmt.Sprintf("%s/x=%d", e.who, e.x)
 }
 
-// equip has the servers ready that a scenario takes.
+// equip starts the servers that a scenario needs.
 func (b *bench) equip(ctx context.Context, s scenario) (err error) {
 	if s.nodes == 0 {
 		return nil
@@ -239,7 +239,7 @@ func (b *bench) alone(ctx context.Context, j job, at func(step string, j job) er
 	return rs[0], nil
 }
 
-// run runs jobs side by side, on names that nobody has used before, and leaves no key.
+// run runs jobs at the same time, on new names, and leaves no key.
 func (b *bench) run(ctx context.Context, jobs []job, at func(step string, j job) error) ([]report, error) {
 	keys := b.prepare(jobs)
 	if b.rig != nil {
@@ -256,7 +256,7 @@ func (b *bench) run(ctx context.Context, jobs []job, at func(step string, j job)
 	return rs, errors.Join(err, b.clear(ctx, keys))
 }
 
-// prepare tells jobs what they have in common: what their names begin with, and the server.
+// prepare sets what jobs have in common: what their names begin with, and the server.
 func (b *bench) prepare(jobs []job) (keys string) {
 	keys = fmt.Sprintf("bench-%012x", b.random.Uint64()>>16)
 	for i := range jobs {
@@ -268,7 +268,7 @@ func (b *bench) prepare(jobs []job) (keys string) {
 	return keys
 }
 
-// bootstrap lets servers vote that were emptied.
+// bootstrap lets empty servers vote.
 func (b *bench) bootstrap(ctx context.Context) error {
 	var pools []*redis.Pool
 	for _, n := range b.rig.Nodes {
@@ -277,7 +277,7 @@ func (b *bench) bootstrap(ctx context.Context) error {
 	return redlock.Bootstrap(ctx, pools)
 }
 
-// clear removes what was left.
+// clear removes what jobs have left behind.
 func (b *bench) clear(ctx context.Context, keys string) error {
 	if b.rig != nil {
 		var errs []error

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/sha1"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -44,9 +41,9 @@ type mutex interface {
 	acquire(ctx context.Context) (held, error) // waits; an error ends the measurement, unless ctx is done
 }
 
-// held is a lock that was acquired.
+// held is one hold of a lock.
 type held interface {
-	release(ctx context.Context) error
+	Release(ctx context.Context) error
 }
 
 // callers is how many connections pools keep: one for each caller, but not for each of ten
@@ -63,281 +60,56 @@ const (
 
 // A contestant is a library in one configuration.
 type contestant struct {
-	name, about string
-	kind        kind
-	open        func(ctx context.Context, s *seat) (client, error)
+	name string
+	kind kind
+	open func(ctx context.Context, s *seat) (client, error)
 }
 
-// contestants are all there are.
+// contestants are all there are. What is called -again is the noise. docs/performance.md says what
+// each of them is.
 var contestants = []contestant{
-	{"raw", "one redigo connection: SET NX PX, then EVALSHA of compare-and-delete", floor, openRaw(1)},
-	{"raw-again", "raw once more: the noise", floor, openRaw(1)},
-	{"raw-polling", "raw, dialled by strategy.BusyPoll", floor, polling(openRaw(1))},
-	{"pool", "the same over a redigo pool that keeps a connection per caller", floor, openPool},
-	{"pool-again", "pool once more: the noise", floor, openPool},
-	{"raw-fairqueue", "over one redigo connection what fairqueue sends for a pair, without its client", floor, openReplay(fenced)},
-	{"raw-fairqueue-unfenced", "likewise WithoutFences", floor, openReplay(unfenced, fairqueue.WithoutFences())},
-	{"pool-polling", "pool, dialled by strategy.BusyPoll", floor, polling(openPool)},
-	{"pool-fairqueue", "what fairqueue sends for a pair, over a pool as pool's", floor, openPooledReplay},
-	{"pipe-raw", "one connection and one goroutine, which sends raw's SET for all names, reads all replies, and releases likewise", floor, openPipeRaw},
-	{"pipe-fairqueue", "likewise fairqueue's requests, up to 64 callers in each", floor, openPipeReplay},
-	{"crew-raw", "one connection and a goroutine for each caller, who has to be woken: one at a time yields, and sends raw's commands for all who have come", floor, openCrew(0)},
-	{"crew-fairqueue", "likewise fairqueue's requests, up to 64 callers in each", floor, openCrew(mostJoined)},
-	{"raw-all", "SET written to a connection to each server, then all replies read; then EVALSHA likewise", floor, openRaw(0)},
-	{"raw-all-again", "raw-all once more: the noise", floor, openRaw(0)},
-	{"raw-all-redlock", "over raw-all's connections, and as it does, what redlock sends for a pair, without its client", floor, openAllReplay()},
-	{"raw-all-redlock-unguarded", "likewise WithoutGuard", floor, openAllReplay(redlock.WithoutGuard())},
-	{"script", "one script that renews all locks, every third of the TTL", floor, openScript},
-	{"script-again", "script once more: the noise", floor, openScript},
+	{"raw", floor, openRaw(1)},
+	{"raw-again", floor, openRaw(1)},
+	{"pool", floor, openPool},
+	{"pool-again", floor, openPool},
+	{"raw-fairqueue", floor, openReplay(fenced)},
+	{"raw-fairqueue-unfenced", floor, openReplay(unfenced, fairqueue.WithoutFences())},
+	{"pool-fairqueue", floor, openPooledReplay},
+	{"pipe-raw", floor, openPipeRaw},
+	{"pipe-fairqueue", floor, openPipeReplay},
+	{"crew-raw", floor, openCrew(0)},
+	{"crew-fairqueue", floor, openCrew(mostJoined)},
+	{"raw-all", floor, openRaw(0)},
+	{"raw-all-again", floor, openRaw(0)},
+	{"raw-all-redlock", floor, openAllReplay()},
+	{"raw-all-redlock-unguarded", floor, openAllReplay(redlock.WithoutGuard())},
+	{"script", floor, openScript},
+	{"script-again", floor, openScript},
 
-	{"redsync", "redsync v4.18.1 over redigo", peer, openRedsync(nil)},
-	{"redsync-10ms", "WithRetryDelay(10 ms)", peer, openRedsync(nil, redsync.WithRetryDelay(10*time.Millisecond))},
-	{"redsync-1ms", "WithRetryDelay(1 ms)", peer, openRedsync(nil, redsync.WithRetryDelay(time.Millisecond))},
-	{"redsync-failfast", "WithFailFast", peer, openRedsync(nil, redsync.WithFailFast(true))},
-	{"redsync-100ms-io", "read and write time-outs of 100 ms", peer, openRedsync([]redis.DialOption{
+	{"redsync", peer, openRedsync(nil)},
+	{"redsync-10ms", peer, openRedsync(nil, redsync.WithRetryDelay(10*time.Millisecond))},
+	{"redsync-1ms", peer, openRedsync(nil, redsync.WithRetryDelay(time.Millisecond))},
+	{"redsync-failfast", peer, openRedsync(nil, redsync.WithFailFast(true))},
+	{"redsync-100ms-io", peer, openRedsync([]redis.DialOption{
 		redis.DialReadTimeout(100 * time.Millisecond), redis.DialWriteTimeout(100 * time.Millisecond)})},
-	{"bsm", "bsm/redislock v0.9.4 over go-redis v9.23; waiting: LinearBackoff(100 ms), as in its example", peer,
-		openBSM(func() redislock.RetryStrategy { return redislock.LinearBackoff(100 * time.Millisecond) })},
-	{"bsm-exponential", "ExponentialBackoff(16 ms, 512 ms)", peer,
-		openBSM(func() redislock.RetryStrategy {
-			return redislock.ExponentialBackoff(16*time.Millisecond, 512*time.Millisecond)
-		})},
-	{"bsm-1ms", "LinearBackoff(1 ms)", peer,
-		openBSM(func() redislock.RetryStrategy { return redislock.LinearBackoff(time.Millisecond) })},
-	{"rueidislock", "rueidislock v1.0.79", peer, openRueidis(rueidislock.LockerOption{})},
-	{"rueidislock-tuned", "KeyMajority 1, NoLoopTracking", peer, openRueidis(rueidislock.LockerOption{KeyMajority: 1, NoLoopTracking: true})},
-
-	{"fairqueue", "this module, as it comes", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(p, o) })},
-	{"fairqueue-polling", "dialled by strategy.BusyPoll", ours, polling(openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(p, o) }))},
-	{"fairqueue-unfenced", "WithoutFences", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-		return fairqueue.New(p, o, fairqueue.WithoutFences())
+	{"bsm", peer, openBSM(func() redislock.RetryStrategy { return redislock.LinearBackoff(100 * time.Millisecond) })}, // as in its example
+	{"bsm-exponential", peer, openBSM(func() redislock.RetryStrategy {
+		return redislock.ExponentialBackoff(16*time.Millisecond, 512*time.Millisecond)
 	})},
-	{"luascript", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return luascript.New(p, o) })},
-	{"reentrant", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return reentrant.New(p, o) })},
-	{"setnxpx", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return setnxpx.New(p, o) })},
-	{"setnxgetset", "", ours, openOurs(func(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return setnxgetset.New(p, o) })},
-	{"redlock", "", ours, openRedlock()},
-	{"redlock-polling", "dialled by strategy.BusyPoll", ours, polling(openRedlock())},
-	{"redlock-unguarded", "WithoutGuard", ours, openRedlock(redlock.WithoutGuard())},
-	{"redlock-fenced", "WithFences", ours, openRedlock(redlock.WithFences())},
+	{"bsm-1ms", peer, openBSM(func() redislock.RetryStrategy { return redislock.LinearBackoff(time.Millisecond) })},
+	{"rueidislock", peer, openRueidis(rueidislock.LockerOption{})},
+	{"rueidislock-tuned", peer, openRueidis(rueidislock.LockerOption{KeyMajority: 1, NoLoopTracking: true})},
+
+	{"fairqueue", ours, openOurs(fairqueue.New)},
+	{"fairqueue-unfenced", ours, openOurs(fairqueue.New, fairqueue.WithoutFences())},
+	{"luascript", ours, openOurs(luascript.New)},
+	{"reentrant", ours, openOurs(reentrant.New)},
+	{"setnxpx", ours, openOurs(setnxpx.New)},
+	{"setnxgetset", ours, openOurs(setnxgetset.New)},
+	{"redlock", ours, openRedlock()},
+	{"redlock-unguarded", ours, openRedlock(redlock.WithoutGuard())},
+	{"redlock-fenced", ours, openRedlock(redlock.WithFences())},
 }
-
-// polling opens what dials by strategy.BusyPoll.
-func polling(open func(context.Context, *seat) (client, error)) func(context.Context, *seat) (client, error) {
-	return func(ctx context.Context, s *seat) (client, error) {
-		s.polls = true
-		return open(ctx, s)
-	}
-}
-
-// compareAndDelete is the release of a lock that is a token.
-const compareAndDelete = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`
-
-var deleteHash = func() string { h := sha1.Sum([]byte(compareAndDelete)); return hex.EncodeToString(h[:]) }()
-
-const token = "0123456789abcdef0123456789abcdef"
-
-var errNotThere = errors.New("the lock was not there, or not free")
-
-// never is for what a floor does not do.
-type never struct{}
-
-func (never) keep(held)      {}
-func (never) lost(held) bool { return false }
-
-// raw writes to all its connections, then reads from all.
-type raw struct {
-	never
-	conns []redis.Conn
-	ttl   int64
-}
-
-// openRaw connects to the first n servers; 0: to all.
-func openRaw(n int) func(context.Context, *seat) (client, error) {
-	return func(ctx context.Context, s *seat) (client, error) {
-		urls := s.URLs
-		if n > 0 {
-			urls = urls[:n]
-		}
-		r := &raw{ttl: s.TTL.Milliseconds()}
-		for _, url := range urls {
-			c, err := s.pool(url, 1).DialContext(ctx)
-			if err != nil {
-				return nil, errors.Join(err, r.close())
-			}
-			r.conns = append(r.conns, c)
-			if _, err := c.Do("SCRIPT", "LOAD", compareAndDelete); err != nil {
-				return nil, errors.Join(err, r.close())
-			}
-		}
-		return r, nil
-	}
-}
-
-func (r *raw) mutex(name string) mutex { return &rawMutex{r, "lock:{" + name + "}"} }
-
-func (r *raw) close() (err error) {
-	for _, c := range r.conns {
-		err = errors.Join(err, c.Close())
-	}
-	return err
-}
-
-// all sends a command over all connections before it reads a reply.
-func (r *raw) all(good func(any) bool, cmd string, args ...any) error {
-	for _, c := range r.conns {
-		if err := errors.Join(c.Send(cmd, args...), c.Flush()); err != nil {
-			return err
-		}
-	}
-	for _, c := range r.conns {
-		reply, err := c.Receive()
-		if err != nil {
-			return err
-		}
-		if !good(reply) {
-			return errNotThere
-		}
-	}
-	return nil
-}
-
-type rawMutex struct {
-	r   *raw
-	key string
-}
-
-func granted(reply any) bool  { return reply != nil }
-func released(reply any) bool { return reply == int64(1) }
-
-func (m *rawMutex) acquire(context.Context) (held, error) {
-	if len(m.r.conns) == 1 { // as anybody would write it
-		return m, set(m.r.conns[0], m.key, m.r.ttl)
-	}
-	return m, m.r.all(granted, "SET", m.key, token, "NX", "PX", m.r.ttl)
-}
-
-func (m *rawMutex) release(context.Context) error {
-	if len(m.r.conns) == 1 {
-		return del(m.r.conns[0], m.key)
-	}
-	return m.r.all(released, "EVALSHA", deleteHash, 1, m.key, token)
-}
-
-func set(c redis.Conn, key string, ttl int64) error {
-	reply, err := c.Do("SET", key, token, "NX", "PX", ttl)
-	if err == nil && !granted(reply) {
-		return errNotThere
-	}
-	return err
-}
-
-func del(c redis.Conn, key string) error {
-	reply, err := c.Do("EVALSHA", deleteHash, 1, key, token)
-	if err == nil && !released(reply) {
-		return errNotThere
-	}
-	return err
-}
-
-// pooled borrows a connection for each pair.
-type pooled struct {
-	never
-	*redis.Pool
-	ttl int64
-}
-
-func openPool(ctx context.Context, s *seat) (client, error) {
-	if _, err := s.admin.Do("SCRIPT", "LOAD", compareAndDelete); err != nil {
-		return nil, err
-	}
-	s.said++
-	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), ttl: s.TTL.Milliseconds()}, nil
-}
-
-func (p *pooled) mutex(name string) mutex { return &pooledMutex{p: p, key: "lock:{" + name + "}"} }
-func (p *pooled) close() error            { return p.Pool.Close() }
-
-type pooledMutex struct {
-	p   *pooled
-	key string
-	c   redis.Conn
-}
-
-func (m *pooledMutex) acquire(context.Context) (held, error) {
-	m.c = m.p.Get()
-	return m, set(m.c, m.key, m.p.ttl)
-}
-
-func (m *pooledMutex) release(context.Context) error {
-	return errors.Join(del(m.c, m.key), m.c.Close())
-}
-
-// scripted holds locks that one script renews.
-type scripted struct {
-	*raw
-	mu   sync.Mutex
-	keys []any
-	once sync.Once
-	gone atomic.Int64
-}
-
-const renewAll = `local n = 0
-for i = 1, #KEYS do
-  if redis.call("get", KEYS[i]) == ARGV[1] then n = n + redis.call("pexpire", KEYS[i], ARGV[2]) end
-end
-return n`
-
-func openScript(ctx context.Context, s *seat) (client, error) {
-	c, err := openRaw(1)(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return &scripted{raw: c.(*raw)}, nil
-}
-
-func (c *scripted) mutex(name string) mutex { return &scriptedMutex{c, c.raw.mutex(name).(*rawMutex)} }
-
-type scriptedMutex struct {
-	c *scripted
-	m *rawMutex
-}
-
-func (m *scriptedMutex) acquire(ctx context.Context) (held, error) {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	_, err := m.m.acquire(ctx)
-	return m, err
-}
-
-func (m *scriptedMutex) release(ctx context.Context) error {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	return m.m.release(ctx)
-}
-
-// keep starts the renewal of all with the first.
-func (c *scripted) keep(h held) {
-	c.mu.Lock()
-	c.keys = append(c.keys, h.(*scriptedMutex).m.key)
-	c.mu.Unlock()
-	c.once.Do(func() {
-		script := redis.NewScript(-1, renewAll)
-		go func() {
-			for range time.Tick(time.Duration(c.ttl) * time.Millisecond / 3) {
-				c.mu.Lock()
-				args := append(append([]any{len(c.keys)}, c.keys...), token, c.ttl)
-				n, err := redis.Int(script.Do(c.conns[0], args...))
-				if err != nil || n < len(c.keys) {
-					c.gone.Add(int64(len(c.keys) - n))
-				}
-				c.mu.Unlock()
-			}
-		}()
-	})
-}
-
-func (c *scripted) lost(held) bool { return c.gone.Load() > 0 }
 
 // lossy remembers which locks could not be renewed.
 type lossy struct{ gone sync.Map }
@@ -412,7 +184,7 @@ func (m *redsyncMutex) acquire(ctx context.Context) (held, error) {
 	}
 }
 
-func (m *redsyncMutex) release(ctx context.Context) error {
+func (m *redsyncMutex) Release(ctx context.Context) error {
 	ok, err := m.UnlockContext(ctx)
 	if err == nil && !ok {
 		err = errNotThere
@@ -443,8 +215,8 @@ func openBSM(retry func() redislock.RetryStrategy) func(context.Context, *seat) 
 func (c *bsmClient) mutex(name string) mutex { return &bsmMutex{c, name} }
 
 func (c *bsmClient) keep(h held) {
-	l := h.(*bsmHeld)
-	c.every(c.ttl/3, h, func() error { return (*redislock.Lock)(l).Refresh(context.Background(), c.ttl, nil) })
+	l := h.(*redislock.Lock)
+	c.every(c.ttl/3, h, func() error { return l.Refresh(context.Background(), c.ttl, nil) })
 }
 
 func (c *bsmClient) close() error { return c.r.Close() }
@@ -459,14 +231,10 @@ func (m *bsmMutex) acquire(ctx context.Context) (held, error) {
 	for {
 		l, err := m.c.c.Obtain(ctx, m.key, m.c.ttl, &redislock.Options{RetryStrategy: m.c.retry()})
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redislock.ErrNotObtained) {
-			return (*bsmHeld)(l), err
+			return l, err
 		}
 	}
 }
-
-type bsmHeld redislock.Lock
-
-func (h *bsmHeld) release(ctx context.Context) error { return (*redislock.Lock)(h).Release(ctx) }
 
 type rueidisClient struct{ rueidislock.Locker }
 
@@ -502,7 +270,7 @@ func (m *rueidisMutex) acquire(ctx context.Context) (_ held, err error) {
 	return m, err
 }
 
-func (m *rueidisMutex) release(context.Context) error { m.cancel(); return nil }
+func (m *rueidisMutex) Release(context.Context) error { m.cancel(); return nil }
 
 // ourClient is each strategy of this module.
 type ourClient struct {
@@ -510,14 +278,14 @@ type ourClient struct {
 	pools []*redis.Pool
 }
 
-// ourOptions are the defaults; but who fails asks again, as redsync does where there was no
+// ourOptions are the defaults, but an attempt that fails is repeated, as redsync does without a
 // quorum.
 func ourOptions(s *seat) strategy.Options { return strategy.Options{TTL: s.TTL, RetryOnError: true} }
 
-func openOurs(open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
+func openOurs[O any](open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
 		pool := s.pool(s.URLs[0], s.callers())
-		st, err := open(pool, ourOptions(s))
+		st, err := open(pool, ourOptions(s), own...)
 		return &ourClient{st, []*redis.Pool{pool}}, err
 	}
 }
@@ -534,10 +302,10 @@ func openRedlock(own ...redlock.Option) func(context.Context, *seat) (client, er
 }
 
 func (c *ourClient) mutex(name string) mutex { return &ourMutex{c.s.NewLock(name)} }
-func (c *ourClient) lost(h held) bool        { return h.(ourHeld).Err() != nil }
+func (c *ourClient) lost(h held) bool        { return h.(strategy.Lease).Err() != nil }
 
 func (c *ourClient) keep(h held) {
-	if err := h.(ourHeld).KeepAlive(time.Hour); err != nil {
+	if err := h.(strategy.Lease).KeepAlive(time.Hour); err != nil {
 		fmt.Println(err) // the loss is counted
 	}
 }
@@ -553,10 +321,5 @@ func (c *ourClient) close() error {
 type ourMutex struct{ l strategy.Lock }
 
 func (m *ourMutex) acquire(ctx context.Context) (held, error) {
-	l, err := m.l.Acquire(ctx)
-	return ourHeld{l}, err
+	return m.l.Acquire(ctx)
 }
-
-type ourHeld struct{ strategy.Lease }
-
-func (h ourHeld) release(ctx context.Context) error { return h.Release(ctx) }

@@ -5,32 +5,29 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-
-	"github.com/gomodule/redigo/redis"
 )
 
-// A crew are callers who have to be woken, and no lock: nobody has a context or a time-out, and
-// nobody leaves. They share a connection. Who comes when nobody sends yields, sends what all bring
-// who have come by then, and so on while others have come; a goroutine reads the replies, and
-// wakes them.
+// A crew is callers who have to be woken, without a lock: no caller has a context or a time-out, and
+// no caller leaves. They share a connection. A caller who comes while no other sends yields. Then it
+// sends for all callers who have come by then, and repeats that while more have come. A goroutine
+// reads the replies and wakes the callers.
 type crew struct {
-	client  // a single name's, over the same connection
-	conn    redis.Conn
+	*raw
 	members map[string]*member
 	joined  int // how many share a request at most
 
 	mu      sync.Mutex
 	sending bool
 	queue   []*errand
-	flight  [][]*errand // requests that wait for their reply, each with whom it is for
+	flight  [][]*errand // requests that wait for their reply, each with its callers
 	broken  error       // why no reply will come any more
 
-	args   []any // the sender's, to be used again, as are evals
+	args   []any // the sender's, reused, as are evals
 	evals  []*eval
 	reader sync.WaitGroup
 }
 
-// A member is who acquires and releases one name.
+// A member is the caller who acquires and releases one name.
 type member struct {
 	c        *crew
 	in, back *errand
@@ -45,7 +42,7 @@ type errand struct {
 }
 
 func (m *member) acquire(context.Context) (held, error) { return m, m.c.do(m.in) }
-func (m *member) release(context.Context) error         { return m.c.do(m.back) }
+func (m *member) Release(context.Context) error         { return m.c.do(m.back) }
 
 func (c *crew) mutex(name string) mutex { return c.members[name] }
 
@@ -74,8 +71,8 @@ func (c *crew) do(e *errand) error {
 	return <-e.done
 }
 
-// send sends a batch, with the lock held but for the sending. An error is the reader's, who meets
-// it, too.
+// send sends a batch. The caller holds mu, which is free while bytes are sent. It returns no error:
+// the reader meets the same one.
 func (c *crew) send(batch []*errand) {
 	releases := make([]*errand, 0, len(batch))
 	acquires := slices.DeleteFunc(batch, func(e *errand) bool {
@@ -91,9 +88,9 @@ func (c *crew) send(batch []*errand) {
 	requests := c.flight[first:]
 	c.mu.Unlock()
 	for _, together := range requests {
-		c.conn.Send(together[0].cmd, c.argsOf(together)...)
+		c.conns[0].Send(together[0].cmd, c.argsOf(together)...)
 	}
-	c.conn.Flush()
+	c.conns[0].Flush()
 	c.mu.Lock()
 }
 
@@ -113,8 +110,8 @@ func (c *crew) argsOf(together []*errand) []any {
 // read hands on replies until the connection ends.
 func (c *crew) read() {
 	for {
-		reply, err := c.conn.Receive()
-		if c.conn.Err() != nil {
+		reply, err := c.conns[0].Receive()
+		if c.conns[0].Err() != nil {
 			c.fail(err)
 			return
 		}
@@ -139,7 +136,7 @@ func (c *crew) read() {
 	}
 }
 
-// fail tells all who wait, and all who come, that no reply will.
+// fail ends the wait of all callers, now and later.
 func (c *crew) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,13 +148,13 @@ func (c *crew) fail(err error) {
 }
 
 func (c *crew) close() error {
-	err := c.client.close()
+	err := c.raw.close()
 	c.reader.Wait()
 	return err
 }
 
 // openCrew has callers send what fairqueue has sent, up to so many in a request; 0: raw's
-// commands, which nobody shares.
+// commands, one caller in each.
 func openCrew(joined int) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (client, error) {
 		var acquires, releases []eval
@@ -167,14 +164,13 @@ func openCrew(joined int) func(context.Context, *seat) (client, error) {
 				return nil, err
 			}
 		}
-		one, err := openRaw(1)(ctx, s)
+		r, err := dialRaw(ctx, s, 1)
 		if err != nil {
 			return nil, err
 		}
-		r := one.(*raw)
-		c := &crew{client: r, conn: r.conns[0], members: map[string]*member{}, joined: max(joined, 1)}
+		c := &crew{raw: r, members: map[string]*member{}, joined: max(joined, 1)}
 		for i := range s.N {
-			t := r.turn(s.name(i))
+			t := r.turns(s.name(i))()
 			a, b := &errand{request: t.acquire}, &errand{request: t.release, release: true}
 			if joined > 0 {
 				a.eval, b.eval = acquires[i], releases[i]

@@ -8,13 +8,10 @@ import (
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
-
-	"github.com/lockstrategies/locks/strategy"
 )
 
-// earlier are the repetitions of each scenario that were measured before, as the lines that
-// earlier runs have printed tell: so many short runs make a long one, and a page is written
-// anew from what was kept.
+// earlier are the repetitions of each scenario in the output of earlier runs. So many short runs
+// make a long one, and a page can be rewritten from kept output.
 type earlier struct {
 	repetitions map[string][]map[entry]values // by the scenario's name
 	redis, cpu  string                        // where the last of them was measured
@@ -31,8 +28,8 @@ func readEarlier(file string) (e earlier, err error) {
 }
 
 // parseLines puts measurements together that were made in the same repetition: there each
-// contestant comes once, and two runs differ by their seed. What is printed beside the
-// lines is passed over.
+// contestant comes once, and two runs differ by their seed. Other output
+// is skipped.
 func parseLines(in io.Reader, file string) (earlier, error) {
 	e := earlier{repetitions: map[string][]map[entry]values{}}
 	names := map[string]string{}

@@ -106,7 +106,7 @@ func TestFloorsRelease(t *testing.T) {
 		if _, err := s.admin.Do("DEL", "lock:{"+s.name(0)+"}"); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.release(t.Context()); !errors.Is(err, errNotThere) {
+		if err := h.Release(t.Context()); !errors.Is(err, errNotThere) {
 			t.Errorf("%s: release of a lock that is gone: %v, want %v", who, err, errNotThere)
 		}
 		if err := c.close(); err != nil {

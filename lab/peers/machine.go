@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A machine is what a number is worth nothing without.
+// A machine is where numbers were measured. Without it they are worth nothing.
 type machine struct {
 	cpu, kernel, golang, redis, date string
 	cores                            int
 }
 
-// describe looks at the machine; redis is the server's version and how it was come by.
+// describe looks at the machine; redis is the server's version, and where it comes from.
 func describe(redis string) machine {
 	m := machine{
 		cpu: "unknown", kernel: runtime.GOOS, golang: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,

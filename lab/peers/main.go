@@ -1,17 +1,18 @@
-// Peers measures the locks of this module beside redsync, bsm/redislock and rueidislock, on
-// the same server, in one run: in each repetition every contestant has its turn, in an order
-// drawn anew, in a process of its own.
+// Peers measures the locks of this module next to redsync, bsm/redislock and rueidislock, on
+// the same server, in one run: in each repetition every contestant has its turn, in a random
+// order, in a process of its own.
 //
 //	go run . -reps 5 -update ../../docs/performance.md
 //
-// It is a module of its own, so that nobody who uses locks has its peers among their
-// dependencies. It runs on Unix, and takes the Go that the peers take.
+// It is a module of its own, so that users of locks do not depend on its peers. It runs on
+// Unix, and needs the Go version that the peers need.
 //
-// The first line says which Redis is used, and why. Then come the measurements, as benchstat
-// reads them, and at the end a table of ratios for each scenario, in Markdown. -update puts
-// these, and the plots, into a page that has marks for them. Repetitions can be collected in
-// several runs: -with reads what earlier ones have printed. What is measured is told in
-// scenarios.go, how in works.go.
+// The first line of the output says which Redis is used, and why. Then come the measurements,
+// in the format of benchstat, and at the end a table of ratios for each scenario, in Markdown.
+// -update puts these, and the plots, into a page that has marks for them. Repetitions can be
+// collected in several runs: -with reads what earlier runs have printed.
+//
+// scenarios.go says what is measured, works.go how.
 package main
 
 import (
@@ -57,12 +58,12 @@ func parse(args []string) (*flags, error) {
 	f := &flags{}
 	set := flag.NewFlagSet("peers", flag.ContinueOnError)
 	set.IntVar(&f.reps, "reps", 5, "how many repetitions")
-	only := set.String("only", "", "scenarios, by comma; growth stands for all that are called growth-…")
-	who := set.String("who", "", "contestants, by comma; floors are always measured")
+	only := set.String("only", "", "scenarios, separated by commas; growth stands for all growth-…")
+	who := set.String("who", "", "contestants, separated by commas; floors are always measured")
 	set.BoolVar(&f.quick, "quick", false, "measure for a quarter of the time")
-	set.Uint64Var(&f.seed, "seed", uint64(time.Now().UnixNano()), "of the order of contestants")
-	set.StringVar(&f.update, "update", "", "the page whose tables, and beside it the plots, to write anew")
-	set.StringVar(&f.with, "with", "", "what earlier runs have printed, whose repetitions are to count, too")
+	set.Uint64Var(&f.seed, "seed", uint64(time.Now().UnixNano()), "of the random order of contestants")
+	set.StringVar(&f.update, "update", "", "the page whose tables, and the plots next to it, are rewritten")
+	set.StringVar(&f.with, "with", "", "a file with the output of earlier runs, whose repetitions count, too")
 	set.StringVar(&f.profiles, "profiles", "", "a directory for CPU profiles of all contestants, of the last repetition")
 	if err := set.Parse(args); err != nil {
 		return nil, err
@@ -71,11 +72,11 @@ func parse(args []string) (*flags, error) {
 		return nil, fmt.Errorf("%q is not a flag", set.Arg(0))
 	}
 	if f.reps < 0 || f.reps == 0 && f.with == "" {
-		return nil, errors.New("-reps: allowed are 1 and more, and, -with earlier ones, 0")
+		return nil, errors.New("-reps must be at least 1; 0 is allowed with -with")
 	}
 	f.only, f.who = words(*only), words(*who)
 	if f.update != "" && (f.quick || f.who != nil) {
-		return nil, errors.New("-update goes with neither -quick nor -who: a page has all contestants, measured in full")
+		return nil, errors.New("-update excludes -quick and -who: a page has all contestants, measured in full")
 	}
 	for _, w := range f.who {
 		if !known(w) {
@@ -100,7 +101,7 @@ func parse(args []string) (*flags, error) {
 	return f, nil
 }
 
-// named are the scenarios of that name, or, if there is none, those whose names begin so.
+// named returns the scenario of that name or, if no scenario has it, those whose names begin with it.
 func named(name string) (names []string) {
 	for _, s := range scenarios() {
 		if s.name == name {
@@ -155,7 +156,7 @@ func run(ctx context.Context, args []string) (err error) {
 		profiles: f.profiles, progress: os.Stderr, before: before,
 	}
 	b.one, err = farm.Start(ctx, redistest.Config{})
-	if errors.Is(err, redistest.ErrImpossible) { // they are not ours
+	if errors.Is(err, redistest.ErrImpossible) { // the servers are given
 		b.mine = false
 		b.one, err = farm.Shared(ctx)
 	}
@@ -172,7 +173,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return b.playAll(ctx, f, m)
 }
 
-// playAll plays what was asked for, and keeps what has been measured when it is interrupted.
+// playAll plays the scenarios. Interrupted, it prints what it has measured.
 func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
 	var failures []string
 	var all []*outcome
@@ -214,7 +215,7 @@ func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
 		}
 	}
 	if len(failures) > 0 {
-		return fmt.Errorf("%d measurements have failed:\n%s", len(failures), strings.Join(failures, "\n"))
+		return fmt.Errorf("%d measurements failed:\n%s", len(failures), strings.Join(failures, "\n"))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type panel struct{ unit, y, x string }
 // file is the plot's name.
 func (o *outcome) file() string { return o.name + ".svg" }
 
-// colours tell contestants apart, also for those who see few (Okabe and Ito, 2008).
+// colours are distinct also for readers who see few colours (Okabe and Ito, 2008).
 var colours = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff},
 }
@@ -47,17 +47,17 @@ func (o *outcome) draw(dir string) error {
 		}
 		plots[0] = append(plots[0], d)
 	}
-	const height, each, beside = 8 * vg.Centimeter, 11 * vg.Centimeter, 5 * vg.Centimeter // the legend is beside the panels
-	width := vg.Length(len(o.panels))*each + beside
+	const height, each, legendWidth = 8 * vg.Centimeter, 11 * vg.Centimeter, 5 * vg.Centimeter
+	width := vg.Length(len(o.panels))*each + legendWidth
 	canvas := vgsvg.New(width, height)
 	page := draw.New(canvas)
 	page.SetColor(color.White) // also where the reader's page is dark
 	page.Fill(page.Rectangle.Path())
 	tiles := draw.Tiles{Rows: 1, Cols: len(o.panels), PadX: 6 * vg.Millimeter, PadTop: 3 * vg.Millimeter, PadRight: 4 * vg.Millimeter, PadLeft: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter}
-	for i, c := range plot.Align(plots, tiles, draw.Crop(page, 0, -beside, 0, 0))[0] {
+	for i, c := range plot.Align(plots, tiles, draw.Crop(page, 0, -legendWidth, 0, 0))[0] {
 		plots[0][i].Draw(c)
 	}
-	legend.Draw(draw.Crop(page, width-beside, 0, 0, -5*vg.Millimeter))
+	legend.Draw(draw.Crop(page, width-legendWidth, 0, 0, -5*vg.Millimeter))
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err

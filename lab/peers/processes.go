@@ -1,30 +1,27 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/child"
 )
 
-// Each measurement is made by a process of its own, this program again: so one contestant's
-// heap, goroutines and connections are not another's, and one that hangs can be ended. Parent
-// and child speak lines: the child says what step it has come to, and goes on when it is
-// answered; its last line is its report.
+// Each measurement is made by a process of its own, a child (see package child): so one
+// contestant's heap, goroutines and connections are not another's, and one that hangs can be
+// ended. The child says what step it has come to, and goes on when it is answered; its last
+// message is its report.
 
-// jobVar tells a process that it is a child, and what it is to measure.
-const jobVar = "LOCKS_PEERS_JOB"
+// role is that of processes that measure.
+const role = "peers"
 
 // A job is what one child measures: one contestant in one scenario, once.
 type job struct {
@@ -50,7 +47,6 @@ type report struct {
 	Counts   []int                // how often each waiter got the lock
 	Holds    []hold               // each hold, if it was to last
 	Stuck    bool                 // the contestant did not come to an end, and had to be given up
-	Error    string               // why there is nothing else
 	Requests int64                // sent, while it was measured
 	Commands int64                // executed by the server in that time: the requests, and what scripts call
 }
@@ -62,109 +58,35 @@ type hold struct{ From, To time.Duration }
 // contestant give it up earlier.
 const stepLimit = time.Minute
 
-const (
-	stepMark   = "peers step: "
-	reportMark = "peers report: "
-)
-
-// A child is the parent's side.
-type child struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	lines chan string // what it says; closed at its end
-	quit  chan struct{}
-	errs  strings.Builder // written before lines is closed
+// A message is what a child says: one of the two.
+type message struct {
+	Step   string
+	Report *report
 }
 
-func spawn(j job) (*child, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	c := &child{cmd: exec.Command(program), lines: make(chan string), quit: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), jobVar+"="+string(text))
-	c.cmd.Stderr = &c.errs
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(c.lines)
-		in := bufio.NewReader(stdout)
-		for {
-			line, err := in.ReadString('\n')
-			if err != nil {
-				c.cmd.Wait() // how it ended is told by what it did not say
-				return
-			}
-			select {
-			case c.lines <- strings.TrimSuffix(line, "\n"):
-			case <-c.quit:
-			}
-		}
-	}()
-	return c, nil
+func spawn(j job) (*child.Process, error) {
+	return child.Start(child.Config{Role: role, Job: j})
 }
 
-// next waits for what the child says: the name of a step, or its report.
-func (c *child) next(ctx context.Context) (step string, r *report, err error) {
-	timer := time.NewTimer(stepLimit)
-	defer timer.Stop()
-	for {
-		select {
-		case line, ok := <-c.lines:
-			if !ok {
-				return "", nil, fmt.Errorf("its process ended: %s", strings.TrimSpace(c.errs.String()))
-			}
-			if step, ok := strings.CutPrefix(line, stepMark); ok {
-				return step, nil, nil
-			}
-			if text, ok := strings.CutPrefix(line, reportMark); ok {
-				r := &report{}
-				if err := json.Unmarshal([]byte(text), r); err != nil {
-					return "", nil, err
-				}
-				if r.Error != "" {
-					err = errors.New(r.Error)
-				}
-				return "", r, err
-			}
-		case <-timer.C:
-			return "", nil, fmt.Errorf("its process has said nothing for %v", stepLimit)
-		case <-ctx.Done():
-			return "", nil, context.Cause(ctx)
-		}
-	}
+// next waits for what a child says: the name of a step, or its report.
+func next(ctx context.Context, c *child.Process) (step string, r *report, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stepLimit, fmt.Errorf("its process has said nothing for %v", stepLimit))
+	defer cancel()
+	var m message
+	err = c.Receive(ctx, &m)
+	return m.Step, m.Report, err
 }
 
 // goOn answers a step. A child that has ended is noticed by next.
-func (c *child) goOn() { io.WriteString(c.stdin, "\n") }
-
-// end ends the process and waits for that.
-func (c *child) end() {
-	close(c.quit)
-	c.cmd.Process.Kill() // an error says that it has ended
-	for range c.lines {
-	}
-}
+func goOn(c *child.Process) { c.Send(nil) }
 
 // together runs jobs, each in a process of its own, which take all their steps together: at
 // does what is to be done at a step.
 func together(ctx context.Context, jobs []job, at func(step string) error) ([]report, error) {
-	var children []*child
+	var children []*child.Process
 	defer func() {
 		for _, c := range children {
-			c.end()
+			c.Kill()
 		}
 	}()
 	for _, j := range jobs {
@@ -179,7 +101,7 @@ func together(ctx context.Context, jobs []job, at func(step string) error) ([]re
 		var step string
 		done := 0
 		for i, c := range children {
-			s, r, err := c.next(ctx)
+			s, r, err := next(ctx, c)
 			if err != nil {
 				return nil, err
 			}
@@ -201,7 +123,7 @@ func together(ctx context.Context, jobs []job, at func(step string) error) ([]re
 			}
 		}
 		for _, c := range children {
-			c.goOn()
+			goOn(c)
 		}
 	}
 }
@@ -211,22 +133,22 @@ func together(ctx context.Context, jobs []job, at func(step string) error) ([]re
 // longer than a round meets them all. At the first step they are ready, and each later one,
 // or the report, ends a turn.
 func inTurns(ctx context.Context, jobs []job, random *rand.Rand) ([]report, []error) {
-	children, reports, errs := make([]*child, len(jobs)), make([]report, len(jobs)), make([]error, len(jobs))
+	children, reports, errs := make([]*child.Process, len(jobs)), make([]report, len(jobs)), make([]error, len(jobs))
 	var open []int // whose turn is to come
 	for i, j := range jobs {
 		if children[i], errs[i] = spawn(j); errs[i] != nil {
 			continue
 		}
-		defer children[i].end()
-		if _, _, errs[i] = children[i].next(ctx); errs[i] == nil {
+		defer children[i].Kill()
+		if _, _, errs[i] = next(ctx, children[i]); errs[i] == nil {
 			open = append(open, i)
 		}
 	}
 	for len(open) > 0 {
 		random.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
 		open = slices.DeleteFunc(open, func(i int) bool {
-			children[i].goOn()
-			_, r, err := children[i].next(ctx)
+			goOn(children[i])
+			_, r, err := next(ctx, children[i])
 			if errs[i] = err; r != nil {
 				reports[i] = *r
 			}
@@ -240,43 +162,24 @@ func inTurns(ctx context.Context, jobs []job, random *rand.Rand) ([]report, []er
 type seat struct {
 	job
 	requests atomic.Int64 // sent over all connections of the contestant
-	polls    bool         // it dials by strategy.BusyPoll
 	admin    redis.Conn   // to the first server; not counted
-	answers  <-chan string
+	parent   *child.Parent
 	said     int64 // commands sent by admin
 }
 
 // asChild makes this process a child, if it was started as one.
 func asChild() bool {
-	text := os.Getenv(jobVar)
-	if text == "" {
-		return false
-	}
-	answers := make(chan string)
-	go func() {
-		in := bufio.NewScanner(os.Stdin)
-		for in.Scan() {
-			answers <- in.Text()
+	return child.Run(role, func(ctx context.Context, parent *child.Parent, j job) error {
+		s := &seat{job: j, parent: parent}
+		r, err := s.serve(ctx)
+		if err != nil {
+			return err
 		}
-		os.Exit(1) // the parent is gone
-	}()
-	s := &seat{answers: answers}
-	r, err := s.serve(text)
-	if err != nil {
-		r = report{Error: err.Error()}
-	}
-	out, err := json.Marshal(r)
-	if err != nil {
-		out, _ = json.Marshal(report{Error: err.Error()})
-	}
-	fmt.Printf("%s%s\n", reportMark, out)
-	return true
+		return parent.Send(message{Report: &r})
+	})
 }
 
-func (s *seat) serve(text string) (r report, err error) {
-	if err := json.Unmarshal([]byte(text), &s.job); err != nil {
-		return report{}, err
-	}
+func (s *seat) serve(ctx context.Context) (r report, err error) {
 	work := works[s.Work]
 	if work == nil {
 		return report{}, fmt.Errorf("no work is called %q", s.Work)
@@ -290,13 +193,14 @@ func (s *seat) serve(text string) (r report, err error) {
 		return report{}, err
 	}
 	defer stop()
-	return work(context.Background(), s)
+	return work(ctx, s)
 }
 
 // step says what has been come to and waits until the parent has done its part.
 func (s *seat) step(name string) {
-	fmt.Printf("%s%s\n", stepMark, name)
-	<-s.answers
+	if err := s.parent.Ask(message{Step: name}); err != nil {
+		os.Exit(1) // the parent is gone
+	}
 }
 
 // open opens the contestant.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// lines writes measurements as the Go benchmark format has them, for benchstat.
+// lines writes measurements in the Go benchmark format, for benchstat.
 type lines struct {
 	w      *benchfmt.Writer
 	config []benchfmt.Config
@@ -136,7 +136,7 @@ type verdict struct {
 	got summary
 }
 
-// met tells whether the median is within the bound; measured, whether there is one.
+// met reports whether the median is within the bound; measured, whether there is one.
 func (v verdict) met() bool {
 	if v.least {
 		return v.got.center >= v.bound

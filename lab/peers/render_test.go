@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/perf/benchfmt"
-
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // played is an outcome as play leaves it.
@@ -148,8 +146,8 @@ func TestPage(t *testing.T) {
 		if _, err := rewrite(page, s.name, "x"); err != nil {
 			t.Errorf("%s, %s: %v", name, s.name, err)
 		}
-		if !strings.Contains(page, s.title+"\n\n<!-- "+s.name+" -->\n") {
-			t.Errorf("%s has no heading %q above the mark of %s", name, s.title, s.name)
+		if !strings.Contains(page, s.title+"\n\n<!-- "+s.name+" -->\n\n"+s.about+"\n") {
+			t.Errorf("%s has no heading %q, mark of %s and text %q", name, s.title, s.name, s.about)
 		}
 		if len(s.panels) > 0 && strings.Contains(page, "("+s.name+".svg)") {
 			if _, err := os.Stat("../../docs/" + s.name + ".svg"); err != nil {
@@ -209,7 +207,7 @@ func TestLines(t *testing.T) {
 			continue
 		}
 		found++
-		if base, _ := strategy.Parts(res.Name); string(base) != "GrowthWaiters" || !strings.HasPrefix(res.Name.String(), "GrowthWaiters/fairqueue/x=8-") {
+		if base, _ := res.Name.Parts(); string(base) != "GrowthWaiters" || !strings.HasPrefix(res.Name.String(), "GrowthWaiters/fairqueue/x=8-") {
 			t.Errorf("its name is %s, want GrowthWaiters/fairqueue/x=8-…", res.Name)
 		}
 		if v, ok := res.Value("µs/acq"); !ok || v != 1.5 {

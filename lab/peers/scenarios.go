@@ -26,7 +26,7 @@ type scenario struct {
 	nodes              int           // how many servers it takes of its own; 0: the common one
 	away               time.Duration // the round trip to each of these; 0: no link is between
 	xs                 []int         // what grows; nil: nothing does
-	every              int           // takes part in every so-manieth repetition; 0: in all
+	every              int           // n: it takes part in every n-th repetition; 0: in all
 	measure            func(ctx context.Context, b *bench, who string, x int) (values, error)
 	job                func(b *bench, who string) job // instead: what all do in turns
 	turns              int                            // how many of these there are in a repetition, each of which counts as one
@@ -41,8 +41,8 @@ type column struct {
 	over        base // nil: absolute
 }
 
-// A base is what others are divided by, repetition by repetition, and its name; empty: there
-// is none.
+// A base is what others are divided by, repetition by repetition, and its name, which is empty if
+// nothing was measured.
 type base func(o *outcome, unit string) (name string, series []float64)
 
 // An aim is what this module wants to reach.
@@ -71,8 +71,8 @@ func bestPeer(best string, greatest bool) base {
 	}
 }
 
-// ping is the median of what all contestants have seen in the repetition: a burst of noise
-// that meets the PINGs of one of them is not to make its own ratio better.
+// ping is the median of what all contestants have measured in the repetition, so that a burst of
+// noise during one contestant's PINGs does not make its own ratio better.
 func ping(o *outcome, _ string) (string, []float64) {
 	s := make([]float64, o.reps)
 	for i := range s {
@@ -116,7 +116,7 @@ func scenarios() []scenario {
 		{
 			name: "solo", title: "One caller, one name",
 			about: "One goroutine acquires and releases one lock over and over.",
-			who:   append([]string{"raw", "raw-again", "raw-polling", "raw-fairqueue", "raw-fairqueue-unfenced", "fairqueue-polling"}, alone...),
+			who:   append([]string{"raw", "raw-again", "raw-fairqueue", "raw-fairqueue-unfenced"}, alone...),
 			turns: 24,
 			job: func(b *bench, who string) job {
 				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
@@ -130,8 +130,8 @@ func scenarios() []scenario {
 		distinctCallers(8, 1.3), distinctCallers(64, 2.8), distinctCallers(256, 3.0),
 		{
 			name: "loop-64", title: "64 waiters in one process",
-			about: "64 goroutines want one lock. Who has got it releases at once, and asks again at once. " +
-				"Who has got nothing when the time is up counts with the time that it has waited so far.",
+			about: "64 goroutines want one lock. The holder releases at once, and asks again at once. " +
+				"A waiter who has not got the lock when the time is up counts with the time that it has waited so far.",
 			who:     crowd,
 			measure: measureLoop(1, 64, 0),
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
@@ -143,7 +143,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "drain-256", title: "256 waiters once each",
-			about:   "256 goroutines wait for one lock. It is released, and the time runs until each of them has had it once (20 s at most). A PING is the median of what all of the repetition have seen before they began.",
+			about:   "256 goroutines wait for one lock. It is released, and the time runs until each of them has had it once (20 s at most). PING is the median round trip that all contestants of the repetition measured before they began.",
 			who:     crowd,
 			measure: measureDrain,
 			columns: []column{
@@ -154,10 +154,10 @@ func scenarios() []scenario {
 		},
 		{
 			name: "handoff", title: "From one process to another",
-			about: "Two processes of 32 waiters want one lock, each holds it for 1 ms and, when it has released, waits until another has it. " +
+			about: "Two processes of 32 waiters want one lock. Each waiter holds it for 1 ms, releases, and waits until another has it. " +
 				"Counted are hand-offs that cross processes: from the call of the release to the return of the other's acquire, by one clock. " +
 				"Overlaps are grants before the holder called its release: none is allowed.",
-			who:     append([]string{"fairqueue-polling"}, crowd...),
+			who:     crowd,
 			measure: measureLoop(2, 32, time.Millisecond),
 			columns: []column{
 				{"p50 ÷ PING", "p50-µs", ping}, {"p50, µs", "p50-µs", nil}, {"PING, µs", "ping-µs", nil}, {"crossing", "crossing/acq", nil}, {"overlaps", "overlaps", nil},
@@ -175,8 +175,8 @@ func scenarios() []scenario {
 		},
 		{
 			name: "renewal", title: "10 000 locks kept alive",
-			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive, of which one TTL is measured, after one and a third: ours by KeepAlive, redsync and bsm by a goroutine " +
-				"for each that extends it every third of the TTL, rueidislock does so by itself, every half of it. CPU is the process's and the server's. " +
+			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive. After one and a third TTL, one TTL is measured. Ours use KeepAlive, redsync and bsm a goroutine " +
+				"for each lock that extends it every third of the TTL; rueidislock extends by itself, every half of it. CPU is the process's and the server's. " +
 				"Lost are locks that their holder knows to be lost. Memory is heap and stacks after a collection.",
 			who:     append([]string{"script", "script-again"}, alone...),
 			measure: measureRenewal(10_000, 5*time.Second),
@@ -194,7 +194,7 @@ func scenarios() []scenario {
 			name: "redlock", title: "RedLock on five servers",
 			about: "One caller acquires and releases up to 5 000 locks, each of a new name. raw is one server. " +
 				"Orphans are keys with a TTL that are left on all servers.",
-			who: append([]string{"redlock-polling"}, quorum...), nodes: 5,
+			who: quorum, nodes: 5,
 			measure: measureFresh(5, 5000, 6*time.Second),
 			columns: []column{
 				{"p50 ÷ raw-all", "p50-µs", over("raw-all")}, {"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil},
@@ -212,8 +212,8 @@ func scenarios() []scenario {
 		},
 		{
 			name: "redlock-frozen", title: "RedLock, one of five servers stands still",
-			about: "The same, before and while one server is stopped. Who makes no progress for 5 s is stuck, and given up. " +
-				"Goroutines are those more than before, while it stands still and a second after it goes on; ghosts are keys with a TTL that are then left on any server.",
+			about: "The same, before and while one server is stopped. A contestant that makes no progress for 5 s is stuck, and is stopped. " +
+				"Goroutines are the additional ones while it stands still, and a second after it goes on; ghosts are keys with a TTL that are then left on any server.",
 			who: []string{"redsync", "redsync-failfast", "redsync-100ms-io", "redlock", "redlock-fenced"}, nodes: 5,
 			measure: measureFrozen,
 			columns: []column{
@@ -256,8 +256,8 @@ func scenarios() []scenario {
 func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
-		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is what a pair takes of the process's and the server's time.", n),
-		who:   append([]string{"pool", "pool-again", "pool-polling", "pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue", "fairqueue-polling"}, alone...),
+		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is the processor time of the process and of the server for a pair.", n),
+		who:   append([]string{"pool", "pool-again", "pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}

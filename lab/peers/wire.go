@@ -11,28 +11,21 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-
-	"github.com/lockstrategies/locks/strategy"
 )
 
-// The server's own count (INFO) has what scripts call among the commands, and so does not
-// tell how many requests it was sent. These are counted at the clients' sockets: a header of
-// a RESP array begins each.
+// The server's own count (INFO) includes what scripts call, so it does not show how many requests
+// were sent. These are counted at the clients' sockets: the header of a RESP array begins each.
 
 // dial connects a contestant, for clients that take such a function.
 func (s *seat) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	dial := (&net.Dialer{Timeout: 5 * time.Second}).DialContext
-	if s.polls {
-		dial = strategy.BusyPoll(dial)
-	}
-	c, err := dial(ctx, network, addr)
+	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	return &counted{socket: c.(socket), requests: &s.requests}, nil
 }
 
-// A socket is a connection in which a client finds what it may look for in one.
+// A socket is a connection with all that clients look for in one.
 type socket interface {
 	net.Conn
 	syscall.Conn
@@ -89,7 +82,7 @@ func (r *respCounter) feed(p []byte) (requests int) {
 	return requests
 }
 
-// header reads the number of "$5\r"; -1: there is none.
+// header reads the number of "$5\r"; -1: it has no number.
 func header(line []byte) int {
 	if len(line) < 2 {
 		return -1
@@ -144,9 +137,8 @@ func (s *seat) read() (reading, error) {
 	}, nil
 }
 
-// load begins to measure what share of a processor the server takes, and returns what ends it.
-// Between the two pass two round trips more than between what their caller does: of what is asked
-// of the server then it takes the same share.
+// load begins to measure what share of a processor the server takes, and returns the function that
+// ends it. The two INFOs are part of the measured time; during them the share is the same.
 func (s *seat) load() (share func() (float64, error), err error) {
 	before, err := s.read()
 	begin := time.Now()

@@ -54,7 +54,7 @@ func pair(ctx context.Context, m mutex) error {
 	if err != nil {
 		return err
 	}
-	return h.release(ctx)
+	return h.Release(ctx)
 }
 
 // repeat times pairs, for as long as the job says, or at most n of them.
@@ -153,7 +153,7 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 				}
 			})
 		}
-		time.Sleep(s.For / 3) // all are at it
+		time.Sleep(s.For / 3) // all callers are busy
 		server, err := s.load()
 		if err != nil {
 			return report{}, err
@@ -189,8 +189,8 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 	return r, c.close()
 }
 
-// loop: N waiters on one name, in one process or several. Who releases asks again at once;
-// or, if holds last, when another has got it.
+// loop: N waiters on one name, in one process or several. A holder who has released asks again at
+// once or, if holds last, when another has the lock.
 func loop(ctx context.Context, s *seat) (report, error) {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -231,7 +231,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 					switch {
 					case ctx.Err() == nil:
 						errs[i] = err
-					case asked.Before(end): // who got nothing has waited, too
+					case asked.Before(end): // a waiter without the lock counts, too
 						waits[i] = append(waits[i], end.Sub(asked))
 					}
 					return
@@ -242,7 +242,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 					waits[i] = append(waits[i], now.Sub(asked))
 				}
 				if s.Hold == 0 {
-					if errs[i] = h.release(context.Background()); errs[i] != nil {
+					if errs[i] = h.Release(context.Background()); errs[i] != nil {
 						return
 					}
 					continue
@@ -250,7 +250,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 				mine := grants.Add(1)
 				time.Sleep(s.Hold)
 				held := hold{history.At(now), history.Now()}
-				if errs[i] = h.release(context.Background()); errs[i] != nil {
+				if errs[i] = h.Release(context.Background()); errs[i] != nil {
 					return
 				}
 				if counting.Load() {
@@ -262,7 +262,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 			}
 		})
 	}
-	time.Sleep(200 * time.Millisecond) // all stand in line
+	time.Sleep(200 * time.Millisecond) // all waiters stand in line
 	before, err := s.read()
 	begin := time.Now()
 	counting.Store(true)
@@ -276,7 +276,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 	stuck := !ended(&wg)
 	r := report{Counts: counts, Stuck: stuck, Requests: after.requests - before.requests, Commands: after.commands - before.commands}
 	if stuck {
-		return report{Stuck: true}, nil // it may still count
+		return report{Stuck: true}, nil // callers may still count
 	}
 	var all []time.Duration
 	for i := range s.N {
@@ -291,7 +291,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 	return r, errors.Join(err, err2, errors.Join(errs...))
 }
 
-// ended waits for all, but not for ever.
+// ended waits for all, for giveUp at most.
 func ended(wg *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
@@ -303,7 +303,7 @@ func ended(wg *sync.WaitGroup) bool {
 	}
 }
 
-// grants is the number in the file that processes share, by which who has released sees that
+// grants is the number in the file that processes share. A process that has released sees by it that
 // another has the lock.
 func (s *seat) grants() (*atomic.Uint64, error) {
 	if s.Grants == "" {
@@ -344,13 +344,13 @@ func drain(ctx context.Context, s *seat) (report, error) {
 		m := c.mutex(s.name(0))
 		go func() { errs <- pair(context.WithoutCancel(ctx), m) }()
 	}
-	time.Sleep(300 * time.Millisecond) // all stand in line
+	time.Sleep(300 * time.Millisecond) // all waiters stand in line
 	before, err := s.read()
 	if err != nil {
 		return report{}, err
 	}
 	begin := time.Now()
-	if err := h.release(ctx); err != nil {
+	if err := h.Release(ctx); err != nil {
 		return report{}, err
 	}
 	for range s.N {
@@ -484,7 +484,7 @@ func fresh(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	time.Sleep(200 * time.Millisecond) // what goes on in the background has ended
+	time.Sleep(200 * time.Millisecond) // background work has ended
 	s.step("count")
 	n := len(took)
 	return report{Values: map[string]float64{
@@ -512,7 +512,7 @@ func frozen(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	time.Sleep(200 * time.Millisecond) // what goes on in the background has ended
+	time.Sleep(200 * time.Millisecond) // background work has ended
 	routines := runtime.NumGoroutine()
 	s.step("freeze")
 	var down []time.Duration

@@ -1,6 +1,5 @@
-// Package lockotel tells OpenTelemetry what happens to locks: in metrics, and in spans below
-// those of whoever asks for a lock. It needs the API alone; where the telemetry goes is for the
-// program's SDK to say.
+// Package lockotel reports to OpenTelemetry what happens to locks: in metrics, and in spans below
+// the caller's span. It needs the API alone; the program's SDK decides where the telemetry goes.
 //
 //	observe, err := lockotel.New(lockotel.Options{Strategy: "luascript"})
 //	if err != nil { … }
@@ -15,12 +14,11 @@
 //	lock.renew.duration    histogram      s          renewals
 //	lock.losses            counter        {lease}    leases that were lost
 //
-// The calls are TryAcquire, Acquire and Adopt. Contention is the attempts whose error.type is
-// held; so it is of who asks the servers: those who stand in line behind another of their
-// process do not. A lease counts as lost whether that was found while it was held or only by
-// its release; without LockName losses begin at zero, so that the first of a process is seen,
-// too. Names and units follow the semantic conventions, which know of no locks:
-// https://opentelemetry.io/docs/specs/semconv/general/naming/.
+// The calls are TryAcquire, Acquire and Adopt. Contention is the attempts whose error.type is held.
+// Only the head of a process's wait line asks the servers, so the waiters behind it are not counted.
+// A lease counts as lost also if only its release finds that. Without LockName losses begin at zero, so
+// that the first loss of a process is seen, too. Names and units follow the semantic conventions, which
+// have none for locks: https://opentelemetry.io/docs/specs/semconv/general/naming/.
 //
 // Attributes are few, and none is the lock's name unless [Options].LockName says so:
 //
@@ -47,17 +45,17 @@
 //
 // "acquire lock" is a call that asked for the lock, waiting included; it is made when the call
 // ends. "hold lock" is a lease, from its beginning to its end. Both are children of the span
-// in the caller's context, and internal. What the holder does meanwhile is no child of theirs,
-// as an observer cannot change the holder's context.
+// in the caller's context, and internal. Spans of the holder's work are not their children, because
+// an observer cannot change the holder's context.
 //
-// Their attributes are those above, with the lock's whole name as lock.name, and lock.token,
-// of which only the end is told ([redact.Token]): whoever has it all can take the lock.
-// "acquire lock" has lock.attempts, how many requests it took, if it got the lock.
+// Their attributes are those above, with the lock's whole name as lock.name, and the end of the token
+// as lock.token ([redact.Token]): the whole token would be enough to take the lock.
+// "acquire lock" has lock.attempts, the number of requests, if it got the lock.
 //
-// A hold has an event "lock.failing" for each renewal that failed, with error.type and
-// lock.error, the error's words with tokens shortened. The status is Error where somebody
-// should do something about it: the lock was lost, its release was not confirmed, or a server
-// failed the call; that the lock is held, or that the caller would not wait longer, is none.
+// A hold has an event "lock.renewal_failed" for each renewal that failed, with error.type and
+// lock.error, the error's words with tokens shortened. The status is Error where somebody should
+// act: the lock was lost, its release was not confirmed, or a server failed the call. It is not Error
+// if the lock is held by another, or the caller stopped waiting.
 package lockotel
 
 import (
@@ -90,10 +88,10 @@ const (
 	keyType     = attribute.Key("error.type")
 )
 
-// Options says what is told, and to whom. The zero value is the default.
+// Options says what is reported, and to which providers. The zero value is the default.
 type Options struct {
-	// Strategy is the attribute lock.strategy: by what the strategy is known to you, as
-	// luascript. One for all locks of an observer. Empty: there is no such attribute.
+	// Strategy is the attribute lock.strategy: your name for the strategy, such as fairqueue. One
+	// for all locks of an observer. Empty: there is no such attribute.
 	Strategy string
 
 	// LockName gives the attribute lock.name of metrics from a lock's name. Each value is a
@@ -199,7 +197,7 @@ func (ob *observer) observe(e strategy.Event) {
 		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, "", "").record...)
 	case strategy.EventRenewalFailed:
 		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
-		ob.failing(e)
+		ob.renewalFailed(e)
 	case strategy.EventLost, strategy.EventReleased:
 		ob.active.Add(e.Context, -1, ob.labels(e, "", "").add...)
 		ob.hold.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
@@ -285,12 +283,12 @@ func (ob *observer) span(e strategy.Event, name string, start time.Time) (contex
 	return ob.tracer.Start(e.Context, name, trace.WithTimestamp(start), trace.WithAttributes(as...))
 }
 
-func (ob *observer) failing(e strategy.Event) {
+func (ob *observer) renewalFailed(e strategy.Event) {
 	ob.mu.Lock()
 	span := ob.holds[e.Token]
 	ob.mu.Unlock()
 	if span != nil { // which may have ended just now: then it takes in no more
-		span.AddEvent("lock.failing", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(redact.Error(e))))
+		span.AddEvent("lock.renewal_failed", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(redact.Error(e))))
 	}
 }
 

@@ -303,8 +303,8 @@ func TestLost(t *testing.T) {
 			st.server.Intercept(nil)
 		}, []string{
 			`hold lock 9.898s {error.type=lost lock.loss.reason=lapsed lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: its deadline came: redis:6379: not sent: connection refused`,
-			"  lock.failing after 9.3s {error.type=unsent lock.error=redis:6379: not sent: connection refused}",
-			"  lock.failing after 9.8s {error.type=unsent lock.error=redis:6379: not sent: connection refused}",
+			"  lock.renewal_failed after 9.3s {error.type=unsent lock.error=redis:6379: not sent: connection refused}",
+			"  lock.renewal_failed after 9.8s {error.type=unsent lock.error=redis:6379: not sent: connection refused}",
 		}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

@@ -6,33 +6,33 @@
 //
 // Each event is a line with a fixed message and attributes with fixed names:
 //
-//	message                 level  attributes beside lock and token
+//	message                 level  attributes next to lock and token
 //	lock attempt            –      attempt, took, error
 //	lock held by another    DEBUG  attempt, holder, ttl
 //	lock acquired           DEBUG  attempt, waited
 //	lock not acquired       DEBUG  waited, error; no token
 //	lock renewed            DEBUG  took
-//	lock renewal failing    WARN   took, error
+//	lock renewal failed     WARN   took, error
 //	lock lost               ERROR  held, error
 //	lock released           DEBUG  held, error
 //
-// lock is the lock's name, token tells one lease from the other, attempt is which attempt of
-// the call it was, from 1. waited, took and held are durations: of the call, of one request, of
-// the lease. holder is who has the lock, ttl for how long if it does not renew. An attribute
-// that would be empty is left out.
+// lock is the lock's name. token differs from lease to lease. attempt counts the attempts of the
+// call, from 1. waited, took and held are durations: of the call, of one request, of the lease.
+// holder has the lock, and ttl says for how long if it does not renew. An attribute that would be
+// empty is left out.
 //
-// Levels are for what somebody should do something about ([DefaultLevel]): a call that the
-// servers failed is a WARN, and so is a release that they did not confirm; a release that
-// found the lock lost is an ERROR. Attempts are not logged: whoever waits may make many.
+// A level above DEBUG means that somebody should act ([DefaultLevel]): a call that the servers
+// failed is a WARN, and so is a release that they did not confirm; a release that found the lock
+// lost is an ERROR. Attempts are not logged: a waiter may make many.
 //
 // # Tokens
 //
-// Whoever has the token of a hold can take the lock from its holder, so only the last 6 bytes
-// of a token are logged, as [redact.Token] says; also in errors. What [strategy.Options].Label
-// adds to a token is logged in full. [Options].WholeTokens turns that off.
+// The token of a hold is enough to take the lock from its holder. So only the last 6 bytes of a token
+// are logged ([redact.Token]), also in errors. The label of a token ([strategy.Options].Label) is
+// logged in full. [Options].WholeTokens turns that off.
 //
-// The context that a [slog.Handler] is given is that of [strategy.Event]: it bears the caller's
-// trace, if the event is a call's doing.
+// A [slog.Handler] gets the context of [strategy.Event]. If the event belongs to a call, that has the
+// caller's trace.
 package lockslog
 
 import (
@@ -54,8 +54,8 @@ type Options struct {
 	// and must not call back into the Strategy. Default [DefaultLevel].
 	Level func(strategy.Event) slog.Level
 
-	// WholeTokens logs tokens and holders in full, and errors in their own words. For who
-	// may read the log and may take locks, too.
+	// WholeTokens logs tokens and holders in full, and errors in their own words. Set it only if all
+	// readers of the log may take locks, too.
 	WholeTokens bool
 }
 
@@ -80,10 +80,9 @@ func New(log *slog.Logger, o Options) func(strategy.Event) {
 	}
 }
 
-// DefaultLevel is ERROR for a lock that is lost, whether that was found while it was held or
-// by its release; WARN for a renewal that fails, and for a call or a release that a server
-// failed; [Never] for attempts; and DEBUG for what is as it should be, which is everything
-// else: also that somebody else has the lock, or that the caller would not wait any longer.
+// DefaultLevel is ERROR for a lock that is lost, also if only its release finds that; WARN for a
+// renewal that fails, and for a call or a release that a server failed; [Never] for attempts. All
+// else is normal, and DEBUG: also that somebody else has the lock, or that the caller stopped waiting.
 func DefaultLevel(e strategy.Event) slog.Level {
 	switch {
 	case e.Kind == strategy.EventAttempt:
@@ -98,8 +97,8 @@ func DefaultLevel(e strategy.Event) slog.Level {
 	return slog.LevelDebug
 }
 
-// serversFailed tells a call that the servers failed from one that found the lock held, or that
-// was not allowed.
+// serversFailed reports whether the servers failed a call. Otherwise it found the lock held, or was
+// not allowed.
 func serversFailed(err error) bool {
 	var server *strategy.ServerError
 	return errors.As(err, &server)
@@ -118,7 +117,7 @@ func message(k strategy.EventKind) string {
 	case strategy.EventRenewed:
 		return "lock renewed"
 	case strategy.EventRenewalFailed:
-		return "lock renewal failing"
+		return "lock renewal failed"
 	case strategy.EventLost:
 		return "lock lost"
 	case strategy.EventReleased:

@@ -73,7 +73,7 @@ func TestLines(t *testing.T) {
 			`level=WARN msg="lock not acquired" lock=n waited=0s error="lock \"n\": no quorum: 1 of 3 servers agreed, needed are 2; redis:6379: not sent: connection refused; c: redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventRenewed, Took: ms}, `level=DEBUG msg="lock renewed" lock=n token=…3f4a5b took=1ms`},
 		{strategy.Event{Kind: strategy.EventRenewalFailed, Took: ms, Err: unsent},
-			`level=WARN msg="lock renewal failing" lock=n token=…3f4a5b took=1ms error="redis:6379: not sent: connection refused"`},
+			`level=WARN msg="lock renewal failed" lock=n token=…3f4a5b took=1ms error="redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventLost, Took: time.Second, Err: lost},
 			`level=ERROR msg="lock lost" lock=n token=…3f4a5b held=1s error="lock \"n\": lost: now held by \"…8a9e0f\""`},
 		{strategy.Event{Kind: strategy.EventReleased, Took: time.Second}, `level=DEBUG msg="lock released" lock=n token=…3f4a5b held=1s`},
@@ -126,7 +126,7 @@ func TestLevels(t *testing.T) {
 		observe(e)
 	}
 	const want = `level=INFO msg="lock attempt" lock=n attempt=1 took=1ms error="lock \"n\": lost: now held by \"…8a9e0f\""
-level=WARN msg="lock renewal failing" lock=n took=0s error="redis:6379: not sent: connection refused"
+level=WARN msg="lock renewal failed" lock=n took=0s error="redis:6379: not sent: connection refused"
 `
 	if b.String() != want {
 		t.Errorf("logged\n%s\nwant\n%s", b.String(), want)

@@ -1,9 +1,9 @@
-// Package redact shortens tokens, for what is written where more people read than may take
-// locks. Whoever has the token of a hold can take the lock from its holder
-// ([strategy.Strategy.Adopt]), and whoever has the name of an owner can enter where locks are
-// re-entrant; logs and traces need no more of them than tells one from the other.
+// Package redact shortens tokens, for logs and traces. More people read these than may take locks.
+// The token of a hold is enough to take the lock from its holder ([strategy.Strategy.Adopt]), and the
+// name of an owner is enough to enter a re-entrant lock. To tell one hold from the other, the end of
+// a token is enough.
 //
-// It is for those who write observers ([strategy.Options].Observe).
+// It is for authors of observers ([strategy.Options].Observe).
 package redact
 
 import (
@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	shown = 6  // bytes of a token: 24 of a UUID's random bits; 50 stay hidden
+	shown = 6  // bytes of a token: 24 of a UUID's random bits; 50 stay hidden, of a marked token 38
 	uuid  = 36 // bytes
 )
 
-// Token returns a … and the last 6 bytes of a token: …3f4a5b. Its beginning would say when it
-// was made, and so be that of many. If strategy.Options.Label made it longer, that is not left
-// out: …3f4a5b:host-7. Of anything else that a holder is called by (an owner, the token of
-// another library) it is not more than half. An empty token stays empty.
+// Token returns a … and the last 6 bytes of a token: …3f4a5b. Many tokens have the same beginning,
+// the time at which they were drawn. A label ([strategy.Options].Label) is kept: …3f4a5b:host-7. Of
+// any other name of a holder (an owner, the token of another library) Token keeps half at most. An
+// empty token stays empty.
 func Token(token string) string {
 	if token == "" {
 		return ""

@@ -75,7 +75,7 @@ func Misuse(t *testing.T, root *cobra.Command, args, words string) (stderr strin
 }
 
 // Help runs the program with arguments that are to print all these words, and none of the hidden.
-func Help(t *testing.T, root *cobra.Command, args string, words []string, hidden string) {
+func Help(t *testing.T, root *cobra.Command, args string, words []string, hidden ...string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code := cli.Execute(t.Context(), root, strings.Fields(args), nil, &out, &errs)
@@ -87,7 +87,9 @@ func Help(t *testing.T, root *cobra.Command, args string, words []string, hidden
 			t.Errorf("%s: no %q in\n%s", args, want, out.String())
 		}
 	}
-	if strings.Contains(out.String(), hidden) {
-		t.Errorf("%s: %s is not for users, and is in\n%s", args, hidden, out.String())
+	for _, not := range hidden {
+		if strings.Contains(out.String(), not) {
+			t.Errorf("%s: %s is not for users, and is in\n%s", args, not, out.String())
+		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
@@ -184,13 +183,12 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 
 func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, choice string, stderr io.Writer) (*compare.Report, error) {
 	config := compare.Config{
-		Servers:   nodes,
-		Kind:      farm.Kind(),
-		Choice:    choice,
-		Variants:  c.variants,
-		Version:   cli.Version(),
-		Each:      c.duration,
-		ChildArgs: childArgs,
+		Servers:  nodes,
+		Kind:     farm.Kind(),
+		Choice:   choice,
+		Variants: c.variants,
+		Version:  cli.Version(),
+		Each:     c.duration,
 	}
 	if c.markdown {
 		config.Each = 0
@@ -254,43 +252,4 @@ func surprises(r *compare.Report) (all []string) {
 		}
 	}
 	return all
-}
-
-// childArgs make this program a child of a trial that takes several processes.
-var childArgs = []string{"conformance-child"}
-
-func childCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    childArgs[0],
-		Short:  "Be one of several processes in a trial (started by compare)",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: cli.Does(func(cmd *cobra.Command) error {
-			w, err := redistest.FromEnv() // the parent has set it
-			if err != nil {
-				return err
-			}
-			w.Server = "" // which may be of what --redis has set aside
-			farm, err := redistest.Open(cmd.Context(), w)
-			if err != nil {
-				return err
-			}
-			defer farm.Close()
-			variants := subjects.All()
-			nodes, err := farm.AtMost(cmd.Context(), subjects.Most(variants))
-			if err != nil {
-				return err
-			}
-			var all []conformance.Subject
-			for _, v := range variants {
-				if v.Servers <= len(nodes) { // its parent has no more, and so is on trial with another
-					all = append(all, v.Subject(nodes[:v.Servers]))
-				}
-			}
-			if !conformance.Child(all...) {
-				return errors.New("this is for processes that lab compare starts")
-			}
-			return nil
-		}),
-	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,12 +80,11 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 	}
 	p := startProgress(stderr)
 	report, err := flashsale.Run(ctx, flashsale.Config{
-		Servers:   nodes,
-		Kind:      farm.Kind(),
-		Choice:    s.asAsked(farm.Choice()), // the slow work may have shown that it must be another
-		Variants:  subjects.All(),
-		Version:   cli.Version(),
-		ChildArgs: saleArgs,
+		Servers:  nodes,
+		Kind:     farm.Kind(),
+		Choice:   s.asAsked(farm.Choice()), // the slow work may have shown that it must be another
+		Variants: subjects.All(),
+		Version:  cli.Version(),
 		Progress: func(next flashsale.Way, done, all int) {
 			p.set(compare.Progress{
 				Doing: next.String(),
@@ -308,37 +306,4 @@ func saleAdvice(r *flashsale.Report) string {
 	}
 	return s + fmt.Sprintf(" (here %d in %s; the quickest lock, %v, took %d in %s, as only one buyer at a time may think).",
 		script.Commands, compare.Micros(1000*script.Took), quickest.Way, quickest.Commands, compare.Micros(1000*quickest.Took))
-}
-
-// saleArgs make this program one of the processes of a sale.
-var saleArgs = []string{"flashsale-child"}
-
-func saleChildCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    saleArgs[0],
-		Short:  "Be one of the processes of a sale (started by flashsale)",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE:   cli.Does(func(cmd *cobra.Command) error { return saleChild(cmd.Context()) }),
-	}
-}
-
-func saleChild(ctx context.Context) error {
-	if !flashsale.IsChild() {
-		return errors.New("this is for processes that lab flashsale starts")
-	}
-	w, err := redistest.FromEnv() // the parent has set it
-	if err != nil {
-		return err
-	}
-	farm, err := redistest.Open(ctx, w)
-	if err != nil {
-		return err
-	}
-	defer farm.Close()
-	nodes, err := farm.Nodes(ctx, len(w.Addrs))
-	if err != nil {
-		return err
-	}
-	return flashsale.Child(ctx, nodes, subjects.All())
 }

@@ -38,18 +38,14 @@ func TestFlashsaleMisuse(t *testing.T) {
 			t.Errorf("locks %s: the password is in %q", args, errs.String())
 		}
 	}
-	var out, errs bytes.Buffer
-	if code := cli.Execute(t.Context(), rootCommand(), saleArgs, nil, &out, &errs); code != 1 || !strings.Contains(errs.String(), "lab flashsale starts") {
-		t.Errorf("locks %s, by hand: exit %d, %q, want 1 and whose it is", saleArgs[0], code, errs.String())
-	}
 }
 
 func TestFlashsaleHelp(t *testing.T) {
 	for _, args := range []string{"--help", "flashsale --help"} {
 		var out, errs bytes.Buffer
 		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(args), nil, &out, &errs)
-		if code != 0 || !strings.Contains(out.String(), "flashsale") || strings.Contains(out.String(), saleArgs[0]) {
-			t.Errorf("locks %s: exit %d, and\n%s\nwant it to tell of flashsale, and not of %s", args, code, out.String(), saleArgs[0])
+		if code != 0 || !strings.Contains(out.String(), "flashsale") {
+			t.Errorf("lab %s: exit %d, and\n%s\nwant it to name flashsale", args, code, out.String())
 		}
 	}
 }

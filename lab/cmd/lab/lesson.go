@@ -119,7 +119,6 @@ func (s *schooling) run(cmd *cobra.Command) (err error) {
 		return s.gaveUp(ctx, err)
 	}
 	school := lessons.Open(farm)
-	school.ChildArgs = saleArgs
 	defer func() { err = errors.Join(err, school.Close(), farm.Close()) }()
 	fmt.Fprintln(words, s.asAsked(farm.Choice())) // before the slow work
 	b := &board{w: words, look: lookOf(words), several: len(s.chosen) > 1}

@@ -20,13 +20,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/faults"
+	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
 func main() {
-	if contender.Child(faults.Players()...) { // a process that a play of faults stops
-		return
+	if contender.Child(faults.Players()...) || flashsale.Child(subjects.All()...) || subjects.Child() {
+		return // it was a process that a play of faults stops, or one of a sale, or of a trial
 	}
 	cli.Main(rootCommand())
 }
@@ -38,6 +40,6 @@ func rootCommand() *cobra.Command {
 		Long: "The laboratory of Redis locks: several algorithms behind one interface.\n\n" +
 			"lab compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. lab flashsale puts\neach to work: 10 goods, 30 buyers, 2 processes. lab faults shows what each\ndoes when things break. lab lesson shows how lock designs evolved,\nand lab report writes all that down as one page.\n\nHere lab stands for: go run -C lab ./cmd/lab, from the root of the repository.",
 	}
-	root.AddCommand(compareCommand(), flashsaleCommand(), faultsCommand(), lessonCommand(), reportCommand(), childCommand(), saleChildCommand())
+	root.AddCommand(compareCommand(), flashsaleCommand(), faultsCommand(), lessonCommand(), reportCommand())
 	return root
 }

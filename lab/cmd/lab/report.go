@@ -154,7 +154,6 @@ const aboutALesson = 2 * time.Second
 // be played to its end is, and the rest is given all the same.
 func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (given []reports.Lesson, failed, err error) {
 	school := lessons.Open(farm)
-	school.ChildArgs = saleArgs
 	defer func() { err = errors.Join(err, school.Close()) }()
 	told := startProgress(stderr)
 	defer told.end()

@@ -167,8 +167,7 @@ func insteadOfLockTake(ctx context.Context, pool *redis.Pool, key string, ttl ti
 
 func sharedKey(pool *redis.Pool) (strategy.Strategy, error) {
 	return luascript.New(pool, strategy.Options{
-		TTL:  8 * time.Second,
-		Key:  func(name string) string { return name }, // what the other library calls it, to the byte
-		Wait: strategy.WaitPoll,                        // its holders make nobody their heir, and wake nobody
+		TTL: 8 * time.Second,
+		Key: func(name string) string { return name }, // what the other library calls it, to the byte
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
@@ -100,10 +101,13 @@ func (p *bsmPeer) try(ctx context.Context) (bool, error) {
 func (p *bsmPeer) extend(ctx context.Context) error  { return p.Refresh(ctx, ttl, nil) }
 func (p *bsmPeer) release(ctx context.Context) error { return p.Release(ctx) }
 
-// ours are the strategies that share their wire format.
+// ours are the strategies that exclude the peers.
 var ours = map[string]func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error){
 	"luascript": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		return luascript.New(poolOf(t, servers[0]), o)
+	},
+	"fairqueue": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
+		return fairqueue.New(poolOf(t, servers[0]), o)
 	},
 	"setnxpx": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
 		return setnxpx.New(poolOf(t, servers[0]), o)
@@ -123,7 +127,7 @@ func poolOf(t *testing.T, s *redistest.Server) *redis.Pool {
 	return p
 }
 
-// fleet runs f for each of ours beside each of the peers that speak of the same keys.
+// fleet runs f for each of ours with each of the peers, on the same key.
 func fleet(t *testing.T, f func(t *testing.T, p *pair)) {
 	for _, servers := range []int{1, 3} {
 		for own, open := range ours {
@@ -135,7 +139,8 @@ func fleet(t *testing.T, f func(t *testing.T, p *pair)) {
 					t.Parallel()
 					nodes := redistest.Nodes(t, servers)
 					key := "fleet:" + uuid.Must(uuid.NewV4()).String()
-					s, err := open(t, nodes, strategy.Options{TTL: ttl, Key: sameKey, Wait: strategy.WaitPoll})
+					o := strategy.Options{TTL: ttl, Key: sameKey}
+					s, err := open(t, nodes, o)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -211,8 +216,8 @@ func nilError(t *testing.T, what string, err error) {
 	}
 }
 
-// TestTheyExcludeUs: we do not get what a peer holds, are told by whom and for how long, and
-// get it when the peer has released.
+// TestTheyExcludeUs: we do not get what a peer holds. The error names the holder, and for how long it
+// holds. We get the lock when the peer has released it.
 func TestTheyExcludeUs(t *testing.T) {
 	fleet(t, func(t *testing.T, p *pair) {
 		x := p.open()
@@ -246,7 +251,7 @@ func TestWeExcludeThem(t *testing.T) {
 	})
 }
 
-// TestLateRelease: whoever's hold has expired neither releases nor extends the other's.
+// TestLateRelease: a holder whose hold has expired neither releases nor extends the other's.
 func TestLateRelease(t *testing.T) {
 	fleet(t, func(t *testing.T, p *pair) {
 		x := p.open()
@@ -282,7 +287,7 @@ func TestTheyAreSeen(t *testing.T) {
 		seen, err := p.s.Inspect(t.Context(), p.key)
 		nilError(t, "Inspect", err)
 		if !seen.Held || seen.Token == "" || !seen.Since.IsZero() || seen.Label != "" {
-			t.Errorf("Inspect = %+v, want that it is held, and nothing that its token cannot tell", seen)
+			t.Errorf("Inspect = %+v, want that it is held, and nothing that its token does not contain", seen)
 		}
 		nilError(t, "ForceRelease", p.s.ForceRelease(t.Context(), seen))
 		if x.release(t.Context()) == nil {

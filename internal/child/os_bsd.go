@@ -1,6 +1,6 @@
-//go:build darwin || freebsd || netbsd || openbsd || dragonfly
+//go:build unix && !linux
 
-package contender
+package child
 
 import (
 	"os"
@@ -10,13 +10,11 @@ import (
 	"syscall"
 )
 
-// endWithParent does nothing: the child reads the end of its input, if it is not stopped.
+// endWithParent does nothing: a child that is not paused reads the end of its input.
 func endWithParent(*exec.Cmd) {}
 
-// stopSelf stops this process and returns when it goes on.
 func stopSelf() error { return syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
 
-// isStopped tells whether a child stands still.
 func isStopped(pid int) (bool, error) {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return strings.HasPrefix(string(state), "T"), err

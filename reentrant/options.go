@@ -1,8 +1,9 @@
 package reentrant
 
-import "github.com/lockstrategies/locks/driver"
-
-import "github.com/lockstrategies/locks/strategy"
+import (
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
 
 // An Option is a setting that only this algorithm has.
 type Option func(*protocol)

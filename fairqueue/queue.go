@@ -1,0 +1,103 @@
+package fairqueue
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// What is written to the queue, and what is heard of it: see queue.lua.
+
+// entry is c's in the queue. Empty: c does not queue.
+func (p *protocol) entry(c driver.Claim) string {
+	if c.Line == "" {
+		return ""
+	}
+	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
+	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.reserve(c)) + " " + c.Token
+}
+
+// heldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, 1 if the claim has its
+// place}. ok is false for any other reply.
+func heldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldError, ok bool) {
+	r, _ := reply.([]any)
+	if len(r) == 5 {
+		sec, isSec := r[2].(int64)
+		us, isUs := r[3].(int64)
+		queued, isQueued := r[4].(int64)
+		if !isSec || !isUs || !isQueued {
+			return driver.Grant{}, nil, false
+		}
+		g.ServerTime, g.Queued = serverTime(sec, us), queued == 1
+		reply = r[:2]
+	}
+	if held, ok = driver.HeldReply(c, reply); ok {
+		g.Silent = silent(c, held.Holder)
+	}
+	return g, held, ok
+}
+
+// silent reports whether c would wait in vain for the holder's release. Another library's release
+// announces nothing. Package luascript's, whose tokens are marked, is published to those who wait by
+// notification, and does not serve the queue.
+func silent(c driver.Claim, holder string) bool {
+	marked, ours := token.Announced(holder)
+	return !ours || (marked && c.Line != "")
+}
+
+// serverTime is what TIME says: seconds, at most maxSeconds, and microseconds.
+func serverTime(sec, us int64) time.Duration {
+	return time.Duration(min(sec, maxSeconds))*time.Second + time.Duration(us)*time.Microsecond
+}
+
+const maxSeconds = int64(math.MaxInt64/time.Second) - 1
+
+// watchQueue is the Watch of a [driver.Queuer] on one node. On the channel it reads "grant fence fences ms
+// seconds microseconds token" and "next ms". It ignores any other message.
+func watchQueue(ctx context.Context, n driver.Node, c driver.Claim, channel string, fn func(driver.Notification)) (stop func(), err error) {
+	ctx, cancel := context.WithDeadline(ctx, c.Due)
+	defer cancel()
+	return n.Subscribe(ctx, channel, func(msg []byte, err error) {
+		if err != nil {
+			fn(driver.Notification{})
+		} else if notification, ok := readNotification(string(msg)); ok {
+			fn(notification)
+		}
+	})
+}
+
+func readNotification(msg string) (n driver.Notification, ok bool) {
+	word, rest, _ := strings.Cut(msg, " ")
+	ok = true
+	// number takes the next word off rest. If that is no number, or more than most, ok is false from then on.
+	number := func(most uint64) uint64 {
+		var text string
+		text, rest, _ = strings.Cut(rest, " ")
+		v, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || v > most {
+			ok = false
+			return 0
+		}
+		return v
+	}
+	mostMs := uint64(strategy.MaxTTL.Milliseconds())
+	switch word {
+	case "next":
+		n.Next = time.Duration(number(mostMs)) * time.Millisecond
+		return n, ok && n.Next > 0
+	case "grant":
+		n.Grant.Fence = number(math.MaxInt64)
+		n.Grant.Fences = int(number(driver.MaxFences))
+		n.Grant.TTL = time.Duration(number(mostMs)) * time.Millisecond
+		n.Grant.ServerTime = serverTime(int64(number(uint64(maxSeconds))), int64(number(999_999)))
+		n.Token = rest
+		return n, ok && n.Token != "" && n.Grant.TTL > 0
+	}
+	return n, false
+}

@@ -1,0 +1,24 @@
+package reentrant
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/lockstrategies/locks/driver"
+)
+
+var (
+	//go:embed force.lua
+	forceLua string
+
+	force = driver.NewScript("force", holdsLua+forceLua)
+)
+
+// forceRelease ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
+func (p *protocol) forceRelease(ctx context.Context, c driver.Claim) error {
+	reply, err := p.Eval(ctx, c.Due, force, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
+	if err != nil || reply == int64(1) {
+		return err
+	}
+	return p.notHeld(c, reply)
+}
