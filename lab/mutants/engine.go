@@ -47,7 +47,7 @@ func engine() []Mutant {
 		{handover, "(*line).successor", never("g.Fences < 2"), Tenure, "count"},
 		{handover, "(*line).successor", instead("g.TTL / 2", "g.TTL"), Tenure, "half_the_TTL"},
 		{lease, "(*lease).take", never(`l.own != ""`), HandedOver, "Extend"},
-		{renewal, "(*lease).nextRenewal", always("!l.short"), Successors, "false"},
+		{lease, "(*lease).nextRenewal", always("!l.short"), Successors, "false"},
 
 		// Leases.
 		{attempt, "(*target).attempt", instead("newLease(", "newLease(t.c, c, g, end)"), Memory, "DeadlineFromRequest LateGrant"},
@@ -64,7 +64,7 @@ func engine() []Mutant {
 
 		// Renewal and loss.
 		{lease, "(*lease).look", always("time.Now().Before"), Memory, "LossByDeadline"},
-		{renewal, "(*lease).plan", instead("l.watch", "l.watch && !l.renewing"), Memory, "LossWithoutNetwork"},
+		{lease, "(*lease).plan", instead("l.watch", "l.watch && !l.renewing"), Memory, "LossWithoutNetwork"},
 		{renewal, "(*lease).KeepAlive", instead("l.granted.Add", "l.granted.Add(10 * maxHold)"), Memory, "MaxHold"},
 		{renewal, "(*lease).KeepAlive", never("maxHold < l.c.o.TTL"), Memory, "BadMaxHold"},
 		{renewal, "(*shared).renewDue", skip("lapseDue"), Memory, "LossAfterClose"},

@@ -14,9 +14,9 @@ func fairQueue() []Mutant {
 		acquire  = "fairqueue/acquire.lua"
 		adopt    = "fairqueue/adopt.lua"
 		extend   = "fairqueue/extend.lua"
-		free     = "fairqueue/free.lua" // the first of two places is for one caller alone
+		free     = "fairqueue/acquire_fast.lua" // the first of two places is for one caller alone
 		release  = "fairqueue/release.lua"
-		unqueued = "fairqueue/unqueued.lua" // likewise
+		unqueued = "fairqueue/release_fast.lua" // likewise
 	)
 	return []Mutant{
 		{acquire, "acquire", instead("redis.call('GET', lock)", "nil"), FairQueue, "Exclusive Processes HolderKilled"},

@@ -50,7 +50,7 @@ func redLock() []Mutant {
 		{setup, "On", instead("len(nodes)/2", "len(nodes)/2"), RedLock, "QuorumNeeded MajorityDown"},
 		// It asks one node after the other.
 		{"redlock/round.go", "(*protocol).ask", instead("votes.tryTurn", "func() bool { p.requests.Wait(); return votes.tryTurn(i) }()"), RedLock, "OneRound HungNode"},
-		{"redlock/count.go", "(*voteCount).look", never("vc.enough"), RedLock, "HungNode"},
+		{"redlock/count.go", "(*voteCount).endIfEnough", never("vc.enough"), RedLock, "HungNode"},
 		// A lock counts as held if a minority says so.
 		{errs, "(*protocol).refusal", instead("count.yes+count.held >= p.quorum", "count.held > 0"), Minority, "Held"},
 		{"redlock/acquire.lua", "", instead("0", "1").nth(1), Twins, "Refused Late"},
@@ -73,27 +73,27 @@ func redLock() []Mutant {
 		// It believes what it finds first.
 		{guard, "guard", instead("g.born + g.max", "run and gen and g.born + g.max - now or 0"), Forgetful, "Flushed Restarted"},
 		{guard, "guard", instead("math.max(stored", "tonumber(longest)"), GuardHears, "Later AfterARestart"},
-		{"redlock/guard.go", "(*protocol).longest", skip("p.hear(p.maxTTL"), GuardOpens, "AfterMaxTTL"},
+		{"redlock/guard.go", "(*protocol).longest", skip("p.learnTTL(p.maxTTL"), GuardOpens, "AfterMaxTTL"},
 		{guard, "guard", instead("g.born + g.max", "g.max"), GuardOpens, "AfterMaxTTL"},
-		{"redlock/guard.go", "(*protocol).hear", instead("ms <= known", "known > 0"), GuardHears, "OfAGrant OfARefusal"},
+		{"redlock/guard.go", "(*protocol).learnTTL", instead("ms <= known", "known > 0"), GuardHears, "OfAGrant OfARefusal"},
 		{guard, "guard", instead("g.born + g.max", "g.born + (g.fresh and g.max or stored) - now"), GuardHears, "Later"},
 		{"redlock/acquire.lua", "", skip("pcall(keep"), GuardBegins, "WhileHeld"},
 		{"redlock/adopt.lua", "", instead("vote(", "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2]) and 1"), ForgottenAdoption, "Refused"},
 
 		// Fences.
 		// In one phase.
-		{fence, "(*protocol).number", instead("votes.hasten()", "return fence, nil"), Fences, "WrittenBack WhileItIsThere InOneMemory InTime"},
-		{fence, "(*protocol).number", instead("noted.yes < p.quorum", "noted.yes < 1"), Fences, "WhileItIsThere"},
-		{fence, "(*protocol).number", instead("max(fence", "uint64(said[i].last) + 1"), Fences, "WrittenBack"},
+		{fence, "(*protocol).issueFence", instead("votes.hasten()", "return fence, nil"), Fences, "WrittenBack WhileItIsThere InOneMemory InTime"},
+		{fence, "(*protocol).issueFence", instead("noted.yes < p.quorum", "noted.yes < 1"), Fences, "WhileItIsThere"},
+		{fence, "(*protocol).issueFence", instead("max(fence", "uint64(said[i].last) + 1"), Fences, "WrittenBack"},
 		{fence, "(*voteCount).remembered", always("n >= vc.quorum"), Fences, "Remembered"},
 		{"redlock/vote.lua", "vote", always("gen == g.gen"), Fences, "Remembered"},
-		{fence, "(*protocol).number", always("len(asked) < p.quorum"), Fences, "Forgotten"},
+		{fence, "(*protocol).issueFence", always("len(asked) < p.quorum"), Fences, "Forgotten"},
 		{writes, "", omit("'gen', g.gen"), Fences, "Remembered"},
 		{writes, "", never("holder ~= ARGV[1]"), Fences, "WhileItIsThere"},
 		{writes, "", never("g.gen ~= ARGV[3]"), Fences, "InOneMemory"},
 		{main, "(*protocol).elect", skip("err = p.inTime"), Fences, "InTime"},
-		{fence, "(*protocol).number", skip("noted.errs[i] = err"), Fences, "Reasons WhileItIsThere"},
-		{main, "(*protocol).collect", skip("count.await"), Spare, "FrozenAfterItsVote"},
+		{fence, "(*protocol).issueFence", skip("noted.errs[i] = err"), Fences, "Reasons WhileItIsThere"},
+		{fence, "(*protocol).enoughForFence", always("!vc.awaits"), Spare, "FrozenAfterItsVote"},
 
 		// Joining.
 		{main, "(*protocol).Extend", skip("p.rejoin"), Join, "Survives LateIsUndone"},
@@ -105,10 +105,10 @@ func redLock() []Mutant {
 		{"redlock/join.lua", "", skip("keep("), Rejoin, "TellsTheGuard"},
 
 		// What votes leave behind.
-		{"redlock/votes.go", "(*nodeVotes).doubt", skip("v.until = v.until.Add"), Undone, "OfALostExtension"},
+		{"redlock/votes.go", "(*nodeVotes).extending", skip("v.until = v.until.Add"), Undone, "OfALostExtension"},
 		// A lost lock is given back before its holder knows.
 		{main, "(*protocol).Extend", instead("remains(", "func() error { p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), channel(c)); return p.refusal(c, count) }()"), Undone, "OfALostLease"},
-		{main, "(*protocol).giveBack", instead("p.changed(", "func() error { left = 0; return p.advised(err) }()"), Undone, "OfAnAttemptWithoutVotes"},
+		{main, "(*protocol).giveBack", instead("p.markUnknown(", "func() error { left = 0; return p.advised(err) }()"), Undone, "OfAnAttemptWithoutVotes"},
 		{main, "(*protocol).giveBack", instead("left", "0*left"), Undone, "OfALateQuorum"},
 		{"redlock/votes.go", "(*nodeVotes).undone", never("len(still) > 0"), Undone, "OfALateVote"},
 		// The votes of an attempt that failed stay.
@@ -130,7 +130,7 @@ func redLock() []Mutant {
 		// Extension.
 		// It counts a request without an answer as an extension.
 		{main, "(*protocol).extendOn", instead("err", "nil").nth(4), RedLock, "MajorityDown"},
-		{main, "(*protocol).Extend", instead("p.changed(", "p.refusal(c, count)"), Minority, "Extended"},
+		{main, "(*protocol).Extend", instead("p.markUnknown(", "p.refusal(c, count)"), Minority, "Extended"},
 		{errs, "(*protocol).refusal", instead("count.lost > len(p.nodes)-p.quorum", "count.lost == len(p.nodes)"), RedLock, "MajorityForgets"},
 		{errs, "(*protocol).refusal", instead("count.lost > len(p.nodes)-p.quorum", "count.lost > 0"), Minority, "Lost"},
 		{main, "(*protocol).Extend", instead("count.yes < p.quorum", "count.yes < len(p.nodes)"), RedLock, "MinorityDown MinorityForgets"},
