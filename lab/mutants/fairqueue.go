@@ -22,7 +22,7 @@ func fairQueue() []Mutant {
 		{acquire, "acquire", instead("redis.call('GET', lock)", "nil"), FairQueue, "Exclusive Processes HolderKilled"},
 		{acquire, "acquire", omit("'PX', ttl"), FairQueue, "Inspect Expires HolderKilled"},
 		{acquire, "acquire", never("not holder"), FairQueue, "NoBarging"},
-		{acquire, "acquire", never("unproven").nth(2), Unreleasable, "FromTheFirst"},
+		{acquire, "acquire", always("redis.acl_check_cmd('DEL'"), Unreleasable, "FromTheFirst"},
 		{release, "release", never("holder ~= token"), FairQueue, "ReleaseOnlyOwn ReleaseAtomic ForceRelease"},
 		{release, "release", never("grant_next("), FairQueue, "WokenByRelease FairAcrossProcesses"},
 		{extend, "", instead("call('PEXPIRE', lock, ttl, gt)", "call('PEXPIRE', lock, 1) == 1"), FairQueue, "ExtendRestarts KeptAlive"},
