@@ -36,7 +36,7 @@ test: ## run all tests, with the race detector, on real servers
 	@$(GO) run ./internal/redistest/which
 	$(TEST) -race -shuffle=on -p 4 -parallel 4 -timeout 20m ./cmd/locks ./redlock $$($(GO) list ./... | grep -v -e /redlock$$ -e cmd/locks$$)
 	cd lab && $(TEST) -race -shuffle=on -p 4 -parallel 4 -timeout 20m ./cmd/lab $$($(GO) list ./... | grep -v -e lab/mutants$$ -e lab/faults$$ -e lab/nemesis$$ -e cmd/lab$$)
-	cd lab && $(GO) test -run '^TestProperties$$' ./mutants
+	cd lab && $(GO) test -run '^Test(Properties|Apply|Operators)$$' ./mutants
 	cd lab && $(GO) test -race -shuffle=on -p 1 -timeout 20m ./faults ./nemesis
 
 more: ## run what make test leaves out: the other modules, and more variants

@@ -44,30 +44,36 @@ func TestSplitVotes(t *testing.T) {
 // of what the others give up anyway is over, and not in step with them.
 func testRandomPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const n = 12
-		p := newSplit(n)
-		s := open(t, p, strategy.Options{TTL: ttl})
-		lease, err := s.NewLock(name).Acquire(bg)
-		is(t, "Acquire", err)
-		release(t, lease)
-		close(p.asked)
-		var times []time.Time
-		for at := range p.asked {
-			times = append(times, at)
-		}
-		equal(t, "attempts", len(times), n+1)
-		pauses := map[time.Duration]bool{}
-		for i := 2; i < len(times); i++ { // the second asks because it listens by now
-			pause := times[i].Sub(times[i-1])
-			pauses[pause] = true
-			if most := strategy.DefaultBackoff(i) + 1; pause <= 0 || pause > most {
-				t.Errorf("pause before attempt %d = %v, want more than 0 and %v at most", i+1, pause, most)
-			}
-		}
-		if len(pauses) < n-3 {
-			t.Errorf("%d different pauses of %d, want random ones", len(pauses), n-1)
+		for _, wait := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
+			randomPauses(t, wait)
 		}
 	})
+}
+
+func randomPauses(t *testing.T, wait strategy.Wait) {
+	const n = 12
+	p := newSplit(n)
+	s := open(t, p, strategy.Options{TTL: ttl, Wait: wait})
+	lease, err := s.NewLock(name).Acquire(bg)
+	is(t, "Acquire", err)
+	release(t, lease)
+	close(p.asked)
+	var times []time.Time
+	for at := range p.asked {
+		times = append(times, at)
+	}
+	equal(t, "attempts", len(times), n+1)
+	pauses := map[time.Duration]bool{}
+	for i := 2; i < len(times); i++ { // the second asks because it listens by now
+		pause := times[i].Sub(times[i-1])
+		pauses[pause] = true
+		if most := strategy.DefaultBackoff(i) + 1; pause <= 0 || pause > most {
+			t.Errorf("%v: pause before attempt %d = %v, want more than 0 and %v at most", wait, i+1, pause, most)
+		}
+	}
+	if len(pauses) < n-3 {
+		t.Errorf("%v: %d different pauses of %d, want random ones", wait, len(pauses), n-1)
+	}
 }
 
 // It does not sleep through a release either, whosever that is.

@@ -51,8 +51,8 @@ func acquires(t *testing.T, fences int64, cs ...contender) []request {
 	if fences == 0 {
 		own = append(own, fairqueue.WithoutFences())
 	}
-	p := fairqueue.On(book, own...)
 	for _, c := range cs {
+		p := fairqueue.On(book, own...) // of its own: a second acquire of a lock would not ask that again
 		if _, err := p.Acquire(t.Context(), c.claim()); err != nil {
 			t.Fatal(err)
 		}

@@ -39,6 +39,17 @@ type fake struct {
 	ran       []string
 }
 
+// distantFake is a server whose requests take some time on their way.
+type distantFake struct {
+	*fake
+	delay time.Duration
+}
+
+func (f distantFake) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+	time.Sleep(f.delay)
+	return f.fake.Eval(ctx, due, s, keys, args...)
+}
+
 func newFakes(n int) (fakes []*fake, nodes []driver.Node) {
 	for i := range n {
 		f := &fake{name: fmt.Sprintf("fake %d", i+1)}
@@ -620,6 +631,35 @@ func TestUndone(t *testing.T) {
 				if got := f.has(); got != "" {
 					t.Errorf("%s has %q, want its late vote undone", f.name, got)
 				}
+			}
+		})
+	})
+
+	// A quorum that came too late is given back; what another server may grant late is undone, too.
+	t.Run("OfALateQuorum", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			const ttl, delay = 10 * time.Second, 20 * time.Millisecond
+			fakes, nodes := newFakes(5)
+			for i := range nodes {
+				nodes[i] = distantFake{fakes[i], delay}
+			}
+			fakes[4].hangs = time.Hour
+			s, err := engine.New(redlock.On(nodes, redlock.MinValidity(ttl-driver.Drift(ttl)-delay/2)), strategy.Options{TTL: ttl})
+			is(t, "New()", err)
+			defer s.Close()
+			_, err = s.NewLock("n").TryAcquire(t.Context())
+			is(t, "TryAcquire()", err, strategy.ErrLost)
+			time.Sleep(time.Second)
+			fakes[4].set(func(f *fake) {
+				f.hangs = 0
+				f.lost[0]() // the request to acquire
+			})
+			if fakes[4].has() == "" {
+				t.Fatal("the server has nothing, want the late vote")
+			}
+			time.Sleep(5 * time.Second) // less than a TTL
+			if got := fakes[4].has(); got != "" {
+				t.Errorf("the server that was silent has %q, want its late vote undone", got)
 			}
 		})
 	})

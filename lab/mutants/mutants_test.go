@@ -57,7 +57,7 @@ func breakable(t *testing.T, j Judge) {
 }
 
 // verdicts are kept for further counts: the sources do not change meanwhile.
-var verdicts sync.Map // of func() string, by Mutant.Name
+var verdicts sync.Map // of func() string, by Mutant.Name, or by Judge
 
 func TestMutants(t *testing.T) {
 	root, err := filepath.Abs("../..")
@@ -66,10 +66,10 @@ func TestMutants(t *testing.T) {
 	}
 	urls := servers(t)
 	for _, m := range All() {
-		t.Run(m.Name, func(t *testing.T) {
+		t.Run(m.Name(), func(t *testing.T) {
 			t.Parallel()
 			breakable(t, m.Judge)
-			verdict, _ := verdicts.LoadOrStore(m.Name, sync.OnceValue(func() string {
+			verdict, _ := verdicts.LoadOrStore(m.Name(), sync.OnceValue(func() string {
 				return judge(root, urls, m, t.TempDir())
 			}))
 			if complaint := verdict.(func() string)(); complaint != "" {
@@ -90,7 +90,7 @@ func TestSound(t *testing.T) {
 	urls := servers(t)
 	properties := map[Judge][]string{}
 	for _, m := range All() {
-		properties[m.Judge] = append(properties[m.Judge], m.Killed...)
+		properties[m.Judge] = append(properties[m.Judge], m.Properties()...)
 	}
 	for j, names := range properties {
 		t.Run(j.Test, func(t *testing.T) {
@@ -127,8 +127,9 @@ func judge(root string, urls []string, m Mutant, dir string) (complaint string) 
 	if err != nil {
 		return err.Error()
 	}
-	if n := strings.Count(string(source), m.Old); n != 1 {
-		return fmt.Sprintf("%s has %q %d times, want once: put the mutant right", m.File, m.Old, n)
+	faulty, err := m.Apply(string(source))
+	if err != nil {
+		return err.Error()
 	}
 	broken := filepath.Join(dir, "broken"+filepath.Ext(file))
 	overlay := filepath.Join(dir, "overlay.json")
@@ -137,7 +138,7 @@ func judge(root string, urls []string, m Mutant, dir string) (complaint string) 
 		return err.Error()
 	}
 	for name, content := range map[string][]byte{
-		broken:  []byte(strings.Replace(string(source), m.Old, m.New, 1)),
+		broken:  []byte(faulty),
 		overlay: replace,
 	} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
@@ -149,11 +150,11 @@ func judge(root string, urls []string, m Mutant, dir string) (complaint string) 
 		return fmt.Sprintf("the mutant does not compile, so it has not been judged:\n%s", out)
 	}
 	defer os.Remove(binary) // there are many, of a dozen megabytes each
-	out, err := hold(root, urls, binary, m.Judge, m.Killed)
+	out, err := hold(root, urls, binary, m.Judge, m.Properties())
 	if err == nil {
 		return fmt.Sprintf("acquitted, want convicted by %v:\n%s", m.Killed, out)
 	}
-	for _, property := range m.Killed {
+	for _, property := range m.Properties() {
 		if !strings.Contains(out, "--- FAIL: "+m.Judge.Test+"/"+property+" ") {
 			return fmt.Sprintf("acquitted by %s, want convicted:\n%s", property, out)
 		}

@@ -22,7 +22,7 @@ func TestProperties(t *testing.T) {
 	}
 	for _, m := range All() {
 		if !m.Judge.Own {
-			killers = append(killers, m.Killed...)
+			killers = append(killers, m.Properties()...)
 		}
 	}
 	for _, name := range strings.Fields(string(list)) {
