@@ -1,6 +1,6 @@
 // Package conformance is the suite that every lock of this module passes, for your
-// locks too: it tells what a [driver.Protocol], under the machinery of package
-// strategy, guarantees and what it does not.
+// locks too: it shows what a [driver.Protocol], run by package engine,
+// guarantees and what it does not.
 //
 // # Run it on your own protocol
 //

@@ -130,7 +130,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 	for name, missing := range map[string]string{
 		"ReleaseOnlyOwn": "Evict", "WrongType": "Spoil", "LeavesNothing": "Leftovers", "NoDeadlock": "OpenGated",
-		"Processes": "ChildEnv", "WokenByNotice": "notification", "Inspect": "Inspector", "ForceRelease": "Inspector", "Adopt": "Adopter",
+		"Processes": "ChildEnv", "WokenByNotification": "notification", "Inspect": "Inspector", "ForceRelease": "Inspector", "Adopt": "Adopter",
 	} {
 		if r := Check(t.Context(), poor, named(t, name)); r.Status != Skipped || !strings.Contains(r.Reason, missing) {
 			t.Errorf("Check of %s = %v (%s) %v, want skipped, for %s is missing", name, r.Status, r.Reason, r.Err, missing)

@@ -389,7 +389,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "tells nobody of releases", killed: []string{"WokenByRelease", "WokenByNotice", "NoMissedRelease", "FirstComeFirstServed", "WaitersAreCheap"},
+		name: "tells nobody of releases", killed: []string{"WokenByRelease", "WokenByNotification", "NoMissedRelease", "FirstComeFirstServed", "WaitersAreCheap"},
 		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, _ func(driver.Notification)) (func(), error) {
 			return p.Watch(ctx, c, func(driver.Notification) {})
 		}}),
@@ -752,7 +752,7 @@ func (p lastFirst) reversed(key string) (back func()) {
 
 // TestEveryPropertyConvicts: a property that convicts no mutant might be a check that cannot
 // fail. testdata/shown-by-sources.txt lists the properties that no faulty protocol can violate,
-// because the machinery keeps them, or because the trial takes several processes. lab/mutants
+// because the engine keeps them, or because the trial takes several processes. lab/mutants
 // holds itself to that list.
 func TestEveryPropertyConvicts(t *testing.T) {
 	list, err := os.ReadFile("testdata/shown-by-sources.txt")

@@ -13,7 +13,7 @@ import (
 )
 
 // Memory is a lock server in memory and the protocol that speaks to it, for unit
-// tests: of code that uses locks, and of the machinery around protocols. The zero
+// tests: of code that uses locks, and of the engine. The zero
 // value is an empty server. Strategies made from one Memory contend with each
 // other as processes do that share a server:
 //

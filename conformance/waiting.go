@@ -54,7 +54,7 @@ func waiting() []Property {
 			},
 		},
 		{
-			Name: "WokenByNotice", Group: group, Scripted: true,
+			Name: "WokenByNotification", Group: group, Scripted: true,
 			Clause: "Where the servers tell of releases, a waiter needs no polling: it is told.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.listening()), t.contender("B", t.listening())

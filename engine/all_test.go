@@ -168,7 +168,7 @@ func allOrNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.NewLock("b").TryAcquire(bg)
+		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
 		r := record(&m)
 		lease, err := all(t, s, "a", "b", "c").TryAcquire(bg)
@@ -177,14 +177,14 @@ func allOrNothing(t *testing.T) {
 			t.Error("TryAcquire gave a lease beside its error")
 		}
 		var held *strategy.HeldError
-		if !errors.As(err, &held) || held.Name != "b" || held.Holder != theirs.Token() {
+		if !errors.As(err, &held) || held.Name != "b" || held.Holder != tsuccessors.Token() {
 			t.Errorf("TryAcquire = %v, want a HeldError of b", err)
 		}
 		var all *strategy.AllError
 		if !errors.As(err, &all) || all.Name != "a, b, c" || len(all.Names) != 1 || all.Names[0] != "b" {
 			t.Errorf("TryAcquire = %v, want an AllError with b", err)
 		}
-		equal(t, "the error", err.Error(), fmt.Sprintf(`lock "a, b, c": lock "b": held by %q for up to 10s`, theirs.Token()))
+		equal(t, "the error", err.Error(), fmt.Sprintf(`lock "a, b, c": lock "b": held by %q for up to 10s`, tsuccessors.Token()))
 		equal(t, "acquires", len(r.of(conformance.OpAcquire)), 2)
 		equal(t, "held", heldOf(&m, "a", "b", "c"), "b")
 	})
@@ -226,9 +226,9 @@ func allWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.NewLock("b").TryAcquire(bg)
+		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
-		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
+		is(t, "the rival's KeepAlive", tsuccessors.KeepAlive(0))
 		w := await(bg, all(t, s, "c", "b", "a"))
 		time.Sleep(5*ttl + 3*time.Second)
 		equal(t, "held during the wait", heldOf(&m, "a", "b", "c"), "a b")
@@ -236,7 +236,7 @@ func allWaits(t *testing.T) {
 			t.Fatalf("Acquire = %v while b is held", w.err)
 		}
 		released := time.Now()
-		release(t, theirs)
+		release(t, tsuccessors)
 		<-w.done
 		if w.err != nil {
 			t.Fatalf("Acquire = %v", w.err)
@@ -263,9 +263,9 @@ func allGivesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.NewLock("b").TryAcquire(bg)
+		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
-		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
+		is(t, "the rival's KeepAlive", tsuccessors.KeepAlive(0))
 		why := errors.New("shop closed")
 		ctx, cancel := context.WithTimeoutCause(bg, 25*time.Second, why)
 		defer cancel()
@@ -292,9 +292,9 @@ func allBeginsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.NewLock("c").TryAcquire(bg)
+		tsuccessors, err := rival.NewLock("c").TryAcquire(bg)
 		is(t, "the rival", err)
-		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
+		is(t, "the rival's KeepAlive", tsuccessors.KeepAlive(0))
 		w := await(bg, all(t, s, "a", "b", "c"))
 		evict(&m, "a")
 		thief, err := rival.NewLock("a").TryAcquire(bg)
@@ -303,7 +303,7 @@ func allBeginsAgain(t *testing.T) {
 		equal(t, "held after the loss", heldOf(&m, "a", "b", "c"), "a c")
 		equal(t, "a's holder", holds(&m, strategy.DefaultKey("a")), thief.Token())
 		release(t, thief)
-		release(t, theirs)
+		release(t, tsuccessors)
 		<-w.done
 		if w.err != nil {
 			t.Fatalf("Acquire = %v", w.err)
@@ -547,9 +547,9 @@ func oneCloses(t *testing.T) {
 		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 
-		theirs, err := rival.NewLock("b").TryAcquire(bg)
+		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
-		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
+		is(t, "the rival's KeepAlive", tsuccessors.KeepAlive(0))
 
 		// Whose lock is in hand, or whose lock is waited for.
 		first := open(t, &m, strategy.Options{})
@@ -578,7 +578,7 @@ func oneCloses(t *testing.T) {
 		<-w.done
 		is(t, "Acquire", w.err, strategy.ErrClosed)
 		equal(t, "held after Close", heldOf(&m, "a"), "")
-		release(t, theirs)
+		release(t, tsuccessors)
 		_, err = l.TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrClosed)
 		equal(t, "held", heldOf(&m, "a"), "")
@@ -612,9 +612,9 @@ func closeWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-		theirs, err := rival.NewLock("c").TryAcquire(bg)
+		tsuccessors, err := rival.NewLock("c").TryAcquire(bg)
 		is(t, "the rival", err)
-		is(t, "the rival's KeepAlive", theirs.KeepAlive(0))
+		is(t, "the rival's KeepAlive", tsuccessors.KeepAlive(0))
 		w := await(bg, all(t, s, "a", "b", "c"))
 		start := time.Now()
 		is(t, "Close", s.Close())
@@ -623,7 +623,7 @@ func closeWaits(t *testing.T) {
 		is(t, "Acquire", w.err, strategy.ErrClosed)
 		time.Sleep(ttl) // as any lock that is held when its strategy is closed
 		equal(t, "held a TTL after Close", heldOf(&m, "a", "b", "c"), "c")
-		release(t, theirs)
+		release(t, tsuccessors)
 	})
 }
 

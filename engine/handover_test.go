@@ -114,9 +114,9 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A tenure ends: after 2 ms, with the fences that were reserved, or when half of the TTL
+// A hand-over ends: after 2 ms, with the fences that were reserved, or when half of the TTL
 // is over. Then the lock is passed on by the server.
-func TestTenureEnds(t *testing.T) {
+func TestHandOverEnds(t *testing.T) {
 	t.Run("time", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var m conformance.Memory
@@ -158,7 +158,7 @@ func TestTenureEnds(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			p := &wire{delay: 600 * ms}
 			r := record(&p.Memory)
-			waiters := inLine(t, open(t, p, strategy.Options{TTL: heirTTL}), 2) // nobody extends it
+			waiters := inLine(t, open(t, p, strategy.Options{TTL: successorTTL}), 2) // nobody extends it
 			equal(t, "passes", len(r.of(conformance.OpPass)), 0)
 			release(t, waiters[0].lease)
 			equal(t, "passes", len(r.of(conformance.OpPass)), 1)

@@ -131,7 +131,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 	})
 }
 
-// Strategies made by With share the agenda: each lease is renewed by its own, with its
+// Strategies made by With share the scheduler: each lease is renewed by its own, with its
 // own TTL, also if they are due in one moment.
 func TestRenewalsOfSeveralOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {

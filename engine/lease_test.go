@@ -574,25 +574,25 @@ func TestDetachAndAdopt(t *testing.T) {
 
 		start := time.Now()
 		m.Intercept(slow(50*ms, 50*ms))
-		heir, err := b.Adopt(bg, name, token)
+		successor, err := b.Adopt(bg, name, token)
 		is(t, "Adopt", err)
 		m.Intercept(nil)
-		equal(t, "Name", heir.Name(), name)
-		if heir.Token() == token || holds(&m, key) != heir.Token() {
-			t.Errorf("Token = %q, holder %q, want one of its own that holds", heir.Token(), holds(&m, key))
+		equal(t, "Name", successor.Name(), name)
+		if successor.Token() == token || holds(&m, key) != successor.Token() {
+			t.Errorf("Token = %q, holder %q, want one of its own that holds", successor.Token(), holds(&m, key))
 		}
 		var first *strategy.LostError
-		if _, err := a.Adopt(bg, name, token); !errors.As(err, &first) || first.Holder != heir.Token() {
-			t.Errorf("second Adopt = %v, want a LostError that names the heir", err)
+		if _, err := a.Adopt(bg, name, token); !errors.As(err, &first) || first.Holder != successor.Token() {
+			t.Errorf("second Adopt = %v, want a LostError that names the successor", err)
 		}
-		equal(t, "deadline", heir.Deadline().Sub(start), 20*time.Second-driver.Drift(20*time.Second))
+		equal(t, "deadline", successor.Deadline().Sub(start), 20*time.Second-driver.Drift(20*time.Second))
 		old, _ := lease.Fence()
-		if n, ok := heir.Fence(); !ok || n <= old {
-			t.Errorf("fence of the heir = %d, %v, want more than %d", n, ok, old)
+		if n, ok := successor.Fence(); !ok || n <= old {
+			t.Errorf("fence of the successor = %d, %v, want more than %d", n, ok, old)
 		}
-		is(t, "KeepAlive", heir.KeepAlive(0))
+		is(t, "KeepAlive", successor.KeepAlive(0))
 		time.Sleep(time.Minute)
-		release(t, heir)
+		release(t, successor)
 
 		_, err = b.Adopt(bg, name, token)
 		is(t, "Adopt of a lock that is free", err, strategy.ErrLost)
@@ -637,12 +637,12 @@ func TestObserverOfAnAdoptedLock(t *testing.T) {
 		token, err := take(t, open(t, &m, strategy.Options{})).Detach()
 		is(t, "Detach", err)
 		var lost atomic.Int32
-		heir := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
+		successor := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
 			if e.Kind == strategy.EventLost {
 				lost.Add(1)
 			}
 		}})
-		_, err = heir.Adopt(bg, name, token)
+		_, err = successor.Adopt(bg, name, token)
 		is(t, "Adopt", err)
 		time.Sleep(ttl)
 		synctest.Wait()

@@ -266,11 +266,11 @@ func TestLossOfWhatNobodyHasYet(t *testing.T) {
 			once.Do(func() { time.Sleep(2 * ttl) })
 		}})
 		is(t, "With", err)
-		heir := wait(strategy.WithOwner(bg, "heir"), slow) // asks whether it holds the lock already
+		successor := wait(strategy.WithOwner(bg, "successor"), slow) // asks whether it holds the lock already
 		synctest.Wait()
 		release(t, holder.lease)
-		<-heir.done
-		is(t, "Err", heir.lease.Err(), strategy.ErrLost)
+		<-successor.done
+		is(t, "Err", successor.lease.Err(), strategy.ErrLost)
 		d.check(t,
 			"attempt 1 0s held-by-another", "held 1 0s held-by-another",
 			"acquired 1 20s", "lost 20s lock-lost")

@@ -191,7 +191,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 	for i, s := range houses {
 		equal(t, fmt.Sprintf("seed %d: waiting in %d", seed, i), engine.Waiting(s, key), 0)
 		equal(t, fmt.Sprintf("seed %d: under way in %d", seed, i), engine.UnderWay(s), 0)
-		equal(t, fmt.Sprintf("seed %d: agenda of %d", seed, i), engine.Scheduled(s), 0)
+		equal(t, fmt.Sprintf("seed %d: scheduled of %d", seed, i), engine.Scheduled(s), 0)
 	}
 	if err := w.events.Err(); err != nil {
 		t.Errorf("seed %d: %v", seed, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// heirTTL is that of a direct grant for the default TTL.
-const heirTTL = time.Second
+// successorTTL is that of a direct grant for the default TTL.
+const successorTTL = time.Second
 
 // houses are two strategies that share a server as two processes do.
 func houses(t *testing.T, p driver.Protocol, o strategy.Options) (a, b strategy.Strategy) {
@@ -56,9 +56,9 @@ func TestDirectGrant(t *testing.T) {
 					l := w.got(t)
 					equal(t, "requests", r.count()-before, 1)
 					equal(t, "Acquire after", w.at.Sub(granted), delay)
-					want := granted.Add(heirTTL - driver.Drift(heirTTL) - there) // that is all it can know
+					want := granted.Add(successorTTL - driver.Drift(successorTTL) - there) // that is all it can know
 					if delay == 0 && there == 0 {
-						want = granted.Add(heirTTL - driver.Drift(heirTTL))
+						want = granted.Add(successorTTL - driver.Drift(successorTTL))
 					}
 					equal(t, "Deadline", l.Deadline().Sub(granted), want.Sub(granted))
 					release(t, l)
@@ -69,9 +69,9 @@ func TestDirectGrant(t *testing.T) {
 	}
 }
 
-// Who holds on is given the whole TTL, once, between a third and half of the heir's. Nothing more is
+// Who holds on is given the whole TTL, once, between a third and half of the successor's. Nothing more is
 // sent then, unless the lock is to be kept alive.
-func TestHeirIsExtended(t *testing.T) {
+func TestSuccessorIsExtended(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -86,15 +86,15 @@ func TestHeirIsExtended(t *testing.T) {
 				if keep {
 					is(t, "KeepAlive", l.KeepAlive(0))
 				}
-				time.Sleep(heirTTL)
+				time.Sleep(successorTTL)
 				is(t, "Err", l.Err())
 				extended := r.of(conformance.OpExtendAll, conformance.OpExtend)
 				if len(extended) != 1 {
 					t.Fatalf("renewals in the first second = %d, want 1", len(extended))
 				}
 				after := extended[0].at.Sub(start)
-				if after < heirTTL/3 || after > heirTTL/2 {
-					t.Errorf("extended after %v, want between a third and half of %v", after, heirTTL)
+				if after < successorTTL/3 || after > successorTTL/2 {
+					t.Errorf("extended after %v, want between a third and half of %v", after, successorTTL)
 				}
 				equal(t, "Deadline", l.Deadline(), extended[0].at.Add(valid))
 				time.Sleep(time.Minute)
@@ -116,7 +116,7 @@ func TestHeirIsExtended(t *testing.T) {
 	}
 }
 
-// queueUp puts a claim in the queue that no machinery looks after: of a process that has
+// queueUp puts a claim in the queue that no engine looks after: of a process that has
 // died, or of one that never listened.
 func queueUp(t *testing.T, m *conformance.Memory, line string, listens bool) (stop func()) {
 	t.Helper()
@@ -133,8 +133,8 @@ func queueUp(t *testing.T, m *conformance.Memory, line string, listens bool) (st
 	return stop
 }
 
-// An heir that died costs as long as it is an heir, and not a TTL: who comes next is told.
-func TestDeadHeir(t *testing.T) {
+// A successor that died costs as long as it is a successor, and not a TTL: who comes next is told.
+func TestDeadSuccessor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		a, b := houses(t, &m, strategy.Options{TTL: time.Minute})
@@ -146,19 +146,19 @@ func TestDeadHeir(t *testing.T) {
 		start := time.Now()
 		release(t, holder)
 		l := first.got(t)
-		if d := first.at.Sub(start); d < heirTTL || d > heirTTL+4*ms {
-			t.Errorf("Acquire after a dead heir took %v, want %v and little more", d, heirTTL)
+		if d := first.at.Sub(start); d < successorTTL || d > successorTTL+4*ms {
+			t.Errorf("Acquire after a dead successor took %v, want %v and little more", d, successorTTL)
 		}
 		release(t, l)
 		release(t, second.got(t))
-		if d := second.at.Sub(start); d > heirTTL+4*ms {
+		if d := second.at.Sub(start); d > successorTTL+4*ms {
 			t.Errorf("Acquire after that took %v, want no more", d)
 		}
 	})
 }
 
 // Who does not listen is passed over.
-func TestDeafAreNoHeirs(t *testing.T) {
+func TestOnlyListenersSucceed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
 		a, b := houses(t, &m, strategy.Options{})
@@ -263,7 +263,7 @@ func clockAhead(t *testing.T) {
 	time.Sleep(time.Second)
 	synctest.Wait()
 	equal(t, "Acquire has ended", closed(w.done), false)
-	until = time.Now().Add(2 * heirTTL)
+	until = time.Now().Add(2 * successorTTL)
 	release(t, holder)
 	l := w.got(t)
 	r.then(nil)
@@ -296,7 +296,7 @@ func TestGrantOvertakesTheReply(t *testing.T) {
 		w := wait(bg, b)
 		l := w.got(t)
 		equal(t, "Acquire after", w.at.Sub(granted), 200*ms)
-		equal(t, "Deadline", l.Deadline(), granted.Add(heirTTL-driver.Drift(heirTTL)))
+		equal(t, "Deadline", l.Deadline(), granted.Add(successorTTL-driver.Drift(successorTTL)))
 		equal(t, "holder", tokenAt(&m), l.Token())
 		release(t, l)
 		leftovers(t, &m)
@@ -305,7 +305,7 @@ func TestGrantOvertakesTheReply(t *testing.T) {
 
 // Who leaves while it queues leaves its place to the next in line: the token stays, and
 // nothing is sent. The last takes it away.
-func TestPlaceIsInherited(t *testing.T) {
+func TestEntryIsInherited(t *testing.T) {
 	next := func(t *testing.T) {
 		var m conformance.Memory
 		r := record(&m)

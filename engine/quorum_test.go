@@ -15,7 +15,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What protocols on several servers need of the machinery.
+// What protocols on several servers need of the engine.
 
 func TestQuorumError(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the machinery does for locks that let their owner in again.
+// What the engine does for locks that let their owner in again.
 
 func as(owner string) context.Context { return strategy.WithOwner(bg, owner) }
 
@@ -466,7 +466,7 @@ func TestLossIsEverybodys(t *testing.T) {
 		is(t, "Acquire", again.err)
 		old, _ := outer.Fence()
 		if now, _ := again.lease.Fence(); now <= old {
-			t.Errorf("Fence of the new tenure = %d, want more than %d", now, old)
+			t.Errorf("Fence of the new hold = %d, want more than %d", now, old)
 		}
 		release(t, again.lease)
 	})
@@ -514,7 +514,7 @@ func TestForceEndsAllHolds(t *testing.T) {
 		is(t, "ForceRelease", s.ForceRelease(bg, seen))
 		<-w.done
 		is(t, "Acquire", w.err)
-		is(t, "ForceRelease of a tenure that is over", s.ForceRelease(bg, seen), strategy.ErrLost)
+		is(t, "ForceRelease of a hold that is over", s.ForceRelease(bg, seen), strategy.ErrLost)
 		is(t, "Extend", outer.Extend(bg), strategy.ErrLost)
 		is(t, "Release", inner.Release(bg), strategy.ErrLost)
 		release(t, w.lease)

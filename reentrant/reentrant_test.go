@@ -632,7 +632,7 @@ func (n *lossy) Eval(ctx context.Context, due time.Time, s *driver.Script, keys 
 	return reply, err
 }
 
-// TestLostReplies: what the machinery repeats, or undoes, touches no other hold.
+// TestLostReplies: what the engine repeats, or undoes, touches no other hold.
 func TestLostReplies(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{TTL: time.Minute})

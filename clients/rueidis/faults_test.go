@@ -97,7 +97,7 @@ func (g *ghosts) start(t *testing.T) {
 	g.n = newNode(t, g.spy.options(optionsOf(t, g.srv)))
 }
 
-// try acquires on a frozen server, undoes that as the machinery does, and reports whether the
+// try acquires on a frozen server, undoes that as the engine does, and reports whether the
 // key is there when it must not be.
 func (g *ghosts) try(t *testing.T, i int) bool {
 	t.Helper()

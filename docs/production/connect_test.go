@@ -32,7 +32,7 @@ func smoke(t *testing.T, pool *redis.Pool) {
 			s, held := v.SubjectOn([]*redis.Pool{pool}), 0
 			for _, p := range conformance.Properties() {
 				switch p.Name {
-				case "Exclusive", "ReleaseFrees", "ExtendRestarts", "WokenByRelease", "WokenByNotice", "NoGhost", "LeavesNothing":
+				case "Exclusive", "ReleaseFrees", "ExtendRestarts", "WokenByRelease", "WokenByNotification", "NoGhost", "LeavesNothing":
 					held++
 				default:
 					continue

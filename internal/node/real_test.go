@@ -109,7 +109,7 @@ func (g *ghosts) start(t *testing.T) {
 	g.n.unordered.Store(g.unordered)
 }
 
-// try acquires on a frozen server, undoes that as the machinery does, and reports
+// try acquires on a frozen server, undoes that as the engine does, and reports
 // whether the key is there when it must not be.
 func (g *ghosts) try(t *testing.T, i int) bool {
 	t.Helper()

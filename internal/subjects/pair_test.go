@@ -15,7 +15,7 @@ import (
 
 // pairs are two servers, of which every lock takes one lock each, by strategy.All. For the
 // suite such a pair is a lock as any other, so its claims are wrapped into a protocol. The
-// suite's waiting is the machinery's then, and All's own is tested elsewhere.
+// suite's waiting is the engine's then, and All's own is tested elsewhere.
 type pairs struct {
 	servers [2]conformance.Memory
 

@@ -42,7 +42,7 @@ var groups = []group{
 
 	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry"}},
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
-	{title: "waiters are woken, not polling", properties: []string{"WokenByNotice", "NoMissedRelease", "WaitersAreCheap"}},
+	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "WaitersAreCheap"}},
 	{title: "first come first served, locally", properties: []string{"FirstComeFirstServed", "HandedOn"}},
 	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "DeadHeir"}},
 

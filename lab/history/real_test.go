@@ -218,7 +218,7 @@ func play(t *testing.T, p driver.Protocol, seed uint64, processes int, reentrant
 	return ops
 }
 
-// What the machinery does on a network that loses and delays is legal, as its users see it.
+// What the engine does on a network that loses and delays is legal, as its users see it.
 func TestRealLock(t *testing.T) {
 	t.Parallel()
 	for _, reentrant := range []bool{false, true} {

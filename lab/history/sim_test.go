@@ -17,7 +17,7 @@ type sim struct {
 	simRules
 	rng  *rand.Rand
 	now  time.Duration
-	next agenda
+	next events
 	n    int
 	ops  []Op
 
@@ -52,15 +52,15 @@ type event struct {
 	do func()
 }
 
-type agenda []event
+type events []event
 
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
+func (a events) Len() int { return len(a) }
+func (a events) Less(i, j int) bool {
 	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].n < a[j].n
 }
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(event)) }
-func (a *agenda) Pop() any {
+func (a events) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *events) Push(x any)   { *a = append(*a, x.(event)) }
+func (a *events) Pop() any {
 	last := (*a)[len(*a)-1]
 	*a = (*a)[:len(*a)-1]
 	return last

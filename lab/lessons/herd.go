@@ -32,8 +32,8 @@ func herdLessons() []Lesson {
 			play:  func(s *Stage) { s.herd(); s.relays(wakeUp) },
 		}, {
 			Title: "direct grant: the release makes the next in the queue the holder",
-			Timed: true, // an heir has a second to say that it lives
-			play:  func(s *Stage) { s.heirs(); s.relays(polling, wakeUp, directGrant) },
+			Timed: true, // a successor has a second to extend
+			play:  func(s *Stage) { s.successors(); s.relays(polling, wakeUp, directGrant) },
 		}},
 	}}
 }
@@ -82,8 +82,8 @@ func (s *Stage) herd() {
 	s.firstComeFirstServed()
 }
 
-// heirs stand in a queue.
-func (s *Stage) heirs() {
+// successors stand in a queue.
+func (s *Stage) successors() {
 	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
 	queue := s.queue(s.key())
 	for _, w := range s.clients {

@@ -8,14 +8,14 @@ var (
 
 // What the suite cannot judge, tests of the engine's own do.
 var (
-	HandedOver = Judge{Package: "./engine", Test: "TestHandedOverLease", Own: true}
-	Tenure     = Judge{Package: "./engine", Test: "TestTenureEnds", Own: true}
-	Successors = Judge{Package: "./engine", Test: "TestHeirIsExtended", Own: true}
-	Clocks     = Judge{Package: "./engine", Test: "TestClockOfAnotherServer", Own: true}
-	Entries    = Judge{Package: "./engine", Test: "TestPlaceIsInherited", Own: true}
-	Split      = Judge{Package: "./engine", Test: "TestSplitVotes", Own: true}
-	Several    = Judge{Package: "./engine", Test: "TestAll", Own: true}
-	ErrorReply = Judge{Package: "./driver", Test: "TestErrorReply", Own: true}
+	HandedOver   = Judge{Package: "./engine", Test: "TestHandedOverLease", Own: true}
+	HandOverEnds = Judge{Package: "./engine", Test: "TestHandOverEnds", Own: true}
+	Successors   = Judge{Package: "./engine", Test: "TestSuccessorIsExtended", Own: true}
+	Clocks       = Judge{Package: "./engine", Test: "TestClockOfAnotherServer", Own: true}
+	Entries      = Judge{Package: "./engine", Test: "TestEntryIsInherited", Own: true}
+	Split        = Judge{Package: "./engine", Test: "TestSplitVotes", Own: true}
+	Several      = Judge{Package: "./engine", Test: "TestAll", Own: true}
+	ErrorReply   = Judge{Package: "./driver", Test: "TestErrorReply", Own: true}
 )
 
 // engine are faults of packages strategy and engine. They are judged in memory.
@@ -43,9 +43,9 @@ func engine() []Mutant {
 		{acquire, "(*waiter).listen", skip("distrustClock"), Clocks, "ahead"},
 		{line, "(*line).settle", always("e.suits"), Entries, "next"},
 		{handover, "(*line).successor", skip("g.Fence++"), HandedOver, "Extend"},
-		{handover, "(*line).successor", never("handOverLimit"), Tenure, "time"},
-		{handover, "(*line).successor", never("g.Fences < 2"), Tenure, "count"},
-		{handover, "(*line).successor", instead("g.TTL / 2", "g.TTL"), Tenure, "half_the_TTL"},
+		{handover, "(*line).successor", never("handOverLimit"), HandOverEnds, "time"},
+		{handover, "(*line).successor", never("g.Fences < 2"), HandOverEnds, "count"},
+		{handover, "(*line).successor", instead("g.TTL / 2", "g.TTL"), HandOverEnds, "half_the_TTL"},
 		{lease, "(*lease).take", never(`l.own != ""`), HandedOver, "Extend"},
 		{lease, "(*lease).nextRenewal", always("!l.short"), Successors, "false"},
 

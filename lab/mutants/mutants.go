@@ -40,5 +40,5 @@ type Judge struct {
 
 // All returns the mutants.
 func All() []Mutant {
-	return slices.Concat(engine(), several(), machinery(), acks(), setNXGetSet(), setNXPX(), luaScript(), fairQueue(), reentrant(), redLock())
+	return slices.Concat(engine(), several(), transport(), acks(), setNXGetSet(), setNXPX(), luaScript(), fairQueue(), reentrant(), redLock())
 }

@@ -13,8 +13,8 @@ var (
 	Topics   = Judge{Package: "./internal/callback", Test: "TestTopics", Own: true}
 )
 
-// machinery are faults of packages internal/node and internal/callback.
-func machinery() []Mutant {
+// transport is faults of packages internal/node and internal/callback.
+func transport() []Mutant {
 	const pipe, wire, joint, topics = "internal/node/pipe.go", "internal/node/wire.go", "internal/node/joint.go", "internal/callback/topics.go"
 	return []Mutant{
 		// Subscriptions.

@@ -97,7 +97,7 @@ func reentrant() []Mutant {
 		{"reentrant/extend.lua", "", always("lock.holds[token]"), Reentrant, "ExtendOnlyOwn ReentryAfterLoss"},
 		{release, "", never("lock.count > 1"), Reentrant, "Reentry ReentryLastRelease ReentryByContext ReentryRenewal"},
 		{release, "", always("lock.holds[ARGV[1]]"), Reentrant, "ReentryReleaseOnce ReleaseOnlyOwn"},
-		{release, "", instead("lock.owner", "'token'").nth(2), Reentrant, "ReentryWakes WokenByNotice"},
+		{release, "", instead("lock.owner", "'token'").nth(2), Reentrant, "ReentryWakes WokenByNotification"},
 		{force, "", never("lock.fence ~="), Reentrant, "ReentryForce"},
 		{adopt, "", always("lock.count == 1"), Reentrant, "ReentryAdopt"},
 		{adopt, "", skip("end_hold("), Reentrant, "AdoptOnce"},

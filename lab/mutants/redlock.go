@@ -139,7 +139,7 @@ func redLock() []Mutant {
 		{"redlock/adopt.lua", "", instead("ARGV[3]", "ARGV[1]").nth(2), RedLock, "AdoptOnce"},
 
 		// Waiting.
-		{"redlock/release.lua", "", skip("redis.pcall('PUBLISH'"), RedLock, "WokenByNotice WokenByMajority"},
+		{"redlock/release.lua", "", skip("redis.pcall('PUBLISH'"), RedLock, "WokenByNotification WokenByMajority"},
 		{"redlock/watch.go", "(*protocol).Watch", instead("p.nodes", "p.nodes[:p.quorum]").nth(2), RedLock, "WokenByMajority"},
 	}
 }

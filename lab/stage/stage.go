@@ -62,19 +62,19 @@ func (s *Story) Err() error {
 // story would take longer than the stories. The zero value is ready, and safe for concurrent use.
 type Rigs struct {
 	mu   sync.Mutex
-	idle map[house][]*rig.Rig
-	all  map[*rig.Rig]house
+	idle map[need][]*rig.Rig
+	all  map[*rig.Rig]need
 }
 
-// A house is what rigs are alike by.
-type house struct {
+// A need is what a rig is chosen by.
+type need struct {
 	farm    *redistest.Farm
 	servers int
 }
 
 // Borrow lends a rig of so many servers of the farm.
 func (r *Rigs) Borrow(ctx context.Context, farm *redistest.Farm, servers int) (*rig.Rig, error) {
-	h := house{farm, servers}
+	h := need{farm, servers}
 	r.mu.Lock()
 	if rest := r.idle[h]; len(rest) > 0 {
 		defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *Rigs) Borrow(ctx context.Context, farm *redistest.Farm, servers int) (*
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil {
-		r.all, r.idle = map[*rig.Rig]house{}, map[house][]*rig.Rig{}
+		r.all, r.idle = map[*rig.Rig]need{}, map[need][]*rig.Rig{}
 	}
 	r.all[lent] = h
 	return lent, nil
