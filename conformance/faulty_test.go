@@ -34,6 +34,7 @@ type moves struct {
 	release func(p gatedMemory, ctx context.Context, c driver.Claim) error
 	watch   func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error)
 	inspect func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error)
+	pass    func(p gatedMemory, ctx context.Context, c, next driver.Claim) (driver.Grant, error)
 }
 
 func (f faulty) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
@@ -83,6 +84,13 @@ func (f faulty) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, err
 		return f.gatedMemory.Inspect(ctx, c)
 	}
 	return f.inspect(f.gatedMemory, ctx, c)
+}
+
+func (f faulty) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	if f.pass == nil {
+		return f.gatedMemory.Pass(ctx, c, next)
+	}
+	return f.pass(f.gatedMemory, ctx, c, next)
 }
 
 // onAll makes every move with claims changed by f.
@@ -529,12 +537,22 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
+		// Every grant has the fence 1. Nobody queues, so there is no direct grant.
 		name: "repeats a fence", killed: []string{"FenceRises", "FenceOrders"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-			g, err := p.Acquire(ctx, c)
-			g.Fence = (g.Fence + 1) / 2
-			return g, err
-		}}),
+		moves: always(moves{
+			acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+				c.Line = ""
+				g, err := p.Acquire(ctx, c)
+				g.Fence = min(g.Fence, 1)
+				return g, err
+			},
+			pass: func(p gatedMemory, ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				next.Line = ""
+				g, err := p.Pass(ctx, c, next)
+				g.Fence = min(g.Fence, 1)
+				return g, err
+			},
+		}),
 	},
 	{
 		name: "does not issue fences, and says it does", killed: []string{"FenceRises", "FenceKept", "FenceOrders"},
