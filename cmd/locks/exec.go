@@ -66,10 +66,10 @@ on to the group. In a terminal the command has the foreground as if it ran alone
 stops exec, too, so the lock goes with its TTL then, and a command whose lock is lost is
 ended when it is continued.
 
-Exec may be killed, or stand still: then a process beside it, the watcher, ends the
-command's group in the same way, at once, or a second after the lock's deadline; the lock
-goes with its TTL. Should the watcher be killed, too, on Linux the command itself still
-gets SIGTERM, but not what it has started.
+If exec is killed or paused, another process, the watcher, ends the command's group in
+the same way: at once, or a second after the lock's deadline. The lock goes with its TTL.
+If the watcher is killed, too, on Linux the command itself still gets SIGTERM, but not what
+it has started.
 
 A server that fails at the first attempt ends exec at once. Later the wait outlasts that.
 
@@ -99,7 +99,7 @@ When the release fails the command's status counts, and a warning is on the stan
 	f.BoolVar(&e.try, "try", false, "do not wait")
 	f.DurationVar(&e.maxHold, "max-hold", 0, "end the command, and let go, after so long (default: never)")
 	f.DurationVar(&e.grace, "grace", 10*time.Second, "how long a command that is to end has between SIGTERM and SIGKILL")
-	f.StringVar(&e.label, "label", "", "a `text` for whoever inspects the lock, beside host and process")
+	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
 	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
 	e.strategyFlag(cmd)
 	e.connection.flags(cmd)
@@ -139,7 +139,7 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--conflict-exit-code is %d: allowed are 0 to 255", e.conflict)
 	}
 	if most := strategy.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
-		return fmt.Errorf("--label has %d bytes: allowed are %d, beside host and process", len(e.label), most)
+		return fmt.Errorf("--label has %d bytes: allowed are %d, with host and process", len(e.label), most)
 	}
 	return e.connection.check(cmd)
 }
@@ -172,8 +172,8 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	return e.hold(cmd.Context(), lease, program)
 }
 
-// observe passes on what is told while the lock is held. It must not block: whoever has
-// not read the last sixteen news does not need this one.
+// observe passes on what is told while the lock is held. It must not block: a
+// reader that has not read the last sixteen events does not need this one.
 func (e *execution) observe(n strategy.Event) {
 	if n.Kind == strategy.EventRenewed || n.Kind == strategy.EventRenewalFailed {
 		select {
@@ -187,7 +187,7 @@ func (e *execution) observe(n strategy.Event) {
 func find(name string) (string, error) {
 	path, err := osexec.LookPath(name)
 	switch {
-	case err == nil, errors.Is(err, osexec.ErrDot): // whoever has . in PATH wants that
+	case err == nil, errors.Is(err, osexec.ErrDot): // the user has . in PATH, and wants that
 		return path, nil
 	case errors.Is(err, osexec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return "", &cli.Exit{Status: exitNotFound, Err: fmt.Errorf("%s: command not found; the lock was not asked for", name)}
@@ -253,9 +253,9 @@ func (e *execution) environment(lease strategy.Lease) []string {
 // say tells people what their command does not.
 func (e *execution) say(format string, args ...any) { e.said.say(format, args...) }
 
-// A teller writes lines for people. Whoever says something does not wait until it is read: a
-// terminal that stands still, or a pipe that nobody reads, must not keep a command from being
-// ended whose lock is lost.
+// A teller writes lines for people. The caller does not wait until they are read: a paused
+// terminal, or a pipe that nobody reads, must not keep exec from ending a command whose lock is
+// lost.
 type teller struct {
 	lines chan string
 	done  chan struct{}

@@ -1,5 +1,7 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
+// Many runs of exec at a time: no two commands of a lock overlap while the server is killed, and a
+// signal at any moment of the start ends all.
 package main
 
 import (
@@ -20,9 +22,12 @@ import (
 
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 )
 
-var inFull = flag.Bool("full", false, "run 1000 commands under locks, not 120")
+var interrupts = flag.Int("interrupts", 16, "interrupt so many runs at their start")
+
+var inFull = flag.Bool("full", false, "run 1000 commands under locks, not 40")
 
 // sectionVar makes the test binary the command that must not run twice at a time: its
 // value is "directory/lock run status".
@@ -59,7 +64,6 @@ func section() {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		os.Exit(overlapped)
 	}
-	time.Sleep(5 * time.Millisecond)
 	note("end")
 	os.Exit(status)
 }
@@ -69,8 +73,9 @@ func section() {
 // comes back. docs/faults.md promises that no lock is lost by that; so no two commands of
 // a lock may overlap, none may be lost or run twice, and each status must come back.
 func TestExecStress(t *testing.T) {
+	t.Parallel()
 	const processes, locks = 8, 3
-	runs, kills := 120, 3
+	runs, kills := 24, 2
 	if *inFull {
 		runs, kills = 1000, 8
 	}
@@ -83,13 +88,13 @@ func TestExecStress(t *testing.T) {
 	}
 
 	var next, done, refused, lost, attempts atomic.Int64
+	progress := make(chan struct{}, runs)
 	var wg sync.WaitGroup
 	attempt := func(run int) (ended bool) {
 		lock, id := run%locks, fmt.Sprintf("%d.%d", run, attempts.Add(1))
 		want := run % 64
 		c := clitest.Command(t, "exec", names[lock], "--ttl", "4s", "--grace", "1s", "--", "env", "-u", clitest.MainVar)
-		c.Env = append(c.Env, redisVar+"="+s.URL(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0",
-			fmt.Sprintf("%s=%s %s %d", sectionVar, filepath.Join(dir, fmt.Sprint(lock)), id, want))
+		c.Env = append(c.Env, redisVar+"="+s.URL(), fmt.Sprintf("%s=%s %s %d", sectionVar, filepath.Join(dir, fmt.Sprint(lock)), id, want))
 		c.Args = append(c.Args, c.Path) // which is the section, if it is not the tool
 		out, err := c.CombinedOutput()
 		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprint(lock)) + ".log")
@@ -102,7 +107,7 @@ func TestExecStress(t *testing.T) {
 			refused.Add(1)
 			return false
 		case code == exitLost && begun:
-			lost.Add(1) // only if this machine stands still for long
+			lost.Add(1) // only if this machine is paused for long
 			return true
 		case code == overlapped:
 			t.Errorf("run %s overlaps another", id)
@@ -121,18 +126,17 @@ func TestExecStress(t *testing.T) {
 					return
 				}
 				for !attempt(run) {
-					time.Sleep(rand.N(100 * time.Millisecond))
 				}
 				done.Add(1)
+				progress <- struct{}{}
 			}
 		}()
 	}
 	for i := range kills {
-		eventuallyWithin(t, 3*time.Minute, "so many are done that the server is killed", func() bool {
-			return int(done.Load()) >= (i+1)*runs/(kills+1)
-		})
+		for int(done.Load()) < (i+1)*runs/(kills+1) {
+			<-progress
+		}
 		redistest.Skip(t, s.Kill(ctx), "what commands under a lock do when the server dies")
-		time.Sleep(rand.N(500 * time.Millisecond))
 		if err := s.Restart(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -165,14 +169,53 @@ func TestExecStress(t *testing.T) {
 	}
 	for group := range groups {
 		if err := unix.Kill(-group, 0); !errors.Is(err, syscall.ESRCH) && !groupGone(group)() {
-			t.Errorf("there is still somebody in group %d", group)
+			t.Errorf("there is still a process in group %d", group)
 		}
 	}
 	for _, name := range names {
-		eventually(t, "the lock is free", func() bool {
+		verdict.Eventually(t, "the lock is free", func() bool {
 			info := inspected(t, s, name)
 			return !info.Held && len(info.Queue) == 0
 		})
 	}
 	t.Logf("%d runs, %d kills of the server, %d attempts began no command, %d lost the lock", runs, kills, refused.Load(), lost.Load())
+}
+
+// TestExecInterruptedAtOnce: whenever the signal comes, exec, its watcher and the command end, and no
+// lock is left behind.
+func TestExecInterruptedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	var begun, waiting, before, commands atomic.Int64
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			measured := toolFor(t, s, "exec", newName(t), "--", "echo")
+			start := time.Now()
+			measured.start().line()
+			usual := time.Since(start) // until the command has begun
+			measured.end()
+			for begun.Add(1) <= int64(*interrupts) && !t.Failed() {
+				name, after := newName(t), rand.N(usual*3/2)
+				c := toolFor(t, s, "exec", name, "--ttl", "10m", "--", "sh", "-c", "echo; exec sleep 3600").start()
+				<-time.After(after)
+				c.kill(syscall.SIGTERM)
+				out, code := c.end() // also of those that have its output, which are all that it has started
+				switch {
+				case code == -1:
+					before.Add(1)
+				case code != 143:
+					t.Errorf("after %v: exit %d, want 143; %s", after, code, c.errs)
+				case out != "":
+					commands.Add(1)
+				default:
+					waiting.Add(1)
+				}
+				wantFree(t, s, name)
+			}
+		})
+	}
+	workers.Wait()
+	t.Logf("%d runs: SIGTERM came before the program listened %d times, before the command had begun %d times, later %d times",
+		*interrupts, before.Load(), waiting.Load(), commands.Load())
 }

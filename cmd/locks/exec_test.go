@@ -1,15 +1,15 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
+// What locks exec does, as a process on a real server: statuses, signals, losses, outages, and what
+// the command inherits and leaves behind.
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,200 +20,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"golang.org/x/sys/unix"
 
-	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/redlock"
-	"github.com/lockstrategies/locks/strategy"
-
-	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/cli/clitest"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/strategy"
 )
-
-// patience is for what comes soon on a machine that is not loaded.
-const patience = 30 * time.Second
-
-// A tool is the command as a process, with what it prints.
-type tool struct {
-	*exec.Cmd
-	t      *testing.T
-	out    *bufio.Reader
-	pipe   io.Closer // of out
-	errs   *bytes.Buffer
-	waited bool
-}
-
-// toolFor makes the command, to be run on the server, unless the arguments name one.
-func toolFor(t *testing.T, s *redistest.Server, args ...string) *tool {
-	t.Helper()
-	cmd := clitest.Command(t, args...)
-	cmd.Env = append(cmd.Env, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	if s != nil {
-		cmd.Env = append(cmd.Env, redisVar+"="+s.URL())
-	}
-	c := &tool{Cmd: cmd, t: t, errs: &bytes.Buffer{}}
-	cmd.Stderr, cmd.WaitDelay = c.errs, patience // a command that outlives exec must not keep the test
-	return c
-}
-
-// start starts it; it is gone at the end of the test, and what it has started, too.
-func (c *tool) start() *tool {
-	c.t.Helper()
-	out, err := c.StdoutPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.out, c.pipe = bufio.NewReader(out), out
-	if err := c.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		if !c.waited {
-			c.Process.Kill()
-			c.Wait()
-		}
-	})
-	return c
-}
-
-// line is the next line of the standard output.
-func (c *tool) line() string {
-	c.t.Helper()
-	s, err := c.out.ReadString('\n')
-	if err != nil {
-		c.t.Fatalf("after %q: %v; on stderr\n%s", s, err, c.errs)
-	}
-	return strings.TrimSuffix(s, "\n")
-}
-
-// number is a line that is one: a process.
-func (c *tool) number() int {
-	c.t.Helper()
-	line := c.line()
-	n, err := strconv.Atoi(line)
-	if err != nil {
-		c.t.Fatalf("the line is %q, want a process", line)
-	}
-	c.t.Cleanup(func() {
-		if c.t.Failed() {
-			syscall.Kill(-n, syscall.SIGKILL)
-		}
-	})
-	return n
-}
-
-// end waits for it, and returns the rest of its output and its status.
-func (c *tool) end() (out string, code int) {
-	c.t.Helper()
-	late := time.AfterFunc(patience, func() {
-		c.Process.Kill()
-		c.pipe.Close() // which the command may have still
-	})
-	defer late.Stop()
-	rest, err := io.ReadAll(c.out)
-	if err != nil {
-		c.t.Errorf("it has not ended: %v", err)
-	}
-	if err := c.Wait(); errors.Is(err, exec.ErrWaitDelay) {
-		c.t.Errorf("%q: somebody has its standard error, and outlives it", c.Args[1:])
-	}
-	c.waited = true
-	return string(rest), c.ProcessState.ExitCode()
-}
-
-func (c *tool) run() (out string, code int) {
-	c.t.Helper()
-	return c.start().end()
-}
-
-func (c *tool) kill(s syscall.Signal) {
-	c.t.Helper()
-	if err := c.Process.Signal(s); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// wantEnd holds how it ends to that.
-func (c *tool) wantEnd(code int, says ...string) (out string) {
-	c.t.Helper()
-	out, got := c.end()
-	if got != code {
-		c.t.Errorf("%q: exit %d, want %d; it said\n%s%s", c.Args[1:], got, code, out, c.errs)
-	}
-	for _, s := range says {
-		if !strings.Contains(c.errs.String(), s) {
-			c.t.Errorf("%q: on stderr is %q, want %q", c.Args[1:], c.errs, s)
-		}
-	}
-	if len(says) == 0 && c.errs.Len() > 0 {
-		c.t.Errorf("%q: on stderr is %q, want nothing", c.Args[1:], c.errs)
-	}
-	return out
-}
-
-var lockCount atomic.Int64
-
-// newName is a lock of this test alone.
-func newName(t *testing.T) string {
-	return fmt.Sprintf("tool %s %d %d", t.Name(), os.Getpid(), lockCount.Add(1))
-}
-
-// eventually waits until it is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	eventuallyWithin(t, patience, what, is)
-}
-
-func eventuallyWithin(t *testing.T, patience time.Duration, what string, is func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("after %v not yet: %s", patience, what)
-		}
-	}
-}
-
-func groupGone(group int) func() bool {
-	return func() bool { return !alive(group) || onlyZombies(group) }
-}
-
-// onlyZombies tells that nobody reaps what is left of a group: where this system has no
-// init that does.
-func onlyZombies(group int) bool {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, f := range stats {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		if w := strings.Fields(rest); len(w) > 2 && w[2] == strconv.Itoa(group) && w[0] != "Z" {
-			return false
-		}
-	}
-	return len(stats) > 0
-}
-
-func inspected(t *testing.T, s *redistest.Server, name string) strategy.Info {
-	t.Helper()
-	info, err := onServer(t, s, strategy.Options{}).Inspect(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info
-}
-
-func onServer(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
-	t.Helper()
-	locks, err := fairqueue.New(s.Pool(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { locks.Close() })
-	return locks
-}
 
 func TestExecMisuse(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
@@ -231,15 +46,12 @@ func TestExecMisuse(t *testing.T) {
 		{"exec a --label " + strings.Repeat("x", 257) + " -- true", "--label has 257 bytes: allowed are "},
 		{"exec " + strings.Repeat("x", 1025) + " -- true", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
 	} {
-		var out, errs bytes.Buffer
-		code := cli.Execute(t.Context(), rootCommand(), strings.Fields(c.args), nil, &out, &errs)
-		if code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("locks %s: exit %d, %q, on stderr\n%s\nwant exit 2, nothing, and %q", c.args, code, out.String(), errs.String(), c.want)
-		}
+		clitest.Misuse(t, rootCommand(), c.args, c.want)
 	}
 }
 
 func TestExecStatus(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("x"), 0o600); err != nil {
@@ -262,14 +74,13 @@ func TestExecStatus(t *testing.T) {
 	} {
 		name := newName(t)
 		toolFor(t, s, append([]string{"exec", name, "--"}, c.command...)...).start().wantEnd(c.code, c.says...)
-		if info := inspected(t, s, name); info.Held {
-			t.Errorf("%q: the lock is still held: %+v", c.command, info)
-		}
+		wantFree(t, s, name)
 	}
 }
 
 // TestExecNoFormat: the kernel finds out what the look-up did not, when the lock is held.
 func TestExecNoFormat(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	dir := t.TempDir()
 	for file, text := range map[string]string{"empty": "\x00", "lost": "#!/there/is/none\n"} {
@@ -279,13 +90,12 @@ func TestExecNoFormat(t *testing.T) {
 	}
 	toolFor(t, s, "exec", name, "--", filepath.Join(dir, "empty")).start().wantEnd(126, "exec format error")
 	toolFor(t, s, "exec", name, "--", filepath.Join(dir, "lost")).start().wantEnd(127, "no such file")
-	if info := inspected(t, s, name); info.Held {
-		t.Errorf("the lock is still held: %+v", info)
-	}
+	wantFree(t, s, name)
 }
 
-// TestExecStatusKept: also where whoever starts exec ignores what becomes of children.
+// TestExecStatusKept: the parent of exec may ignore SIGCHLD.
 func TestExecStatusKept(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("not proven: that a status is kept where SIGCHLD is ignored; that takes python3")
 	}
@@ -300,6 +110,7 @@ os.execv(sys.argv[1], sys.argv[1:])`
 }
 
 func TestExecHeld(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	holder := onServer(t, s, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "elsewhere", PID: 42, Label: "x"}.String()})
 	lease, err := holder.NewLock(name).Acquire(t.Context())
@@ -317,7 +128,7 @@ func TestExecHeld(t *testing.T) {
 		t.Errorf("it waited %v, want 300ms", took)
 	}
 	waiting := toolFor(t, s, "exec", name, "--", "echo", "ran").start()
-	eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+	verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -326,22 +137,9 @@ func TestExecHeld(t *testing.T) {
 	}
 }
 
-// bootstrap lets new servers vote at once.
-func bootstrap(t *testing.T, servers []*redistest.Server) {
-	t.Helper()
-	var pools []*redis.Pool
-	for _, s := range servers {
-		pools = append(pools, s.Pool())
-	}
-	if len(pools) > 1 {
-		if err := redlock.Bootstrap(t.Context(), pools); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestExecEnvironment: of each strategy; and that the standard streams are the command's.
 func TestExecEnvironment(t *testing.T) {
+	t.Parallel()
 	nodes, err := redistest.TryNodes(t, 3)
 	for _, a := range algorithms() {
 		t.Run(a.name, func(t *testing.T) {
@@ -351,6 +149,7 @@ func TestExecEnvironment(t *testing.T) {
 				args = append(args, "--redis", nodes[i].URL())
 			}
 			bootstrap(t, nodes[:a.servers])
+			t.Parallel()
 			args = append(args, "--", "sh", "-c", `read line; echo "$line"; echo "$LOCKS_NAME"; echo "$LOCKS_TOKEN"; echo "${LOCKS_FENCE-none}"; echo "$LOCKS_DEADLINE"`)
 			var last uint64
 			for range 2 {
@@ -386,6 +185,7 @@ func TestExecEnvironment(t *testing.T) {
 
 // TestExecSignals: signals go to the whole group, and what they do to it is the status.
 func TestExecSignals(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	for _, sig := range passed {
 		sig := sig.(syscall.Signal)
@@ -400,10 +200,13 @@ func TestExecSignals(t *testing.T) {
 		if out, code := c.end(); out != "heard\n" || code != 9 {
 			t.Errorf("%v: exit %d, %q, %s, want 9, and that it was heard once", sig, code, out, c.errs)
 		}
-		c = toolFor(t, s, "exec", name, "--", "sh", "-c", "sleep 60 & echo $$; exec cat")
-		in, err := c.StdinPipe()
-		redistest.Must(t, err)
+		// A second process of the group, which hears nothing but sig. Behind & a shell cannot trap SIGINT
+		// and SIGQUIT.
+		c = toolFor(t, s, "exec", name, "--grace", "100ms", "--", "sh", "-c", fmt.Sprintf(
+			`echo $$; (trap '' TERM; trap 'echo heard; exit' %d; echo ready; while :; do sleep 0.05; done) & exec cat`, sig))
+		in := c.input()
 		group := c.start().number()
+		c.line()
 		fmt.Fprintln(in, "cat")
 		c.line() // it is cat, and no more the shell, which between fork and exec may swallow a signal
 		c.kill(sig)
@@ -411,52 +214,47 @@ func TestExecSignals(t *testing.T) {
 		case code != 128+int(sig):
 			t.Errorf("%v: exit %d %q %s, want %d", sig, code, out, c.errs, 128+int(sig))
 		case alive(group):
-			t.Errorf("%v: there is still somebody in the group", sig)
-		case strings.Contains(c.errs.String(), "left processes") && sig != unix.SIGINT && sig != unix.SIGQUIT:
-			t.Errorf("%v: it went to the command alone: %s", sig, c.errs) // the two are ignored behind &
+			t.Errorf("%v: there is still a process in the group", sig)
+		case out != "heard\n" && sig != unix.SIGINT && sig != unix.SIGQUIT:
+			t.Errorf("%v: the group says %q, want that each of its processes gets the signal", sig, out)
 		}
-		if info := inspected(t, s, name); info.Held {
-			t.Errorf("%v: the lock is still held: %+v", sig, info)
-		}
+		wantFree(t, s, name)
 	}
 }
 
 // TestExecStops: SIGTSTP stops the command, and SIGCONT lets it go on; the lock is kept.
 func TestExecStops(t *testing.T) {
+	t.Parallel()
+	if state, _ := statOf(os.Getpid()); state == "" {
+		t.Skip("not proven: that SIGTSTP stops the command; that takes /proc")
+	}
+	stopped := func(pid int) bool {
+		state, _ := statOf(pid)
+		return state == "T"
+	}
 	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "2s", "--", "sh", "-c", "echo $$; exec sleep 60")
+	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--", "sh", "-c", "echo $$; exec sleep 60")
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
 	c.start()
 	group := c.number()
 	c.kill(unix.SIGTSTP)
-	eventually(t, "the command stands still", func() bool { return stateOf(t, group) == "T" })
-	time.Sleep(2500 * time.Millisecond) // more than the TTL
-	if info := inspected(t, s, name); !info.Held {
-		t.Error("the lock was not kept alive")
+	verdict.Eventually(t, "the command is stopped", func() bool { return stopped(group) })
+	left := func() int {
+		n, err := redis.Int(redistest.Do(t, s, "PTTL", strategy.DefaultKey(name)), nil)
+		redistest.Must(t, err)
+		return n
 	}
+	before := left()
+	verdict.Eventually(t, "the lock is renewed while the command is stopped", func() bool { return left() > before })
 	c.kill(unix.SIGCONT)
-	eventually(t, "it goes on", func() bool { return stateOf(t, group) != "T" })
+	verdict.Eventually(t, "the command runs again", func() bool { return !stopped(group) })
 	c.kill(unix.SIGTERM)
 	c.wantEnd(143)
 }
 
-// stateOf is that of a process: T stands still.
-func stateOf(t *testing.T, pid int) string {
-	t.Helper()
-	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
-	if errors.Is(err, exec.ErrNotFound) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Skip("not proven: it takes ps, or /proc")
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		return rest[:1]
-	}
-	return strings.TrimSpace(string(out))[:1]
-}
-
 // TestExecInterrupted: a signal ends the wait, and leaves nothing behind.
 func TestExecInterrupted(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		name := newName(t)
@@ -465,7 +263,7 @@ func TestExecInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := toolFor(t, s, "exec", name, "--", "echo", "ran").start()
-		eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+		verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
 		c.kill(sig)
 		if out := c.wantEnd(128+int(sig), "gave up after"); out != "" {
 			t.Errorf("%v: it ran: %q", sig, out)
@@ -476,52 +274,37 @@ func TestExecInterrupted(t *testing.T) {
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if info := inspected(t, s, name); info.Held {
-			t.Errorf("%v: who gave up has the lock: %+v", sig, info)
-		}
+		wantFree(t, s, name)
 	}
 }
 
-// TestExecInterruptedUnderWay: while nobody answers, it ends soon, says what may be left,
-// and that goes with the TTL.
+// TestExecInterruptedUnderWay: the server has granted the lock, and the reply does not come. exec
+// ends, and has released the lock by another connection.
 func TestExecInterruptedUnderWay(t *testing.T) {
-	s, name := redistest.Own(t, redistest.Config{}), newName(t)
-	redistest.Skip(t, s.Freeze(t.Context()), "what becomes of exec on a server that stands still")
-	c := toolFor(t, s, "exec", name, "--ttl", "6s", "--", "echo", "ran").start()
-	time.Sleep(300 * time.Millisecond) // into the request, or before it
+	t.Parallel()
+	s, name := redistest.Shared(t), newName(t)
+	held := func() bool {
+		c := s.Pool().Get()
+		defer c.Close()
+		n, err := redis.Int(c.Do("EXISTS", strategy.DefaultKey(name)))
+		return n > 0 && err == nil
+	}
+	var silenced atomic.Bool
+	addr := relay(t, "tcp", "127.0.0.1:0", s.Addr(), func() bool { return !held() || silenced.Swap(true) })
+	c := toolFor(t, nil, "exec", name, "--redis", addr, "--ttl", "1m", "--", "echo", "ran").start()
+	verdict.Eventually(t, "the server has granted the lock", held)
 	c.kill(syscall.SIGINT)
-	began := time.Now()
 	if out, code := c.end(); code != 130 || out != "" {
 		t.Errorf("exit %d, %q, %s, want 130", code, out, c.errs)
 	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v to end", took)
-	}
-	if err := s.Thaw(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held })
-}
-
-// TestExecInterruptedAtOnce: whenever the signal comes, no lock is left behind.
-func TestExecInterruptedAtOnce(t *testing.T) {
-	s := redistest.Shared(t)
-	for i := range 25 {
-		name := newName(t)
-		c := toolFor(t, s, "exec", name, "--ttl", "10m", "--", "sleep", "60").start()
-		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
-		c.kill(syscall.SIGTERM)
-		if _, code := c.end(); code != 143 && code != -1 { // -1: before main
-			t.Errorf("exit %d, %s", code, c.errs)
-		}
-		if info := inspected(t, s, name); info.Held {
-			t.Errorf("after %d ms: the lock is left behind: %+v", 2*i, info)
-		}
+	if held() {
+		t.Error("the lock is still held")
 	}
 }
 
 // TestExecInterruptedBefore: a signal that came just before the command was to start.
 func TestExecInterruptedBefore(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	lease, err := onServer(t, s, strategy.Options{}).NewLock(name).TryAcquire(t.Context())
 	if err != nil {
@@ -538,38 +321,31 @@ func TestExecInterruptedBefore(t *testing.T) {
 	if _, err := os.Stat(started); err == nil {
 		t.Error("the command was started")
 	}
-	if inspected(t, s, name).Held {
-		t.Error("the lock is still held")
-	}
+	wantFree(t, s, name)
 }
-
-// stubborn prints its group and then, on SIGTERM, a word; it and its child go on. It waits
-// without starting anything: a shell may swallow what comes between its fork and exec.
-const stubborn = `trap 'echo told' TERM
-(trap '' TERM; while :; do sleep 0.05; done) &
-echo $$
-while :; do wait; done`
 
 // TestExecLost: SIGTERM to the group, SIGKILL after the grace, and a status of its own.
 func TestExecLost(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "3s", "--grace", "300ms", "--", "sh", "-c", stubborn).start()
+	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--grace", "300ms", "--", "sh", "-c", stubborn).start()
 	group := c.number()
 	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 	if out := c.wantEnd(76, "lost: the key is gone; ending the command"); out != "told\n" {
 		t.Errorf("the command said %q, want that it was told", out)
 	}
 	if alive(group) {
-		t.Error("there is still somebody in the group")
+		t.Error("there is still a process in the group")
 	}
 }
 
-// TestExecLostToAnother: whoever has the lock now keeps it.
+// TestExecLostToAnother: the next holder keeps the lock.
 func TestExecLostToAnother(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "3s", "--", "sh", "-c", "echo $$; exec sleep 60").start()
+	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--", "sh", "-c", "echo $$; exec sleep 60").start()
 	c.number()
-	toolFor(t, s, "release", name, "--force").run()
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -583,6 +359,7 @@ func TestExecLostToAnother(t *testing.T) {
 // TestExecLostUnseen: a loss that is found out at the release counts where the command
 // would have counted as a success.
 func TestExecLostUnseen(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	for status, c := range map[int]struct {
 		want int
@@ -590,10 +367,7 @@ func TestExecLostUnseen(t *testing.T) {
 	}{0: {76, "the command has succeeded, but lock"}, 5: {5, "warning: the release of the lock was not confirmed: lock"}} {
 		name := newName(t)
 		x := toolFor(t, s, "exec", name, "--ttl", "1h", "--", "sh", "-c", fmt.Sprintf("echo; read x; exit %d", status))
-		in, err := x.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := x.input()
 		x.start().line()
 		redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 		in.Close()
@@ -602,77 +376,22 @@ func TestExecLostUnseen(t *testing.T) {
 }
 
 func TestExecMaxHold(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "2s", "--max-hold", "2s", "--", "sh", "-c", "echo $$; exec sleep 60").start()
+	c := toolFor(t, s, "exec", name, "--ttl", "9s", "--max-hold", "9s", "--", "sh", "-c", "echo $$; exec sleep 60").start()
 	c.number()
 	c.wantEnd(76, "the maximum hold is over")
-	eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held }) // by the server's clock, too
+	verdict.Eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held }) // by the server's clock, too
 }
 
-// TestExecKilled: the group does not outlive exec, and the lock goes with its TTL.
-func TestExecKilled(t *testing.T) {
-	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "2s", "--grace", "300ms", "--", "sh", "-c", stubborn).start()
-	group := c.number()
-	c.kill(syscall.SIGKILL)
-	out, _ := c.end()
-	if strings.ReplaceAll(out, "told\n", "") != "" || out == "" { // by the kernel, too, at the end of each thread of exec
-		t.Errorf("the command said %q, want that it was told", out)
-	}
-	if !strings.Contains(c.errs.String(), "the process that held the lock is gone; ending the command") {
-		t.Errorf("on stderr is %q", c.errs)
-	}
-	eventually(t, "the group is gone", groupGone(group))
-	eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held })
-}
-
-// TestExecKilledAtTheStart: whatever it was about to do when it got the lock.
-func TestExecKilledAtTheStart(t *testing.T) {
-	s := redistest.Shared(t)
-	tools := make([]*tool, 30)
-	for i := range tools {
-		name := newName(t)
-		c := toolFor(t, s, "exec", name, "--ttl", "1m", "--grace", "20ms", "--", "sh", "-c", stubborn).start()
-		if i%2 == 0 {
-			eventually(t, "it holds the lock", func() bool {
-				held, err := redis.Bool(redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)), nil)
-				redistest.Must(t, err)
-				return held
-			})
-			time.Sleep(rand.N(30 * time.Millisecond)) // while it starts its watcher and the command
-		} else {
-			c.number() // the command may have come so far before exec goes on
-		}
-		c.kill(syscall.SIGKILL)
-		tools[i] = c
-	}
-	for _, c := range tools {
-		c.end() // nobody has the standard output any more
-	}
-}
-
-// TestExecStarter: without exec's word it executes nothing.
-func TestExecStarter(t *testing.T) {
-	t.Setenv(clitest.MainVar, "1")
-	s, err := startStarter("/bin/sh", []string{"sh", "-c", "exit 5"}, os.Environ())
-	redistest.Must(t, err)
-	s.socket.Close()
-	var status unix.WaitStatus
-	for err = syscall.EINTR; err == syscall.EINTR; {
-		_, err = unix.Wait4(s.pid, &status, 0, nil)
-	}
-	if err != nil || status.ExitStatus() != exitNotExecutable {
-		t.Errorf("it ended with %d (%v), want %d", status.ExitStatus(), err, exitNotExecutable)
-	}
-}
-
-// TestExecUnread: a command is ended when its lock is lost, and when exec is killed, though
-// nobody reads what they have to say about it.
+// TestExecUnread: a command is ended when its lock is lost, and when exec is killed, although nobody
+// reads what exec and the watcher say.
 func TestExecUnread(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
-	for _, killed := range []bool{false, true} {
+	for _, killed := range []bool{true, false} {
 		name := newName(t)
-		c := toolFor(t, s, "exec", name, "--ttl", "3s", "--grace", "100ms", "--", "sh", "-c", stubborn)
+		c := toolFor(t, s, "exec", name, "--ttl", "12s", "--grace", "100ms", "--", "sh", "-c", stubborn)
 		full, unread := fullPipe(t)
 		c.Stderr = unread
 		group := c.start().number()
@@ -681,7 +400,7 @@ func TestExecUnread(t *testing.T) {
 		} else {
 			redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 		}
-		eventually(t, "the group is gone", groupGone(group))
+		verdict.Eventually(t, "the group is gone", groupGone(group))
 		full.Close() // now what is still to be said cannot be
 		unread.Close()
 		c.end()
@@ -691,29 +410,31 @@ func TestExecUnread(t *testing.T) {
 // fullPipe is a pipe whose writers wait for ever, if they wait.
 func fullPipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
-	var p [2]int
-	if err := unix.Pipe(p[:]); err != nil {
+	r, w, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetNonblock(p[1], true); err != nil {
+	fd := int(w.Fd())
+	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
 	for b := make([]byte, 4096); ; {
-		if _, err := unix.Write(p[1], b); err != nil {
+		if _, err := unix.Write(fd, b); err != nil {
 			if len(b) == 1 {
 				break
 			}
 			b = b[:1]
 		}
 	}
-	if err := unix.SetNonblock(p[1], false); err != nil {
+	if err := unix.SetNonblock(fd, false); err != nil {
 		t.Fatal(err)
 	}
-	return os.NewFile(uintptr(p[0]), "full"), os.NewFile(uintptr(p[1]), "full")
+	return r, w
 }
 
-// TestExecFiles: what exec is started with beside the standard streams is the command's.
+// TestExecFiles: the command inherits other open files than the standard streams.
 func TestExecFiles(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -730,128 +451,25 @@ func TestExecFiles(t *testing.T) {
 	}
 }
 
-// TestExecWatchedAnew: a watcher that was killed has a successor.
-func TestExecWatchedAnew(t *testing.T) {
-	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "1m", "--grace", "100ms", "--", "sh", "-c", stubborn).start()
-	group := c.number()
-	first := watcherOf(t, c.Process.Pid)
-	time.Sleep(watchSlack + 100*time.Millisecond) // one that dies sooner has no successor
-	syscall.Kill(first, syscall.SIGKILL)
-	eventually(t, "there is another watcher", func() bool { w := watcherOf(t, c.Process.Pid); return w != 0 && w != first })
-	c.kill(syscall.SIGKILL)
-	c.end()
-	eventually(t, "the group is gone", groupGone(group))
-}
-
-// watcherOf is exec's; 0: there is none.
-func watcherOf(t *testing.T, pid int) int {
-	t.Helper()
-	children := allChildren(pid)
-	if _, err := os.Stat("/proc/self/task"); err != nil {
-		t.Skip("not proven: that takes /proc")
-	}
-	for _, child := range strings.Fields(children) {
-		if n, _ := strconv.Atoi(child); strings.Contains(cmdline(n), watchName) {
-			return n
-		}
-	}
-	return 0
-}
-
-func cmdline(pid int) string {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return string(b)
-}
-
-// TestExecWatcherOfNobody: a watcher ends also where the command ended by itself, and exec was
-// killed before it could say so.
-func TestExecWatcherOfNobody(t *testing.T) {
-	c := exec.Command("true")
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.Run(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w := watch{said: newTeller(io.Discard)}
-		w.run(strings.NewReader(fmt.Sprintf("group %d\nleft 60000\n", c.Process.Pid)))
-	}()
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		t.Errorf("after %v it still watches a group that is gone", patience)
-	}
-}
-
-// TestExecFrozen: nor does it outlive the lock of one that stands still.
-func TestExecFrozen(t *testing.T) {
-	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "2s", "--grace", "300ms", "--", "sh", "-c", stubborn).start()
-	group := c.number()
-	time.Sleep(3500 * time.Millisecond) // more than the TTL, and the watcher's second
-	if groupGone(group)() {
-		t.Fatal("the command was ended while its lock was kept alive")
-	}
-	c.kill(syscall.SIGSTOP)
-	eventually(t, "the group is gone", groupGone(group))
-	c.kill(syscall.SIGCONT)
-	c.wantEnd(76, "stands still, and its deadline is over")
-}
-
-// TestExecWatcherKilled: with exec and its watcher gone the command itself is told.
-func TestExecWatcherKilled(t *testing.T) {
-	text := func(pid int, of string) string {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, of))
-		return string(b)
-	}
-	s, name := redistest.Shared(t), newName(t)
-	// In a loop: a signal that comes just before the shell's wait would be noticed only after it.
-	c := toolFor(t, s, "exec", name, "--", "sh", "-c", "trap 'echo told; exit' TERM; echo $$; while :; do sleep 0.1; done").start()
-	group := c.number()
-	if text(group, "stat") == "" {
-		t.Skip("not proven: that a command is told when exec and its watcher are killed; that takes /proc")
-	}
-	watcher := watcherOf(t, c.Process.Pid)
-	if watcher == 0 {
-		t.Fatal("there is no watcher")
-	}
-	c.kill(syscall.SIGSTOP) // or it would start another
-	syscall.Kill(watcher, syscall.SIGKILL)
-	c.kill(syscall.SIGKILL)
-	if out, _ := c.end(); out != "told\n" {
-		t.Errorf("the command said %q, want that it was told", out)
-	}
-}
-
-func allChildren(pid int) (all string) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, f := range files {
-		b, _ := os.ReadFile(f)
-		all += " " + string(b)
-	}
-	return all
-}
-
 // TestExecLeftBehind: what a command leaves in its group ends before the lock is free; what
 // has left the group goes on.
 func TestExecLeftBehind(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	c := toolFor(t, s, "exec", name, "--grace", "300ms", "--", "sh", "-c",
 		`(trap '' TERM; while :; do sleep 0.05; done) >/dev/null 2>&1 & echo $$; exit 4`).start()
 	group := c.number()
 	c.wantEnd(4, "left processes behind")
 	if alive(group) {
-		t.Error("there is still somebody in the group")
+		t.Error("there is still a process in the group")
 	}
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("not proven: that a session of its own outlives the lock; that takes setsid")
 	}
-	c = toolFor(t, s, "exec", name, "--", "sh", "-c", `setsid sh -c 'echo $$; exec sleep 60' 2>/dev/null & wait $!; echo x`)
-	c.Args[len(c.Args)-1] = `setsid sh -c 'echo $$; exec sleep 60 >&- 2>&-' & sleep 0.3`
-	c.start()
-	daemon := c.number()
+	c = toolFor(t, s, "exec", name, "--", "sh", "-c", `setsid sh -c 'echo $$; exec sleep 60 >&- 2>&-' & read x; exit 0`)
+	in := c.input()
+	daemon := c.start().number()
+	in.Close() // the daemon has left the group
 	defer syscall.Kill(daemon, syscall.SIGKILL)
 	c.wantEnd(0)
 	if !alive(daemon) {
@@ -862,26 +480,26 @@ func TestExecLeftBehind(t *testing.T) {
 // TestExecServerDown: at the first attempt that ends it; during a wait it does not, nor
 // while the command runs; and at the release the command's status counts.
 func TestExecServerDown(t *testing.T) {
+	t.Parallel()
 	toolFor(t, nil, "exec", "x", "--redis", "127.0.0.1:1", "--", "echo", "ran").start().wantEnd(69, "connection refused")
 
 	s, name := redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}}), newName(t)
 	ctx := t.Context()
-	lease, err := onServer(t, s, strategy.Options{TTL: 4 * time.Second}).NewLock(name).Acquire(ctx)
+	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).Acquire(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := toolFor(t, s, "exec", name, "--ttl", "6s", "--", "sh", "-c", "echo in; read x; exit 5")
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := toolFor(t, s, "exec", name, "--ttl", "1m", "--", "sh", "-c", "echo in; read x; exit 5")
+	in := c.input()
 	c.start()
-	eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+	verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
 	redistest.Skip(t, s.Kill(ctx), "what exec does when its server dies")
 	if err := s.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	_ = lease // it goes with its TTL
+	if err := lease.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
 	if line := c.line(); line != "in" {
 		t.Errorf("it said %q, want that it got in after the restart", line)
 	}
@@ -889,21 +507,18 @@ func TestExecServerDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Close()
-	began := time.Now()
 	c.wantEnd(5, "warning: the release of the lock was not confirmed")
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("it took %v to end", took)
-	}
 }
 
-// TestExecPipeBroken: nobody reads its warnings, and it does its work all the same.
+// TestExecPipeBroken: nobody reads its warnings any more, and it does its work.
 func TestExecPipeBroken(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := toolFor(t, s, "exec", name, "--ttl", "3s", "--", "sh", "-c", "echo $$; exec sleep 60")
+	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--", "sh", "-c", "echo $$; exec sleep 60")
 	c.Stderr = w
 	c.start()
 	w.Close()
@@ -915,12 +530,13 @@ func TestExecPipeBroken(t *testing.T) {
 		t.Errorf("exit %d, want 76", code)
 	}
 	if alive(group) {
-		t.Error("there is still somebody in the group")
+		t.Error("there is still a process in the group")
 	}
 }
 
 // TestReadme runs what the README tells to type.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	s := redistest.Own(t, redistest.Config{})
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -941,7 +557,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"locks":     fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", clitest.MainVar, self),
+		"locks":     fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", self),
 		"import.sh": "#!/bin/sh\necho imports under $LOCKS_NAME\n",
 		"deploy.sh": "#!/bin/sh\necho deploys under $LOCKS_NAME\n",
 	} {
@@ -951,7 +567,7 @@ func TestReadme(t *testing.T) {
 	}
 	cmd := exec.Command("sh", "-euc", strings.ReplaceAll(block, url, s.URL()))
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	cmd.Env = append(clitest.Command(t).Env, "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	for _, want := range []string{"imports under nightly\n", "deploys under deploy/web\n", "held by  nobody\n", "lock deploy/web is free\n"} {
 		if err != nil || !strings.Contains(string(out), want) {

@@ -1,3 +1,4 @@
+// What locks exec does in a terminal: the foreground, Ctrl-C, Ctrl-Z, and the jobs of a shell.
 package main
 
 import (
@@ -9,14 +10,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 )
 
-// A screen is a terminal with somebody who types.
+// A screen is a terminal on which the test types.
 type screen struct {
 	t      *testing.T
 	master *os.File
@@ -60,6 +61,11 @@ func newScreen(t *testing.T, cmd *exec.Cmd) *screen {
 		}
 	})
 	s := &screen{t: t, master: master}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the screen shows\n%s", s.shown())
+		}
+	})
 	go func() {
 		for b := make([]byte, 1024); ; {
 			n, err := master.Read(b)
@@ -85,19 +91,24 @@ func (s *screen) types(what string) {
 // between.
 func (s *screen) expect(what string) (between string) {
 	s.t.Helper()
-	for limit := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		s.mu.Lock()
-		text := s.text.String()
-		s.mu.Unlock()
-		if i := strings.Index(text[s.read:], what); i >= 0 {
-			between = text[s.read : s.read+i]
-			s.read += i + len(what)
-			return between
+	verdict.Eventually(s.t, fmt.Sprintf("the screen shows %q", what), func() bool {
+		text := s.shown()[s.read:]
+		i := strings.Index(text, what)
+		if i < 0 {
+			return false
 		}
-		if time.Now().After(limit) {
-			s.t.Fatalf("the screen shows\n%s\nwant %q", text, what)
-		}
-	}
+		between = text[:i]
+		s.read += i + len(what)
+		return true
+	})
+	return between
+}
+
+// shown is all that was on the screen.
+func (s *screen) shown() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 const (
@@ -107,6 +118,7 @@ const (
 
 // TestExecTerminal: the command reads what is typed, and has the foreground.
 func TestExecTerminal(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	c := toolFor(t, s, "exec", newName(t), "--", "sh", "-c",
 		`ps -o stat= -p $$; printf 'name? '; read x; echo "hello, $x"; exit 3`)
@@ -122,6 +134,7 @@ func TestExecTerminal(t *testing.T) {
 
 // TestExecTerminalInPipeline: there it gets the foreground when it asks for it.
 func TestExecTerminalInPipeline(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	c := toolFor(t, s, "exec", newName(t), "--", "sh", "-c", `echo begins; read x; echo "hello, $x"`)
 	r, w, err := os.Pipe()
@@ -141,6 +154,7 @@ func TestExecTerminalInPipeline(t *testing.T) {
 
 // TestExecTerminalInterrupt: Ctrl-C ends the command, and then exec, of the same signal.
 func TestExecTerminalInterrupt(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	for _, pipeline := range []bool{false, true} {
 		name := newName(t)
@@ -160,15 +174,14 @@ func TestExecTerminalInterrupt(t *testing.T) {
 		if w := c.ProcessState.Sys().(syscall.WaitStatus); !w.Signaled() || w.Signal() != syscall.SIGINT {
 			t.Errorf("pipeline %v: %v, want that it died of SIGINT, too", pipeline, c.ProcessState)
 		}
-		if info := inspected(t, s, name); info.Held {
-			t.Errorf("pipeline %v: the lock is still held: %+v", pipeline, info)
-		}
+		wantFree(t, s, name)
 	}
 }
 
 // TestExecJobControl: in a shell Ctrl-Z stops the job, and the lock goes with its TTL; fg
 // continues it, or ends it if another may have had the lock.
 func TestExecJobControl(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("not proven: what exec does in a shell with jobs; that takes bash")
@@ -203,26 +216,25 @@ func TestExecJobControl(t *testing.T) {
 	scr.expect("ready> ")
 
 	name = newName(t)
-	scr.types("$TOOL exec '" + name + `' --ttl 3s -- sh -c 'echo begi""ns; kill -TSTP $$; echo goes "o"n'` + "\n")
+	scr.types("$TOOL exec '" + name + `' --ttl 6s -- sh -c 'echo begi""ns; kill -TSTP $$; echo goes "o"n'` + "\n")
 	scr.expect("begins")
 	scr.expect("Stopped")
 	scr.expect("ready> ")
-	eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held })
+	verdict.Eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held })
 	scr.types("fg\n")
 	scr.expect("lost: its deadline came")
 	scr.expect("ready> ")
 	scr.types("echo status $?\n")
 	scr.expect("status 76")
-	if scr.mu.Lock(); strings.Contains(scr.text.String(), "goes on") {
+	if strings.Contains(scr.shown(), "goes on") {
 		t.Error("the command went on although its lock was lost")
 	}
-	scr.mu.Unlock()
 	scr.expect("ready> ")
 
 	// In the background it stops when it wants to read, and fg gives it the terminal.
 	scr.types("$TOOL exec '" + newName(t) + `' -- sh -c 'read x; echo "hello, $x"' &` + "\n")
 	scr.expect("ready> ")
-	eventually(t, "the job stops", func() bool {
+	verdict.Eventually(t, "the job stops", func() bool {
 		scr.types("jobs\n")
 		return strings.Contains(scr.expect("ready> "), "Stopped")
 	})
@@ -239,6 +251,7 @@ func TestExecJobControl(t *testing.T) {
 
 // TestExecTerminalScript: a script ends with Ctrl-C, and does not go on behind exec.
 func TestExecTerminalScript(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("not proven: that a script ends with Ctrl-C; that takes bash")
@@ -258,11 +271,8 @@ func TestExecTerminalScript(t *testing.T) {
 	if w := shell.ProcessState.Sys().(syscall.WaitStatus); !w.Signaled() || w.Signal() != syscall.SIGINT {
 		t.Errorf("%v, want that it died of SIGINT", shell.ProcessState)
 	}
-	if scr.mu.Lock(); strings.Contains(scr.text.String(), "went on") {
-		t.Errorf("the script went on:\n%s", scr.text.String())
+	if strings.Contains(scr.shown(), "went on") {
+		t.Error("the script went on")
 	}
-	scr.mu.Unlock()
-	if held := inspected(t, s, name).Held; held {
-		t.Error("the lock is still held")
-	}
+	wantFree(t, s, name)
 }

@@ -32,7 +32,7 @@ const (
 	killLimit = 2 * time.Second        // for what was sent SIGKILL to be gone
 )
 
-// A job is a command under a lock: a process group, with the watcher beside it.
+// A job is a command under a lock: a process group and its watcher.
 type job struct {
 	e       *execution
 	lease   strategy.Lease
@@ -40,7 +40,7 @@ type job struct {
 	starter *starter
 	watcher *watcher
 	tty     *terminal
-	signals chan os.Signal
+	signals <-chan os.Signal
 	changes chan change
 
 	ended  bool // the leader has, with status
@@ -61,18 +61,13 @@ type change struct {
 
 // hold runs the program while the lease is held, and returns how exec ends.
 func (e *execution) hold(ctx context.Context, lease strategy.Lease, program string) error {
-	j := &job{e: e, lease: lease, signals: make(chan os.Signal, 16), changes: make(chan change)}
-	signal.Notify(j.signals, unix.SIGCONT, unix.SIGPIPE) // SIGPIPE: whoever reads our warnings may be gone
-	for _, s := range passed {
-		if !signal.Ignored(s) { // by nohup, say: then it is the command's to ignore, too
-			signal.Notify(j.signals, s)
-		}
-	}
-	if ctx.Err() != nil { // from here on a signal is the command's
-		signal.Stop(j.signals)
+	// SIGPIPE: nobody may read our warnings any more.
+	signals, err := cli.TakeSignals(ctx, append([]os.Signal{unix.SIGCONT, unix.SIGPIPE}, passed...)...)
+	if err != nil {
 		e.release(lease, 0, nil)
-		return context.Cause(ctx)
+		return err
 	}
+	j := &job{e: e, lease: lease, signals: signals, changes: make(chan change)}
 	if err := lease.KeepAlive(e.maxHold); err != nil {
 		e.say("%v", err)
 		return e.release(lease, 0, err)
@@ -127,13 +122,13 @@ func (j *job) start(program string) error {
 	j.leader = j.starter.pid
 	j.watcher.group(j.leader)
 	j.watcher.left(time.Until(j.lease.Deadline()))
-	// From here on we take and give the foreground, and write warnings, whoever has it.
+	// From here on exec takes and gives the foreground, and writes warnings, also in the background.
 	signal.Ignore(unix.SIGTTOU)
 	if j.tty.wholly() {
 		j.tty.give(j.leader)
 	}
 	go j.listen()
-	if err := j.lease.Err(); err != nil { // we stood still, say: what has not begun is not to begin
+	if err := j.lease.Err(); err != nil { // exec was paused, say: the command must not begin
 		j.starter.socket.Close()
 		j.tty.take(j.leader)
 		j.watcher.stop()
@@ -143,10 +138,10 @@ func (j *job) start(program string) error {
 	return nil
 }
 
-// watchAnew replaces a watcher that somebody has killed. It knows the group from its start, or
-// there would be a moment in which we may be killed and it would end nobody. One that does not
-// live is not replaced again and again.
-func (j *job) watchAnew() {
+// replaceWatcher starts another watcher when the first was killed. The new one knows the group from
+// its start: exec may be killed at any moment. One that ended within a second is not replaced, or
+// exec might start watchers without end.
+func (j *job) replaceWatcher() {
 	j.watcher.pipe.Close()
 	w, err := (*watcher)(nil), errors.New("it ends as soon as it is started")
 	if time.Since(j.watcher.born) > watchSlack {
@@ -185,11 +180,15 @@ func (j *job) listen() {
 func (j *job) run() {
 	lost := j.lease.Lost()
 	changes := j.changes
+	executed := j.starter.executed
+	var signals <-chan os.Signal // none before the starter is the command: it does not take all of them as the command would
 	var poll <-chan time.Time
 	var settled time.Time
 	for {
 		select {
-		case s := <-j.signals:
+		case <-executed:
+			executed, signals = nil, j.signals
+		case s := <-signals:
 			j.pass(s.(syscall.Signal))
 		case n := <-j.e.news:
 			j.hear(n)
@@ -202,14 +201,14 @@ func (j *job) run() {
 			case !ok:
 				changes = nil
 			case c.pid == j.watcher.pid && !c.status.Stopped():
-				j.watchAnew()
+				j.replaceWatcher()
 			case c.pid != j.leader:
 			case c.status.Stopped():
 				j.stopped(c.status.StopSignal())
 			case !j.ended:
 				j.ended, j.status = true, c.status
 				j.had = j.tty.take(j.leader)
-				if err := j.lease.Err(); err != nil && j.lost == nil { // we stood still, and hear of both at once
+				if err := j.lease.Err(); err != nil && j.lost == nil { // exec was paused, and hears of both at once
 					lost, j.lost = nil, err
 					j.e.say("%v; the command has ended only after that", err)
 				}
@@ -275,8 +274,8 @@ func (j *job) hear(n strategy.Event) {
 }
 
 // stopped does what the terminal wants of a job whose command has stopped: it stops as a
-// whole, unless the command only lacks the foreground, which we can give it. Whoever stops
-// the command from elsewhere (SIGSTOP) does not stop us: nobody would continue us with it.
+// whole, unless the command only lacks the foreground, which exec can give it. A SIGSTOP from
+// elsewhere stops the command alone: its sender would not continue exec.
 func (j *job) stopped(by syscall.Signal) {
 	asks := by == unix.SIGTTIN || by == unix.SIGTTOU
 	// Some stop themselves by SIGSTOP for Ctrl-Z.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -17,8 +18,10 @@ import (
 // the group nothing has been started, so exec may be killed at any moment: either the
 // watcher ends the group, or there is no byte and the starter ends by itself.
 type starter struct {
-	pid    int
-	socket *os.File
+	pid      int
+	socket   *os.File
+	executed chan struct{} // closed when it has executed the command, or is gone
+	err      error         // of executing it
 }
 
 const startName = "exec-start"
@@ -32,8 +35,8 @@ func startStarter(program string, command, env []string) (*starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Its end keeps the number that it has here: 3 and the following may be the command's, from
-	// whoever has started exec.
+	// Its end keeps the number that it has here: the parent of exec may have opened 3 and
+	// the following for the command.
 	unix.CloseOnExec(pair[0])
 	ours, theirs := os.NewFile(uintptr(pair[0]), "starter"), os.NewFile(uintptr(pair[1]), "exec")
 	defer theirs.Close()
@@ -49,22 +52,27 @@ func startStarter(program string, command, env []string) (*starter, error) {
 		return nil, err
 	}
 	defer p.Release() // listen waits for it
-	return &starter{p.Pid, ours}, nil
+	return &starter{pid: p.Pid, socket: ours, executed: make(chan struct{})}, nil
 }
 
 // start lets it execute the command.
-func (s *starter) start() { s.socket.Write([]byte{1}) }
+func (s *starter) start() {
+	s.socket.Write([]byte{1})
+	go func() {
+		defer close(s.executed)
+		defer s.socket.Close()
+		text := make([]byte, 16)
+		n, _ := s.socket.Read(text) // its end is closed when the command is executed
+		if errno, err := strconv.Atoi(string(text[:n])); err == nil {
+			s.err = syscall.Errno(errno)
+		}
+	}()
+}
 
-// failed returns why the command was not executed, if it was not. Only after the starter,
-// or what it has become, has ended.
+// failed returns why the command was not executed, if it was not.
 func (s *starter) failed() error {
-	defer s.socket.Close()
-	text := make([]byte, 16)
-	n, _ := s.socket.Read(text) // the socket is closed when the command is executed
-	if errno, err := strconv.Atoi(string(text[:n])); err == nil {
-		return syscall.Errno(errno)
-	}
-	return nil
+	<-s.executed
+	return s.err
 }
 
 // becomeCommand is the starter's side, and comes before all else in main: a signal is to do
@@ -73,6 +81,9 @@ func becomeCommand() {
 	if len(os.Args) < 5 || os.Args[1] != startName {
 		return
 	}
+	// On the main thread, to which the kernel gives signals first: one that another thread has
+	// taken would be lost with that thread when the command is executed.
+	runtime.LockOSThread()
 	fd, _ := strconv.Atoi(os.Args[2])
 	unix.CloseOnExec(fd)
 	socket := os.NewFile(uintptr(fd), "exec")

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watcher is a process beside exec that ends the command's group if exec does not live
-// to do so: it reads lines from a pipe, and the end of the pipe before "done" says that exec
-// is gone. It has a session of its own, so what ends exec's group or terminal spares it.
+// A watcher is a process that ends the command's group if exec does not live to do so. It reads
+// lines from a pipe, and the end of the pipe before "done" says that exec is gone. It has a session
+// of its own, so what ends exec's group or terminal spares it.
 //
 //	group 4711      the command's process group
 //	left 29000      so many milliseconds are left until the lock's deadline
@@ -113,7 +113,7 @@ func watchCommands() []*cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Whoever ends all of a name means exec, and that needs us for its end.
+			// A signal to all processes of this name is meant for exec, which needs its watcher to the end.
 			signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
 			w := watch{grace: grace, group: group, said: newTeller(cmd.ErrOrStderr())}
 			w.run(cmd.InOrStdin())
@@ -161,14 +161,13 @@ func (w *watch) run(in io.Reader) {
 				late, paused = nil, time.After(time.Duration(n)*time.Millisecond+watchSlack)
 			}
 		case <-paused:
-			// Who is stopped hears of it when he is continued, be it not by exec; and who has
-			// not stopped with the others, now.
+			// A stopped process gets it when it is continued, by exec or not; the others get it now.
 			if paused = nil; w.group != 0 {
 				unix.Kill(-w.group, unix.SIGTERM)
 			}
 		case <-late:
 			late = nil
-			w.end("the process that held the lock stands still, and its deadline is over")
+			w.end("the process that held the lock is paused, and its deadline is over")
 		case <-w.kill:
 			unix.Kill(-w.group, unix.SIGKILL)
 			w.kill, giveUp = nil, time.After(killLimit)

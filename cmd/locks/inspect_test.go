@@ -1,5 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
+// What locks inspect, release and bootstrap print and do, on real servers.
 package main
 
 import (
@@ -11,25 +12,24 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	if out := toolFor(t, s, "inspect", name).start().wantEnd(0); !strings.Contains(out, "held by  nobody\n") || strings.Contains(out, "expires") {
 		t.Errorf("of a free lock it says\n%s", out)
 	}
 	held := toolFor(t, s, "exec", name, "--label", "by hand", "--", "sh", "-c", "echo $LOCKS_TOKEN; echo $LOCKS_FENCE; read x")
-	in, err := held.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := held.input()
 	began := time.Now()
 	held.start()
 	token, fence := held.line(), held.line()
 	waiting := toolFor(t, s, "exec", name, "--label", "me too", "--", "true").start()
-	eventually(t, "somebody queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+	verdict.Eventually(t, "the second exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
 
 	host, err := os.Hostname()
 	if err != nil {
@@ -65,6 +65,7 @@ func TestInspect(t *testing.T) {
 
 // TestInspectOther: holders that are not of this tool, or mean to do harm on a terminal.
 func TestInspectOther(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	for label, want := range map[string]string{
 		"":                 "held by  (its token does not say)\n",
@@ -102,6 +103,7 @@ func TestInspectOther(t *testing.T) {
 
 // TestInspectHolds: how often an owner has it.
 func TestInspectHolds(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	locks, err := reentrant.New(s.Pool(), strategy.Options{})
 	if err != nil {
@@ -123,6 +125,7 @@ func TestInspectHolds(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	if out := toolFor(t, s, "release", name, "--force").start().wantEnd(0); !strings.HasSuffix(out, " is free\n") {
 		t.Errorf("of a free lock it says %q", out)
@@ -141,9 +144,7 @@ func TestRelease(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Released || r.From.Token != lease.Token() || r.From.Holder.Host != "web" {
 		t.Errorf("%v, it says\n%s", err, out)
 	}
-	if inspected(t, s, name).Held {
-		t.Error("it is still held")
-	}
+	wantFree(t, s, name)
 	if lease, err = onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).TryAcquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +156,7 @@ func TestRelease(t *testing.T) {
 
 // TestReleaseAll: what each strategy holds can be seen and taken away.
 func TestReleaseAll(t *testing.T) {
+	t.Parallel()
 	nodes, err := redistest.TryNodes(t, 3)
 	for _, a := range algorithms() {
 		t.Run(a.name, func(t *testing.T) {
@@ -164,10 +166,11 @@ func TestReleaseAll(t *testing.T) {
 				flags = append(flags, "--redis", nodes[i].URL())
 			}
 			bootstrap(t, nodes[:a.servers])
+			t.Parallel()
 			flags = append(flags, "--strategy", a.name)
 			with := func(args ...string) []string { return append(args, flags...) }
 			name := newName(t)
-			c := toolFor(t, nil, append(with("exec", name, "--ttl", "3s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()
+			c := toolFor(t, nil, append(with("exec", name, "--ttl", "9s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()
 			c.line()
 			who := fmt.Sprintf(", process %d", c.Process.Pid)
 			if out := toolFor(t, nil, with("inspect", name)...).start().wantEnd(0); !strings.Contains(out, who) {
@@ -183,6 +186,7 @@ func TestReleaseAll(t *testing.T) {
 
 // TestBootstrap: new servers grant nothing, and then everything.
 func TestBootstrap(t *testing.T) {
+	t.Parallel()
 	name := newName(t)
 	var flags []string
 	for range 3 {

@@ -1,3 +1,4 @@
+// What the program refuses, and its help.
 package main
 
 import (

@@ -25,9 +25,9 @@ func releaseCommand() *cobra.Command {
 	var r removal
 	cmd := &cobra.Command{
 		Use:   "release NAME --force",
-		Short: "Take a lock from whoever holds it",
-		Long: `Release takes the lock NAME from whoever holds it, and says who that was. The holder learns
-of it at its next renewal, or at its deadline: until then it goes on as if it held the lock,
+		Short: "Take a lock from its holder",
+		Long: `Release takes the lock NAME from its holder, and says who that was. The holder learns of it
+at its next renewal, or at its deadline: until then it goes on as if it held the lock,
 and only a fence keeps it and the next holder apart. So without --force it only says what it
 would do.
 

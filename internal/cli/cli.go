@@ -8,29 +8,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
-// Main runs the program, and exits. The first signal ends the context of its work.
+// Main runs the program, and exits. The first signal ends the context of its work, unless the work
+// has taken the signals by [TakeSignals].
 func Main(root *cobra.Command) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(s) { // by nohup, say
-			signal.Notify(signals, s)
-		}
-	}
-	go func() {
-		s := <-signals
-		signal.Stop(signals) // the next one ends the process at once
-		cancel(&Interrupted{s.(syscall.Signal)})
-	}()
+	ctx := withSignals(context.Background())
 	os.Exit(Execute(ctx, root, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -71,16 +59,6 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return 2
 	}
-}
-
-// Interrupted is the cause of a context that a signal ended.
-type Interrupted struct{ Signal syscall.Signal }
-
-func (i *Interrupted) Error() string {
-	if i.Signal == syscall.SIGINT {
-		return "interrupted"
-	}
-	return "ended by signal: " + i.Signal.String()
 }
 
 // failure is an error of the work itself: what was asked for was understood.

@@ -42,7 +42,8 @@ func Command(t *testing.T, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), MainVar+"=1", "COLUMNS=80")
+	// By default a program with the race detector sleeps a second at its exit.
+	cmd.Env = append(os.Environ(), MainVar+"=1", "COLUMNS=80", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	return cmd
 }
 
