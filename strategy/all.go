@@ -90,9 +90,6 @@ func (a *allLock) Acquire(ctx context.Context) (Lease, error) {
 // acquire gets all locks, one after the other, or none. again says that a lock in hand was
 // lost, so another try may succeed.
 func (a *allLock) acquire(ctx context.Context, one func(Lock, context.Context) (Lease, error)) (whole Lease, again bool, err error) {
-	if ctx.Err() != nil {
-		return nil, false, fmt.Errorf("lock %q: %w", a.Name(), contextError(ctx))
-	}
 	owner := OwnerFrom(ctx)
 	if owner == "" {
 		owner = rand.Text()
@@ -139,7 +136,6 @@ type allLease struct {
 	parts       []Lease
 	received    []time.Time // when each part was: not before its grant
 	granted     time.Time   // when the last part was received
-	unwatch     func() bool // stops looking for the end of a part
 	lost        chan struct{}
 
 	mu       sync.Mutex
@@ -155,20 +151,10 @@ func (l *allLease) add(part Lease) {
 // begin makes the lease end as soon as a part does.
 func (l *allLease) begin() {
 	held := context.Background()
-	var cancels []context.CancelFunc
 	for _, part := range l.parts {
-		ctx, cancel := part.Context(held)
-		held, cancels = ctx, append(cancels, cancel)
+		held, _ = part.Context(held)
 	}
-	stop := context.AfterFunc(held, func() { l.Err() })
-	l.unwatch = func() bool {
-		defer func() {
-			for _, cancel := range cancels {
-				cancel()
-			}
-		}()
-		return stop()
-	}
+	context.AfterFunc(held, func() { l.Err() })
 }
 
 func (l *allLease) Name() string          { return l.name }
@@ -205,7 +191,6 @@ func (l *allLease) over(end error) {
 	for cancel := range l.contexts {
 		(*cancel)(end)
 	}
-	l.contexts = nil
 }
 
 // partLost returns the error of the first part that has ended; nil: none has.
@@ -263,7 +248,6 @@ func (l *allLease) Context(parent context.Context) (ctx context.Context, cancel 
 	defer l.mu.Unlock()
 	if l.end != nil {
 		cancelCause(l.end)
-		return ctx, func() {}
 	}
 	if l.contexts == nil {
 		l.contexts = map[*context.CancelCauseFunc]struct{}{}
@@ -285,10 +269,6 @@ func (l *allLease) Release(ctx context.Context) error {
 		l.over(ErrReleased)
 	}
 	l.mu.Unlock()
-	if errors.Is(end, ErrReleased) {
-		return end
-	}
-	l.unwatch()
 	err := l.each(func(part Lease) error { return part.Release(ctx) })
 	if end != nil {
 		return end

@@ -40,7 +40,7 @@ func do(ctx context.Context, acquire func(context.Context) (Lease, error), fn fu
 	}
 	held, cancel := lease.Context(ctx)
 	defer func() {
-		cancel()
+		cancel() // before the release: what fn has left behind stops while the lock is still held
 		// A lost lease reports it here, once. fn may have released it: that is no error.
 		if e := lease.Release(ctx); !errors.Is(e, ErrReleased) && !errors.Is(err, e) {
 			err = errors.Join(err, e)

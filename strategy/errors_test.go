@@ -1,8 +1,10 @@
+// What each error says, and which kinds it is.
 package strategy_test
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +15,10 @@ import (
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
+	acks := func(want, got strategy.Acks, err error) error {
+		return &strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: &strategy.AcksError{Want: want, Got: got, Err: err}}
+	}
+	two, file := strategy.Acks{Replicas: 2}, strategy.Acks{Replicas: 2, AOF: true}
 	all := []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrReleased, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrUnsupported, strategy.ErrClosed}
 	for _, tt := range []struct {
 		err  error
@@ -29,9 +35,19 @@ func TestErrors(t *testing.T) {
 		{&strategy.LostError{Name: "a", Lapsed: true, Err: cause}, []error{strategy.ErrLost, cause}, `lock "a": lost: its deadline came: cause`},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrRefused}, all[3:4], "n: refused by the server"},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: cause}, []error{strategy.ErrUnknown, cause}, "n: outcome unknown: cause"},
+		{acks(two, strategy.Acks{Replicas: 1}, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by 1 of 2 replicas"},
+		{acks(two, strategy.Acks{AOF: true}, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by 0 of 2 replicas"},
+		{acks(file, two, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by 2 of 2 replicas, and not by the append-only file"},
+		{acks(file, strategy.Acks{AOF: true}, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by the append-only file and 0 of 2 replicas"},
+		{acks(two, strategy.Acks{}, cause), []error{strategy.ErrUnknown, cause}, "n: outcome unknown: done, but who has confirmed it is not known: cause"},
+		{acks(two, strategy.Acks{}, &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: cause}), []error{strategy.ErrUnknown, cause},
+			"n: outcome unknown: done, but who has confirmed it is not known: n: refused by the server: cause"},
 	} {
 		if tt.err.Error() != tt.text {
 			t.Errorf("Error() = %q, want %q", tt.err, tt.text)
+		}
+		if several, ok := tt.err.(interface{ Unwrap() []error }); ok && slices.Contains(several.Unwrap(), nil) {
+			t.Errorf("Unwrap() of %q = %v, want no nil", tt.text, several.Unwrap())
 		}
 		wrapped := fmt.Errorf("wrapped: %w", tt.err)
 		for _, want := range tt.is {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"time"
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
@@ -15,7 +14,7 @@ import (
 // The function's context ends when the lock is lost, and says why.
 func ExampleDo() {
 	var server conformance.Memory
-	locks, err := engine.New(&server, strategy.Options{TTL: 300 * time.Millisecond})
+	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -23,7 +22,8 @@ func ExampleDo() {
 
 	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		server.Evict(ctx, "lock:{invoice/42}") // as an operator might
-		<-ctx.Done()                           // the next renewal notices
+		lease.Extend(ctx)                      // finds that; so does the next renewal in the background
+		<-ctx.Done()
 		return context.Cause(ctx)
 	})
 	fmt.Println(err)

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"net/url"
 	"os"
 	"strconv"
@@ -17,11 +18,8 @@ type Holder struct {
 
 // ThisProcess is this process as a holder: Options{Label: strategy.ThisProcess("nightly").String()}.
 func ThisProcess(label string) Holder {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "unknown"
-	}
-	return Holder{Host: host, PID: os.Getpid(), Label: label}
+	host, _ := os.Hostname()
+	return Holder{Host: cmp.Or(host, "unknown"), PID: os.Getpid(), Label: label}
 }
 
 // String is host/pid, or host/pid/label: what [Info.Holder] reads.
@@ -35,10 +33,7 @@ func (h Holder) String() string {
 
 // parseHolder reads what String wrote; ok is false for any other label.
 func parseHolder(label string) (h Holder, ok bool) {
-	host, rest, ok := strings.Cut(label, "/")
-	if !ok {
-		return Holder{}, false
-	}
+	host, rest, _ := strings.Cut(label, "/")
 	pid, free, labelled := strings.Cut(rest, "/")
 	h.Label = free
 	var err, err2 error

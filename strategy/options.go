@@ -109,13 +109,7 @@ func DefaultKey(name string) string {
 // DefaultBackoff doubles from 2 ms to 250 ms.
 func DefaultBackoff(attempt int) time.Duration {
 	const first, most = 2 * time.Millisecond, 250 * time.Millisecond
-	if attempt < 1 {
-		return first
-	}
-	if attempt > 7 { // 2 ms << 7 is past the ceiling
-		return most
-	}
-	return min(first<<(attempt-1), most)
+	return min(first<<(min(max(attempt, 1), 8)-1), most) // 2 ms << 7 is past the ceiling
 }
 
 // Acks says who has to confirm a grant or a renewal before it counts: the option Acknowledged takes
