@@ -58,7 +58,7 @@ func insideCall() bool {
 	for skip := 2; ; skip += len(pcs) {
 		n := runtime.Callers(skip, pcs)
 		frames := runtime.CallersFrames(pcs[:n])
-		for n > 0 {
+		for {
 			f, more := frames.Next()
 			if strings.HasSuffix(f.Function, "callback.(*Callback).Call") {
 				return true

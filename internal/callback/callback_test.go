@@ -1,3 +1,4 @@
+// A callback's subscriber hears nothing after the end, and topics end with their last subscriber.
 package callback
 
 import (
@@ -45,7 +46,10 @@ func TestSilenceWaits(t *testing.T) {
 	var ended atomic.Bool
 	var c *Callback
 	c = Of(func([]byte, error) {
-		c.Silence() // would wait for ever
+		if !deep(1000) {
+			t.Error("deep inside of a call insideCall = false, want true: Silence would wait for ever")
+		}
+		c.Silence()
 		close(begun)
 		<-goOn
 		ended.Store(true)
@@ -63,6 +67,14 @@ func TestSilenceWaits(t *testing.T) {
 	if !<-silent {
 		t.Error("Silence did not wait for the call")
 	}
+}
+
+// deep is insideCall on a stack with so many more frames.
+func deep(frames int) bool {
+	if frames == 0 {
+		return insideCall()
+	}
+	return deep(frames - 1)
 }
 
 // heard is what a listener's Subscribe was told so far.

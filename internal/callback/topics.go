@@ -62,7 +62,6 @@ func (ts Topics) Confirm(t *Topic, refusal error) {
 		l.ready <- refusal
 	}
 	if refusal != nil {
-		t.listeners = nil
 		ts.forget(t)
 	}
 }

@@ -1,3 +1,4 @@
+// How a child talks with its parent, says why it fails, is paused and killed, and dies with its parent.
 package child_test
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/child"
+	"github.com/lockstrategies/locks/internal/verdict"
 )
 
 // A job says what the child of a test does.
@@ -58,8 +61,9 @@ func work(ctx context.Context, parent *child.Parent, j job) error {
 		return parent.Ask("may I?")
 	case "ignore":
 		<-ctx.Done()
-		time.Sleep(limit)
-		return nil
+		never := make(chan os.Signal, 1)
+		signal.Notify(never, os.Interrupt)
+		<-never // it has to be killed
 	case "stop":
 		if err := child.StopSelf(); err != nil {
 			return err
@@ -234,7 +238,7 @@ func TestPause(t *testing.T) {
 	short, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if err := p.Stopped(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Stopped of a child that was resumed: %v, want that it does not stand still", err)
+		t.Errorf("Stopped of a child that was resumed: %v, want that it is not stopped", err)
 	}
 	check(t, p.Pause(ctx))
 	check(t, p.Kill())
@@ -296,16 +300,10 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 		if _, err := strconv.Atoi(pid); err != nil {
 			t.Fatalf("the parent said %q, want the numbers of its children", pids)
 		}
-		for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		verdict.Eventually(t, "process "+pid+" has died with its parent", func() bool {
 			state, _ := exec.Command("ps", "-o", "state=", "-p", pid).Output()
-			if len(state) == 0 || state[0] == 'Z' { // nobody may reap it, but it is dead
-				break
-			}
-			if time.Now().After(end) {
-				t.Errorf("process %s lives on without its parent, in state %s", pid, state)
-				break
-			}
-		}
+			return len(state) == 0 || state[0] == 'Z' // nobody may reap it, but it is dead
+		})
 	}
 }
 

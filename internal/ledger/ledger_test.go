@@ -1,3 +1,4 @@
+// Which sequences of events a ledger accepts, and how many leases and calls it counts.
 package ledger
 
 import (

@@ -7,6 +7,7 @@ package nodetest
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -32,6 +34,7 @@ type Server struct {
 	conns []*Conn
 	over  bool // the test is: who comes now is too late to be cut off with the others
 	log   []string
+	work  sync.WaitGroup
 }
 
 // A Conn is a client's connection, as its server has it.
@@ -53,30 +56,110 @@ func NewServer(t testing.TB, serve func(c *Conn, cmd []string)) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Addr: ln.Addr().String(), serve: serve}
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	s := NewInMemory(t, serve)
+	s.Addr = ln.Addr().String()
+	s.work.Go(func() {
 		for {
 			nc, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			c := s.accept(nc)
-			wg.Go(c.run)
+			s.accept(nc)
 		}
 	})
+	t.Cleanup(func() { ln.Close() })
+	return s
+}
+
+// NewInMemory is [NewServer] without a network, for tests under testing/synctest: only Dial
+// leads to it.
+func NewInMemory(t testing.TB, serve func(c *Conn, cmd []string)) *Server {
+	s := &Server{Addr: memory, serve: serve}
 	t.Cleanup(func() {
-		ln.Close()
 		s.mu.Lock()
 		s.over = true
 		s.mu.Unlock()
 		s.Cut()
-		wg.Wait()
+		s.work.Wait()
 	})
 	return s
 }
 
-func (s *Server) accept(nc net.Conn) *Conn {
+// Dial connects to the server.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
+	if s.Addr != memory {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
+	}
+	client, server := net.Pipe()
+	s.accept(newBuffered(server))
+	return &socket{Conn: client}, ctx.Err()
+}
+
+// A socket learns from a read that the other side has hung up, not from a write or a deadline.
+type socket struct {
+	net.Conn
+	closed atomic.Bool
+}
+
+func (s *socket) SetReadDeadline(at time.Time) error {
+	s.Conn.SetReadDeadline(at) //nolint:errcheck // the read tells
+	return nil
+}
+
+func (s *socket) Write(text []byte) (int, error) {
+	n, err := s.Conn.Write(text)
+	if err == io.ErrClosedPipe && !s.closed.Load() {
+		return len(text), nil
+	}
+	return n, err
+}
+
+func (s *socket) Close() error {
+	s.closed.Store(true)
+	return s.Conn.Close()
+}
+
+// memory is where a server is that has no network.
+const memory = "memory:1"
+
+// A buffered connection takes what is written at once, as a socket does.
+type buffered struct {
+	net.Conn
+	out   chan []byte
+	ended chan struct{}
+	end   sync.Once
+}
+
+func newBuffered(c net.Conn) *buffered {
+	b := &buffered{Conn: c, out: make(chan []byte, 1000), ended: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case text := <-b.out:
+				c.Write(text) //nolint:errcheck // of a client that has hung up
+			case <-b.ended:
+				return
+			}
+		}
+	}()
+	return b
+}
+
+func (b *buffered) Write(text []byte) (int, error) {
+	select {
+	case b.out <- slices.Clone(text):
+		return len(text), nil
+	case <-b.ended:
+		return 0, net.ErrClosed
+	}
+}
+
+func (b *buffered) Close() error {
+	b.end.Do(func() { close(b.ended) })
+	return b.Conn.Close()
+}
+
+func (s *Server) accept(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -84,7 +167,7 @@ func (s *Server) accept(nc net.Conn) *Conn {
 	}
 	c := &Conn{Conn: nc, ID: len(s.conns) + 1, server: s, heard: map[string]bool{}}
 	s.conns = append(s.conns, c)
-	return c
+	s.work.Go(c.run)
 }
 
 func (c *Conn) run() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,7 +34,7 @@ func subscriptionHearsItsChannel(t *testing.T, s Subject) {
 		b.hears(t, "2")
 		stopB()
 		stopB() // once more changes nothing
-		Eventually(t, "the server forgets the channel", func() bool { return Publish(t, n, one, "3") == 0 })
+		verdict.Eventually(t, "the server forgets the channel", func() bool { return Publish(t, n, one, "3") == 0 })
 		Publish(t, n, other, "4")
 		c.hears(t, "4")
 		if !a.Silent() || !b.Silent() {
@@ -65,7 +66,7 @@ func subscriptionChurn(t *testing.T, s Subject) {
 	}
 	wg.Wait()
 	for c := range 3 {
-		Eventually(t, "no channel is left", func() bool { return Publish(t, n, channel(c), "late") == 0 })
+		verdict.Eventually(t, "no channel is left", func() bool { return Publish(t, n, channel(c), "late") == 0 })
 	}
 	s.rest(t, n)
 }
@@ -191,10 +192,11 @@ func subscribeIsBoundedByItsContext(t *testing.T, s Subject) {
 		c := Receive(t, "SUBSCRIBE", asked)
 		cancel(cause)
 		Want(t, "Subscribe", Receive(t, "return", out), strategy.ErrUnknown, cause)
-		Eventually(t, "what was asked for is taken back, or its connection closed", func() bool {
+		verdict.Eventually(t, "what was asked for is taken back, or its connection closed", func() bool {
 			return f.Seen("UNSUBSCRIBE never") > 0 || c.ended()
 		})
-		Eventually(t, "another is subscribed", func() bool {
+		c.Close() // or the next would wait until its silence is noticed
+		verdict.Eventually(t, "another is subscribed", func() bool {
 			stop, err := n.Subscribe(t.Context(), "c", never(t))
 			if err == nil {
 				stop()
@@ -301,7 +303,7 @@ func stopWaitsForFn(t *testing.T, s Subject) {
 	select {
 	case <-stopped:
 		t.Error("stop did not wait for fn")
-	case <-time.After(20 * time.Millisecond):
+	case <-time.After(20 * time.Millisecond): // a stop that waits passes however slow the machine is
 	}
 	close(let)
 	Receive(t, "the return of stop", stopped)

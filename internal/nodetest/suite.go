@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 )
 
 // A Subject is one way to make a [driver.Node].
@@ -130,7 +131,7 @@ func (s Subject) shared(t *testing.T) driver.Node {
 // rest waits until the connection for subscriptions is at rest.
 func (s Subject) rest(t *testing.T, n driver.Node) {
 	t.Helper()
-	Eventually(t, "the connection is at rest", func() bool { return s.AtRest(n) })
+	verdict.Eventually(t, "the connection is at rest", func() bool { return s.AtRest(n) })
 }
 
 // Heard collects what a subscription is told.

@@ -12,6 +12,14 @@ import (
 // Err is every time-out of ours.
 var Err = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 
+// With adds what ended a request, if anything has, to the error that it ended with.
+func With(ctx context.Context, due time.Time, err error) error {
+	if why := Why(ctx, due); why != nil {
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	return err
+}
+
 // Why says what ended a request, or nil. The context comes first, as that is what its owner
 // asks about; errors.Is finds both.
 func Why(ctx context.Context, due time.Time) error {

@@ -1,3 +1,4 @@
+// Why a time-out or a context ended a request.
 package timeup
 
 import (
@@ -18,11 +19,12 @@ func TestWhy(t *testing.T) {
 		ctx  context.Context
 		due  time.Time
 		want []error
+		says string
 	}{
-		{"neither", t.Context(), now.Add(time.Hour), nil},
-		{"late", t.Context(), now, []error{Err, os.ErrDeadlineExceeded}},
-		{"cancelled", over, now.Add(time.Hour), []error{gone}},
-		{"both", over, now, []error{gone, Err}},
+		{"neither", t.Context(), now.Add(time.Hour), nil, ""},
+		{"late", t.Context(), now, []error{Err, os.ErrDeadlineExceeded}, Err.Error()},
+		{"cancelled", over, now.Add(time.Hour), []error{gone}, "gone"},
+		{"both", over, now, []error{gone, Err}, "gone, and " + Err.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			why := Why(c.ctx, c.due)
@@ -34,8 +36,12 @@ func TestWhy(t *testing.T) {
 					t.Errorf("Why() = %v, want it to be %v, too", why, want)
 				}
 			}
-			if late := !c.due.After(now); errors.Is(why, Err) != late {
-				t.Errorf("Why() = %v: it says that the time is over: %v, want %v", why, !late, late)
+			unread := errors.New("unread")
+			if err := With(c.ctx, c.due, unread); !errors.Is(err, unread) || why != nil && err.Error() != c.says+": unread" || why == nil && err != unread {
+				t.Errorf("With(unread) = %v, want it, after the reason %q", err, c.says)
+			}
+			if why != nil && why.Error() != c.says {
+				t.Errorf("Why() says %q, want %q", why, c.says)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package token
 
 import (
 	"crypto/rand"
-	"fmt"
 	"time"
 
 	"github.com/gofrs/uuid/v5"
@@ -18,26 +17,29 @@ const mark = "7e11"
 //
 // announced marks the token of a holder whose release is published to waiters that subscribe. Then 12
 // of the 74 bits are the mark.
-func New(label string, announced bool) (string, error) {
+func New(label string, announced bool) string {
 	var id uuid.UUID // uuid.NewV7 makes it escape to the heap, and takes a lock
-	if _, err := rand.Read(id[:]); err != nil {
-		return "", fmt.Errorf("locks: no random token: %w", err)
-	}
+	rand.Read(id[:]) // it never fails: without random numbers the program ends
 	ms := time.Now().UnixMilli()
 	for i := range 6 {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
 	id.SetVersion(uuid.V7)
 	id.SetVariant(uuid.VariantRFC9562)
+	setMark(&id, announced)
+	if label == "" {
+		return id.String()
+	}
+	return id.String() + ":" + label
+}
+
+// setMark gives a UUID of version 7 the mark, or makes sure that it has another third group.
+func setMark(id *uuid.UUID, announced bool) {
 	if announced {
 		id[6], id[7] = 0x7e, 0x11
 	} else if id[6] == 0x7e && id[7] == 0x11 {
 		id[7]++ // by chance
 	}
-	if label == "" {
-		return id.String(), nil
-	}
-	return id.String() + ":" + label, nil
 }
 
 // Announced reads the holder's token, for a protocol that shares its keys with other libraries. ours
@@ -64,9 +66,7 @@ func Parse(token string) (label string, drawn time.Time) {
 		label = token[n+1:]
 	}
 	if t, err := uuid.TimestampFromV7(id); err == nil && id.Variant() == uuid.VariantRFC9562 {
-		if drawn, err = t.Time(); err != nil {
-			drawn = time.Time{}
-		}
+		drawn, _ = t.Time() // there is no error
 	}
 	return label, drawn
 }
