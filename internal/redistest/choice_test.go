@@ -1,5 +1,7 @@
 package redistest
 
+// Which server is chosen, and what is said where there is none.
+
 import (
 	"context"
 	"errors"

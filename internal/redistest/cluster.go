@@ -25,9 +25,14 @@ type ClusterConfig struct {
 	Config   Config // of each server; a cluster has one database
 }
 
-// clusterNodeTimeout is after how much silence the nodes take one of them for failed. A busy
-// machine is silent for long at times, and no test has to wait for it: see FailOver.
-const clusterNodeTimeout = 15 * time.Second
+const (
+	// clusterNodeTimeout is after how much silence the nodes take one of them for failed. A busy
+	// machine is silent for long at times, and no test has to wait for it: see FailOver.
+	clusterNodeTimeout = 15 * time.Second
+	// While all have to learn something it is this short: twice in that time, and not only once
+	// a second to one of them, does a node tell each other what it knows.
+	clusterGossipTimeout = time.Second
+)
 
 func (c ClusterConfig) check() error {
 	switch {
@@ -95,6 +100,7 @@ func (cl *Cluster) nodeConfig(busPort int) Config {
 	args := []string{
 		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort), "--cluster-announce-ip", loopback,
 		"--cluster-node-timeout", strconv.FormatInt(clusterNodeTimeout.Milliseconds(), 10),
+		"--cluster-replica-no-failover", "yes", // but when FailOver tells it to
 		"--repl-diskless-sync-delay", "0", // else it would wait five seconds for more replicas to come
 	}
 	if c.Password != "" { // replicas come in by it, too
@@ -130,16 +136,17 @@ func (cl *Cluster) form(ctx context.Context, c ClusterConfig) error {
 				return err
 			}
 		}
-		if i == 0 {
-			continue
-		}
 		host, port := hostPort(s)
-		if _, err := cl.Do(ctx, cl.servers[0], "CLUSTER", "MEET", host, port, cl.buses[i]); err != nil {
-			return err
+		for _, other := range cl.servers[:i] { // each of them: by gossip they would meet seconds later
+			if _, err := cl.Do(ctx, other, "CLUSTER", "MEET", host, port, cl.buses[i]); err != nil {
+				return err
+			}
 		}
 	}
-	if err := cl.settled(ctx, c.Masters, 0); err != nil || c.Replicas == 0 {
-		return err
+	if c.Replicas > 0 {
+		if err := cl.met(ctx); err != nil {
+			return err
+		}
 	}
 	for i, s := range cl.servers[c.Masters:] {
 		master := cl.servers[i/c.Replicas]
@@ -156,10 +163,26 @@ func hostPort(s *Server) (host, port string) {
 	return host, port
 }
 
+// met waits until every node knows all.
+func (cl *Cluster) met(ctx context.Context) error {
+	return cl.await(ctx, "the nodes of a cluster to meet", func() error {
+		for _, s := range cl.servers {
+			nodes, err := redis.String(cl.Do(ctx, s, "CLUSTER", "NODES"))
+			if err != nil {
+				return err
+			}
+			if strings.Count(nodes, "\n") != len(cl.servers) || strings.Contains(nodes, "handshake") {
+				return fmt.Errorf("%s knows\n%s", s.Addr(), nodes)
+			}
+		}
+		return nil
+	})
+}
+
 // settled waits until every node knows all, and finds that the cluster serves; and every replica
 // has all that its master has.
 func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
-	return cl.await(ctx, "the cluster to form", func() error {
+	return cl.learned(ctx, "the cluster to form", func() error {
 		for i, s := range cl.servers {
 			info, err := cl.info(ctx, s)
 			if err != nil {
@@ -193,6 +216,25 @@ func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
 func (cl *Cluster) info(ctx context.Context, s *Server) (map[string]string, error) {
 	text, err := redis.String(cl.Do(ctx, s, "CLUSTER", "INFO"))
 	return parseInfo(text), err
+}
+
+// learned is await for what nodes have to hear from each other.
+func (cl *Cluster) learned(ctx context.Context, what string, fn func() error) error {
+	err := cl.setNodeTimeout(ctx, clusterGossipTimeout)
+	if err == nil {
+		err = cl.await(ctx, what, fn)
+	}
+	return errors.Join(err, cl.setNodeTimeout(ctx, clusterNodeTimeout))
+}
+
+func (cl *Cluster) setNodeTimeout(ctx context.Context, d time.Duration) error {
+	living, err := cl.living()
+	for _, s := range living {
+		if _, e := cl.Do(ctx, s, "CONFIG", "SET", "cluster-node-timeout", d.Milliseconds()); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // await polls until fn returns no error.
@@ -417,7 +459,7 @@ func (m *Move) Finish(ctx context.Context) error {
 
 // agreed waits until every living node knows the slot's master, and serves.
 func (cl *Cluster) agreed(ctx context.Context, slot int, owner *Server) error {
-	return cl.await(ctx, fmt.Sprintf("all nodes to know that slot %d is at %s", slot, owner.Addr()), func() error {
+	return cl.learned(ctx, fmt.Sprintf("all nodes to know that slot %d is at %s", slot, owner.Addr()), func() error {
 		living, err := cl.living()
 		if err != nil {
 			return err

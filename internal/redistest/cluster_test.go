@@ -1,5 +1,7 @@
 package redistest
 
+// Clusters of containers and of processes: a slot moves, and a replica takes over.
+
 import (
 	"context"
 	"errors"
@@ -28,14 +30,18 @@ func startCluster(t *testing.T, k Kind, c ClusterConfig) *Cluster {
 }
 
 func eachRealKind(t *testing.T, test func(t *testing.T, k Kind)) {
+	t.Parallel()
 	for _, k := range []Kind{Docker, Process} {
-		t.Run(string(k), func(t *testing.T) { test(t, k) })
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			test(t, k)
+		})
 	}
 }
 
 func TestClusterMovesASlot(t *testing.T) {
 	eachRealKind(t, func(t *testing.T, k Kind) {
-		cl := startCluster(t, k, ClusterConfig{Config: Config{User: "locker", Password: "secret"}})
+		cl := startCluster(t, k, ClusterConfig{Masters: 2, Config: Config{User: "locker", Password: "secret"}})
 		ctx := t.Context()
 		const key, other = "{a}:1", "{a}:2"
 		do := func(s *Server, cmd string, args ...any) (any, error) { return cl.Do(ctx, s, cmd, args...) }
@@ -103,7 +109,11 @@ func TestClusterMovesASlot(t *testing.T) {
 
 func TestClusterFailsOver(t *testing.T) {
 	eachRealKind(t, func(t *testing.T, k Kind) {
-		cl := startCluster(t, k, ClusterConfig{Replicas: 1})
+		c := ClusterConfig{Replicas: 1}
+		if k == Docker {
+			c.Masters = 1 // containers take long to start
+		}
+		cl := startCluster(t, k, c)
 		ctx := t.Context()
 		master, err := cl.OwnerOf(ctx, "a")
 		if err != nil {

@@ -1,5 +1,7 @@
 package redistest
 
+// Images: a silent registry is given up, and an image is built once.
+
 import (
 	"io"
 	"net/http"
@@ -28,10 +30,8 @@ func TestSilentRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &dockerSource{f: &Farm{cache: t.TempDir(), log: io.Discard}, e: &engine{client: client}}
-	began := time.Now()
-	err = s.pull(t.Context(), DefaultImage, false)
-	if took := time.Since(began); err == nil || took > registryLimit+patience/2 {
-		t.Errorf("pull without a registry = %v after %v, want an error after %v", err, took, registryLimit)
+	if err := s.pull(t.Context(), DefaultImage, time.Millisecond); err == nil || !strings.Contains(err.Error(), "nothing within 1ms") {
+		t.Errorf("pull from a registry that keeps silent = %v, want that it was given up", err)
 	}
 }
 
@@ -54,12 +54,5 @@ func TestImageIsBuiltOnce(t *testing.T) {
 	if got, want := again.Choice(), first.Choice(); log.String() != "" || !strings.Contains(got, "image locks-redistest/redis-server:bookworm") ||
 		strings.Contains(want, "Redis 7.0") != strings.Contains(got, "Redis 7.0") {
 		t.Errorf("choice with an empty cache = %q after %q, want it without work", got, log.String())
-	}
-	s, err := again.Shared(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(again.Choice(), s.Version()) {
-		t.Errorf("choice = %q, want %s in it", again.Choice(), s.Version())
 	}
 }

@@ -1,5 +1,7 @@
 package redistest
 
+// What the embedded server needs corrected in it.
+
 import (
 	"fmt"
 	"testing"

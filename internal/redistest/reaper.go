@@ -30,7 +30,7 @@ import (
 // test. That takes a hook before main, and before the tests' own TestMain: an init function.
 func init() {
 	if run := os.Getenv(reaperEnv); run != "" {
-		reap(run, os.Stdin)
+		reap(run, os.Stdin, os.Stdout)
 		os.Exit(0)
 	}
 }
@@ -56,13 +56,21 @@ func startReaper() (*reaper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	cmd := exec.Command(exe) // without output: "go test" waits until everybody has closed its pipes
+	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), reaperEnv+"="+thisRun)
 	cmd.Dir = os.TempDir() // keeps nobody's directory busy
 	joinGroup(cmd, 0)
 	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %w", err)
+	}
+	ready, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
+	}
+	if err == nil {
+		defer ready.Close()
+		_, err = ready.Read(make([]byte, 1))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redistest: the reaper, which cleans up behind a killed process, does not start: %w", err)
@@ -88,9 +96,10 @@ func reapLater(what string) error {
 }
 
 // reap is the reaper's life.
-func reap(run string, in io.Reader) {
-	// The owner's end may send them: to a group with a frozen server, say.
+func reap(run string, in io.Reader, ready io.Writer) {
+	// The owner's end may send them: the kernel sends SIGHUP to a group with a frozen server.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	fmt.Fprintln(ready) // before this, a signal would end the reaper
 	left := map[string]bool{}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		left[lines.Text()] = true

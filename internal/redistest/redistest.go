@@ -54,7 +54,7 @@ const (
 	Given    Kind = "given"    // somebody else's servers, named by REDIS_ADDRS
 	Docker   Kind = "docker"   // containers
 	Process  Kind = "process"  // processes of this machine
-	Embedded Kind = "embedded" // miniredis, inside this process
+	Embedded Kind = "embedded" // miniredis, in a process of its own
 )
 
 var (
@@ -162,13 +162,17 @@ func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
 			return s, get(s)
 		}
 	}
+	silence := registryLimit
+	if w.Image != "" {
+		silence = namedLimit
+	}
 	nothingNamed := w.Server == "" && w.Image == "" && w.Package == ""
 	images := w.Image != "" || w.Package == ""
 	packages := w.Package != "" || w.Image == "" && (w.Server == "" || w.edition().pkg() != "")
 	all := []way{
 		{"image here", Docker, images, container(func(s *dockerSource) error { return s.look(image) })},
 		{"image built earlier", Docker, packages, container(func(s *dockerSource) error { return s.look(p.image()) })},
-		{"image pulled", Docker, images, container(func(s *dockerSource) error { return s.pull(ctx, image, w.Image != "") })},
+		{"image pulled", Docker, images, container(func(s *dockerSource) error { return s.pull(ctx, image, silence) })},
 		{"image built", Docker, packages, container(func(s *dockerSource) error { return s.build(ctx, p.image(), unpack) })},
 		{"server on PATH", Process, nothingNamed, func() (source, error) { return openPath(ctx, f) }},
 		{"server unpacked", Process, packages, func() (source, error) {
@@ -209,6 +213,7 @@ type Farm struct {
 	closed  bool
 	dir     string // parent of the servers' directories
 	servers map[*Server]bool
+	idle    []*Server // of these, for the next test that wants one of its own
 }
 
 // An other is a farm of another edition, or why there cannot be one.

@@ -1,27 +1,38 @@
 package redistest
 
+// Servers of every kind: they start, freeze, die, come back, and leave nothing behind.
+
 import (
 	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/ory/dockertest/v3/docker"
 )
 
 func TestMain(m *testing.M) {
 	code := run(m, nil)
+	if f, err := containerFarm(); err == nil {
+		if err := f.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
 	if err := leftovers(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
@@ -66,8 +77,26 @@ func containersOf(ctx context.Context, run string) (names []string, err error) {
 
 const patience = 20 * time.Second
 
-// open opens a farm of the given kind, or skips.
+// containerFarm is one for all tests, since each farm starts a container for its network.
+var containerFarm = sync.OnceValues(func() (*Farm, error) {
+	return Open(context.Background(), Want{Kind: Docker, Package: os.Getenv("REDIS_PACKAGE")})
+})
+
+// open returns a farm of the given kind, or skips.
 func open(t *testing.T, k Kind) *Farm {
+	t.Helper()
+	if k == Docker {
+		f, err := containerFarm()
+		if err != nil {
+			t.Skipf("NOT PROVEN: %s with containers: %v", t.Name(), err)
+		}
+		return f
+	}
+	return openNew(t, k)
+}
+
+// openNew opens a farm for this test alone, or skips.
+func openNew(t *testing.T, k Kind) *Farm {
 	t.Helper()
 	f, err := Open(t.Context(), Want{Kind: k, Package: os.Getenv("REDIS_PACKAGE"), Log: t.Output()})
 	if err != nil {
@@ -96,6 +125,7 @@ func start(t *testing.T, f *Farm, c Config) *Server {
 	t.Helper()
 	s, err := f.Start(t.Context(), c)
 	Skip(t, err, t.Name())
+	end(t, s.Stop)
 	return s
 }
 
@@ -143,11 +173,12 @@ func TestSharedIsOneServer(t *testing.T) {
 				t.Errorf("%s of the shared server = %v, want a refusal", what, err)
 			}
 		}
-		if s.Version() == "" {
-			t.Error("Version is empty")
+		version := s.Version()
+		if f.Kind() == Embedded {
+			version = "EMBEDDED"
 		}
-		if !strings.HasPrefix(f.Choice(), "redis: ") || strings.Contains(f.Choice(), "\n") {
-			t.Errorf("Choice = %q, want one line that begins with redis:", f.Choice())
+		if c := f.Choice(); version == "" || !strings.HasPrefix(c, "redis: ") || !strings.Contains(c, version) || strings.Contains(c, "\n") {
+			t.Errorf("Choice = %q, want one line that begins with redis: and names %q", c, version)
 		}
 	})
 }
@@ -178,7 +209,7 @@ func TestFreezeAndThaw(t *testing.T) {
 		}
 		do(t, s, "PING")
 		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err) // and the farm's Close ends it frozen
+			t.Fatal(err) // and it is stopped while it is frozen
 		}
 	})
 }
@@ -230,14 +261,6 @@ func killAndRestart(t *testing.T, f *Farm) {
 	if err := s.Stop(t.Context()); err != nil {
 		t.Errorf("second Stop = %v, want nil", err)
 	}
-}
-
-// TestPublishedPort covers engines whose network is not ours.
-func TestPublishedPort(t *testing.T) {
-	t.Parallel()
-	f := open(t, Docker)
-	f.source.(*dockerSource).e.hostNet = false
-	killAndRestart(t, f)
 }
 
 func TestCallsAndRoundTrips(t *testing.T) {
@@ -303,11 +326,42 @@ func TestServerThatDoesNotComeUp(t *testing.T) {
 			}
 			defer l.Close()
 			_, port, _ := net.SplitHostPort(l.Addr().String())
-			if _, err := f.Start(t.Context(), Config{Args: []string{"--port", port}}); !errors.Is(err, errPortTaken) {
-				t.Errorf("Start on a port that is taken = %v, want errPortTaken after some attempts", err)
+			if _, err := f.launchOnce(t.Context(), Config{Args: []string{"--port", port}}, -1); !errors.Is(err, errPortTaken) {
+				t.Errorf("start on a port that is taken = %v, want errPortTaken", err)
 			}
 		})
 	}
+}
+
+// TestTakenPorts: one that is taken is no error while there are others to try.
+func TestTakenPorts(t *testing.T) {
+	t.Parallel()
+	src := &takenSource{}
+	f := &Farm{source: src, servers: map[*Server]bool{}}
+	if _, err := f.Start(t.Context(), Config{}); !errors.Is(err, errPortTaken) || src.starts != attempts {
+		t.Errorf("Start = %v after %d attempts, want errPortTaken after %d", err, src.starts, attempts)
+	}
+	src.starts, src.taken = 0, attempts-1
+	s, err := f.Start(t.Context(), Config{})
+	if err != nil {
+		t.Fatalf("Start with a port free at the attempt number %d = %v, want nil", attempts, err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// takenSource is embedded, and its first ports are taken; 0: all are.
+type takenSource struct {
+	embeddedSource
+	starts, taken int
+}
+
+func (s *takenSource) start(ctx context.Context, c Config, place int) (machine, error) {
+	if s.starts++; s.taken == 0 || s.starts <= s.taken {
+		return nil, errPortTaken
+	}
+	return s.embeddedSource.start(ctx, c, place)
 }
 
 func TestStartObeysItsContext(t *testing.T) {
@@ -443,18 +497,18 @@ func (r *recorder) Fatal(args ...any)                { r.failed = fmt.Sprint(arg
 func TestSkipsSayWhatIsNotProven(t *testing.T) {
 	t.Parallel()
 	impossible := fmt.Errorf("given: %w", ErrImpossible)
-	any, demanded := &Farm{}, &Farm{want: Want{Kind: Given}}
-
+	for _, k := range []Kind{"", Embedded} {
+		r := &recorder{TB: t}
+		if must(r, &Farm{want: Want{Kind: k}}, impossible); !strings.Contains(r.skipped, "NOT PROVEN: what "+t.Name()) || r.failed != "" {
+			t.Errorf("must, demanded %q: skipped %q, failed %q, want skipped", k, r.skipped, r.failed)
+		}
+	}
 	r := &recorder{TB: t}
-	if must(r, any, impossible); !strings.Contains(r.skipped, "NOT PROVEN: what "+t.Name()) || r.failed != "" {
-		t.Errorf("must, nothing demanded: skipped %q, failed %q, want skipped", r.skipped, r.failed)
+	if must(r, &Farm{want: Want{Kind: Given}}, impossible); r.failed == "" || r.skipped != "" {
+		t.Errorf("must, a real kind demanded: skipped %q, failed %q, want failed", r.skipped, r.failed)
 	}
 	r = &recorder{TB: t}
-	if must(r, demanded, impossible); r.failed == "" || r.skipped != "" {
-		t.Errorf("must, a kind demanded: skipped %q, failed %q, want failed", r.skipped, r.failed)
-	}
-	r = &recorder{TB: t}
-	if must(r, any, errors.New("broken")); r.failed == "" || r.skipped != "" {
+	if must(r, &Farm{}, errors.New("broken")); r.failed == "" || r.skipped != "" {
 		t.Errorf("must with another error: skipped %q, failed %q, want failed", r.skipped, r.failed)
 	}
 	r = &recorder{TB: t}
@@ -503,14 +557,44 @@ func TestChild(t *testing.T) {
 	case "exit":
 		os.Exit(3)
 	}
-	time.Sleep(patience) // until it is killed
+	<-time.After(2 * time.Minute) // until it is killed
+}
+
+// TestReaperIgnoresSignals sends what the kernel sends to the reaper's group when its owner ends and
+// one of its servers is frozen: the reaper ignores it from the moment at which servers can start.
+func TestReaperIgnoresSignals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, err := startReaper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
+		if err := syscall.Kill(r.pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := fmt.Fprintln(r.pipe, dir); err != nil {
+		t.Fatal(err)
+	}
+	r.pipe.Close()
+	if _, err := syscall.Wait4(r.pid, nil, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what the reaper was sent is there after its end: %v", err)
+	}
 }
 
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, k := range []Kind{Docker, Process} {
 		open(t, k)
-		for _, end := range []string{"panic", "exit", "interrupt", "kill"} {
+		ends := []string{"panic", "exit", "interrupt", "kill"}
+		if k == Docker {
+			ends = ends[3:] // the pipe to the reaper ends in the same way
+		}
+		for _, end := range ends {
 			t.Run(string(k)+"/"+end, func(t *testing.T) {
 				t.Parallel()
 				endChild(t, k, end)
@@ -562,47 +646,45 @@ func endChild(t *testing.T, k Kind, end string) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(time.Minute):
 		t.Fatal("somebody keeps the child's output open")
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("still there"))
-	defer cancel()
-	if err := pollUntil(ctx, func() (bool, error) {
+	// The reaper is a process, too, and waits for its turn on a busy machine.
+	verdict.Eventually(t, "no server answers at "+addr, func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
 		}
-		return err != nil, nil
-	}); err != nil {
-		t.Errorf("server at %s: %v", addr, err)
-	}
-	if err := pollUntil(ctx, func() (bool, error) {
+		return err != nil
+	})
+	verdict.Eventually(t, "no temporary file is left", func() bool {
 		entries, err := os.ReadDir(tmp)
-		return len(entries) == 0, err
-	}); err != nil {
-		t.Errorf("temporary files: %v", err)
-	}
+		return err == nil && len(entries) == 0
+	})
 	if k != Docker {
 		return
 	}
-	if err := pollUntil(ctx, func() (bool, error) {
-		left, err := containersOf(ctx, strconv.Itoa(child.Process.Pid)+"-")
-		return len(left) == 0, err
-	}); err != nil {
-		t.Errorf("containers: %v", err)
-	}
+	verdict.Eventually(t, "no container is left", func() bool {
+		left, err := containersOf(t.Context(), strconv.Itoa(child.Process.Pid)+"-")
+		return err == nil && len(left) == 0
+	})
 }
 
 func TestFiles(t *testing.T) {
 	eachKind(t, func(t *testing.T, f *Farm) { filesOf(t, f) })
 }
 
-// TestFilesOfPublished covers engines whose network is not ours.
-func TestFilesOfPublished(t *testing.T) {
+// TestPublishedPorts covers engines whose network is not ours.
+func TestPublishedPorts(t *testing.T) {
 	t.Parallel()
-	f := open(t, Docker)
+	f := openNew(t, Docker)
 	f.source.(*dockerSource).e.hostNet = false
-	filesOf(t, f)
+	for name, test := range map[string]func(*testing.T, *Farm){"restart": killAndRestart, "files": filesOf} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, f)
+		})
+	}
 }
 
 func filesOf(t *testing.T, f *Farm) {

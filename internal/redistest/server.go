@@ -147,6 +147,7 @@ type Server struct {
 	born   atomic.Pointer[time.Time] // last start: connections older than it are dead
 
 	changing sync.Mutex // one change of state at a time
+	changed  bool       // there was one
 	ended    bool
 	dead     bool
 	frozen   bool
@@ -216,13 +217,14 @@ func (s *Server) Pool() *redis.Pool { return s.pool }
 func (s *Server) ready(ctx context.Context) error {
 	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
 	defer cancel()
+	end, _ := limit.Deadline() // the network's clock strikes a little before limit ends
 	var last error
 	err := pollUntil(limit, func() (bool, error) {
 		err := s.ping(limit)
 		if err == nil {
 			return true, s.m.failed(limit) // dead, and somebody else answers in its place?
 		}
-		if limit.Err() == nil || last == nil { // an error that time cut short says less
+		if limit.Err() == nil && time.Now().Before(end) || last == nil { // an error that time cut short says less
 			last = err
 		}
 		var said redis.Error
@@ -241,7 +243,10 @@ func (s *Server) ready(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var refused redis.Error
+	_, embedded := s.m.(*embeddedMachine)
 	switch {
+	case embedded: // it refuses INFO server
+		s.version = Imitation
 	case errors.As(err, &refused): // a given server may forbid INFO, and is no worse for it
 		s.version = "Redis (version not known: " + refused.Error() + ")"
 	case err != nil:
@@ -279,6 +284,9 @@ func (s *Server) do(ctx context.Context, cmd string, args ...any) (any, error) {
 	return reply, nil
 }
 
+// Imitation is the Version of an embedded server.
+const Imitation = "miniredis (version not known)"
+
 func versionOf(info map[string]string) string {
 	if info["server_name"] == "valkey" {
 		return "Valkey " + info["valkey_version"] // redis_version is what it is compatible with
@@ -286,7 +294,7 @@ func versionOf(info map[string]string) string {
 	if v := info["redis_version"]; v != "" {
 		return "Redis " + v
 	}
-	return "miniredis" // answers INFO without a version
+	return "an unknown server"
 }
 
 // info asks over a connection of its own. On a first call it may have to dial.
@@ -328,7 +336,7 @@ func parseInfo(text string) map[string]string {
 
 // counter is a machine that counts by itself, because its server does not.
 type counter interface {
-	calls() map[string]int64
+	calls() (map[string]int64, error)
 }
 
 // Calls counts the commands that the server has executed since it started, by name in lower case
@@ -337,7 +345,9 @@ type counter interface {
 // measure on one of your own.
 func (s *Server) Calls(ctx context.Context) (calls map[string]int64, err error) {
 	if c, ok := s.m.(counter); ok {
-		calls = c.calls()
+		if calls, err = c.calls(); err != nil {
+			return nil, err
+		}
 	} else {
 		info, err := s.info(ctx, "commandstats")
 		if err != nil {
@@ -394,6 +404,7 @@ func (s *Server) change(ctx context.Context, what string, fn func() error) error
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), context.Cause(ctx))
 	}
+	s.changed = true
 	if err := fn(); err != nil {
 		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), err)
 	}
@@ -452,13 +463,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		if err := s.killLocked(ctx); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		if s.watch != nil {
-			s.watch.Close()
-			s.watch = nil
-		}
-		s.looks = 0 // the new process counts from zero
-		s.mu.Unlock()
+		s.forget()
 		s.touch()
 		if err := s.m.restart(ctx); err != nil {
 			return err
@@ -544,6 +549,11 @@ func (s *Server) end() error {
 }
 
 func (s *Server) endContext(ctx context.Context) error {
+	return s.retire(func() error { return s.m.remove(ctx) })
+}
+
+// retire ends the Server, and its machine by the function.
+func (s *Server) retire(end func() error) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if s.ended {
@@ -555,17 +565,22 @@ func (s *Server) endContext(ctx context.Context) error {
 		delete(s.farm.servers, s)
 		s.farm.mu.Unlock()
 	}
+	s.forget()
+	if err := errors.Join(s.pool.Close(), end()); err != nil {
+		return fmt.Errorf("redistest: stop of %s: %w", s.Addr(), err)
+	}
+	return nil
+}
+
+// forget ends the connection that looks at the server.
+func (s *Server) forget() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.watch != nil {
 		s.watch.Close()
 		s.watch = nil
 	}
-	s.mu.Unlock()
-	err := errors.Join(s.pool.Close(), s.m.remove(ctx))
-	if err != nil {
-		return fmt.Errorf("redistest: stop of %s: %w", s.Addr(), err)
-	}
-	return nil
+	s.looks = 0 // a new process counts from zero
 }
 
 // pollUntil calls fn until it is done or fails, ever less often, up to every 50 ms.

@@ -77,12 +77,12 @@ func ForTests(t testing.TB) *Farm {
 }
 
 // must ends the test, unless err is nil: it skips the test for what is impossible here, unless a
-// kind of server was demanded, and fails it for everything else.
+// kind of real server was demanded, and fails it for everything else.
 func must(t testing.TB, f *Farm, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
-	case errors.Is(err, ErrImpossible) && f.want.Kind == "":
+	case errors.Is(err, ErrImpossible) && (f.want.Kind == "" || f.want.Kind == Embedded):
 		t.Skipf("NOT PROVEN: what %s is about, for the servers it needs are not available: %v", t.Name(), err)
 	default:
 		t.Fatal(err)
@@ -130,7 +130,8 @@ func Must(t testing.TB, err error) {
 	must(t, farm(t), err)
 }
 
-// Own is a server for this test alone, to break. It ends with the test.
+// Own is a server for this test alone, to break, and as new. When the test ends, the server ends or
+// is kept for another test.
 func Own(t testing.TB, c Config) *Server {
 	t.Helper()
 	return OwnOf(t, farm(t), c)
@@ -139,20 +140,22 @@ func Own(t testing.TB, c Config) *Server {
 // OwnOf is Own, from a farm that the tests' Having or Of gave.
 func OwnOf(t testing.TB, f *Farm, c Config) *Server {
 	t.Helper()
-	s, err := f.Start(t.Context(), c)
+	s, err := f.own(t.Context(), c)
 	must(t, f, err)
-	t.Cleanup(func() { stop(t, s) })
+	end(t, func(ctx context.Context) error { return f.giveBack(ctx, s, c) })
 	return s
 }
 
-// stop ends what a test has for itself.
-func stop(t testing.TB, s interface{ Stop(context.Context) error }) {
-	// Not t.Context(), which has ended by now.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := s.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+// end ends what a test has for itself.
+func end(t testing.TB, fn func(context.Context) error) {
+	t.Cleanup(func() {
+		// Not t.Context(), which has ended by now.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := fn(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // OwnCluster is a cluster for this test alone, to break. It ends with the test. Where there can be
@@ -162,7 +165,7 @@ func OwnCluster(t testing.TB, c ClusterConfig) *Cluster {
 	f := farm(t)
 	cl, err := f.StartCluster(t.Context(), c)
 	must(t, f, err)
-	t.Cleanup(func() { stop(t, cl) })
+	end(t, cl.Stop)
 	return cl
 }
 

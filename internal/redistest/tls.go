@@ -119,7 +119,7 @@ func OwnTLS(t testing.TB, a *Authority, c Config) (s *Server, addr string) {
 		err = fmt.Errorf("this server was built without TLS: %w: %w", ErrImpossible, err)
 	}
 	must(t, f, err)
-	t.Cleanup(func() { stop(t, s) })
+	end(t, s.Stop)
 	return s, net.JoinHostPort(loopback, strconv.Itoa(port))
 }
 

@@ -1,5 +1,7 @@
 package redistest
 
+// Servers behind TLS and Unix sockets, and the certificates for them.
+
 import (
 	"crypto/tls"
 	"crypto/x509"

@@ -1,5 +1,7 @@
 package rig
 
+// The alarm by which a rig notices a slow machine.
+
 import (
 	"testing"
 	"time"

@@ -1,12 +1,16 @@
 package rig
 
+// Links: what they hold, drop, delay and refuse between a client and a server.
+
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 )
 
 // An echo is a server that says what it hears, and keeps it.
@@ -152,11 +157,7 @@ func end(t *testing.T, c net.Conn, want error) {
 // await waits until the echo has heard that.
 func await(t *testing.T, e *echo, want string) {
 	t.Helper()
-	for limit := time.Now().Add(generous); e.hears() != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("the server heard %q, want %q", e.hears(), want)
-		}
-	}
+	verdict.Eventually(t, fmt.Sprintf("the server hears %q", want), func() bool { return e.hears() == want })
 }
 
 func works(t *testing.T, l *Link) {
@@ -207,11 +208,7 @@ func TestHoldBringsTheLastWordsOfWhoHungUp(t *testing.T) {
 	}
 	l.Heal()
 	hear(t, works, "r")
-	for limit := time.Now().Add(generous); !bytes.Contains([]byte(e.hears()), []byte("late")); time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("the server heard %q, want what was held", e.hears())
-		}
-	}
+	verdict.Eventually(t, "the server hears what was held", func() bool { return strings.Contains(e.hears(), "late") })
 }
 
 func TestOrderUnderChange(t *testing.T) {
@@ -383,6 +380,7 @@ func TestBacklog(t *testing.T) {
 			t.Parallel()
 			e, l := linked(t)
 			l.mu.Lock() // so nobody is let in
+			var backlog []net.Conn
 			for range 20 {
 				c, err := net.Dial("tcp", l.Addr())
 				if err != nil {
@@ -391,12 +389,15 @@ func TestBacklog(t *testing.T) {
 				}
 				defer c.Close()
 				c.Write([]byte("old"))
+				backlog = append(backlog, c)
 			}
 			fault(l)
 			l.listen()
 			l.mu.Unlock()
 			works(t, l)
-			time.Sleep(brief) // for what must not come
+			for _, c := range backlog {
+				end(t, c, syscall.ECONNRESET) // so nothing of it is still to come
+			}
 			if got := e.hears(); got != "well?" {
 				t.Errorf("the server heard %q, want only what came after", got)
 			}

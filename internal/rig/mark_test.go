@@ -1,5 +1,7 @@
 package rig
 
+// Marks in an append-only file, and power losses behind them.
+
 import (
 	"errors"
 	"testing"

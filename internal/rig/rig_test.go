@@ -1,5 +1,7 @@
 package rig
 
+// What a rig breaks at a server, and that a reset makes it whole.
+
 import (
 	"context"
 	"errors"

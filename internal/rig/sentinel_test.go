@@ -1,5 +1,7 @@
 package rig
 
+// Sentinels promote the replica that they are told to, and one after the master died.
+
 import (
 	"strings"
 	"testing"
