@@ -1,9 +1,10 @@
+// How the suite judges: what becomes of weaknesses, exceptions, missing hooks, hangs, panics and trials
+// that are called off.
 package conformance
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"go/build"
 	"slices"
 	"strings"
@@ -119,27 +120,43 @@ func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
 	}
 }
 
+// TestWhatIsMissingIsSaid: a lock without any hook is judged by what can be judged without, and each
+// property that is skipped names the hook, the claim or the interface that would enable it.
 func TestWhatIsMissingIsSaid(t *testing.T) {
-	var m Memory
-	poor := Subject{
-		Name: "poor",
-		Open: func(o strategy.Options) (strategy.Strategy, error) {
-			return engine.New(struct{ driver.Protocol }{&m}, o)
-		},
-		Fenced: true,
+	check := func(t *testing.T, p Property) (r Result) {
+		synctest.Test(t, func(t *testing.T) {
+			var m Memory
+			r = Check(t.Context(), Subject{
+				Name: "poor",
+				Open: func(o strategy.Options) (strategy.Strategy, error) {
+					return engine.New(struct{ driver.Protocol }{&m}, o)
+				},
+				Fenced: true,
+			}, p)
+		})
+		return r
 	}
 	for name, missing := range map[string]string{
-		"ReleaseOnlyOwn": "Evict", "WrongType": "Spoil", "LeavesNothing": "Leftovers", "NoDeadlock": "OpenGated",
-		"Processes": "ChildEnv", "WokenByNotification": "notification", "Inspect": "Inspector", "ForceRelease": "Inspector", "Adopt": "Adopter",
+		"ReleaseOnlyOwn": "Evict", "WrongType": "Spoil", "LeavesNothing": "Leftovers", "NoDeadlock": "OpenGated", "Persist": "OpenGated",
+		"Processes": "ChildEnv", "WokenByNotification": "Notifier", "BrokenWatch": "BreakWatches", "NoBarging": "Fair", "Inspect": "Inspector", "ForceRelease": "Inspector", "Adopt": "Adopter",
 	} {
-		if r := Check(t.Context(), poor, named(t, name)); r.Status != Skipped || !strings.Contains(r.Reason, missing) {
+		if r := check(t, named(t, name)); r.Status != Skipped || !strings.Contains(r.Reason, missing) {
 			t.Errorf("Check of %s = %v (%s) %v, want skipped, for %s is missing", name, r.Status, r.Reason, r.Err, missing)
 		}
 	}
-	for _, name := range []string{"Exclusive", "Expires", "KeptAlive", "Contention", "WokenByRelease", "FirstComeFirstServed"} {
-		if r := Check(t.Context(), poor, named(t, name)); r.Status != Kept {
-			t.Errorf("Check of %s without any hook = %v, want kept", name, r)
+	kept := 0
+	for _, p := range Properties() {
+		switch r := check(t, p); {
+		case r.Status == Kept:
+			kept++
+		case r.Status != Skipped:
+			t.Errorf("Check of %s without any hook = %v, want kept or skipped", p.Name, r)
+		case !strings.Contains(r.Reason, "Subject.") && !strings.Contains(r.Reason, "driver."):
+			t.Errorf("Check of %s is skipped, because %q: want what would enable it, Subject.… or driver.…", p.Name, r.Reason)
 		}
+	}
+	if kept < 25 {
+		t.Errorf("%d properties are kept without any hook, want 25 at least", kept)
 	}
 }
 
@@ -152,6 +169,66 @@ func TestTheWatchdogSaysWhereItHangs(t *testing.T) {
 }
 
 func hangForever(t *trial) { <-t.ctx.Done() }
+
+// TestSlowMachines: a failure on a machine that was late is no verdict, and the trial is held again
+// with more time; if the machine was late each time, nothing is said, and not of an exception either.
+func TestSlowMachines(t *testing.T) {
+	late := func(t *trial, by time.Duration) { t.gauge.most.Store(int64(by)) }
+	lapses := func(t *trial) { // as if 30 s had passed
+		h := t.contender("A", ample).try().want(nil, "the lock is free")
+		t.sleep(ample.TTL)
+		if h.lapsed() {
+			t.failf("B has the lock, too")
+		}
+	}
+	answers := func(t *trial, err error) { // at once
+		a := t.contender("A", ample)
+		call{t: t, c: a, text: "A.Release()", err: &strategy.ServerError{Node: "n", Kind: err}}.want(nil, "A holds the lock")
+	}
+	for name, x := range map[string]struct {
+		check func(t *trial)
+		want  Status
+		plays int
+		says  string
+	}{
+		"no answer once": {func(t *trial) {
+			if t.ttl == shortTTL {
+				answers(t, strategy.ErrUnknown)
+			}
+		}, Kept, 2, "kept"},
+		"never an answer": {func(t *trial) { answers(t, strategy.ErrUnknown) }, Broken, 3, "on time"},
+		"refused once":    {func(t *trial) { answers(t, strategy.ErrRefused) }, Broken, 1, "refused"},
+		"too slow once": {func(t *trial) {
+			if t.ttl == shortTTL {
+				t.tooSlow("A's TTL")
+			}
+		}, Kept, 2, "kept"},
+		"too slow on a machine on time":         {func(t *trial) { t.tooSlow("A's TTL") }, Broken, 3, "on time"},
+		"too slow on a late machine":            {func(t *trial) { late(t, time.Second); t.tooSlow("A's TTL") }, Skipped, 3, "INCONCLUSIVE"},
+		"failed on a machine on time":           {func(t *trial) { t.brief(); t.failf("B has the lock, too") }, Broken, 1, "B has"},
+		"failed on a machine a little late":     {func(t *trial) { late(t, time.Second); t.failf("B has the lock, too") }, Broken, 1, "B has"},
+		"failed on a machine that stood still":  {func(t *trial) { late(t, 3*time.Second); t.failf("B has the lock, too") }, Skipped, 3, "INCONCLUSIVE"},
+		"relied on a machine that was late":     {func(t *trial) { late(t, time.Second); t.brief(); t.failf("B has the lock, too") }, Broken, 3, "B has"},
+		"relied on a machine that is very late": {func(t *trial) { late(t, 10*t.ttl); t.brief(); t.failf("B has the lock, too") }, Skipped, 3, "INCONCLUSIVE"},
+		"outlasted a lock":                      {lapses, Broken, 3, "on time"},
+		"outlasted a lock on slow servers":      {func(t *trial) { t.slowest.Store(int64(time.Second)); lapses(t) }, Skipped, 3, "INCONCLUSIVE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				plays := 0
+				s := (&Memory{}).subject("sound")
+				p := Property{Name: "ReleaseOnlyOwn", Group: "none", Clause: "It is kept.", check: func(t *trial) { plays++; x.check(t) }}
+				if r := Check(t.Context(), s, p); r.Status != x.want || plays != x.plays || !strings.Contains(r.String(), x.says) {
+					t.Errorf("after %d trials Check = %v: %v, want %v after %d, and %q", plays, r.Status, r, x.want, x.plays, x.says)
+				}
+				s.Except = map[string]string{p.Name: "because"}
+				if r := Check(t.Context(), s, p); (r.Status == Skipped) != (x.want == Skipped) {
+					t.Errorf("Check with an exception = %v: %v, want it skipped: %v", r.Status, r, x.want == Skipped)
+				}
+			})
+		})
+	}
+}
 
 func TestAPanicIsAResult(t *testing.T) {
 	p := Property{Name: "Panics", Group: "none", Clause: "It panics.", check: func(*trial) { panic("at the disco") }}
@@ -177,28 +254,8 @@ func TestHistoriesStayReadable(t *testing.T) {
 	}
 }
 
-// TestInABubble holds the trials where time is fake: Memory and the suite block
-// only on what a bubble knows.
-func TestInABubble(t *testing.T) {
-	for _, reentrant := range []bool{false, true} {
-		for _, p := range Properties() {
-			if p.Alone {
-				continue // a bubble is not alone in its process
-			}
-			t.Run(fmt.Sprintf("reentrant=%v/%s", reentrant, p.Name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					m := Memory{Reentrant: reentrant}
-					if r := Check(t.Context(), m.subject("bubble"), p); r.Status == Broken {
-						t.Error(r)
-					}
-				})
-			})
-		}
-	}
-}
-
-// TestCalledOff calls each trial off at its first request, its second, and so on: it says so,
-// and ends then, and waits for nothing that cannot come any more. The time is fake.
+// TestCalledOff calls each trial off at one of its first 40 requests, or, of all but one lock, at some of
+// these: it says so, and ends then, and waits for nothing that cannot come any more. The time is fake.
 func TestCalledOff(t *testing.T) {
 	gated := func(m *Memory, count func(Gate) Gate) Subject {
 		s := m.subject("memory")
@@ -239,9 +296,11 @@ func TestCalledOff(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+p.Name, func(t *testing.T) {
-				for k := int64(1); k <= 40; k++ {
-					if !calledOff(t, subject, p, k) {
-						break
+				for k, before := int64(1), int64(1); k <= 40 && calledOff(t, subject, p, k); {
+					if name == "memory" {
+						k++
+					} else { // 1, 2, 3, 5, 8 …
+						k, before = k+before, k
 					}
 				}
 			})

@@ -1,3 +1,4 @@
+// Examples of the suite and of Memory.
 package conformance_test
 
 import (

@@ -28,11 +28,11 @@ func expiry() []Property {
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				deadline := a.try().want(nil, "the lock is free").lease.Deadline()
-				for time.Now().Before(deadline) {
+				for left := t.ttl; left > 0; left = time.Until(deadline) {
 					if k := b.try(); k.err == nil && time.Now().Before(deadline) {
 						t.failf("%s = <nil> %v before A's deadline, want ErrHeld until then", k.text, time.Until(deadline))
 					}
-					t.sleep(time.Millisecond)
+					t.sleep(max(left/10, time.Millisecond)) // the last moments count
 				}
 			},
 		},
@@ -40,14 +40,14 @@ func expiry() []Property {
 			Name: "DeadlineFromRequest", Group: group, Scripted: true,
 			Clause: "The deadline counts from before the request left, not from its reply: a slow reply does not make the lock look younger.",
 			check: func(t *trial) {
-				a := t.gated("A", strategy.Options{TTL: 2 * time.Second, OpTimeout: time.Second})
+				a := t.gated("A", strategy.Options{TTL: 6 * t.ttl, OpTimeout: 5 * t.ttl})
 				var last atomic.Pointer[time.Time] // several servers may be asked at once
 				sent := func() time.Time { return *last.Load() }
 				slow := func(_ int, send func()) {
 					now := time.Now()
 					last.Store(&now)
 					send()
-					t.pause(100 * time.Millisecond) // far more than the drift that a deadline is shortened by
+					t.pause(t.ttl / 3) // far more than the drift that a deadline is shortened by
 				}
 				a.requests.each(slow)
 				h := a.try().want(nil, "the lock is free")
@@ -116,7 +116,7 @@ func expiry() []Property {
 						}
 					}
 					round.Wait()
-					t.sleep(time.Millisecond)
+					t.sleep(t.ttl / 100)
 				}
 				if k := wrong.Load(); k != nil {
 					k.want(strategy.ErrHeld, "somebody holds the lock")

@@ -1,3 +1,5 @@
+// Memory's own behaviour, which the trials do not ask of a lock: faults on request, late requests,
+// broken watches, bulk renewal.
 package conformance
 
 import (
@@ -12,8 +14,6 @@ import (
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-// Memory's own behaviour: what the trials do not ask of a lock.
 
 func opened(t *testing.T, m *Memory, o strategy.Options) strategy.Strategy {
 	t.Helper()

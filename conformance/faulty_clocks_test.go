@@ -1,3 +1,4 @@
+// Faults of locks that mind clocks, or lose races for an expired lock badly: see TestMutants.
 package conformance
 
 import (

@@ -1,3 +1,4 @@
+// Faults of locks on several servers: see TestMutants.
 package conformance
 
 // quorumMutants are quorum locks in memory, each with one mistake.
@@ -27,5 +28,5 @@ var quorumMutants = []mutant{
 // quorumMutant is a quorum lock on n servers, judged where time is fake: some faults
 // show only while all keep step.
 func quorumMutant(name string, n int, m mistakes, killed ...string) mutant {
-	return mutant{name: name, killed: killed, bubble: true, claims: func(s *Subject) { *s = quorumSubject(name, n, 0, m) }}
+	return mutant{name: name, killed: killed, claims: func(s *Subject) { *s = quorumSubject(name, n, 0, m) }}
 }

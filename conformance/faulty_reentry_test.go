@@ -1,3 +1,4 @@
+// Faults of locks that let their owner in again: see TestMutants.
 package conformance
 
 import (
@@ -273,7 +274,7 @@ var reentryMutants = reentrantly([]mutant{
 // reentrantly lets the mutants' server let owners in again.
 func reentrantly(ms []mutant) []mutant {
 	for i := range ms {
-		ms[i].memory = &Memory{Reentrant: true}
+		ms[i].reenters = true
 	}
 	return ms
 }

@@ -1,10 +1,11 @@
+// Each property convicts the faults that are named after it, on locks in memory that make one mistake
+// each; and there is no property without such a fault. Time is fake.
 package conformance
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -159,12 +160,11 @@ func goroutineID() string {
 // A mutant is a lock with one fault, and the properties that must convict it, each
 // on its own.
 type mutant struct {
-	name   string
-	killed []string
-	moves  func(t *testing.T) moves
-	claims func(*Subject) // changed claims
-	memory *Memory        // nil: a zero Memory
-	bubble bool           // judged in fake time
+	name     string
+	killed   []string
+	moves    func(t *testing.T) moves
+	claims   func(*Subject) // changed claims
+	reenters bool           // its server lets owners in again
 }
 
 // mutants are all that must be convicted.
@@ -206,15 +206,15 @@ var commonMutants = []mutant{
 	},
 	{
 		name: "lets owners in again, and says it does not", killed: []string{"Reentry"},
-		memory: &Memory{Reentrant: true},
-		claims: func(s *Subject) { s.Reentrant = false },
+		reenters: true,
+		claims:   func(s *Subject) { s.Reentrant = false },
 	},
 	{
 		name: "does not let owners in again, and says it does", killed: []string{"Reentry"},
 		claims: func(s *Subject) { s.Reentrant = true },
 	},
 	{
-		name: "looks, then takes", bubble: true, killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
+		name: "looks, then takes", killed: []string{"Contention", "NoLostUpdate", "OneTakesOver"},
 		moves: always(moves{acquire: func(p gatedMemory, _ context.Context, c driver.Claim) (driver.Grant, error) {
 			if holder := p.at(c.Key); holder != "" {
 				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
@@ -318,11 +318,166 @@ var commonMutants = []mutant{
 		moves: always(onAll(func(c *driver.Claim) { c.TTL /= 4 })),
 	},
 	{
-		name: "counts from the reply", killed: []string{"DeadlineFromRequest", "LateGrant"},
+		name: "counts from the reply, however late that comes", killed: []string{"DeadlineFromRequest", "LateGrant"},
 		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			c.Due = time.Time{}
 			g, err := p.Acquire(ctx, c)
 			g.Start = time.Now()
 			return g, err
+		}}),
+	},
+	{
+		name: "ignores Due", killed: []string{"TimeOut"},
+		moves: always(onAll(func(c *driver.Claim) { c.Due = time.Time{} })),
+	},
+	{
+		name: "ignores Due on extend", killed: []string{"TimeOut"},
+		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			c.Due = time.Time{}
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "ignores Due on release", killed: []string{"TimeOut"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
+			c.Due = time.Time{}
+			return p.Release(ctx, c)
+		}}),
+	},
+	{
+		name: "calls a server that does not answer held", killed: []string{"TimeOut", "Persist"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrUnknown) {
+				err = &strategy.HeldError{Name: c.Name}
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "every undo succeeds at once", killed: []string{"LateRequestUndone"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
+			err := p.Release(ctx, c)
+			if c.Undo {
+				err = nil
+			}
+			return err
+		}}),
+	},
+	{
+		// Its Evict deletes the row, so ExtendNeverRecreates sees nothing of it.
+		name: "extend revives an expired row", killed: []string{"LateExtension"},
+		claims: func(s *Subject) {
+			m := &Memory{}
+			var rows sync.Map // the last token, by key; also of an expired lock
+			faults := moves{
+				acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+					g, err := p.Acquire(ctx, c)
+					if err == nil {
+						rows.Store(c.Key, c.Token)
+					}
+					return g, err
+				},
+				extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (g driver.Grant, err error) {
+					c.Due = time.Time{} // the answer is waited for
+					p.gate("UPDATE", func() {
+						if row, _ := rows.Load(c.Key); row == c.Token && p.at(c.Key) == "" {
+							g = p.set(c, time.Now().Add(c.TTL))
+						} else {
+							g, err = p.Memory.Extend(ctx, c)
+						}
+					})
+					return g, err
+				},
+			}
+			*s = m.subject(s.Name)
+			s.misled(m, faults)
+			s.Evict = func(ctx context.Context, key string) error {
+				rows.Delete(key)
+				return m.Evict(ctx, key)
+			}
+		},
+	},
+	{
+		name: "does not tell that a watch broke", killed: []string{"BrokenWatch"},
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+			return p.Watch(ctx, c, func(n driver.Notification) {
+				if !n.Broken() {
+					fn(n)
+				}
+			})
+		}}),
+	},
+	{
+		name: "pass drops the place", killed: []string{"PassKeepsPlaces"},
+		moves: always(moves{pass: func(p gatedMemory, ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+			next.Line = ""
+			g, err := p.Pass(ctx, c, next)
+			g.Queued = errors.Is(err, strategy.ErrHeld)
+			return g, err
+		}}),
+	},
+	{
+		name: "who asks again is told that the lock is held", killed: []string{"WokenAtExpiry"},
+		moves: func(*testing.T) moves {
+			var asked sync.Map
+			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+				_, again := asked.LoadOrStore(c.Token, true)
+				if again && p.at(c.Key) == "" {
+					return driver.Grant{Queued: true}, &strategy.HeldError{Name: c.Name, TTL: time.Second}
+				}
+				return p.Acquire(ctx, c)
+			}}
+		},
+	},
+	{
+		name: "who asks again goes to the end of the queue", killed: []string{"AskingAgain"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (g driver.Grant, err error) {
+			p.gate("acquire", func() {
+				if p.at(c.Key) != "" {
+					p.mu.Lock()
+					p.dequeue(c)
+					p.mu.Unlock()
+				}
+				g, err = p.Memory.Acquire(ctx, c)
+			})
+			return g, err
+		}}),
+	},
+	{
+		name: "does not tell the server's time", killed: []string{"LongQueue"},
+		moves: always(moves{
+			acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+				g, err := p.Acquire(ctx, c)
+				g.ServerTime = 0
+				return g, err
+			},
+			watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+				return p.Watch(ctx, c, func(n driver.Notification) {
+					n.Grant.ServerTime = 0
+					fn(n)
+				})
+			},
+		}),
+	},
+	{
+		name: "makes a waiter the holder that does not listen", killed: []string{"DeafWaiter"},
+		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
+			p.mu.Lock()
+			queue := p.queues[c.Key]
+			deaf := len(queue) > 0 && p.listening(queue[0]) == nil && p.find(c.Key) != nil
+			if deaf {
+				delete(p.queues, c.Key)
+			}
+			p.mu.Unlock()
+			err := p.Release(ctx, c)
+			if deaf {
+				p.set(queue[0], time.Now().Add(driver.SuccessorTTL(queue[0].TTL)))
+				p.mu.Lock()
+				p.queues[c.Key] = queue[1:]
+				p.mu.Unlock()
+			}
+			return err
 		}}),
 	},
 	{
@@ -440,7 +595,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "calls a broken key held", killed: []string{"WrongType", "Persist"},
+		name: "calls a broken key held", killed: []string{"WrongType"},
 		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrRefused) {
@@ -593,7 +748,9 @@ var commonMutants = []mutant{
 			var drawn atomic.Uint64
 			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				fence := drawn.Add(1)
-				time.Sleep(rand.N(time.Millisecond)) // others draw a greater one and overtake
+				if fence%2 == 1 {
+					time.Sleep(time.Second) // the next draws a greater one and overtakes
+				}
 				g, err := p.Acquire(ctx, c)
 				g.Fence = fence
 				return g, err
@@ -645,7 +802,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "makes an heir the holder for a TTL", killed: []string{"DeadHeir"},
+		name: "makes a successor the holder for a TTL", killed: []string{"DeadSuccessor"},
 		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			err := p.Release(ctx, c)
 			p.counts(c.Key, time.Now().Add(c.TTL))
@@ -674,7 +831,7 @@ var commonMutants = []mutant{
 		claims: func(s *Subject) {
 			m := &Memory{}
 			s.Open = func(o strategy.Options) (strategy.Strategy, error) {
-				return engine.New(lastFirst{gatedMemory{m, func(_ string, send func()) { send() }}}, o)
+				return engine.New(lastFirst{gatedMemory{m, open}}, o)
 			}
 			s.OpenGated, s.Fair = nil, true
 		},
@@ -683,19 +840,10 @@ var commonMutants = []mutant{
 
 // subject is the mutant, ready for trial.
 func (x mutant) subject(t *testing.T) Subject {
-	m := x.memory
-	if m == nil {
-		m = &Memory{}
-	}
+	m := &Memory{Reentrant: x.reenters}
 	s := m.subject(x.name)
 	if x.moves != nil {
-		faults := x.moves(t)
-		s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
-			return engine.New(faulty{gatedMemory{m, g}, faults}, o)
-		}
-		s.Open = func(o strategy.Options) (strategy.Strategy, error) {
-			return s.OpenGated(o, func(_ string, send func()) { send() })
-		}
+		s.misled(m, x.moves(t))
 	}
 	if x.claims != nil {
 		x.claims(&s)
@@ -703,8 +851,14 @@ func (x mutant) subject(t *testing.T) Subject {
 	return s
 }
 
-// impatient is for those who are guilty anyhow: an acquittal would take longer.
-var impatient = limits{patience: time.Second, watchdog: 20 * time.Second}
+// misled makes the subject's moves on m wrong.
+func (s *Subject) misled(m *Memory, faults moves) {
+	gated := func(o strategy.Options, g Gate) (strategy.Strategy, error) {
+		return engine.New(faulty{gatedMemory{m, g}, faults}, o)
+	}
+	s.OpenGated = gated
+	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return gated(o, open) }
+}
 
 // TestMutants: each property convicts the mutants that are named after it.
 func TestMutants(t *testing.T) {
@@ -719,16 +873,10 @@ func TestMutants(t *testing.T) {
 				t.Fatalf("mutant %q is to be killed by %q: there is no such property", x.name, name)
 			}
 			t.Run(x.name+"/"+name, func(t *testing.T) {
-				if !p.Alone {
-					t.Parallel()
-				}
 				var end verdict
-				hold := func(t *testing.T) { end = holdTrial(t.Context(), x.subject(t), p, impatient) }
-				if x.bubble {
-					synctest.Test(t, hold)
-				} else {
-					hold(t)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					end = holdTrial(t.Context(), x.subject(t), p, usual)
+				})
 				switch {
 				case end.skip != "":
 					t.Errorf("skipped (%s), want convicted", end.skip)

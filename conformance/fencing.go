@@ -43,7 +43,7 @@ func fencing() []Property {
 			Name: "FenceKept", Group: group, Scripted: true,
 			Clause: "A hold keeps its fence for life: renewal does not change it, nor does the loss of the lock.",
 			check: func(t *trial) {
-				t.needs(t.Fenced, "the lock does not claim to issue fences")
+				t.needs(t.Fenced, "Subject.Fenced is false")
 				a := t.contender("A", t.brief())
 				h := a.try().want(nil, "the lock is free")
 				first, _ := h.lease.Fence()
@@ -58,7 +58,11 @@ func fencing() []Property {
 				t.untilRenewed(h)
 				same("a renewal")
 				if t.Evict != nil {
+					h.release().want(nil, "A holds the lock")
+					h = a.try().want(nil, "A has released")
+					first, _ = h.lease.Fence()
 					t.evict(t.name)
+					h.keepAlive(0)
 					h.waitLost("the lock was taken away")
 					same("the loss")
 				}
@@ -68,7 +72,7 @@ func fencing() []Property {
 			Name: "FenceOrders", Group: group,
 			Clause: "However many contend at once, fences have the order in which the lock was held.",
 			check: func(t *trial) {
-				t.needs(t.Fenced, "the lock does not claim to issue fences")
+				t.needs(t.Fenced, "Subject.Fenced is false")
 				var mu sync.Mutex
 				var last uint64
 				t.compete(4, 4, 6, func(h *hold) error {

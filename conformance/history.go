@@ -41,6 +41,7 @@ const maxHistory = 60
 type recorder struct {
 	mu      sync.Mutex
 	began   time.Time
+	last    time.Time // of the latest event
 	events  History
 	dropped int
 }
@@ -49,6 +50,7 @@ func (r *recorder) add(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.last = time.Now()
 	if n := len(r.events); n > 0 && r.events[n-1].Text == text {
 		r.events[n-1].Times++
 		return
@@ -59,6 +61,16 @@ func (r *recorder) add(format string, args ...any) {
 		r.dropped++
 	}
 	r.events = append(r.events, Event{At: time.Since(r.began), Text: text, Times: 1})
+}
+
+// quiet is for how long nothing has happened.
+func (r *recorder) quiet() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last.IsZero() {
+		return time.Since(r.began)
+	}
+	return time.Since(r.last)
 }
 
 func (r *recorder) history() History {

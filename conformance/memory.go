@@ -213,9 +213,8 @@ func (m *Memory) BreakWatches() {
 	}
 }
 
-// Gated returns a protocol on m whose requests pass g; see [Subject].OpenGated. Here
-// the goroutine that makes a request calls g, and g must send it: for a bad network
-// there is Intercept.
+// Gated returns a protocol on m whose requests pass g; see [Subject].OpenGated. The gate may be a bad
+// network, as that of [GateNode].
 func (m *Memory) Gated(g Gate) driver.Protocol { return gatedMemory{m, g} }
 
 // Acquire grants the lock if it is free and nobody queues for it, or, if Reentrant, the
@@ -660,6 +659,9 @@ func ask[T any](m *Memory, ctx context.Context, r Request, ended func(), serve f
 	m.requests[r.Op]++
 	intercept := m.intercept
 	m.mu.Unlock()
+	if gate, ok := ctx.Value(gateKey{}).(Gate); ok {
+		intercept = gate.intercept(intercept)
+	}
 	if intercept == nil {
 		defer ended()
 		return serve()
@@ -695,47 +697,69 @@ func ask[T any](m *Memory, ctx context.Context, r Request, ended func(), serve f
 	}
 }
 
-// gatedMemory asks its gate before each request; here each move is one request.
+// gatedMemory has its gate stand before each request.
 type gatedMemory struct {
 	*Memory
 	gate Gate
 }
 
-func (g gatedMemory) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
-	g.gate("acquire "+c.Key, func() { grant, err = g.Memory.Acquire(ctx, c) })
-	return grant, err
+type gateKey struct{}
+
+func (g gatedMemory) through(ctx context.Context) context.Context {
+	return context.WithValue(ctx, gateKey{}, g.gate)
 }
 
-func (g gatedMemory) Extend(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
-	g.gate("extend "+c.Key, func() { grant, err = g.Memory.Extend(ctx, c) })
-	return grant, err
+// intercept is the interceptor behind the gate.
+func (gate Gate) intercept(intercept Interceptor) Interceptor {
+	return func(ctx context.Context, r Request, serve func() error) error {
+		err := Unsent()
+		request := string(r.Op)
+		if len(r.Claims) > 0 {
+			request += " " + r.Claims[0].Key
+		}
+		gate(request, func() {
+			if intercept != nil {
+				err = intercept(ctx, r, serve)
+			} else {
+				err = serve()
+			}
+		})
+		return err
+	}
+}
+
+func (g gatedMemory) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return g.Memory.Acquire(g.through(ctx), c)
+}
+
+func (g gatedMemory) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return g.Memory.Extend(g.through(ctx), c)
 }
 
 func (g gatedMemory) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i int, g driver.Grant, err error)) {
-	g.gate(fmt.Sprintf("extend all %d", len(cs)), func() { g.Memory.ExtendAll(ctx, cs, done) })
+	g.Memory.ExtendAll(g.through(ctx), cs, done)
 }
 
-func (g gatedMemory) Adopt(ctx context.Context, c driver.Claim, from string) (grant driver.Grant, err error) {
-	g.gate("adopt "+c.Key, func() { grant, err = g.Memory.Adopt(ctx, c, from) })
-	return grant, err
+func (g gatedMemory) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+	return g.Memory.Adopt(g.through(ctx), c, from)
 }
 
-func (g gatedMemory) Release(ctx context.Context, c driver.Claim) (err error) {
-	g.gate("release "+c.Key, func() { err = g.Memory.Release(ctx, c) })
-	return err
+func (g gatedMemory) Release(ctx context.Context, c driver.Claim) error {
+	return g.Memory.Release(g.through(ctx), c)
 }
 
-func (g gatedMemory) Pass(ctx context.Context, c, next driver.Claim) (grant driver.Grant, err error) {
-	g.gate("pass "+c.Key, func() { grant, err = g.Memory.Pass(ctx, c, next) })
-	return grant, err
+func (g gatedMemory) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	return g.Memory.Pass(g.through(ctx), c, next)
 }
 
 func (g gatedMemory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	g.gate("watch "+c.Key, func() { stop, err = g.Memory.Watch(ctx, c, fn) })
-	return stop, err
+	return g.Memory.Watch(g.through(ctx), c, fn)
 }
 
-func (g gatedMemory) Inspect(ctx context.Context, c driver.Claim) (info strategy.Info, err error) {
-	g.gate("inspect "+c.Key, func() { info, err = g.Memory.Inspect(ctx, c) })
-	return info, err
+func (g gatedMemory) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
+	return g.Memory.Inspect(g.through(ctx), c)
+}
+
+func (g gatedMemory) Check(ctx context.Context, o strategy.Options) error {
+	return g.Memory.Check(g.through(ctx), o)
 }

@@ -1,3 +1,4 @@
+// The suite in a module of its own, as users of the suite have it.
 package conformance_test
 
 import (
@@ -11,7 +12,7 @@ import (
 // child processes.
 func TestAModuleOfItsOwn(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-race", "-count=1", "./...")
 	cmd.Dir = "testdata/httplock"
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

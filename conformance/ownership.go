@@ -186,17 +186,21 @@ func (t *trial) handOverInside(move func(*hold) call, check func(moved call, suc
 //
 // A move may make its requests side by side, to several servers. They pass one at a
 // time, so that those before have been answered, and those after have not been sent. It
-// may also be over before all are answered: what comes then does not come inside it.
+// may also be over before all are answered: what comes then does not come inside it. Whether
+// it waits for a request is seen by what becomes of it meanwhile.
 func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	var turn sync.Mutex // guards what follows
 	passed := 0
 	over := make(chan struct{})
+	overdue := false // it was over without the k-th request, and only later than expected
+	t.relies(t.ttl / 8)
 	a.requests.each(func(_ int, send func()) {
 		turn.Lock()
 		defer turn.Unlock()
 		if passed++; passed == k && (k == 1 || !within(over, t.ttl)) {
 			reached = true
 			step()
+			overdue = k > 1 && within(over, t.ttl/8)
 		}
 		send()
 	})
@@ -205,6 +209,9 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	a.requests.each(nil)
 	turn.Lock() // what has begun inside the move is brought to its end
 	defer turn.Unlock()
+	if overdue {
+		t.tooSlow("the end of a call that did not wait for this request")
+	}
 	return reached
 }
 

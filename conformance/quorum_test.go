@@ -1,3 +1,5 @@
+// The suite on a small quorum lock of Memory servers, which keeps all properties, unless it is told to
+// make a mistake: see quorumMutants.
 package conformance
 
 import (
@@ -9,16 +11,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-// A small quorum lock on servers in memory, to hold the suite against: sound, unless
-// it is told to make a mistake.
 
 // memoryNode is a Memory as a node: what a script does there is one step, too.
 type memoryNode struct {
@@ -527,7 +525,11 @@ func (w *quorumWatch) hear(msg []byte, err error) {
 	tell := func() { w.fn(driver.Notification{Holder: holder}) }
 	switch w.told[holder]++; w.told[holder] {
 	case 1:
-		w.timers[holder] = time.AfterFunc(10*time.Millisecond+rand.N(60*time.Millisecond), func() {
+		pause := 10 * time.Millisecond
+		if !w.l.inStep {
+			pause += rand.N(60 * time.Millisecond)
+		}
+		w.timers[holder] = time.AfterFunc(pause, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if !w.over {
@@ -622,23 +624,6 @@ var quorums = []struct {
 
 func TestMemoryQuorum(t *testing.T) {
 	for _, q := range quorums {
-		Run(t, quorumSubject(q.name, q.n, q.down, mistakes{}))
-	}
-}
-
-func TestQuorumInABubble(t *testing.T) {
-	for _, q := range quorums {
-		for _, p := range Properties() {
-			if p.Alone {
-				continue
-			}
-			t.Run(q.name+"/"+p.Name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					if r := Check(t.Context(), quorumSubject(q.name, q.n, q.down, mistakes{}), p); r.Status == Broken {
-						t.Error(r)
-					}
-				})
-			})
-		}
+		checkInBubbles(t, func() Subject { return quorumSubject(q.name, q.n, q.down, mistakes{}) })
 	}
 }

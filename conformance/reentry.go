@@ -84,7 +84,7 @@ func reentering() []Property {
 			Name: "ReentryFence", Group: group, Scripted: true,
 			Clause: "Re-entry does not change the fence, and the next owner's is greater, as is the same owner's when it comes again.",
 			check: reentrant(func(t *trial) {
-				t.needs(t.Fenced, "the lock does not claim to issue fences")
+				t.needs(t.Fenced, "Subject.Fenced is false")
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var last uint64
 				for _, owner := range []string{"one", "another", "another"} {
@@ -283,7 +283,7 @@ func reentering() []Property {
 				patient := t.patient()
 				a := t.contender("A", patient)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
-				queue := newQueue(a, 3)
+				queue := newQueue(a, 3, 0)
 				ctx, cancel := context.WithTimeout(t.owner(), t.patience)
 				defer cancel()
 				inner := a.acquireWith(ctx).want(nil, "its owner holds the lock: waiting for the others would be waiting for itself")
@@ -406,7 +406,7 @@ func reentering() []Property {
 // reentrant skips the trial on locks that are not.
 func reentrant(check func(*trial)) func(*trial) {
 	return func(t *trial) {
-		t.needs(t.Reentrant, "the lock does not claim to be re-entrant")
+		t.needs(t.Reentrant, "Subject.Reentrant is false")
 		check(t)
 	}
 }

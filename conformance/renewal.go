@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -32,11 +33,13 @@ func renewal() []Property {
 				h := a.try().want(nil, "the lock is free")
 				h.keepAlive(0)
 				t.untilRenewed(h)
+				t.relies(t.ttl / 8) // so no renewal is under way when A releases
 				h.release().want(nil, "A holds the lock")
 				sent := a.requests.count()
 				t.sleep(t.ttl) // at least twice the pause between renewals
 				if more := a.requests.count() - sent; more > 0 {
-					t.failf("A made %d requests after its release, want 0", more)
+					// If a server did not answer in time, the release is repeated in the background.
+					t.tooSlow(fmt.Sprintf("A made %d requests after its release, want 0", more))
 				}
 			},
 		},
@@ -46,8 +49,8 @@ func renewal() []Property {
 			check: func(t *trial) {
 				a, b := t.contender("A", strategy.Options{TTL: 3 * t.ttl, OpTimeout: 2 * t.ttl}), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
-				h.keepAlive(0)
 				t.evict(t.name)
+				h.keepAlive(0)
 				b.try().want(nil, "nobody holds the lock any more")
 				if lost := h.waitLost("B holds the lock"); lost.Lapsed {
 					// A renewal came first, half of the TTL earlier or more, or should have.
@@ -126,7 +129,7 @@ func renewal() []Property {
 				lost := a.try().want(nil, "the lock is free")
 				ctx, cancel := lost.lease.Context(t.ctx)
 				defer cancel()
-				t.wantCause(ctx, strategy.ErrLost, "A does not renew")
+				t.wantCause(ctx, strategy.ErrLost, "A does not renew", nil)
 
 				released := a.eventually("A's lock expires")
 				ctx, cancel = released.lease.Context(t.ctx)
@@ -136,14 +139,14 @@ func renewal() []Property {
 					t.failf("the lease's context = %w, want <nil>: A holds the lock", err)
 				}
 				released.release().want(nil, "A holds the lock")
-				t.wantCause(ctx, strategy.ErrReleased, "A has released")
+				t.wantCause(ctx, strategy.ErrReleased, "A has released", released)
 
 				off := errors.New("called off")
 				parent, end := context.WithCancelCause(t.ctx)
-				ctx, cancel = a.on(t.name+"2").try().want(nil, "the lock is free").lease.Context(parent)
+				ctx, cancel = t.contender("B", ample).on(t.name+"2").try().want(nil, "the lock is free").lease.Context(parent)
 				defer cancel()
 				end(off)
-				t.wantCause(ctx, off, "its parent has ended")
+				t.wantCause(ctx, off, "its parent has ended", nil)
 			},
 		},
 		{
@@ -167,8 +170,8 @@ func renewal() []Property {
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				first := a.try().want(nil, "the lock is free")
-				first.keepAlive(0)
 				t.evict(t.name)
+				first.keepAlive(0)
 				first.waitLost("the lock was taken away")
 				second := a.try().want(nil, "nobody holds the lock any more")
 				second.keepAlive(0)
@@ -186,7 +189,7 @@ func renewal() []Property {
 					return nil, strategy.Do(t.ctx, a.lock, func(ctx context.Context, lease strategy.Lease) error {
 						for end := time.Now().Add(t.ttl + t.ttl/2); time.Now().Before(end) && t.ctx.Err() == nil; {
 							if k := b.try(); k.err == nil && lease.Err() == nil {
-								t.ended(verdict{err: errors.New("B got the lock while A's function ran, want ErrHeld"), shown: true})
+								t.failed(verdict{err: errors.New("B got the lock while A's function ran, want ErrHeld"), shown: true})
 								return wrong
 							}
 							t.pause(t.ttl / 20)
@@ -198,11 +201,17 @@ func renewal() []Property {
 					t.tooSlow("A's lock was lost while it was kept alive") // every time, if it is not
 				}
 				k.want(wrong, "that is what the function returned")
+				c := t.contender("C", t.patient())
+				var outcome error
+				panics := func(context.Context, strategy.Lease) error { panic("the work broke") }
 				func() {
 					defer func() { recover() }()
-					strategy.Do(t.ctx, a.lock, func(context.Context, strategy.Lease) error { panic("the work broke") })
+					outcome = strategy.Do(t.ctx, c.lock, panics)
 				}()
-				b.try().want(nil, "A's function is over")
+				if outcome != nil { // so the function was not called
+					t.brokef("C.Do() = %w, want the function's panic", outcome)
+				}
+				b.eventually("C's function is over")
 			},
 		},
 	}
@@ -217,7 +226,9 @@ func (h *hold) mustLast(rival *contender, d time.Duration) {
 			t.unlessLapsed(h)
 			t.failf("%s.Err() = %w, want <nil>: the lock is kept alive", h.c.who, err)
 		}
-		if k := rival.try(); k.err == nil {
+		k := rival.try()
+		t.slowest.Store(max(t.slowest.Load(), int64(k.took)))
+		if k.err == nil {
 			t.unlessLapsed(h)
 			t.failf("%s = <nil>, want ErrHeld: %s keeps the lock alive", k.text, h.c.who)
 		}
@@ -234,14 +245,18 @@ func (t *trial) untilRenewed(h *hold) {
 	})
 }
 
-// wantCause waits for ctx to end, and for the right reason.
-func (t *trial) wantCause(ctx context.Context, want error, why string) {
+// wantCause waits for ctx to end, and for the right reason. Where the hold's deadline
+// would be another reason, it is given.
+func (t *trial) wantCause(ctx context.Context, want error, why string, of *hold) {
 	select {
 	case <-ctx.Done():
 	case <-t.late(t.patience):
 		t.failf("the lease's context has not ended after %v, want %s: %s", t.patience, nameOf(want), why)
 	}
 	if got := context.Cause(ctx); !errors.Is(got, want) {
+		if of != nil {
+			t.unlessLapsed(of)
+		}
 		t.failf("the lease's context ended by %w, want %s: %s", got, nameOf(want), why)
 	}
 }

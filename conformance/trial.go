@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -25,10 +26,13 @@ type trial struct {
 	ttl      time.Duration // where an expiry must be lived through: short
 	patience time.Duration
 	rec      recorder
+	gauge    gauge
+	slowest  atomic.Int64 // the longest that a rival waited for an answer while a lock had to last
 
 	mu         sync.Mutex
 	contenders []*contender
 	holds      []*hold
+	lag        time.Duration // see relies
 	end        verdict
 }
 
@@ -37,23 +41,34 @@ type verdict struct {
 	err     error
 	shown   bool   // err is the lock's doing, not that of a server that failed
 	skip    string // what was missing
-	slow    bool   // the machine was: nothing can be said
+	slow    bool   // the script was not played in time
+	late    bool   // skip: because the machine was late each time
 	history History
 }
 
 // shortTTL is long against what a busy machine takes for a few requests. Where it
-// was not long enough, the trial is held again with twice as much.
+// was not long enough, the trial is held again with four times as much.
 const shortTTL = 300 * time.Millisecond
 
+// onTime is how late timers are at most where slowness is the lock's doing, and not the machine's.
+const onTime = 100 * time.Millisecond
+
+// stall is how late the machine may be in a trial that relies on no short time, before its failure
+// says nothing.
+const stall = 2 * time.Second
+
 func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdict {
-	for scale := time.Duration(1); ; scale *= 2 {
-		t := &trial{Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale, patience: limits.patience}
-		end := t.run(ctx, p.check, limits.watchdog)
-		if !end.slow {
+	for scale := time.Duration(1); ; scale *= 4 {
+		t := &trial{Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale, patience: limits.patience, lag: stall}
+		end := t.run(ctx, p.check, limits.watchdog*(scale+3)/4)
+		switch late := max(t.gauge.worst(), time.Duration(t.slowest.Load())); {
+		case !end.slow:
 			return end
-		}
-		if scale == 8 {
-			end.err = fmt.Errorf("the machine is too slow to tell: %w", end.err)
+		case scale < 16:
+		case late > onTime:
+			return verdict{skip: fmt.Sprintf("INCONCLUSIVE: the machine was up to %v late: %v", late, end.err), late: true, history: end.history}
+		default:
+			end.err = fmt.Errorf("the machine was on time, and yet each time: %w", end.err)
 			return end
 		}
 	}
@@ -64,6 +79,7 @@ func (t *trial) run(ctx context.Context, check func(*trial), limit time.Duration
 	defer cancel()
 	t.ctx, t.cancel = ctx, cancel
 	t.rec.began = time.Now()
+	defer t.gauge.start()()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -77,10 +93,19 @@ func (t *trial) run(ctx context.Context, check func(*trial), limit time.Duration
 	}()
 	watchdog := time.NewTimer(limit)
 	defer watchdog.Stop()
-	select {
-	case <-done:
-	case <-watchdog.C:
-		t.ended(verdict{err: fmt.Errorf("the trial hangs: no end after %v; goroutines:\n%s", limit, stacks())})
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+			continue
+		case <-watchdog.C:
+		}
+		if quiet := t.rec.quiet(); quiet < limit && time.Since(t.rec.began) < 10*limit {
+			watchdog.Reset(limit - quiet) // it is slow, and goes on
+			continue
+		}
+		over = true
+		t.failed(verdict{err: fmt.Errorf("the trial hangs: nothing has happened for %v; goroutines:\n%s", limit, stacks())})
 		cancel()
 		select { // what listens to its context ends now
 		case <-done:
@@ -106,9 +131,60 @@ func (t *trial) ended(e verdict) {
 // says nothing.
 func (t *trial) failf(format string, args ...any) {
 	t.unlessCalledOff()
-	t.ended(verdict{err: fmt.Errorf(format, args...), shown: true})
+	t.failed(verdict{err: fmt.Errorf(format, args...), shown: true})
 	runtime.Goexit()
 }
+
+// failed is ended, unless the machine may have made the trial fail: it was later than the script
+// allows, or a lock that was to last for the whole trial has lapsed.
+func (t *trial) failed(v verdict) {
+	t.mu.Lock()
+	lag, holds := t.lag, t.holds
+	t.mu.Unlock()
+	if late := t.gauge.worst(); late > lag {
+		v = verdict{err: fmt.Errorf("the machine was %v late: %w", late, v.err), slow: true}
+	}
+	for _, h := range holds {
+		if h.c.o.TTL >= shorter.TTL && h.lapsed() {
+			v = verdict{err: fmt.Errorf("the deadline of %s's lock came: %w", h.c.who, v.err), slow: true}
+		}
+	}
+	t.ended(v)
+}
+
+// relies says that a failure counts only if the machine was at most so late.
+func (t *trial) relies(lag time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lag = min(t.lag, lag)
+}
+
+// A gauge measures by how much timers of this process are late: so late may be anything else.
+type gauge struct{ most atomic.Int64 }
+
+// start measures until stop is called.
+func (g *gauge) start() (stop func()) {
+	const tick = 20 * time.Millisecond
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		timer := time.NewTimer(tick)
+		defer timer.Stop()
+		for {
+			due := time.Now().Add(tick)
+			timer.Reset(tick)
+			select {
+			case <-timer.C:
+				g.most.Store(max(g.most.Load(), int64(time.Since(due))))
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+func (g *gauge) worst() time.Duration { return time.Duration(g.most.Load()) }
 
 // unlessCalledOff ends a trial whose story nobody waits for any more.
 func (t *trial) unlessCalledOff() {
@@ -121,7 +197,7 @@ func (t *trial) unlessCalledOff() {
 // brokef says that the trial could not be held.
 func (t *trial) brokef(format string, args ...any) {
 	t.unlessCalledOff()
-	t.ended(verdict{err: fmt.Errorf(format, args...)})
+	t.failed(verdict{err: fmt.Errorf(format, args...)})
 	runtime.Goexit()
 }
 
@@ -184,12 +260,12 @@ func stacks() []byte {
 
 // eventually waits until ok, which must come some time.
 func (t *trial) eventually(want string, ok func() bool) {
-	limit := time.Now().Add(t.patience)
-	for pause := time.Millisecond; !ok(); pause = min(2*pause, 20*time.Millisecond) {
-		if time.Now().After(limit) || t.ctx.Err() != nil {
+	for began := time.Now(); !ok(); {
+		waited := time.Since(began)
+		if waited > t.patience || t.ctx.Err() != nil {
 			t.failf("not after %v, want: %s", t.patience, want)
 		}
-		t.sleep(pause)
+		t.sleep(min(max(waited/8, time.Millisecond), 200*time.Millisecond))
 	}
 }
 
@@ -217,13 +293,22 @@ func (t *trial) late(d time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// evict takes the lock from whoever holds it.
+// evict takes the lock from its holder, who must not renew it meanwhile: where the lock lives on several
+// servers, they lose it one after the other, and a renewal in between rightly brings it back.
 func (t *trial) evict(name string) {
 	t.needs(t.Evict != nil, "Subject.Evict is nil")
 	if err := t.Evict(t.ctx, strategy.DefaultKey(name)); err != nil {
 		t.brokef("Subject.Evict: %w", err)
 	}
 	t.rec.add("the lock is taken from its holder, as by expiry")
+}
+
+// breakWatches ends the subscriptions of those who wait for the lock.
+func (t *trial) breakWatches() {
+	if err := t.BreakWatches(t.ctx, strategy.DefaultKey(t.name)); err != nil {
+		t.brokef("Subject.BreakWatches: %w", err)
+	}
+	t.rec.add("the subscriptions break")
 }
 
 // A contender is who wants locks: a Strategy of its own, as a process would have.
@@ -245,6 +330,7 @@ var shorter = strategy.Options{TTL: 20 * time.Second, OpTimeout: 10 * time.Secon
 
 // brief is for trials in which something does.
 func (t *trial) brief() strategy.Options {
+	t.relies(t.ttl / 2)
 	return strategy.Options{TTL: t.ttl, OpTimeout: t.ttl * 3 / 4}
 }
 
@@ -278,7 +364,7 @@ func (t *trial) gated(who string, o strategy.Options) *contender {
 func (t *trial) enrol(c *contender, open func(strategy.Options) (strategy.Strategy, error)) *contender {
 	var err error
 	if c.s, err = open(c.o); err != nil {
-		t.needs(!errors.Is(err, strategy.ErrUnsupported), err.Error())
+		t.needs(!errors.Is(err, strategy.ErrUnsupported), "the protocol is no driver.Notifier: "+err.Error())
 		t.brokef("Subject.Open: %w", err)
 	}
 	c.t, c.lock = t, c.s.NewLock(t.name)
@@ -346,13 +432,14 @@ func (k call) want(target error, why string) *hold {
 	if matches(k.err, target) {
 		return k.hold
 	}
-	if k.of != nil {
+	if k.of != nil && target != strategy.ErrLost {
 		k.t.unlessLapsed(k.of)
 	}
 	var server *strategy.ServerError
 	if errors.As(k.err, &server) {
-		// A request that failed says nothing about the lock.
-		if k.took > k.c.o.OpTimeout/2 {
+		// A request that failed says nothing about the lock. One may also be given up for
+		// another on its connection that had no answer in time.
+		if k.took > k.c.o.OpTimeout/2 || errors.Is(k.err, strategy.ErrUnknown) {
 			k.t.tooSlow(k.text + " = " + k.err.Error())
 		}
 		k.t.brokef("%s = %w, want %s: %s", k.text, k.err, nameOf(target), why)
@@ -437,8 +524,15 @@ func (c *contender) takenOverBy(b *contender) (late, successor *hold) {
 type hold struct {
 	c     *contender
 	lease strategy.Lease
-	asked time.Time // before the request
-	got   time.Time // after the reply
+	asked time.Time   // before the request
+	got   time.Time   // after the reply
+	left  atomic.Bool // detached
+}
+
+// lapsed tells whether the deadline has come of a lock that its holder has not released.
+func (h *hold) lapsed() bool {
+	released := !h.left.Load() && errors.Is(h.lease.Err(), strategy.ErrReleased)
+	return !released && !time.Now().Before(h.lease.Deadline())
 }
 
 func (h *hold) do(text string, f func() error) call {
@@ -466,6 +560,7 @@ func (h *hold) keepAlive(maxHold time.Duration) {
 func (h *hold) detach() string {
 	var token string
 	h.do("Detach()", func() (err error) { token, err = h.lease.Detach(); return err }).want(nil, "the lock is held")
+	h.left.Store(true)
 	return token
 }
 
@@ -489,9 +584,8 @@ func (h *hold) waitLost(why string) *strategy.LostError {
 // machine that is too slow it may, though the lock is in order. With more time it
 // will not; a renewal that does not work lets it come every time.
 func (t *trial) unlessLapsed(h *hold) {
-	var lost *strategy.LostError
-	if errors.As(h.lease.Err(), &lost) && lost.Lapsed {
-		t.tooSlow("the deadline came: " + lost.Error())
+	if !time.Now().Before(h.lease.Deadline()) {
+		t.tooSlow("the deadline of " + h.c.who + "'s lock came")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -68,6 +67,22 @@ func waiting() []Property {
 			},
 		},
 		{
+			Name: "BrokenWatch", Group: group, Scripted: true, Alone: true,
+			Clause: "A waiter whose subscription breaks is told so: it listens again, and gets the lock when it is released.",
+			check: func(t *trial) {
+				t.needs(t.BreakWatches != nil, "Subject.BreakWatches is nil")
+				o := t.patient()
+				o.Wait = strategy.WaitNotification
+				a, b := t.contender("A", o), t.contender("B", o)
+				h := a.try().want(nil, "the lock is free")
+				waiter := b.start().settles()
+				t.breakWatches()
+				b.settle()
+				h.release().want(nil, "A holds the lock")
+				waiter.wait("A has released").want(nil, "A has released")
+			},
+		},
+		{
 			Name: "WokenAtExpiry", Group: group, Scripted: true,
 			Clause: "Who waits gets the lock when its holder's TTL is over, though nobody tells of that.",
 			check: func(t *trial) {
@@ -124,13 +139,18 @@ func waiting() []Property {
 			Clause: "A wait that is called off ends at once, and says that the lock is held, that the wait was called off, and why.",
 			check: func(t *trial) {
 				patient := t.patient()
-				a, b, c := t.contender("A", patient), t.contender("B", patient), t.contender("C", patient)
+				a, c := t.contender("A", patient), t.contender("C", patient)
+				patient.Backoff = func(int) time.Duration { return time.Hour } // so that no attempt is under way
+				b := t.contender("B", patient)
 				h := a.try().want(nil, "the lock is free")
 				waiter := b.start().settles()
 				cause := errors.New("called off")
 				t.rec.add("B's context is cancelled")
 				waiter.cancel(cause)
 				k := waiter.wait("its context is cancelled")
+				if errors.Is(k.err, strategy.ErrUnknown) {
+					t.tooSlow("B was still asking when its context was cancelled")
+				}
 				k.wantBoth(strategy.ErrHeld, context.Canceled)
 				k.wantBoth(strategy.ErrHeld, cause)
 				h.release().want(nil, "A holds the lock")
@@ -143,9 +163,9 @@ func waiting() []Property {
 			check: func(t *trial) {
 				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
-				for range 40 {
+				for i := range time.Duration(40) {
 					ctx, cancel := context.WithCancel(t.ctx)
-					time.AfterFunc(rand.N(500*time.Microsecond), cancel)
+					time.AfterFunc(i*12500*time.Nanosecond, cancel) // before, while and after the servers grant it
 					if k := a.acquireWith(ctx); k.err == nil {
 						k.hold.release().want(nil, "A holds the lock")
 					}
@@ -160,7 +180,7 @@ func waiting() []Property {
 			check: func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
-				queue := newQueue(b, 5)
+				queue := newQueue(b, 5, 0)
 				h.release().want(nil, "A holds the lock")
 				queue.wantInOrder()
 			},
@@ -172,7 +192,7 @@ func waiting() []Property {
 				a, b := t.contender("A", t.listening()), t.gated("B", t.listening())
 				h := a.try().want(nil, "the lock is free")
 				const n = 20
-				queue := newQueue(b, n)
+				queue := newQueue(b, n, 0)
 				h.release().want(nil, "A holds the lock")
 				queue.wantInOrder()
 				used := b.requests.count()
@@ -188,23 +208,19 @@ func waiting() []Property {
 			Name: "FairAcrossProcesses", Group: group, Scripted: true,
 			Clause: "Contenders of several processes get the lock in the order in which they came, if the lock says that it is fair.",
 			check: func(t *trial) {
-				t.needs(t.Fair, "the lock does not claim to be fair")
+				t.needs(t.Fair, "Subject.Fair is false")
 				a := t.contender("A", ample)
 				h := a.try().want(nil, "the lock is free")
 				var waiters []*pending
 				for i := range 5 {
-					waiters = append(waiters, t.contender(fmt.Sprintf("%c", 'B'+i), ample).start().settles()) // in the queue by then
+					waiters = append(waiters, t.contender(fmt.Sprintf("%c", 'B'+i), ample).queues(i+1))
 				}
+				released := time.Now()
 				h.release().want(nil, "A holds the lock")
 				for i, first := range waiters {
-					got := first.wait("it is its turn").want(nil, "it is its turn")
-					for _, other := range waiters[i+1:] {
-						select {
-						case <-other.done:
-							t.failf("%s.Acquire() = %v before its turn", other.c.who, other.k.err)
-						default:
-						}
-					}
+					inTurn(t, first.done, released, waiters[i+1:]...)
+					got := first.k.want(nil, "it is its turn")
+					released = time.Now()
 					got.release().want(nil, first.c.who+" holds the lock")
 				}
 			},
@@ -213,37 +229,44 @@ func waiting() []Property {
 			Name: "Persist", Group: group, Scripted: true,
 			Clause: "Servers that fail end a wait at once, or, with Options.RetryOnError, do not end it: then it goes on until they recover.",
 			check: func(t *trial) {
-				t.needs(t.Spoil != nil, "Subject.Spoil is nil")
-				t.needs(t.Evict != nil, "Subject.Evict is nil")
-				o := ample
+				o := t.hasty()
 				o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
-				hasty := t.contender("A", o)
+				hasty := t.gated("A", o)
 				attempts := make(chan struct{}, 100)
 				o.RetryOnError = true
 				o.Observe = func(e strategy.Event) {
-					if e.Kind == strategy.EventAttempt && errors.Is(e.Err, strategy.ErrRefused) {
+					if e.Kind == strategy.EventAttempt && e.Err != nil {
 						select {
 						case attempts <- struct{}{}:
 						default:
 						}
 					}
 				}
-				stubborn := t.contender("B", o)
-				t.spoil()
-				hasty.acquire().wantRefused()
+				stubborn := t.gated("B", o)
+				held := hasty.holdUp()
+				if k := hasty.acquire(); k.err == nil || errors.Is(k.err, strategy.ErrHeld) {
+					t.failf("%s = %w, want an error that claims nothing: no server has answered", k.text, orNil{k.err})
+				}
+				held.melt()
+				held = stubborn.holdUp()
 				acquired := make(chan call, 1)
 				go func() { acquired <- stubborn.acquire() }()
 				for range 2 {
 					select {
 					case <-attempts:
 					case k := <-acquired:
-						t.failf("%s = %w, want to go on waiting: Persist is set", k.text, orNil{k.err})
+						t.failf("%s = %w, want to go on waiting: RetryOnError is set", k.text, orNil{k.err})
 					case <-t.late(t.patience):
 						t.brokef("B has made no two attempts in %v", t.patience)
 					}
 				}
-				t.evict(t.name)
-				(<-acquired).want(nil, "the servers have recovered")
+				held.melt()
+				select {
+				case k := <-acquired:
+					k.want(nil, "the servers have recovered")
+				case <-t.late(t.patience):
+					t.tooSlow("B has no answer in time from servers that have recovered")
+				}
 			},
 		},
 	}
@@ -301,8 +324,8 @@ type numbered struct {
 }
 
 // newQueue lets n waiters get in line, each after the one before it stands there.
-// Each releases the lock once it has had it.
-func newQueue(c *contender, n int) *queue {
+// Each releases the lock once it has had it for that long.
+func newQueue(c *contender, n int, linger time.Duration) *queue {
 	q := &queue{c: c, n: n, calls: make(chan numbered, n)}
 	o := c.o
 	var refused sync.Once
@@ -324,6 +347,7 @@ func newQueue(c *contender, n int) *queue {
 			k := waiter.do(fmt.Sprintf("Acquire() number %d", i+1), func() (strategy.Lease, error) { return waiter.lock.Acquire(ctx) })
 			q.calls <- numbered{i + 1, k}
 			if k.hold != nil {
+				c.t.pause(linger)
 				k.hold.lease.Release(c.t.ctx)
 			}
 		})

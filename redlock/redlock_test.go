@@ -1,9 +1,12 @@
+// What RedLock does on real servers that are killed, frozen, slow, foreign or one twice, and what
+// every lock must do (the conformance suite). Most tests of other files use the helpers here.
 package redlock_test
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,9 +20,11 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/enginetest"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -33,11 +38,49 @@ func TestMain(m *testing.M) {
 		for _, f := range []*fake{{name: "east"}, {name: "north", down: true}, {name: "west", down: true}} {
 			yourNodes = append(yourNodes, f)
 		}
+		// Tests mostly wait for servers, so more of them fit in than there are processors.
+		if p := flag.Lookup("test.parallel"); !imitates(s) && p.Value.String() == p.DefValue {
+			p.Value.Set("8")
+		}
 	})
 }
 
-// TestConformance holds the strategy to what every lock must do.
-func TestConformance(t *testing.T) { subjects.Run(t, "redlock") }
+// TestConformance holds the strategy to what every lock must do: on five servers, on as many with
+// fences, and with no server to spare.
+func TestConformance(t *testing.T) {
+	subjects.Run(t, "redlock", "redlock", "redlock-fenced")
+}
+
+// TestEvictedServerByServer holds the trials that take a lock away, where that takes as long as a renewal:
+// none may call the lock revived that a renewal in between has brought back.
+func TestEvictedServerByServer(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	known(t, servers)
+	all := subjects.All()
+	s := all[slices.IndexFunc(all, func(v subjects.Variant) bool { return v.Name == "redlock-fenced" })].Subject(servers)
+	s.Evict = func(_ context.Context, key string) error {
+		for _, server := range servers {
+			redistest.Do(t, server, "DEL", key)
+			<-time.After(60 * time.Millisecond) // so slow is the eviction
+		}
+		return nil
+	}
+	for _, p := range conformance.Properties() {
+		if slices.Contains([]string{"LossNoticed", "RenewsAfterLoss", "FenceKept", "NoGoroutines"}, p.Name) {
+			t.Run(p.Name, func(t *testing.T) {
+				if !p.Alone {
+					t.Parallel()
+				}
+				if r := conformance.Check(t.Context(), s, p); r.Status != conformance.Kept {
+					t.Error(r)
+				}
+			})
+		}
+	}
+}
+
+// TestConformanceTwoDead is left to "make more": TestAnyMinority is faster.
+func TestConformanceTwoDead(t *testing.T) { subjects.Run(t, "redlock", "redlock-2-dead") }
 
 // calm is for tests in which no time-out is meant to come.
 var calm = strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second}
@@ -134,28 +177,7 @@ func release(t *testing.T, l strategy.Lease) {
 	}
 }
 
-// is checks that err is each of want, or, if there are none, that it is nil.
-func is(t *testing.T, call string, err error, want ...error) {
-	t.Helper()
-	if len(want) == 0 && err != nil {
-		t.Errorf("%s = %v, want nil", call, err)
-	}
-	for _, w := range want {
-		if !errors.Is(err, w) {
-			t.Errorf("%s = %v, want %v", call, err, w)
-		}
-	}
-}
-
-// isNot checks that err is none of those.
-func isNot(t *testing.T, call string, err error, unwanted ...error) {
-	t.Helper()
-	for _, w := range unwanted {
-		if errors.Is(err, w) {
-			t.Errorf("%s = %v, want no %v", call, err, w)
-		}
-	}
-}
+var is, isNot = enginetest.Is, enginetest.IsNot
 
 // token is what a server has at the key of a lock.
 func token(t *testing.T, s *redistest.Server, name string) string {
@@ -164,20 +186,10 @@ func token(t *testing.T, s *redistest.Server, name string) string {
 	return string(text)
 }
 
-// eventually waits for what must come.
-func eventually(t *testing.T, want string, ok func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not after 20 s, want: %s", want)
-		}
-	}
-}
-
 // settled waits until all servers have the lease's token.
 func settled(t *testing.T, servers []*redistest.Server, l strategy.Lease) {
 	t.Helper()
-	eventually(t, "all servers have granted", func() bool {
+	verdict.Eventually(t, "all servers have granted", func() bool {
 		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return token(t, s, l.Name()) != l.Token() })
 	})
 }
@@ -185,7 +197,7 @@ func settled(t *testing.T, servers []*redistest.Server, l strategy.Lease) {
 // empty waits until no server has the lock's key.
 func empty(t *testing.T, servers []*redistest.Server, name string) {
 	t.Helper()
-	eventually(t, "no server has a key of the lock", func() bool {
+	verdict.Eventually(t, "no server has a key of the lock", func() bool {
 		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool {
 			return redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)) != int64(0)
 		})
@@ -239,14 +251,10 @@ func TestRoundTrips(t *testing.T) {
 		for i := range wanted {
 			wanted[i] += want
 		}
-		eventually(t, fmt.Sprintf("%s is %d requests to each server", what, want), func() bool { return slices.Equal(counts(), wanted) })
+		verdict.Eventually(t, fmt.Sprintf("%s is %d requests to each server", what, want), func() bool { return slices.Equal(counts(), wanted) })
 	}
 	var lease strategy.Lease
 	count("Acquire", 1, func() { lease = acquire(t, locks, lockOf(t, "counted")) })
-	count("a held TryAcquire", 1, func() {
-		_, err := locks.NewLock(lockOf(t, "counted")).TryAcquire(t.Context())
-		is(t, "TryAcquire()", err, strategy.ErrHeld)
-	})
 	count("Extend", 1, func() {
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Error(err)
@@ -254,14 +262,32 @@ func TestRoundTrips(t *testing.T) {
 	})
 	count("Release", 1, func() { release(t, lease) })
 
+	lease = acquire(t, locks, lockOf(t, "counted"))
+	settled(t, servers, lease)
+	before := counts()
+	_, err := locks.NewLock(lockOf(t, "counted")).TryAcquire(t.Context())
+	is(t, "TryAcquire()", err, strategy.ErrHeld)
+	twice := 0
+	for i, n := range counts() { // the quorum's refusal calls off the requests to a minority: not sent, or sent and undone
+		if n -= before[i]; n > 2 {
+			t.Errorf("a held TryAcquire is %d requests to server %d, want 2 at most", n, i+1)
+		} else if n == 2 {
+			twice++
+		}
+	}
+	if twice > 2 {
+		t.Errorf("a held TryAcquire is two requests to %d servers, want a minority at most", twice)
+	}
+	release(t, lease)
+
 	fencing := open(t, servers, calm, unhurried, redlock.WithFences())
-	eventually(t, "all servers know the scripts", func() bool {
+	verdict.Eventually(t, "all servers know the scripts", func() bool {
 		release(t, acquire(t, fencing, lockOf(t, "warm"))) // also of those that were not needed
 		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return noted(t, s, lockOf(t, "warm")) == "" })
 	})
-	before := counts()
+	before = counts()
 	lease = acquire(t, fencing, lockOf(t, "fenced"))
-	twice := 0
+	twice = 0
 	for i, n := range counts() {
 		if n -= before[i]; n > 2 {
 			t.Errorf("Acquire with fences is %d requests to server %d, want 2 at most", n, i+1)
@@ -323,22 +349,22 @@ func TestServersKilled(t *testing.T) {
 	if err := redlock.Bootstrap(t.Context(), pools(servers)); err != nil { // there is nothing that they could have forgotten
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // dials that failed are not repeated at once
+	verdict.Eventually(t, "the lock is granted when all servers are back", func() bool { // dials that failed are not repeated at once
 		lease, err := locks.NewLock(lockOf(t, "last")).TryAcquire(t.Context())
 		if err == nil {
 			release(t, lease)
-			return
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("TryAcquire() when all are back = %v, want nil", err)
-		}
-	}
+		return err == nil
+	})
 }
+
+// imitates says of a server that it is an embedded one.
+func imitates(s *redistest.Server) bool { return strings.Contains(s.Version(), "not known") }
 
 // imitation skips a test that an embedded server, which says nothing of itself, cannot pass.
 func imitation(t *testing.T, s *redistest.Server, notProven string) {
 	t.Helper()
-	if strings.Contains(s.Version(), "not known") {
+	if imitates(s) {
 		t.Skip("NOT PROVEN: " + notProven)
 	}
 }
@@ -368,48 +394,6 @@ func TestServerFrozen(t *testing.T) {
 	}
 	must(t, servers[4].Thaw(t.Context()))
 	empty(t, servers, lockOf(t, "hasty"))
-}
-
-// TestLateVote: a vote that is cast when the lock has been released is undone.
-func TestLateVote(t *testing.T) {
-	servers := redistest.Nodes(t, 5)
-	frozen, cast := make(chan struct{}), make(chan struct{})
-	var late atomic.Bool
-	gates := make([]conformance.Gate, 5)
-	gates[4] = func(_ string, send func()) {
-		if !late.CompareAndSwap(false, true) {
-			send()
-			return
-		}
-		<-frozen
-		send()
-		close(cast)
-	}
-	locks := gated(t, servers, gates, strategy.Options{TTL: time.Minute}, unhurried)
-	release(t, acquire(t, locks, lockOf(t)))
-	close(frozen)
-	<-cast
-	empty(t, servers, lockOf(t))
-}
-
-// TestSlowQuorum: a quorum that comes when too little validity is left does not count.
-func TestSlowQuorum(t *testing.T) {
-	servers := redistest.Nodes(t, 3)
-	slow := func(_ string, send func()) {
-		send()
-		time.Sleep(300 * time.Millisecond)
-	}
-	locks := gated(t, servers, []conformance.Gate{slow, slow, nil}, calm, unhurried, redlock.MinValidity(calm.TTL-driver.Drift(calm.TTL)-300*time.Millisecond))
-	_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
-	var lost *strategy.LostError
-	if !errors.As(err, &lost) || !lost.Lapsed {
-		t.Errorf("TryAcquire() = %v, want a *LostError that says Lapsed", err)
-	}
-	for i, s := range servers { // not some time, but before it returned
-		if got := token(t, s, lockOf(t)); got != "" {
-			t.Errorf("server %d has %q, want nothing", i+1, got)
-		}
-	}
 }
 
 // TestHeldError: who holds the lock and until when, as a majority sees it.
@@ -611,7 +595,7 @@ func TestMinority(t *testing.T) {
 		}
 		cut()
 		var err error
-		eventually(t, "nobody counts anew", func() bool { // when all who can have said so: it does not wait for the last
+		verdict.Eventually(t, "nobody counts again", func() bool { // when all who can have said so: it does not wait for the last
 			err = lease.Extend(t.Context())
 			isNot(t, "Extend()", err, nil, strategy.ErrLost)
 			return !errors.Is(err, strategy.ErrUnknown)
@@ -683,7 +667,7 @@ func TestTwins(t *testing.T) {
 		opened(t, locks, err)
 		lease := acquire(t, locks, lockOf(t))
 		close(found)
-		eventually(t, "an attempt is refused", func() bool {
+		verdict.Eventually(t, "an attempt is refused", func() bool {
 			_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 			return errors.Is(err, strategy.ErrRefused)
 		})
@@ -747,98 +731,16 @@ func TestPartsLost(t *testing.T) {
 	empty(t, servers, lockOf(t))
 }
 
-// TestOutageCostsNothing: a server that is down is asked once for each acquisition, and
-// what was never sent is not undone.
-func TestOutageCostsNothing(t *testing.T) {
-	servers := redistest.Nodes(t, 3)
-	known(t, servers)
-	dead := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("down") }}
-	var asked atomic.Int64
-	var nodes []driver.Node
-	for i, p := range append(pools(servers), dead, dead) {
-		n, err := node.New(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes = append(nodes, n)
-		if i >= 3 {
-			nodes[i] = counted{n, &asked}
-		}
-	}
-	locks, err := engine.New(redlock.On(nodes, unhurried), calm)
-	opened(t, locks, err)
-	const n = 50
-	for range n {
-		release(t, acquire(t, locks, lockOf(t)))
-	}
-	if got := asked.Load(); got != 2*n {
-		t.Errorf("two servers that are down were asked %d times for %d acquisitions, want %d", got, n, 2*n)
-	}
-}
-
-// counted counts what it is asked. (A gate, on a busy machine, would hide that nothing left.)
-type counted struct {
-	driver.Node
-	asked *atomic.Int64
-}
-
-func (n counted) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
-	n.asked.Add(1)
-	return n.Node.Eval(ctx, due, s, keys, args...)
-}
-
-// TestSplitVotes: rivals on an even number of nodes, where the votes are often split,
-// come to an end.
-func TestSplitVotes(t *testing.T) {
-	for _, n := range []int{2, 4} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			exclusive(t, redistest.Nodes(t, n), 2, 25)
-		})
-	}
-}
-
-// TestManyContenders: twenty, each as another process would be.
-func TestManyContenders(t *testing.T) { exclusive(t, redistest.Nodes(t, 5), 20, 3) }
-
-// exclusive lets n rivals take the lock, and checks that no two have it at once.
-func exclusive(t *testing.T, servers []*redistest.Server, n, rounds int) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var inside atomic.Int64
-	var all sync.WaitGroup
-	for range n {
-		locks := open(t, servers, calm, unhurried)
-		all.Go(func() {
-			for range rounds {
-				lease, err := locks.NewLock(lockOf(t)).Acquire(ctx)
-				if err != nil {
-					t.Errorf("Acquire() = %v, want nil", err)
-					return
-				}
-				if got := inside.Add(1); got != 1 {
-					t.Errorf("%d hold the lock, want 1", got)
-				}
-				time.Sleep(100 * time.Microsecond)
-				inside.Add(-1)
-				release(t, lease)
-			}
-		})
-	}
-	all.Wait()
-	empty(t, servers, lockOf(t))
-}
-
 // TestSettings: what is not allowed is refused, and the error says what is.
 func TestSettings(t *testing.T) {
 	servers := redistest.Nodes(t, 1)
 	p := servers[0].Pool()
 	a, b := named("10.0.0.1:6379"), named("10.0.0.1:6379")
 	for what, call := range map[string]func() (strategy.Strategy, error){
-		"no pools":     func() (strategy.Strategy, error) { return redlock.New(nil, calm) },
-		"a nil pool":   func() (strategy.Strategy, error) { return redlock.New([]*redis.Pool{nil}, calm) },
-		"a pool twice": func() (strategy.Strategy, error) { return redlock.New([]*redis.Pool{p, p}, calm) },
-		"no nodes":     func() (strategy.Strategy, error) { return engine.New(redlock.On(nil), calm) },
-		"a nil node":   func() (strategy.Strategy, error) { return engine.New(redlock.On([]driver.Node{nil}), calm) },
+		"no pools":   func() (strategy.Strategy, error) { return redlock.New(nil, calm) },
+		"a nil pool": func() (strategy.Strategy, error) { return redlock.New([]*redis.Pool{nil}, calm) },
+		"no nodes":   func() (strategy.Strategy, error) { return engine.New(redlock.On(nil), calm) },
+		"a nil node": func() (strategy.Strategy, error) { return engine.New(redlock.On([]driver.Node{nil}), calm) },
 		"a node twice": func() (strategy.Strategy, error) {
 			return engine.New(redlock.On([]driver.Node{a, a}), calm)
 		},
@@ -862,6 +764,14 @@ func TestSettings(t *testing.T) {
 		} else if !strings.Contains(err.Error(), "allowed") && !strings.Contains(err.Error(), "nil") {
 			t.Errorf("%s: New() = %v, want what is allowed", what, err)
 		}
+	}
+}
+
+// TestPoolTwice: New says which pools are one.
+func TestPoolTwice(t *testing.T) {
+	p := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("as the test has it") }}
+	if _, err := redlock.New([]*redis.Pool{p, p}, calm); err == nil || !strings.Contains(err.Error(), "pools 1 and 2 are one") {
+		t.Errorf("New() = %v, want that the pools are one", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 const urlVar = "HTTPLOCK_URL"
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	url := os.Getenv(urlVar)
 	if url == "" {
 		server := httptest.NewServer(NewServer())
@@ -59,15 +61,38 @@ type gated struct {
 	gate conformance.Gate
 }
 
-func (t gated) RoundTrip(r *http.Request) (response *http.Response, err error) {
-	t.gate(r.URL.Path, func() { response, err = t.Transport.RoundTrip(r) })
-	return response, err
+// RoundTrip lets the caller go with its context. What the gate sends later takes effect all the same.
+func (t gated) RoundTrip(r *http.Request) (*http.Response, error) {
+	type reply struct {
+		response *http.Response
+		err      error
+	}
+	replies := make(chan reply, 1)
+	late := r.Clone(context.WithoutCancel(r.Context()))
+	late.Body, _ = r.GetBody()
+	go func() {
+		a := reply{err: errors.New("the gate did not let it pass")}
+		t.gate(r.URL.Path, func() { a.response, a.err = t.Transport.RoundTrip(late) })
+		replies <- a
+	}()
+	select {
+	case a := <-replies:
+		return a.response, a.err
+	case <-r.Context().Done():
+		go func() {
+			if a := <-replies; a.err == nil {
+				a.response.Body.Close()
+			}
+		}()
+		return nil, r.Context().Err()
+	}
 }
 
 // TestProgram judges from a program, whose children are the program itself.
 func TestProgram(t *testing.T) {
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "judge")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./judge").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", program, "./judge").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
