@@ -1,3 +1,5 @@
+// What Acknowledged makes of a protocol: each grant and renewal waits for replicas or the append-only
+// file, one that they do not confirm is undone, and Check says what the server cannot confirm.
 package driver_test
 
 import (
@@ -74,6 +76,10 @@ func (c connection) Do(cmd string, args ...any) (any, error) {
 		}
 	}
 	if !strings.HasPrefix(cmd, "WAIT") {
+		if cmd == "LOOK" {
+			c.p.note(fmt.Sprintf("LOOK %q", args))
+			return nil, nil
+		}
 		c.p.note(cmd)
 		return c.p.serve(c.key, cmd, args)
 	}
@@ -127,7 +133,11 @@ func (p *primary) serve(here, cmd string, args []any) (any, error) {
 			return []byte(token), nil
 		}
 		delete(p.held, key)
-	case "EVALSHA", "EVAL": // hash or source, number of keys, keys, tokens, the TTL
+	case "EVALSHA", "EVAL":
+		if cmd == "EVAL" && text(0) != "lua" {
+			return nil, says("ERR this is not the script")
+		}
+		// hash or source, number of keys, keys, tokens, the TTL
 		n := args[1].(int)
 		answers := make([]any, n)
 		for i := range n {
@@ -227,7 +237,10 @@ func (s simple) Inspect(context.Context, driver.Claim) (strategy.Info, error) {
 	return strategy.Info{}, nil
 }
 
-func (s simple) Check(context.Context, strategy.Options) error { return nil }
+func (s simple) Check(ctx context.Context, _ strategy.Options) error {
+	_, err := s.Do(ctx, time.Time{}, "LOOK", "")
+	return err
+}
 
 // bulky is a simple one that extends many at once.
 type bulky struct{ simple }
@@ -246,6 +259,23 @@ func (b bulky) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, 
 	b.script().ExtendAll(ctx, cs, done)
 }
 
+// forgetful is a bulky one that answers the first claim alone.
+type forgetful struct{ bulky }
+
+func (f forgetful) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
+	f.bulky.ExtendAll(ctx, cs[:1], done)
+}
+
+// curious is a simple one that looks around.
+type curious struct{ simple }
+
+func (p curious) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	_, err := p.Do(ctx, c.Due, "LOOK", "")
+	_, err2 := p.Do(ctx, c.Due, "LOOK", c.Key)
+	_, err3 := p.Do(ctx, c.Due, "LOOK", "", "x")
+	return driver.Grant{}, errors.Join(err, err2, err3)
+}
+
 // telling is a simple one that tells of releases, and one that is both.
 type (
 	telling struct{ simple }
@@ -259,6 +289,7 @@ func (telling) Reenters() bool { return true }
 func (both) Watch(context.Context, driver.Claim, func(driver.Notification)) (func(), error) {
 	return func() {}, nil
 }
+func (both) Reenters() bool                  { return false }
 func (both) Validate(strategy.Options) error { return errNonsense }
 
 var errNonsense = errors.New("nonsense")
@@ -423,9 +454,10 @@ func TestAcks(t *testing.T) {
 				unconfirmed(t, "TryAcquire, WAIT "+what, err, strategy.Acks{})
 				synctest.Wait()
 				equal(t, "holder, WAIT "+what, p.holder(), "")
+				equal(t, "sent, WAIT "+what, p.took(), "session, TAKE, WAIT 1 750, past FREE")
 			}
 			s = acked(t, p, strategy.Acks{AOF: true})
-			for _, odd := range []any{nil, int64(1), []any{int64(1)}, []any{int64(1), nil}} {
+			for _, odd := range []any{nil, int64(1), []any{int64(1)}, []any{int64(1), nil}, []any{nil, int64(1)}} {
 				p.answer(func(time.Duration) (any, error) { return odd, nil })
 				_, err := s.NewLock(name).TryAcquire(bg)
 				unconfirmed(t, fmt.Sprint("TryAcquire, WAITAOF ", odd), err, strategy.Acks{})
@@ -455,6 +487,7 @@ func TestAcks(t *testing.T) {
 			p.after = func(error) error { return unreachable() } // after the fact
 			_, err := s.NewLock(name).TryAcquire(bg)
 			unconfirmed(t, "TryAcquire", err, one)
+			saysAll(t, "TryAcquire", err, "who has confirmed it is not known: redis:6379: not sent: refused")
 			synctest.Wait()
 			equal(t, "holder", p.holder(), "")
 		},
@@ -535,6 +568,49 @@ func TestAcks(t *testing.T) {
 			equal(t, "told before the WAIT", fmt.Sprint(before), "[1]")
 			equal(t, "told in all", fmt.Sprint(told), "[1 0 2]")
 		},
+		// One renewal has to be confirmed although the last of them wrote nothing; none, although there is none.
+		"BulkMostlyLost": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0", "k1": "another"}
+			w := driver.Acknowledged(p, one, bulkily)
+			errs := answersOf(t, w, bulkClaims(2))
+			is(t, "ExtendAll", errs[0])
+			is(t, "ExtendAll of the lost one", errs[1], strategy.ErrLost)
+			equal(t, "sent", p.took(), "session, EVALSHA, WAIT 1 1")
+			p.fewer(0, -1)
+			errs = answersOf(t, w, bulkClaims(2))
+			unconfirmed(t, "ExtendAll", errs[0], strategy.Acks{})
+			is(t, "ExtendAll of the lost one", errs[1], strategy.ErrLost)
+			isNot(t, "ExtendAll of the lost one", errs[1], strategy.ErrUnknown)
+			p.held["k0"] = "another"
+			p.took()
+			for _, err := range answersOf(t, w, bulkClaims(2)) {
+				is(t, "ExtendAll of lost ones", err, strategy.ErrLost)
+			}
+			equal(t, "sent for lost ones", p.took(), "session, EVALSHA")
+			p.refuse = map[string]string{"EVALSHA": "LOADING"}
+			for _, err := range answersOf(t, w, bulkClaims(2)) {
+				is(t, "ExtendAll", err, strategy.ErrRefused)
+			}
+			equal(t, "sent to a server that refuses", p.took(), "session, EVALSHA")
+		},
+		// The servers are waited for until the first of the claims is due.
+		"BulkDue": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0", "k1": "t1", "k2": "t2"}
+			cs := bulkClaims(3)
+			for i, due := range []time.Duration{3 * op, op, 2 * op} {
+				cs[i].Due = time.Now().Add(due)
+			}
+			answersOf(t, driver.Acknowledged(p, one, bulkily), cs)
+			equal(t, "sent", p.took(), "session, EVALSHA, EVALSHA, WAIT 1 750")
+		},
+		// A claim for which the protocol has no answer gets none: the engine sees to that.
+		"BulkUnanswered": func(t *testing.T, p *primary) {
+			p.held = map[string]string{"k0": "t0", "k1": "t1"}
+			told := ""
+			w := driver.Acknowledged(p, one, func(n driver.Node) forgetful { return forgetful{bulkily(n)} })
+			w.(driver.BulkExtender).ExtendAll(bg, bulkClaims(2), func(i int, _ driver.Grant, err error) { told += fmt.Sprint(i, err) })
+			equal(t, "told", told, "0 <nil>")
+		},
 		// Of a cluster, a connection reaches one server.
 		"BulkElsewhere": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0", "k1": "t1", "k2": "t2"}
@@ -559,6 +635,13 @@ func TestAcks(t *testing.T) {
 				is(t, "ExtendAll without a connection", err, strategy.ErrUnsent)
 			}
 			equal(t, "answers for none", len(answersOf(t, w, nil)), 0)
+		},
+		// A protocol may send several commands, with a key or without.
+		"Several": func(t *testing.T, p *primary) {
+			w := driver.Acknowledged(p, one, func(n driver.Node) curious { return curious{simple{n}} })
+			_, err := w.Extend(bg, bulkClaims(1)[0])
+			is(t, "Extend", err)
+			equal(t, "sent", p.took(), `session, LOOK [], LOOK ["k0"], LOOK ["" "x"], WAIT 1 1`)
 		},
 		"ForgottenScript": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0"}
@@ -585,12 +668,15 @@ func (full) Session(context.Context, time.Time, string, func(driver.Conn) error)
 // answersOf returns what ExtendAll told of each claim.
 func answersOf(t *testing.T, p driver.Protocol, cs []driver.Claim) []error {
 	t.Helper()
-	errs, told := make([]error, len(cs)), make([]bool, len(cs))
+	errs, told := make([]error, len(cs)), make([]int, len(cs))
 	p.(driver.BulkExtender).ExtendAll(bg, cs, func(i int, _ driver.Grant, err error) {
-		errs[i], told[i] = err, true
+		errs[i] = err
+		told[i]++
 	})
-	if slices.Contains(told, false) {
-		t.Errorf("told of %v, want all", told)
+	for i, n := range told {
+		if n != 1 {
+			t.Errorf("done was called %d times for claim %d, want once", n, i)
+		}
 	}
 	return errs
 }
@@ -644,15 +730,24 @@ func TestAcksCheck(t *testing.T) {
 		acks   strategy.Acks
 		o      strategy.Options
 		refuse map[string]string
-		got    any // of the WAIT; nil: enough
+		unsent string // a command that reaches no server
+		got    any    // of the WAIT; nil: enough
 		fsync  string
 		info   string
 		want   string // empty: nil
+		not    string // what it does not say
 	}{
 		{what: "enough", acks: one},
+		{what: "what the protocol finds", acks: one, refuse: map[string]string{"LOOK": "NOPERM look"}, want: "NOPERM look"},
+		{what: "no server to publish at", acks: one, unsent: "PUBLISH", want: "not sent"},
+		{what: "no server for its configuration", acks: file, unsent: "CONFIG", want: "not sent"},
+		{what: "a server without that configuration", acks: file, fsync: "unknown"},
+		{what: "no server that tells what it is", acks: file, fsync: "everysec", unsent: "INFO", o: strategy.Options{OpTimeout: 2 * time.Second}, want: "not sent"},
 		{what: "who may not publish", acks: one, refuse: map[string]string{"PUBLISH": "NOPERM"}},
 		{what: "too few", acks: strategy.Acks{Replicas: 2}, got: int64(1), want: "1 replicas confirm, Acks.Replicas is 2: connect as many, or demand fewer"},
 		{what: "who may not wait", acks: one, refuse: map[string]string{"WAIT": "NOPERM this user"}, want: "NOPERM this user"},
+		{what: "no WAIT", acks: one, refuse: map[string]string{"WAIT": "ERR unknown command 'WAIT', appendonly"}, want: "unknown command", not: "demand"},
+		{what: "who may not wait for the file", acks: file, refuse: map[string]string{"WAITAOF": "NOPERM this user"}, want: "NOPERM this user", not: "demand"},
 		{what: "a file", acks: file, fsync: "always"},
 		{what: "files", acks: strategy.Acks{Replicas: 1, AOF: true}, fsync: "always"},
 		{what: "an old server", acks: file, refuse: map[string]string{"WAITAOF": "ERR unknown command 'WAITAOF'"}, want: "needs WAITAOF, of Redis 7.2"},
@@ -665,6 +760,8 @@ func TestAcksCheck(t *testing.T) {
 		{what: "an fsync a second, with the least TTL", acks: file, fsync: "everysec", o: strategy.Options{TTL: 9 * time.Second, OpTimeout: 2 * time.Second}},
 		{what: "who may not look", acks: file, refuse: map[string]string{"CONFIG": "NOPERM"}},
 		{what: "a Valkey that is hasty", acks: file, fsync: "everysec", info: "redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", o: strategy.Options{OpTimeout: 2 * time.Second}, want: "Valkey 9.1.2 confirms with appendfsync everysec what it has written and not synced"},
+		{what: "an older Valkey", acks: file, fsync: "everysec", info: "valkey_version:8.2.0\r\n", o: strategy.Options{OpTimeout: 2 * time.Second}, want: "Valkey 8.2.0"},
+		{what: "a Valkey of the next kind", acks: file, fsync: "everysec", info: "valkey_version:9.2.0\r\n", o: strategy.Options{OpTimeout: 2 * time.Second}},
 		{what: "a Valkey that always syncs", acks: file, fsync: "always", info: "valkey_version:8.1.1\r\n"},
 		{what: "a Valkey that nobody has looked at", acks: file, fsync: "everysec", info: "valkey_version:10.0.0\r\n", o: strategy.Options{OpTimeout: 2 * time.Second}},
 		{what: "who may not look what it is", acks: file, fsync: "everysec", refuse: map[string]string{"INFO": "NOPERM"}, o: strategy.Options{OpTimeout: 2 * time.Second}},
@@ -675,13 +772,19 @@ func TestAcksCheck(t *testing.T) {
 				if c.got != nil {
 					p.confirm = func(time.Duration) (any, error) { return c.got, nil }
 				}
+				p.before = func(cmd string) error {
+					if cmd == c.unsent {
+						return unreachable()
+					}
+					return nil
+				}
 				n := configured{p, c.fsync, c.info}
 				s := open(t, driver.Acknowledged(n, c.acks, simply), c.o)
 				err := s.Check(bg)
 				if c.want == "" {
 					is(t, "Check", err)
-				} else if err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("Check = %v, want %q", err, c.want)
+				} else if err == nil || !strings.Contains(err.Error(), c.want) || c.not != "" && strings.Contains(err.Error(), c.not) {
+					t.Errorf("Check = %v, want %q and not %q", err, c.want, c.not)
 				}
 				equal(t, "locks", len(p.held), 0)
 			})
@@ -692,12 +795,17 @@ func TestAcksCheck(t *testing.T) {
 // configured has an appendfsync, and says what it is.
 type configured struct {
 	*primary
-	fsync, info string
+	fsync, info string // fsync "unknown": it has no such setting
 }
 
 func (n configured) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 	reply, err := n.primary.Do(ctx, due, cmd, key, args...)
+	if err == nil {
+		err = n.before(cmd)
+	}
 	switch {
+	case cmd == "CONFIG" && err == nil && n.fsync == "unknown":
+		return []any{}, nil
 	case cmd == "CONFIG" && err == nil:
 		return []any{[]byte("appendfsync"), []byte(n.fsync)}, nil
 	case cmd == "INFO" && err == nil:

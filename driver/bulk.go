@@ -38,27 +38,12 @@ func (b BulkScript) Extend(ctx context.Context, c Claim) (Grant, error) {
 // ExtendAll is a [BulkExtender]'s. A request that a cluster refuses because its locks lie
 // in several slots is made again for each of them.
 func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
-	if len(cs) == 0 {
-		return
-	}
 	most := max(b.Most, 1)
-	request := func(first int) {
+	requests := (len(cs) + most - 1) / most
+	sideBySide(requests, abreast, func(n int) {
+		first := n * most
 		b.extend(ctx, cs[first:min(first+most, len(cs))], func(i int, err error) { done(first+i, Grant{}, err) })
-	}
-	if len(cs) <= most {
-		request(0)
-		return
-	}
-	var sent atomic.Int64
-	var all sync.WaitGroup
-	for range abreast {
-		all.Go(func() {
-			for first := int(sent.Add(int64(most))) - most; first < len(cs); first = int(sent.Add(int64(most))) - most {
-				request(first)
-			}
-		})
-	}
-	all.Wait()
+	})
 }
 
 // abreast is how many requests of one ExtendAll are under way at a time: some, for the
@@ -108,12 +93,19 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 // are under way at a time, for one after the other would take as many round trips as there are
 // locks, and the last would come too late.
 func (b BulkScript) extendEach(ctx context.Context, cs []Claim, done func(i int, err error)) {
-	var sent atomic.Int64
+	sideBySide(len(cs), apart, func(i int) {
+		b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+	})
+}
+
+// sideBySide calls do for 0 to n-1, some at a time.
+func sideBySide(n, atATime int, do func(i int)) {
+	var next atomic.Int64
 	var all sync.WaitGroup
-	for range min(apart, len(cs)) {
+	for range min(atATime, n) {
 		all.Go(func() {
-			for i := int(sent.Add(1)) - 1; i < len(cs); i = int(sent.Add(1)) - 1 {
-				b.extend(ctx, cs[i:i+1], func(_ int, err error) { done(i, err) })
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}

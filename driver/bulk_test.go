@@ -1,3 +1,5 @@
+// How BulkScript renews many locks in few requests: what each request has, what each lock is told, how
+// many requests are under way, and what a cluster makes of it.
 package driver_test
 
 import (
@@ -93,6 +95,8 @@ func TestBulkScript(t *testing.T) {
 		}
 	}
 	equal(t, "arguments: the tokens, and in each request the TTL", len(n.args), 5+3)
+	equal(t, "answers for no locks", len(extendAll(t, bulkOf(n, 2), nil)), 0)
+	equal(t, "requests for no locks", len(n.asked), 3)
 }
 
 // Some requests are under way at a time, so that nobody waits for the next; and not all, so
@@ -176,41 +180,66 @@ func TestBulkScriptOnACluster(t *testing.T) {
 	equal(t, "requests", len(n.asked), 4)
 }
 
-// They are not one after the other: the last of many would come too late.
+// They are not one after the other: the last of many would come too late. Nor are all of them under way
+// at once.
 func TestBulkScriptOnAClusterSideBySide(t *testing.T) {
-	t.Parallel()
-	const together = 8
-	var under atomic.Int32
-	all := make(chan struct{})
-	n := &openNode{answer: func(keys []string) (any, error) {
-		if len(keys) > 1 {
-			return nil, &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New("CROSSSLOT")}
-		}
-		if under.Add(1) == together {
-			close(all)
-		}
-		select {
-		case <-all:
+	bubble(t, func(t *testing.T) {
+		var under atomic.Int64
+		b := bulkOf(nil, 100)
+		b.Node = &slowNode{eval: func(keys []string) (any, error) {
+			if len(keys) > 1 {
+				return nil, refusal(strategy.ErrRefused, "CROSSSLOT")
+			}
+			if n := under.Add(1); n > 32 {
+				t.Errorf("requests under way = %d, want 32 or fewer", n)
+			}
+			defer under.Add(-1)
+			time.Sleep(ms)
 			return []any{int64(1)}, nil
-		case <-time.After(10 * time.Second):
-			return nil, unreachable()
+		}}
+		start := time.Now()
+		for _, err := range extendAll(t, b, bulkClaims(40)) {
+			is(t, "each", err)
 		}
-	}}
-	b := bulkOf(nil, 100)
-	b.Node = n
-	for _, err := range extendAll(t, b, bulkClaims(40)) {
-		is(t, "each", err)
+		since(t, "40 renewals of 1 ms each", start, 2*ms)
+	})
+}
+
+// TestBulkScriptOfOne: Extend returns what the server says of its one lock. A cluster's refusal of one
+// lock is an answer: there is nothing to take apart.
+func TestBulkScriptOfOne(t *testing.T) {
+	t.Parallel()
+	crossSlot := refusal(strategy.ErrRefused, "CROSSSLOT")
+	for what, tt := range map[string]struct {
+		reply any
+		err   error
+		is    error
+	}{
+		"extended":      {int64(1), nil, nil},
+		"extended one":  {[]any{int64(1)}, nil, nil},
+		"lost":          {[]any{nil}, nil, strategy.ErrLost},
+		"not sent":      {nil, unreachable(), strategy.ErrUnsent},
+		"several slots": {nil, crossSlot, strategy.ErrRefused},
+	} {
+		n := &bulkNode{}
+		n.answer = func([]string) (any, error) {
+			if len(n.asked) > 100 {
+				return int64(1), nil // enough: once would do
+			}
+			return tt.reply, tt.err
+		}
+		_, err := bulkOf(n, 10).Extend(bg, bulkClaims(1)[0])
+		if tt.is == nil {
+			is(t, "Extend, "+what, err)
+		} else {
+			is(t, "Extend, "+what, err, tt.is)
+		}
+		equal(t, "requests, "+what, len(n.asked), 1)
 	}
-}
-
-// openNode answers several callers at a time.
-type openNode struct {
-	node
-	answer func(keys []string) (any, error)
-}
-
-func (n *openNode) Eval(_ context.Context, _ time.Time, _ *driver.Script, keys []string, _ ...any) (any, error) {
-	return n.answer(keys)
+	equal(t, "no error is of several slots", driver.SeveralSlots(nil), false)
+	equal(t, "SeveralSlots", driver.SeveralSlots(crossSlot), true)
+	equal(t, "another refusal is of several slots", driver.SeveralSlots(refusal(strategy.ErrRefused, "MOVED")), false)
+	equal(t, "an unknown outcome is of several slots", driver.SeveralSlots(refusal(strategy.ErrUnknown, "CROSSSLOT")), false)
 }
 
 // What no such script answers is no renewal.

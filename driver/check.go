@@ -18,16 +18,13 @@ import (
 // CheckLock is the Check of most protocols: it asks every check, with the claim of a lock that nobody
 // has ([CheckClaim]), and then inspects that lock.
 func CheckLock(ctx context.Context, o strategy.Options, p Inspector, checks ...func(context.Context, Claim) error) error {
-	c, err := CheckClaim(o)
-	if err != nil {
-		return err
-	}
+	c := CheckClaim(o)
 	for _, check := range checks {
 		if err := check(ctx, c); err != nil {
 			return err
 		}
 	}
-	_, err = p.Inspect(ctx, c)
+	_, err := p.Inspect(ctx, c)
 	return err
 }
 
@@ -65,13 +62,10 @@ func CheckNode(ctx context.Context, due time.Time, n Node) error {
 }
 
 // CheckClaim is the claim of a lock that nobody has: its name begins with "check:" and is used once.
-func CheckClaim(o strategy.Options) (Claim, error) {
-	id, err := token.New("", false)
-	if err != nil {
-		return Claim{}, err
-	}
+func CheckClaim(o strategy.Options) Claim {
+	id := token.New("", false)
 	name := "check:" + id
-	return Claim{Name: name, Key: o.Key(name), Token: id, Owner: id, TTL: o.TTL, Due: time.Now().Add(o.OpTimeout)}, nil
+	return Claim{Name: name, Key: o.Key(name), Token: id, Owner: id, TTL: o.TTL, Due: time.Now().Add(o.OpTimeout)}
 }
 
 // A Right is what the scripts of a protocol do with one of a lock's keys.

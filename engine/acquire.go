@@ -173,10 +173,7 @@ func (w *waiter) comeForward(ctx context.Context, n *int, asked time.Time) (*lea
 			return nil, reason{}, errContext
 		}
 		*n++
-		c, err := w.claim(ctx)
-		if err != nil {
-			return nil, reason{}, err
-		}
+		c := w.claimFor(w.named)
 		c.Again = true
 		l, _, err := w.attempt(ctx, c, *n)
 		if err == nil {
@@ -195,9 +192,7 @@ func (w *waiter) comeForward(ctx context.Context, n *int, asked time.Time) (*lea
 func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
 	var again <-chan time.Time
 	if w.unsure { // it has asked, and got no answer
-		timer := time.NewTimer(w.jitter(n))
-		defer timer.Stop()
-		again = timer.C
+		again = time.After(w.jitter(n))
 	}
 	for {
 		select {
@@ -225,7 +220,7 @@ func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
 // TTL is over, or, without notifications, a random time has passed. Whatever woke the head, the key is
 // the truth: it asks. pause returns the lease of a direct grant, if the servers have made one.
 func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
-	if l := w.inherit(); l != nil || why.err == nil || why.ask {
+	if l, late := w.inherit(); l != nil || late || why.err == nil || why.ask {
 		return l, nil
 	}
 	listening, ask := w.listen(ctx, why)
@@ -233,7 +228,6 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 		return nil, nil
 	}
 	limit := time.NewTimer(w.pauseLimit(n, why, listening))
-	defer limit.Stop()
 	for {
 		var wake <-chan struct{}
 		if listening {
@@ -244,14 +238,13 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 				return nil, nil
 			case broken:
 				w.ln.subscription.close()
-				listening, wake = false, nil
 				limit.Reset(w.pauseLimit(n, why, false))
 			case !next.IsZero(): // the successor that precedes the line has so long, whatever the old holder had
 				why.until = next
 				limit.Reset(w.pauseLimit(n, why, true))
 			}
 		}
-		if l := w.inherit(); l != nil {
+		if l, late := w.inherit(); l != nil || late {
 			return l, nil
 		}
 		select {
@@ -352,10 +345,8 @@ func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 func outlast(ctx context.Context, patience time.Duration) (patient context.Context, done func()) {
 	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(patience):
 			cancel(contextError(ctx))
 		case <-patient.Done():
 		}

@@ -1,9 +1,12 @@
+// One attempt, and what it may leave behind: which answers are undone and for how long, what ends a wait,
+// and what an operator may do.
 package engine_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -472,8 +475,8 @@ func TestInspectAndForceRelease(t *testing.T) {
 		equal(t, "Token for Inspect", r.of(conformance.OpInspect)[0].all[0].Token, "")
 		equal(t, "TTL for Inspect", r.of(conformance.OpInspect)[0].all[0].TTL, 0)
 		for _, seen := range []strategy.Info{free, {Name: name, Held: true}, {Name: name, Token: "x"}, {}} {
-			if s.ForceRelease(bg, seen) == nil {
-				t.Errorf("ForceRelease(%+v) = nil, want what is allowed", seen)
+			if err := s.ForceRelease(bg, seen); err == nil || !seen.Held && !strings.Contains(err.Error(), "allowed is what Inspect saw") {
+				t.Errorf("ForceRelease(%+v) = %v, want what is allowed", seen, err)
 			}
 		}
 		a := take(t, s)
@@ -547,7 +550,7 @@ func TestExclusionUnderFaults(t *testing.T) {
 			s := open(t, p, strategy.Options{TTL: 300 * ms, OpTimeout: 40 * ms, RetryOnError: true})
 			for range 4 {
 				all.Go(func() {
-					for j := range 25 {
+					for j := range 10 {
 						ctx, cancel := bg, context.CancelFunc(func() {})
 						if j%5 == 4 { // one who may give up, with a question under way
 							ctx, cancel = context.WithTimeout(bg, time.Duration(i*j)*10*ms)
@@ -585,7 +588,7 @@ func TestExclusionUnderFaults(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if held < 8*4*20 {
+		if held < 8*4*8 {
 			t.Errorf("acquisitions = %d, want those of all who do not give up", held)
 		}
 		if lost == 0 {

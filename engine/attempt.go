@@ -93,19 +93,16 @@ func (t *target) claim(ctx context.Context) (driver.Claim, error) {
 	if err := t.refuse(ctx); err != nil {
 		return driver.Claim{}, err
 	}
-	return t.claimFor(strategy.OwnerFrom(ctx))
+	return t.claimFor(strategy.OwnerFrom(ctx)), nil
 }
 
 // claimFor is a claim for the owner that a ctx names; empty: it names none.
-func (t *target) claimFor(owner string) (driver.Claim, error) {
-	token, err := token.New(t.c.o.Label, t.c.announces)
-	if err != nil {
-		return driver.Claim{}, err
-	}
+func (t *target) claimFor(owner string) driver.Claim {
+	token := token.New(t.c.o.Label, t.c.announces)
 	if owner == "" {
 		owner = token
 	}
-	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: owner, TTL: t.c.o.TTL}, nil
+	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: owner, TTL: t.c.o.TTL}
 }
 
 // worthWaiting reports whether another attempt may succeed.

@@ -1,10 +1,11 @@
+// Close: what it ends, what it waits for, and what calls get after it. Each bubble ends only when no
+// goroutine is left.
 package engine_test
 
 import (
 	"context"
 	"errors"
 	"io"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,9 @@ func TestHeldLeasesLapseAfterClose(t *testing.T) {
 		ctx, cancel := lease.Context(bg)
 		defer cancel()
 		time.Sleep(time.Second)
+		later, err := s.NewLock("later").TryAcquire(bg)
+		is(t, "TryAcquire", err)
+		is(t, "KeepAlive", later.KeepAlive(0))
 		is(t, "Close", s.Close())
 		before := m.Requests()
 		is(t, "Err", lease.Err())
@@ -95,6 +99,8 @@ func TestHeldLeasesLapseAfterClose(t *testing.T) {
 		isNot(t, "Err", lease.Err(), strategy.ErrReleased)
 		<-ctx.Done()
 		equal(t, "Cause", context.Cause(ctx), lease.Err())
+		<-later.Lost()
+		since(t, "the later one Lost after", start, time.Second+valid)
 		time.Sleep(time.Minute)
 		equal(t, "requests", m.Requests()-before, 0)
 		equal(t, "entries scheduled", engine.Scheduled(s), 0)
@@ -351,43 +357,6 @@ func TestCloseInTheMiddle(t *testing.T) {
 			equal(t, "entries scheduled", engine.Scheduled(s), 0)
 		}
 	})
-}
-
-// Without a bubble, on real time: no goroutine of ours outlives Close.
-func TestNoGoroutineAfterClose(t *testing.T) {
-	before := ours()
-	var m conformance.Memory
-	s, err := engine.New(&m, strategy.Options{})
-	is(t, "New", err)
-	lease := take(t, s)
-	is(t, "KeepAlive", lease.KeepAlive(0))
-	lease.Lost()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.NewLock(name).Acquire(bg)
-	}()
-	for engine.Waiting(s, key) == 0 {
-		runtime.Gosched()
-	}
-	is(t, "Close", s.Close())
-	<-done
-	// The last thing that a goroutine does is to say that it is done: it may be there for a
-	// moment yet.
-	limit := time.Now().Add(10 * time.Second)
-	for ours() > before && time.Now().Before(limit) {
-		time.Sleep(time.Millisecond)
-	}
-	if n := ours() - before; n > 0 {
-		t.Errorf("frames of goroutines after Close = %d more, want none", n)
-	}
-}
-
-// ours counts goroutines in the package's own functions.
-func ours() int {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	return strings.Count(string(stacks), "locks/strategy.(")
 }
 
 // An adoption that Close overtakes gives no lease that nobody would renew.

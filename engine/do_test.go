@@ -1,3 +1,4 @@
+// strategy.Do and DoWithin: the lock is kept while the work lasts, and released however the work ends.
 package engine_test
 
 import (
@@ -36,6 +37,44 @@ func TestDoKeepsTheLock(t *testing.T) {
 		is(t, "Do", err)
 		equal(t, "holder", holds(&m, key), "")
 	})
+}
+
+// What fn has left behind ends before another can hold the lock.
+func TestDoEndsWorkBeforeTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		l := &noting{Lock: open(t, &m, strategy.Options{}).NewLock(name)}
+		is(t, "Do", strategy.Do(bg, l, func(context.Context, strategy.Lease) error { return nil }))
+		is(t, "Err of the context at the release", l.atRelease, context.Canceled)
+	})
+}
+
+// noting is a lock that notes how fn's context was when the lease was released.
+type noting struct {
+	strategy.Lock
+	atRelease error
+}
+
+type notingLease struct {
+	strategy.Lease
+	by   *noting
+	held context.Context
+}
+
+func (n *noting) Acquire(ctx context.Context) (strategy.Lease, error) {
+	l, err := n.Lock.Acquire(ctx)
+	return &notingLease{Lease: l, by: n}, err
+}
+
+func (l *notingLease) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	held, cancel := l.Lease.Context(parent)
+	l.held = held
+	return held, cancel
+}
+
+func (l *notingLease) Release(ctx context.Context) error {
+	l.by.atRelease = l.held.Err()
+	return l.Lease.Release(ctx)
 }
 
 // Whatever fn does, the lock is free and its context over when Do returns.

@@ -43,14 +43,10 @@ func New(p driver.Protocol, o strategy.Options) (strategy.Strategy, error) {
 	if p == nil {
 		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")
 	}
-	id, err := token.New("", false)
-	if err != nil {
-		return nil, err
-	}
 	s := &shared{group: lifecycle.New()}
 	s.undos.Group = s.group
 	s.renewal = scheduler.New[*lease](s.renewDue)
-	return (&engine{core: &core{p: p, shared: s}, lines: &lines{id: id, byKey: map[string]*line{}}}).With(o)
+	return (&engine{core: &core{p: p, shared: s}, lines: &lines{id: token.New("", false), byKey: map[string]*line{}}}).With(o)
 }
 
 func (e *engine) With(o strategy.Options) (strategy.Strategy, error) {
@@ -220,7 +216,7 @@ func (e *engine) adopt(ctx context.Context, name, from string, start time.Time) 
 
 func (e *engine) Close() error {
 	first := e.group.Close() // each request ends within about one operation time-out
-	e.lines.drop()
+	e.lines.close()
 	if !first {
 		return nil
 	}

@@ -18,5 +18,13 @@ func Waiting(s strategy.Strategy, key string) int {
 	return 0
 }
 
+// Contexts returns how many contexts end with the lease.
+func Contexts(s strategy.Lease) int {
+	l := s.(*lease)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.contexts)
+}
+
 // UnderWay returns how many requests, waits and goroutines Close would wait for.
 func UnderWay(s strategy.Strategy) int { return s.(*engine).group.Active() }

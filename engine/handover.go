@@ -24,15 +24,12 @@ const handOverLimit = 2 * time.Millisecond
 func (c *core) handsOver() bool { return c.o.HandOver == strategy.HandOverBest && !c.reenters }
 
 // newEntry is a queue entry for w. The caller holds all.mu.
-func (w *waiter) newEntry() (*queueEntry, error) {
-	c, err := w.claimFor(w.named)
-	if err != nil {
-		return nil, err
-	}
+func (w *waiter) newEntry() *queueEntry {
+	c := w.claimFor(w.named)
 	if w.c.handsOver() {
 		c.Fences = min(max(4*w.ln.waiters.Len(), 16), driver.MaxFences)
 	}
-	return &queueEntry{c: w.c, named: w.named, claim: c}, nil
+	return &queueEntry{c: w.c, named: w.named, claim: c}
 }
 
 // ask makes the head's attempt.
@@ -40,11 +37,7 @@ func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 	if w.c.queue != nil {
 		return w.askByEntry(ctx, n)
 	}
-	c, err := w.claim(ctx)
-	if err != nil {
-		return nil, answer{}, err
-	}
-	l, a, err := w.attempt(ctx, c, n)
+	l, a, err := w.attempt(ctx, w.claimFor(w.named), n)
 	if l != nil {
 		w.ln.learn(grantedTo(l))
 	}
@@ -55,19 +48,11 @@ func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 // rests.
 func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) {
 	ln := w.ln
-	if err := w.refuse(ctx); err != nil {
-		return nil, answer{}, err
-	}
 	ln.all.mu.Lock()
-	e := ln.entry
-	if e == nil {
-		var err error
-		if e, err = w.newEntry(); err != nil {
-			ln.all.mu.Unlock()
-			return nil, answer{}, err
-		}
-		ln.entry = e
+	if ln.entry == nil {
+		ln.entry = w.newEntry()
 	}
+	e := ln.entry
 	known := e.sent
 	e.sent = true
 	ln.all.mu.Unlock()
@@ -103,18 +88,19 @@ func (s *shared) offset(start time.Time, clock time.Duration) time.Duration {
 	return s.renewal.Since(start) - clock
 }
 
-// inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none.
+// inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none. late
+// says that there was one, and that it is over: the line has no place in the servers' queue any more.
 //
 // The servers count from when they made the grant. By our clock that was, at the latest, what the
 // offset says, and not after we heard of it.
-func (w *waiter) inherit() *lease {
+func (w *waiter) inherit() (l *lease, late bool) {
 	ln := w.ln
 	d := ln.granted()
 	ln.all.mu.Lock()
 	e := ln.entry
 	if e == nil || !e.queued || d.Token != e.claim.Token {
 		ln.all.mu.Unlock()
-		return nil
+		return nil, false
 	}
 	ln.entry = nil
 	ln.all.mu.Unlock()
@@ -125,25 +111,19 @@ func (w *waiter) inherit() *lease {
 	if d.Grant.Owner == "" && e.c.reenters {
 		d.Grant.Owner = e.claim.Owner // the notification does not name the holder
 	}
-	l := newLease(e.c, e.claim, d.Grant, start)
+	l = newLease(e.c, e.claim, d.Grant, start)
 	if !time.Now().Before(l.deadline) {
-		e.c.undo(l.claim) // heard of too late; the servers may still keep it
-		ln.unanswered()
-		return nil
+		e.c.undo(l.claim) // the servers may still keep it
+		return nil, true
 	}
 	l.short = l.claim.Grant.TTL < l.claim.TTL
 	w.took(l)
-	return l
+	return l, false
 }
 
 // took makes the line rest on the lease that w, the head, has got.
 func (w *waiter) took(l *lease) {
-	ln := w.ln
-	ln.all.mu.Lock()
-	ln.restOn(w, l)
-	after := ln.settle()
-	ln.all.mu.Unlock()
-	after()
+	w.ln.change(func() { w.ln.restOn(w, l) })
 }
 
 // restOn makes the line rest until l is over: its release serves the line next. w, which has the lease
@@ -172,15 +152,13 @@ func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
 // succeed finds the successor of l, which is over. If the first waiter can have the lock as it is, it
 // has it when succeed returns, and l.handed is set. If the release can grant it to that waiter, succeed
 // returns the entry for that. Otherwise nobody can have it from here.
-func (ln *line) succeed(l *lease, c driver.Claim) *queueEntry {
-	ln.all.mu.Lock()
-	if ln.holder != l {
-		ln.all.mu.Unlock()
-		return nil
-	}
-	ln.holder = nil
-	var e *queueEntry
-	if ln.waiters.Len() > 0 && !l.c.group.Closed() {
+func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
+	ln.change(func() {
+		ln.holder = nil
+		ln.unanswered() // the last reason is over
+		if ln.waiters.Len() == 0 || l.c.group.Closed() {
+			return
+		}
 		w := ln.waiters.First()
 		if next := ln.successor(l, c, w); next != nil {
 			l.handed = true
@@ -189,16 +167,11 @@ func (ln *line) succeed(l *lease, c driver.Claim) *queueEntry {
 			ln.since = since
 			w.given <- next
 		} else if l.c.queue != nil && ln.entry == nil && w.c.queue != nil {
-			if e, _ = w.newEntry(); e != nil { // without random numbers the next head gets the error
-				e.claim.Line, e.sent, e.passing = ln.all.id, true, true
-				ln.entry = e
-			}
+			e = w.newEntry()
+			e.claim.Line, e.sent, e.passing = ln.all.id, true, true
+			ln.entry = e
 		}
-	}
-	ln.unanswered() // the last reason is over
-	after := ln.settle()
-	ln.all.mu.Unlock()
-	after()
+	})
 	return e
 }
 
@@ -212,14 +185,11 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 	case g.Fences < 2, !l.sound, now.Sub(ln.since) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
 		return nil
 	}
-	own, err := token.New(l.c.o.Label, l.c.announces)
-	if err != nil {
-		return nil
-	}
+	own := token.New(l.c.o.Label, l.c.announces)
 	if g.Fences--; g.Fence != 0 {
 		g.Fence++
 	}
-	c.Grant, c.Fences, c.TTL = g, g.Fences, l.c.o.TTL
+	c.Grant, c.Fences = g, g.Fences
 	if c.Owner = w.named; c.Owner == "" {
 		c.Owner = own
 	}
@@ -248,30 +218,27 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 		unknown = true // also an error of no kind
 	}
 
-	ln.all.mu.Lock()
-	e.passing = false
-	switch {
-	case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
-		w := ln.waiters.First()
-		ln.entry = nil
-		ln.restOn(w, next)
-		w.given <- next
-	case held:
-		if ln.refused = !g.Queued; g.Queued {
-			e.placed(start, e.c.offset(start, g.ServerTime))
-		} else {
+	ln.change(func() {
+		e.passing = false
+		switch {
+		case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
+			w := ln.waiters.First()
 			ln.entry = nil
+			ln.restOn(w, next)
+			w.given <- next
+		case held:
+			if ln.refused = !g.Queued; g.Queued {
+				e.placed(start, e.c.offset(start, g.ServerTime))
+			} else {
+				ln.entry = nil
+			}
+			ln.learn(reasonOf(err, g))
+		default:
+			// The next head asks by itself. A grant that nobody waits for is given back.
+			ln.entry = nil
+			unknown = unknown || next != nil
 		}
-		ln.learn(reasonOf(err, g))
-	default:
-		// The next head asks by itself. A grant that nobody waits for is given back.
-		ln.entry = nil
-		unknown = unknown || next != nil
-		ln.unanswered()
-	}
-	after := ln.settle()
-	ln.all.mu.Unlock()
-	after()
+	})
 	if unknown {
 		if next != nil {
 			e.claim = next.claim

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -12,31 +11,38 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/enginetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// In this package time is that of a synctest bubble: it moves only when everything
-// waits, so times are exact. conformance.Memory is the server; it answers at once
-// unless an interceptor says otherwise.
+// What the tests of this package share, some of it with those of driver. Time is that of a synctest
+// bubble. conformance.Memory is the server; it answers at once unless an interceptor says otherwise.
 
 const (
-	name = "n"
-	key  = "lock:{n}" // of name
+	name = enginetest.Name
+	key  = enginetest.Key
 	ms   = time.Millisecond
 
-	ttl   = 10 * time.Second // the default
-	drift = 102 * ms         // Drift(ttl)
-	valid = ttl - drift      // from request to deadline
-	op    = time.Second      // the default operation time-out for ttl
+	ttl   = enginetest.TTL
+	drift = enginetest.Drift
+	valid = enginetest.Valid
+	op    = enginetest.Op
 )
 
-var bg = context.Background()
+var (
+	bg = context.Background()
 
-// bubble runs a test on fake time; it ends when no goroutine is left in it.
-func bubble(t *testing.T, f func(t *testing.T)) {
+	bubble  = enginetest.Bubble
+	take    = enginetest.Take
+	release = enginetest.Release
+	is      = enginetest.Is
+	isNot   = enginetest.IsNot
+	since   = enginetest.Since
+)
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, f)
+	enginetest.Equal(t, what, got, want)
 }
 
 // open makes a strategy, closes it after the test, and looks for what it leaves.
@@ -58,57 +64,6 @@ func open(t *testing.T, p driver.Protocol, o strategy.Options) strategy.Strategy
 	return s
 }
 
-// take acquires the lock called name, which must be free.
-func take(t *testing.T, s strategy.Strategy) strategy.Lease {
-	t.Helper()
-	lease, err := s.NewLock(name).TryAcquire(bg)
-	if err != nil {
-		t.Fatalf("TryAcquire of a free lock = %v", err)
-	}
-	return lease
-}
-
-func release(t *testing.T, lease strategy.Lease) {
-	t.Helper()
-	is(t, "Release", lease.Release(bg))
-}
-
-// is checks that err is each of want; nil if there is none.
-func is(t *testing.T, call string, err error, want ...error) {
-	t.Helper()
-	if len(want) == 0 && err != nil {
-		t.Errorf("%s = %v, want nil", call, err)
-	}
-	for _, w := range want {
-		if !errors.Is(err, w) {
-			t.Errorf("%s = %v, want %v", call, err, w)
-		}
-	}
-}
-
-// isNot checks that err is none of those.
-func isNot(t *testing.T, call string, err error, unwanted ...error) {
-	t.Helper()
-	for _, w := range unwanted {
-		if errors.Is(err, w) {
-			t.Errorf("%s = %v, want no %v", call, err, w)
-		}
-	}
-}
-
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s = %v, want %v", what, got, want)
-	}
-}
-
-// since checks how long ago start was.
-func since(t *testing.T, what string, start time.Time, want time.Duration) {
-	t.Helper()
-	equal(t, what, time.Since(start), want)
-}
-
 func closed[T any](ch <-chan T) bool {
 	select {
 	case <-ch:
@@ -118,7 +73,7 @@ func closed[T any](ch <-chan T) bool {
 	}
 }
 
-// holds tells who holds key at the server, without a request; empty: nobody.
+// holds returns the token that holds key at the server, without a request; empty: nobody.
 func holds(m *conformance.Memory, key string) string {
 	m.Intercept(nil)
 	info, err := m.Inspect(bg, driver.Claim{Key: key})

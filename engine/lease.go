@@ -89,7 +89,7 @@ type releaser interface {
 	// letGo is called in place of the protocol's Release, with the claim of a lease that is over.
 	letGo(ctx context.Context, l *lease, c driver.Claim) error
 	// gone is called when the lease is over and is not released.
-	gone(l *lease)
+	gone()
 }
 
 var _ strategy.Lease = (*lease)(nil)
@@ -263,7 +263,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if err = entered; err == nil {
 		err = l.letGo(ctx, c)
 	} else if l.release != nil {
-		l.release.gone(l)
+		l.release.gone()
 	}
 	l.ended(ctx, strategy.EventReleased, err)
 	return err
@@ -301,7 +301,7 @@ func (l *lease) Detach() (token string, err error) {
 		return "", err
 	}
 	if l.release != nil {
-		l.release.gone(l)
+		l.release.gone()
 	}
 	l.ended(context.Background(), strategy.EventReleased, nil)
 	return c.Token, nil
@@ -378,7 +378,7 @@ func (l *lease) over(end error) (after func()) {
 	}
 	return func() {
 		if lost && l.release != nil {
-			l.release.gone(l)
+			l.release.gone()
 		}
 		for _, x := range contexts {
 			x.cancel(end)

@@ -1,3 +1,4 @@
+// One lease: its deadline, its loss, its contexts, Extend, Release, Detach, and Adopt.
 package engine_test
 
 import (
@@ -148,6 +149,7 @@ func TestContextEndsWithTheLease(t *testing.T) {
 				is(t, "ctx.Err after cancel", other.Err(), context.Canceled)
 				is(t, "Cause after cancel", context.Cause(other), context.Canceled)
 				is(t, "ctx.Err of the other", ctx.Err())
+				equal(t, "contexts left", engine.Contexts(lease), 1)
 				tt.end(&m, lease)
 				synctest.Wait()
 				is(t, "ctx.Err", ctx.Err(), context.Canceled)
@@ -775,4 +777,50 @@ func TestAdoptionOfUnknownEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a renewal does not say stays as it was: the fence with those reserved behind it, the owner, and the
+// protocol's own state.
+func TestRenewalKeepsTheGrant(t *testing.T) {
+	for what, tt := range map[string]struct{ says, want driver.Grant }{
+		"nothing":               {driver.Grant{}, driver.Grant{Fence: 7, Fences: 3, Owner: "o", State: "s"}},
+		"the fence":             {driver.Grant{Fence: 7}, driver.Grant{Fence: 7, Fences: 3, Owner: "o", State: "s"}},
+		"the fence, and so few": {driver.Grant{Fence: 7, Fences: 2}, driver.Grant{Fence: 7, Fences: 2, Owner: "o", State: "s"}},
+		"another fence":         {driver.Grant{Fence: 8}, driver.Grant{Fence: 8, Owner: "o", State: "s"}},
+		"owner and state":       {driver.Grant{Owner: "p", State: "t"}, driver.Grant{Fence: 7, Fences: 3, Owner: "p", State: "t"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var got driver.Grant
+				lease := take(t, open(t, &scripted{
+					acquire: func(driver.Claim) (driver.Grant, error) {
+						return driver.Grant{Fence: 7, Fences: 3, Owner: "o", State: "s"}, nil
+					},
+					extend:  func(driver.Claim) (driver.Grant, error) { return tt.says, nil },
+					release: func(c driver.Claim) error { got = c.Grant; return nil },
+				}, strategy.Options{}))
+				time.Sleep(time.Second)
+				renewed := time.Now()
+				is(t, "Extend", lease.Extend(bg))
+				release(t, lease)
+				tt.want.Start, tt.want.TTL = renewed, ttl
+				equal(t, "the grant of the release", got, tt.want)
+			})
+		})
+	}
+}
+
+// TestAdoptIsTimed: an adoption has the operation time-out.
+func TestAdoptIsTimed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		token, err := take(t, s).Detach()
+		is(t, "Detach", err)
+		lease, err := s.Adopt(bg, name, token)
+		is(t, "Adopt", err)
+		equal(t, "Due", time.Until(r.of(conformance.OpAdopt)[0].all[0].Due), op)
+		release(t, lease)
+	})
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -158,9 +160,6 @@ func (w *waiter) reportFailure(err error) {
 		return
 	}
 	for _, other := range w.ln.waiters.All() {
-		if other == w {
-			continue
-		}
 		select {
 		case other.away <- err:
 		default: // it knows, and goes on waiting
@@ -170,12 +169,7 @@ func (w *waiter) reportFailure(err error) {
 
 // leave gives the place up, and a lease that was given too late.
 func (w *waiter) leave() {
-	ln := w.ln
-	ln.all.mu.Lock()
-	ln.waiters.Leave(w)
-	after := ln.settle()
-	ln.all.mu.Unlock()
-	after()
+	w.ln.change(func() { w.ln.waiters.Leave(w) })
 	select {
 	case l := <-w.given:
 		l.giveBack()
@@ -183,9 +177,17 @@ func (w *waiter) leave() {
 	}
 }
 
-// settle is called, with all.mu held, after every change of a line. It calls the next head, withdraws
-// an entry that nobody can use, and drops the line when nobody waits and no lease holds the lock. The
-// caller calls after without all.mu.
+// change changes the line, and settles what follows.
+func (ln *line) change(f func()) {
+	ln.all.mu.Lock()
+	f()
+	after := ln.settle()
+	ln.all.mu.Unlock()
+	after()
+}
+
+// settle calls the next head, withdraws an entry that nobody can use, and drops the line when nobody
+// waits and no lease holds the lock. The caller holds all.mu, and calls after without it.
 func (ln *line) settle() (after func()) {
 	e := ln.entry
 	switch {
@@ -210,33 +212,22 @@ func (ln *line) settle() (after func()) {
 	}
 }
 
-// drop takes all lines away that no waiter is left in, when the strategy is closed.
-func (ls *lines) drop() {
+// close ends what the lines hear. No waiter is left in them, but leases may still be held.
+func (ls *lines) close() {
 	ls.mu.Lock()
-	var rest []*line // on leases that are still held
-	for _, ln := range ls.byKey {
-		rest = append(rest, ln)
-		ln.stopCheck()
-	}
-	clear(ls.byKey)
+	resting := slices.Collect(maps.Values(ls.byKey))
 	ls.mu.Unlock()
-	for _, ln := range rest {
+	for _, ln := range resting {
 		ln.subscription.close()
 	}
 }
 
-// gone ends the line's rest: l does not hold the lock any more, or does not let go of it.
-func (ln *line) gone(l *lease) {
-	ln.all.mu.Lock()
-	if ln.holder != l {
-		ln.all.mu.Unlock()
-		return
-	}
-	ln.holder = nil
-	ln.unanswered() // the next head asks who holds the lock now
-	after := ln.settle()
-	ln.all.mu.Unlock()
-	after()
+// gone ends the line's rest: its holder does not hold the lock any more, or does not let go of it.
+func (ln *line) gone() {
+	ln.change(func() {
+		ln.holder = nil
+		ln.unanswered() // the next head asks who holds the lock now
+	})
 }
 
 // A holderCheck looks at a line's holder when its deadline comes, so that the line does not rest for

@@ -1,3 +1,4 @@
+// Events: which ones each call reports, in which order, and what they cost.
 package engine_test
 
 import (

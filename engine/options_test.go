@@ -1,3 +1,4 @@
+// Options, names, keys and tokens: what is refused, what is the default, and what Inspect reads back.
 package engine_test
 
 import (
@@ -31,6 +32,7 @@ func TestOptionsRefused(t *testing.T) {
 		{strategy.Options{Label: strings.Repeat("x", 257)}, []string{"Options.Label", "257 bytes", "256"}},
 		{strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
 		{strategy.Options{Wait: strategy.WaitQueue + 1}, []string{"Options.Wait", "4", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
+		{strategy.Options{MaxHold: ttl - ms}, []string{"Options.MaxHold", "9.999s", "the TTL of 10s or more"}},
 		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
 		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
 	} {
@@ -56,6 +58,7 @@ func TestOptionsAllowed(t *testing.T) {
 		{TTL: 10 * ms, OpTimeout: ms},
 		{OpTimeout: ttl - 1},
 		{Label: strings.Repeat("x", strategy.MaxLabelLen)},
+		{MaxHold: ttl},
 		{Wait: strategy.WaitPoll},
 		{Wait: strategy.WaitNotification},
 	} {
@@ -97,6 +100,11 @@ func TestWaitRefused(t *testing.T) {
 	is(t, "New(WaitNotification) of a protocol without notices", err, strategy.ErrUnsupported)
 	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest and WaitPoll") {
 		t.Errorf("New(WaitNotification) = %q, want it to say what is allowed", err)
+	}
+	_, err = engine.New(&scriptedTeller{}, strategy.Options{Wait: strategy.WaitQueue})
+	is(t, "New(WaitQueue) of a protocol without a queue", err, strategy.ErrUnsupported)
+	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest, WaitNotification and WaitPoll") {
+		t.Errorf("New(WaitQueue) = %q, want it to say what is allowed", err)
 	}
 	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
 		s, err := engine.New(bare(&m), strategy.Options{Wait: w})

@@ -1,3 +1,5 @@
+// The servers' queue under random faults, by seeds: two never hold the lock at once, somebody always gets
+// it, and nothing is left behind.
 package engine_test
 
 import (

@@ -1,3 +1,4 @@
+// Waiting in the servers' queue: direct grants, successors that died, and places that are inherited.
 package engine_test
 
 import (
@@ -632,4 +633,140 @@ func TestQueueOfOwners(t *testing.T) {
 		}
 		leftovers(t, m)
 	})
+}
+
+// passer is a Memory that passes a lock on as a test says.
+type passer struct {
+	conformance.Memory
+	pass func(ctx context.Context, c, next driver.Claim) (driver.Grant, error)
+}
+
+func (p *passer) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	if p.pass == nil {
+		return p.Memory.Pass(ctx, c, next)
+	}
+	return p.pass(ctx, c, next)
+}
+
+// Whatever becomes of a release that passes the lock on, and of the waiter for which it asks, the caller
+// hears what its release did, somebody gets the lock, and nothing is left behind.
+func TestPass(t *testing.T) {
+	type stage struct {
+		*passer
+		r       *recorder
+		next    *waiter // for which the release asks
+		leave   func()  // makes it leave
+		other   *waiter // behind it, by other options; nil: none
+		claimed driver.Claim
+	}
+	type serve = func(ctx context.Context, c, next driver.Claim) (driver.Grant, error)
+	for what, tt := range map[string]struct {
+		other bool
+		pass  func(st *stage, serve serve) serve
+		is    error
+		got   bool // next gets the lock in the end
+		check func(t *testing.T, st *stage, undone []driver.Claim)
+	}{
+		"it cannot": {got: true, pass: func(*stage, serve) serve {
+			return func(context.Context, driver.Claim, driver.Claim) (driver.Grant, error) {
+				return driver.Grant{}, strategy.ErrUnsupported
+			}
+		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
+			equal(t, "undone", len(undone), 0)
+		}},
+		"lost before": {got: true, is: strategy.ErrLost, pass: func(st *stage, serve serve) serve {
+			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				st.Evict(bg, key)
+				return serve(ctx, c, next)
+			}
+		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
+			equal(t, "undone", len(undone), 0)
+		}},
+		"the grant comes too late": {got: true, pass: func(st *stage, serve serve) serve {
+			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				g, err := serve(ctx, c, next)
+				time.Sleep(valid)
+				return g, err
+			}
+		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
+			equal(t, "undone", len(undone), 1)
+		}},
+		"nobody waits any more": {pass: func(st *stage, serve serve) serve {
+			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				st.leave()
+				return serve(ctx, c, next)
+			}
+		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
+			if len(undone) != 1 || undone[0].Token != st.claimed.Token || undone[0].Grant.Fence == 0 {
+				t.Errorf("undone = %+v, want the claim that was granted, with its grant", undone)
+			}
+		}},
+		"another waits": {other: true, pass: func(st *stage, serve serve) serve {
+			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				st.leave()
+				return serve(ctx, c, next)
+			}
+		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
+			if l := st.other.got(t); l.Token() == st.claimed.Token {
+				t.Error("the other has the lock by a claim with the wrong options, want one of its own")
+			} else {
+				release(t, l)
+			}
+		}},
+		"held, without a place": {got: true, pass: func(st *stage, _ serve) serve {
+			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				is(t, "Release", st.Memory.Release(ctx, c))
+				return driver.Grant{}, &strategy.HeldError{Name: name, Holder: "somebody", TTL: 100 * ms}
+			}
+		}, check: func(t *testing.T, st *stage, _ []driver.Claim) {
+			if st.next.lease.Token() == st.claimed.Token {
+				t.Error("the token of the claim without a place is used again, want a fresh one")
+			}
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				st := &stage{passer: &passer{}}
+				s := open(t, st.passer, strategy.Options{HandOver: strategy.HandOverNone})
+				holder := take(t, s)
+				first := wait(bg, s)
+				ctx, cancel := context.WithCancel(bg)
+				st.next = wait(ctx, s)
+				if tt.other {
+					with, err := s.With(strategy.Options{TTL: ttl / 2})
+					is(t, "With", err)
+					st.other = wait(bg, with)
+				}
+				st.leave = func() { cancel(); <-st.next.done }
+				release(t, holder)
+				l := first.got(t)
+				st.r = record(&st.Memory)
+				pass := tt.pass(st, st.Memory.Pass)
+				st.pass = func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+					st.pass, st.claimed = nil, next
+					return pass(ctx, c, next)
+				}
+				err := l.Release(bg)
+				if tt.is == nil {
+					is(t, "Release", err)
+				} else {
+					is(t, "Release", err, tt.is)
+				}
+				if tt.got {
+					release(t, st.next.got(t))
+				}
+				synctest.Wait()
+				var undone []driver.Claim
+				for _, q := range st.r.of(conformance.OpRelease) {
+					if q.all[0].Undo {
+						undone = append(undone, q.all[0])
+					}
+				}
+				tt.check(t, st, undone)
+				time.Sleep(op)
+				leftovers(t, &st.Memory)
+				cancel()
+			})
+		})
+	}
 }

@@ -1,3 +1,4 @@
+// What the engine makes of protocols on several servers: their errors, and what Remains marks.
 package engine_test
 
 import (

@@ -1,3 +1,4 @@
+// Re-entry: an owner gets in while others wait, and nobody else does.
 package engine_test
 
 import (

@@ -74,9 +74,6 @@ func (l *lease) StopKeepAlive() {
 	if l.keep = false; !l.short {
 		l.next = time.Time{}
 	}
-	if l.end == nil {
-		l.plan()
-	}
 }
 
 // startRenewal waits for its turn and gives the claim to extend.

@@ -1,4 +1,7 @@
+// How much memory a lease takes.
 package engine
+
+// How much memory a lease takes.
 
 import (
 	"testing"

@@ -1,3 +1,4 @@
+// Several servers of which some are silent: split votes, and how long a claim is undone.
 package engine_test
 
 import (

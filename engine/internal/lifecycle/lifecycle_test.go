@@ -1,3 +1,4 @@
+// What Close ends, waits for, and refuses.
 package lifecycle
 
 import (

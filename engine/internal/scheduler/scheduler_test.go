@@ -1,3 +1,5 @@
+// What a scheduler finds due and when, how many items at a time, and that it keeps nothing of an item
+// that is out.
 package scheduler
 
 import (
@@ -33,8 +35,9 @@ func newLog() *log {
 		}
 		slices.Sort(names)
 		l.lines = append(l.lines, time.Since(l.start).String()+" "+strings.Join(names, " "))
-		l.sizes = append(l.sizes, len(due))
-		l.s.Rearm()
+		if l.sizes = append(l.sizes, len(due)); len(l.sizes) < 100 { // no test expects that many
+			l.s.Rearm()
+		}
 	})
 	return l
 }
@@ -91,6 +94,122 @@ func TestMaxBatch(t *testing.T) {
 	})
 }
 
+// TestEarly: a batch may be taken as early as the least patient of its items allows, whichever came first.
+func TestEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, early := range [][]int{{1, 3}, {3, 1}, {3, 3, 1}, {3, 1, 3}} {
+			names := strings.Join([]string{"a", "b", "c"}[:len(early)], " ")
+			for look, want := range map[int][]string{3: {"3s ", "5s " + names}, 4: {"4s  " + names}} {
+				l := newLog()
+				at := func(s int) time.Time { return l.start.Add(time.Duration(s) * time.Second) }
+				for i, e := range early {
+					l.s.Set(&item{name: string(rune('a' + i))}, at(5), time.Duration(e)*time.Second)
+				}
+				l.s.Set(&item{}, at(look), 0) // makes it look
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if !slices.Equal(l.lines, want) {
+					t.Errorf("early by up to %v s each: runs = %q, want %q", early, l.lines, want)
+				}
+			}
+		}
+		// Set again at its time, but more patiently, an item holds its batch back.
+		l := newLog()
+		a := &item{name: "a"}
+		l.s.Set(a, l.start.Add(5*time.Second), 3*time.Second)
+		l.s.Set(a, l.start.Add(5*time.Second), time.Second)
+		l.s.Set(&item{name: "b"}, l.start.Add(3*time.Second), 0)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if want := []string{"3s b", "5s a"}; !slices.Equal(l.lines, want) {
+			t.Errorf("runs = %q, want %q", l.lines, want)
+		}
+	})
+}
+
+// TestRemoveFromBatch: whichever item leaves a batch, the others stay in it, and may leave it, too. With
+// the last one the timer stops, and what is set next has its own time.
+func TestRemoveFromBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		soon := l.start.Add(time.Second)
+		a, b, c, d := &item{name: "a"}, &item{name: "b"}, &item{name: "c"}, &item{name: "d"}
+		for _, i := range []*item{a, b, c, d} {
+			l.s.Set(i, soon, 0)
+		}
+		l.s.Remove(a)
+		l.s.Remove(d) // it has taken a's place
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if want := []string{"1s b c"}; !slices.Equal(l.lines, want) {
+			t.Errorf("runs = %q, want %q", l.lines, want)
+		}
+		l.s.Set(a, l.start.Add(5*time.Second), 0)
+		l.s.Remove(a)
+		l.s.Set(b, l.start.Add(5*time.Second), 0) // at the time for which the timer was set before
+		l.s.Set(c, l.start.Add(4*time.Second), 0)
+		l.s.Remove(c)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if want := []string{"1s b c", "5s b"}; !slices.Equal(l.lines, want) {
+			t.Errorf("runs = %q, want %q: none for what was removed", l.lines, want)
+		}
+		l.s.Set(a, l.start.Add(20*time.Second), 0)
+		l.s.Remove(a)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(l.lines); n != 2 {
+			t.Errorf("runs = %q, want no more without an item", l.lines)
+		}
+	})
+}
+
+// TestForgets: what has left keeps no memory, although its batch and the heap of batches stay.
+func TestForgets(t *testing.T) {
+	s, start := New[*item](func() {}), time.Now()
+	var items []*item
+	for i := range 4 {
+		items = append(items, &item{})
+		s.Set(items[i], start.Add(time.Hour*time.Duration(1+i/3)), 0)
+	}
+	s.Remove(items[1])
+	s.Remove(items[3]) // the last one of its batch
+	if b := s.batches[0]; !slices.Equal(b.items[:3], []*item{items[0], items[2], nil}) {
+		t.Errorf("the batch holds %v, want the first and the third item alone", b.items[:3])
+	}
+	if b := s.batches[:2]; b[1] != nil {
+		t.Error("the heap keeps a batch that is empty, want that it forgets it")
+	}
+}
+
+// TestSetAgain: an item that is set to the time that it has stays where it is, which costs next to nothing:
+// a lease does so whenever it is looked at.
+func TestSetAgain(t *testing.T) {
+	s, it, at := New[*item](func() {}), &item{}, time.Now().Add(time.Hour)
+	s.Set(it, at, 0)
+	if n := testing.AllocsPerRun(10, func() { s.Set(it, at, 0) }); n != 0 {
+		t.Errorf("setting an item again allocates %v times, want none", n)
+	}
+}
+
+// TestWholeBatches: a batch that does not fit into a run any more waits for the next; one that just fits
+// does not.
+func TestWholeBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for second, want := range map[int][]int{MaxBatch - 10: {MaxBatch}, MaxBatch - 9: {10, MaxBatch - 9}} {
+			l := newLog()
+			for i := range 10 + second {
+				l.s.Set(&item{}, l.start.Add(time.Second+time.Duration(min(i/10, 1))), 2)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if !slices.Equal(l.sizes, want) {
+				t.Errorf("runs found %v due, want %v", l.sizes, want)
+			}
+		}
+	})
+}
+
 // TestDraw: as many callers in a row as fit into a batch get the same time, if that suits them.
 func TestDraw(t *testing.T) {
 	s := New[*item](func() {})
@@ -104,7 +223,18 @@ func TestDraw(t *testing.T) {
 			t.Fatalf("Draw() = %v, want %v again", again, first)
 		}
 	}
-	if later := s.Draw(time.Unix(300, 0), time.Unix(300, 0)); later != time.Unix(300, 0) {
-		t.Errorf("Draw() after both = %v, want a time of its own", later)
+	if next := s.Draw(least, most); next == first {
+		t.Errorf("Draw() after a batch = %v again, want another", next)
+	}
+	for _, at := range []int64{300, 50, 400} { // after, before, and after what was drawn
+		if later := s.Draw(time.Unix(at, 0), time.Unix(at, 0)); later != time.Unix(at, 0) {
+			t.Errorf("Draw() between %d and %d = %v, want that", at, at, later)
+		}
+		if again := s.Draw(time.Unix(at, 0), time.Unix(at+1, 0)); again != time.Unix(at, 0) {
+			t.Errorf("Draw() from %d = %v, want the last one again: it just suits", at, again)
+		}
+		if again := s.Draw(time.Unix(at-1, 0), time.Unix(at, 0)); again != time.Unix(at, 0) {
+			t.Errorf("Draw() until %d = %v, want the last one again: it just suits", at, again)
+		}
 	}
 }

@@ -75,9 +75,5 @@ func (r *Retrier) fail(c driver.Claim, err error) {
 	r.failed = errors.Join(r.failed, fmt.Errorf("lock %q: token %q may hold it until its TTL ends: %w", c.Name, c.Token, err))
 }
 
-// Err returns what could not be undone before the group was closed.
-func (r *Retrier) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
-}
+// Err returns what could not be undone before the group was closed. Call it after that.
+func (r *Retrier) Err() error { return r.failed }

@@ -1,3 +1,4 @@
+// How long an undo is repeated, how often, and what Close and Err say of it.
 package undo
 
 import (
@@ -18,32 +19,44 @@ type server struct {
 	driver.Protocol
 	answer func(n int) error
 	asked  int
+	last   time.Time // when it was asked last
 }
 
 func (s *server) Release(_ context.Context, c driver.Claim) error {
 	s.asked++
-	if !c.Undo {
-		return errors.New("the claim is not marked as an undo")
+	s.last = time.Now()
+	if !c.Undo || !c.Due.Equal(s.last.Add(op)) {
+		return errors.New("the claim is not marked as an undo, or has no time of its own")
+	}
+	if s.asked == enough {
+		return nil
 	}
 	return s.answer(s.asked)
 }
+
+// enough is more often than any test expects a server to be asked.
+const enough = 10000
 
 func refused() error { return &strategy.ServerError{Kind: strategy.ErrRefused} }
 func unsent() error  { return &strategy.ServerError{Kind: strategy.ErrUnsent} }
 
 const ttl, op = 10 * time.Second, time.Second
 
-// run undoes a claim and returns how long that took.
-func run(t *testing.T, s *server, c driver.Claim) (r *Retrier, took time.Duration) {
+// run undoes a claim that was due that much later than now, and returns how long that took.
+func run(t *testing.T, s *server, c driver.Claim, due time.Duration) time.Duration {
 	t.Helper()
-	r = &Retrier{Group: lifecycle.New()}
-	c.Name, c.TTL, c.Due = "n", ttl, time.Now()
 	start := time.Now()
+	r := &Retrier{Group: lifecycle.New()}
+	c.Name, c.TTL, c.Due = "n", ttl, start.Add(due)
 	r.Undo(s, c, op)
-	for r.Group.Active() > 0 {
-		time.Sleep(time.Millisecond)
+	time.Sleep(30 * time.Hour)
+	if n := r.Group.Active(); n != 0 || s.asked >= enough {
+		t.Errorf("after 30h: %d under way after %d requests, want none, and less than %d", n, s.asked, enough)
 	}
-	return r, time.Since(start).Round(10 * time.Millisecond)
+	if r.Group.Close(); r.Err() != nil {
+		t.Errorf("Err() = %v, want nil", r.Err())
+	}
+	return s.last.Sub(start)
 }
 
 // TestUndo: a release is repeated until the servers confirm it, or a TTL has passed since an acquire
@@ -52,20 +65,27 @@ func TestUndo(t *testing.T) {
 	granted := driver.Claim{Grant: driver.Grant{Start: time.Unix(1, 0)}}
 	for name, tt := range map[string]struct {
 		claim driver.Claim
+		due   time.Duration
 		n     func(int) error
 		took  time.Duration
+		asked int
 	}{
-		"confirmed at once":             {granted, func(int) error { return nil }, 0},
-		"confirmed at the third":        {granted, func(n int) error { return map[bool]error{true: refused()}[n < 3] }, op / 2},
-		"granted, never confirmed":      {granted, func(int) error { return unsent() }, ttl},
-		"refused: the servers answered": {driver.Claim{}, func(int) error { return refused() }, ttl},
-		"it may still arrive":           {driver.Claim{}, func(int) error { return driver.ErrAcquireMayArrive }, ttl},
+		"confirmed at once":                  {granted, 0, func(int) error { return nil }, 0, 1},
+		"confirmed at the third":             {granted, 0, func(n int) error { return map[bool]error{true: refused()}[n < 3] }, op / 2, 3},
+		"granted, never confirmed":           {granted, 0, func(int) error { return unsent() }, ttl, 33},
+		"granted, due later":                 {granted, 3 * op, func(int) error { return refused() }, ttl + 3*op, 17},
+		"forced, never confirmed":            {driver.Claim{Force: true}, 0, func(int) error { return unsent() }, ttl, 33},
+		"refused: the servers answered":      {driver.Claim{}, 0, func(int) error { return refused() }, ttl, 16},
+		"it may still arrive":                {driver.Claim{}, 0, func(int) error { return driver.ErrAcquireMayArrive }, ttl, 16},
+		"the servers are silent":             {driver.Claim{}, 0, func(int) error { return unsent() }, strategy.MaxTTL, 0},
+		"one of several is silent":           {granted, 0, func(int) error { return driver.Remains(unsent()) }, strategy.MaxTTL, 0},
+		"one may have it, another is silent": {granted, 0, func(int) error { return driver.Remains(nil) }, strategy.MaxTTL, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, took := run(t, &server{answer: tt.n}, tt.claim)
-				if took != tt.took || r.Err() != nil {
-					t.Errorf("it took %v, and Err() = %v; want %v, nil", took, r.Err(), tt.took)
+				s := &server{answer: tt.n}
+				if took := run(t, s, tt.claim, tt.due); took != tt.took || tt.asked != 0 && s.asked != tt.asked {
+					t.Errorf("it took %v and %d requests, want %v and %d", took, s.asked, tt.took, tt.asked)
 				}
 			})
 		})
@@ -80,12 +100,32 @@ func TestPausedServer(t *testing.T) {
 			if time.Since(start) < time.Minute {
 				return unsent()
 			}
-			return nil
+			return refused()
 		}}
-		if _, took := run(t, s, driver.Claim{}); took < time.Minute {
-			t.Errorf("it took %v, want until the server goes on after 1m", took)
+		if took := run(t, s, driver.Claim{}, 0); took < time.Minute || took > time.Minute+ttl {
+			t.Errorf("it took %v, want until a TTL after the server's last silence, within 1m", took)
 		}
 	})
+}
+
+// TestPause: the first pause is a quarter of the operation time-out, 5 ms at least. Later ones grow, faster
+// if the servers answer.
+func TestPause(t *testing.T) {
+	for _, tt := range []struct {
+		op, passed     time.Duration
+		answered, mute time.Duration
+	}{
+		{op, 0, op / 4, op / 4},
+		{op, 16 * op, 4 * op, op},
+		{time.Millisecond, 0, 5 * time.Millisecond, 5 * time.Millisecond},
+	} {
+		if got := pause(tt.op, tt.passed, true); got != tt.answered {
+			t.Errorf("pause(%v, %v, answered) = %v, want %v", tt.op, tt.passed, got, tt.answered)
+		}
+		if got := pause(tt.op, tt.passed, false); got != tt.mute {
+			t.Errorf("pause(%v, %v, no answer) = %v, want %v", tt.op, tt.passed, got, tt.mute)
+		}
+	}
 }
 
 // TestClose: Close leaves one last try, and Err says what could not be undone.

@@ -1,3 +1,4 @@
+// In which order waiters are called.
 package waitline
 
 import (

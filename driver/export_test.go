@@ -1,0 +1,4 @@
+package driver
+
+// Rights is the script rights.lua.
+var Rights = rights

@@ -1,0 +1,413 @@
+// What meets in one moment: a wait that ends and a lock that comes, Close and a grant, a deadline and an
+// answer. A context that calls back when the engine looks at it forces each order.
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// hooked is a context that calls look whenever somebody asks for its error, after it has read that.
+type hooked struct {
+	context.Context
+	look func(err error)
+}
+
+func (h hooked) Err() error {
+	err := h.Context.Err()
+	h.look(err)
+	return err
+}
+
+// TestGivenWhenLeaving: a waiter that is handed the lock after it has given up, but before it has left
+// the line, passes it on.
+func TestGivenWhenLeaving(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		holder := take(t, s)
+		first := wait(bg, s)
+		ctx, cancel := context.WithCancel(bg)
+		var once sync.Once
+		leaves := wait(hooked{ctx, func(err error) {
+			if err != nil {
+				once.Do(func() { release(t, first.lease) })
+			}
+		}}, s)
+		last := wait(bg, s)
+		release(t, holder)
+		first.got(t)
+		start := time.Now()
+		cancel()
+		<-leaves.done
+		is(t, "Acquire of who leaves", leaves.err, context.Canceled)
+		release(t, last.got(t))
+		equal(t, "the last got the lock after", last.at.Sub(start), 0)
+		leftovers(t, &m)
+	})
+}
+
+// TestCloseAfterTheGrant: Close that begins when a waiter has the lock, but its caller does not know yet,
+// leaves no lease that nobody would renew.
+func TestCloseAfterTheGrant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{})
+		take(t, open(t, &m, strategy.Options{})) // and forgotten: it lapses
+		granted := false
+		r.then(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+			err := serve()
+			granted = err == nil
+			return err
+		}))
+		var once sync.Once
+		w := wait(hooked{bg, func(error) {
+			if granted {
+				once.Do(func() { go s.Close(); time.Sleep(ms) })
+			}
+		}}, s)
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrClosed)
+		synctest.Wait()
+		equal(t, "holder", holds(&m, key), "")
+	})
+}
+
+// TestCloseBeforeTheLine: Close that begins between the first attempt and the line leaves no waiter.
+func TestCloseBeforeTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		var s strategy.Strategy
+		s = open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventHeld {
+				go s.Close()
+				time.Sleep(ms)
+			}
+		}})
+		holder := take(t, open(t, &m, strategy.Options{}))
+		_, err := s.NewLock(name).Acquire(bg)
+		is(t, "Acquire", err, strategy.ErrClosed)
+		synctest.Wait()
+		equal(t, "under way", engine.UnderWay(s), 0)
+		release(t, holder)
+	})
+}
+
+// TestCloseDuringAnAttempt: an attempt that Close overtakes is undone, and its caller learns why.
+func TestCloseDuringAnAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		m.Intercept(only(conformance.OpAcquire, slow(0, 10*ms)))
+		s := open(t, &m, strategy.Options{})
+		time.AfterFunc(5*ms, func() { s.Close() })
+		_, err := s.NewLock(name).TryAcquire(bg)
+		is(t, "TryAcquire", err, strategy.ErrClosed)
+		isNot(t, "TryAcquire", err, strategy.ErrLost)
+		synctest.Wait()
+		equal(t, "holder", holds(&m, key), "")
+	})
+}
+
+// TestDoneContextMakesNoAttempt: a waiter that may hold the lock already does not ask when its ctx is done.
+func TestDoneContextMakesNoAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &conformance.Memory{Reentrant: true}
+		attempts := 0
+		s := open(t, m, strategy.Options{Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventAttempt {
+				attempts++
+			}
+		}})
+		holder := take(t, open(t, m, strategy.Options{}))
+		head := wait(bg, s)
+		attempts = 0
+		ctx, cancel := context.WithCancel(as("me"))
+		_, err := s.NewLock(name).Acquire(hooked{ctx, func(error) { cancel() }}) // done after the first look
+		is(t, "Acquire", err, strategy.ErrHeld, context.Canceled)
+		equal(t, "attempts", attempts, 0)
+		release(t, holder)
+		release(t, head.got(t))
+	})
+}
+
+// TestHeadLeavesAfterSubscribing: a release before the subscription of a head that leaves at once is
+// not missed: the next head asks.
+func TestHeadLeavesAfterSubscribing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &teller{}
+		gate := make(chan struct{})
+		ctx, cancel := context.WithCancel(bg)
+		p.watching = func() { <-gate }
+		p.watched = cancel
+		s := open(t, p, strategy.Options{Wait: strategy.WaitNotification})
+		holder := take(t, s)
+		first, second := wait(ctx, s), wait(bg, s)
+		release(t, holder)
+		start := time.Now()
+		close(gate)
+		<-first.done
+		is(t, "Acquire of the first", first.err, context.Canceled)
+		release(t, second.got(t))
+		equal(t, "the second got the lock after", second.at.Sub(start), 0)
+	})
+}
+
+// TestGrantHeardOfTooLate: a direct grant that is over when the head hears of it is undone, and the head
+// asks at once.
+func TestGrantHeardOfTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &wire{delay: successorTTL}
+		r := record(&p.Memory)
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		w := wait(bg, b)
+		start := time.Now()
+		release(t, holder)
+		l := w.got(t)
+		equal(t, "Acquire after", w.at.Sub(start), successorTTL)
+		if left := time.Until(l.Deadline()); left > valid || left < valid-op {
+			t.Errorf("Deadline in %v, want that of a grant of its own", left)
+		}
+		synctest.Wait()
+		undone := r.of(conformance.OpRelease)
+		if len(undone) != 2 || !undone[1].all[0].Undo || undone[1].all[0].Token == l.Token() {
+			t.Errorf("released = %+v, want the holder's lock, and an undo of the late grant", undone)
+		}
+		release(t, l)
+		leftovers(t, &p.Memory)
+	})
+}
+
+// nameless is a Memory whose notifications of direct grants do not name the owner.
+type nameless struct{ *conformance.Memory }
+
+func (p nameless) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	return p.Memory.Watch(ctx, c, func(n driver.Notification) {
+		n.Grant.Owner = ""
+		fn(n)
+	})
+}
+
+// TestDirectGrantNamesTheOwner: who gives up behind an owner with a direct grant learns its name.
+func TestDirectGrantNamesTheOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := nameless{&conformance.Memory{Reentrant: true}}
+		s := open(t, m, strategy.Options{})
+		holder := take(t, open(t, m, strategy.Options{}))
+		first := wait(as("me"), s)
+		release(t, holder)
+		l := first.got(t)
+		ctx, cancel := context.WithTimeout(bg, 10*ms)
+		defer cancel()
+		w := wait(bg, s) // it has asked, and waits
+		_, err := s.NewLock(name).Acquire(ctx)
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || held.Holder != "me" {
+			t.Errorf("Acquire = %v, want that me holds the lock", err)
+		}
+		release(t, l)
+		release(t, w.got(t))
+	})
+}
+
+// TestLateAnswer: an answer to a renewal that comes after the deadline revives nothing. If it may have
+// taken effect, it is undone.
+func TestLateAnswer(t *testing.T) {
+	for what, tt := range map[string]struct {
+		fault  conformance.Interceptor
+		undone int
+	}{
+		"yes":      {func(_ context.Context, _ conformance.Request, serve func() error) error { return serve() }, 1},
+		"lost":     {lostReply, 1},
+		"refused":  {refused, 0},
+		"not sent": {unsent, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				r := record(&m)
+				s := open(t, &m, strategy.Options{})
+				lease := take(t, s)
+				time.Sleep(valid - 300*ms)
+				r.then(only(conformance.OpExtend, func(ctx context.Context, q conformance.Request, serve func() error) error {
+					defer time.Sleep(300 * ms) // until the deadline
+					return tt.fault(ctx, q, serve)
+				}))
+				is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
+				is(t, "Err", lease.Err(), strategy.ErrLost)
+				synctest.Wait()
+				equal(t, "undone", len(r.of(conformance.OpRelease)), tt.undone)
+				if tt.undone > 0 {
+					equal(t, "holder", holds(&m, key), "")
+				}
+			})
+		})
+	}
+}
+
+// TestPollerBehindARestingLine: a waiter that polls asks when the line's rest ends, however that ends, and
+// does not wait for what was known of a holder long ago.
+func TestPollerBehindARestingLine(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, p *passer, first *waiter, leave func()){
+		"released": func(t *testing.T, _ *passer, first *waiter, _ func()) { release(t, first.lease) },
+		"detached": func(t *testing.T, _ *passer, first *waiter, _ func()) { first.lease.Detach() },
+		"passed in vain": func(t *testing.T, p *passer, first *waiter, leave func()) {
+			p.pass = func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+				leave()
+				is(t, "Release at the server", p.Memory.Release(ctx, c))
+				return driver.Grant{}, &strategy.LostError{Name: name}
+			}
+			is(t, "Release", first.lease.Release(bg), strategy.ErrLost)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &passer{}
+				long := strategy.Options{TTL: time.Hour, HandOver: strategy.HandOverNone}
+				s := open(t, p, long)
+				long.Wait, long.Backoff = strategy.WaitPoll, func(int) time.Duration { return time.Hour }
+				polling, err := s.With(long)
+				is(t, "With", err)
+				holder := take(t, open(t, p, long))
+				first := wait(bg, s)
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				second := &waiter{done: make(chan struct{})}
+				if what == "passed in vain" {
+					second = wait(ctx, s)
+				}
+				w := wait(bg, polling)
+				release(t, holder)
+				first.got(t)
+				start := time.Now()
+				end(t, p, first, func() { cancel(); <-second.done })
+				release(t, w.got(t))
+				if late := w.at.Sub(start); late > 2*successorTTL {
+					t.Errorf("Acquire after %v, want when the servers let go", late)
+				}
+			})
+		})
+	}
+}
+
+// TestReentrantHeadIsLetIn: the head of a line asks at once when its owner has got the lock elsewhere.
+func TestReentrantHeadIsLetIn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &conformance.Memory{Reentrant: true}
+		s := open(t, m, strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }})
+		holder := take(t, open(t, m, strategy.Options{}))
+		w := wait(as("me"), s)
+		release(t, holder)
+		start := time.Now()
+		outer := takeAs(t, s, "me")
+		release(t, w.got(t))
+		equal(t, "the head is let in after", w.at.Sub(start), 0)
+		release(t, outer)
+	})
+}
+
+// TestOwnerAsksOnce: an owner behind others asks once whether it holds the lock, if that is answered; and
+// again after a pause, if that is not.
+func TestOwnerAsksOnce(t *testing.T) {
+	for what, tt := range map[string]struct {
+		fault conformance.Interceptor
+		want  int
+	}{
+		"answered": {nil, 1},
+		"refused at first": {func(ctx context.Context, r conformance.Request, serve func() error) error {
+			return refused(ctx, r, serve)
+		}, 2},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := &conformance.Memory{Reentrant: true}
+				r := record(m)
+				s := open(t, m, strategy.Options{RetryOnError: true})
+				holder := take(t, open(t, m, strategy.Options{}))
+				head := wait(bg, s)
+				before := len(r.of(conformance.OpAcquire))
+				asked := 0
+				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+					if asked++; asked == 1 && tt.fault != nil {
+						return tt.fault(ctx, q, serve)
+					}
+					return serve()
+				}))
+				w := wait(as("me"), s)
+				time.Sleep(5 * time.Second)
+				equal(t, "attempts of the owner", len(r.of(conformance.OpAcquire))-before, tt.want)
+				release(t, holder)
+				release(t, head.got(t))
+				release(t, w.got(t))
+			})
+		})
+	}
+}
+
+// TestWaitWithoutAnAnswer: who gives up before any attempt has been answered is told so.
+func TestWaitWithoutAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		holder := take(t, s)
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		first := wait(ctx, s)
+		own, done := context.WithCancel(bg)
+		_, err := s.NewLock(name).Acquire(&valued{Context: own, second: func() { // between the look at the line and the place in it
+			cancel()
+			<-first.done
+			done()
+		}})
+		is(t, "Acquire", err, context.Canceled)
+		if !strings.Contains(err.Error(), "gave up after 0s in this process's wait line") {
+			t.Errorf("Acquire = %q, want that it gave up in the line", err)
+		}
+		release(t, holder)
+	})
+}
+
+// valued is a context that calls back when somebody looks for a value in it the second time.
+type valued struct {
+	context.Context
+	looks  int
+	second func()
+}
+
+func (v *valued) Value(key any) any {
+	if v.looks++; v.looks == 2 {
+		v.second()
+	}
+	return v.Context.Value(key)
+}
+
+// TestForgottenRegistrations: attempts leave nothing behind at a ctx that goes on.
+func TestForgottenRegistrations(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		s := open(t, &m, strategy.Options{})
+		holder := take(t, s)
+		w := wait(endless{bg, make(chan struct{})}, s)
+		release(t, holder)
+		release(t, w.got(t))
+	}) // which fails if a goroutine is left that waits for ctx
+}
+
+// endless is a context of a kind that package context does not know: it costs a goroutine to follow it.
+type endless struct {
+	context.Context
+	done chan struct{}
+}
+
+func (e endless) Done() <-chan struct{} { return e.done }
