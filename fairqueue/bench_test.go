@@ -1,3 +1,4 @@
+// What a lock costs, next to SET NX PX and compare-and-delete by hand.
 package fairqueue_test
 
 import (

@@ -13,7 +13,7 @@ local function each(n, answer, answers)
     if answers[i] == nil then
       local ok, reply = pcall(answer, i)
       if not ok then
-        reply = {err = type(reply) == 'table' and reply.err or 'ERR ' .. tostring(reply)} -- a table since Redis 7.0
+        reply = {err = type(reply) == 'table' and reply.err or tostring(reply)} -- servers differ in what pcall returns
       end
       answers[i] = reply or false
     end

@@ -1,3 +1,4 @@
+// Processes of this package and of package luascript share locks.
 package fairqueue_test
 
 import (
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/locktest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/luascript"
@@ -67,7 +69,7 @@ func TestMixedExclusion(t *testing.T) {
 					if other := holder.Swap(&who); other != nil {
 						t.Errorf("%s has the lock, and so has %s", who, *other)
 					}
-					n := fence(t, lease)
+					n := locktest.Fence(t, lease)
 					if n <= last {
 						t.Errorf("%s: fence = %d, want more than %d", who, n, last)
 					}
@@ -96,7 +98,7 @@ func TestMixedWaiters(t *testing.T) {
 			if kinds[c.holder] == nil {
 				redistest.Do(t, s, "SET", strategy.DefaultKey(name), "d2hhdGV2ZXIgaXQgaXMhIQ==", "PX", 60_000)
 			} else {
-				lease := acquire(t, process(t, s, c.holder, strategy.Options{}), name)
+				lease := locktest.Try(t, process(t, s, c.holder, strategy.Options{}), name)
 				release = func() {
 					if err := lease.Release(t.Context()); err != nil {
 						t.Errorf("Release() = %v, want nil", err)
@@ -127,7 +129,6 @@ func TestMixedWaiters(t *testing.T) {
 					<-held
 				}
 			}
-			time.Sleep(50 * time.Millisecond) // the second may still be on its way to sleep
 			release()
 			both.Wait()
 			if first := <-order; c.waiter == "fairqueue" && first != 0 {
@@ -141,7 +142,7 @@ func TestMixedWaiters(t *testing.T) {
 func TestMarks(t *testing.T) {
 	s := redistest.Shared(t)
 	of := func(locks strategy.Strategy) (announced, ours bool) {
-		lease := acquire(t, locks, t.Name()+time.Now().String())
+		lease := locktest.Try(t, locks, t.Name()+time.Now().String())
 		defer lease.Release(t.Context())
 		return token.Announced(lease.Token())
 	}

@@ -1,3 +1,4 @@
+// The cache of the names of keys.
 package fairqueue
 
 import "testing"

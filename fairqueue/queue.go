@@ -80,10 +80,7 @@ func readNotification(msg string) (n driver.Notification, ok bool) {
 		var text string
 		text, rest, _ = strings.Cut(rest, " ")
 		v, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || v > most {
-			ok = false
-			return 0
-		}
+		ok = ok && err == nil && v <= most
 		return v
 	}
 	mostMs := uint64(strategy.MaxTTL.Milliseconds())

@@ -1,3 +1,4 @@
+// What the server says of the queue, and what is heard on its channels, is read or passed over.
 package fairqueue
 
 import (
@@ -7,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -48,4 +50,69 @@ func FuzzNotification(f *testing.F) {
 		}
 		stop()
 	})
+}
+
+// TestNotifications: what each message says.
+func TestNotifications(t *testing.T) {
+	granted := func(fence uint64, fences int, ttl, now time.Duration, token string) driver.Notification {
+		return driver.Notification{Token: token, Grant: driver.Grant{Fence: fence, Fences: fences, TTL: ttl, ServerTime: now}}
+	}
+	none := driver.Notification{}
+	for msg, want := range map[string]driver.Notification{
+		"next 1000":                             {Next: time.Second},
+		"next 86400000":                         {Next: strategy.MaxTTL},
+		"next 86400001":                         none,
+		"next 0":                                none,
+		"next x":                                none,
+		"next":                                  none,
+		"soon 1000":                             none,
+		"":                                      none,
+		"grant 7 3 1000 1795341427 5 mine":      granted(7, 3, time.Second, 1795341427*time.Second+5*time.Microsecond, "mine"),
+		"grant 0 0 1000 1795341427 5 yes, mine": granted(0, 0, time.Second, 1795341427*time.Second+5*time.Microsecond, "yes, mine"),
+		"grant 9223372036854775807 256 86400000 9223372035 999999 mine": granted(math.MaxInt64, driver.MaxFences, strategy.MaxTTL,
+			9223372035*time.Second+999_999*time.Microsecond, "mine"),
+		"grant 9223372036854775808 1 1000 1795341427 5 mine": none,
+		"grant 7 257 1000 1795341427 5 mine":                 none,
+		"grant 7 1 86400001 1795341427 5 mine":               none,
+		"grant 7 1 1000 9223372036 5 mine":                   none,
+		"grant 7 1 1000 1795341427 1000000 mine":             none,
+		"grant 7 1 0 1795341427 5 mine":                      none,
+		"grant -7 1 1000 1795341427 5 mine":                  none,
+		"grant 7 1 1000 1795341427 5 ":                       none,
+	} {
+		var heard []driver.Notification
+		c := driver.Claim{Name: "n", Key: "n", Line: "line", Due: time.Now().Add(time.Minute)}
+		if _, err := watchQueue(t.Context(), published{msg: []byte(msg)}, c, "queue:line", func(n driver.Notification) { heard = append(heard, n) }); err != nil {
+			t.Fatal(err)
+		}
+		if want == none && len(heard) > 0 || want != none && (len(heard) != 1 || heard[0] != want) {
+			t.Errorf("%q is passed on as %+v, want %+v alone; if that is empty, nothing", msg, heard, want)
+		}
+	}
+}
+
+// TestHeldReplies: what a refused contender learns of its place, and of whether a release wakes it.
+func TestHeldReplies(t *testing.T) {
+	ours, marked := token.New("", false), token.New("", true)
+	const strangers = "a stranger"
+	for _, c := range []struct {
+		line, holder string
+		place        []any // seconds, microseconds, and whether it has its place
+		want         driver.Grant
+	}{
+		{"", ours, nil, driver.Grant{}},
+		{"line", ours, nil, driver.Grant{}},
+		{"", marked, nil, driver.Grant{}},
+		{"line", marked, nil, driver.Grant{Silent: true}},
+		{"", strangers, nil, driver.Grant{Silent: true}},
+		{"line", strangers, nil, driver.Grant{Silent: true}},
+		{"line", ours, []any{int64(3), int64(5), int64(1)}, driver.Grant{Queued: true, ServerTime: 3*time.Second + 5*time.Microsecond}},
+		{"line", ours, []any{int64(3), int64(5), int64(0)}, driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond}},
+		{"line", ours, []any{int64(math.MaxInt64), int64(5), int64(0)}, driver.Grant{ServerTime: time.Duration(maxSeconds)*time.Second + 5*time.Microsecond}},
+	} {
+		g, held, ok := heldReply(driver.Claim{Name: "n", Line: c.line}, append([]any{[]byte(c.holder), int64(1000)}, c.place...))
+		if !ok || g != c.want || held.Holder != c.holder || held.TTL != time.Second {
+			t.Errorf("the reply of a lock held by %s, for line %q, with place %v = %+v, %v, %t, want %+v", c.holder, c.line, c.place, g, held, ok, c.want)
+		}
+	}
 }

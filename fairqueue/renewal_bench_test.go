@@ -2,6 +2,8 @@
 
 package fairqueue_test
 
+// What the renewal of 10 000 locks costs client and server, measured against one script that renews them all.
+
 import (
 	"context"
 	"fmt"

@@ -26,7 +26,7 @@ end
 local answers = {}
 for i, lock in ipairs(KEYS) do
   local ok, answer = pcall(extend, lock, ARGV[i], ARGV[#KEYS + i] or ARGV[#KEYS + 1])
-  if not ok then answer = {type(answer) == 'table' and answer.err or tostring(answer)} end -- a table since Redis 7.0
+  if not ok then answer = {type(answer) == 'table' and answer.err or tostring(answer)} end -- servers differ in what pcall returns
   answers[i] = answer
 end
 return answers

@@ -1,3 +1,4 @@
+// The strategy as its users see it: on the wire, among other libraries, and without some rights.
 package luascript_test
 
 import (
@@ -12,10 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/locktest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
@@ -23,15 +22,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) {
-	redistest.Main(m, func(s *redistest.Server) {
-		n, err := node.New(s.Pool())
-		if err != nil {
-			panic(err)
-		}
-		url, yourNode = s.URL(), n
-	})
-}
+func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
 
 // TestConformance holds the strategy to what every lock must do.
 func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }
@@ -42,48 +33,7 @@ func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "luascript") }
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := luascript.New(s.Pool(), o, own...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(); err != nil {
-			t.Errorf("Close() = %v, want nil", err)
-		}
-	})
-	return locks
-}
-
-func acquire(t *testing.T, s strategy.Strategy, name string) strategy.Lease {
-	t.Helper()
-	lease, err := s.NewLock(name).TryAcquire(t.Context())
-	if err != nil {
-		t.Fatalf("TryAcquire() = %v, want nil", err)
-	}
-	return lease
-}
-
-func fence(t *testing.T, l strategy.Lease) uint64 {
-	t.Helper()
-	n, ok := l.Fence()
-	if !ok {
-		t.Fatal("Fence() = 0, false, want a fence")
-	}
-	return n
-}
-
-// unique is a name that no other test uses.
-func unique(t *testing.T) string {
-	return t.Name() + strconv.Itoa(int(time.Now().UnixNano()))
-}
-
-func onServer(t *testing.T, s *redistest.Server, own ...luascript.Option) driver.Protocol {
-	t.Helper()
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.Close() })
-	return luascript.On(n, own...)
+	return locktest.Opened(t, locks, err)
 }
 
 func claim(name, token string) driver.Claim {
@@ -93,7 +43,7 @@ func claim(name, token string) driver.Claim {
 // TestOnTheWire: the commands that each script runs, as MONITOR shows them.
 func TestOnTheWire(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	p := onServer(t, s)
+	p := luascript.On(locktest.Node(t, s))
 	monitor, err := net.Dial("tcp", s.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +137,7 @@ func TestForeignHolder(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			name := unique(t)
+			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			if r := redistest.Do(t, s, "SET", key, token, "NX", "PX", 60_000); fmt.Sprintf("%s", r) != "OK" {
 				t.Fatalf("SET = %v, want OK", r)
@@ -203,8 +153,8 @@ func TestForeignHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer theirs.Close()
-		name := unique(t)
-		lease := acquire(t, theirs, name)
+		name := locktest.Unique(t)
+		lease := locktest.Try(t, theirs, name)
 		waits(t, func(o strategy.Options) strategy.Strategy { return open(t, s, o) }, name, func() {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("Release() = %v, want nil", err)
@@ -239,126 +189,37 @@ func waits(t *testing.T, open func(strategy.Options) strategy.Strategy, name str
 			t.Fatalf("Acquire() = %v while the lock is held, want it to wait", err)
 		}
 	}
-	time.Sleep(50 * time.Millisecond) // it may still be on its way to sleep
 	free()
 	if err := <-done; err != nil {
 		t.Errorf("Acquire() = %v, want nil soon after the release", err)
 	}
 }
 
-// TestQuietAmongItsOwn: a waiter polls no holder whose release will be published.
+// TestQuietAmongItsOwn: a waiter polls no holder whose release will be published. The engine polls
+// where a grant is Silent.
 func TestQuietAmongItsOwn(t *testing.T) {
 	s := redistest.Shared(t)
 	for what, own := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
 		t.Run(what, func(t *testing.T) {
-			name := unique(t)
-			lease := acquire(t, open(t, s, strategy.Options{TTL: time.Minute}, own...), name)
-			asked := make(chan struct{}, 1000)
-			waits(t, func(o strategy.Options) strategy.Strategy {
-				observe := o.Observe
-				o.Observe = func(e strategy.Event) {
-					observe(e)
-					if e.Kind == strategy.EventHeld {
-						asked <- struct{}{}
-					}
-				}
-				return open(t, s, o, own...)
-			}, name, func() {
-				time.Sleep(time.Second)
-				if n := len(asked); n != 2 {
-					t.Errorf("requests of a waiter in a second = %d, want 2: one at first, one when it has subscribed", n)
-				}
-				if err := lease.Release(t.Context()); err != nil {
-					t.Errorf("Release() = %v, want nil", err)
-				}
-			})
+			name := locktest.Unique(t)
+			lease := locktest.Try(t, open(t, s, strategy.Options{TTL: time.Minute}, own...), name)
+			g, err := luascript.On(locktest.Node(t, s), own...).Acquire(t.Context(), claim(name, "t"))
+			if !errors.Is(err, strategy.ErrHeld) || g.Silent {
+				t.Errorf("Acquire() = %+v, %v, want ErrHeld by a holder that is not silent", g, err)
+			}
+			locktest.Release(t, lease)
 		})
 	}
-}
-
-// TestFenceSurvivesItsCounter: the server's clock is the floor.
-func TestFenceSurvivesItsCounter(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	locks := open(t, s, strategy.Options{})
-	first := acquire(t, locks, "a")
-	older := fence(t, first)
-	redistest.Do(t, s, "FLUSHALL")
-	second := acquire(t, locks, "a")
-	if newer := fence(t, second); newer <= older {
-		t.Errorf("fence after FLUSHALL = %d, want more than %d", newer, older)
-	}
-	if err := first.Release(t.Context()); !errors.Is(err, strategy.ErrLost) {
-		t.Errorf("first.Release() = %v, want ErrLost", err)
-	}
-	// The counter also rises when the clock stands still, or was ahead before.
-	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-	redistest.Do(t, s, "SET", "lock:{a}:fence", ahead)
-	if err := second.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	third := acquire(t, locks, "a")
-	if got, want := fence(t, third), ahead+1; got != want {
-		t.Errorf("fence = %d, want %d", got, want)
-	}
-	token, err := third.Detach()
-	if err != nil {
-		t.Fatal(err)
-	}
-	adopted, err := locks.Adopt(t.Context(), "a", token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fence(t, adopted), ahead+2; got != want {
-		t.Errorf("fence of the adopted hold = %d, want %d", got, want)
-	}
-}
-
-// TestBadCounter: a counter that holds no fence is an error, and nothing is changed.
-func TestBadCounter(t *testing.T) {
-	s := redistest.Shared(t)
-	locks := open(t, s, strategy.Options{})
-	for what, value := range map[string]string{
-		"a word": "seven", "negative": "-1", "2^53-1": "9007199254740991", "infinite": "inf", "not a number": "nan", "empty": "",
-	} {
-		t.Run(what, func(t *testing.T) {
-			name := unique(t)
-			key := strategy.DefaultKey(name)
-			redistest.Do(t, s, "SET", key+":fence", value)
-			defer redistest.Do(t, s, "DEL", key+":fence")
-			_, err := locks.NewLock(name).TryAcquire(t.Context())
-			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "holds no fence") {
-				t.Errorf("TryAcquire() = %v, want ErrRefused because the counter holds no fence", err)
-			}
-			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
-				t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
-			}
-			if v := fmt.Sprintf("%s", redistest.Do(t, s, "GET", key+":fence")); v != value {
-				t.Errorf("counter = %q, want %q as before", v, value)
-			}
-		})
-	}
-	t.Run("a list", func(t *testing.T) {
-		name := unique(t)
-		key := strategy.DefaultKey(name)
-		redistest.Do(t, s, "RPUSH", key+":fence", "x")
-		defer redistest.Do(t, s, "DEL", key+":fence")
-		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
-			t.Errorf("TryAcquire() = %v, want ErrRefused and WRONGTYPE", err)
-		}
-		if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
-			t.Errorf("EXISTS %s = %v, want 0: refused, but taken", key, n)
-		}
-	})
 }
 
 // TestBulk: renewals go 256 to a request, and one lock that cannot be renewed stops no other.
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	p := onServer(t, s)
+	p := luascript.On(locktest.Node(t, s))
 	claims := make([]driver.Claim, 300)
 	for i := range claims {
 		c := claim(strconv.Itoa(i), "t"+strconv.Itoa(i))
-		c.TTL = time.Second
+		c.TTL = 20 * time.Second
 		if _, err := p.Acquire(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -397,73 +258,17 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// TestExtendNeverShortens: a renewal that was stuck on its way, and asked for less
-// than a later one got, must not take from the holder what it relies on.
-func TestExtendNeverShortens(t *testing.T) {
-	s := redistest.Shared(t)
-	p, c := onServer(t, s), claim(unique(t), "t")
-	if _, err := p.Acquire(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	late := c
-	late.TTL = time.Second
-	if _, err := p.Extend(t.Context(), late); err != nil {
-		t.Errorf("Extend() by less = %v, want nil", err)
-	}
-	if ms := redistest.Do(t, s, "PTTL", c.Key).(int64); ms < 30_000 {
-		t.Errorf("PTTL = %d ms, want about a minute", ms)
-	}
-	if err := p.Release(t.Context(), c); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestOutOfMemory: a release and a renewal work when Redis takes no other writes.
-func TestOutOfMemory(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	locks := open(t, s, strategy.Options{TTL: time.Minute})
-	lease := acquire(t, locks, "a")
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
-		t.Skipf("NOT PROVEN: that locks are released when Redis is out of memory: %v", err)
-	}
-	_, err := locks.NewLock("b").TryAcquire(t.Context())
-	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("TryAcquire() = %v, want ErrRefused and OOM", err)
-	}
-	if err := lease.Extend(t.Context()); err != nil {
-		t.Errorf("Extend() = %v, want nil", err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release() = %v, want nil", err)
-	}
-}
-
 // TestForbidden: what a user can do whom the ACL forbids something.
 func TestForbidden(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	as := func(t *testing.T, user, notProven string, rules ...any) strategy.Strategy {
 		t.Helper()
-		c := s.Pool().Get()
-		defer c.Close()
-		if _, err := c.Do("ACL", append([]any{"SETUSER", user, "on", ">secret", "~*", "&*", "+@all"}, rules...)...); err != nil {
-			t.Skipf("NOT PROVEN: %s: %v", notProven, err)
-		}
-		pool := &redis.Pool{Dial: func() (redis.Conn, error) {
-			return redis.Dial("tcp", s.Addr(), redis.DialUsername(user), redis.DialPassword("secret"))
-		}}
-		t.Cleanup(func() { pool.Close() })
-		locks, err := luascript.New(pool, strategy.Options{TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { locks.Close() })
-		return locks
+		locks, err := luascript.New(locktest.As(t, s, user, notProven, rules...), strategy.Options{TTL: time.Minute})
+		return locktest.Opened(t, locks, err)
 	}
 	t.Run("PUBLISH", func(t *testing.T) {
 		locks := as(t, "mute", "that a user who may not publish can release", "-publish")
-		if err := acquire(t, locks, "mute").Release(t.Context()); err != nil {
+		if err := locktest.Try(t, locks, "mute").Release(t.Context()); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
 		}
 		if n := redistest.Do(t, s, "EXISTS", "lock:{mute}"); n != int64(0) {
@@ -491,7 +296,7 @@ func TestForbidden(t *testing.T) {
 func TestWithoutFences(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	locks := open(t, s, strategy.Options{}, luascript.WithoutFences())
-	lease := acquire(t, locks, "a")
+	lease := locktest.Try(t, locks, "a")
 	if n, ok := lease.Fence(); ok {
 		t.Errorf("Fence() = %d, true, want none", n)
 	}
@@ -511,38 +316,98 @@ func TestWithoutFences(t *testing.T) {
 	if n := redistest.Do(t, s, "DBSIZE"); n != int64(0) {
 		t.Errorf("DBSIZE = %v, want 0: no counter is left", n)
 	}
+	narrow := locktest.As(t, s, "narrow", "that a lock without fences needs no right to a counter", "resetkeys", "~lock:{*}")
+	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
+		locks, err := luascript.New(narrow, strategy.Options{}, own...)
+		if err = locktest.Opened(t, locks, err).Check(t.Context()); (err == nil) != (own != nil) {
+			t.Errorf("Check() of a user without the counter, with %d options = %v, want nil without fences alone", len(own), err)
+		}
+	}
 }
 
-// oneReply is a node that answers everything in the same way.
-type oneReply struct {
-	driver.Node
-	reply any
-}
-
-func (n oneReply) Name() string  { return "fake" }
-func (n oneReply) Ordered() bool { return true }
-func (n oneReply) Eval(context.Context, time.Time, *driver.Script, []string, ...any) (any, error) {
-	return n.reply, nil
+func TestNewRefuses(t *testing.T) {
+	if _, err := luascript.New(nil, strategy.Options{}); err == nil {
+		t.Error("New(nil) = nil, want an error")
+	}
 }
 
 // TestGarbage: a reply that no script gives is neither a grant, nor held, nor lost: nobody knows.
 func TestGarbage(t *testing.T) {
 	c := driver.Claim{Name: "a", Key: "a", Token: "t"}
 	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{int64(1), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
-		g, err := luascript.On(oneReply{reply: reply}).Acquire(t.Context(), c)
+		g, err := luascript.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), int64(-1), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}} {
-		_, err := luascript.On(oneReply{reply: reply}).Extend(t.Context(), c)
+		_, err := luascript.On(locktest.OneReply{Reply: reply}).Extend(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Extend() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		if err := luascript.On(oneReply{reply: reply}).Release(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
+		if err := luascript.On(locktest.OneReply{Reply: reply}).Release(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
+	inspects := func(reply any) error {
+		_, err := luascript.On(locktest.OneReply{Reply: reply}).(driver.Inspector).Inspect(t.Context(), c)
+		return err
+	}
+	for _, reply := range []any{nil, []any{}, []any{int64(1), int64(1), nil}, []any{[]byte("t"), nil, nil}, []any{[]byte("t"), int64(1), nil, nil}} {
+		if err := inspects(reply); !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Inspect() on %#v = %v, want ErrUnknown", reply, err)
+		}
+	}
+	if err := inspects([]any{nil, int64(-2), []byte("no number")}); !errors.Is(err, strategy.ErrRefused) {
+		t.Errorf("Inspect() of a counter that is no number = %v, want ErrRefused", err)
+	}
+}
+
+// TestRequests: the keys and arguments of each script, and what becomes of its reply.
+func TestRequests(t *testing.T) {
+	type doing = func(driver.Node) (any, error)
+	talk := func(name string, do doing, asked string, reply, got any, err error) locktest.Talk {
+		return locktest.Talk{Name: name, Do: do, Asked: []string{asked}, Replies: []any{reply}, Got: got, Err: err}
+	}
+	c := locktest.AClaim()
+	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
+		on := func(n driver.Node) driver.Protocol { return luascript.On(n, own...) }
+		keys, fence, counted := "a {a}:fence", uint64(7), any([]byte("7"))
+		if own != nil {
+			keys, fence, counted = "a", 0, nil
+		}
+		acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }
+		extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
+		release := func(n driver.Node) (any, error) { return nil, on(n).Release(t.Context(), c) }
+		adopt := func(n driver.Node) (any, error) { return on(n).(driver.Adopter).Adopt(t.Context(), c, "from") }
+		inspect := func(n driver.Node) (any, error) { return on(n).(driver.Inspector).Inspect(t.Context(), c) }
+		other := []byte("other")
+		lost := &strategy.LostError{Name: "a", Holder: "other"}
+		locktest.Talks(t,
+			talk("acquire", acquire, "acquire "+keys+" t 60000", int64(fence), driver.Grant{Fence: fence}, nil),
+			talk("acquire a held one", acquire, "acquire "+keys+" t 60000", []any{other, int64(1000)}, driver.Grant{Silent: true},
+				&strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
+			talk("extend", extend, "extend a t 60000", []any{int64(1)}, driver.Grant{}, nil),
+			talk("extend another's", extend, "extend a t 60000", []any{other}, driver.Grant{}, lost),
+			talk("release", release, "release a t {a}:free", int64(1), nil, nil),
+			talk("release another's", release, "release a t {a}:free", other, nil, lost),
+			talk("adopt", adopt, "adopt "+keys+" from t 60000", int64(fence), driver.Grant{Fence: fence}, nil),
+			talk("adopt another's", adopt, "adopt "+keys+" from t 60000", other, driver.Grant{}, lost),
+			talk("inspect", inspect, "inspect "+keys, []any{other, int64(1000), counted}, strategy.Info{Held: true, Token: "other", TTL: time.Second, Fence: fence}, nil),
+			talk("inspect one that is free", inspect, "inspect "+keys, []any{nil, int64(-2), counted}, strategy.Info{Fence: fence}, nil),
+		)
+	}
+}
+
+func TestErrorsAreTold(t *testing.T) {
+	locktest.ErrorsAreTold(t, func(n driver.Node) driver.Protocol { return luascript.On(n) })
+}
+
+func TestGrantsOnceConfirmed(t *testing.T) {
+	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
+		return luascript.On(n, luascript.Acknowledged(a))
+	}
+	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
 }

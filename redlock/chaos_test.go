@@ -1,3 +1,4 @@
+// Contenders on fake servers that are slow, down, frozen or out of order, in virtual time: no two hold the lock.
 package redlock_test
 
 import (

@@ -26,10 +26,7 @@ var _ interface {
 // Check looks at every server, and runs scripts there that leave nothing behind. It names the servers
 // that do not vote yet, why and for how long, and two nodes that are one server.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	c, err := driver.CheckClaim(o)
-	if err != nil {
-		return err
-	}
+	c := driver.CheckClaim(o)
 	due := c.Due
 	errs := []error{p.each(func(n driver.Node) error {
 		if err := driver.CheckNode(ctx, due, n); err != nil {

@@ -1,3 +1,4 @@
+// RedLock on the nodes of one Redis Cluster is refused.
 package redlock_test
 
 import (

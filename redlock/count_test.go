@@ -1,3 +1,4 @@
+// The counting of votes: when a round is decided, and what it says of the holder.
 package redlock
 
 import (

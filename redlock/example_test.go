@@ -1,3 +1,4 @@
+// The examples of the package documentation.
 package redlock_test
 
 import (

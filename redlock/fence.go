@@ -43,16 +43,19 @@ type fenceReply struct {
 func (p *protocol) enoughForFence(enough func(*voteCount) bool, said []fenceReply, start time.Time) func(*voteCount) bool {
 	ending := false
 	return func(vc *voteCount) bool {
-		switch {
-		case !enough(vc):
+		if !enough(vc) {
 			return false
-		case vc.twin || vc.yes < p.quorum:
+		}
+		if vc.twin || vc.yes < p.quorum {
 			return true
-		case !vc.remembered(said):
+		}
+		if !vc.remembered(said) {
 			return false
-		case !vc.awaits(p.expected):
+		}
+		if !vc.awaits(p.expected) {
 			return true
-		case !ending:
+		}
+		if !ending {
 			ending = true
 			time.AfterFunc(patience(vc.answered.Sub(start)), vc.end)
 		}
@@ -94,6 +97,9 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 	due := p.due(c)
 	votes.hasten() // stragglers are not asked
 	noted := p.ask(ctx, votes, asked, due, (*voteCount).holdDecided, func(ctx context.Context, i int) error {
+		if votes.at(i) == absent {
+			return errAbsent
+		}
 		return p.noteFence(ctx, due, c, votes, i, c.Token, fence, said[i].generation)
 	})
 	if noted.yes < p.quorum {

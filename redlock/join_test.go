@@ -1,6 +1,9 @@
+// Nodes without the lock are asked to take it after each extension: on fakes in virtual time, and on real
+// servers.
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,6 +16,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -47,6 +51,19 @@ func forget(fakes ...*fake) {
 	for _, f := range fakes {
 		f.set(func(f *fake) { f.token = "" })
 	}
+}
+
+// A refusesLate does not vote, and says so late.
+type refusesLate struct {
+	*fake
+	by time.Duration
+}
+
+func (f refusesLate) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+	if s.Name() == "acquire" {
+		time.Sleep(f.by)
+	}
+	return guardedFake{f.fake}.Eval(ctx, due, s, keys, args...)
 }
 
 // TestJoin: while a quorum has a lock, the nodes that do not have it are asked to take it.
@@ -99,6 +116,41 @@ func TestJoin(t *testing.T) {
 				if f.has() != "" {
 					t.Errorf("after Release() server %d has %q, want nothing", i+1, f.has())
 				}
+			}
+		})
+	})
+
+	// Also a node whose refusal to vote comes during the extension, which then need not ask it.
+	t.Run("LateRefusal", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(3)
+			nodes[0] = refusesLate{fakes[0], 10 * time.Millisecond}
+			p := redlock.On(nodes)
+			c := claim("a")
+			var err error
+			c.Grant, err = p.Acquire(t.Context(), c)
+			is(t, "Acquire()", err)
+			_, err = p.Extend(t.Context(), c)
+			is(t, "Extend()", err)
+			time.Sleep(time.Second)
+			if fakes[0].has() != "a" {
+				t.Errorf("the server that refused to vote has %q after an extension, want the token", fakes[0].has())
+			}
+		})
+	})
+
+	// And a node of which the extension before finds out, during this one, that it has lost the lock.
+	t.Run("LateLoss", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(3)
+			nodes[0] = tardyOn{fakes[0], "extend", 10 * time.Millisecond}
+			lease := holding(t, nodes)
+			forget(fakes[0])
+			is(t, "Extend()", lease.Extend(t.Context()))
+			is(t, "Extend()", lease.Extend(t.Context()))
+			time.Sleep(time.Second)
+			if fakes[0].has() != lease.Token() {
+				t.Errorf("the server that forgot has %q after two extensions, want the token", fakes[0].has())
 			}
 		})
 	})
@@ -197,7 +249,7 @@ func TestRejoin(t *testing.T) {
 		lease := acquire(t, locks, lockOf(t))
 		settled(t, servers, lease)
 		must(t, servers[4].Restart(t.Context()))
-		eventually(t, "the server that was restarted has the token again", func() bool {
+		verdict.Eventually(t, "the server that was restarted has the token again", func() bool {
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatalf("Extend() with a majority = %v, want nil", err)
 			}
@@ -214,25 +266,6 @@ func TestRejoin(t *testing.T) {
 		empty(t, servers, lockOf(t))
 	})
 
-	t.Run("LeavesOthers", func(t *testing.T) {
-		servers := redistest.Nodes(t, 5)
-		locks := open(t, servers, calm, unhurried)
-		lease := acquire(t, locks, lockOf(t))
-		settled(t, servers, lease)
-		redistest.Do(t, servers[0], "SET", strategy.DefaultKey(lockOf(t)), "another", "PX", 60000)
-		for range 3 {
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Errorf("Extend() = %v, want nil", err)
-			}
-			time.Sleep(time.Millisecond)
-		}
-		release(t, lease)
-		if got := token(t, servers[0], lockOf(t)); got != "another" {
-			t.Errorf("the server that another's token was put on has %q, want it left alone", got)
-		}
-		redistest.Do(t, servers[0], "DEL", strategy.DefaultKey(lockOf(t)))
-	})
-
 	// A server forgets what has joined it as it forgets what it has granted, and has to wait
 	// as long for it.
 	t.Run("TellsTheGuard", func(t *testing.T) {
@@ -247,7 +280,7 @@ func TestRejoin(t *testing.T) {
 		}}
 		lease := acquire(t, gated(t, servers, gates, calm, unhurried), name)
 		reached.Store(true)
-		eventually(t, "the server that was out of reach has joined", func() bool {
+		verdict.Eventually(t, "the server that was out of reach has joined", func() bool {
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatalf("Extend() with a majority = %v, want nil", err)
 			}

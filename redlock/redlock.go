@@ -197,7 +197,7 @@ func (p *protocol) readVote(c driver.Claim, i int, reply any, said []fenceReply)
 		switch {
 		case r == 0: // it has this token already
 			return errTwin
-		case r > 0 && !p.fences: // its vote, and the longest TTL that it knows
+		case r >= 1 && !p.fences: // its vote, and the longest TTL that it knows
 			p.learnTTL(r)
 			return nil
 		}
@@ -315,6 +315,9 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 
 // extendOn asks one node.
 func (p *protocol) extendOn(ctx context.Context, due time.Time, c driver.Claim, votes *nodeVotes, i int) error {
+	if votes.at(i) == absent {
+		return errAbsent
+	}
 	until := votes.extending(i, c.TTL)
 	reply, err := p.nodes[i].Eval(ctx, due, extend, []string{c.Key}, c.Token, c.TTL.Milliseconds())
 	if err == nil || certain(err) {
@@ -356,6 +359,9 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVotes, due time.Time, to string) *voteCount {
 	votes.hasten()
 	return p.ask(ctx, votes, p.all, due, (*voteCount).complete, func(ctx context.Context, i int) error {
+		if votes.at(i) == absent {
+			return errAbsent
+		}
 		reply, err := p.nodes[i].Eval(ctx, due, release, []string{c.Key}, c.Token, to)
 		switch {
 		case err != nil:

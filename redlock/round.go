@@ -25,7 +25,8 @@ func newRound(ctx context.Context) (r round) {
 }
 
 // ask runs call at once for those of the nodes that may have the token, and returns when enough is
-// known, or at due. ctx ends the whole round: when the caller gives up, so do the requests.
+// known, or at due. When a node's turn comes, an earlier request may have found out that the token is not
+// there: then call returns errAbsent. ctx ends the whole round: when the caller gives up, so do the requests.
 func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due time.Time, enough func(*voteCount) bool, call func(ctx context.Context, i int) error) *voteCount {
 	r := newRound(ctx)
 	stop := context.AfterFunc(ctx, func() { r.end(context.Cause(ctx)) })
@@ -57,9 +58,8 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 					return
 				}
 			}
-			err := error(errAbsent)
-			if votes.at(i) != absent { // an earlier request may have found that out meanwhile
-				err = call(ctx, i)
+			err := call(ctx, i)
+			if err != errAbsent {
 				p.silent[i].Store(errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent))
 			}
 			votes.endTurn(i)

@@ -162,7 +162,7 @@ func faultOf(nodes []driver.Node) error {
 		}
 		for j, other := range nodes[:i] {
 			same := n.Name() == other.Name() && n.Name() != node.Unnamed
-			if same || reflect.ValueOf(n).Comparable() && reflect.ValueOf(other).Comparable() && n == other {
+			if same || reflect.ValueOf(n).Comparable() && n == other {
 				return fmt.Errorf("locks: redlock's nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
 			}
 		}

@@ -1,3 +1,5 @@
+// What the protocol does about time-outs, late answers, undoing and subscriptions that break: on fake servers,
+// in the virtual time of a synctest bubble.
 package redlock_test
 
 import (
@@ -29,6 +31,7 @@ type fake struct {
 	until     time.Time
 	fenced    bool // it keeps the counter n; its clock says nothing of fences
 	n         int64
+	forgot    bool          // its counter remembers nothing
 	down      bool          // refuses connections
 	refuses   bool          // every script
 	hangs     time.Duration // until it answers
@@ -126,7 +129,11 @@ func (f *fake) serve(script string, args []any) any {
 		case "":
 			f.token, f.until = args[0].(string), now.Add(time.Duration(args[1].(int64))*time.Millisecond)
 			if f.fenced {
-				return []any{int64(1), f.n, int64(1), int64(0), []byte("memory")}
+				remembers := int64(1)
+				if f.forgot {
+					remembers = 0
+				}
+				return []any{int64(1), f.n, remembers, int64(0), []byte("memory")}
 			}
 			return int64(1)
 		case args[0]:
@@ -304,7 +311,11 @@ func TestWatchStops(t *testing.T) {
 		var h heard
 		stop := watch(t, p, &h)
 		fakes[0].set(func(f *fake) { f.publish("a") })
+		start := time.Now()
 		stop() // the bubble ends only if all goroutines do
+		if took := time.Since(start); took != 0 {
+			t.Errorf("stop() took %v, want no time: a server that hangs is not waited for", took)
+		}
 		fakes[1].set(func(f *fake) { f.publish("a") })
 		time.Sleep(longestPause)
 		h.want(t, "after stop")
@@ -313,6 +324,54 @@ func TestWatchStops(t *testing.T) {
 				t.Errorf("server %d had %d subscriptions, want 1", i+1, len(f.listeners))
 			}
 		}
+	})
+}
+
+// A leaves counts the subscriptions that are left. It may confirm them when they have been called off, or
+// when they are broken.
+type leaves struct {
+	*fake
+	late, broken bool
+	left         *atomic.Int64
+}
+
+func (f leaves) Subscribe(ctx context.Context, _ string, fn func([]byte, error)) (func(), error) {
+	if f.late {
+		<-ctx.Done()
+		time.Sleep(time.Millisecond)
+	}
+	if f.broken {
+		fn(nil, f.fail(strategy.ErrUnknown))
+	}
+	return func() { f.left.Add(1) }, nil
+}
+
+// TestWatchLeaves: stop also leaves a subscription that is confirmed while it ends.
+func TestWatchLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		var left atomic.Int64
+		nodes[2] = leaves{fake: fakes[2], late: true, left: &left}
+		watch(t, redlock.On(nodes), &heard{})()
+		if n := left.Load(); n != 1 {
+			t.Errorf("%d subscriptions that were confirmed late are left after stop, want 1", n)
+		}
+	})
+}
+
+// TestWatchDeaf: a watch ends, and says so, if too few subscriptions last until a quorum has confirmed.
+func TestWatchDeaf(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		var left atomic.Int64
+		var h heard
+		for i, f := range fakes[:2] {
+			nodes[i] = leaves{fake: f, broken: true, left: &left}
+		}
+		fakes[2].hangs = time.Millisecond
+		stop := watch(t, redlock.On(nodes), &h)
+		h.want(t, "of a watch that hears nothing", driver.Notification{})
+		stop()
 	})
 }
 
@@ -338,6 +397,8 @@ func TestWatchNeedsAQuorum(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
 		fakes[1].down, fakes[2].hangs = true, time.Hour
+		var left atomic.Int64
+		nodes[0] = leaves{fake: fakes[0], left: &left}
 		p := redlock.On(nodes)
 		start := time.Now()
 		_, err := p.(driver.Notifier).Watch(t.Context(), claim(""), func(driver.Notification) {})
@@ -349,6 +410,9 @@ func TestWatchNeedsAQuorum(t *testing.T) {
 		time.AfterFunc(time.Millisecond, cancel)
 		_, err = p.(driver.Notifier).Watch(ctx, claim(""), func(driver.Notification) {})
 		is(t, "Watch() that is called off", err, context.Canceled)
+		if n := left.Load(); n != 2 {
+			t.Errorf("of two watches that failed %d subscriptions are left, want 2", n)
+		}
 	})
 }
 
@@ -892,26 +956,49 @@ func (n tardyOn) Eval(ctx context.Context, due time.Time, s *driver.Script, keys
 	return n.fake.Eval(ctx, due, s, keys, args...)
 }
 
-// TestValidityLessDrift: what is left is counted from before the requests, less the drift
-// of the clocks, to the millisecond. TTL 1 s, drift 12 ms.
+// TestValidityLessDrift: what is left is counted from before the first request to the last reply that it
+// takes, less the drift of the clocks, to the millisecond. The drift of 1 s is 12 ms.
 func TestValidityLessDrift(t *testing.T) {
-	for by, granted := range map[time.Duration]bool{987 * time.Millisecond: true, 989 * time.Millisecond: false} {
-		t.Run(by.String(), func(t *testing.T) {
+	least := redlock.MinValidity
+	for _, c := range []struct {
+		script string
+		own    []redlock.Option
+		by     time.Duration
+		want   bool
+	}{
+		{"acquire", []redlock.Option{least(0)}, 988 * time.Millisecond, true},
+		{"acquire", []redlock.Option{least(0)}, 989 * time.Millisecond, false},
+		{"acquire", []redlock.Option{least(300 * time.Millisecond)}, 688 * time.Millisecond, true},
+		{"acquire", []redlock.Option{least(300 * time.Millisecond)}, 689 * time.Millisecond, false},
+		{"acquire", nil, 888 * time.Millisecond, true}, // the default leaves a tenth of the TTL
+		{"acquire", nil, 889 * time.Millisecond, false},
+		{"writeback", []redlock.Option{redlock.WithFences()}, 888 * time.Millisecond, true},
+		{"writeback", []redlock.Option{redlock.WithFences()}, 889 * time.Millisecond, false},
+	} {
+		t.Run(fmt.Sprint(c.script, len(c.own), c.by), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				fakes, _ := newFakes(3)
 				var nodes []driver.Node
 				for _, f := range fakes {
-					nodes = append(nodes, tardyOn{f, "acquire", by})
+					f.fenced = c.script == "writeback"
+					nodes = append(nodes, tardyOn{f, c.script, c.by})
 				}
-				p := redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.MinValidity(0))
-				c := claim("a")
-				c.TTL, c.Due = time.Second, time.Now().Add(time.Minute)
-				_, err := p.Acquire(t.Context(), c)
-				if granted {
+				p := redlock.On(nodes, append(c.own, redlock.NodeTimeout(time.Minute))...)
+				a := claim("a")
+				a.TTL, a.Due = time.Second, time.Now().Add(time.Minute)
+				start := time.Now()
+				g, err := p.Acquire(t.Context(), a)
+				if c.want {
 					is(t, "Acquire()", err)
+					if !g.Start.Equal(start) || g.TTL != a.TTL {
+						t.Errorf("Acquire() counts %v from %v on, want %v from %v, before the first request", g.TTL, g.Start, a.TTL, start)
+					}
 					return
 				}
-				is(t, "Acquire()", err, strategy.ErrLost)
+				var late *strategy.LostError
+				if !errors.As(err, &late) || !late.Lapsed {
+					t.Errorf("Acquire() = %v, want a *LostError that says Lapsed", err)
+				}
 				for _, f := range fakes {
 					if f.token != "" {
 						t.Errorf("%s has %q, want what came too late given back", f.name, f.token)

@@ -97,16 +97,8 @@ func (w *watch) confirm() {
 // endIfDeaf ends a watch that may miss a release. The caller holds mu.
 func (w *watch) endIfDeaf() {
 	if w.confirmed && !w.over && w.live < w.quorum {
-		w.end()
+		w.over = true
 		w.fn(driver.Notification{})
-	}
-}
-
-// end lets nothing more be passed on. The caller holds mu.
-func (w *watch) end() {
-	w.over = true
-	for _, timer := range w.soon {
-		timer.Stop()
 	}
 }
 
@@ -139,7 +131,7 @@ func (w *watch) notify(holder string) {
 // stop ends the watch and waits until nothing of it is left.
 func (w *watch) stop() {
 	w.mu.Lock()
-	w.end()
+	w.over = true
 	w.mu.Unlock()
 	w.cancel()
 	w.subscribing.Wait()

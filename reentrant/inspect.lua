@@ -12,7 +12,8 @@ if lock.count == 0 then
   local last, err = last_fence(KEYS[2]) -- fence.lua
   return err or {last}
 end
-local tokens = {}
-for token in pairs(lock.holds) do table.insert(tokens, token) end
-table.sort(tokens) -- the same one each time
-return {lock.fence, lock.owner, tokens[1], lock.count, lock.last - lock.now}
+local first -- the same one each time
+for token in pairs(lock.holds) do
+  if not first or token < first then first = token end
+end
+return {lock.fence, lock.owner, first, lock.count, lock.last - lock.now}

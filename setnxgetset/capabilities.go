@@ -62,13 +62,7 @@ func Clock(now func() time.Time) Option {
 // 800 … 20 000 ms.
 func Backoff(attempt int) time.Duration {
 	const first, most = 200 * time.Millisecond, 20 * time.Second
-	if attempt < 1 {
-		return first
-	}
-	if attempt > 7 { // 200 ms << 7 is past the ceiling
-		return most
-	}
-	return min(first<<(attempt-1), most)
+	return min(first<<(min(max(attempt, 1), 8)-1), most) // the eighth is past the ceiling
 }
 
 // Validate refuses a missing clock.

@@ -261,12 +261,10 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 		})
 	}
 	var lost *strategy.LostError
-	switch {
-	case !errors.As(err, &lost):
-		return err
-	case !lost.Lapsed:
+	switch isLost := errors.As(err, &lost); {
+	case isLost && !lost.Lapsed:
 		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder)
-	case c.Undo: // ours, and of no effect any more. Somebody may be about to take it over, so it stays
+	case isLost && c.Undo: // ours, and of no effect any more. Somebody may be about to take it over, so it stays
 		return nil
 	}
 	return err

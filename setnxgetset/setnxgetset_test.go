@@ -1,7 +1,7 @@
+// The strategy as its users see it: stamps, take-overs, and what it costs.
 package setnxgetset_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,22 +12,14 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/locktest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) {
-	redistest.Main(m, func(s *redistest.Server) {
-		n, err := node.New(s.Pool())
-		if err != nil {
-			panic(err)
-		}
-		url, yourNode = s.URL(), n
-	})
-}
+func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
 
 // TestConformance holds the variants to what every lock must do, and confirms their
 // weaknesses.
@@ -45,27 +37,8 @@ var modes = []struct {
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := setnxgetset.New(s.Pool(), o, own...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(); err != nil {
-			t.Errorf("Close() = %v, want nil", err)
-		}
-	})
-	return locks
+	return locktest.Opened(t, locks, err)
 }
-
-func try(t *testing.T, locks strategy.Strategy, name string) strategy.Lease {
-	t.Helper()
-	lease, err := locks.NewLock(name).TryAcquire(t.Context())
-	if err != nil {
-		t.Fatalf("TryAcquire() = %v, want nil", err)
-	}
-	return lease
-}
-
-func fresh(t *testing.T) string { return fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano()) }
 
 // A clock can be put forward, so that stamps pass without anybody sleeping.
 type clock struct{ ahead atomic.Int64 }
@@ -90,35 +63,14 @@ func TestRoundTrips(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
 			var wall clock
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(c.own, wall.option())...)
-			lease := try(t, locks, "a") // dials
+			lease := locktest.Try(t, locks, "a") // dials
 			if err := errors.Join(lease.Extend(t.Context()), lease.Release(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			count := func(what string, want int64, f func() error) {
-				t.Helper()
-				before, err := s.RoundTrips(t.Context())
-				if err != nil {
-					redistest.Skip(t, err, "how many round trips a lock costs")
-				}
-				if err := f(); err != nil {
-					t.Errorf("%s = %v, want nil", what, err)
-				}
-				after, err := s.RoundTrips(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := after - before; got != want {
-					t.Errorf("round trips of %s = %d, want %d", what, got, want)
-				}
-			}
+			count := func(what string, want int64, f func() error) { t.Helper(); locktest.RoundTrips(t, s, what, want, f) }
 			acquire := func() (err error) { lease, err = locks.NewLock("a").TryAcquire(t.Context()); return }
 			count("Acquire", 1, acquire)
-			count("a held TryAcquire", 2, func() error {
-				if _, err := locks.NewLock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-					return fmt.Errorf("%w, want ErrHeld", err)
-				}
-				return nil
-			})
+			count("a held TryAcquire", 2, func() error { return locktest.Held(t, locks, "a") })
 			wall.forward(2 * time.Minute)
 			count("taking over", c.takeOver, acquire)
 			count("Extend", c.extend, func() error { return lease.Extend(t.Context()) })
@@ -145,7 +97,7 @@ func TestManySeeItLapsed(t *testing.T) {
 				defer locks.Close()
 				all[i] = locks
 			}
-			name := fresh(t)
+			name := locktest.Unique(t)
 			for round := range rounds {
 				name := fmt.Sprintf("%s/%d", name, round)
 				redistest.Do(t, s, "SET", strategy.DefaultKey(name), time.Now().Add(-time.Second).UnixMilli())
@@ -189,7 +141,7 @@ func TestNoStamp(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
-			name := fresh(t)
+			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			now := time.Now()
 			for _, value := range []string{
@@ -204,7 +156,7 @@ func TestNoStamp(t *testing.T) {
 				"9999999999999:token", fmt.Sprint(now.Add(2 * 366 * 24 * time.Hour).UnixMilli()), // for ever, nearly
 				"\x00\xff", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", // the token of a SET NX PX
 			} {
-				lease := try(t, locks, name)
+				lease := locktest.Try(t, locks, name)
 				redistest.Do(t, s, "SET", key, value)
 				_, tried := locks.NewLock(name).TryAcquire(t.Context())
 				_, waited := locks.NewLock(name).Acquire(t.Context())
@@ -223,7 +175,7 @@ func TestNoStamp(t *testing.T) {
 				}
 				redistest.Do(t, s, "DEL", key)
 			}
-			lease := try(t, locks, name)
+			lease := locktest.Try(t, locks, name)
 			redistest.Do(t, s, "DEL", key)
 			redistest.Do(t, s, "LPUSH", key, "not a lock")
 			_, tried := locks.NewLock(name).TryAcquire(t.Context())
@@ -245,7 +197,7 @@ func TestDigitsOnly(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
-			name := fresh(t)
+			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			stamp := time.Now().Add(time.Minute).UnixMilli()
 			redistest.Do(t, s, "SET", key, stamp)
@@ -273,7 +225,7 @@ func TestDigitsOnly(t *testing.T) {
 			if info, err := locks.Inspect(t.Context(), name); err != nil || info.Held || info.Token != "" {
 				t.Errorf("Inspect() of a lapsed lock = %+v, %v, want not held", info, err)
 			}
-			if err := try(t, locks, name).Release(t.Context()); err != nil {
+			if err := locktest.Try(t, locks, name).Release(t.Context()); err != nil {
 				t.Errorf("Release() = %v, want nil", err)
 			}
 			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
@@ -291,7 +243,7 @@ func TestLapsedIsAnybodys(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
-			name := fresh(t)
+			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			for _, c := range []struct {
 				what string
@@ -304,7 +256,7 @@ func TestLapsedIsAnybodys(t *testing.T) {
 					return err
 				}},
 			} {
-				lease := try(t, locks, name)
+				lease := locktest.Try(t, locks, name)
 				before, _ := redis.String(redistest.Do(t, s, "GET", key), nil)
 				wall.forward(2 * time.Minute) // as when the machine was suspended, and its monotonic clock with it
 				var lost *strategy.LostError
@@ -328,8 +280,8 @@ func TestExtendNeverSetsBack(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
-			name := fresh(t)
-			lease := try(t, locks, name)
+			name := locktest.Unique(t)
+			lease := locktest.Try(t, locks, name)
 			before := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
 			wall.forward(-time.Hour)
 			if err := lease.Extend(t.Context()); err != nil {
@@ -349,7 +301,7 @@ func TestExtendNeverSetsBack(t *testing.T) {
 // takes at once.
 func TestClockNeverSet(t *testing.T) {
 	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.Clock(func() time.Time { return time.Unix(100, 0) }))
-	_, err := locks.NewLock(fresh(t)).TryAcquire(t.Context())
+	_, err := locks.NewLock(locktest.Unique(t)).TryAcquire(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "allowed") || errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire() = %v, want an error that says what is allowed", err)
 	}
@@ -358,8 +310,8 @@ func TestClockNeverSet(t *testing.T) {
 // TestBlindOnlyForItsOwnLease: who releases by force, or cleans up, compares.
 func TestBlindOnlyForItsOwnLease(t *testing.T) {
 	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.BlindRelease())
-	name := fresh(t)
-	first := try(t, locks, name)
+	name := locktest.Unique(t)
+	first := locktest.Try(t, locks, name)
 	seen, err := locks.Inspect(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +319,7 @@ func TestBlindOnlyForItsOwnLease(t *testing.T) {
 	if err := first.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	second := try(t, locks, name)
+	second := locktest.Try(t, locks, name)
 	if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
 		t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
 	}
@@ -444,43 +396,24 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// oneReply is a node that answers everything in the same way.
-type oneReply struct {
-	driver.Node
-	reply any
-}
-
-func (n oneReply) Name() string  { return "fake" }
-func (n oneReply) Ordered() bool { return true }
-func (n oneReply) Do(context.Context, time.Time, string, string, ...any) (any, error) {
-	return n.reply, nil
-}
-func (n oneReply) Session(_ context.Context, _ time.Time, _ string, fn func(driver.Conn) error) error {
-	return fn(oneConn{n.reply})
-}
-
-type oneConn struct{ reply any }
-
-func (c oneConn) Do(string, ...any) (any, error) { return c.reply, nil }
-
 // TestGarbage: what Redis never answers is neither a grant, nor held, nor lost.
 func TestGarbage(t *testing.T) {
 	c := driver.Claim{Name: "a", Key: "a", Token: "t", TTL: time.Minute, Grant: driver.Grant{Start: time.Now()}}
 	for _, reply := range []any{nil, []byte("OK"), []byte("QUEUED"), []byte{}, int64(2), []any{}, "text"} {
-		g, err := setnxgetset.On(oneReply{reply: reply}).Acquire(t.Context(), c)
+		g, err := setnxgetset.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), []byte("QUEUED"), []any{}} {
-		err := setnxgetset.On(oneReply{reply: reply}, setnxgetset.BlindRelease()).Release(t.Context(), c)
+		err := setnxgetset.On(locktest.OneReply{Reply: reply}, setnxgetset.BlindRelease()).Release(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	// A proxy that lets no transaction through, and says OK to everything.
 	for _, reply := range []any{[]byte("OK"), []byte("QUEUED"), int64(1), nil, []any{[]byte("OK")}} {
-		_, err := setnxgetset.On(oneReply{reply: reply}, setnxgetset.WatchTakeOver()).Extend(t.Context(), c)
+		_, err := setnxgetset.On(locktest.OneReply{Reply: reply}, setnxgetset.WatchTakeOver()).Extend(t.Context(), c)
 		if err == nil || errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Extend() on %#v = %v, want an error that is not ErrLost", reply, err)
 		}
@@ -496,7 +429,7 @@ func FuzzStamp(f *testing.F) {
 	f.Add("9223372036854775807", int64(-1<<62))
 	f.Fuzz(func(t *testing.T, value string, ms int64) {
 		clock := setnxgetset.Clock(func() time.Time { return time.UnixMilli(ms) })
-		p := setnxgetset.On(oneReply{reply: []byte(value)}, clock).(driver.Inspector)
+		p := setnxgetset.On(locktest.OneReply{Reply: []byte(value)}, clock).(driver.Inspector)
 		info, err := p.Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"})
 		switch {
 		case err != nil && !errors.Is(err, strategy.ErrRefused):
@@ -515,7 +448,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Run(mode.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
 			locks := open(t, s, strategy.Options{TTL: time.Minute}, mode.own...)
-			lease := try(t, locks, "a")
+			lease := locktest.Try(t, locks, "a")
 			c := s.Pool().Get()
 			defer c.Close()
 			if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
@@ -552,4 +485,143 @@ func TestOutOfMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRequests: each request of each operation, and what becomes of its reply.
+func TestRequests(t *testing.T) {
+	type doing = func(driver.Node) (any, error)
+	type replies = []any
+	type asks = []string
+	talk := func(name string, do doing, r replies, a asks, got any, err error) locktest.Talk {
+		return locktest.Talk{Name: name, Do: do, Replies: r, Asked: a, Got: got, Err: err}
+	}
+	clock := setnxgetset.Clock(func() time.Time { return time.UnixMilli(1_700_000_000_000) })
+	c := locktest.AClaim()
+	on := func(n driver.Node, own ...setnxgetset.Option) driver.Protocol {
+		return setnxgetset.On(n, append(own, clock)...)
+	}
+	watch := setnxgetset.WatchTakeOver()
+	acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }
+	watching := func(n driver.Node) (any, error) { return on(n, watch).Acquire(t.Context(), c) }
+	extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
+	extendWatching := func(n driver.Node) (any, error) { return on(n, watch).Extend(t.Context(), c) }
+	release := func(n driver.Node) (any, error) { return nil, on(n).Release(t.Context(), c) }
+	releaseWatching := func(n driver.Node) (any, error) { return nil, on(n, watch).Release(t.Context(), c) }
+	blind := func(n driver.Node) (any, error) {
+		return nil, on(n, setnxgetset.BlindRelease()).Release(t.Context(), c)
+	}
+	undo := func(n driver.Node) (any, error) {
+		undone := c
+		undone.Undo = true
+		return nil, on(n, setnxgetset.BlindRelease()).Release(t.Context(), undone)
+	}
+	adopt := func(n driver.Node) (any, error) { return on(n).(driver.Adopter).Adopt(t.Context(), c, "other") }
+	inspect := func(n driver.Node) (any, error) { return on(n).(driver.Inspector).Inspect(t.Context(), c) }
+	const (
+		stamped                  = "1700000060000:t"
+		setnx, getset, set       = "SETNX a " + stamped, "GETSET a " + stamped, "SET a " + stamped
+		extended                 = "SET a " + stamped + " XX"
+		get, del                 = "GET a", "DEL a"
+		watches, multi, executes = "WATCH a", "MULTI", "EXEC"
+	)
+	one, none := int64(1), int64(0)
+	ok, queued := []byte("OK"), []byte("QUEUED")
+	mine, lapsed, stranger := []byte(stamped), []byte("1700000000000:t"), []byte("yesterday")
+	longer := []byte("1700000099999:t")
+	other, old := []byte("1700000000001:other"), []byte("1700000000000:other") // in its last millisecond, and over
+	held := &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Millisecond}
+	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
+	no := driver.Grant{}
+	locktest.Talks(t,
+		talk("acquire", acquire, replies{one}, asks{setnx}, no, nil),
+		talk("acquire a held one", acquire, replies{none, other}, asks{setnx, get}, no, held),
+		talk("acquire one that has gone meanwhile", acquire, replies{none, nil}, asks{setnx, get}, no, &strategy.HeldError{Name: "a"}),
+		talk("acquire what is no lock", acquire, replies{none, stranger}, asks{setnx, get}, no, strategy.ErrRefused),
+		talk("take over", acquire, replies{none, old, old}, asks{setnx, get, getset}, no, nil),
+		talk("take over one that has gone meanwhile", acquire, replies{none, old, nil}, asks{setnx, get, getset}, no, nil),
+		talk("take over too late", acquire, replies{none, old, other}, asks{setnx, get, getset}, no, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Minute}),
+		talk("watching, acquire", watching, replies{one}, asks{setnx}, no, nil),
+		talk("watching, acquire a held one", watching, replies{none, other}, asks{setnx, get}, no, held),
+		talk("watching, take over", watching, replies{none, old, ok, old, ok, queued, replies{ok}}, asks{setnx, get, watches, get, multi, set, executes}, no, nil),
+		talk("watching, take what has gone meanwhile", watching, replies{none, nil, ok, nil, ok, queued, replies{ok}}, asks{setnx, get, watches, get, multi, set, executes}, no, nil),
+		talk("watching, take over too late", watching, replies{none, old, ok, other}, asks{setnx, get, watches, get}, no, held),
+		talk("watching, take over while another does", watching, replies{none, old, ok, old, ok, queued, nil, ok, other},
+			asks{setnx, get, watches, get, multi, set, executes, watches, get}, no, held),
+		talk("watching, a reply too many", watching, replies{none, old, ok, old, ok, queued, replies{ok, ok}}, asks{setnx, get, watches, get, multi, set, executes}, no, strategy.ErrUnknown),
+		talk("extend", extend, replies{mine, ok}, asks{get, extended}, no, nil),
+		talk("extend for less", extend, replies{longer, ok}, asks{get, "SET a 1700000099999:t XX"}, no, nil),
+		talk("extend one that goes meanwhile", extend, replies{mine, nil}, asks{get, extended}, no, lost),
+		talk("extend one that is gone", extend, replies{nil}, asks{get}, no, lost),
+		talk("extend another's", extend, replies{other}, asks{get}, no, byOther),
+		talk("extend another's that has lapsed", extend, replies{old}, asks{get}, no, lost),
+		talk("extend one that has lapsed", extend, replies{lapsed}, asks{get}, no, strategy.ErrLost),
+		talk("watching, extend", extendWatching, replies{ok, mine, ok, queued, replies{ok}}, asks{watches, get, multi, extended, executes}, no, nil),
+		talk("watching, extend another's", extendWatching, replies{ok, other}, asks{watches, get}, no, byOther),
+		talk("adopt", adopt, replies{other, ok}, asks{get, extended}, no, nil),
+		talk("adopt another's", adopt, replies{mine}, asks{get}, no, &strategy.LostError{Name: "a", Holder: "t"}),
+		talk("release", release, replies{mine, one}, asks{get, del}, nil, nil),
+		talk("release one that goes meanwhile", release, replies{mine, none}, asks{get, del}, nil, lost),
+		talk("release another's", release, replies{other}, asks{get}, nil, byOther),
+		talk("release one that has lapsed", release, replies{lapsed}, asks{get}, nil, strategy.ErrLost),
+		talk("watching, release", releaseWatching, replies{ok, mine, ok, queued, replies{one}}, asks{watches, get, multi, del, executes}, nil, nil),
+		talk("release blindly", blind, replies{one}, asks{del}, nil, nil),
+		talk("release blindly one that is gone", blind, replies{none}, asks{del}, nil, lost),
+		talk("undo", undo, replies{mine, one}, asks{get, del}, nil, nil),
+		talk("undo one that is another's", undo, replies{other}, asks{get}, nil, nil),
+		talk("undo one that has lapsed", undo, replies{lapsed}, asks{get}, nil, nil),
+		talk("inspect", inspect, replies{other}, asks{get}, strategy.Info{Held: true, Token: "other", TTL: time.Millisecond}, nil),
+		talk("inspect one that has lapsed", inspect, replies{old}, asks{get}, strategy.Info{}, nil),
+		talk("inspect one that is free", inspect, replies{nil}, asks{get}, strategy.Info{}, nil),
+		talk("inspect the earliest stamp", inspect, replies{[]byte("100000000000:t")}, asks{get}, strategy.Info{}, nil),
+		talk("inspect what is no stamp yet", inspect, replies{[]byte("99999999999:t")}, asks{get}, strategy.Info{}, strategy.ErrRefused),
+		talk("inspect the farthest stamp", inspect, replies{[]byte("1731622400000:t")}, asks{get}, strategy.Info{Held: true, Token: "t", TTL: 366 * 24 * time.Hour}, nil),
+		talk("inspect what is farther", inspect, replies{[]byte("1731622400001:t")}, asks{get}, strategy.Info{}, strategy.ErrRefused),
+	)
+	hides := func(what string, reply any, want error, may bool) {
+		n := &locktest.Dialog{Replies: replies{none, old, reply}}
+		g, err := on(n).Acquire(t.Context(), c)
+		if !errors.Is(err, want) || (g.State != nil) != may {
+			t.Errorf("take over with %s = %+v, %v, want %v, and a state: %t", what, g, err, want, may)
+		}
+	}
+	hides("no answer to GETSET", strategy.ErrUnknown, strategy.ErrUnknown, true)
+	hides("garbage in the key", stranger, strategy.ErrUnknown, true)
+	hides("GETSET forbidden", strategy.ErrRefused, strategy.ErrRefused, false)
+}
+
+// TestClockSetBack: a clock that says 1970 between two requests stamps nothing.
+func TestClockSetBack(t *testing.T) {
+	asked := 0
+	clock := setnxgetset.Clock(func() time.Time {
+		if asked++; asked > 2 { // one for the SETNX, one to read the reply to GET
+			return time.Unix(100, 0)
+		}
+		return time.UnixMilli(1_700_000_000_000)
+	})
+	n := &locktest.Dialog{Replies: []any{int64(0), []byte("1700000000000:other"), nil}}
+	if _, err := setnxgetset.On(n, clock).Acquire(t.Context(), locktest.AClaim()); err == nil || len(n.Asked) != 2 {
+		t.Errorf("Acquire() = %v after %v, want an error and no GETSET", err, n.Asked)
+	}
+}
+
+// TestEarliestStamp: the earliest stamp is of March 1973, and a millisecond less is no stamp.
+func TestEarliestStamp(t *testing.T) {
+	for ms, granted := range map[int64]bool{100_000_000_000: true, 99_999_999_999: false} {
+		clock := setnxgetset.Clock(func() time.Time { return time.UnixMilli(ms).Add(-time.Minute) })
+		_, err := setnxgetset.On(&locktest.Dialog{Replies: []any{int64(1)}}, clock).Acquire(t.Context(), locktest.AClaim())
+		if (err == nil) != granted {
+			t.Errorf("Acquire() until %d = %v, want a grant: %t", ms, err, granted)
+		}
+	}
+}
+
+func TestErrorsAreTold(t *testing.T) {
+	locktest.ErrorsAreTold(t, func(n driver.Node) driver.Protocol { return setnxgetset.On(n) })
+}
+
+func TestGrantsOnceConfirmed(t *testing.T) {
+	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
+		return setnxgetset.On(n, setnxgetset.Acknowledged(a))
+	}
+	locktest.GrantsOnceConfirmed(t, on, "SETNX", int64(1))
 }

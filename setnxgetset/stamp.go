@@ -53,11 +53,8 @@ func (p *protocol) read(c driver.Claim, reply any) (stamp, error) {
 	if err != nil || token == "" || until < earliest || int64(until)-farthest.Milliseconds() > now {
 		return stamp{}, p.refused("%s holds no timestamp lock: %.100q", c.Key, value)
 	}
-	s := stamp{token: token, until: int64(until)}
-	if s.until > now {
-		s.left = time.Duration(s.until-now) * time.Millisecond
-	}
-	return s, nil
+	left := time.Duration(max(int64(until)-now, 0)) * time.Millisecond
+	return stamp{token: token, until: int64(until), left: left}, nil
 }
 
 // value is what a holder writes: a stamp ttl from now, and not before atLeast.

@@ -1,3 +1,4 @@
+// What the algorithm is known not to guarantee, each weakness shown by a schedule that forces it.
 package setnxgetset_test
 
 import (
@@ -14,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/locktest"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/setnxgetset"
@@ -26,7 +28,7 @@ import (
 // TestDeleteAndSet: the race that GETSET was found for, played with plain commands.
 func TestDeleteAndSet(t *testing.T) {
 	s := redistest.Shared(t)
-	key := strategy.DefaultKey(fresh(t))
+	key := strategy.DefaultKey(locktest.Unique(t))
 	defer redistest.Do(t, s, "DEL", key)
 	lapsed := time.Now().Add(-time.Second).UnixMilli()
 	ahead := time.Now().Add(time.Minute).UnixMilli()
@@ -103,12 +105,12 @@ func TestLoserHidesTheWinner(t *testing.T) {
 	var wall clock
 	o := strategy.Options{TTL: time.Minute}
 	a := open(t, s, o, wall.option())
-	name := fresh(t)
-	try(t, a, name) // and dies
+	name := locktest.Unique(t)
+	locktest.Try(t, a, name) // and dies
 	wall.forward(2 * time.Minute)
 
 	var winner strategy.Lease
-	b := loser(t, s, o, func() { winner = try(t, a, name) }, wall.option())
+	b := loser(t, s, o, func() { winner = locktest.Try(t, a, name) }, wall.option())
 	_, err := b.NewLock(name).TryAcquire(t.Context())
 	var held *strategy.HeldError
 	if !errors.As(err, &held) || held.Holder != winner.Token() || held.TTL != time.Minute {
@@ -126,7 +128,7 @@ func TestLoserHidesTheWinner(t *testing.T) {
 		t.Errorf("TryAcquire() = %v, want ErrHeld: the loser's stamp is ahead, though nobody holds the lock", err)
 	}
 	wall.forward(2 * time.Minute)
-	if err := try(t, a, name).Release(t.Context()); err != nil {
+	if err := locktest.Try(t, a, name).Release(t.Context()); err != nil {
 		t.Errorf("Release() = %v, want nil", err)
 	}
 }
@@ -146,19 +148,19 @@ func TestLoserCutsTheWinnerShort(t *testing.T) {
 	} {
 		var wall clock
 		a := open(t, s, strategy.Options{TTL: time.Hour}, wall.option())
-		name := fresh(t)
+		name := locktest.Unique(t)
 		key := strategy.DefaultKey(name)
 		redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 		var winner strategy.Lease
 		b := loser(t, s, strategy.Options{TTL: c.ttl}, func() {
 			wall.forward(c.onWay)
-			winner = try(t, a, name)
+			winner = locktest.Try(t, a, name)
 		}, wall.option())
 		if _, err := b.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Fatalf("%s: TryAcquire() of the loser = %v, want ErrHeld", what, err)
 		}
 		wall.forward(c.passes)
-		third := try(t, a, name)
+		third := locktest.Try(t, a, name)
 		if winner.Err() != nil || third.Err() != nil {
 			t.Errorf("%s: winner.Err() = %v, third.Err() = %v, want nil: both hold it", what, winner.Err(), third.Err())
 		}
@@ -182,9 +184,9 @@ func TestClocksDecide(t *testing.T) {
 				"the thief's clock is ahead":   {&right, &early},
 				"the holder's clock is behind": {&late, &right},
 			} {
-				name := fresh(t)
-				robbed := try(t, at(c.holder), name)
-				thief := try(t, at(c.thief), name)
+				name := locktest.Unique(t)
+				robbed := locktest.Try(t, at(c.holder), name)
+				thief := locktest.Try(t, at(c.thief), name)
 				if robbed.Err() != nil || thief.Err() != nil {
 					t.Errorf("%s: Err() = %v and %v, want nil: both hold it", what, robbed.Err(), thief.Err())
 				}
@@ -209,14 +211,14 @@ func TestBlindReleaseFreesAStranger(t *testing.T) {
 			o := strategy.Options{TTL: time.Minute}
 			blind := open(t, s, o, append(slices.Clone(m.own), setnxgetset.BlindRelease(), wall.option())...)
 			other := open(t, s, o, append(slices.Clone(m.own), wall.option())...)
-			name := fresh(t)
-			late := try(t, blind, name)
+			name := locktest.Unique(t)
+			late := locktest.Try(t, blind, name)
 			wall.forward(2 * time.Minute) // while its process was stopped
-			stranger := try(t, other, name)
+			stranger := locktest.Try(t, other, name)
 			if err := late.Release(t.Context()); err != nil {
 				t.Errorf("Release() = %v, want nil: it does not know", err)
 			}
-			third := try(t, other, name)
+			third := locktest.Try(t, other, name)
 			if stranger.Err() != nil || third.Err() != nil {
 				t.Errorf("Err() = %v and %v, want nil: both hold it", stranger.Err(), third.Err())
 			}
@@ -281,7 +283,7 @@ func unanswered(t *testing.T, s *redistest.Server, cmd string, own ...setnxgetse
 func TestUnansweredGetSet(t *testing.T) {
 	s := redistest.Shared(t)
 	var wall clock
-	name := fresh(t)
+	name := locktest.Unique(t)
 	key := strategy.DefaultKey(name)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 	locks, _ := unanswered(t, s, "GETSET", wall.option())
@@ -297,7 +299,7 @@ func TestUnansweredGetSet(t *testing.T) {
 		t.Errorf("TryAcquire() = %v, want ErrHeld: the value is left to lapse", err)
 	}
 	wall.forward(2 * time.Minute)
-	if err := try(t, other, name).Release(t.Context()); err != nil {
+	if err := locktest.Try(t, other, name).Release(t.Context()); err != nil {
 		t.Errorf("Release() = %v, want nil", err)
 	}
 }
@@ -306,7 +308,7 @@ func TestUnansweredGetSet(t *testing.T) {
 func TestUnansweredGetSetLapses(t *testing.T) {
 	s := redistest.Shared(t)
 	var wall clock
-	name := fresh(t)
+	name := locktest.Unique(t)
 	key := strategy.DefaultKey(name)
 	defer redistest.Do(t, s, "DEL", key)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
@@ -333,7 +335,7 @@ func TestUnansweredIsUndone(t *testing.T) {
 		{"SETNX", false, []setnxgetset.Option{setnxgetset.WatchTakeOver()}},
 		{"EXEC", true, []setnxgetset.Option{setnxgetset.WatchTakeOver()}},
 	} {
-		name := fresh(t)
+		name := locktest.Unique(t)
 		key := strategy.DefaultKey(name)
 		if c.lapsed {
 			redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())

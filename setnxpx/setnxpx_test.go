@@ -1,3 +1,4 @@
+// The strategy as its users see it: what it costs, and what it shares with other libraries.
 package setnxpx_test
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/locktest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/luascript"
@@ -18,15 +19,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) {
-	redistest.Main(m, func(s *redistest.Server) {
-		n, err := node.New(s.Pool())
-		if err != nil {
-			panic(err)
-		}
-		url, yourNode = s.URL(), n
-	})
-}
+func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
 
 // TestConformance holds both variants to what every lock must do, and confirms
 // their weaknesses.
@@ -35,15 +28,7 @@ func TestConformance(t *testing.T) { subjects.Run(t, "setnxpx") }
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := setnxpx.New(s.Pool(), o, own...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(); err != nil {
-			t.Errorf("Close() = %v, want nil", err)
-		}
-	})
-	return locks
+	return locktest.Opened(t, locks, err)
 }
 
 // TestRoundTrips: what the package doc says of the wire, as the server counts it.
@@ -66,30 +51,9 @@ func TestRoundTrips(t *testing.T) {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			count := func(what string, want int64, f func() error) {
-				t.Helper()
-				before, err := s.RoundTrips(t.Context())
-				if err != nil {
-					redistest.Skip(t, err, "how many round trips a lock costs")
-				}
-				if err := f(); err != nil {
-					t.Errorf("%s = %v, want nil", what, err)
-				}
-				after, err := s.RoundTrips(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := after - before; got != want {
-					t.Errorf("round trips of %s = %d, want %d", what, got, want)
-				}
-			}
+			count := func(what string, want int64, f func() error) { t.Helper(); locktest.RoundTrips(t, s, what, want, f) }
 			count("Acquire", 1, func() (err error) { lease, err = locks.NewLock("a").TryAcquire(t.Context()); return })
-			count("a held TryAcquire", 2, func() error {
-				if _, err := locks.NewLock("a").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-					return fmt.Errorf("%w, want ErrHeld", err)
-				}
-				return nil
-			})
+			count("a held TryAcquire", 2, func() error { return locktest.Held(t, locks, "a") })
 			count("Extend", 2, func() error { return lease.Extend(t.Context()) })
 			count("Release", c.release, func() error { return lease.Release(t.Context()) })
 		})
@@ -223,29 +187,17 @@ func TestWaitsByAsking(t *testing.T) {
 	}
 }
 
-// oneReply is a node that answers everything in the same way.
-type oneReply struct {
-	driver.Node
-	reply any
-}
-
-func (n oneReply) Name() string  { return "fake" }
-func (n oneReply) Ordered() bool { return true }
-func (n oneReply) Do(context.Context, time.Time, string, string, ...any) (any, error) {
-	return n.reply, nil
-}
-
 // TestGarbage: only OK to SET is a grant. What Redis never answers is unknown.
 func TestGarbage(t *testing.T) {
 	for _, reply := range []any{[]byte("QUEUED"), []byte{}, int64(0), int64(1), []any{}} {
-		g, err := setnxpx.On(oneReply{reply: reply}).Acquire(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
+		g, err := setnxpx.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
 		}
 	}
 	for _, reply := range []any{int64(2), []byte("OK"), []any{}} {
 		c := driver.Claim{Name: "a", Key: "a", Token: "t", Grant: driver.Grant{Start: time.Now()}}
-		err := setnxpx.On(oneReply{reply: reply}, setnxpx.BlindRelease()).Release(t.Context(), c)
+		err := setnxpx.On(locktest.OneReply{Reply: reply}, setnxpx.BlindRelease()).Release(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
@@ -280,4 +232,64 @@ func TestEmptyValue(t *testing.T) {
 			t.Errorf("ForceRelease() = %v, want nil", err)
 		}
 	}
+}
+
+// TestRequests: each request of each operation, and what becomes of its reply.
+func TestRequests(t *testing.T) {
+	type doing = func(driver.Node) (any, error)
+	type replies = []any
+	type asks = []string
+	talk := func(name string, do doing, r replies, a asks, got any, err error) locktest.Talk {
+		return locktest.Talk{Name: name, Do: do, Replies: r, Asked: a, Got: got, Err: err}
+	}
+	c := locktest.AClaim()
+	acquire := func(n driver.Node) (any, error) { return setnxpx.On(n).Acquire(t.Context(), c) }
+	extend := func(n driver.Node) (any, error) { return setnxpx.On(n).Extend(t.Context(), c) }
+	release := func(n driver.Node) (any, error) { return nil, setnxpx.On(n).Release(t.Context(), c) }
+	blind := func(n driver.Node) (any, error) {
+		return nil, setnxpx.On(n, setnxpx.BlindRelease()).Release(t.Context(), c)
+	}
+	adopt := func(n driver.Node) (any, error) {
+		return setnxpx.On(n).(driver.Adopter).Adopt(t.Context(), c, "from")
+	}
+	inspect := func(n driver.Node) (any, error) {
+		return setnxpx.On(n).(driver.Inspector).Inspect(t.Context(), c)
+	}
+	const set, extended, adopted = "SET a t NX PX 60000", "PEXPIRE a 60000", "SET a t XX PX 60000"
+	const get, del, pttl = "GET a", "DEL a", "PTTL a"
+	ok, mine, other := []byte("OK"), []byte("t"), []byte("other")
+	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
+	none := driver.Grant{}
+	locktest.Talks(t,
+		talk("acquire", acquire, replies{ok}, asks{set}, none, nil),
+		talk("acquire a held one", acquire, replies{nil, other}, asks{set, get}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
+		talk("acquire one that has gone meanwhile", acquire, replies{nil, nil}, asks{set, get}, none, &strategy.HeldError{Name: "a"}),
+		talk("acquire what is no lock", acquire, replies{nil, strategy.ErrRefused}, asks{set, get}, none, strategy.ErrRefused),
+		talk("acquire one whose holder nobody tells", acquire, replies{nil, strategy.ErrUnknown}, asks{set, get}, none, &strategy.HeldError{Name: "a"}),
+		talk("extend", extend, replies{mine, int64(1)}, asks{get, extended}, none, nil),
+		talk("extend another's", extend, replies{other}, asks{get}, none, byOther),
+		talk("extend one that is gone", extend, replies{nil}, asks{get}, none, lost),
+		talk("extend one that goes meanwhile", extend, replies{mine, int64(0)}, asks{get, extended}, none, lost),
+		talk("adopt", adopt, replies{[]byte("from"), ok}, asks{get, adopted}, none, nil),
+		talk("adopt one that goes meanwhile", adopt, replies{[]byte("from"), nil}, asks{get, adopted}, none, lost),
+		talk("adopt another's", adopt, replies{mine}, asks{get}, none, &strategy.LostError{Name: "a", Holder: "t"}),
+		talk("release", release, replies{mine, int64(1)}, asks{get, del}, nil, nil),
+		talk("release another's", release, replies{other}, asks{get}, nil, byOther),
+		talk("release one that is gone", release, replies{nil}, asks{get}, nil, lost),
+		talk("release one that goes meanwhile", release, replies{mine, int64(0)}, asks{get, del}, nil, lost),
+		talk("release blindly", blind, replies{int64(1)}, asks{del}, nil, nil),
+		talk("release blindly one that is gone", blind, replies{int64(0)}, asks{del}, nil, lost),
+		talk("inspect", inspect, replies{mine, int64(1000)}, asks{get, pttl}, strategy.Info{Held: true, Token: "t", TTL: time.Second}, nil),
+		talk("inspect one that is free", inspect, replies{nil}, asks{get}, strategy.Info{}, nil),
+		talk("inspect one that goes meanwhile", inspect, replies{mine, int64(-2)}, asks{get, pttl}, strategy.Info{}, nil),
+	)
+}
+
+func TestErrorsAreTold(t *testing.T) {
+	locktest.ErrorsAreTold(t, func(n driver.Node) driver.Protocol { return setnxpx.On(n) })
+}
+
+func TestGrantsOnceConfirmed(t *testing.T) {
+	on := func(n driver.Node, a strategy.Acks) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(a)) }
+	locktest.GrantsOnceConfirmed(t, on, "SET", []byte("OK"))
 }

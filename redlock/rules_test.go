@@ -1,0 +1,1071 @@
+// The rules by which the protocol reads replies and errors, and what it notes of each node: tables, and
+// moments that are forced in virtual time.
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/token"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A says is a node that answers a script as the test has it.
+type says struct {
+	driver.Node // nil
+	i           int
+	eval        func(i int, script string, args []any) (any, error)
+	info        func(section string) (any, error) // nil: it refuses
+	disordered  bool
+}
+
+func (n *says) Name() string  { return fmt.Sprint("n", n.i+1) }
+func (n *says) Ordered() bool { return !n.disordered }
+func (n *says) Close() error  { return nil }
+func (n *says) Do(_ context.Context, _ time.Time, _, section string, _ ...any) (any, error) {
+	if n.info == nil {
+		return nil, failed(strategy.ErrRefused)
+	}
+	return n.info(section)
+}
+func (n *says) Eval(_ context.Context, _ time.Time, s *driver.Script, _ []string, args ...any) (any, error) {
+	return n.eval(n.i, s.Name(), args)
+}
+
+// saying is the protocol on n such nodes.
+func saying(n int, eval func(i int, script string, args []any) (any, error), own ...Option) *protocol {
+	var nodes []driver.Node
+	for i := range n {
+		nodes = append(nodes, &says{i: i, eval: eval})
+	}
+	return On(nodes, own...).(*protocol)
+}
+
+func failed(kind error) error {
+	return &strategy.ServerError{Node: "n", Kind: kind, Err: errors.New("as the test has it")}
+}
+
+func aClaim() driver.Claim {
+	return driver.Claim{Name: "n", Key: "lock:{n}", Token: "mine", Owner: "mine", TTL: 10 * time.Second, Due: time.Now().Add(time.Minute)}
+}
+
+// TestReplies: what each reply of a vote means, and what it tells of the longest TTL. Any other is refused as
+// one that no lock gives.
+func TestReplies(t *testing.T) {
+	b := func(s string) []byte { return []byte(s) }
+	const day = 24 * 60 * 60 * 1000
+	for _, c := range []struct {
+		reply  any
+		fences bool
+		want   string
+		known  int64
+	}{
+		{int64(0), false, "twin", 0},
+		{int64(0), true, "twin", 0},
+		{int64(1), false, "granted", 1},
+		{int64(5000), false, "granted", 5000},
+		{int64(2 * day), false, "granted", day},
+		{int64(5000), true, "bad", 0},
+		{int64(-1), false, "bad", 0},
+		{b("x"), false, "bad", 0},
+		{nil, false, "bad", 0},
+		{[]any{b("x"), int64(3000), int64(5000)}, false, "held by x for 3s", 5000},
+		{[]any{b("x"), int64(3000), int64(5000)}, true, "held by x for 3s", 5000},
+		{[]any{b(""), int64(-1), int64(0)}, false, "held by  for -1ns", 0},
+		{[]any{"x", int64(3000), int64(5000)}, false, "bad", 0},
+		{[]any{b("x"), b("3000"), int64(5000)}, false, "bad", 0},
+		{[]any{b("x"), int64(3000), b("5000")}, false, "bad", 0},
+		{[]any{b("guard"), b("empty"), int64(3000), int64(5000)}, false, "empty for 3s", 5000},
+		{[]any{b("guard"), b("restarted"), int64(-3000), int64(5000)}, true, "restarted for 0s", 5000},
+		{[]any{b("other"), b("empty"), int64(3000), int64(5000)}, false, "bad", 0},
+		{[]any{b("guard"), b("empty"), b("3000"), int64(5000)}, false, "bad", 0},
+		{[]any{b("guard"), b("empty"), int64(3000), b("5000")}, false, "bad", 0},
+		{[]any{int64(5000), int64(7), int64(1), int64(9), b("g")}, true, "granted {7 true 9 g}", 5000},
+		{[]any{int64(1), int64(0), int64(0), int64(0), b("")}, true, "granted {0 false 0 }", 1},
+		{[]any{int64(1), int64(maxFence), int64(2), int64(9), b("g")}, true, "granted {9007199254740991 false 9 g}", 1},
+		{[]any{int64(5000), int64(7), int64(1), int64(9), b("g")}, false, "bad", 0},
+		{[]any{int64(0), int64(7), int64(1), int64(9), b("g")}, true, "bad", 0},
+		{[]any{int64(1), int64(-1), int64(1), int64(9), b("g")}, true, "bad", 0},
+		{[]any{int64(1), int64(maxFence + 1), int64(1), int64(9), b("g")}, true, "bad", 0},
+		{[]any{int64(1), int64(7), b("1"), int64(9), b("g")}, true, "bad", 0},
+		{[]any{int64(1), int64(7), int64(1), int64(9), int64(1)}, true, "bad", 0},
+		{[]any{}, true, "bad", 0},
+	} {
+		p := saying(1, nil)
+		p.fences = c.fences
+		said := make([]fenceReply, 1)
+		err := p.readVote(aClaim(), 0, c.reply, said)
+		var held *strategy.HeldError
+		var guard *GuardError
+		got := "bad"
+		switch {
+		case err == nil && c.fences:
+			got = fmt.Sprint("granted ", said[0])
+		case err == nil:
+			got = "granted"
+		case err == errTwin:
+			got = "twin"
+		case errors.As(err, &held):
+			got = fmt.Sprintf("held by %s for %v", held.Holder, held.TTL)
+		case errors.As(err, &guard) && errors.Is(err, strategy.ErrRefused):
+			got = fmt.Sprintf("%s for %v", guard.Reason, guard.For)
+		case !errors.Is(err, strategy.ErrUnknown):
+			got = err.Error()
+		}
+		if got != c.want || p.known.Load() != c.known {
+			t.Errorf("%v (fences: %t) is read as %s, and the longest TTL is %d; want %s, and %d", c.reply, c.fences, got, p.known.Load(), c.want, c.known)
+		}
+	}
+}
+
+// TestLongestTTL: a client tells servers of the longest TTL that it knows of.
+func TestLongestTTL(t *testing.T) {
+	p := saying(1, nil)
+	for _, c := range []struct{ ttl, want time.Duration }{{5, 5}, {3, 5}, {7, 7}} {
+		if got := p.longest(c.ttl * time.Second); got != (c.want * time.Second).Milliseconds() {
+			t.Errorf("longest(%d s) = %d, want %d s", c.ttl, got, c.want)
+		}
+	}
+	if got := saying(1, nil, MaxTTL(time.Hour)).longest(time.Second); got != time.Hour.Milliseconds() {
+		t.Errorf("longest(1s) with a MaxTTL of an hour = %d, want that", got)
+	}
+}
+
+// TestStandings: what is known of the token on a node after each answer to Acquire, and whether a release asks it.
+func TestStandings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			what  string
+			reply any
+			err   error
+			want  standing
+		}{
+			{"granted", int64(1), nil, present},
+			{"twin", int64(0), nil, absent},
+			{"held", []any{[]byte("x"), int64(5), int64(0)}, nil, absent},
+			{"guarded", []any{[]byte("guard"), []byte("empty"), int64(5), int64(0)}, nil, absent},
+			{"refused", nil, failed(strategy.ErrRefused), absent},
+			{"not sent", nil, failed(strategy.ErrUnsent), absent},
+			{"unknown", nil, failed(strategy.ErrUnknown), unknown},
+			{"nonsense", []byte("x"), nil, unknown},
+		} {
+			p := saying(1, func(_ int, script string, _ []any) (any, error) { return c.reply, c.err })
+			votes := newVotes(1, unknown)
+			p.collect(t.Context(), aClaim(), votes, (*voteCount).complete, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
+				return n.Eval(ctx, due, acquire, nil)
+			})
+			if got := votes.at(0); got != c.want {
+				t.Errorf("after an answer that is %s the standing is %d, want %d", c.what, got, c.want)
+			}
+			silent := errors.Is(c.err, strategy.ErrUnsent) || errors.Is(c.err, strategy.ErrUnknown)
+			if c.what != "nonsense" && p.expected(0) == silent {
+				t.Errorf("after an answer that is %s the node is expected to answer: %t, want %t", c.what, p.expected(0), !silent)
+			}
+			if twin := p.twin.Load() == 1; twin != (c.what == "twin") {
+				t.Errorf("after an answer that is %s node 1 is noted as a twin: %t", c.what, twin)
+			}
+		}
+	})
+}
+
+// TestOutcomes plays all answers of three nodes to a release, an undo and an extension.
+func TestOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type answer struct {
+			what  string
+			reply any
+			err   error
+		}
+		answers := []answer{
+			{"yes", int64(1), nil},
+			{"gone", nil, nil},
+			{"other", []byte("other"), nil},
+			{"down", nil, failed(strategy.ErrUnsent)},
+			{"lost", nil, failed(strategy.ErrUnknown)},
+			{"nonsense", []any{}, nil},
+		}
+		for _, a := range answers {
+			for _, b := range answers {
+				for _, c := range answers {
+					is := []answer{a, b, c}
+					yes, gone, left := 0, 0, 0
+					for _, x := range is {
+						switch x.what {
+						case "yes":
+							yes++
+						case "gone", "other":
+							gone++
+						default:
+							left++
+						}
+					}
+					outcome := func(err error) string {
+						err, remains := driver.Unmark(err)
+						var what string
+						switch {
+						case err == nil:
+							what = "done"
+						case errors.Is(err, strategy.ErrLost) && !errors.Is(err, strategy.ErrNoQuorum):
+							what = "lost"
+						case errors.Is(err, strategy.ErrNoQuorum):
+							what = "no quorum"
+							if errors.Is(err, strategy.ErrUnknown) {
+								what += ", unknown"
+							}
+						default:
+							what = "an error"
+						}
+						if remains {
+							what += ", some remain"
+						}
+						return what
+					}
+					p := saying(3, func(i int, _ string, _ []any) (any, error) { return is[i].reply, is[i].err })
+					held := aClaim()
+					grant := func() {
+						votes := newVotes(3, present)
+						for i := range 3 {
+							votes.granted(i, held.TTL)
+						}
+						held.Grant = driver.Grant{Start: time.Now(), TTL: held.TTL, State: votes}
+					}
+					check := func(call, got, want string) {
+						t.Helper()
+						if got != want {
+							t.Errorf("%s where the nodes' answers are %s, %s, %s: %s, want %s", call, a.what, b.what, c.what, got, want)
+						}
+					}
+					vague := slices.ContainsFunc(is, func(x answer) bool { return x.what != "gone" && x.what != "other" && x.what != "down" })
+					mark := func(what string, left int) string {
+						if left > 0 {
+							what += ", some remain"
+						}
+						return what
+					}
+
+					grant()
+					want := "done"
+					switch {
+					case yes+left < 2:
+						want = "lost"
+					case left > 1:
+						want = "no quorum"
+						if vague {
+							want += ", unknown"
+						}
+					}
+					if want != "no quorum" && want != "no quorum, unknown" {
+						want = mark(want, left)
+					}
+					check("Release()", outcome(p.Release(t.Context(), held)), want)
+
+					grant()
+					held.Undo = true
+					if err := p.Release(t.Context(), held); (err == nil) != (left == 0) {
+						t.Errorf("Release() to undo where the nodes' answers are %s, %s, %s = %v, want an error only if one may have it", a.what, b.what, c.what, err)
+					}
+					held.Undo = false
+
+					grant()
+					_, err := p.Extend(t.Context(), held)
+					p.Close()
+					switch {
+					case yes >= 2:
+						check("Extend()", outcome(err), "done")
+					case gone >= 2:
+						if !errors.Is(err, strategy.ErrLost) || errors.Is(err, strategy.ErrNoQuorum) {
+							check("Extend()", outcome(err), "lost")
+						}
+					case vague:
+						check("Extend()", outcome(err), "no quorum, unknown, some remain")
+					default: // unknown if it did not wait for the last
+						check("Extend()", strings.Replace(outcome(err), ", unknown", "", 1), "no quorum, some remain")
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestDoubt: a grant, and an extension, say whether a node has not answered.
+func TestDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n, want := range map[int]bool{1: false, 2: false, 3: true} { // of three, the quorum is the first two
+			p := saying(n, func(int, string, []any) (any, error) { return int64(1), nil })
+			c := aClaim()
+			var err error
+			c.Grant, err = p.Acquire(t.Context(), c)
+			extended, err2 := p.Extend(t.Context(), c)
+			p.Close()
+			if err != nil || err2 != nil || c.Grant.Doubt != want || extended.Doubt != want {
+				t.Errorf("on %d nodes: Acquire() = doubt %t, %v, Extend() = doubt %t, %v, want doubt %t", n, c.Grant.Doubt, err, extended.Doubt, err2, want)
+			}
+		}
+	})
+}
+
+// TestTooEarly: a token that is not there may still arrive, if the request for it was not answered and the node
+// keeps no order.
+func TestTooEarly(t *testing.T) {
+	for _, c := range []struct {
+		standing   standing
+		disordered bool
+		want       standing
+	}{{unknown, true, unknown}, {unknown, false, absent}, {present, true, absent}, {present, false, absent}} {
+		p := saying(1, nil)
+		p.nodes[0].(*says).disordered = c.disordered
+		votes := newVotes(1, c.standing)
+		err := p.notThere(aClaim(), votes, 0, nil)
+		v := votes.votes[0]
+		if early := c.want == unknown; v.standing != c.want || v.early != early || errors.Is(err, strategy.ErrUnknown) != early {
+			t.Errorf("a token with standing %d that is not found (disordered: %t) has standing %d, early: %t, %v; want %d", c.standing, c.disordered, v.standing, v.early, err, c.want)
+		}
+	}
+}
+
+// TestDue: a request ends with its operation, and before that with the node's time-out.
+func TestDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			own           []Option
+			ttl, op, want time.Duration
+		}{
+			{nil, 0, time.Second, 50 * time.Millisecond}, // Inspect
+			{nil, 10 * time.Second, time.Second, 50 * time.Millisecond},
+			{nil, 200 * time.Millisecond, time.Second, 10 * time.Millisecond},
+			{nil, 20 * time.Millisecond, time.Second, 5 * time.Millisecond},
+			{nil, 10 * time.Second, 30 * time.Millisecond, 30 * time.Millisecond},
+			{[]Option{NodeTimeout(70 * time.Millisecond)}, 200 * time.Millisecond, time.Second, 70 * time.Millisecond},
+			{[]Option{NodeTimeout(time.Minute)}, 200 * time.Millisecond, time.Second, time.Second},
+		} {
+			due := saying(1, nil, c.own...).due(driver.Claim{TTL: c.ttl, Due: time.Now().Add(c.op)})
+			if got := time.Until(due); got != c.want {
+				t.Errorf("with a TTL of %v and %v for the operation a request may take %v, want %v", c.ttl, c.op, got, c.want)
+			}
+		}
+	})
+}
+
+// TestLimits: the least and the greatest that is allowed of each setting.
+func TestLimits(t *testing.T) {
+	o := strategy.Options{TTL: 10 * time.Second}
+	most := o.TTL - driver.Drift(o.TTL) // of the validity
+	for _, c := range []struct {
+		what string
+		own  Option
+		want bool
+	}{
+		{"NodeTimeout", NodeTimeout(time.Millisecond), true},
+		{"NodeTimeout", NodeTimeout(time.Millisecond - 1), false},
+		{"MinValidity", MinValidity(0), true},
+		{"MinValidity", MinValidity(-1), false},
+		{"MinValidity", MinValidity(most - 1), true},
+		{"MinValidity", MinValidity(most), false},
+		{"MaxTTL", MaxTTL(o.TTL), true},
+		{"MaxTTL", MaxTTL(o.TTL - time.Millisecond), false},
+		{"MaxTTL", MaxTTL(strategy.MaxTTL), true},
+		{"MaxTTL", MaxTTL(strategy.MaxTTL + time.Millisecond), false},
+	} {
+		if err := saying(1, nil, c.own).Validate(o); (err == nil) != c.want {
+			t.Errorf("Validate() of a %s one step to a side of its limit = %v, want that it is allowed: %t", c.what, err, c.want)
+		}
+	}
+	for ttl, want := range map[time.Duration]bool{strategy.MinTTL: true, strategy.MinTTL - time.Millisecond: false} {
+		if err := saying(1, nil, MaxTTL(ttl)).Validate(strategy.Options{TTL: time.Millisecond}); (err == nil) != want {
+			t.Errorf("Validate() of a MaxTTL of %v = %v, want that it is allowed: %t", ttl, err, want)
+		}
+	}
+}
+
+// TestCheck: whichever of its steps finds a fault, Check says so; not if a user may not see INFO.
+func TestCheck(t *testing.T) {
+	o := strategy.Options{TTL: 10 * time.Second, OpTimeout: time.Minute, Key: strategy.DefaultKey, Wait: strategy.WaitPoll}
+	for _, c := range []struct {
+		at   string // which step fails
+		err  error
+		want error
+	}{
+		{"", nil, nil},
+		{"default", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+		{"cluster", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+		{"cluster", failed(strategy.ErrRefused), nil},
+		{"cluster", nil, errCluster}, // it belongs to one
+		{"rights", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+		{"inspect", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+		{"check", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+	} {
+		p := saying(1, func(_ int, script string, _ []any) (any, error) {
+			if script == c.at {
+				return nil, c.err
+			}
+			return map[string]any{"rights": []any{}, "check": int64(1)}[script], nil
+		})
+		p.nodes[0].(*says).info = func(section string) (any, error) {
+			if section == c.at && c.err != nil {
+				return nil, c.err
+			}
+			return []byte(map[bool]string{true: "cluster_enabled:1"}[section == c.at]), nil
+		}
+		if err := p.Check(t.Context(), o); !errors.Is(err, c.want) {
+			t.Errorf("Check() where %q fails with %v = %v, want %v", c.at, c.err, err, c.want)
+		}
+	}
+}
+
+// TestRightsNeeded: Check tries what the scripts run on each key, and no more.
+func TestRightsNeeded(t *testing.T) {
+	const lock = "lock:{n} GET SET DEL PTTL PEXPIRE"
+	for _, c := range []struct {
+		own  []Option
+		wait strategy.Wait
+		want string
+	}{
+		{nil, strategy.WaitNotification, lock + " PUBLISH TIME HMGET HSET lock:{n}:free; lock:redlock:guard"},
+		{nil, strategy.WaitPoll, lock + " TIME HMGET HSET; lock:redlock:guard"},
+		{[]Option{WithoutGuard()}, strategy.WaitPoll, lock},
+		{[]Option{WithFences()}, strategy.WaitPoll, lock + " TIME HMGET HSET; lock:redlock:guard; lock:{n}:fence HGET HMGET HSET"},
+	} {
+		var all []string
+		for _, r := range saying(1, nil, c.own...).rights(aClaim(), c.wait) {
+			all = append(all, strings.TrimSpace(strings.Join(append([]string{r.Key}, append(r.Commands, r.Channel)...), " ")))
+		}
+		if got := strings.Join(all, "; "); got != c.want {
+			t.Errorf("rights() with %d options are %s, want %s", len(c.own), got, c.want)
+		}
+	}
+}
+
+// TestCheckVote: what a node's answer to check.lua means; without the guard it is not asked.
+func TestCheckVote(t *testing.T) {
+	for _, c := range []struct {
+		reply any
+		err   error
+		own   []Option
+		want  error
+	}{
+		{int64(1), nil, nil, nil},
+		{nil, failed(strategy.ErrUnsent), nil, strategy.ErrUnsent},
+		{[]any{[]byte("guard"), []byte("empty"), int64(3000), int64(5000)}, nil, nil, strategy.ErrRefused},
+		{int64(2), nil, nil, strategy.ErrUnknown},
+		{int64(2), nil, []Option{WithoutGuard()}, nil},
+	} {
+		p := saying(1, func(int, string, []any) (any, error) { return c.reply, c.err }, c.own...)
+		if err := p.checkVote(t.Context(), time.Now().Add(time.Minute), p.nodes[0], time.Second); !errors.Is(err, c.want) {
+			t.Errorf("checkVote() of %v, %v = %v, want %v", c.reply, c.err, err, c.want)
+		}
+	}
+}
+
+// TestInspect: a lock is held if a quorum shows one token, and is free only if nodes that fail could not change that.
+func TestInspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held, free := []any{[]byte("x"), int64(5000), int64(7)}, []any{nil, int64(-2), int64(9)}
+		for _, c := range []struct {
+			replies []any // nil: it fails
+			want    string
+		}{
+			{[]any{held, held, held}, "held"},
+			{[]any{held, held, nil}, "held"},
+			{[]any{held, free, free}, "free"},
+			{[]any{held, free, nil}, "no quorum"},
+			{[]any{free, free, nil}, "free"},
+			{[]any{free, nil, nil}, "no quorum"},
+			{[]any{held, held, []any{[]byte("x")}}, "held"},
+			{[]any{held, free, []any{[]byte("x"), []byte("5000"), int64(7)}}, "no quorum"},
+			{[]any{held, free, []any{[]byte("x"), int64(5000), []byte("7")}}, "no quorum"},
+		} {
+			p := saying(3, func(i int, _ string, _ []any) (any, error) {
+				if c.replies[i] == nil {
+					return nil, failed(strategy.ErrUnsent)
+				}
+				return c.replies[i], nil
+			})
+			info, err := p.Inspect(t.Context(), aClaim())
+			got := "free"
+			switch {
+			case errors.Is(err, strategy.ErrNoQuorum):
+				got = "no quorum"
+			case err != nil:
+				got = err.Error()
+			case info.Held && info.Token == "x" && info.TTL == 5*time.Second:
+				got = "held"
+			case info.Held:
+				got = fmt.Sprint(info)
+			}
+			if got != c.want {
+				t.Errorf("Inspect() where the nodes say %v: %s, want %s", c.replies, got, c.want)
+			}
+		}
+	})
+}
+
+// TestTwinOnce: an attempt that finds a node to be another one, too, is refused; the next asks again.
+func TestTwinOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reply := int64(0)
+		p := saying(1, func(int, string, []any) (any, error) { return reply, nil })
+		if _, err := p.Acquire(t.Context(), aClaim()); !errors.Is(err, strategy.ErrRefused) {
+			t.Errorf("Acquire() on a node that is another one, too = %v, want ErrRefused", err)
+		}
+		reply = 1
+		if _, err := p.Acquire(t.Context(), aClaim()); err != nil {
+			t.Errorf("Acquire() when it is no more = %v, want nil", err)
+		}
+	})
+}
+
+// TestCallerLeaves: the requests of a round end when its caller gives up; when the round is over, they go on.
+func TestCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		for decided, want := range map[bool]time.Duration{false: time.Second, true: time.Minute} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			start := time.Now()
+			time.AfterFunc(time.Second, func() { cancel(gone) })
+			p := saying(1, nil)
+			var took time.Duration
+			var why error
+			p.ask(ctx, newVotes(1, unknown), p.all, start.Add(time.Hour), func(*voteCount) bool { return decided }, func(ctx context.Context, _ int) error {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Minute):
+				}
+				took, why = time.Since(start), context.Cause(ctx)
+				return nil
+			})
+			p.Close()
+			if took != want || (why == gone) == decided {
+				t.Errorf("a request whose caller gives up after a second (the round is over: %t) takes %v, and ends with %v; want %v", decided, took, why, want)
+			}
+			cancel(nil)
+		}
+	})
+}
+
+// TestRemembered: a quorum of nodes that remember has voted, or none can come any more.
+func TestRemembered(t *testing.T) {
+	for nodes, want := range map[string]bool{ // r: voted, and remembers; f: has forgotten; x: failed; .: has not answered
+		"rrr..": true, "rrf..": false, "rrfx.": false, "rff..": false, "rrfxx": true, "rffx.": true, "fff..": true,
+	} {
+		vc, said := newCount(5, 3), make([]fenceReply, 5)
+		for i, is := range nodes {
+			said[i].remembers = is == 'r'
+			switch is {
+			case 'r', 'f':
+				vc.note(i, nil)
+			case 'x':
+				vc.note(i, failed(strategy.ErrUnsent))
+			}
+		}
+		if got := vc.remembered(said); got != want {
+			t.Errorf("remembered() of %s = %t, want %t", nodes, got, want)
+		}
+	}
+}
+
+// TestNamed: an error has its node's name once.
+func TestNamed(t *testing.T) {
+	for _, text := range []string{"a: x", "x"} {
+		if got := named("a", errors.New(text)); got.Error() != "a: x" {
+			t.Errorf("the error %q of a is %q, want a: x", text, got)
+		}
+	}
+}
+
+// TestPatience: three times what the quorum took, and 1 … 50 ms.
+func TestPatience(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: time.Millisecond, 2 * time.Millisecond: 6 * time.Millisecond, 16 * time.Millisecond: 48 * time.Millisecond, time.Second: 50 * time.Millisecond} {
+		if got := patience(took); got != want {
+			t.Errorf("patience(%v) = %v, want %v", took, got, want)
+		}
+	}
+}
+
+// TestUntil: an end of a vote is never noted earlier than the node may drop it, and ends with it.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		ends := ttl + driver.Drift(ttl)
+		votes := newVotes(1, unknown)
+		holds := func(when string, want int) {
+			t.Helper()
+			if got := votes.mayHold(); got != want || len(votes.holding()) != want {
+				t.Errorf("%s %d nodes may have the token, want %d", when, got, want)
+			}
+		}
+		time.Sleep(time.Hour)
+		holds("where none has answered for an hour,", 1)
+		votes.granted(0, ttl)
+		votes.granted(0, time.Second) // it does not shorten
+		time.Sleep(ends)
+		holds("at the end of the TTL and the drift", 1)
+		time.Sleep(time.Nanosecond)
+		holds("after that", 0)
+
+		votes.granted(0, ttl)
+		was := votes.extending(0, ttl)
+		votes.notExtended(0, was)
+		time.Sleep(ends + 1)
+		holds("when it was not extended,", 0)
+		votes.granted(0, ttl)
+		votes.extending(0, ttl)
+		time.Sleep(2 * ends)
+		holds("while it may have been extended,", 1)
+		time.Sleep(time.Nanosecond)
+		holds("after that", 0)
+	})
+}
+
+// TestUndoneErrors: an undo that left something says whether a node may be frozen, so that its TTL has not begun.
+func TestUndoneErrors(t *testing.T) {
+	refused, silent := failed(strategy.ErrRefused), failed(strategy.ErrUnknown)
+	for _, c := range []struct {
+		v      vote
+		err    error
+		frozen bool
+		said   bool
+	}{
+		{vote{standing: unknown}, silent, true, true},
+		{vote{standing: unknown}, refused, false, true},
+		{vote{standing: unknown, early: true}, silent, false, true},
+		{vote{standing: present}, silent, false, true},
+		{vote{standing: absent}, silent, false, false},
+		{vote{standing: unknown}, nil, false, false},
+	} {
+		votes, count := &nodeVotes{votes: []vote{c.v}}, newCount(1, 1)
+		count.errs[0] = c.err
+		err, frozen := driver.Unmark(votes.undone(count))
+		if frozen != c.frozen || (err != nil) != c.said {
+			t.Errorf("undone() of %+v and %v = %v, marked: %t; want an error: %t, marked: %t", c.v, c.err, err, frozen, c.said, c.frozen)
+		}
+	}
+}
+
+// TestTurns: each node gets the requests of one claim one after the other, and none of a round that is over.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		votes := newVotes(1, unknown)
+		first, second := newRound(t.Context()), newRound(t.Context())
+		votes.begin(first, time.Second)
+		if !votes.tryTurn(0) || votes.tryTurn(0) {
+			t.Fatal("tryTurn() twice: want one turn")
+		}
+		start := time.Now()
+		if err := votes.waitTurn(first.all, start.Add(time.Minute), 0); err != errBusy || time.Since(start) != time.Minute {
+			t.Errorf("waitTurn() = %v after %v, want errBusy at due", err, time.Since(start))
+		}
+		waiting := make(chan error)
+		go func() { waiting <- votes.waitTurn(first.all, time.Now().Add(time.Hour), 0) }()
+		synctest.Wait()
+		votes.begin(second, time.Second)
+		start = time.Now()
+		if err := <-waiting; err != errOvertaken || time.Since(start) != time.Second {
+			t.Errorf("waitTurn() of the last round = %v after %v, want errOvertaken after the patience", err, time.Since(start))
+		}
+		votes.endTurn(0)
+		if err := votes.waitTurn(newRound(t.Context()).silent, time.Now().Add(time.Hour), 0); err != errOvertaken {
+			t.Errorf("waitTurn() of another round = %v, want errOvertaken", err)
+		}
+		for _, ctx := range []context.Context{second.all, second.silent} {
+			if err := votes.waitTurn(ctx, time.Now().Add(time.Hour), 0); err != nil {
+				t.Fatalf("waitTurn() of this round = %v, want nil: the turn was given back", err)
+			}
+			votes.endTurn(0)
+		}
+		votes.hasten()
+		if context.Cause(second.silent) != errOvertaken || second.all.Err() != nil {
+			t.Errorf("after hasten() the contexts end with %v and %v, want that of silent nodes alone to end", context.Cause(second.silent), second.all.Err())
+		}
+		second.end(nil)
+	})
+}
+
+// TestLateAnswers: what comes when a round is over does not count.
+func TestLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vc := newCount(3, 2)
+		vc.enough = (*voteCount).complete
+		vc.hear(0, nil)
+		vc.end()
+		vc.hear(1, nil)
+		vc.end()
+		vc.wait()
+		if vc.yes != 1 || vc.pending != 2 || vc.errs[1] != errPending {
+			t.Errorf("%d nodes agreed, %d have not answered, want 1 and 2: the round had ended", vc.yes, vc.pending)
+		}
+		if !vc.awaits(func(i int) bool { return i == 1 }) || vc.awaits(func(i int) bool { return i == 0 }) {
+			t.Error("awaits() is not of those that have not answered")
+		}
+	})
+}
+
+// TestJoins: a node joins if it has nothing, and while the round is the last.
+func TestJoins(t *testing.T) {
+	votes := newVotes(1, absent)
+	r, later := newRound(t.Context()), newRound(t.Context())
+	votes.begin(r, 0)
+	if !votes.joins(r.all, 0) || votes.at(0) != unknown {
+		t.Error("joins() of a node without the token = false, want true, and that nobody knows")
+	}
+	if votes.joins(r.all, 0) {
+		t.Error("joins() of a node that may have the token = true, want false")
+	}
+	votes.set(0, absent)
+	votes.begin(later, 0)
+	if votes.joins(r.all, 0) || votes.at(0) != absent {
+		t.Error("joins() in a round that is over = true, want false")
+	}
+	later.end(nil)
+	r.end(nil)
+}
+
+// TestJoinAnswers: what is known of a node after each answer to a join; and that nobody joins at the end of a TTL.
+func TestJoinAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			what  string
+			reply any
+			err   error
+			since time.Duration
+			ttl   int64 // 0: not asked
+			want  standing
+		}{
+			{"yes", int64(1), nil, 0, 10_000, present},
+			{"yes", int64(1), nil, 4*time.Second + 500*time.Microsecond, 5999, present},
+			{"another's", []byte("x"), nil, 0, 10_000, absent},
+			{"refused", nil, failed(strategy.ErrRefused), 0, 10_000, absent},
+			{"lost", nil, failed(strategy.ErrUnknown), 0, 10_000, unknown},
+			{"nonsense", int64(2), nil, 0, 10_000, unknown},
+			{"too late", int64(1), nil, 10*time.Second - 1, 0, absent},
+			{"in the last moment", int64(1), nil, 10*time.Second - time.Millisecond, 1, present},
+		} {
+			asked := int64(0)
+			p := saying(1, func(_ int, _ string, args []any) (any, error) {
+				asked = args[1].(int64)
+				return c.reply, c.err
+			})
+			votes, r := newVotes(1, absent), newRound(t.Context())
+			votes.begin(r, 0)
+			p.join(r.all, aClaim(), votes, 0, time.Now().Add(-c.since))
+			if asked != c.ttl || votes.at(0) != c.want {
+				t.Errorf("a join whose answer is %s, %v after the extension: asked for %d ms, standing %d; want %d and %d", c.what, c.since, asked, votes.at(0), c.ttl, c.want)
+			}
+			r.end(nil)
+		}
+	})
+}
+
+// TestTwinEndsRound: once a node is found to be another one, too, no answer is waited for.
+func TestTwinEndsRound(t *testing.T) {
+	vc := newCount(3, 2)
+	vc.note(0, errTwin)
+	if !vc.acquireDecided() || !vc.holdDecided() {
+		t.Errorf("the round goes on: acquireDecided() = %t, holdDecided() = %t, want true", vc.acquireDecided(), vc.holdDecided())
+	}
+}
+
+// TestPace: the pace is how long it took until a quorum of nodes had said yes or held.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := []any{[]byte("x"), int64(5000), int64(0)}
+		for _, c := range []struct {
+			replies []any // a node's answer comes 10 ms after that of the last node; nil: it fails
+			want    time.Duration
+		}{
+			{[]any{int64(1), int64(1), int64(1)}, 20 * time.Millisecond},
+			{[]any{int64(1), held, held}, 20 * time.Millisecond},
+			{[]any{int64(1), nil, held}, 30 * time.Millisecond},
+			{[]any{int64(1), nil, nil}, 0},
+		} {
+			p := saying(3, func(i int, _ string, _ []any) (any, error) {
+				time.Sleep(time.Duration(i+1) * 10 * time.Millisecond)
+				if c.replies[i] == nil {
+					return nil, failed(strategy.ErrUnsent)
+				}
+				return c.replies[i], nil
+			})
+			p.collect(t.Context(), aClaim(), newVotes(3, unknown), (*voteCount).complete, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
+				return n.Eval(ctx, due, acquire, nil)
+			})
+			if got := time.Duration(p.pace.Load()); got != c.want {
+				t.Errorf("the pace where the nodes answer %v is %v, want %v", c.replies, got, c.want)
+			}
+		}
+	})
+}
+
+// TestHeldUntil: when a quorum will be free, and for how long a quorum keeps a token, to the millisecond.
+func TestHeldUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := time.Duration(-1)
+		for _, c := range []struct {
+			ttls  []time.Duration // of each node, in seconds; 0: free; -1: without expiry
+			free  time.Duration   // until a quorum is
+			keeps time.Duration   // the token; 0: it has no quorum
+		}{
+			{[]time.Duration{10, 20, 30, 40, 50}, 30, 30},
+			{[]time.Duration{50, 40, 30, 20, 10}, 30, 30},
+			{[]time.Duration{20, 50, 10}, 20, 20},
+			{[]time.Duration{0, 0, 30, 40, 50}, 30, 30},
+			{[]time.Duration{0, 0, 0, 40, 50}, 0, 0},
+			{[]time.Duration{10, 20, never, never, never}, never, never},
+			{[]time.Duration{10, 20, 30, never, never}, 30, 30},
+			{[]time.Duration{0, 20, never, never}, never, 20},
+			{[]time.Duration{10, 20, 30, 40}, 30, 20},
+		} {
+			vc := newCount(len(c.ttls), len(c.ttls)/2+1)
+			for i, ttl := range c.ttls {
+				if ttl == 0 {
+					vc.note(i, nil)
+				} else if ttl == never {
+					vc.note(i, &strategy.HeldError{Holder: "a", TTL: never})
+				} else {
+					vc.note(i, &strategy.HeldError{Holder: "a", TTL: ttl * time.Second})
+				}
+			}
+			in := func(d time.Duration) time.Duration {
+				switch d {
+				case never:
+					return -1
+				case 0:
+					return time.Millisecond
+				}
+				return d * time.Second
+			}
+			if got := vc.heldError("n"); got.TTL != in(c.free) || got.Name != "n" {
+				t.Errorf("held for %v s: heldError() = %+v, want %v", c.ttls, got, in(c.free))
+			}
+			if c.keeps != 0 {
+				if got := vc.keeps("a"); got != in(c.keeps) {
+					t.Errorf("held for %v s: keeps() = %v, want %v", c.ttls, got, in(c.keeps))
+				}
+			}
+		}
+	})
+}
+
+// TestLeader: the token that most nodes show, and that is the holder's only with a quorum.
+func TestLeader(t *testing.T) {
+	held := func(by string) error { return &strategy.HeldError{Holder: by} }
+	lost := func(by string) error { return &strategy.LostError{Holder: by} }
+	for _, c := range []struct {
+		errs   []error
+		leader string
+		most   int
+		holder string
+	}{
+		{[]error{held("a"), held("b"), held("b")}, "b", 2, "b"},
+		{[]error{lost("a"), lost("a"), held("b")}, "a", 2, "a"},
+		{[]error{lost(""), lost(""), lost("b")}, "b", 1, ""},
+		{[]error{held(""), held(""), held("b")}, "", 2, ""},
+		{[]error{nil, errPending, failed(strategy.ErrUnsent)}, "", 0, ""},
+	} {
+		vc := newCount(3, 2)
+		for i, err := range c.errs {
+			vc.note(i, err)
+		}
+		if leader, most := vc.leader(); leader != c.leader || most != c.most || vc.holder() != c.holder {
+			t.Errorf("of %v the leader is %q with %d, the holder %q; want %q, %d, %q", c.errs, leader, most, vc.holder(), c.leader, c.most, c.holder)
+		}
+	}
+}
+
+// TestCertain: these errors say that a node did nothing.
+func TestCertain(t *testing.T) {
+	for err, want := range map[error]bool{
+		&strategy.HeldError{}: true, &strategy.LostError{}: true, failed(strategy.ErrRefused): true,
+		failed(strategy.ErrUnsent): true, failed(strategy.ErrUnknown): false, errPending: false,
+	} {
+		if certain(err) != want {
+			t.Errorf("certain(%v) = %t, want %t", err, !want, want)
+		}
+	}
+}
+
+// TestUnannounced: waiters poll next to a holder whose token does not promise to publish its release.
+func TestUnannounced(t *testing.T) {
+	for announced, want := range map[bool]bool{true: false, false: true} {
+		if got := unannounced(&strategy.HeldError{Holder: token.New("", announced)}); got != want {
+			t.Errorf("unannounced() of a token that promises %t = %t, want %t", announced, got, want)
+		}
+	}
+	if !unannounced(&strategy.HeldError{Holder: "foreign"}) || unannounced(failed(strategy.ErrUnsent)) || unannounced(nil) {
+		t.Error("unannounced() is not of foreign holders alone")
+	}
+}
+
+// TestBootstrapReply: an answer that bootstrap.lua does not give is no success.
+func TestBootstrapReply(t *testing.T) {
+	for reply, want := range map[any]bool{int64(0): true, int64(1): true, "x": false, nil: false} {
+		p := saying(1, func(int, string, []any) (any, error) { return reply, nil })
+		if err := BootstrapNodes(t.Context(), p.nodes); (err == nil) != want || !want && !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("BootstrapNodes() of a node that answers %v = %v, want nil: %t, and otherwise that the answer is not known", reply, err, want)
+		}
+	}
+}
+
+// TestAdvice: an operator hears of Bootstrap if more nodes wait for their vote than a quorum can do without.
+func TestAdvice(t *testing.T) {
+	guarded := &strategy.ServerError{Kind: strategy.ErrRefused, Err: &GuardError{Reason: ReasonEmpty, For: time.Second}}
+	p := saying(5, nil)
+	for n, want := range []bool{false, false, false, true, true, true} {
+		e := &strategy.QuorumError{Need: 3}
+		for i := range 5 {
+			err := failed(strategy.ErrUnsent)
+			if i < n {
+				err = guarded
+			}
+			e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: "n", Err: err})
+		}
+		if got := strings.Contains(p.advised(e).Error(), "redlock.Bootstrap"); got != want {
+			t.Errorf("the error says what to do when %d of 5 nodes wait: %t, want %t", n, got, want)
+		}
+		e.Held = &strategy.HeldError{}
+		if p.advised(e) != error(e) {
+			t.Errorf("the error of a lock that is held says what to do about %d nodes that wait", n)
+		}
+	}
+	other := errors.New("another")
+	if p.advised(other) != other {
+		t.Error("advised() changes another error")
+	}
+	for e, want := range map[GuardError]string{
+		{Reason: ReasonEmpty, For: time.Second}:     "it does not vote for 1s: it is new or was emptied",
+		{Reason: ReasonRestarted, For: time.Second}: "it does not vote for 1s: it was restarted or promoted",
+		{Reason: ReasonRestarted}:                   "it votes, but has forgotten since it granted this lock: it was restarted",
+	} {
+		if got := e.Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%+v says %q, want %q", e, got, want)
+		}
+	}
+}
+
+// TestGiveBack: a failed attempt publishes its end if somebody may have seen it hold the lock, and gives back
+// all that it may have, and nothing else.
+func TestGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			granted int
+			channel string // of the release
+		}{{1, ""}, {2, ""}, {3, "lock:{n}:free"}, {5, "lock:{n}:free"}} {
+			var mu sync.Mutex
+			var to []any
+			p := saying(5, func(i int, script string, args []any) (any, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if to = append(to, args[1]); script != "release" || args[0] != "mine" {
+					t.Errorf("node %d is asked for %s of %v, want the release", i+1, script, args[0])
+				}
+				return int64(1), nil
+			})
+			votes := newVotes(5, absent)
+			for i := range c.granted {
+				votes.granted(i, time.Minute)
+			}
+			g, err := p.giveBack(t.Context(), aClaim(), votes, failed(strategy.ErrLost))
+			if _, remains := driver.Unmark(err); remains || g.State != any(votes) || votes.mayHold() != 0 {
+				t.Errorf("giveBack() of %d votes = %+v, %v, and %d are left, want none", c.granted, g, err, votes.mayHold())
+			}
+			if len(to) != c.granted {
+				t.Errorf("%d votes are released on %d nodes, want as many", c.granted, len(to))
+			}
+			for _, ch := range to {
+				if ch != c.channel {
+					t.Errorf("the release of %d votes is published at %q, want %q", c.granted, ch, c.channel)
+				}
+			}
+		}
+	})
+}
+
+// TestFenceNumber: the fence is greater than what any voter has noted, and no less than their times; and only
+// those that remember count, if they are a quorum.
+func TestFenceNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			said  []fenceReply
+			fence uint64
+			token string // with which each is asked
+		}{
+			{[]fenceReply{{last: 7, remembers: true}, {last: 9, remembers: true}, {last: 8, remembers: true}}, 10, "mmm"},
+			{[]fenceReply{{last: 7, remembers: true, now: 50}, {last: 9, remembers: true, now: 60}, {last: 8, remembers: true}}, 60, "mmm"},
+			{[]fenceReply{{last: 7, remembers: true}, {last: 9, remembers: true}, {last: 20}}, 21, "mm-"},
+			{[]fenceReply{{last: 7, remembers: true}, {last: 9}, {last: 20}}, 21, "mmm"},
+		} {
+			var mu sync.Mutex
+			asked := []byte("   ")
+			p := saying(3, func(i int, script string, args []any) (any, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if asked[i] = '-'; args[0] == "mine" {
+					asked[i] = 'm'
+				}
+				if args[1] != int64(c.fence) {
+					t.Errorf("node %d is told to note %v, want %d", i+1, args[1], c.fence)
+				}
+				return int64(1), nil
+			}, WithFences())
+			votes, count := newVotes(3, present), newCount(3, 2)
+			for i := range 3 {
+				votes.granted(i, time.Minute)
+				count.note(i, nil)
+			}
+			fence, err := p.issueFence(t.Context(), aClaim(), votes, count, c.said)
+			p.Close()
+			if fence != c.fence || err != nil || string(asked) != c.token {
+				t.Errorf("of %v: issueFence() = %d, %v, and the nodes are asked as %q, want %d, and %q", c.said, fence, err, asked, c.fence, c.token)
+			}
+		}
+	})
+}
+
+// TestGuardOfAnImitation: a server that does not know INFO has no run_id. Its guard knows that it is new, and
+// nothing more.
+func TestGuardOfAnImitation(t *testing.T) {
+	farm, err := redistest.Open(t.Context(), redistest.Want{Kind: redistest.Embedded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer farm.Close()
+	s, err := farm.Start(t.Context(), redistest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(s.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	vote := func() string {
+		reply, err := n.Eval(t.Context(), time.Now().Add(time.Minute), check, []string{GuardKey}, 60_000)
+		if r, ok := reply.([]any); ok && len(r) == 4 {
+			return fmt.Sprintf("%s %s", r[0], r[1])
+		}
+		return fmt.Sprint(reply, err)
+	}
+	if got := vote(); got != "guard empty" {
+		t.Errorf("check.lua on a new server = %s, want guard empty", got)
+	}
+	if err := BootstrapNodes(t.Context(), []driver.Node{n}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := vote(); got != "1 <nil>" {
+			t.Errorf("check.lua on a bootstrapped server = %s, want 1", got)
+		}
+	}
+	redistest.Do(t, s, "FLUSHALL")
+	if got := vote(); got != "guard empty" {
+		t.Errorf("check.lua on a server that was emptied = %s, want guard empty", got)
+	}
+}
