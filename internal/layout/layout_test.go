@@ -38,6 +38,7 @@ func packages(t *testing.T, dir string) map[string]pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,Imports,TestImports,XTestImports,Deps,GoFiles,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off") // the module alone
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -92,7 +93,7 @@ func TestDirections(t *testing.T) {
 
 		"internal/token":    {uuid},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
-		"internal/nodetest": {strategy, driver, module + "internal/redistest"},
+		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 
 		"telemetry/redact":   {strategy},
 		"telemetry/lockslog": {strategy, module + "telemetry/redact"},

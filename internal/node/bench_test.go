@@ -1,3 +1,4 @@
+// What requests cost, alone and by many.
 package node
 
 import (

@@ -1,3 +1,4 @@
+// What an error reply means.
 package node
 
 import (
@@ -12,6 +13,9 @@ import (
 // TestWhatAnErrorReplyMeans: it has changed nothing, unless it ends a script in the middle.
 func TestWhatAnErrorReplyMeans(t *testing.T) {
 	n := &Node{}
+	if _, err := n.answered([]any{1.5}, nil); !errors.Is(err, strategy.ErrUnknown) {
+		t.Errorf("an array with a float64 in it: %v, want %v", err, strategy.ErrUnknown)
+	}
 	for words, want := range map[string]error{
 		"NOPERM this user has no permissions":       strategy.ErrRefused,
 		"MOVED 3999 127.0.0.1:6381":                 strategy.ErrRefused,

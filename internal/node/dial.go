@@ -96,9 +96,8 @@ func (d *dials) remove(a *attempt) {
 func (a *attempt) abandon() {
 	a.abandoned = true
 	a.cancel()
-	if c := a.conn; c != nil {
-		a.conn = nil
-		go c.Close() // ends whatever it waits for
+	if a.conn != nil {
+		go a.conn.Close() // ends whatever it waits for
 	}
 }
 
@@ -112,12 +111,11 @@ func (d *dials) abandon() []*attempt {
 
 // await waits for attempts that were abandoned, but not for ever.
 func await(as []*attempt) {
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
+	grace := time.After(closeGrace)
 	for _, a := range as {
 		select {
 		case <-a.ended:
-		case <-grace.C:
+		case <-grace:
 			return
 		}
 	}
@@ -274,7 +272,7 @@ func ask(conn redis.ConnWithTimeout, cmds ...[]any) ([]any, error) {
 			return nil, errors.Join(said, err) // what it said before it hung up is the better reason
 		}
 		if err != nil {
-			r, said = err, err
+			said = err
 			if passing(err) {
 				return nil, err
 			}
@@ -300,7 +298,6 @@ func (n *Node) introduced(reply any) (id identity) {
 	case string:
 		text = r
 	}
-	text, _, _ = strings.Cut(text, "\n")
 	id.id, id.addr = clientInfo(text, "id", ""), clientInfo(text, "addr", "laddr")
 	if name := clientInfo(text, "laddr", "fd"); name != "" {
 		n.name.Store(&name)
@@ -314,10 +311,7 @@ func (n *Node) introduced(reply any) (id identity) {
 // clientInfo is the value of a key in CLIENT INFO: what stands before the key that is next,
 // as the path of a Unix socket may have blanks in it, or else a word.
 func clientInfo(line, key, next string) string {
-	_, value, ok := strings.Cut(" "+line, " "+key+"=")
-	if !ok {
-		return ""
-	}
+	_, value, _ := strings.Cut(" "+line, " "+key+"=")
 	if next != "" {
 		if whole, _, ok := strings.Cut(value, " "+next+"="); ok {
 			return strings.TrimSpace(whole)

@@ -1,3 +1,4 @@
+// What CLIENT INFO may say.
 package node
 
 import (

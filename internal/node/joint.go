@@ -136,14 +136,12 @@ func (w *wire) sendJoint(batch []*op) (n int, err error) {
 	if len(together) > 0 {
 		w.args = jointArgs(w.args[:0], together)
 		err = w.conn.Send(together[0].cmd, w.args...)
-		clear(w.args)
 	}
 	if err == nil {
 		for _, o := range together {
 			o.progress.Store(sent)
 		}
 	}
-	clear(together)
 	w.together = together
 	return n, err
 }

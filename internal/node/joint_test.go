@@ -1,3 +1,4 @@
+// Joint commands: who shares one, who gets which reply, and what becomes of those who leave.
 package node
 
 import (
@@ -19,6 +20,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -132,9 +134,9 @@ type stage struct {
 }
 
 func newStage(t *testing.T, serve func(c *nodetest.Conn, cmd []string)) *stage {
-	s := &stage{T: t, f: nodetest.NewServer(t, serve), g: &gate{at: make(chan struct{}, 1000)}}
+	s := &stage{T: t, f: nodetest.NewInMemory(t, serve), g: &gate{at: make(chan struct{}, 1000)}}
 	s.n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := net.Dial("tcp", s.f.Addr)
+		c, err := s.f.Dial(context.Background())
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +178,7 @@ func (s *stage) start(call func() (any, error)) <-chan outcome {
 	s.Helper()
 	c, place := make(chan outcome, 1), s.queued()+1
 	go func() { r, err := call(); c <- outcome{r, err} }()
-	eventually(s.T, "one more in the queue", func() bool { return s.queued() == place })
+	verdict.Eventually(s.T, "one more in the queue", func() bool { return s.queued() == place })
 	return c
 }
 
@@ -270,8 +272,7 @@ func (s *stage) wantSaw(want ...string) {
 
 func TestJointCommand(t *testing.T) {
 	t.Parallel()
-	t.Run("layout", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "layout", func(t *testing.T) {
 		s := newStage(t, telling)
 		s.gather()
 		crew := s.crew(3)
@@ -288,8 +289,7 @@ func TestJointCommand(t *testing.T) {
 		alone.gets("s", "own")
 		s.wantSaw("1 EVALSHA tell 6 a0 a1 a2 b0 b1 b2 s 5 own own own 0 1 2", "1 EVALSHA tell 2 a7 b7 s 5 own 7")
 	})
-	t.Run("answers", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "answers", func(t *testing.T) {
 		s := newStage(t, telling)
 		judgeAnswers(s)
 		if got := s.saw(); len(got) != 1 || s.f.Dialled() != 1 {
@@ -302,8 +302,7 @@ func TestJointCommand(t *testing.T) {
 		s.f.Addr = redistest.Shared(t).Addr()
 		judgeAnswers(s)
 	})
-	t.Run("limit", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "limit", func(t *testing.T) {
 		const callers = 2*mostJoined + 1
 		s := newStage(t, telling)
 		s.gather()
@@ -316,7 +315,7 @@ func TestJointCommand(t *testing.T) {
 				c <- outcome{r, err}
 			}()
 		}
-		eventually(t, "all in the queue", func() bool { return s.queued() == callers })
+		verdict.Eventually(t, "all in the queue", func() bool { return s.queued() == callers })
 		s.g.open()
 		for _, c := range crew {
 			c.gets("s", "own")
@@ -419,8 +418,7 @@ func TestNotJoined(t *testing.T) {
 		"argument that is true": calls(true, true),
 		"argument with a point": calls(1.5, 1.5),
 	} {
-		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			t.Parallel()
+		bubbled(t, strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 				if isScript(cmd) {
 					c.Bulk(strings.Join(cmd[1:], " "))
@@ -448,8 +446,7 @@ func TestNotJoined(t *testing.T) {
 	}
 
 	// Who gives fewer arguments than are shared harms nobody.
-	t.Run("few_arguments", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "few_arguments", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
 				c.Say("*2\r\n:0\r\n:1\r\n")
@@ -472,8 +469,7 @@ func TestNotJoined(t *testing.T) {
 	})
 
 	// Who has learnt that the server lacks the script is not sent by its hash again.
-	t.Run("EVAL", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "EVAL", func(t *testing.T) {
 		s := newStage(t, telling)
 		s.gather()
 		hashed := s.ask(t.Context(), 0, "s", "own")
@@ -487,8 +483,7 @@ func TestNotJoined(t *testing.T) {
 	})
 
 	// A command that only looks like one of a script is nobody's.
-	t.Run("Do", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "Do", func(t *testing.T) {
 		s := newStage(t, telling)
 		s.gather()
 		do := s.start(func() (any, error) {
@@ -585,8 +580,7 @@ func TestJointCallerLeaves(t *testing.T) {
 		})
 	}
 
-	t.Run("sent", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "sent", func(t *testing.T) {
 		held := make(chan func(), 10)
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
@@ -636,8 +630,7 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 		"long":     "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
 		"nested":   "*1\r\n*3\r\n:1\r\n:1\r\n:1\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		bubbled(t, name, func(t *testing.T) {
 			s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 				switch {
 				case isScript(cmd) && c.ID == 1:
@@ -663,33 +656,33 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 // An array is its caller's as soon as that has been woken: the reader, which looks for a
 // READONLY in it, has done with it by then.
 func TestArrayIsItsCallersAlone(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if cmd[0] == "LIST" {
-			c.Say("*3\r\n+a\r\n+b\r\n+%s\r\n", cmd[1])
-			return
-		}
-		c.Plain(cmd)
-	})
-	n := newNode(t, poolOf(f))
-	var wg sync.WaitGroup
-	for c := range 16 {
-		wg.Go(func() {
-			for i := range 50 {
-				own := fmt.Sprint(c, "-", i)
-				if r, err := n.Do(t.Context(), soon(), "LIST", own); err != nil || fmt.Sprintf("%s", r) != "[a b "+own+"]" {
-					t.Errorf("LIST %s = %s, %v", own, r, err)
-				}
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "LIST" {
+				c.Say("*3\r\n+a\r\n+b\r\n+%s\r\n", cmd[1])
+				return
 			}
+			c.Plain(cmd)
 		})
-	}
-	wg.Wait()
+		n := newNode(t, poolOf(f))
+		var wg sync.WaitGroup
+		for c := range 16 {
+			wg.Go(func() {
+				for i := range 50 {
+					own := fmt.Sprint(c, "-", i)
+					if r, err := n.Do(t.Context(), soon(), "LIST", own); err != nil || fmt.Sprintf("%s", r) != "[a b "+own+"]" {
+						t.Errorf("LIST %s = %s, %v", own, r, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
 }
 
 func TestJointRefusal(t *testing.T) {
 	t.Parallel()
-	t.Run("any", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "any", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
 				c.Say("-OOM no memory\r\n")
@@ -711,8 +704,7 @@ func TestJointRefusal(t *testing.T) {
 		s.wantSaw("1 "+together("EVALSHA", 0, 1, 2), "1 ECHO later")
 	})
 
-	t.Run("NOSCRIPT", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "NOSCRIPT", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if cmd[0] == "EVALSHA" {
 				c.Say("-NOSCRIPT No matching script.\r\n")
@@ -755,8 +747,7 @@ func TestJointRefusal(t *testing.T) {
 		}
 	})
 
-	t.Run("CROSSSLOT", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "CROSSSLOT", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) && cmd[2] != "2" {
 				c.Say("-CROSSSLOT Keys in request don't hash to the same slot\r\n")
@@ -790,8 +781,7 @@ func TestJointRefusal(t *testing.T) {
 	})
 
 	// A script that a cluster refuses for its own keys is not asked for ever.
-	t.Run("CROSSSLOT_for_good", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "CROSSSLOT_for_good", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
 				c.Say("-CROSSSLOT Keys in request don't hash to the same slot\r\n")
@@ -813,8 +803,7 @@ func TestJointRefusal(t *testing.T) {
 	})
 
 	// A name that one may not use does not keep the others from theirs.
-	t.Run("NOPERM", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "NOPERM", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			switch {
 			case isScript(cmd) && slices.Contains(cmd, "a1"):
@@ -867,12 +856,10 @@ func TestJointRefusal(t *testing.T) {
 		}
 	})
 
-	t.Run("READONLY_whole", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "READONLY_whole", func(t *testing.T) {
 		judgeReadOnly(t, "-READONLY You can't write against a read only replica.\r\n", 3)
 	})
-	t.Run("READONLY_of_one", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "READONLY_of_one", func(t *testing.T) {
 		judgeReadOnly(t, "*3\r\n:7\r\n-READONLY You can't write against a read only replica.\r\n:7\r\n", 1)
 	})
 }
@@ -924,8 +911,7 @@ func judgeReadOnly(t *testing.T, said string, refused int) {
 func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 	t.Parallel()
 	for _, refuse := range []string{"CLIENT INFO", "CLIENT KILL"} {
-		t.Run(strings.ReplaceAll(refuse, " ", "_"), func(t *testing.T) {
-			t.Parallel()
+		bubbled(t, strings.ReplaceAll(refuse, " ", "_"), func(t *testing.T) {
 			let := make(chan struct{})
 			s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 				if strings.HasPrefix(strings.Join(cmd, " "), refuse) {
@@ -956,8 +942,7 @@ func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 // A connection that breaks leaves those unknown whose command may have left, and no others.
 func TestConnectionLostInAJointCommand(t *testing.T) {
 	t.Parallel()
-	t.Run("writing", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "writing", func(t *testing.T) {
 		s := newStage(t, telling)
 		s.gather()
 		big := strings.Repeat("x", 1<<16)
@@ -984,8 +969,7 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 		}
 		s.wantSaw("2 CLIENT KILL ID 1 ADDR client:1", "2 "+together("EVALSHA", 0, 1, 3))
 	})
-	t.Run("reading", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "reading", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) && c.ID == 1 {
 				c.Say("*3\r\n:1\r\n:1\r\n")
@@ -1003,8 +987,27 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 		echo(t, s.n, "later")
 		s.wantSaw("1 "+together("EVALSHA", 0, 1, 2), "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO later")
 	})
-	t.Run("Close", func(t *testing.T) {
-		t.Parallel()
+	bubbled(t, "due", func(t *testing.T) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
+			if !isScript(cmd) {
+				c.Plain(cmd)
+			}
+		})
+		s.gather()
+		var outs []<-chan outcome
+		for who := range 2 {
+			outs = append(outs, s.start(func() (any, error) {
+				return s.n.Eval(t.Context(), time.Now().Add(time.Second), tell, tellKeys(who), "s", 5, "own", who)
+			}))
+		}
+		s.g.open()
+		for _, out := range outs {
+			want(t, "a caller of a joint command", receive(t, "return", out).err, strategy.ErrUnknown)
+		}
+		echo(t, s.n, "later")
+		s.wantSaw("1 "+together("EVALSHA", 0, 1), "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO later")
+	})
+	bubbled(t, "Close", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if !isScript(cmd) {
 				c.Plain(cmd)
@@ -1013,7 +1016,7 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 		s.gather()
 		crew := s.crew(3)
 		s.g.open()
-		eventually(t, "the command", func() bool { return len(s.saw()) == 1 })
+		verdict.Eventually(t, "the command", func() bool { return len(s.saw()) == 1 })
 		s.n.Close()
 		for _, c := range crew {
 			c.fails(strategy.ErrUnknown, strategy.ErrClosed)
@@ -1098,6 +1101,9 @@ func TestJointChaos(t *testing.T) {
 	t.Parallel()
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
+		if redistest.ForTests(t).Kind() == redistest.Embedded {
+			t.Skip("NOT PROVEN: that calls are joined on a server: the embedded one answers so late that few calls wait for the answer")
+		}
 		srv := redistest.Own(t, redistest.Config{})
 		var dials atomic.Int32
 		pool := plainPool(t, srv, 0)
@@ -1124,7 +1130,7 @@ func TestJointChaos(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		done, commands, joined := map[string]int{}, 0, 0
-		f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
 			if !isScript(cmd) {
 				telling(c, cmd)
 				return

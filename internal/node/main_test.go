@@ -1,3 +1,4 @@
+// Servers for the tests of this package.
 package node
 
 import (

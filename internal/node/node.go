@@ -80,7 +80,7 @@ func (n *Node) Ordered() bool { return !n.unordered.Load() }
 // A caller that reads for itself, as one does who is alone, cannot be interrupted
 // meanwhile: when its ctx ends it returns with the next reply, at due at the latest.
 func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
-	o := newOp(cmd, due)
+	o := n.pipe.newOp(cmd, due)
 	if key != "" || len(args) > 0 {
 		o.add(key)
 	}
@@ -106,19 +106,19 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys [
 }
 
 func (n *Node) eval(ctx context.Context, due time.Time, s *driver.Script, cmd string, script any, keys []string, args []any) (any, error) {
-	o := scriptOp(cmd, script, due, keys, args)
+	o := n.scriptOp(cmd, script, due, keys, args)
 	if _, joint := s.Joint(); joint {
 		o.script = s
 	}
 	reply, err := n.pipe.do(ctx, o)
 	if n.alone(err) {
-		return n.pipe.do(ctx, scriptOp(cmd, script, due, keys, args))
+		return n.pipe.do(ctx, n.scriptOp(cmd, script, due, keys, args))
 	}
 	return reply, err
 }
 
-func scriptOp(cmd string, script any, due time.Time, keys []string, args []any) *op {
-	o := newOp(cmd, due)
+func (n *Node) scriptOp(cmd string, script any, due time.Time, keys []string, args []any) *op {
+	o := n.pipe.newOp(cmd, due)
 	o.args = slices.Grow(o.args, 2+len(keys)+len(args)) // hundreds, where locks are renewed in bulk
 	o.add(script)
 	o.add(len(keys))

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,24 +64,25 @@ const (
 	done               // over; what is in the op is the caller's alone
 )
 
-var ops = sync.Pool{New: func() any {
-	// Two signals at most: one to look, and one that it is over.
-	return &op{wake: make(chan signal, 2)}
-}}
-
-func newOp(cmd string, due time.Time) *op {
-	o := ops.Get().(*op)
+// newOp takes an op that a caller has given back, or makes one.
+func (p *pipe) newOp(cmd string, due time.Time) *op {
+	o, _ := p.ops.Get().(*op)
+	if o == nil {
+		// Two signals at most: one to look, and one that it is over.
+		o = &op{wake: make(chan signal, 2)}
+	}
 	o.cmd, o.due = cmd, due
 	return o
 }
 
 func (o *op) add(arg any) { o.args = append(o.args, arg) }
 
-// addKey adds a string that the op's last use may have had in the same place, as callers go
-// on with their locks: then that serves, for to make an any of a string is an allocation.
+// addKey adds a string, for which there is room. The op's last use may have had it in the same
+// place, as callers go on with their locks: then that serves, for to make an any of a string is
+// an allocation.
 func (o *op) addKey(key string) {
 	n := len(o.args)
-	if n < cap(o.args) && o.args[:n+1][n] == key {
+	if o.args[:n+1][n] == key {
 		o.args = o.args[:n+1]
 		return
 	}
@@ -92,7 +92,7 @@ func (o *op) addKey(key string) {
 // recycle gives the op back. Only its caller may do so, and only when it was
 // answered in the ordinary way: a queue, a batch or a writer may still refer to
 // any other.
-func (o *op) recycle() {
+func (p *pipe) recycle(o *op) {
 	args := o.args[:0]  // see addKey
 	if cap(args) > 64 { // one huge call must not be remembered for ever
 		args = nil
@@ -101,7 +101,7 @@ func (o *op) recycle() {
 	o.script, o.lead, o.mate = nil, nil, nil
 	o.role, o.asleep, o.gone, o.over, o.reuse = none, false, false, false, false
 	o.progress.Store(queued)
-	ops.Put(o)
+	p.ops.Put(o)
 }
 
 // grant gives the caller a role.
@@ -130,7 +130,6 @@ func (o *op) getUp() {
 	}
 	o.asleep = false
 	o.prev.next, o.next.prev = o.next, o.prev
-	o.prev, o.next = nil, nil
 }
 
 // answer hands the caller its reply.
@@ -163,21 +162,15 @@ func (f *fifo) empty() bool { return f.head == len(f.ops) }
 
 // cut takes back the n pushed last.
 func (f *fifo) cut(n int) {
-	keep := max(len(f.ops)-n, f.head)
-	clear(f.ops[keep:])
-	f.ops = f.ops[:keep]
+	f.ops = f.ops[:max(len(f.ops)-n, f.head)]
 }
 
 func (f *fifo) waiting() []*op { return f.ops[f.head:] }
 
 func (f *fifo) pop() *op {
 	o := f.ops[f.head]
-	f.ops[f.head] = nil
 	f.head++
-	switch {
-	case f.head == len(f.ops):
-		f.ops, f.head = f.ops[:0], 0
-	case f.head >= 1024 && f.head > len(f.ops)/2: // always half full: do not creep
+	if f.head > len(f.ops)/2 { // fewer are moved than have been popped
 		n := copy(f.ops, f.ops[f.head:])
 		clear(f.ops[n:])
 		f.ops, f.head = f.ops[:n], 0

@@ -35,7 +35,8 @@ import (
 // One timer, the watch, is there for all who sleep: a timer of its own for each op
 // costs about as much as all else that is done for it.
 type pipe struct {
-	n *Node
+	n   *Node
+	ops sync.Pool // of *op, to be used again
 
 	mu     sync.Mutex
 	closed bool
@@ -61,8 +62,7 @@ type pipe struct {
 func (p *pipe) init(n *Node) {
 	p.n = n
 	p.sleepers.prev, p.sleepers.next = &p.sleepers, &p.sleepers
-	p.watch = time.AfterFunc(time.Hour, p.patrol)
-	p.watch.Stop()
+	p.watch = time.AfterFunc(time.Hour, p.patrol) // watchFor resets it
 }
 
 func lost(err error) error { return fmt.Errorf("%w: %w", errLost, err) }
@@ -97,9 +97,6 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 		switch o.role {
 		case writer:
 			p.write(ctx, o)
-			if o.role == reader { // which begins with looking at ctx and due
-				continue
-			}
 		case reader:
 			p.read(ctx, o)
 		case none:
@@ -124,13 +121,9 @@ func (p *pipe) sleep(ctx context.Context, o *op) signal {
 	p.watchFor(o.due)
 	p.mu.Unlock()
 	s := look
-	if end := ctx.Done(); end == nil {
-		s = <-o.wake
-	} else {
-		select {
-		case s = <-o.wake:
-		case <-end:
-		}
+	select {
+	case s = <-o.wake:
+	case <-ctx.Done():
 	}
 	if s == done {
 		return done
@@ -192,13 +185,10 @@ func (p *pipe) patrol() {
 func (p *pipe) result(ctx context.Context, o *op) (any, error) {
 	reply, err, kind := o.reply, o.err, o.kind
 	if kind != nil {
-		if why := timeup.Why(ctx, o.due); why != nil { // the reader's own end, or one at the same moment
-			err = fmt.Errorf("%w: %w", why, err)
-		}
-		return nil, p.n.failed(kind, err)
+		return nil, p.n.failed(kind, timeup.With(ctx, o.due, err)) // the reader's own end, or one at the same moment
 	}
 	if o.reuse {
-		o.recycle()
+		p.recycle(o)
 	}
 	return p.n.answered(reply, err)
 }
@@ -223,7 +213,6 @@ func (p *pipe) resign(o *op) {
 	case o.role == reader && o.on.reader == o:
 		o.on.reader = nil
 	}
-	o.role = none
 }
 
 // assign finds somebody for every duty that is vacant. It is called, with the lock
@@ -261,17 +250,14 @@ func (p *pipe) assign() {
 // nextQueued forgets the queued ops whose caller has left and returns the first of
 // the others.
 func (p *pipe) nextQueued() *op {
-	for i, o := range p.queue {
-		if !o.gone {
-			if i > 0 {
-				p.queue = slices.Delete(p.queue, 0, i)
-			}
-			return o
-		}
+	left := 0
+	for left < len(p.queue) && p.queue[left].gone {
+		left++
 	}
-	clear(p.queue)
-	p.queue = p.queue[:0]
-	return nil
+	if p.queue = slices.Delete(p.queue, 0, left); len(p.queue) == 0 {
+		return nil
+	}
+	return p.queue[0]
 }
 
 // settle closes a connection that is to be replaced once its last reply has come.
@@ -306,9 +292,8 @@ func (p *pipe) write(ctx context.Context, o *op) {
 		if !p.gather(ctx, w, o) {
 			return
 		}
-		if timeup.Why(ctx, o.due) != nil { // meanwhile; others may find the time to write
+		if timeup.Why(ctx, o.due) != nil { // meanwhile: o's caller leaves, and another writes
 			w.written()
-			p.assign()
 			return
 		}
 	}
@@ -391,9 +376,6 @@ func (p *pipe) send(w *wire) {
 // unsend puts ops that the writer did not get to back to the head of the queue. No
 // byte of theirs has left, so they go out on the next connection.
 func (p *pipe) unsend(w *wire, rest []*op) {
-	if len(rest) == 0 {
-		return
-	}
 	w.flight.cut(len(rest))
 	if p.closed {
 		for _, o := range rest {
@@ -421,9 +403,9 @@ func (p *pipe) read(ctx context.Context, o *op) {
 		p.mu.Lock()
 		if err != nil && !isReply(err) && !time.Now().Before(o.due) {
 			p.giveUp(w, errGivenUp)
-			break
+		} else {
+			p.receive(w, reply, err, now)
 		}
-		p.receive(w, reply, err, now)
 	}
 	if w.reader == o {
 		w.reader = nil
@@ -438,7 +420,6 @@ func (p *pipe) serve(w *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !w.gone && w.crowded && w.oldest() != nil {
-		p.watchFor(w.flight.waiting()[0].due)
 		p.mu.Unlock()
 		reply, err := readReply(w.conn, 0)
 		p.mu.Lock()
@@ -506,14 +487,13 @@ func (p *pipe) discard(w *wire) {
 func (p *pipe) doom(id identity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !id.known() || p.n.unordered.Load() || p.closed {
+	if p.n.unordered.Load() {
 		return
 	}
 	p.doomed = append(p.doomed, id)
 	if p.wire != nil {
 		p.wire.retired = true
 	}
-	p.assign()
 }
 
 // unsettled reports whether the server may still do something of a call that has
@@ -521,9 +501,6 @@ func (p *pipe) doom(id identity) {
 func (p *pipe) unsettled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.n.unordered.Load() {
-		return false
-	}
 	return len(p.doomed) > 0 || p.wire != nil && p.wire.abandoned()
 }
 
@@ -560,15 +537,13 @@ func (p *pipe) dialFailed(a *attempt, err error) {
 		}
 		p.failQueue(err)
 	}
-	p.assign()
 }
 
 func (p *pipe) failQueue(err error) {
 	for _, o := range p.queue {
 		o.fail(strategy.ErrUnsent, err)
 	}
-	clear(p.queue)
-	p.queue = p.queue[:0]
+	p.queue = nil
 }
 
 // killed forgets connections that are dead beyond doubt.
@@ -581,10 +556,7 @@ func (p *pipe) killed(dead []identity) {
 func (p *pipe) close() {
 	p.mu.Lock()
 	p.closed = true
-	for _, o := range p.queue {
-		o.fail(strategy.ErrUnsent, strategy.ErrClosed)
-	}
-	p.queue = nil
+	p.failQueue(strategy.ErrClosed)
 	if p.wire != nil {
 		p.giveUp(p.wire, strategy.ErrClosed)
 	}

@@ -1,3 +1,4 @@
+// The pipe: whose reply is whose, what is known when there is none, dials, limits of the pool.
 package node
 
 import (
@@ -20,6 +21,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,65 +35,66 @@ func TestNewWantsAPoolThatDials(t *testing.T) {
 }
 
 func TestRepliesBecomeTheContractsTypes(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if cmd[0] == "SAY" {
-			c.Say("%s", cmd[1])
-			return
-		}
-		c.Plain(cmd)
-	})
-	n := newNode(t, poolOf(f))
-	for _, c := range []struct {
-		said string
-		want any
-		kind error
-	}{
-		{"+OK\r\n", []byte("OK"), nil},
-		{"+QUEUED\r\n", []byte("QUEUED"), nil},
-		{":-7\r\n", int64(-7), nil},
-		{"$-1\r\n", nil, nil},
-		{"*-1\r\n", nil, nil},
-		{"$2\r\nab\r\n", []byte("ab"), nil},
-		{"*3\r\n+OK\r\n:1\r\n*1\r\n$1\r\nx\r\n", []any{[]byte("OK"), int64(1), []any{[]byte("x")}}, nil},
-		{"-ERR no\r\n", nil, strategy.ErrRefused},
-		{"-LOADING Redis is loading\r\n", nil, strategy.ErrRefused},
-		{"-READONLY replica\r\n", nil, strategy.ErrRefused},
-		{"-OOM no memory\r\n", nil, strategy.ErrRefused},
-		{"-NOPERM no\r\n", nil, strategy.ErrRefused},
-		{"-MOVED 1 a:1\r\n", nil, strategy.ErrRefused},
-		{"-CLUSTERDOWN no\r\n", nil, strategy.ErrRefused},
-		{"-BUSY script\r\n", nil, strategy.ErrRefused},
-		{"-WRONGTYPE no\r\n", nil, strategy.ErrRefused},
-		// The other element took effect: "nothing has changed" would be a lie.
-		{"*2\r\n+OK\r\n-ERR half\r\n", nil, strategy.ErrUnknown},
-		{"*1\r\n*1\r\n-ERR deep\r\n", nil, strategy.ErrUnknown},
-	} {
-		r, err := n.Do(t.Context(), soon(), "SAY", c.said)
-		if c.kind != nil {
-			want(t, fmt.Sprintf("reply %q", c.said), err, c.kind)
-			words := strings.Trim(c.said[strings.Index(c.said, "-")+1:], "\r\n")
-			if !strings.Contains(err.Error(), words) {
-				t.Errorf("reply %q = %v, want the server's words", c.said, err)
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "SAY" {
+				c.Say("%s", cmd[1])
+				return
 			}
-			continue
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		for _, c := range []struct {
+			said string
+			want any
+			kind error
+		}{
+			{"+OK\r\n", []byte("OK"), nil},
+			{"+QUEUED\r\n", []byte("QUEUED"), nil},
+			{":-7\r\n", int64(-7), nil},
+			{"$-1\r\n", nil, nil},
+			{"*-1\r\n", nil, nil},
+			{"$2\r\nab\r\n", []byte("ab"), nil},
+			{"*3\r\n+OK\r\n:1\r\n*1\r\n$1\r\nx\r\n", []any{[]byte("OK"), int64(1), []any{[]byte("x")}}, nil},
+			{"-ERR no\r\n", nil, strategy.ErrRefused},
+			{"-LOADING Redis is loading\r\n", nil, strategy.ErrRefused},
+			{"-READONLY replica\r\n", nil, strategy.ErrRefused},
+			{"-OOM no memory\r\n", nil, strategy.ErrRefused},
+			{"-NOPERM no\r\n", nil, strategy.ErrRefused},
+			{"-MOVED 1 a:1\r\n", nil, strategy.ErrRefused},
+			{"-CLUSTERDOWN no\r\n", nil, strategy.ErrRefused},
+			{"-BUSY script\r\n", nil, strategy.ErrRefused},
+			{"-WRONGTYPE no\r\n", nil, strategy.ErrRefused},
+			// The other element took effect: "nothing has changed" would be a lie.
+			{"*2\r\n+OK\r\n-ERR half\r\n", nil, strategy.ErrUnknown},
+			{"*1\r\n*1\r\n-ERR deep\r\n", nil, strategy.ErrUnknown},
+		} {
+			r, err := n.Do(t.Context(), soon(), "SAY", c.said)
+			if c.kind != nil {
+				want(t, fmt.Sprintf("reply %q", c.said), err, c.kind)
+				words := strings.Trim(c.said[strings.Index(c.said, "-")+1:], "\r\n")
+				if !strings.Contains(err.Error(), words) {
+					t.Errorf("reply %q = %v, want the server's words", c.said, err)
+				}
+				continue
+			}
+			if err != nil || fmt.Sprintf("%T %v", r, r) != fmt.Sprintf("%T %v", c.want, c.want) {
+				t.Errorf("reply %q = %T %v, %v, want %T %v", c.said, r, r, err, c.want, c.want)
+			}
 		}
-		if err != nil || fmt.Sprintf("%T %v", r, r) != fmt.Sprintf("%T %v", c.want, c.want) {
-			t.Errorf("reply %q = %T %v, %v, want %T %v", c.said, r, r, err, c.want, c.want)
+		if got := f.Dialled(); got != 1 {
+			t.Errorf("connections = %d, want 1: a refusal does not cost one", got)
 		}
-	}
-	if got := f.Dialled(); got != 1 {
-		t.Errorf("connections = %d, want 1: a refusal does not cost one", got)
-	}
-	if n.Name() != f.Addr {
-		t.Errorf("Name = %q, want %q", n.Name(), f.Addr)
-	}
+		if n.Name() != f.Addr {
+			t.Errorf("Name = %q, want %q", n.Name(), f.Addr)
+		}
+	})
 }
 
 // holding is a server that answers HOLD when told to.
 func holding(t *testing.T) (f *nodetest.Server, held chan *nodetest.Conn) {
 	held = make(chan *nodetest.Conn, 100)
-	f = nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+	f = nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
 		if cmd[0] == "HOLD" {
 			held <- c
 			return
@@ -115,66 +118,68 @@ func hold(n *Node, ctx context.Context, due time.Time) <-chan error {
 }
 
 func TestFollowerLeavesAndTheConnectionStays(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	leader := hold(n, t.Context(), soon())
-	c := receive(t, "HOLD by the leader", held)
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		leader := hold(n, t.Context(), soon())
+		c := receive(t, "HOLD by the leader", held)
 
-	cause := errors.New("follower's reason")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	follower := hold(n, ctx, soon())
-	receive(t, "HOLD by the follower", held)
-	cancel(cause)
-	want(t, "cancelled follower", receive(t, "follower's return", follower), strategy.ErrUnknown, cause)
+		cause := errors.New("follower's reason")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		follower := hold(n, ctx, soon())
+		receive(t, "HOLD by the follower", held)
+		cancel(cause)
+		want(t, "cancelled follower", receive(t, "follower's return", follower), strategy.ErrUnknown, cause)
 
-	late := hold(n, t.Context(), time.Now().Add(300*time.Millisecond))
-	want(t, "follower at its due", receive(t, "late follower's return", late), strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		late := hold(n, t.Context(), time.Now().Add(300*time.Millisecond))
+		want(t, "follower at its due", receive(t, "late follower's return", late), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 
-	receive(t, "HOLD by the late follower", held)
-	for i := range 3 { // replies of those who have left must not become anybody else's
-		c.Bulk(fmt.Sprint("held ", i))
-	}
-	if err := receive(t, "leader's return", leader); err.Error() != `reply "held 0"` {
-		t.Errorf("leader = %v, want its own reply", err)
-	}
-	echo(t, n, "own")
-	if f.Dialled() != 1 {
-		t.Errorf("%d connections, want 1", f.Dialled())
-	}
+		receive(t, "HOLD by the late follower", held)
+		for i := range 3 { // replies of those who have left must not become anybody else's
+			c.Bulk(fmt.Sprint("held ", i))
+		}
+		if err := receive(t, "leader's return", leader); err.Error() != `reply "held 0"` {
+			t.Errorf("leader = %v, want its own reply", err)
+		}
+		echo(t, n, "own")
+		if f.Dialled() != 1 {
+			t.Errorf("%d connections, want 1", f.Dialled())
+		}
+	})
 }
 
 func TestLeaderLeavesAtTheNextReply(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	first := hold(n, t.Context(), soon())
-	c := receive(t, "first HOLD", held)
-	ctx2, leave := context.WithCancel(t.Context())
-	second := hold(n, ctx2, soon())
-	receive(t, "second HOLD", held)
-	cause := errors.New("leader's reason")
-	ctx3, cancel := context.WithCancelCause(t.Context())
-	third := hold(n, ctx3, soon())
-	receive(t, "third HOLD", held)
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		first := hold(n, t.Context(), soon())
+		c := receive(t, "first HOLD", held)
+		ctx2, leave := context.WithCancel(t.Context())
+		second := hold(n, ctx2, soon())
+		receive(t, "second HOLD", held)
+		cause := errors.New("leader's reason")
+		ctx3, cancel := context.WithCancelCause(t.Context())
+		third := hold(n, ctx3, soon())
+		receive(t, "third HOLD", held)
 
-	leave()
-	want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown, context.Canceled)
-	c.Bulk("1")
-	if err := receive(t, "first's return", first); err.Error() != `reply "1"` {
-		t.Errorf("first = %v, want its own reply", err)
-	}
-	eventually(t, "the third reads", func() bool { return isReading(n) })
-	cancel(cause)
-	c.Bulk("2")
-	want(t, "leader whose context ended", receive(t, "third's return", third), strategy.ErrUnknown, cause)
+		leave()
+		want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown, context.Canceled)
+		c.Bulk("1")
+		if err := receive(t, "first's return", first); err.Error() != `reply "1"` {
+			t.Errorf("first = %v, want its own reply", err)
+		}
+		verdict.Eventually(t, "the third reads", func() bool { return isReading(n) })
+		cancel(cause)
+		c.Bulk("2")
+		want(t, "leader whose context ended", receive(t, "third's return", third), strategy.ErrUnknown, cause)
 
-	// Nobody waits now; the next caller reads what is left, and then its own.
-	c.Bulk("3")
-	echo(t, n, "own")
-	if f.Dialled() != 1 {
-		t.Errorf("%d connections, want 1", f.Dialled())
-	}
+		// Nobody waits now; the next caller reads what is left, and then its own.
+		c.Bulk("3")
+		echo(t, n, "own")
+		if f.Dialled() != 1 {
+			t.Errorf("%d connections, want 1", f.Dialled())
+		}
+	})
 }
 
 // isReading reports whether a caller has, or is about to have, begun to read.
@@ -186,70 +191,76 @@ func isReading(n *Node) bool {
 
 // A reply that is there is the truth, also when the context has ended meanwhile.
 func TestLeaderKeepsItsReply(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	ctx, cancel := context.WithCancel(t.Context())
-	out := hold(n, ctx, soon())
-	c := receive(t, "HOLD", held)
-	eventually(t, "the caller reads", func() bool { return isReading(n) })
-	cancel()
-	c.Bulk("reply")
-	if err := receive(t, "return", out); err.Error() != `reply "reply"` {
-		t.Errorf("HOLD = %v, want its reply", err)
-	}
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		ctx, cancel := context.WithCancel(t.Context())
+		out := hold(n, ctx, soon())
+		c := receive(t, "HOLD", held)
+		verdict.Eventually(t, "the caller reads", func() bool { return isReading(n) })
+		cancel()
+		c.Bulk("reply")
+		if err := receive(t, "return", out); err.Error() != `reply "reply"` {
+			t.Errorf("HOLD = %v, want its reply", err)
+		}
+	})
 }
 
 func TestQueuedCallThatLeftIsNeverSent(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		<-let
-		c.Plain(cmd)
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			<-let
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		first, got := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "first"); first <- err }()
+		verdict.Eventually(t, "a dial", func() bool { return f.Dialled() == 1 })
+		go func() { _, err := n.Do(ctx, soon(), "SET", "never"); got <- err }()
+		verdict.Eventually(t, "two in the queue", func() bool {
+			n.pipe.mu.Lock()
+			defer n.pipe.mu.Unlock()
+			return len(n.pipe.queue) == 2
+		})
+		cause := errors.New("waited enough")
+		cancel(cause)
+		want(t, "Do while dialling", receive(t, "return", got), strategy.ErrUnsent, cause)
+		_, err := n.Do(t.Context(), time.Now().Add(20*time.Millisecond), "SET", "never")
+		want(t, "Do while dialling, due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		close(let)
+		receive(t, "the call that stayed", first)
+		echo(t, n, "later") // the flight is in step, too
+		wantSeen(t, f, "1 ECHO first", "1 ECHO later")
 	})
-	n := newNode(t, poolOf(f))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	first, got := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "first"); first <- err }()
-	eventually(t, "a dial", func() bool { return f.Dialled() == 1 })
-	go func() { _, err := n.Do(ctx, soon(), "SET", "never"); got <- err }()
-	eventually(t, "two in the queue", func() bool {
-		n.pipe.mu.Lock()
-		defer n.pipe.mu.Unlock()
-		return len(n.pipe.queue) == 2
-	})
-	cause := errors.New("waited enough")
-	cancel(cause)
-	want(t, "Do while dialling", receive(t, "return", got), strategy.ErrUnsent, cause)
-	_, err := n.Do(t.Context(), time.Now().Add(20*time.Millisecond), "SET", "never")
-	want(t, "Do while dialling, due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	close(let)
-	receive(t, "the call that stayed", first)
-	echo(t, n, "later") // the flight is in step, too
-	wantSeen(t, f, "1 ECHO first", "1 ECHO later")
 }
 
 // Rule 1: what was given up is dead before anything else is sent.
 func TestGivenUpConnectionIsKilledFirst(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
-	receive(t, "HOLD", held)
-	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown, os.ErrDeadlineExceeded)
-	echo(t, n, "undo")
-	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo")
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		out := hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+		receive(t, "HOLD", held)
+		follower := hold(n, t.Context(), soon())
+		receive(t, "the follower's HOLD", held)
+		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		want(t, "follower", receive(t, "follower's return", follower), strategy.ErrUnknown, errGivenUp)
+		echo(t, n, "undo")
+		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo")
 
-	// Done once, it is not done again: the next loss is of 2 alone.
-	out = hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
-	receive(t, "HOLD", held)
-	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
-	echo(t, n, "again")
-	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo",
-		"2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO again")
-	if !n.Ordered() {
-		t.Error("Ordered = false, want true: every KILL was obeyed")
-	}
+		// Done once, it is not done again: the next loss is of 2 alone.
+		out = hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
+		receive(t, "HOLD", held)
+		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+		echo(t, n, "again")
+		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo",
+			"2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO again")
+		if !n.Ordered() {
+			t.Error("Ordered = false, want true: every KILL was obeyed")
+		}
+	})
 }
 
 func wantSeen(t *testing.T, f *nodetest.Server, want ...string) {
@@ -261,90 +272,93 @@ func wantSeen(t *testing.T, f *nodetest.Server, want ...string) {
 
 // A connection that dies while it kills has confirmed nothing.
 func TestKillIsRepeatedUntilConfirmed(t *testing.T) {
-	t.Parallel()
-	held := make(chan *nodetest.Conn, 10)
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		switch {
-		case cmd[0] == "HOLD":
-			held <- c
-		case c.ID == 2 && strings.Contains(strings.Join(cmd, " "), "KILL ID 1 ADDR client"):
-			c.Close()
-		default:
-			c.Plain(cmd)
-		}
+	bubble(t, func(t *testing.T) {
+		held := make(chan *nodetest.Conn, 10)
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			switch {
+			case cmd[0] == "HOLD":
+				held <- c
+			case c.ID == 2 && strings.Contains(strings.Join(cmd, " "), "KILL ID 1 ADDR client"):
+				c.Close()
+			default:
+				c.Plain(cmd)
+			}
+		})
+		n := newNode(t, poolOf(f))
+		out := hold(n, t.Context(), soon())
+		receive(t, "HOLD", held).Close() // the server's end says nothing about a proxy's
+		want(t, "cut off leader", receive(t, "return", out), strategy.ErrUnknown, io.EOF)
+		_, err := n.Do(t.Context(), soon(), "ECHO", "early")
+		want(t, "Do on a connection that died killing", err, strategy.ErrUnsent)
+		echo(t, n, "undo")
+		wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "3 CLIENT KILL ID 1 ADDR client:1", "3 ECHO undo")
 	})
-	n := newNode(t, poolOf(f))
-	out := hold(n, t.Context(), soon())
-	receive(t, "HOLD", held).Close() // the server's end says nothing about a proxy's
-	want(t, "cut off leader", receive(t, "return", out), strategy.ErrUnknown, io.EOF)
-	_, err := n.Do(t.Context(), soon(), "ECHO", "early")
-	want(t, "Do on a connection that died killing", err, strategy.ErrUnsent)
-	echo(t, n, "undo")
-	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "3 CLIENT KILL ID 1 ADDR client:1", "3 ECHO undo")
 }
 
 // A dial that is older than the loss may be answered after it: it has to kill, too.
 func TestOlderDialKillsToo(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	held := make(chan *nodetest.Conn, 10)
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		switch {
-		case cmd[0] == "HOLD":
-			held <- c
-			return
-		case c.ID == 1:
-			<-let
-		case c.ID > 2: // only the first dial is ever answered
-			return
-		}
-		c.Plain(cmd)
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		held := make(chan *nodetest.Conn, 10)
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			switch {
+			case cmd[0] == "HOLD":
+				held <- c
+				return
+			case c.ID == 1:
+				<-let
+			case c.ID > 2: // only the first dial is ever answered
+				return
+			}
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "SET", "k")
+		want(t, "Do while the first dial hangs", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		verdict.Eventually(t, "a second dial", func() bool {
+			_, err = n.Do(t.Context(), time.Now().Add(leastPatience), "PING", "")
+			return err == nil
+		})
+		out := hold(n, t.Context(), time.Now().Add(100*time.Millisecond))
+		receive(t, "HOLD", held)
+		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+		close(let)
+		echo(t, n, "undo")
+		wantSeen(t, f, "2 PING", "2 HOLD k", "1 CLIENT KILL ID 2 ADDR client:2", "1 ECHO undo")
 	})
-	n := newNode(t, poolOf(f))
-	_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "SET", "k")
-	want(t, "Do while the first dial hangs", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	eventually(t, "a second dial", func() bool {
-		_, err = n.Do(t.Context(), time.Now().Add(leastPatience), "PING", "")
-		return err == nil
-	})
-	out := hold(n, t.Context(), time.Now().Add(100*time.Millisecond))
-	receive(t, "HOLD", held)
-	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
-	close(let)
-	echo(t, n, "undo")
-	wantSeen(t, f, "2 PING", "2 HOLD k", "1 CLIENT KILL ID 2 ADDR client:2", "1 ECHO undo")
 }
 
 func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 	t.Parallel()
 	for _, refuse := range []string{"CLIENT INFO", "ADDR 0.0.0.0:0", "ADDR client:1"} {
 		t.Run(refuse, func(t *testing.T) {
-			t.Parallel()
-			held := make(chan *nodetest.Conn, 10)
-			f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-				switch {
-				case strings.Contains(strings.Join(cmd, " "), refuse):
-					c.Say("-NOPERM this user has no permissions\r\n")
-				case cmd[0] == "HOLD":
-					held <- c
-				default:
-					c.Plain(cmd)
+			bubble(t, func(t *testing.T) {
+				held := make(chan *nodetest.Conn, 10)
+				f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+					switch {
+					case strings.Contains(strings.Join(cmd, " "), refuse):
+						c.Say("-NOPERM this user has no permissions\r\n")
+					case cmd[0] == "HOLD":
+						held <- c
+					default:
+						c.Plain(cmd)
+					}
+				})
+				n := newNode(t, poolOf(f))
+				if !n.Ordered() {
+					t.Fatal("Ordered = false before anything was refused")
+				}
+				out := hold(n, t.Context(), time.Now().Add(500*time.Millisecond))
+				receive(t, "HOLD", held)
+				want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+				echo(t, n, "works")
+				if n.Ordered() {
+					t.Error("Ordered = true, want false")
+				}
+				if n.pipe.doomed != nil {
+					t.Errorf("%d connections are still to be killed, want none", len(n.pipe.doomed))
 				}
 			})
-			n := newNode(t, poolOf(f))
-			if !n.Ordered() {
-				t.Fatal("Ordered = false before anything was refused")
-			}
-			out := hold(n, t.Context(), time.Now().Add(500*time.Millisecond))
-			receive(t, "HOLD", held)
-			want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
-			echo(t, n, "works")
-			if n.Ordered() {
-				t.Error("Ordered = true, want false")
-			}
-			if n.pipe.doomed != nil {
-				t.Errorf("%d connections are still to be killed, want none", len(n.pipe.doomed))
-			}
 		})
 	}
 }
@@ -352,12 +366,15 @@ func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 // What only speaks of the server's state is no refusal.
 func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 	t.Parallel()
-	for _, said := range []string{"-BUSY Redis is busy running a script", "-ERR max number of clients reached"} {
-		t.Run(said, func(t *testing.T) {
-			t.Parallel()
-			f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+	for _, said := range []string{"-BUSY Redis is busy running a script", "-DENIED protected", "-ERR max number of clients reached"} {
+		bubbled(t, said, func(t *testing.T) {
+			f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
 				if c.ID == 1 {
 					c.Say("%s\r\n", said)
+					if said == "-DENIED protected" {
+						time.Sleep(time.Millisecond) // the client reads that first
+						c.Close()
+					}
 					return
 				}
 				c.Plain(cmd)
@@ -377,27 +394,29 @@ func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 }
 
 func TestCutConnectionIsUnknown(t *testing.T) {
-	t.Parallel()
-	for cut := range len("$3\r\nabc\r\n") {
-		f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-			if c.ID == 1 && cmd[0] == "GET" {
-				c.Say("%s", "$3\r\nabc\r\n"[:cut])
-				c.Close()
-				return
-			}
-			c.Plain(cmd)
-		})
-		n := newNode(t, poolOf(f))
-		_, err := n.Do(t.Context(), soon(), "GET", "k")
-		want(t, fmt.Sprintf("GET cut after %d bytes", cut), err, strategy.ErrUnknown)
-		echo(t, n, "next")
-	}
+	bubble(t, func(t *testing.T) {
+		for cut := range len("$3\r\nabc\r\n") {
+			f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+				if c.ID == 1 && cmd[0] == "GET" {
+					c.Say("%s", "$3\r\nabc\r\n"[:cut])
+					c.Close()
+					return
+				}
+				c.Plain(cmd)
+			})
+			n := newNode(t, poolOf(f))
+			_, err := n.Do(t.Context(), soon(), "GET", "k")
+			want(t, fmt.Sprintf("GET cut after %d bytes", cut), err, strategy.ErrUnknown)
+			echo(t, n, "next")
+		}
+	})
 }
 
 // A reply that belongs to nobody would shift every later one to the wrong caller.
 func TestUnexpectedReplyBelongsToNobody(t *testing.T) {
 	t.Parallel()
-	left, unsent, later := newOp("LEFT", soon()), newOp("UNSENT", soon()), newOp("SENT", soon())
+	var p pipe
+	left, unsent, later := p.newOp("LEFT", soon()), p.newOp("UNSENT", soon()), p.newOp("SENT", soon())
 	left.progress.Store(dropped)
 	later.progress.Store(sent)
 	w := &wire{}
@@ -427,35 +446,36 @@ func (b brittle) Send(cmd string, args ...any) error {
 
 // What the writer did not get to send goes out on the next connection.
 func TestRestOfABatchIsSentElsewhere(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		<-let
-		c, err := redis.Dial("tcp", f.Addr)
-		if err != nil {
-			return nil, err
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+			<-let
+			c, err := dial(f)
+			if err != nil {
+				return nil, err
+			}
+			return brittle{c.(redis.ConnWithTimeout)}, nil
+		}})
+		outs := map[string]chan error{}
+		for i, cmd := range []string{"ECHO", "FAIL", "TYPE"} {
+			out := make(chan error, 1)
+			outs[cmd] = out
+			go func() { _, err := n.Do(t.Context(), soon(), cmd, "x"); out <- err }()
+			verdict.Eventually(t, "one more in the queue", func() bool {
+				n.pipe.mu.Lock()
+				defer n.pipe.mu.Unlock()
+				return len(n.pipe.queue) == i+1
+			})
 		}
-		return brittle{c.(redis.ConnWithTimeout)}, nil
-	}})
-	outs := map[string]chan error{}
-	for i, cmd := range []string{"ECHO", "FAIL", "TYPE"} {
-		out := make(chan error, 1)
-		outs[cmd] = out
-		go func() { _, err := n.Do(t.Context(), soon(), cmd, "x"); out <- err }()
-		eventually(t, "one more in the queue", func() bool {
-			n.pipe.mu.Lock()
-			defer n.pipe.mu.Unlock()
-			return len(n.pipe.queue) == i+1
-		})
-	}
-	close(let)
-	want(t, "what was written to a connection that broke", receive(t, "ECHO's return", outs["ECHO"]), strategy.ErrUnknown)
-	want(t, "what broke it", receive(t, "FAIL's return", outs["FAIL"]), strategy.ErrUnknown)
-	if err := receive(t, "TYPE's return", outs["TYPE"]); err != nil {
-		t.Errorf("what was not written = %v, want nil: it goes elsewhere", err)
-	}
-	wantSeen(t, f, "2 CLIENT KILL ID 1 ADDR client:1", "2 TYPE x")
+		close(let)
+		want(t, "what was written to a connection that broke", receive(t, "ECHO's return", outs["ECHO"]), strategy.ErrUnknown)
+		want(t, "what broke it", receive(t, "FAIL's return", outs["FAIL"]), strategy.ErrUnknown)
+		if err := receive(t, "TYPE's return", outs["TYPE"]); err != nil {
+			t.Errorf("what was not written = %v, want nil: it goes elsewhere", err)
+		}
+		wantSeen(t, f, "2 CLIENT KILL ID 1 ADDR client:1", "2 TYPE x")
+	})
 }
 
 // stalling does not flush before it may, once it is told to stall.
@@ -477,12 +497,11 @@ func (s *stalling) Flush() error {
 // for all who have come, the writer that has yielded among them, and nobody beside him.
 func TestHalf(t *testing.T) {
 	t.Parallel()
-	t.Run("LastSends", func(t *testing.T) {
-		t.Parallel()
-		f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	bubbled(t, "LastSends", func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
 		conn := &stalling{reached: make(chan struct{}), may: make(chan struct{})}
 		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-			c, err := redis.Dial("tcp", f.Addr)
+			c, err := dial(f)
 			if err != nil {
 				return nil, err
 			}
@@ -490,7 +509,7 @@ func TestHalf(t *testing.T) {
 			return conn, nil
 		}})
 		echo(t, n, "warm")
-		p, first := &n.pipe, newOp("ECHO", soon())
+		p, first := &n.pipe, n.pipe.newOp("ECHO", soon())
 		first.add("0")
 		p.mu.Lock()
 		w := p.wire
@@ -508,7 +527,7 @@ func TestHalf(t *testing.T) {
 		for i := 1; i < leastHalf-1; i++ {
 			come(strconv.Itoa(i), soon())
 			seen = append(seen, "1 ECHO "+strconv.Itoa(i))
-			eventually(t, "one more in the queue", func() bool {
+			verdict.Eventually(t, "one more in the queue", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return len(p.queue) == i+1
@@ -602,8 +621,8 @@ func TestGather(t *testing.T) {
 						runtime.Gosched()
 					}
 				})
-				if !p.gather(t.Context(), w, o) {
-					t.Error("gather = false, want true: nobody sends in its place")
+				if !p.gather(t.Context(), w, o) || !w.gathering {
+					t.Errorf("gather = false, or others do not see that it waits: %v", w.gathering)
 				}
 				most = max(most, len(p.queue)-1)
 				p.mu.Unlock()
@@ -616,9 +635,9 @@ func TestGather(t *testing.T) {
 	}
 	// Its time may be over before it runs again, which says nothing of the connection.
 	t.Run("Guarded", func(t *testing.T) {
-		f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
 		for _, gathering := range []bool{true, false} {
-			n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", f.Addr) }})
+			n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return dial(f) }})
 			echo(t, n, "warm")
 			p := &n.pipe
 			p.mu.Lock()
@@ -639,7 +658,7 @@ func TestGather(t *testing.T) {
 // What a writer is about to send counts as sent: it may leave before the close.
 func TestConnectionWithABatchIsUnanswered(t *testing.T) {
 	t.Parallel()
-	o := newOp("SET", soon())
+	o := new(pipe).newOp("SET", soon())
 	w := &wire{writer: o}
 	if w.unanswered() {
 		t.Error("unanswered before there is a batch = true, want false: a probe has no effect")
@@ -658,78 +677,81 @@ func TestConnectionWithABatchIsUnanswered(t *testing.T) {
 // A reader whose time is up leaves, though it was given the duty meanwhile, and the
 // connection stays.
 func TestLateReaderLeavesTheConnection(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	echo(t, n, "warm")
-	o, ahead := newOp("HOLD", time.Now()), newOp("HOLD", soon())
-	n.pipe.mu.Lock()
-	w := n.pipe.wire
-	n.pipe.queue = append(n.pipe.queue, ahead, o)
-	w.writer, w.reader = ahead, ahead // or a goroutine would read for both
-	ahead.on = w
-	n.pipe.write(t.Context(), ahead)
-	w.crowded = false
-	ahead.gone = true
-	w.reader = nil
-	n.pipe.assign()
-	if w.reader != o {
-		t.Error("the oldest that waits is not the reader")
-	}
-	n.pipe.read(t.Context(), o)
-	if w.gone {
-		t.Error("a reader that came too late gave the connection up")
-	}
-	n.pipe.leave(o)
-	o.due = soon() // or patrol might come between the two replies, and give the connection up for want of this one
-	n.pipe.mu.Unlock()
-	c := receive(t, "HOLD", held)
-	c.Say("+1\r\n+2\r\n")
-	echo(t, n, "own")
-	if f.Dialled() != 1 {
-		t.Errorf("%d connections, want 1", f.Dialled())
-	}
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		echo(t, n, "warm")
+		o, ahead := n.pipe.newOp("HOLD", time.Now()), n.pipe.newOp("HOLD", soon())
+		n.pipe.mu.Lock()
+		w := n.pipe.wire
+		n.pipe.queue = append(n.pipe.queue, ahead, o)
+		w.writer, w.reader = ahead, ahead // or a goroutine would read for both
+		ahead.on = w
+		n.pipe.write(t.Context(), ahead)
+		w.crowded = false
+		ahead.gone = true
+		w.reader = nil
+		n.pipe.assign()
+		if w.reader != o {
+			t.Error("the oldest that waits is not the reader")
+		}
+		n.pipe.read(t.Context(), o)
+		if w.gone {
+			t.Error("a reader that came too late gave the connection up")
+		}
+		n.pipe.leave(o)
+		o.due = soon() // or patrol might come between the two replies, and give the connection up for want of this one
+		n.pipe.mu.Unlock()
+		c := receive(t, "HOLD", held)
+		c.Say("+1\r\n+2\r\n")
+		echo(t, n, "own")
+		if f.Dialled() != 1 {
+			t.Errorf("%d connections, want 1", f.Dialled())
+		}
+	})
 }
 
 func TestNoScriptIsInvisible(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		switch cmd[0] {
-		case "EVALSHA":
-			c.Say("-NOSCRIPT No matching script.\r\n")
-		case "EVAL":
-			c.Say(":1\r\n")
-		default:
-			c.Plain(cmd)
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			switch cmd[0] {
+			case "EVALSHA":
+				c.Say("-NOSCRIPT No matching script.\r\n")
+			case "EVAL":
+				c.Say(":1\r\n")
+			default:
+				c.Plain(cmd)
+			}
+		})
+		n := newNode(t, poolOf(f))
+		if r, err := n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); r != int64(1) || err != nil {
+			t.Errorf("Eval = %v, %v, want 1, nil", r, err)
 		}
+		wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok", "1 EVAL "+release.Source()+" 1 k tok")
 	})
-	n := newNode(t, poolOf(f))
-	if r, err := n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); r != int64(1) || err != nil {
-		t.Errorf("Eval = %v, %v, want 1, nil", r, err)
-	}
-	wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok", "1 EVAL "+release.Source()+" 1 k tok")
 }
 
 func TestScriptIsNotSentForACallerWhoseContextEnded(t *testing.T) {
-	t.Parallel()
-	held := make(chan *nodetest.Conn, 1)
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if cmd[0] == "EVALSHA" {
-			held <- c
-			return
-		}
-		c.Plain(cmd)
+	bubble(t, func(t *testing.T) {
+		held := make(chan *nodetest.Conn, 1)
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "EVALSHA" {
+				held <- c
+				return
+			}
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		ctx, cancel := context.WithCancel(t.Context())
+		out := make(chan error, 1)
+		go func() { _, err := n.Eval(ctx, soon(), release, []string{"k"}, "tok"); out <- err }()
+		c := receive(t, "EVALSHA", held)
+		verdict.Eventually(t, "the caller reads", func() bool { return isReading(n) })
+		cancel()
+		c.Say("-NOSCRIPT No matching script.\r\n")
+		want(t, "Eval", receive(t, "return", out), strategy.ErrUnsent, context.Canceled)
+		wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok")
 	})
-	n := newNode(t, poolOf(f))
-	ctx, cancel := context.WithCancel(t.Context())
-	out := make(chan error, 1)
-	go func() { _, err := n.Eval(ctx, soon(), release, []string{"k"}, "tok"); out <- err }()
-	c := receive(t, "EVALSHA", held)
-	eventually(t, "the caller reads", func() bool { return isReading(n) })
-	cancel()
-	c.Say("-NOSCRIPT No matching script.\r\n")
-	want(t, "Eval", receive(t, "return", out), strategy.ErrUnsent, context.Canceled)
-	wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok")
 }
 
 func TestFailedDialIsUnsentWithTheReason(t *testing.T) {
@@ -785,93 +807,97 @@ func wantDiscreet(t *testing.T, err error) {
 }
 
 func TestHangingDial(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	var begun atomic.Int32
-	var returned sync.WaitGroup
-	returned.Add(maxDials)
-	n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
-		defer returned.Done()
-		begun.Add(1)
-		<-let // deaf to everything, as AUTH to a frozen server is
-		return redis.Dial("tcp", f.Addr)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add((maxDials + 2) * leastPatience); time.Now().Before(end); {
-		start := time.Now()
-		_, err := n.Do(t.Context(), start.Add(leastPatience/4), "SET", "k")
-		want(t, "Do while dials hang", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	}
-	if got := begun.Load(); got != maxDials {
-		t.Errorf("%d dials at once, want %d", got, maxDials)
-	}
-	closed := make(chan error, 1)
-	go func() { closed <- n.Close() }()
-	if err := receive(t, "Close", closed); err != nil {
-		t.Errorf("Close = %v", err)
-	}
-	close(let)
-	returned.Wait()
-	eventually(t, "every late connection is closed", func() bool { return f.Dialled() == maxDials && f.Open() == 0 })
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { t.Errorf("%q was asked of a late connection", cmd) })
+		var begun atomic.Int32
+		var returned sync.WaitGroup
+		returned.Add(maxDials)
+		n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
+			defer returned.Done()
+			begun.Add(1)
+			<-let // deaf to everything, as AUTH to a frozen server is
+			return dial(f)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add((maxDials + 2) * leastPatience); time.Now().Before(end); {
+			start := time.Now()
+			_, err := n.Do(t.Context(), start.Add(leastPatience/4), "SET", "k")
+			want(t, "Do while dials hang", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		}
+		if got := begun.Load(); got != maxDials {
+			t.Errorf("%d dials at once, want %d", got, maxDials)
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- n.Close() }()
+		if err := receive(t, "Close", closed); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+		close(let)
+		returned.Wait()
+		verdict.Eventually(t, "every late connection is closed", func() bool { return f.Dialled() == maxDials && f.Open() == 0 })
+	})
 }
 
 func TestAnswerOfAPendingDialIsUsedAtOnce(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		<-let
-		c.Plain(cmd)
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			<-let
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		_, err := n.Do(t.Context(), time.Now().Add(10*time.Millisecond), "SET", "k")
+		want(t, "Do", err, strategy.ErrUnsent)
+		got := make(chan error, 1)
+		go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); got <- err }()
+		close(let)
+		if err := receive(t, "ECHO", got); err != nil {
+			t.Error(err)
+		}
 	})
-	n := newNode(t, poolOf(f))
-	_, err := n.Do(t.Context(), time.Now().Add(10*time.Millisecond), "SET", "k")
-	want(t, "Do", err, strategy.ErrUnsent)
-	got := make(chan error, 1)
-	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); got <- err }()
-	close(let)
-	if err := receive(t, "ECHO", got); err != nil {
-		t.Error(err)
-	}
 }
 
 // A connection that died at rest is found out by a PING, not by an op.
 func TestIdleConnectionIsProbed(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if c.ID == 1 && cmd[0] == "PING" {
-			c.Close()
-			return
-		}
-		c.Plain(cmd)
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if c.ID == 1 && cmd[0] == "PING" {
+				c.Close()
+				return
+			}
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		echo(t, n, "one")
+		echo(t, n, "two")
+		age(n, probeAfter)
+		echo(t, n, "three")
+		wantSeen(t, f, "1 ECHO one", "1 ECHO two", "1 PING", "2 ECHO three")
+		age(n, probeAfter)
+		echo(t, n, "four")
+		wantSeen(t, f, "1 ECHO one", "1 ECHO two", "1 PING", "2 ECHO three", "2 PING", "2 ECHO four")
 	})
-	n := newNode(t, poolOf(f))
-	echo(t, n, "one")
-	echo(t, n, "two")
-	age(n, probeAfter)
-	echo(t, n, "three")
-	wantSeen(t, f, "1 ECHO one", "1 ECHO two", "1 PING", "2 ECHO three")
-	age(n, probeAfter)
-	echo(t, n, "four")
-	wantSeen(t, f, "1 ECHO one", "1 ECHO two", "1 PING", "2 ECHO three", "2 PING", "2 ECHO four")
 }
 
 // A probe that is not answered does not keep its caller.
 func TestProbeEndsWhenDue(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if cmd[0] != "PING" {
-			c.Plain(cmd)
-		}
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] != "PING" {
+				c.Plain(cmd)
+			}
+		})
+		n := newNode(t, poolOf(f))
+		echo(t, n, "one")
+		age(n, probeAfter)
+		_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "never")
+		want(t, "Do", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		echo(t, n, "two")
+		wantSeen(t, f, "1 ECHO one", "1 PING", "2 ECHO two")
 	})
-	n := newNode(t, poolOf(f))
-	echo(t, n, "one")
-	age(n, probeAfter)
-	_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "never")
-	want(t, "Do", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	echo(t, n, "two")
-	wantSeen(t, f, "1 ECHO one", "1 PING", "2 ECHO two")
 }
 
 // age makes the node's connection look unused for d.
@@ -905,9 +931,8 @@ func TestPoolsLimitsAreHonoured(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+		bubbled(t, name, func(t *testing.T) {
+			f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
 			pool := poolOf(f)
 			set(pool)
 			n := newNode(t, pool)
@@ -927,177 +952,186 @@ func TestPoolsLimitsAreHonoured(t *testing.T) {
 
 // A user's test that panics harms its caller only.
 func TestPanickingTestOnBorrow(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	pool := poolOf(f)
-	var panics atomic.Bool
-	pool.TestOnBorrow = func(redis.Conn, time.Time) error {
-		if panics.Swap(false) {
-			panic("the user's")
-		}
-		return nil
-	}
-	n := newNode(t, pool)
-	echo(t, n, "one")
-	panics.Store(true)
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic was swallowed")
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		pool := poolOf(f)
+		var panics atomic.Bool
+		pool.TestOnBorrow = func(redis.Conn, time.Time) error {
+			if panics.Swap(false) {
+				panic("the user's")
 			}
+			return nil
+		}
+		n := newNode(t, pool)
+		echo(t, n, "one")
+		panics.Store(true)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			n.Do(t.Context(), soon(), "ECHO", "never")
 		}()
-		n.Do(t.Context(), soon(), "ECHO", "never")
-	}()
-	echo(t, n, "two")
-	wantSeen(t, f, "1 ECHO one", "2 ECHO two")
+		echo(t, n, "two")
+		wantSeen(t, f, "1 ECHO one", "2 ECHO two")
+	})
 }
 
 // A writer that is about to send must not do so on a connection that is retired by
 // then: what was retired for has to come first.
 func TestWriterSeesThatItsConnectionIsRetired(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	pool := poolOf(f)
-	var n *Node
-	var once sync.Once
-	pool.TestOnBorrow = func(redis.Conn, time.Time) error { // it runs just then
-		once.Do(func() { n.pipe.doom(identity{id: "77", addr: "session:1"}) })
-		return nil
-	}
-	n = newNode(t, pool)
-	echo(t, n, "one")
-	echo(t, n, "two")
-	echo(t, n, "three")
-	wantSeen(t, f, "1 ECHO one", "2 CLIENT KILL ID 77 ADDR session:1", "2 ECHO two", "2 ECHO three")
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		pool := poolOf(f)
+		var n *Node
+		var once sync.Once
+		pool.TestOnBorrow = func(redis.Conn, time.Time) error { // it runs just then
+			once.Do(func() { n.pipe.doom(identity{id: "77", addr: "session:1"}) })
+			return nil
+		}
+		n = newNode(t, pool)
+		echo(t, n, "one")
+		echo(t, n, "two")
+		echo(t, n, "three")
+		wantSeen(t, f, "1 ECHO one", "2 CLIENT KILL ID 77 ADDR session:1", "2 ECHO two", "2 ECHO three")
+	})
 }
 
 // An old connection that is busy takes no more, and is closed with its last reply.
 func TestRetiredConnectionDrains(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	pool := poolOf(f)
-	pool.MaxConnLifetime = time.Hour
-	n := newNode(t, pool)
-	out := hold(n, t.Context(), soon())
-	c := receive(t, "HOLD", held)
-	age(n, 2*time.Hour)
-	got := make(chan error, 1)
-	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "next"); got <- err }()
-	eventually(t, "retired", func() bool {
-		n.pipe.mu.Lock()
-		defer n.pipe.mu.Unlock()
-		return n.pipe.wire.retired
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		pool := poolOf(f)
+		pool.MaxConnLifetime = time.Hour
+		n := newNode(t, pool)
+		out := hold(n, t.Context(), soon())
+		c := receive(t, "HOLD", held)
+		age(n, 2*time.Hour)
+		got := make(chan error, 1)
+		go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "next"); got <- err }()
+		verdict.Eventually(t, "retired", func() bool {
+			n.pipe.mu.Lock()
+			defer n.pipe.mu.Unlock()
+			return n.pipe.wire.retired
+		})
+		c.Bulk("answer")
+		if err := receive(t, "HOLD's return", out); err.Error() != `reply "answer"` {
+			t.Errorf("HOLD = %v, want its reply", err)
+		}
+		if err := receive(t, "ECHO's return", got); err != nil {
+			t.Error(err)
+		}
+		wantSeen(t, f, "1 HOLD k", "2 ECHO next") // and no KILL: nothing was unanswered
 	})
-	c.Bulk("answer")
-	if err := receive(t, "HOLD's return", out); err.Error() != `reply "answer"` {
-		t.Errorf("HOLD = %v, want its reply", err)
-	}
-	if err := receive(t, "ECHO's return", got); err != nil {
-		t.Error(err)
-	}
-	wantSeen(t, f, "1 HOLD k", "2 ECHO next") // and no KILL: nothing was unanswered
 }
 
 // The same when nobody waits for the missing reply: then it is given up.
 func TestRetiredConnectionWithoutReaderIsKilled(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	first := hold(n, t.Context(), soon())
-	c := receive(t, "first HOLD", held)
-	ctx, cancel := context.WithCancel(t.Context())
-	second := hold(n, ctx, soon())
-	receive(t, "second HOLD", held)
-	cancel()
-	want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown)
-	c.Bulk("first")
-	receive(t, "first's return", first) // now one is in flight, and nobody reads
-	n.pipe.mu.Lock()
-	n.pipe.wire.retired = true
-	n.pipe.mu.Unlock()
-	echo(t, n, "next")
-	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO next")
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		first := hold(n, t.Context(), soon())
+		c := receive(t, "first HOLD", held)
+		ctx, cancel := context.WithCancel(t.Context())
+		second := hold(n, ctx, soon())
+		receive(t, "second HOLD", held)
+		cancel()
+		want(t, "second", receive(t, "second's return", second), strategy.ErrUnknown)
+		c.Bulk("first")
+		receive(t, "first's return", first) // now one is in flight, and nobody reads
+		n.pipe.mu.Lock()
+		n.pipe.wire.retired = true
+		n.pipe.mu.Unlock()
+		echo(t, n, "next")
+		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO next")
+	})
 }
 
 func TestReadOnlyServerIsLeft(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if c.ID == 1 && cmd[0] == "SET" {
-			c.Say("-READONLY You can't write against a read only replica.\r\n")
-			return
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if c.ID == 1 && cmd[0] == "SET" {
+				c.Say("-READONLY You can't write against a read only replica.\r\n")
+				return
+			}
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		_, err := n.Do(t.Context(), soon(), "SET", "k")
+		want(t, "SET", err, strategy.ErrRefused)
+		if f.Dialled() != 1 {
+			t.Fatalf("%d connections, want 1", f.Dialled())
 		}
-		c.Plain(cmd)
+		for _, more := range []time.Duration{time.Second, 1} { // it is left after more than a second
+			age(n, more)
+			_, err = n.Do(t.Context(), soon(), "SET", "k")
+			want(t, "SET", err, strategy.ErrRefused)
+		}
+		if _, err = n.Do(t.Context(), soon(), "SET", "k"); err != nil {
+			t.Errorf("SET after a fail-over = %v, want nil", err)
+		}
 	})
-	n := newNode(t, poolOf(f))
-	_, err := n.Do(t.Context(), soon(), "SET", "k")
-	want(t, "SET", err, strategy.ErrRefused)
-	if f.Dialled() != 1 {
-		t.Fatalf("%d connections, want 1", f.Dialled())
-	}
-	age(n, 2*time.Second)
-	_, err = n.Do(t.Context(), soon(), "SET", "k")
-	want(t, "SET", err, strategy.ErrRefused)
-	if _, err = n.Do(t.Context(), soon(), "SET", "k"); err != nil {
-		t.Errorf("SET after a fail-over = %v, want nil", err)
-	}
 }
 
 func TestWrappedConnections(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	var out bytes.Buffer
-	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := redis.Dial("tcp", f.Addr)
-		if err != nil {
-			return nil, err
-		}
-		return redis.NewLoggingConn(c, log.New(&out, "", 0), "redis"), nil
-	}})
-	echo(t, n, "through a logging connection")
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		var out bytes.Buffer
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+			c, err := dial(f)
+			if err != nil {
+				return nil, err
+			}
+			return redis.NewLoggingConn(c, log.New(&out, "", 0), "redis"), nil
+		}})
+		echo(t, n, "through a logging connection")
 
-	type bare struct{ redis.Conn }
-	n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		c, err := redis.Dial("tcp", f.Addr)
-		return bare{c}, err
-	}})
-	_, err := n.Do(t.Context(), soon(), "SET", "k")
-	want(t, "Do without ConnWithTimeout", err, strategy.ErrUnsent)
-	if !strings.Contains(err.Error(), "ConnWithTimeout") {
-		t.Errorf("Do = %v, want what the connection lacks", err)
-	}
+		type bare struct{ redis.Conn }
+		n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+			c, err := dial(f)
+			return bare{c}, err
+		}})
+		_, err := n.Do(t.Context(), soon(), "SET", "k")
+		want(t, "Do without ConnWithTimeout", err, strategy.ErrUnsent)
+		if !strings.Contains(err.Error(), "ConnWithTimeout") {
+			t.Errorf("Do = %v, want what the connection lacks", err)
+		}
+	})
 }
 
 // An op is used again for another command, and has nothing of the last one's.
 func TestArgumentsOfTheLastCommandAreGone(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
-	n := newNode(t, poolOf(f))
-	s := driver.NewScript("", "return 1")
-	evals := []struct {
-		keys []string
-		args []any
-	}{
-		{[]string{"a", "b", "c"}, []any{"x", []byte("y"), 1}},
-		{[]string{"a", "b", "c"}, []any{"z"}},
-		{[]string{"a", "x"}, nil},
-		{[]string{"a", "x", "c", "y"}, []any{int64(2), "b"}},
-		{[]string{"a"}, []any{"x"}},
-	}
-	for _, e := range evals {
-		if _, err := n.Eval(t.Context(), soon(), s, e.keys, e.args...); err != nil {
-			t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
+		n := newNode(t, poolOf(f))
+		s := driver.NewScript("", "return 1")
+		evals := []struct {
+			keys []string
+			args []any
+		}{
+			{[]string{"a", "b", "c"}, []any{"x", []byte("y"), 1}},
+			{[]string{"a", "b", "c"}, []any{"z"}},
+			{[]string{"a", "x"}, nil},
+			{[]string{"a", "x", "c", "y"}, []any{int64(2), "b"}},
+			{[]string{"a"}, []any{"x"}},
 		}
-	}
-	var got []string
-	for _, l := range f.Log() {
-		if rest, ok := strings.CutPrefix(l, "1 EVALSHA "+s.Hash()+" "); ok {
-			got = append(got, rest)
+		for _, e := range evals {
+			if _, err := n.Eval(t.Context(), soon(), s, e.keys, e.args...); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	want := []string{"3 a b c x y 1", "3 a b c z", "2 a x", "4 a x c y 2 b", "1 a x"}
-	if !slices.Equal(got, want) {
-		t.Errorf("server saw %q, want %q", got, want)
-	}
+		var got []string
+		for _, l := range f.Log() {
+			if rest, ok := strings.CutPrefix(l, "1 EVALSHA "+s.Hash()+" "); ok {
+				got = append(got, rest)
+			}
+		}
+		want := []string{"3 a b c x y 1", "3 a b c z", "2 a x", "4 a x c y 2 b", "1 a x"}
+		if !slices.Equal(got, want) {
+			t.Errorf("server saw %q, want %q", got, want)
+		}
+	})
 }
 
 type shout string
@@ -1105,169 +1139,178 @@ type shout string
 func (s shout) RedisArg() any { return strings.ToUpper(string(s)) }
 
 func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
-	t.Parallel()
-	// Nothing is answered before HOLD is, in the order of Redis: whoever is answered
-	// early would have to read for the others.
-	held, goOn := make(chan *nodetest.Conn, 1), make(chan struct{})
-	letGo := sync.OnceFunc(func() { close(goOn) })
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if cmd[0] == "HOLD" {
-			held <- c
-			<-goOn
+	bubble(t, func(t *testing.T) {
+		// Nothing is answered before HOLD is, in the order of Redis: whoever is answered
+		// early would have to read for the others.
+		held, goOn := make(chan *nodetest.Conn, 1), make(chan struct{})
+		letGo := sync.OnceFunc(func() { close(goOn) })
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "HOLD" {
+				held <- c
+				<-goOn
+			}
+			c.Plain(cmd)
+		})
+		t.Cleanup(letGo)
+		n := newNode(t, poolOf(f))
+		echo(t, n, "warm")
+		buf := []byte("mine")
+		kept := plain(buf)
+		args := []any{buf, shout("loud"), 7, int64(8), 1.5, true, nil, time.Second}
+		ctx, cancel := context.WithCancel(t.Context())
+		leader := hold(n, t.Context(), soon())
+		receive(t, "HOLD", held)
+		got := make(chan error, 1)
+		go func() { _, err := n.Do(ctx, soon(), "SET", "k", args...); got <- err }()
+		cancel()
+		receive(t, "return", got)
+		copy(buf, "ours")
+		if string(kept.([]byte)) != "mine" {
+			t.Errorf("plain keeps %q, want a copy", kept)
 		}
-		c.Plain(cmd)
+		clear(args)
+		letGo()
+		receive(t, "HOLD's return", leader)
+		echo(t, n, "end")
+		for _, l := range f.Log() {
+			if strings.Contains(l, "SET") && l != "1 SET k mine LOUD 7 8 1.5 1  1s" {
+				t.Errorf("server saw %q, want the arguments of the call", l)
+			}
+		}
+		_, err := n.Do(t.Context(), soon(), "SET", "k", []byte("mine"), shout("loud"), 7, int64(8), 1.5, true, nil, time.Second)
+		if err != nil || !slices.Contains(f.Log(), "1 SET k mine LOUD 7 8 1.5 1  1s") {
+			t.Errorf("SET = %v; the server saw %q", err, f.Log())
+		}
 	})
-	t.Cleanup(letGo)
-	n := newNode(t, poolOf(f))
-	echo(t, n, "warm")
-	buf := []byte("mine")
-	kept := plain(buf)
-	args := []any{buf, shout("loud"), 7, int64(8), 1.5, true, nil, time.Second}
-	ctx, cancel := context.WithCancel(t.Context())
-	leader := hold(n, t.Context(), soon())
-	receive(t, "HOLD", held)
-	got := make(chan error, 1)
-	go func() { _, err := n.Do(ctx, soon(), "SET", "k", args...); got <- err }()
-	cancel()
-	receive(t, "return", got)
-	copy(buf, "ours")
-	if string(kept.([]byte)) != "mine" {
-		t.Errorf("plain keeps %q, want a copy", kept)
-	}
-	clear(args)
-	letGo()
-	receive(t, "HOLD's return", leader)
-	echo(t, n, "end")
-	for _, l := range f.Log() {
-		if strings.Contains(l, "SET") && l != "1 SET k mine LOUD 7 8 1.5 1  1s" {
-			t.Errorf("server saw %q, want the arguments of the call", l)
-		}
-	}
-	_, err := n.Do(t.Context(), soon(), "SET", "k", []byte("mine"), shout("loud"), 7, int64(8), 1.5, true, nil, time.Second)
-	if err != nil || !slices.Contains(f.Log(), "1 SET k mine LOUD 7 8 1.5 1  1s") {
-		t.Errorf("SET = %v; the server saw %q", err, f.Log())
-	}
 }
 
 func TestCloseEndsCalls(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	var outs []<-chan error
-	for range 5 {
-		outs = append(outs, hold(n, t.Context(), soon()))
-		receive(t, "HOLD", held)
-	}
-	n.Close()
-	for i, out := range outs {
-		want(t, fmt.Sprint("call in flight ", i), receive(t, "return", out), strategy.ErrUnknown, strategy.ErrClosed)
-	}
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		var outs []<-chan error
+		for range 5 {
+			outs = append(outs, hold(n, t.Context(), soon()))
+			receive(t, "HOLD", held)
+		}
+		n.Close()
+		for i, out := range outs {
+			want(t, fmt.Sprint("call in flight ", i), receive(t, "return", out), strategy.ErrUnknown, strategy.ErrClosed)
+		}
 
-	f = nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { <-let })
-	n = newNode(t, poolOf(f))
-	out := hold(n, t.Context(), soon())
-	eventually(t, "a dial", func() bool { return f.Dialled() == 1 })
-	n.Close()
-	want(t, "queued call", receive(t, "return", out), strategy.ErrUnsent, strategy.ErrClosed)
-	close(let)
+		f = nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { <-let })
+		n = newNode(t, poolOf(f))
+		out := hold(n, t.Context(), soon())
+		verdict.Eventually(t, "a dial", func() bool { return f.Dialled() == 1 })
+		n.Close()
+		want(t, "queued call", receive(t, "return", out), strategy.ErrUnsent, strategy.ErrClosed)
+		close(let)
+	})
 }
 
 // TestDialsBesideDeafOnes: dials that hang for ever, in a Dial that knows no context,
 // do not keep the node from the server once that is back.
 func TestDialsBesideDeafOnes(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
-	release := make(chan struct{})
-	var begun atomic.Int32
-	n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
-		if begun.Add(1) <= maxDials+2 {
-			<-release
-			return nil, errors.New("too late")
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
+		release := make(chan struct{})
+		var begun atomic.Int32
+		n, err := New(&redis.Pool{Dial: func() (redis.Conn, error) {
+			if begun.Add(1) <= maxDials+2 {
+				<-release
+				return nil, errors.New("too late")
+			}
+			return dial(f)
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return redis.Dial("tcp", f.Addr)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(generous); ; {
-		_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "ECHO", "x")
-		if err == nil {
-			break
+		for end := time.Now().Add(generous); ; {
+			_, err := n.Do(t.Context(), time.Now().Add(leastPatience), "ECHO", "x")
+			if err == nil {
+				break
+			}
+			want(t, "Do while dials hang", err, strategy.ErrUnsent)
+			if time.Now().After(end) {
+				t.Fatalf("Do() = %v after %v and %d dials, want an answer", err, generous, begun.Load())
+			}
 		}
-		want(t, "Do while dials hang", err, strategy.ErrUnsent)
-		if time.Now().After(end) {
-			t.Fatalf("Do() = %v after %v and %d dials, want an answer", err, generous, begun.Load())
+		close(release)
+		if err := n.Close(); err != nil {
+			t.Error(err)
 		}
-	}
-	close(release)
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 // TestNonsenseEndsTheConnection: a reply at which redigo panics is no reply of Redis.
 // Whoever waits learns it, and the node goes on with another connection.
 func TestNonsenseEndsTheConnection(t *testing.T) {
-	t.Parallel()
-	var nonsense atomic.Bool
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-		if cmd[0] == "ECHO" && nonsense.Load() {
-			c.Say("*999999999999999\r\n")
-			return
+	bubble(t, func(t *testing.T) {
+		var nonsense atomic.Bool
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "ECHO" && nonsense.Load() {
+				c.Say("*999999999999999\r\n")
+				return
+			}
+			c.Plain(cmd)
+		})
+		n := newNode(t, poolOf(f))
+		nonsense.Store(true)
+		_, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
+		want(t, "Do on nonsense", err, strategy.ErrUnknown)
+		nonsense.Store(false)
+		if _, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x"); err != nil {
+			t.Errorf("Do() after nonsense = %v, want nil", err)
 		}
-		c.Plain(cmd)
-	})
-	n := newNode(t, poolOf(f))
-	nonsense.Store(true)
-	_, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
-	want(t, "Do on nonsense", err, strategy.ErrUnknown)
-	nonsense.Store(false)
-	if _, err := n.Do(t.Context(), time.Now().Add(generous), "ECHO", "x"); err != nil {
-		t.Errorf("Do() after nonsense = %v, want nil", err)
-	}
 
-	// Also while dialling, where no caller is near.
-	atDial := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Say("$999999999999999\r\n") })
-	_, err = newNode(t, poolOf(atDial)).Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
-	want(t, "Do on nonsense at dial", err, strategy.ErrUnsent)
+		// Also while dialling, where no caller is near.
+		atDial := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { c.Say("$999999999999999\r\n") })
+		_, err = newNode(t, poolOf(atDial)).Do(t.Context(), time.Now().Add(generous), "ECHO", "x")
+		want(t, "Do on nonsense at dial", err, strategy.ErrUnsent)
+	})
 }
 
 // TestFailedDialsArePaced: however many ask, a server that is down, or just coming
 // up, is dialled some ten times a second, and used soon after it is back.
 func TestFailedDialsArePaced(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
-	down := errors.New("down")
-	var up atomic.Bool
-	var dials atomic.Int32
-	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		dials.Add(1)
-		if !up.Load() {
-			return nil, down
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
+		down := errors.New("down")
+		var up atomic.Bool
+		var dials atomic.Int32
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+			dials.Add(1)
+			if !up.Load() {
+				return nil, down
+			}
+			return dial(f)
+		}})
+		for range 500 {
+			_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+			want(t, "Do while the server is down", err, strategy.ErrUnsent, down)
+			time.Sleep(time.Millisecond)
 		}
-		return redis.Dial("tcp", f.Addr)
-	}})
-	start := time.Now()
-	calls := 0
-	for time.Since(start) < 500*time.Millisecond {
+		// At once, after 1 ms, and then after pauses of 4, 8, 16, 32, 64, 100, 100, 100 ms.
+		if got := dials.Load(); got != 10 {
+			t.Errorf("%d dials within 500 ms, want 10", got)
+		}
+		up.Store(true)
+		time.Sleep(mostDialPause)
+		echo(t, n, "back")
+
+		// Then the first failure is the first again: the next call dials, too.
+		up.Store(false)
+		f.Cut()
 		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
-		want(t, "Do while the server is down", err, strategy.ErrUnsent, down)
-		calls++
-	}
-	// 1, 2 … 64 ms, then every 100 ms; more time than asked for may have gone by.
-	most := 10 + int(time.Since(start)/mostDialPause)
-	if got := int(dials.Load()); got > most || calls <= got {
-		t.Errorf("dials for %d calls = %d, want %d at most", calls, got, most)
-	}
-	up.Store(true)
-	for end := time.Now().Add(generous); ; {
-		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
-		if err == nil {
-			break
+		want(t, "Do on a connection that was cut", err, strategy.ErrUnknown)
+		before := dials.Load()
+		for range 2 {
+			_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+			want(t, "Do while the server is down", err, strategy.ErrUnsent, down)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("Do() = %v, want nil: the server is back", err)
+		if got := dials.Load() - before; got != 2 {
+			t.Errorf("%d dials for 2 calls after the server was back, want 2", got)
 		}
-	}
+	})
 }

@@ -1,3 +1,4 @@
+// The node on real servers: frozen ones that thaw, killed connections, full sockets.
 package node
 
 import (
@@ -14,13 +15,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // The ghost: an acquire that timed out is read by the server after its undo, and
 // leaves a key that nobody owns.
 const (
-	ghostTries = 20
+	ghostTries = 6
 	ghostOp    = 250 * time.Millisecond // the operation time-out
 )
 
@@ -47,44 +49,96 @@ func TestNoGhost(t *testing.T) {
 			t.Parallel()
 			g.start(t)
 			for i := range ghostTries {
-				if !g.ordered() {
+				if !g.n.Ordered() {
 					t.Fatal("Ordered = false, want true")
 				}
 				if g.try(t, i) {
-					t.Errorf("try %d: the key is there one operation time-out after the thaw", i)
+					t.Errorf("try %d: the key is there after its undo", i)
 				}
 			}
 		})
 	}
 }
 
-// The same without the KILL: it shows that the test above can fail.
-func TestGhostWithoutKill(t *testing.T) {
+// The same by a schedule: the network delivers a request after its undo. Without the KILL that
+// leaves a ghost, so the KILL is what prevents it.
+func TestLateRequest(t *testing.T) {
 	t.Parallel()
 	needsKill(t, "that the kill is what prevents ghosts")
-	g := ghosts{ready: true, unordered: true}
-	g.start(t)
-	for i := range ghostTries {
-		if g.try(t, i) {
-			return
-		}
+	for name, ordered := range map[string]bool{"killed": true, "not killed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Own(t, redistest.Config{})
+			verdict.Conclusive(t, func() verdict.Slow {
+				redistest.Do(t, srv, "DEL", "k")
+				dialled := make(chan *late, 100)
+				n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+					c, err := net.Dial("tcp", srv.Addr())
+					if err != nil {
+						return nil, err
+					}
+					t.Cleanup(func() { c.Close() })
+					l := &late{Conn: c, held: make(chan []byte, 10)}
+					dialled <- l
+					return redis.NewConn(l, 0, 0), nil
+				}})
+				n.unordered.Store(!ordered)
+				echo(t, n, "warm")
+				l := receive(t, "the first connection", dialled)
+				l.holds.Store(true)
+				_, err := n.Do(t.Context(), time.Now().Add(ghostOp), "SET", "k", "tok", "NX", "PX", 600_000)
+				if errors.Is(err, strategy.ErrUnsent) {
+					return verdict.Slowf("SET was not sent within %v", ghostOp)
+				}
+				want(t, "SET that is under way", err, strategy.ErrUnknown)
+				if _, err := n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); err != nil {
+					t.Fatalf("the undo = %v, want nil", err)
+				}
+				l.deliver(receive(t, "the SET", l.held))
+				if ghost := redistest.Do(t, srv, "EXISTS", "k") == int64(1); ghost == ordered {
+					t.Errorf("the key is there after its undo: %v, want %v", ghost, !ordered)
+				}
+				return ""
+			})
+		})
 	}
-	t.Errorf("%d tries without CLIENT KILL left no ghost: TestNoGhost proves nothing", ghostTries)
+}
+
+// A late connection holds back what is written, also after its client has closed it.
+type late struct {
+	net.Conn
+	holds atomic.Bool
+	held  chan []byte
+}
+
+func (l *late) Write(b []byte) (int, error) {
+	if !l.holds.Load() {
+		return l.Conn.Write(b)
+	}
+	l.held <- bytes.Clone(b)
+	return len(b), nil
+}
+
+func (*late) Close() error { return nil }
+
+// deliver returns once the server has answered, or has hung up.
+func (l *late) deliver(b []byte) {
+	l.SetDeadline(soon())
+	if _, err := l.Conn.Write(b); err == nil {
+		l.Read(make([]byte, 100))
+	}
 }
 
 type ghosts struct {
-	config    redistest.Config
-	socket    string // a Unix socket's name; empty: TCP
-	ready     bool   // a connection that is dialled already comes next
-	unordered bool   // the node is not to kill
+	config redistest.Config
+	socket string // a Unix socket's name; empty: TCP
+	ready  bool   // a connection that is dialled already comes next
 
 	srv           *redistest.Server
 	n             *Node
 	network, addr string
 	stock         chan net.Conn
 }
-
-func (g *ghosts) ordered() bool { return g.n.Ordered() }
 
 func (g *ghosts) start(t *testing.T) {
 	if g.socket != "" {
@@ -106,7 +160,9 @@ func (g *ghosts) start(t *testing.T) {
 		}
 		return redis.DialURL(g.srv.URL())
 	}})
-	g.n.unordered.Store(g.unordered)
+	if _, err := g.n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); err != nil { // the server knows the script from now on
+		t.Fatal(err)
+	}
 }
 
 // try acquires on a frozen server, undoes that as the engine does, and reports
@@ -118,7 +174,7 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 	if _, err := g.n.Do(ctx, soon(), "GET", key); err != nil {
 		t.Fatal(err)
 	}
-	var second net.Conn
+	var second *noting
 	if g.ready {
 		second = g.secondConnection(t)
 	}
@@ -126,48 +182,58 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 	if g.ready {
 		// An empty line gets no answer, but puts this connection first in the line of
 		// those that the server finds readable when it thaws.
-		fmt.Fprint(second, "\r\n")
+		fmt.Fprint(second.Conn, "\r\n")
 	}
 	_, err := g.n.Do(ctx, time.Now().Add(ghostOp), "SET", key, "tok", "NX", "PX", 5000)
 	want(t, "SET on a frozen server", err, strategy.ErrUnknown)
 
-	undone := make(chan struct{})
+	begun, undone := make(chan struct{}, 100), make(chan struct{})
 	go func() {
 		defer close(undone)
-		g.undo(ctx, key)
+		g.undo(ctx, key, begun)
 	}()
-	time.Sleep(ghostOp / 4) // within the first undo, which is when it is worst
-	if i%2 == 1 {
-		time.Sleep(ghostOp) // or within the second
+	for range 1 + i%2 { // the thaw comes in the first undo, which is when it is worst, or in the second
+		receive(t, "an undo", begun)
+	}
+	if g.ready && i%2 == 0 {
+		receive(t, "a request on the second connection", second.wrote)
 	}
 	if err := g.srv.Thaw(ctx); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-undone:
-	case <-time.After(ghostOp):
-	}
-	probe := g.srv.Pool().Get()
-	defer probe.Close()
-	there, err := redis.Bool(probe.Do("EXISTS", key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-undone
-	return there
+	receive(t, "the end of the undo", undone)
+	// What lay in a socket at the thaw has been read by the time another connection has had an answer.
+	redistest.Do(t, g.srv, "PING")
+	return redistest.Do(t, g.srv, "EXISTS", key) == int64(1)
 }
 
 // undo deletes the token if it is there, until the server says that it is not.
-func (g *ghosts) undo(ctx context.Context, key string) {
+func (g *ghosts) undo(ctx context.Context, key string, begun chan<- struct{}) {
 	for {
-		if _, err := g.n.Eval(ctx, time.Now().Add(ghostOp), release, []string{key}, "tok"); err == nil {
+		begun <- struct{}{}
+		if _, err := g.n.Eval(ctx, time.Now().Add(ghostOp), release, []string{key}, "tok"); err == nil || ctx.Err() != nil {
 			return
 		}
-		time.Sleep(rand.N(ghostOp / 4))
 	}
 }
 
-func (g *ghosts) secondConnection(t *testing.T) net.Conn {
+// A noting connection tells when something was written.
+type noting struct {
+	net.Conn
+	wrote chan struct{}
+}
+
+func (n *noting) Write(b []byte) (int, error) {
+	defer func() {
+		select {
+		case n.wrote <- struct{}{}:
+		default: // it has told
+		}
+	}()
+	return n.Conn.Write(b)
+}
+
+func (g *ghosts) secondConnection(t *testing.T) *noting {
 	t.Helper()
 	for len(g.stock) > 0 {
 		(<-g.stock).Close()
@@ -180,8 +246,9 @@ func (g *ghosts) secondConnection(t *testing.T) net.Conn {
 	if _, err := c.Read(make([]byte, len("+PONG\r\n"))); err != nil {
 		t.Fatal(err)
 	}
-	g.stock <- c
-	return c
+	second := &noting{c, make(chan struct{}, 1)}
+	g.stock <- second
+	return second
 }
 
 // echoes calls ECHO with values of its own, from many callers, and fails the test
@@ -245,24 +312,30 @@ func TestKillStorm(t *testing.T) {
 	needsKill(t, "that a node outlives a storm of kills")
 	srv := redistest.Own(t, redistest.Config{})
 	n := newNode(t, plainPool(t, srv, 0))
+	echo(t, n, "before the storm")
 	stop := make(chan struct{})
 	var killers sync.WaitGroup
-	var kills int
-	killers.Go(func() {
+	kills := 0
+	kill := func() {
 		conn := srv.Pool().Get()
 		defer conn.Close()
+		k, err := redis.Int(conn.Do("CLIENT", "KILL", "TYPE", "normal"))
+		if err != nil {
+			t.Error(err)
+		}
+		kills += k
+	}
+	kill() // one at least
+	killers.Go(func() {
+		pause := time.NewTicker(5 * time.Millisecond)
+		defer pause.Stop()
 		for {
 			select {
 			case <-stop:
 				return
-			case <-time.After(5 * time.Millisecond):
+			case <-pause.C:
+				kill()
 			}
-			k, err := redis.Int(conn.Do("CLIENT", "KILL", "TYPE", "normal"))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			kills += k
 		}
 	})
 	var failed atomic.Int32
@@ -278,12 +351,10 @@ func TestKillStorm(t *testing.T) {
 	if kills == 0 {
 		t.Error("nothing was killed")
 	}
-	for range 100 { // the last kill may not have been noticed yet, and have met a dial, too
-		if _, err := n.Do(t.Context(), soon(), "PING", ""); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	verdict.Eventually(t, "a call gets through", func() bool { // the last kill may not have been noticed yet, and have met a dial, too
+		_, err := n.Do(t.Context(), soon(), "PING", "")
+		return err == nil
+	})
 	echo(t, n, "after the storm")
 	if !n.Ordered() {
 		t.Error("Ordered = false, want true")

@@ -1,3 +1,4 @@
+// A server that has become a replica is left; and what CLIENT INFO tells.
 package node
 
 import (

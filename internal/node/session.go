@@ -1,9 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -112,14 +112,9 @@ func (ss *sessions) borrow(ctx context.Context, due time.Time) (*session, error)
 			return s, nil
 		}
 		conn.Close()
-		if why := timeup.Why(ctx, due); why != nil {
-			return nil, fmt.Errorf("%w: %w", why, err)
-		}
-		if ss.isClosed() {
-			return nil, strategy.ErrClosed
-		}
-		if isReply(err) || others <= 0 { // it lives, but not for us; or it was a new one
-			return nil, err
+		// It lives, but not for us; or it was a new one.
+		if isReply(err) || others <= 0 || timeup.Why(ctx, due) != nil {
+			return nil, timeup.With(ctx, due, err)
 		}
 	}
 }
@@ -149,19 +144,16 @@ func (ss *sessions) get(ctx context.Context, due time.Time) (redis.Conn, error) 
 	}()
 	select {
 	case r := <-got:
-		if why := timeup.Why(ctx, due); r.err != nil && why != nil {
-			r.err = fmt.Errorf("%w: %w", why, r.err)
+		if r.err != nil {
+			return nil, timeup.With(ctx, due, r.err)
 		}
-		return r.conn, r.err
+		return r.conn, nil
 	case <-bounded.Done():
 		ss.mu.Lock()
 		ss.stuck++
 		ss.mu.Unlock()
 		close(left)
-		if why := timeup.Why(ctx, due); why != nil {
-			return nil, why
-		}
-		return nil, timeup.Err
+		return nil, cmp.Or(timeup.Why(ctx, due), timeup.Err)
 	}
 }
 
@@ -187,7 +179,6 @@ type session struct {
 
 	left    transaction.State // to undo
 	replica bool              // the server has turned out to be one
-	ended   bool
 }
 
 // identify learns the connection's identity. See Session.
@@ -214,7 +205,7 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	reply, err := redis.DoWithTimeout(s.conn, remaining(s.due), cmd, args...)
 	if err != nil && !isReply(err) {
 		s.n.pipe.doom(s.id)
-		return nil, s.n.unknown(s.broken(err))
+		return nil, s.n.unknown(timeup.With(s.ctx, s.due, lost(err)))
 	}
 	if saysReadOnly(reply, err) { // see pipe.receive
 		s.replica = true
@@ -224,35 +215,21 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 }
 
 func (s *session) mayDo() error {
-	if s.ended {
-		return errors.New("the session is over")
-	}
 	if err := timeup.Why(s.ctx, s.due); err != nil {
 		return err
 	}
 	if s.n.sessions.isClosed() {
 		return strategy.ErrClosed
 	}
-	return s.conn.Err() // an earlier command broke it
-}
-
-func (s *session) broken(err error) error {
-	if why := timeup.Why(s.ctx, s.due); why != nil {
-		return fmt.Errorf("%w: %w", why, lost(err))
-	}
-	return lost(err)
+	return s.conn.Err() // an earlier command broke it, or the session is over
 }
 
 // giveBack returns the connection to the pool, clean. The pool would clean it too,
 // but without a time-out: it would wait for ever for a server that is frozen. A
 // connection to a server that is a replica ends, or the pool would lend it again.
 func (s *session) giveBack() {
-	s.ended = true
 	cmd, due := s.left.End(), s.due
-	switch {
-	case s.conn.Err() != nil:
-		cmd = ""
-	case s.replica:
+	if s.replica {
 		cmd, due = "PING", time.Time{}
 	}
 	if cmd != "" { // past due this fails at once, and the pool closes the connection

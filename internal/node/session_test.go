@@ -1,3 +1,4 @@
+// Sessions: their connections go back clean, and keep the order with the pipe.
 package node
 
 import (
@@ -6,12 +7,14 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -48,163 +51,174 @@ func TestSessionsConnectionGoesBackClean(t *testing.T) {
 }
 
 func TestSessionReturnsItsConnectionOnPanic(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	pool := poolOf(f)
-	pool.MaxActive = 1
-	n := newNode(t, pool)
-	func() {
-		defer func() { recover() }()
-		n.Session(t.Context(), soon(), "k", func(driver.Conn) error { panic("fn's") })
-	}()
-	if pool.IdleCount() != 1 {
-		t.Errorf("%d idle connections after a panic, want 1", pool.IdleCount())
-	}
-	// And an exhausted pool sent nothing.
-	err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
-		return n.Session(t.Context(), soon(), "k", nil)
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		pool := poolOf(f)
+		pool.MaxActive = 1
+		n := newNode(t, pool)
+		func() {
+			defer func() { recover() }()
+			n.Session(t.Context(), soon(), "k", func(driver.Conn) error { panic("fn's") })
+		}()
+		if pool.IdleCount() != 1 {
+			t.Errorf("%d idle connections after a panic, want 1", pool.IdleCount())
+		}
+		// And an exhausted pool sent nothing.
+		err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
+			return n.Session(t.Context(), soon(), "k", nil)
+		})
+		want(t, "Session of an exhausted pool", err, strategy.ErrUnsent, redis.ErrPoolExhausted)
 	})
-	want(t, "Session of an exhausted pool", err, strategy.ErrUnsent, redis.ErrPoolExhausted)
 }
 
 func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	pool := poolOf(f)
-	pool.MaxActive, pool.Wait = 1, true
-	n := newNode(t, pool)
-	n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
-		err := n.Session(t.Context(), time.Now().Add(20*time.Millisecond), "k", nil)
-		want(t, "Session of a busy pool", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		return nil
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		pool := poolOf(f)
+		pool.MaxActive, pool.Wait = 1, true
+		n := newNode(t, pool)
+		n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
+			err := n.Session(t.Context(), time.Now().Add(20*time.Millisecond), "k", nil)
+			want(t, "Session of a busy pool", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+			return nil
+		})
+		if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
+			t.Errorf("Session of a free pool = %v", err)
+		}
 	})
-	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
-		t.Errorf("Session of a free pool = %v", err)
-	}
 }
 
 func TestSessionLeavesAHangingDial(t *testing.T) {
-	t.Parallel()
-	let := make(chan struct{})
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	n := newNode(t, &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
-		<-let
-		return redis.Dial("tcp", f.Addr)
-	}})
-	for i := range maxStuck + 1 {
-		err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
-		want(t, "Session while dials hang", err, strategy.ErrUnsent)
-		if i < maxStuck != errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("session %d = %v", i, err)
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+			<-let
+			return dial(f)
+		}}
+		n := newNode(t, pool)
+		for i := range maxStuck + 1 {
+			err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
+			want(t, "Session while dials hang", err, strategy.ErrUnsent)
+			if i < maxStuck != errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("session %d = %v", i, err)
+			}
 		}
-	}
-	close(let)
-	eventually(t, "dials return", n.sessions.mayHang)
-	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
-		t.Error(err)
-	}
+		close(let)
+		verdict.Eventually(t, "dials return", n.sessions.mayHang)
+		if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := pool.ActiveCount() - pool.IdleCount(); n != 0 {
+			t.Errorf("%d connections that came late were not given back, want none", n)
+		}
+	})
 }
 
 // The order includes sessions: a command of theirs that went unanswered is killed
 // before the pipe sends anything more.
 func TestUnansweredSessionIsKilledFirst(t *testing.T) {
-	t.Parallel()
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	echo(t, n, "before")
-	err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
-		_, err := c.Do("HOLD", "k")
-		want(t, "unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-		_, again := c.Do("SET", "k")
-		want(t, "command after it", again, strategy.ErrUnsent)
-		return err
+	bubble(t, func(t *testing.T) {
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		echo(t, n, "before")
+		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
+			_, err := c.Do("HOLD", "k")
+			want(t, "unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+			_, again := c.Do("SET", "k")
+			want(t, "command after it", again, strategy.ErrUnsent)
+			return err
+		})
+		receive(t, "HOLD", held)
+		want(t, "Session", err, strategy.ErrUnknown)
+		echo(t, n, "undo")
+		wantSeen(t, f, "1 ECHO before", "2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO undo")
 	})
-	receive(t, "HOLD", held)
-	want(t, "Session", err, strategy.ErrUnknown)
-	echo(t, n, "undo")
-	wantSeen(t, f, "1 ECHO before", "2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO undo")
 }
 
 // And the other way round: a session is not overtaken by what came before it.
 func TestSessionComesAfterWhatTimedOut(t *testing.T) {
-	t.Parallel()
-	set := func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err }
+	bubble(t, func(t *testing.T) {
+		set := func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err }
 
-	f, held := holding(t)
-	n := newNode(t, poolOf(f))
-	out := hold(n, t.Context(), time.Now().Add(time.Second))
-	receive(t, "HOLD", held)
-	want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
-	err := n.Session(t.Context(), time.Now(), "k", set)
-	want(t, "Session when due", err, strategy.ErrUnsent)
-	if err := n.Session(t.Context(), soon(), "k", set); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Session(t.Context(), soon(), "k", set); err != nil { // now it is settled
-		t.Fatal(err)
-	}
-	wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 PING", "3 SET k", "3 SET k")
+		f, held := holding(t)
+		n := newNode(t, poolOf(f))
+		out := hold(n, t.Context(), time.Now().Add(time.Second))
+		receive(t, "HOLD", held)
+		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+		err := n.Session(t.Context(), time.Now(), "k", set)
+		want(t, "Session when due", err, strategy.ErrUnsent)
+		if err := n.Session(t.Context(), soon(), "k", set); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Session(t.Context(), soon(), "k", set); err != nil { // now it is settled
+			t.Fatal(err)
+		}
+		wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 PING", "3 SET k", "3 SET k")
 
-	// The same on a connection that lives: a follower left, its reply is to come.
-	f, held = holding(t)
-	n = newNode(t, poolOf(f))
-	first := hold(n, t.Context(), soon())
-	c := receive(t, "first HOLD", held)
-	ctx, cancel := context.WithCancel(t.Context())
-	second := hold(n, ctx, soon())
-	receive(t, "second HOLD", held)
-	cancel()
-	receive(t, "second's return", second)
-	c.Bulk("first")
-	receive(t, "first's return", first)
-	done := make(chan error, 1)
-	go func() { done <- n.Session(t.Context(), soon(), "k", set) }()
-	eventually(t, "a PING", func() bool { return slices.Contains(f.Log(), "1 PING") })
-	// The fake has answered the PING, which the node takes for the second HOLD's.
-	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING")
-	c.Say("+PONG\r\n")
-	if err := receive(t, "Session", done); err != nil {
-		t.Error(err)
-	}
-	wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
+		// The same on a connection that lives: a follower left, its reply is to come.
+		f, held = holding(t)
+		n = newNode(t, poolOf(f))
+		first := hold(n, t.Context(), soon())
+		c := receive(t, "first HOLD", held)
+		ctx, cancel := context.WithCancel(t.Context())
+		second := hold(n, ctx, soon())
+		receive(t, "second HOLD", held)
+		cancel()
+		receive(t, "second's return", second)
+		c.Bulk("first")
+		receive(t, "first's return", first)
+		done := make(chan error, 1)
+		go func() { done <- n.Session(t.Context(), soon(), "k", set) }()
+		verdict.Eventually(t, "a PING", func() bool { return slices.Contains(f.Log(), "1 PING") })
+		// The fake has answered the PING, which the node takes for the second HOLD's.
+		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING")
+		c.Say("+PONG\r\n")
+		if err := receive(t, "Session", done); err != nil {
+			t.Error(err)
+		}
+		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
 
-	// Nothing of a session is sent when that cannot be had in time.
-	first = hold(n, t.Context(), soon())
-	receive(t, "first HOLD", held)
-	ctx, cancel = context.WithCancel(t.Context())
-	second = hold(n, ctx, soon())
-	receive(t, "second HOLD", held)
-	cancel()
-	receive(t, "second's return", second)
-	c.Bulk("first")
-	receive(t, "first's return", first)
-	err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
-	want(t, "Session after an unanswered PING", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	f.Serve(func(*nodetest.Conn, []string) {})
-	err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
-	want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		// Nothing of a session is sent when that cannot be had in time.
+		first = hold(n, t.Context(), soon())
+		receive(t, "first HOLD", held)
+		ctx, cancel = context.WithCancel(t.Context())
+		second = hold(n, ctx, soon())
+		receive(t, "second HOLD", held)
+		cancel()
+		receive(t, "second's return", second)
+		c.Bulk("first")
+		receive(t, "first's return", first)
+		err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
+		want(t, "Session after an unanswered PING", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		f.Serve(func(*nodetest.Conn, []string) {})
+		err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
+		want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+	})
 }
 
 func TestSessionPassesOverDeadConnections(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	pool := poolOf(f)
-	n := newNode(t, pool)
-	a, b := pool.Get(), pool.Get()
-	a.Do("PING")
-	b.Do("PING")
-	a.Close()
-	b.Close()
-	f.Cut()
-	if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-		_, err := c.Do("SET", "k")
-		return err
-	}); err != nil {
-		t.Errorf("Session = %v, want nil on a new connection", err)
-	}
-	if f.Dialled() != 3 {
-		t.Errorf("%d connections, want 3", f.Dialled())
-	}
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		pool := poolOf(f)
+		n := newNode(t, pool)
+		a, b := pool.Get(), pool.Get()
+		a.Do("PING")
+		b.Do("PING")
+		a.Close()
+		b.Close()
+		f.Cut()
+		if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
+			_, err := c.Do("SET", "k")
+			return err
+		}); err != nil {
+			t.Errorf("Session = %v, want nil on a new connection", err)
+		}
+		if f.Dialled() != 3 {
+			t.Errorf("%d connections, want 3", f.Dialled())
+		}
+	})
 }
 
 // Neither a command nor cleaning up outlasts due when the server is frozen.
@@ -237,28 +251,29 @@ func TestSessionOnAFrozenServer(t *testing.T) {
 }
 
 func TestCloseEndsSessions(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	n := newNode(t, poolOf(f))
-	in, closed := make(chan struct{}), make(chan struct{})
-	out := make(chan error, 1)
-	go func() {
-		out <- n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-			close(in)
-			for n.sessions.isClosed() == false {
-				time.Sleep(time.Millisecond)
-			}
-			select {
-			case <-closed:
-				t.Error("Close returned while a session was open")
-			default:
-			}
-			_, err := c.Do("SET", "k")
-			return err
-		})
-	}()
-	receive(t, "fn", in)
-	n.Close()
-	close(closed)
-	want(t, "Session", receive(t, "Session's return", out), strategy.ErrUnsent, strategy.ErrClosed)
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		n := newNode(t, poolOf(f))
+		in, closed := make(chan struct{}), make(chan struct{})
+		out := make(chan error, 1)
+		go func() {
+			out <- n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
+				close(in)
+				for n.sessions.isClosed() == false {
+					time.Sleep(time.Millisecond)
+				}
+				select {
+				case <-closed:
+					t.Error("Close returned while a session was open")
+				default:
+				}
+				_, err := c.Do("SET", "k")
+				return err
+			})
+		}()
+		receive(t, "fn", in)
+		n.Close()
+		close(closed)
+		want(t, "Session", receive(t, "Session's return", out), strategy.ErrUnsent, strategy.ErrClosed)
+	})
 }

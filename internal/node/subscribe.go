@@ -84,10 +84,9 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	if ctx.Err() != nil {
 		return nil, n.unsent(context.Cause(ctx))
 	}
-	limit := time.NewTimer(confirmLimit)
-	defer limit.Stop()
+	limit := time.After(confirmLimit)
 	for {
-		stop, err = n.sub.listen(ctx, limit.C, channel, fn)
+		stop, err = n.sub.listen(ctx, limit, channel, fn)
 		if !errors.Is(err, errStale) {
 			return stop, err
 		}
@@ -177,15 +176,16 @@ func (s *subscriber) request(ln *line, cmd string, t *callback.Topic) {
 	s.run(ln)
 }
 
+// run has a line with requests written and read.
 func (s *subscriber) run(ln *line) {
 	if ln.conn == nil || ln.gone {
 		return
 	}
-	if !ln.writing && len(ln.out) > 0 {
+	if !ln.writing {
 		ln.writing = true
 		s.work.Go(func() { s.write(ln) })
 	}
-	if !ln.reading && len(ln.owed) > 0 {
+	if !ln.reading {
 		ln.reading = true
 		ln.ping.Reset(s.pingEvery)
 		s.work.Go(func() { s.read(ln) })
@@ -214,13 +214,11 @@ func (s *subscriber) dial(ln *line) {
 func (s *subscriber) dialled(ln *line, a *attempt, conn redis.ConnWithTimeout) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ln.dials.remove(a)
-	if s.closed || ln.gone || ln.conn != nil {
+	if ln.gone || ln.conn != nil {
 		return false
 	}
 	ln.conn, ln.born, ln.used = conn, a.began, time.Now()
-	ln.ping = time.AfterFunc(time.Hour, func() { s.poke(ln) })
-	ln.ping.Stop()
+	ln.ping = time.AfterFunc(s.pingEvery, func() { s.poke(ln) })
 	s.run(ln)
 	return true
 }
@@ -321,7 +319,6 @@ func (s *subscriber) take(ln *line, reply any, err error) (msg []byte, hear []*c
 		return nil, nil // a word that nobody asked for; if it is a farewell the end comes next
 	}
 	r := ln.owed[0]
-	ln.owed[0] = nil
 	ln.owed = ln.owed[1:]
 	if r.cmd == "SUBSCRIBE" {
 		if err != nil {
@@ -338,15 +335,11 @@ func text(v any) string { b, _ := v.([]byte); return string(b) }
 func (s *subscriber) rests(ln *line) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ln.gone {
-		return true
-	}
 	if len(ln.topics) > 0 || len(ln.owed) > 0 {
 		return false
 	}
 	ln.reading = false
 	ln.reused = true
-	ln.ping.Stop()
 	return true
 }
 
@@ -404,7 +397,6 @@ func (s *subscriber) drop(ln *line) {
 		s.line = nil
 	}
 	if ln.conn != nil {
-		ln.ping.Stop()
 		s.work.Go(func() { ln.conn.Close() })
 	}
 }

@@ -1,3 +1,4 @@
+// The node of redigo is held to the contract of driver.Node.
 package node
 
 import (

@@ -170,8 +170,7 @@ func (w *wire) young(pool *redis.Pool) bool {
 func (w *wire) healthy(ctx context.Context, due, used time.Time, pool *redis.Pool) bool {
 	idle := time.Since(used)
 	switch {
-	case !w.worn && idle < probeAfter:
-		return true // nor does the pool test what it has just dialled
+	case !w.worn && idle < probeAfter: // nor does the pool test what it has just dialled
 	case pool.IdleTimeout > 0 && idle > pool.IdleTimeout:
 		return false
 	case pool.TestOnBorrow == nil && pool.TestOnBorrowContext == nil:

@@ -1,3 +1,4 @@
+// Code that a document quotes is the code of the file that it names; so it is in the README.
 package quotes
 
 import (

@@ -1,3 +1,4 @@
+// Hostile names, tokens and keys are locked as any other.
 package subjects
 
 import (
@@ -39,8 +40,7 @@ func hostiles() []hostile {
 	now := time.Now()
 	ms := func(t time.Time) string { return fmt.Sprint(t.UnixMilli()) }
 	numbers := []string{
-		"0", "-1", "-9223372036854775808", "9007199254740991", "9007199254740992", "9223372036854775807", "9223372036854775808",
-		"18446744073709551616", strings.Repeat("9", 400), "1.5", "1e3", "0x10", " 1", "1 ", "+1", "nan", "inf", "-inf", "",
+		"0", "-1", "9007199254740992", "9223372036854775807", "18446744073709551616", strings.Repeat("9", 400), "1.5", "0x10", " 1", "nan", "",
 	}
 	all := []hostile{
 		text("words", "tomorrow at noon"),
@@ -179,7 +179,7 @@ func (v Variant) has(of string) bool {
 
 // besets puts h into a key of a lock that is free, and of one that is held.
 func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of string) {
-	o := strategy.Options{TTL: 10 * time.Second, OpTimeout: 2 * time.Second}
+	o := strategy.Options{TTL: 10 * time.Minute, OpTimeout: time.Minute} // nothing here is about time-outs
 	first, second := openOn(t, v, s, o), openOn(t, v, s, o)
 	defer first.Close()
 	defer second.Close()

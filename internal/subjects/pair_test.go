@@ -1,3 +1,4 @@
+// strategy.All of two locks on two servers, held to the conformance suite.
 package subjects
 
 import (

@@ -1,3 +1,4 @@
+// What a server may answer, and what the strategies make of it.
 package subjects
 
 import (

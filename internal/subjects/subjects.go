@@ -271,6 +271,9 @@ func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 	s := v.SubjectOn(pools)
 	// A child process opens the same servers as given ones.
 	s.ChildEnv = []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
+	if servers[0].Version() == redistest.Imitation { // it has no CLIENT KILL
+		s.BreakWatches = nil
+	}
 	return s
 }
 
@@ -306,6 +309,9 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 		Evict: func(ctx context.Context, key string) error {
 			return onAll(func(p *redis.Pool) error { return do(ctx, p, "DEL", key) })
 		},
+		BreakWatches: func(ctx context.Context, _ string) error {
+			return onAll(func(p *redis.Pool) error { return do(ctx, p, "CLIENT", "KILL", "TYPE", "pubsub") })
+		},
 		Spoil: func(ctx context.Context, key string) error {
 			if v.Foreign != "" {
 				return onAll(func(p *redis.Pool) error { return do(ctx, p, "SET", key, v.Foreign) })
@@ -329,11 +335,11 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 
 // Run holds the suite on the variants of one package, each on servers that it shares
 // with other tests. A variant that cannot have them is skipped, or fails where they
-// were demanded.
-func Run(t *testing.T, pkg string) {
+// were demanded. With names, it is these variants alone.
+func Run(t *testing.T, pkg string, names ...string) {
 	t.Helper()
 	for _, v := range All() {
-		if v.Package != pkg {
+		if v.Package != pkg || len(names) > 0 && !slices.Contains(names, v.Name) {
 			continue
 		}
 		servers, err := redistest.TryNodes(t, v.Servers)

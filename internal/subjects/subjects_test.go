@@ -1,3 +1,4 @@
+// The list of variants is well formed.
 package subjects
 
 import (

@@ -1,3 +1,4 @@
+// Which commands begin and end a transaction.
 package transaction
 
 import (
