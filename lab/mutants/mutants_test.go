@@ -1,197 +1,151 @@
-package mutants
+package main
+
+// What each operator makes of a source, in Go and in Lua, that the switches of a whole package fit into
+// one another, and that properties.txt and equivalent.txt name what there is.
 
 import (
-	"encoding/json"
-	"flag"
-	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/conformance"
 )
 
-func TestMain(m *testing.M) {
-	flag.Set("test.parallel", "16") // the limits are below; -parallel says otherwise
-	redistest.Main(m)
-}
-
-// What is compiled keeps a processor busy, and so does starting servers; what is judged
-// on those that are there mostly waits.
-var (
-	compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
-	starting  = make(chan struct{}, 2)
-	judging   = make(chan struct{}, 6)
-)
-
-// nodes is on how many servers an algorithm that needs several is judged.
-const nodes = 5
-
-// servers are the URLs of those on which all algorithms are judged.
-func servers(t *testing.T) (urls []string) {
-	all := redistest.Nodes(t, nodes)
-	if _, err := subjects.Bootstrap(t.Context(), subjects.All(), all); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range all {
-		urls = append(urls, s.URL())
-	}
-	return urls
-}
-
-// breakable skips a judge that breaks servers where there are none to break.
-func breakable(t *testing.T, j Judge) {
-	t.Helper()
-	if j.Starts {
-		s := redistest.Own(t, redistest.Config{})
-		if strings.Contains(s.Version(), "not told") {
-			t.Skip("NOT PROVEN: what " + j.Test + " judges, which takes real servers")
-		}
-	}
-}
-
-// verdicts are kept for further counts: the sources do not change meanwhile.
-var verdicts sync.Map // of func() string, by Mutant.Name, or by Judge
-
-func TestMutants(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	urls := servers(t)
-	for _, m := range All() {
-		t.Run(m.Name(), func(t *testing.T) {
-			t.Parallel()
-			breakable(t, m.Judge)
-			verdict, _ := verdicts.LoadOrStore(m.Name(), sync.OnceValue(func() string {
-				return judge(root, urls, m, t.TempDir())
-			}))
-			if complaint := verdict.(func() string)(); complaint != "" {
-				t.Error(complaint)
-			}
-		})
-	}
-}
-
-// TestSound is the control: without a fault every judge acquits, in every property
-// that convicts a mutant. So it was the fault that was convicted, and not a server
-// that could not be reached.
-func TestSound(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	urls := servers(t)
-	properties := map[Judge][]string{}
-	for _, m := range All() {
-		properties[m.Judge] = append(properties[m.Judge], m.Properties()...)
-	}
-	for j, names := range properties {
-		t.Run(j.Test, func(t *testing.T) {
-			t.Parallel()
-			breakable(t, j)
-			verdict, _ := verdicts.LoadOrStore(j, sync.OnceValue(func() string {
-				binary := filepath.Join(t.TempDir(), "sound.test")
-				if out, err := compile(root, j.Package, binary); err != nil {
-					return fmt.Sprintf("does not compile:\n%s", out)
-				}
-				out, err := hold(root, urls, binary, j, names)
-				if err != nil {
-					return fmt.Sprintf("convicted without a fault:\n%s", out)
-				}
-				for _, name := range names {
-					if !strings.Contains(out, "--- PASS: "+j.Test+"/"+name+" ") {
-						return fmt.Sprintf("%s was not judged:\n%s", name, out)
-					}
-				}
-				return ""
-			}))
-			if complaint := verdict.(func() string)(); complaint != "" {
-				t.Error(complaint)
-			}
-		})
-	}
-}
-
-// judge puts the fault in and holds the trials. The empty string means that every
-// property convicted it.
-func judge(root string, urls []string, m Mutant, dir string) (complaint string) {
-	file := filepath.Join(root, m.File)
-	source, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	faulty, err := m.Apply(string(source))
-	if err != nil {
-		return err.Error()
-	}
-	broken := filepath.Join(dir, "broken"+filepath.Ext(file))
-	overlay := filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: broken}})
-	if err != nil {
-		return err.Error()
-	}
-	for name, content := range map[string][]byte{
-		broken:  []byte(faulty),
-		overlay: replace,
+func TestOperatorsOfGo(t *testing.T) {
+	for _, tt := range []struct {
+		line  string
+		names string // the mutants, separated by semicolons
+		want  string
+	}{
+		{"a()", "drop a()", "if !mutantOn(1) { a() }"},
+		{"x := a()", "", "x := a()"},
+		{"if x && !y { a() }", "drop if x && !y { a() }; negate x; negate y", "if !mutantOn(1) { if mutantNot(2, x) && !mutantNot(3, y) { a() } }"},
+		{"x = n < 2", "drop x = n < 2; negate n < 2; bound n < 2", "if !mutantOn(1) { x = mutantNot(2, mutantLess(3, n , 2)) }"},
+		{"n := min(max(k, 0), 9)", "swap min(max(k, 0), 9); swap max(k, 0)", "n := mutantMin(1, mutantMax(2, k, 0), 9)"},
+		{`v := do("SET", k, "NX")`, `omit "NX" of do("SET", k, "NX")`, `v := do("SET", k, mutantWithout(1, 0, 1, "NX")...)`},
+		{"switch k { case 1: a() }", "drop switch k { case 1: a() }; drop a()", "if !mutantOn(1) { switch k { case 1: if !mutantOn(2) { a() } } }"},
 	} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			return err.Error()
+		f, err := mutateGo("p.go", "package p\nfunc f() {\n"+tt.line+"\n}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		number(f.mutants)
+		got, _ := f.schemata(nil)
+		if want := "package p\nfunc f() {\n" + tt.want + "\n}\n"; got != want {
+			t.Errorf("%s becomes\n%s\nwant\n%s", tt.line, got, want)
+		}
+		if got := names(f.mutants, "p.go f: "); got != tt.names {
+			t.Errorf("%s has the mutants %s, want %s", tt.line, got, tt.names)
 		}
 	}
-	binary := filepath.Join(dir, "broken.test")
-	if out, err := compile(root, m.Judge.Package, binary, "-overlay="+overlay); err != nil {
-		return fmt.Sprintf("the mutant does not compile, so it has not been judged:\n%s", out)
-	}
-	defer os.Remove(binary) // there are many, of a dozen megabytes each
-	out, err := hold(root, urls, binary, m.Judge, m.Properties())
-	if err == nil {
-		return fmt.Sprintf("acquitted, want convicted by %v:\n%s", m.Killed, out)
-	}
-	for _, property := range m.Properties() {
-		if !strings.Contains(out, "--- FAIL: "+m.Judge.Test+"/"+property+" ") {
-			return fmt.Sprintf("acquitted by %s, want convicted:\n%s", property, out)
+}
+
+func TestOperatorsOfLua(t *testing.T) {
+	for _, tt := range []struct{ line, names, last string }{
+		{"a(1) -- b()", "drop a(1)", " -- b()"},
+		{"local x = a(1)", "", ""},
+		{"if x and n < 2 then a() end", "negate x; bound if x and n < 2 then a() end; negate n < 2; drop if x and n < 2 then a() end", ""},
+		{"local x = math.max(n, 1)", "swap local x = math.max(n, 1)", "local x = math.min(n, 1)"},
+		{"return c('SET', k, 'PX', t[1])", "omit 'PX', t[1] of return c('SET', k, 'PX', t[1])", "return c('SET', k)"},
+		{"local x = not (p or q == 1) and {a = 1, [2] = 'end'} or f(function() return 1 end)", "negate q == 1", ""},
+	} {
+		f := mutateLua("p.lua", tt.line)
+		number(f.mutants)
+		if got := names(f.mutants, "p.lua: "); got != tt.names {
+			t.Errorf("%s has the mutants %s, want %s", tt.line, got, tt.names)
+		} else if tt.last != "" && f.mutants[len(f.mutants)-1].script != tt.last {
+			t.Errorf("%s becomes %s, want %s", tt.line, f.mutants[len(f.mutants)-1].script, tt.last)
 		}
 	}
-	return ""
 }
 
-// compile makes a test binary of a package.
-func compile(root, pkg, binary string, flags ...string) (out string, err error) {
-	compiling <- struct{}{}
-	defer func() { <-compiling }()
-	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s", "-o", binary}, flags...)
-	cmd := exec.Command("go", append(args, ".")...)
-	cmd.Dir = filepath.Join(root, pkg) // it may be in either module
-	b, err := cmd.CombinedOutput()
-	return string(b), err
+func names(mutants []*mutant, prefix string) string {
+	var all []string
+	for _, m := range mutants {
+		all = append(all, strings.TrimPrefix(m.name(), prefix))
+	}
+	return strings.Join(all, "; ")
 }
 
-// hold runs the judge's subtests for these properties, and no others.
-func hold(root string, urls []string, binary string, j Judge, properties []string) (out string, err error) {
-	slots := judging
-	if j.Starts {
-		slots = starting
+// TestOperatorsEverywhere: all sources can be read, and with their switches they are still Go. Whether
+// that compiles, a run shows.
+func TestOperatorsEverywhere(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range subjects {
+		var all []*mutant
+		sources, err := filepath.Glob("../../" + s.dir + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range sources {
+			source, err := os.ReadFile(path)
+			if err != nil || strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			name := strings.TrimPrefix(path, "../../")
+			switch filepath.Ext(path) {
+			case ".go":
+				f, err := mutateGo(name, string(source))
+				if err != nil {
+					t.Fatal(err)
+				}
+				number(f.mutants)
+				all = append(all, f.mutants...)
+				text, _ := f.schemata(nil)
+				if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil {
+					t.Errorf("with its mutants: %v", err)
+				}
+			case ".lua":
+				all = append(all, mutateLua(name, string(source)).mutants...)
+			}
+		}
+		number(all)
+		for _, m := range all {
+			known[m.name()] = true
+		}
 	}
-	slots <- struct{}{}
-	defer func() { <-slots }()
-	var pattern []string
-	for part := range strings.SplitSeq(j.Test, "/") {
-		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
+	equivalent, err := parseEquivalent(equivalentText)
+	if err != nil {
+		t.Fatal(err)
 	}
-	pattern = append(pattern, "^("+strings.Join(properties, "|")+")$")
-	cmd := exec.Command(binary, "-test.timeout=3m", "-test.v", "-test.parallel=8", "-test.run="+strings.Join(pattern, "/"))
-	cmd.Dir = filepath.Join(root, j.Package) // as go test has it
-	cmd.Env = append(os.Environ(), "CONFORMANCE_PATIENCE=3s")
-	if !j.Starts {
-		cmd.Env = append(cmd.Env, "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given))
+	for name := range equivalent {
+		if !known[name] {
+			t.Errorf("equivalent.txt lists %q: there is no such mutant", name)
+		}
 	}
-	b, err := cmd.CombinedOutput()
-	return string(b), err
+	for _, c := range convictions() {
+		if !known[c.mutant] {
+			t.Errorf("properties.txt lists %q: there is no such mutant", c.mutant)
+		}
+	}
+}
+
+// TestProperties: each property that conformance leaves to the sources has a mutant of theirs that it
+// convicts: "mutants -properties" shows that it does.
+func TestProperties(t *testing.T) {
+	list, err := os.ReadFile("../../conformance/testdata/shown-by-sources.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var properties, shown []string
+	for _, p := range conformance.Properties() {
+		properties = append(properties, p.Name)
+	}
+	for _, c := range convictions() {
+		shown = append(shown, c.property)
+	}
+	for _, name := range strings.Fields(string(list)) {
+		if !slices.Contains(shown, name) {
+			t.Errorf("%s convicts no mutant: add one that it finds to properties.txt, or delete it", name)
+		}
+	}
+	for _, name := range shown {
+		if !slices.Contains(properties, name) {
+			t.Errorf("there is no property %s", name)
+		}
+	}
 }

@@ -1,0 +1,529 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/redistest"
+)
+
+// A subject is a package whose sources get faults, and the tests that must find them.
+type subject struct {
+	dir    string
+	judges []judge // its own tests are the first
+}
+
+// A judge is a package with tests, all or some of them.
+type judge struct {
+	dir string
+	run string // a regexp; empty: all
+}
+
+// onServers are the tests of all algorithms on real servers that add to an algorithm's own: what each right
+// is for, what a key may hold, what a server may answer.
+const onServers = "^(TestRightsBefore7|TestForbiddenToTidy|TestHostile|FuzzReplies)$"
+
+var subjects = []subject{
+	{"engine", []judge{{"engine", ""}, {"conformance", "^TestMemory$"}}},
+	{"engine/internal/lifecycle", []judge{{"engine/internal/lifecycle", ""}, {"engine", ""}, {"conformance", "^TestMemory$"}}},
+	{"engine/internal/scheduler", []judge{{"engine/internal/scheduler", ""}, {"engine", ""}}},
+	{"engine/internal/undo", []judge{{"engine/internal/undo", ""}, {"engine", ""}}},
+	{"engine/internal/waitline", []judge{{"engine/internal/waitline", ""}, {"engine", ""}}},
+	{"driver", []judge{{"driver", ""}, {"engine", ""}}},
+	{"strategy", []judge{{"strategy", ""}, {"engine", ""}, {"conformance", "^TestMemory$"}}},
+	{"setnxgetset", []judge{{"setnxgetset", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
+	{"setnxpx", []judge{{"setnxpx", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
+	{"luascript", []judge{{"luascript", ""}, {"internal/subjects", onServers}}},
+	{"fairqueue", []judge{{"fairqueue", ""}, {"internal/subjects", onServers}}},
+	{"reentrant", []judge{{"reentrant", ""}, {"internal/subjects", onServers}}},
+	{"redlock", []judge{{"redlock", ""}, {"internal/subjects", ""}}},
+	{"internal/node", []judge{{"internal/node", ""}}},
+	{"internal/callback", []judge{{"internal/callback", ""}, {"internal/node", ""}}},
+	{"internal/token", []judge{{"internal/token", ""}, {"engine", ""}}},
+	{"internal/timeup", []judge{{"internal/timeup", ""}}},
+	{"internal/transaction", []judge{{"internal/transaction", ""}}},
+	{"clients/goredis", []judge{{"clients/goredis", ""}}},
+	{"clients/rueidis", []judge{{"clients/rueidis", ""}}},
+	{"clients/redisc", []judge{{"clients/redisc", ""}}},
+	{"telemetry/redact", []judge{{"telemetry/redact", ""}}},
+	{"telemetry/lockslog", []judge{{"telemetry/lockslog", ""}}},
+}
+
+// A test is a top-level test, or an example, in a compiled test binary.
+type test struct {
+	binary, dir, name string
+	took              time.Duration
+	reaches           map[int]bool
+}
+
+// An exam is the mutants of a subject and the tests that judge them.
+type exam struct {
+	root, work string
+	subject
+	files   []*goFile
+	scripts []*luaFile
+	mutants []*mutant
+	tests   []*test // the quickest first
+	broken  map[*mutant]bool
+}
+
+// prepare finds the mutants of a subject and compiles its tests, with all Go mutants in them.
+func prepare(root, work string, s subject) (*exam, error) {
+	x := &exam{root: root, work: work, subject: s, broken: map[*mutant]bool{}}
+	var list struct {
+		Name    string
+		GoFiles []string
+	}
+	out, err := command(filepath.Join(root, s.dir), "go", "list", "-json=Name,GoFiles", ".").Output()
+	if err == nil {
+		err = json.Unmarshal(out, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", s.dir, err)
+	}
+	for _, name := range list.GoFiles {
+		path := filepath.Join(s.dir, name)
+		source, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return nil, err
+		}
+		f, err := mutateGo(path, string(source))
+		if err != nil {
+			return nil, err
+		}
+		x.files = append(x.files, f)
+		x.mutants = append(x.mutants, f.mutants...)
+	}
+	scripts, err := filepath.Glob(filepath.Join(root, s.dir, "*.lua"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range scripts {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		f := mutateLua(filepath.Join(s.dir, filepath.Base(path)), string(source))
+		x.scripts = append(x.scripts, f)
+		x.mutants = append(x.mutants, f.mutants...)
+	}
+	number(x.mutants)
+	if err := x.writeMarked(); err != nil {
+		return nil, err
+	}
+	if err := x.compile(list.Name); err != nil {
+		return nil, err
+	}
+	if err := x.checkLua(); err != nil {
+		return nil, err
+	}
+	x.mutants = slices.DeleteFunc(x.mutants, func(m *mutant) bool { return x.broken[m] })
+	return x, nil
+}
+
+// writeMarked writes the scripts that tell the server's log what runs.
+func (x *exam) writeMarked() error {
+	if err := os.MkdirAll(x.marked(), 0o700); err != nil {
+		return err
+	}
+	for _, f := range x.scripts {
+		if err := os.WriteFile(filepath.Join(x.marked(), filepath.Base(f.path)), []byte(f.marked()), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exam) marked() string { return filepath.Join(x.work, "marked") }
+
+// compile makes the first judge's test binary. A mutant that does not compile is left out.
+func (x *exam) compile(name string) error {
+	helpers, err := os.ReadFile(filepath.Join(x.root, "lab/mutants/helpers.go.txt"))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(x.root, x.dir)
+	text := strings.NewReplacer("PACKAGE", name, "COUNT", strconv.Itoa(len(x.mutants)), "DIR", dir).Replace(string(helpers))
+	replace := map[string]string{filepath.Join(dir, "mutants_overlay.go"): filepath.Join(x.work, "helpers.go")}
+	if err := os.WriteFile(filepath.Join(x.work, "helpers.go"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	for range 20 {
+		sources, spans := map[string]string{}, map[string][]edit{}
+		for i, f := range x.files {
+			name := fmt.Sprintf("%d.go", i) // which the compiler's complaints name
+			sources[name], spans[name] = f.schemata(x.broken)
+			at := filepath.Join(x.work, name)
+			replace[filepath.Join(x.root, f.path)] = at
+			if err := os.WriteFile(at, []byte(sources[name]), 0o600); err != nil {
+				return err
+			}
+		}
+		overlay, err := json.Marshal(map[string]any{"Replace": replace})
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(x.work, "overlay.json"), overlay, 0o600); err != nil {
+			return err
+		}
+		out, err := x.build(0)
+		if err == nil {
+			return nil
+		}
+		if !x.blame(out, sources, spans) {
+			return fmt.Errorf("%s with all its mutants does not compile:\n%s", x.dir, out)
+		}
+	}
+	return fmt.Errorf("%s with its mutants does not compile, whatever is left out", x.dir)
+}
+
+// build makes a judge's test binary.
+func (x *exam) build(judge int) (said string, err error) {
+	out, err := command(filepath.Join(x.root, x.judges[judge].dir), "go", "test", "-c", "-vet=off", "-gcflags="+importPath(x.root, x.dir)+"=-e",
+		"-overlay="+filepath.Join(x.work, "overlay.json"), "-o", x.binary(judge), ".").CombinedOutput()
+	return string(out), err
+}
+
+// importPath is what the compiler's flags are for.
+func importPath(root, dir string) string {
+	out, _ := command(filepath.Join(root, dir), "go", "list", ".").Output()
+	return strings.TrimSpace(string(out))
+}
+
+func (x *exam) binary(judge int) string {
+	return filepath.Join(x.work, fmt.Sprintf("judge%d.test", judge))
+}
+
+var complaint = regexp.MustCompile(`(?m)^(?:\S*/)?(\w+\.go):(\d+):(\d+): `)
+
+// blame finds the mutants that the compiler complains about: the smallest around each place.
+func (x *exam) blame(out string, sources map[string]string, spans map[string][]edit) (found bool) {
+	for _, c := range complaint.FindAllStringSubmatch(out, -1) {
+		line, _ := strconv.Atoi(c[2])
+		column, _ := strconv.Atoi(c[3])
+		at := 0
+		for l := range strings.Lines(sources[c[1]]) {
+			if line--; line == 0 {
+				break
+			}
+			at += len(l)
+		}
+		at += column - 1
+		var best *edit
+		for i, s := range spans[c[1]] {
+			if s.start <= at && at <= s.end && !x.broken[s.m] && (best == nil || s.end-s.start < best.end-best.start) {
+				best = &spans[c[1]][i]
+			}
+		}
+		if best != nil {
+			x.broken[best.m] = true
+			found = true
+		}
+	}
+	return found
+}
+
+// checkLua has a server compile the mutants.
+func (x *exam) checkLua() error {
+	if len(x.scripts) == 0 {
+		return nil
+	}
+	farm, err := redistest.Open(interrupted, redistest.Want{Kind: redistest.Process, Log: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer farm.Close()
+	server, err := farm.Shared(interrupted)
+	if err != nil {
+		return err
+	}
+	c := server.Pool().Get()
+	defer c.Close()
+	for _, f := range x.scripts {
+		if _, err := c.Do("SCRIPT", "LOAD", f.marked()); err != nil {
+			return fmt.Errorf("%s with marks: %w", f.path, err)
+		}
+		for _, m := range f.mutants {
+			if _, err := c.Do("SCRIPT", "LOAD", m.script); err != nil {
+				x.broken[m] = true
+			}
+		}
+	}
+	return nil
+}
+
+// control runs each test of a judge alone, without a fault. It notes how long it takes and what it reaches.
+func (x *exam) control(judge, workers int) error {
+	shim, err := x.shim()
+	if err != nil {
+		return err
+	}
+	if judge > 0 {
+		if said, err := x.build(judge); err != nil {
+			return fmt.Errorf("the tests of %s do not compile: %w\n%s", x.judges[judge].dir, err, said)
+		}
+	}
+	j := x.judges[judge]
+	cmd := command(filepath.Join(x.root, j.dir), x.binary(judge), "-test.list", cmp.Or(j.run, "."))
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("the tests of %s: %w", j.dir, err)
+	}
+	x.tests = nil
+	for name := range strings.Lines(string(out)) {
+		if name = strings.TrimSpace(name); regexp.MustCompile(`^(Test|Example|Fuzz)\w*$`).MatchString(name) {
+			x.tests = append(x.tests, &test{binary: x.binary(judge), dir: cmd.Dir, name: name})
+		}
+	}
+	var failed error
+	var mu sync.Mutex
+	parallel(workers, x.tests, func(i int, t *test) {
+		log := filepath.Join(x.work, fmt.Sprintf("reached%d-%d", judge, i))
+		end := x.play([]*test{t}, 10*time.Minute, "MUTANT_REACHED="+log, "MUTANT_SCRIPTS="+x.marked(), "PATH="+shim+":"+os.Getenv("PATH"), "MUTANT_LOG="+log)
+		t.took = end.took + 10*time.Millisecond
+		mu.Lock()
+		defer mu.Unlock()
+		if end.verdict != survived {
+			failed = errors.Join(failed, fmt.Errorf("%s fails without a fault: %s by %s\n%s", t.name, end.verdict, end.by, end.output))
+		}
+		t.reaches = reached(log)
+	})
+	slices.SortStableFunc(x.tests, func(a, b *test) int { return int(a.took - b.took) })
+	return failed
+}
+
+// shim is a directory with a redis-server that writes what scripts log to the file MUTANT_LOG.
+func (x *exam) shim() (string, error) {
+	dir := filepath.Join(x.work, "bin")
+	program, err := exec.LookPath("redis-server")
+	if err != nil || len(x.scripts) == 0 {
+		return dir, nil // then no script counts as reached by some tests alone
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	script := "#!/bin/sh\n[ $# -gt 1 ] && exec " + program + " \"$@\" --logfile \"$MUTANT_LOG\"\nexec " + program + " \"$@\"\n"
+	return dir, os.WriteFile(filepath.Join(dir, "redis-server"), []byte(script), 0o700)
+}
+
+var reachedMark = regexp.MustCompile(`mutant (\d+)`)
+
+func reached(log string) map[int]bool {
+	b, _ := os.ReadFile(log)
+	ids := map[int]bool{}
+	for _, m := range reachedMark.FindAllSubmatch(b, -1) {
+		id, _ := strconv.Atoi(string(m[1]))
+		ids[id] = true
+	}
+	return ids
+}
+
+// A verdict is what became of a mutant.
+type verdict string
+
+const (
+	killed     verdict = "killed"
+	timedOut   verdict = "timed out"
+	survived   verdict = "survived"
+	notReached verdict = "not reached"
+)
+
+func (v verdict) alive() bool { return v == survived || v == notReached }
+
+// An outcome is a verdict and its reason.
+type outcome struct {
+	verdict
+	by     string // the test that failed first
+	output string
+	took   time.Duration
+}
+
+// judge runs the tests that reach a mutant, the quick ones first.
+func (x *exam) judge(m *mutant) outcome {
+	var tests []*test
+	for _, t := range x.tests {
+		if t.reaches[m.id] {
+			tests = append(tests, t)
+		}
+	}
+	if len(tests) == 0 {
+		return outcome{verdict: notReached}
+	}
+	return x.judgeBy(tests, m)
+}
+
+func (x *exam) judgeBy(tests []*test, m *mutant) outcome {
+	env := []string{"MUTANT=" + strconv.Itoa(m.id)}
+	if m.script != "" {
+		// First the tables of scripts: they give a verdict at once, where others would wait for a lock.
+		slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(tables(b), tables(a)) })
+		dir := filepath.Join(x.work, fmt.Sprintf("script%d", m.id))
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, filepath.Base(m.file)), []byte(m.script), 0o600)); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		env = append(env, "MUTANT_SCRIPTS="+dir)
+	}
+	began := time.Now()
+	for _, batch := range batches(tests) {
+		var limit time.Duration
+		for _, t := range batch {
+			limit += t.took
+		}
+		if end := x.play(batch, max(10*time.Second, 3*limit+5*time.Second), env...); end.verdict != survived {
+			end.took = time.Since(began)
+			return end
+		}
+	}
+	return outcome{verdict: survived, took: time.Since(began)}
+}
+
+// tables is 1 of a test that plays the tables of a script (internal/scripttest), 0 of others.
+func tables(t *test) int {
+	if strings.HasSuffix(t.name, "Script") || strings.HasSuffix(t.name, "Scripts") {
+		return 1
+	}
+	return 0
+}
+
+// batches are tests of one binary each: first those that take no time, such as tests with a fake server,
+// which give a verdict where the others would wait for one; then the quick ones, up to a second.
+func batches(tests []*test) (all [][]*test) {
+	from := time.Duration(-1)
+	for _, to := range []time.Duration{100 * time.Millisecond, time.Second, math.MaxInt64} {
+		by := map[string][]*test{}
+		var order []string
+		var sum time.Duration
+		for _, t := range tests {
+			if sum += t.took; sum <= from || sum > to {
+				continue
+			}
+			if by[t.binary] == nil {
+				order = append(order, t.binary)
+			}
+			by[t.binary] = append(by[t.binary], t)
+		}
+		for _, b := range order {
+			all = append(all, by[b])
+		}
+		from = to
+	}
+	return all
+}
+
+// What a test binary prints. What it says at the end of a test of the time leaves parallel subtests out.
+var (
+	running = regexp.MustCompile(`^\x16?=== (?:RUN|NAME|CONT)\s+(\S+)`)
+	passed  = regexp.MustCompile(`^\x16?--- (?:PASS|SKIP): [^/\s]+ `)
+	failure = regexp.MustCompile(`^\x16?(?:--- FAIL: (\S+)|panic: |fatal error: |FAIL)`)
+)
+
+// play runs tests of one binary until the first fails. The outcome's time is without the process's start.
+func (x *exam) play(tests []*test, limit time.Duration, env ...string) (end outcome) {
+	var names []string
+	for _, t := range tests {
+		names = append(names, t.name)
+	}
+	pattern := "^(" + strings.Join(names, "|") + ")$"
+	if len(names) == 1 {
+		pattern = "^" + strings.ReplaceAll(names[0], "/", "$/^") + "$" // it may be a subtest
+	}
+	cmd := exec.Command(tests[0].binary, "-test.v=test2json", "-test.failfast", "-test.parallel=8", "-test.timeout=0", "-test.run="+pattern)
+	cmd.Dir = tests[0].dir
+	cmd.Env = append(os.Environ(), append(env, "REDIS_KIND=process", "TMPDIR="+filepath.Join(x.work, "tmp"))...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, in, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	cmd.Stdout, cmd.Stderr = in, in
+	err = cmd.Start()
+	in.Close()
+	if err != nil {
+		panic(err)
+	}
+	kill := func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	ending, done := context.WithTimeout(interrupted, limit)
+	defer done()
+	over := context.AfterFunc(ending, func() {
+		kill()
+		out.SetReadDeadline(time.Now())
+	})
+	var text []string
+	var last string // the test that has begun last
+	end.verdict = survived
+	var began time.Time
+	for lines := bufio.NewReader(out); ; {
+		line, err := lines.ReadString('\n')
+		if end.verdict == survived && len(text) == 200 {
+			text = text[1:]
+		}
+		if text = append(text, line); len(text) > 300 { // enough of what follows the failure
+			text = text[:300]
+		}
+		if found := running.FindStringSubmatch(line); found != nil {
+			last = found[1]
+			if began.IsZero() {
+				began = time.Now()
+			}
+		} else if passed.MatchString(line) {
+			end.took = time.Since(began)
+		}
+		if found := failure.FindStringSubmatch(line); found != nil && end.verdict == survived {
+			end.verdict, end.by = killed, cmp.Or(found[1], strings.TrimSpace(line))
+			kill()
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				kill()
+			}
+			break
+		}
+	}
+	err = cmd.Wait()
+	late := !over()
+	out.Close()
+	kill() // its children
+	switch {
+	case end.verdict == killed:
+	case late:
+		end.verdict, end.by = timedOut, last
+	case err != nil:
+		end.verdict, end.by = killed, err.Error()
+	}
+	end.output = strings.Join(text, "")
+	return end
+}
+
+// parallel calls do for each of the list, several at a time, until it is interrupted.
+func parallel[T any](workers int, list []T, do func(int, T)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, workers)
+	for i, e := range list {
+		slots <- struct{}{}
+		if interrupted.Err() != nil {
+			break
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			do(i, e)
+		})
+	}
+	all.Wait()
+}
