@@ -47,6 +47,8 @@ type Config struct {
 	// the guarantees are looked at.
 	Each time.Duration
 
+	titles []string // of the guarantees that are judged; nil: all
+
 	// Progress, if set, is told what goes on. It must be fast, and is called by one
 	// goroutine at a time.
 	Progress func(Progress)
@@ -107,10 +109,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		r.Strategies[i] = Strategy{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
 	}
 	began := time.Now()
-	var err error
-	for _, s := range c.Servers {
-		err = errors.Join(err, ping(ctx, s))
-	}
+	err := pingAll(ctx, c.Servers)
 	if err == nil {
 		err = bootstrapped(ctx, c, func() error { return work(ctx, c, r) })
 	}
@@ -151,8 +150,17 @@ func versions(servers []*redistest.Server) string {
 	return strings.Join(all, ", ")
 }
 
-// ping asks whether there is a server at all: a table of nothing but failures would
+// pingAll asks whether there are servers at all: a table of nothing but failures would
 // say the same less clearly.
+func pingAll(ctx context.Context, servers []*redistest.Server) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for _, s := range servers {
+		err = errors.Join(err, ping(ctx, s))
+	}
+	return err
+}
+
 func ping(ctx context.Context, s *redistest.Server) error {
 	conn, err := s.Pool().GetContext(ctx)
 	if err != nil {
@@ -209,13 +217,13 @@ func judging(c Config, r *Report) step {
 		doing: "guarantees",
 		about: time.Duration(trials*len(c.Variants)) * trialCost,
 		run: func(ctx context.Context, tell func(float64, string)) error {
-			rows := judge(ctx, c.Servers, c.Variants, func(done, all int) {
+			rows, err := judge(ctx, c, func(done, all int) {
 				tell(float64(done)/float64(all), fmt.Sprintf("guarantees: trial %d of %d", done, all))
 			})
 			for i := range rows {
 				r.Strategies[i].Guarantees = rows[i]
 			}
-			return nil
+			return err
 		},
 	}
 }

@@ -22,7 +22,7 @@ var groups = []group{
 	{title: "one holder at a time", properties: []string{"Exclusive", "Contention", "NoLostUpdate"}},
 	{title: "… among processes too", properties: []string{"Processes"}},
 	{title: "any name, each its own lock", properties: []string{"NamesIndependent", "OddNames"}},
-	{title: "a try answers at once", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore"}},
+	{title: "a try answers at once", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore", "TimeOut"}},
 	{title: "a release frees the lock", properties: []string{"ReleaseFrees", "ReleaseOnce", "ReleaseAnywhere", "ReleaseDetached"}},
 
 	{title: "a dead holder's lock becomes free", properties: []string{"Expires", "NoDeadlock", "HolderKilled"}},
@@ -33,7 +33,7 @@ var groups = []group{
 
 	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
 	{title: "… even if overtaken midway", properties: []string{"ReleaseAtomic"}},
-	{title: "a late extension is refused", properties: []string{"ExtendOnlyOwn", "ExtendNeverRecreates"}},
+	{title: "a late extension is refused", properties: []string{"ExtendOnlyOwn", "ExtendNeverRecreates", "LateExtension"}},
 	{title: "… also if overtaken midway", properties: []string{"ExtendAtomic"}},
 
 	{title: "works while a majority answers", properties: []string{"OneRound", "MinorityDown", "HungNode", "MinorityForgets", "WokenByMajority"}},
@@ -42,9 +42,9 @@ var groups = []group{
 
 	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry"}},
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
-	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "WaitersAreCheap"}},
+	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "BrokenWatch", "WaitersAreCheap"}},
 	{title: "first come first served, locally", properties: []string{"FirstComeFirstServed", "HandedOn"}},
-	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "DeadHeir"}},
+	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "DeafWaiter"}},
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
 	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},
@@ -59,7 +59,7 @@ var groups = []group{
 	{title: "… each hold on its own terms", properties: []string{"ReentryRenewal", "ReentryOwnTTL", "ReentryDeadHold", "ReentryAdopt"}},
 
 	{title: "nonsense is refused, clearly", properties: []string{"BadNames", "BadOptions", "BadMaxHold", "WrongType"}},
-	{title: cleanTitle, properties: []string{"LeavesNothing", "ExpiryLeavesNothing", "NoGoroutines", "ClosedRefuses"}},
+	{title: cleanTitle, properties: []string{"LeavesNothing", "ExpiryLeavesNothing", "LateRequestUndone", "NoGoroutines", "ClosedRefuses"}},
 }
 
 // The rows that advice looks at.

@@ -8,8 +8,6 @@ import (
 	"sync"
 
 	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
 )
 
 // A Verdict is what the suite said.
@@ -70,8 +68,12 @@ type Property struct {
 const atOnce = 16
 
 // judge holds the suite's trials on all variants. Columns are complete or not: what
-// ctx's end kept from being held is Unknown. step is told how many are done.
-func judge(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant, step func(done, all int)) [][]Guarantee {
+// ctx's end kept from being held is Unknown. step is told how many are done. Its error says
+// which server is gone.
+func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarantee, error) {
+	servers, variants := c.Servers, c.Variants
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	type trial struct {
 		subject conformance.Subject
 		p       conformance.Property
@@ -98,6 +100,9 @@ func judge(ctx context.Context, servers []*redistest.Server, variants []subjects
 				p := find(name)
 				t := trial{subject: held[i], p: p, out: &rows[i][j].Properties[k]}
 				*t.out = Property{Name: p.Name, Clause: p.Clause}
+				if c.titles != nil && !slices.Contains(c.titles, g.title) {
+					continue
+				}
 				if p.Alone {
 					alone = append(alone, t)
 				} else {
@@ -117,6 +122,11 @@ func judge(ctx context.Context, servers []*redistest.Server, variants []subjects
 			return // it may have ended for that reason alone
 		}
 		*t.out = propertyOf(r)
+		if r.Status == conformance.Broken {
+			if err := pingAll(ctx, servers); err != nil {
+				giveUp(err) // all other trials would fail, too
+			}
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		done++
@@ -150,7 +160,7 @@ func judge(ctx context.Context, servers []*redistest.Server, variants []subjects
 			}
 		}
 	}
-	return rows
+	return rows, context.Cause(ctx)
 }
 
 func propertyOf(r conformance.Result) Property {

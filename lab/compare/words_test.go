@@ -1,5 +1,7 @@
 package compare
 
+// How measured numbers read in tables.
+
 import "testing"
 
 func TestNumbers(t *testing.T) {

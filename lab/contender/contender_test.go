@@ -1,5 +1,7 @@
 package contender_test
 
+// Contenders in processes of their own: each command, each history, each end.
+
 import (
 	"context"
 	"errors"
@@ -14,6 +16,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/luascript"
@@ -243,9 +246,9 @@ func TestWork(t *testing.T) {
 		}
 		return n
 	}
-	for of(must[[]history.Op](t)(all[0].Ops()), history.KindWrite) < 50 && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
+	verdict.Eventually(t, "50 writes", func() bool {
+		return of(must[[]history.Op](t)(all[0].Ops()), history.KindWrite) >= 50
+	})
 	var ops []history.Op
 	for _, c := range all {
 		check(t, c.Rest(ctx))
@@ -276,18 +279,14 @@ func TestWork(t *testing.T) {
 
 // awaited waits until the contender's history has an operation of the kind, and returns it with
 // the place of the first.
-func awaited(ctx context.Context, t *testing.T, c *contender.Contender, k history.Kind) ([]history.Op, int) {
+func awaited(t *testing.T, c *contender.Contender, k history.Kind) (ops []history.Op, at int) {
 	t.Helper()
-	for {
-		ops := must[[]history.Op](t)(c.Ops())
-		if i := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == k }); i >= 0 {
-			return ops, i
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("there is no %s in %v", k, ops)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	verdict.Eventually(t, fmt.Sprintf("a %s in the history", k), func() bool {
+		ops = must[[]history.Op](t)(c.Ops())
+		at = slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == k })
+		return at >= 0
+	})
+	return ops, at
 }
 
 // TestKeep: what is renewed in the background is in the history.
@@ -297,7 +296,7 @@ func TestKeep(t *testing.T) {
 	s.TTL, s.OpTimeout = 200*time.Millisecond, 100*time.Millisecond
 	c := start(t, s)
 	check(t, c.Work(ctx, contender.Workload{Locks: []string{fresh("keep")}, Workers: 1, Patience: limit, Keep: 1}))
-	ops, i := awaited(ctx, t, c, history.KindRenew)
+	ops, i := awaited(t, c, history.KindRenew)
 	j := slices.IndexFunc(ops, func(op history.Op) bool { return op.Hold == ops[i].Hold })
 	if ops[j].Kind != history.KindAcquire || ops[i].Deadline <= ops[j].Deadline || ops[i].Start < ops[j].End {
 		t.Errorf("%+v, want a renewal after %+v, to a later deadline", ops[i], ops[j])
@@ -312,7 +311,7 @@ func TestOverstay(t *testing.T) {
 	s.TTL, s.OpTimeout = 50*time.Millisecond, 40*time.Millisecond
 	c := start(t, s)
 	check(t, c.Work(ctx, contender.Workload{Locks: []string{fresh("overstay")}, Workers: 1, Patience: limit, Overstay: 1}))
-	ops, i := awaited(ctx, t, c, history.KindLost)
+	ops, i := awaited(t, c, history.KindLost)
 	j := slices.IndexFunc(ops, func(op history.Op) bool {
 		return op.Kind == history.KindAcquire && op.Hold == ops[i].Hold
 	})
@@ -384,9 +383,7 @@ func TestKill(t *testing.T) {
 		_, err := b.Acquire(ctx, contender.Bid{Lock: lock})
 		done <- err
 	}()
-	for len(must[[]history.Op](t)(b.Ops())) == 0 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	verdict.Eventually(t, "B's acquire in its history", func() bool { return len(must[[]history.Op](t)(b.Ops())) > 0 })
 	check(t, b.Kill())
 	if err := <-done; err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the acquire of a killed process: %v, want that it has ended", err)

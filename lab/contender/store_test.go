@@ -1,5 +1,7 @@
 package contender
 
+// The store that refuses stale fences.
+
 import (
 	"errors"
 	"testing"

@@ -1,5 +1,7 @@
 package main
 
+// The list of strategies that run on every edition, the environment of each run, and the summary.
+
 import (
 	"bytes"
 	"errors"

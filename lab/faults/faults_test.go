@@ -1,3 +1,6 @@
+// The plays of the matrix on real servers: each cell has the verdict that the table says, and each
+// verdict that a lock keeps has a planted mistake that the same play convicts. Without -all a few
+// decisive cells are played; "make faults" plays all.
 package faults
 
 import (
@@ -24,15 +27,41 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-var whole = flag.Bool("all", false, "play variants also in the rows where they are not told")
+var whole = flag.Bool("all", false, "play every row on every strategy and variant, not only a few decisive cells")
 
-// TestCells plays each row on each column, and holds it to the verdict in its cell. With
-// -all it holds variants to the verdict that stands for them where they are not told.
-func TestCells(t *testing.T) {
+// What is played without -all: one strategy on one server and one on five, and a row for each way
+// in which a holder, a server or a network fails them. Each row lasts about a second.
+var (
+	briefColumns = []string{"fairqueue", "redlock"}
+	briefRows    = []string{
+		"FLUSHALL",
+		"restart, append-only file",
+		"acquire: request lost",
+		"acquire: reply late",
+		"release: reply lost, and repeated when another holds it",
+		"holder paused, and the store looks at fences",
+		"waiter gives up",
+	}
+)
+
+// plays reports whether a cell is played in this run.
+func plays(f Fault, c Column) bool {
+	return *whole || slices.Contains(briefColumns, c.Name) && slices.Contains(briefRows, f.Name)
+}
+
+func TestPlays(t *testing.T) {
 	theatre := open(t)
+	t.Run("Cells", func(t *testing.T) { cells(t, theatre) })
+	t.Run("Turned", func(t *testing.T) { turned(t, theatre) })
+	t.Run("Harmless", func(t *testing.T) { harmless(t, theatre) })
+}
+
+// cells plays rows on columns, and holds each to the verdict in its cell. A variant without a
+// cell of its own is held to its strategy's.
+func cells(t *testing.T, theatre *Theatre) {
 	for _, f := range All() {
 		for _, c := range Columns() {
-			if want, told := f.Cell(c); !want.Derived && (told || *whole) {
+			if want, _ := f.Cell(c); !want.Derived && plays(f, c) {
 				t.Run(f.Name+"/"+c.Name, func(t *testing.T) {
 					t.Parallel()
 					ready(t, theatre, f, c)
@@ -51,14 +80,13 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestTurned: each cell that is kept would not be by a lock that makes one of the mistakes
+// turned: each cell that is kept would not be by a lock that makes one of the mistakes
 // that its row names, and one that is detected would be violated. So the play can fail.
-func TestTurned(t *testing.T) {
-	theatre := open(t)
+func turned(t *testing.T, theatre *Theatre) {
 	for _, f := range All() {
 		for _, c := range Columns() {
 			verdict := f.Cells[c.Name].Verdict
-			if f.Cells[c.Name].Derived || verdict != Kept && (verdict != Detected || len(f.Turned) == 0 || f.Cells[c.Of].Verdict == Kept) {
+			if !plays(f, c) || f.Cells[c.Name].Derived || verdict != Kept && (verdict != Detected || len(f.Turned) == 0 || f.Cells[c.Of].Verdict == Kept) {
 				continue
 			}
 			t.Run(f.Name+"/"+c.Name, func(t *testing.T) {
@@ -75,16 +103,15 @@ func TestTurned(t *testing.T) {
 	}
 }
 
-// TestHarmless: a mistake that convicts a lock in a play does it no harm where nothing
+// harmless: a mistake that convicts a lock in a play does it no harm where nothing
 // breaks. So it was the fault that was convicted. Where no lock can make anything worse,
 // the play has only a blunt mistake to show that it looks at all.
-func TestHarmless(t *testing.T) {
+func harmless(t *testing.T, theatre *Theatre) {
 	quiet := Fault{Name: "nothing breaks", play: func(s *Stage) {
 		a := s.holder("A")
 		a.insist()
 		s.follow(a)
 	}}
-	theatre := open(t)
 	seen := map[string]bool{}
 	for _, f := range All() {
 		for _, c := range Columns() {
@@ -93,7 +120,7 @@ func TestHarmless(t *testing.T) {
 				if f.calm != nil {
 					name, calm.play = f.Name+"/"+name, f.calm
 				}
-				if cell, told := f.Cells[c.Name]; !told || cell.Derived || seen[name] || sloppy.blunt {
+				if cell, told := f.Cells[c.Name]; !plays(f, c) || !told || cell.Derived || seen[name] || sloppy.blunt {
 					continue
 				}
 				seen[name] = true
@@ -113,6 +140,16 @@ func TestHarmless(t *testing.T) {
 // TestTable: the table is complete, and tells each thing once.
 func TestTable(t *testing.T) {
 	columns, faults := Columns(), All()
+	for _, name := range briefColumns {
+		if !slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name }) {
+			t.Errorf("make test plays on %q: there is no such column", name)
+		}
+	}
+	for _, name := range briefRows {
+		if !slices.ContainsFunc(faults, func(f Fault) bool { return f.Name == name }) {
+			t.Errorf("make test plays %q: there is no such row", name)
+		}
+	}
 	if len(faults) < 30 {
 		t.Errorf("%d rows, want 30 or more", len(faults))
 	}

@@ -1,3 +1,4 @@
+// What the machine did to a play: which plays count, and how the longest pause is found.
 package faults
 
 import (
@@ -31,7 +32,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestPulse: the longest gap counts for whoever lived through its end, and so does one that
+// TestPulse: the longest gap counts for each play that lasted until its end, and so does one that
 // has not ended.
 func TestPulse(t *testing.T) {
 	now := time.Now()

@@ -1,5 +1,7 @@
 package history
 
+// How histories are recorded, written and read again, also those of a process that was killed.
+
 import (
 	"bytes"
 	"context"

@@ -1,5 +1,7 @@
 package history
 
+// The picture and the summary that show a violation in a history.
+
 import (
 	"bytes"
 	"encoding/xml"

@@ -1,5 +1,7 @@
 package history
 
+// Histories of the real engine in a bubble: legal ones pass, and broken protocols are convicted.
+
 import (
 	"context"
 	"errors"
@@ -304,7 +306,7 @@ func TestRealMutants(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(50) { // goroutines take turns as they like: one seed has many histories
+			for seed := range uint64(1000) { // goroutines take turns as they like: one seed has many histories
 				m := &conformance.Memory{}
 				m.Intercept(network(seed))
 				processes := 5

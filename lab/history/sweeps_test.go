@@ -1,5 +1,7 @@
 package history
 
+// Short histories written by hand: each judge rejects those that break its rule, and accepts the others.
+
 import (
 	"fmt"
 	"strconv"

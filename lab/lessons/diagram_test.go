@@ -1,5 +1,7 @@
 package lessons
 
+// How the diagram of a lesson's trace is drawn in text, line by line and at the end.
+
 import (
 	"strings"
 	"testing"

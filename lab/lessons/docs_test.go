@@ -1,5 +1,7 @@
 package lessons
 
+// That docs/evolution.md and docs/choosing.md name the lessons that exist and the verdicts of the matrix.
+
 import (
 	"os"
 	"regexp"

@@ -1,5 +1,7 @@
 package lessons
 
+// Requests of one client to several servers become one row of the diagram.
+
 import (
 	"strings"
 	"testing"

@@ -285,7 +285,7 @@ func (r *relay) eachRefused(holder *client, times int) bool {
 
 // allWait returns when everybody but the holder waits.
 func (r *relay) allWait(holder *client, w way) error {
-	for limit := time.Now().Add(10 * time.Second); !w.wait(r, holder); time.Sleep(100 * time.Microsecond) {
+	for limit := time.Now().Add(time.Minute); !w.wait(r, holder); time.Sleep(100 * time.Microsecond) {
 		if r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}

@@ -1,5 +1,7 @@
 package lessons
 
+// Lessons given step by step: each comes to what it has to show, and ends at any step.
+
 import (
 	"context"
 	"errors"
@@ -39,11 +41,11 @@ func (w *watcher) Ends(tr Trace) {
 // TestSteps: lessons come to the same when somebody else decides how long each step takes,
 // and are seen as they happen.
 func TestSteps(t *testing.T) {
-	farm := redistest.ForTests(t)
+	sc := Open(redistest.ForTests(t))
+	defer sc.Close()
 	for _, l := range All() {
 		t.Run(l.Name, func(t *testing.T) {
-			sc, w := Open(farm), &watcher{}
-			defer sc.Close()
+			w := &watcher{}
 			var mu sync.Mutex
 			steps := 0
 			sc.Watch = w

@@ -1,3 +1,4 @@
+// What a plan breaks and when, and how a history is judged, without servers.
 package nemesis
 
 import (

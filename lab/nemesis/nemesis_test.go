@@ -1,3 +1,6 @@
+// Strategies under random faults: they keep what they promise, and the judge convicts planted
+// mistakes. "make test" plays two strategies and a mistake for seconds, with one seed; "make soak"
+// plays all of them.
 package nemesis_test
 
 import (
@@ -21,8 +24,8 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("seed", 0, "what decides which faults happen; 0: the time of day")
-	forFlag  = flag.Duration("for", 20*time.Second, "how long each strategy is tried, in rounds of a minute at most")
+	seedFlag = flag.Uint64("seed", 0, "what decides which faults happen; 0: with -for the time of day, else 1")
+	forFlag  = flag.Duration("for", 0, "how long each strategy is tried, in rounds of a minute at most; 0: two strategies, for seconds")
 )
 
 func TestMain(m *testing.M) {
@@ -42,11 +45,18 @@ func variants() []subjects.Variant {
 	return append(all, endsBadly())
 }
 
-// tried are the strategies as they are meant to be used.
+// soaks reports whether this is more than the short part that "make test" runs.
+func soaks() bool { return *forFlag > 0 }
+
+// brief is how long the short part breaks things, the calm at the end included.
+const brief = nemesis.Calm + 3*time.Second
+
+// tried are the strategies as they are meant to be used; for the short part one on one server
+// and one on five.
 func tried() []subjects.Variant {
 	var all []subjects.Variant
 	for _, v := range subjects.All() {
-		if v.Name == v.Package || v.Name == "redlock-fenced" {
+		if soaks() && (v.Name == v.Package || v.Name == "redlock-fenced") || v.Name == "fairqueue" || v.Name == "redlock" {
 			all = append(all, v)
 		}
 	}
@@ -57,24 +67,24 @@ func tried() []subjects.Variant {
 const round = time.Minute
 
 // TestNemesis: while servers, networks and processes break in all ways that a strategy
-// claims to survive, it does nothing that it is not known for.
+// claims to survive, it does nothing that it is not known for. A round in which the machine
+// was too slow is played again, with the next seed.
 func TestNemesis(t *testing.T) {
-	total := *forFlag
-	if testing.Short() {
-		total = min(total, 2*nemesis.Calm)
-	}
-	seed := *seedFlag
-	if seed == 0 {
+	total, seed := *forFlag, *seedFlag
+	switch {
+	case soaks() && seed == 0:
 		seed = uint64(time.Now().UnixNano())
+	case !soaks():
+		total, seed = brief, max(seed, 1)
 	}
 	for _, v := range tried() {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
 			r := borrow(t, v.Servers)
-			acquired, faults, declared, busy, rounds := 0, 0, 0, 0, 0
+			acquired, faults, declared, busy := 0, 0, 0, 0
 			planned := int((total + round - 1) / round)
-			for seed := seed; rounds < planned || demanded() && busy == rounds && rounds < patience*planned; seed++ {
-				left := total - time.Duration(rounds%planned)*round
+			for rounds, seed := 0, seed; rounds < planned; seed++ {
+				left := total - time.Duration(rounds)*round
 				c := nemesis.Config{Variant: v, Seed: seed, For: max(min(left, round), nemesis.Calm+time.Second)}
 				report := run(t, r, c)
 				tell(t, report)
@@ -83,105 +93,35 @@ func TestNemesis(t *testing.T) {
 					t.Fatalf("%d violations; for the same faults again: go test -C lab ./nemesis -run '%s$' -seed %d -for %v",
 						len(report.Found), t.Name(), c.Seed, c.For)
 				}
-				rounds++
 				sum := report.Summary()
-				switch slow := report.Slow(); {
-				case sum.Acquired >= enough:
-				case slow > c.For/10:
-					busy++
-				default:
-					t.Errorf("%d acquisitions in %v: too few to prove anything, want %d", sum.Acquired, c.For, enough)
+				if sum.Acquired < enough {
+					if !tooSlow(report, c) {
+						t.Errorf("%d acquisitions in %v: too few to prove anything, want %d", sum.Acquired, c.For, enough)
+					} else if busy++; busy > busyRounds*planned {
+						t.Skipf("INCONCLUSIVE: that %s survives faults: this machine was too slow in %d rounds of %d", v.Name, busy, busy+rounds)
+					} else {
+						continue
+					}
 				}
+				rounds++
 				acquired += sum.Acquired
 				declared += len(report.Declared)
 				for _, n := range sum.Faults {
 					faults += n
 				}
 			}
-			t.Logf("in all %v, from seed %d on: %d acquisitions, %d faults, %d violations that are declared, none that is not; the machine was too busy in %d rounds of %d",
-				total, seed, acquired, faults, declared, busy, rounds)
-			unproven := fmt.Sprintf("NOT PROVEN: that %s survives faults: the machine was too busy with other things, in %d rounds of %d", v.Name, busy, rounds)
-			switch proof(demanded(), busy, rounds) {
-			case skipped:
-				t.Skip(unproven)
-			case failed:
-				t.Error(unproven)
-			}
+			t.Logf("in all %v, from seed %d on: %d acquisitions, %d faults, %d violations that are declared, none that is not; %d rounds more were too slow to count",
+				total, seed, acquired, faults, declared, busy)
 		})
 	}
 }
 
-// demanded tells whether a kind of server is, as in CI: where nobody sees what was skipped.
-func demanded() bool { return os.Getenv("REDIS_KIND") != "" }
+// tooSlow reports whether the machine kept whole servers and processes waiting for a tenth of a
+// round. Then what the round did not show proves nothing.
+func tooSlow(r *nemesis.Report, c nemesis.Config) bool { return r.Slow() > c.For/10 }
 
-// patience is how many times as long as planned a machine that is slow is tried, where a
-// skip would not be seen.
-const patience = 3
-
-// An outcome is what a test without a finding comes to.
-type outcome int
-
-const (
-	passed outcome = iota
-	skipped
-	failed
-)
-
-// proof is the outcome of rounds in some of which the machine was too busy to prove
-// anything. Where that is seen, half of them have to prove something; where not, one: what
-// a round that was busy may have hidden, another has shown.
-func proof(demanded bool, busy, rounds int) outcome {
-	switch {
-	case demanded && busy == rounds:
-		return failed
-	case !demanded && 2*busy > rounds:
-		return skipped
-	}
-	return passed
-}
-
-// goOn tells whether a search that has found nothing yet goes on, and if not, its outcome.
-func goOn(demanded bool, searched, slow time.Duration) (bool, outcome) {
-	busy := slow > searched/10
-	switch {
-	case searched < searchLimit, demanded && busy && searched < patience*searchLimit:
-		return true, 0
-	case busy && !demanded:
-		return false, skipped
-	}
-	return false, failed
-}
-
-// TestProof: nothing that was to be proven is skipped where nobody sees that it was.
-func TestProof(t *testing.T) {
-	for _, c := range []struct {
-		demanded     bool
-		busy, rounds int
-		want         outcome
-	}{
-		{false, 0, 1, passed}, {false, 1, 1, skipped}, {false, 2, 4, passed}, {false, 3, 4, skipped},
-		{true, 0, 1, passed}, {true, 1, 1, failed}, {true, 3, 4, passed}, {true, 4, 4, failed},
-	} {
-		if got := proof(c.demanded, c.busy, c.rounds); got != c.want {
-			t.Errorf("proof(%v, %d, %d) = %d, want %d", c.demanded, c.busy, c.rounds, got, c.want)
-		}
-	}
-	const s = time.Second
-	for _, c := range []struct {
-		demanded       bool
-		searched, slow time.Duration
-		on             bool
-		want           outcome
-	}{
-		{false, 59 * s, 0, true, 0}, {false, 60 * s, 0, false, failed}, {false, 60 * s, 7 * s, false, skipped},
-		{true, 59 * s, 0, true, 0}, {true, 60 * s, 0, false, failed}, {true, 60 * s, 7 * s, true, 0},
-		{true, 179 * s, 18 * s, true, 0}, {true, 180 * s, 100 * s, false, failed},
-	} {
-		if on, got := goOn(c.demanded, c.searched, c.slow); on != c.on || got != c.want {
-			t.Errorf("goOn(%v, %v, %v) = %v, %d, want %v, %d", c.demanded, c.searched, c.slow, on, got, c.on, c.want)
-		}
-	}
-}
+// busyRounds is how many rounds a machine may be too slow for, for each that counts.
+const busyRounds = 3
 
 // enough is what even a machine that does much else at the same time comes to.
 const enough = 50

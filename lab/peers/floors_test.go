@@ -1,5 +1,8 @@
 package main
 
+// The floors that libraries are measured against: how many requests they send, and that they notice a lock that
+// is taken away.
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,7 @@
 package main
 
+// The children that measure: they take turns, report, and fail without spoiling what others have measured.
+
 import (
 	"context"
 	"io"

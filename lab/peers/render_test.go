@@ -1,5 +1,7 @@
 package main
 
+// How measured values become sections, plots and lines for benchstat, and that the page has a place for each.
+
 import (
 	"bytes"
 	"fmt"

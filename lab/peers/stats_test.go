@@ -1,5 +1,7 @@
 package main
 
+// The statistics: medians and their intervals, ratios, quantiles, fairness and crossings.
+
 import (
 	"math"
 	"math/rand/v2"

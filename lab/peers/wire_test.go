@@ -1,5 +1,7 @@
 package main
 
+// The counter of requests on the wire, with streams that are cut at every place.
+
 import (
 	"strings"
 	"testing"

@@ -1,5 +1,7 @@
 package report
 
+// The figures of the report: the diagram of a trace row by row, charts, and the contention of strategies.
+
 import (
 	"fmt"
 	"slices"

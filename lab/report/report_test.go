@@ -1,5 +1,7 @@
 package report_test
 
+// The report as a page: it loads nothing, loses nothing that was measured, and every link in it has a target.
+
 import (
 	"encoding/xml"
 	"errors"

@@ -1,5 +1,7 @@
 package main
 
+// The program lab: the matrix of faults.
+
 import (
 	"strings"
 	"testing"
@@ -61,6 +63,7 @@ func TestFaultsMatrix(t *testing.T) {
 
 // TestFaultsPlay breaks real servers, and a process of the command's own.
 func TestFaultsPlay(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ row, strategy, want string }{
 		{"FLUSHALL", "luascript", "✗ violated: B holds the lock, and so does A"},
 		{"looks before", "setnxpx", "◐ detected: A has lost the lock, and knows: "},

@@ -22,10 +22,12 @@ import (
 type sale struct {
 	servers
 	json bool
+
+	variants []subjects.Variant
 }
 
 func flashsaleCommand() *cobra.Command {
-	var s sale
+	s := sale{variants: subjects.All()}
 	cmd := &cobra.Command{
 		Use:   "flashsale",
 		Short: "Sell 10 goods to 30 buyers at once, with each lock and without",
@@ -72,7 +74,7 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 		Servers:  nodes,
 		Kind:     farm.Kind(),
 		Choice:   s.asAsked(farm.Choice()), // the slow work may have shown that it must be another
-		Variants: subjects.All(),
+		Variants: s.variants,
 		Version:  cli.Version(),
 		Progress: func(next flashsale.Way, done, all int) {
 			p.set(compare.Progress{

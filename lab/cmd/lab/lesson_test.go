@@ -1,5 +1,7 @@
 package main
 
+// The program lab: lessons, whole and step by step.
+
 import (
 	"bufio"
 	"bytes"

@@ -1,10 +1,13 @@
 package main
 
+// The program lab as a process, and its comparison.
+
 import (
 	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	testverdict "github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/lab/compare"
 )
 
@@ -68,6 +72,7 @@ func TestHelp(t *testing.T) {
 
 // TestUnreachable: nothing listens on port 1.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	out, errs, code := clitest.Run(t, "compare", "--redis", "redis://me:secret@127.0.0.1:1/2")
 	if code != 1 || out != "" || !strings.Contains(errs, "--redis names 127.0.0.1:1, which cannot be used") || !strings.Contains(errs, "connection refused") {
 		t.Errorf("exit %d, %q, %q, want 1 and what is wrong with the server", code, out, errs)
@@ -77,11 +82,18 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestJSON takes everything, on servers with a password.
+// TestJSON compares a strategy with weaknesses and one on several servers, all of which have a password. The rest of the table is package compare's test.
 func TestJSON(t *testing.T) {
+	t.Parallel()
 	args := []string{"compare", "--json", "--duration", "60ms"}
+	compared := slices.DeleteFunc(subjects.Compared(), func(v subjects.Variant) bool {
+		return v.Name != "setnxpx-blind" && v.Name != "redlock"
+	})
+	for _, v := range compared {
+		args = append(args, "--strategy", v.Name)
+	}
 	var s *redistest.Server // the first
-	most := subjects.Most(subjects.Compared())
+	most := subjects.Most(compared)
 	for range most {
 		one := redistest.Own(t, redistest.Config{Password: "swordfish"})
 		args = append(args, "--redis", one.URL())
@@ -109,10 +121,10 @@ func TestJSON(t *testing.T) {
 	if most > 1 && len(r.Redis.Addrs) != most {
 		t.Errorf("Addrs = %q, want all %d", r.Redis.Addrs, most)
 	}
-	if len(r.Strategies) != len(subjects.Compared()) || len(r.LeftOut) > 0 || len(r.Advice) == 0 {
+	if len(compared) != 2 || len(r.Strategies) != len(compared) || len(r.LeftOut) > 0 || len(r.Advice) == 0 {
 		t.Fatalf("%d strategies, %v left out, and %d pieces of advice", len(r.Strategies), r.LeftOut, len(r.Advice))
 	}
-	for i, v := range subjects.Compared() {
+	for i, v := range compared {
 		col := r.Strategies[i]
 		if col.Name != v.Name || col.Cost == nil || col.Solo == nil || col.HandOff == nil || len(col.Contention) != len(compare.Contenders) {
 			t.Errorf("column %d, of %s, is not complete: %+v", i, v.Name, col)
@@ -131,6 +143,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestEmbedded(t *testing.T) {
+	t.Parallel()
 	out, errs, code := clitest.Run(t, "compare", "--embedded", "--duration", "50ms", "--strategy", "luascript")
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s%s", code, out, errs)
@@ -164,6 +177,7 @@ func TestTooFewServers(t *testing.T) {
 }
 
 func TestMarkdown(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	out, errs, code := clitest.Run(t, "compare", "--redis", s.URL(), "--markdown", "--strategy", "luascript")
 	if code != 0 || !strings.HasPrefix(errs, "redis: ") {
@@ -178,49 +192,52 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C ends it at once, with what is known by then.
+// TestInterrupt: a signal ends it at once, with what is known by then.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	s := redistest.Own(t, redistest.Config{})
-	for _, c := range []struct {
-		signal syscall.Signal
-		code   int
-	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}} {
-		cmd := clitest.Command(t, "compare", "--redis", s.URL(), "--duration", "10m")
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(stdout)
-		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "redis: ") {
-			t.Fatalf("the first line is %q", lines.Text())
-		}
-		time.Sleep(time.Second) // into the trials, or beyond them
-		sent := time.Now()
-		if err := cmd.Process.Signal(c.signal); err != nil {
-			t.Fatal(err)
-		}
-		var rest strings.Builder
-		for lines.Scan() {
-			rest.WriteString(lines.Text() + "\n")
-		}
-		cmd.Wait()
-		if took := time.Since(sent); took > 10*time.Second {
-			t.Errorf("it took %v to end", took)
-		}
-		if code := cmd.ProcessState.ExitCode(); code != c.code {
-			t.Errorf("exit %d, want %d", code, c.code)
-		}
-		if !strings.Contains(rest.String(), "INTERRUPTED") || strings.Contains(rest.String(), "WHICH ONE?") {
-			t.Errorf("%v: want what is known and that it is not all:\n%s", c.signal, rest.String())
-		}
-		if !strings.Contains(errs.String(), "lab: ") {
-			t.Errorf("%v: stderr is %q", c.signal, errs.String())
-		}
+	cmd := clitest.Command(t, "compare", "--redis", s.URL(), "--duration", "10m", "--strategy", "setnxpx")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pings := func() int64 {
+		calls, err := s.Calls(t.Context())
+		redistest.Skip(t, err, "that an interrupted comparison shows what is known")
+		return calls["ping"]
+	}
+	before := pings()
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "redis: ") {
+		t.Fatalf("the first line is %q", lines.Text())
+	}
+	// Then the guarantees are known, and what follows lasts for minutes.
+	testverdict.Eventually(t, "the measurement next to PING has begun", func() bool { return pings() > before+1000 })
+	sent := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var rest strings.Builder
+	for lines.Scan() {
+		rest.WriteString(lines.Text() + "\n")
+	}
+	cmd.Wait()
+	if took := time.Since(sent); took > time.Minute {
+		t.Errorf("it took %v to end", took)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("exit %d, want 143", code)
+	}
+	if !strings.Contains(rest.String(), "INTERRUPTED") || strings.Contains(rest.String(), "WHICH ONE?") {
+		t.Errorf("want what is known and that it is not all:\n%s", rest.String())
+	}
+	if !strings.Contains(errs.String(), "lab: ") {
+		t.Errorf("stderr is %q", errs.String())
 	}
 }
 

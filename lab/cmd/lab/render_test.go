@@ -1,5 +1,7 @@
 package main
 
+// The program lab: how reports look on a terminal.
+
 import (
 	"bytes"
 	"encoding/json"

@@ -1,5 +1,7 @@
 package main
 
+// The program lab: the report as a page.
+
 import (
 	"bufio"
 	"bytes"
@@ -10,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/lockstrategies/locks/internal/cli/clitest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	testverdict "github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -42,15 +44,15 @@ func TestReportMisuse(t *testing.T) {
 	}
 }
 
-// reported runs a report, and returns what it says on its standard output.
-func reported(t *testing.T, p reporter) (string, error) {
+// printed runs what a command does, and returns what it says on its standard output.
+func printed(t *testing.T, run func(*cobra.Command) error) (string, error) {
 	t.Setenv(clitest.MainVar, "1") // for the children of trials
 	var out, errs bytes.Buffer
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	err := p.run(cmd)
+	err := run(cmd)
 	t.Log(errs.String())
 	return out.String(), err
 }
@@ -61,8 +63,9 @@ func TestReport(t *testing.T) {
 	if err := os.WriteFile(file, []byte("what was there before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := reporter{servers: servers{embedded: true}, output: file, lessons: lessons.All(), each: leastDuration, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
-	out, err := reported(t, p)
+	few := slices.DeleteFunc(lessons.All(), func(l lessons.Lesson) bool { return l.Number%6 != 1 }) // package lessons gives them all
+	p := reporter{servers: servers{embedded: true}, output: file, lessons: few, each: leastDuration, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
+	out, err := printed(t, p.run)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -78,7 +81,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
-	for _, l := range lessons.All() {
+	for _, l := range few {
 		if !strings.Contains(string(page), `id="lesson-`+l.Name+`"`) {
 			t.Errorf("lesson %d, %s, is not in the page, nor why it was not given", l.Number, l.Name)
 		}
@@ -106,7 +109,7 @@ func TestReportUncompared(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.html")
 	first := lessons.All()[:1]
 	p := reporter{servers: servers{redis: []string{s.Addr()}}, output: file, lessons: first, each: leastDuration, variants: v}
-	if _, err := reported(t, p); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
+	if _, err := printed(t, p.run); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
 		t.Errorf("%v, want why there is no comparison", err)
 	}
 	page, err := os.ReadFile(file)
@@ -130,8 +133,15 @@ func TestReportInterrupted(t *testing.T) {
 	if err := os.WriteFile(file, []byte("what was there before"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, after := range []time.Duration{0, 3 * time.Second} { // lessons, and more
-		cmd := clitest.Command(t, "report", "--embedded", "-o", file)
+	s := redistest.Own(t, redistest.Config{})
+	for what, c := range map[string]struct {
+		server string
+		begun  func() bool
+	}{
+		"at once":        {"--embedded", func() bool { return true }},
+		"in the lessons": {"--redis=" + s.URL(), func() bool { return redistest.Do(t, s, "DBSIZE") != int64(0) }},
+	} {
+		cmd := clitest.Command(t, "report", c.server, "-o", file)
 		stdout, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +155,7 @@ func TestReportInterrupted(t *testing.T) {
 		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "redis: ") {
 			t.Fatalf("the first line is %q", lines.Text())
 		}
-		time.Sleep(after)
+		testverdict.Eventually(t, "the report is interrupted "+what, c.begun)
 		cmd.Process.Signal(syscall.SIGINT)
 		for lines.Scan() {
 			t.Errorf("after Ctrl-C it says %q", lines.Text())

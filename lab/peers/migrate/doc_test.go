@@ -1,5 +1,7 @@
 package migrate
 
+// That docs/migrating.md quotes its code from code_test.go, which is compiled.
+
 import (
 	"os"
 	"strings"
