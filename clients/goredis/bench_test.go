@@ -1,3 +1,4 @@
+// How long a GET takes, for one caller and for many.
 package goredis
 
 import (

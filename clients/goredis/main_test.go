@@ -1,3 +1,4 @@
+// What all tests of goredis begin with: the shared server, and clients and nodes of it.
 package goredis
 
 import (
@@ -83,9 +84,8 @@ func owned(c redis.UniversalClient) (driver.Node, error) {
 func (o owning) Close() error { return errors.Join(o.Node.Close(), o.client.Close()) }
 
 var (
-	soon       = nodetest.Soon
-	want       = nodetest.Want
-	eventually = nodetest.Eventually
+	soon = nodetest.Soon
+	want = nodetest.Want
 )
 
 func await[T any](t *testing.T, what string, from <-chan T) T {

@@ -1,3 +1,4 @@
+// A node at its edges: refused clients, single sending, hooks, contexts, pools, sessions, names.
 package goredis
 
 import (
@@ -18,8 +19,10 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/clienttest"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -213,9 +216,9 @@ func TestPoolExhausted(t *testing.T) {
 	o := options(t, redistest.Shared(t).URL())
 	o.PoolSize = 1
 	client := clientOf(t, o)
-	locks := locksOn(t, fairqueue.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
+	locks := clienttest.Strategy(t, fairqueue.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
 	var lease strategy.Lease
-	eventually(t, "the lock is had", func() (ok bool) { // on a busy machine that takes longer
+	verdict.Eventually(t, "the lock is had", func() (ok bool) { // on a busy machine that takes longer
 		var err error
 		lease, err = locks.NewLock(t.Name()).TryAcquire(t.Context())
 		return err == nil
@@ -228,8 +231,8 @@ func TestPoolExhausted(t *testing.T) {
 	_, err := locks.NewLock(t.Name() + "2").TryAcquire(t.Context())
 	want(t, "TryAcquire without a connection", err, strategy.ErrUnsent)
 	kept.Close()
-	eventually(t, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
-	eventually(t, "it is released", func() bool {
+	verdict.Eventually(t, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
+	verdict.Eventually(t, "it is released", func() bool {
 		err := lease.Release(t.Context())
 		return err == nil || errors.Is(err, strategy.ErrReleased)
 	})
@@ -245,13 +248,13 @@ func TestSlowGreeting(t *testing.T) {
 	n := nodeOf(t, clientOf(t, optionsOf(f)))
 	_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
 	want(t, "the first", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	eventually(t, "a call gets through", func() bool {
+	verdict.Eventually(t, "a call gets through", func() bool {
 		_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
 		return err == nil
 	})
 
 	n = nodeOf(t, clientOf(t, optionsOf(f)))
-	eventually(t, "a session gets through", func() bool {
+	verdict.Eventually(t, "a session gets through", func() bool {
 		return n.Session(t.Context(), time.Now().Add(op), "k", func(c driver.Conn) error {
 			_, err := c.Do("SET", "k", "v")
 			return err
@@ -358,7 +361,7 @@ func TestClose(t *testing.T) {
 	go func() { _, err := n.Do(t.Context(), soon(), "SET", "a", "v"); sent <- err }()
 	await(t, "the first", arrived)
 	go func() { _, err := n.Do(t.Context(), soon(), "SET", "b", "v"); waiting <- err }()
-	eventually(t, "the other waits", func() bool { return client.PoolStats().PendingRequests > 0 })
+	verdict.Eventually(t, "the other waits", func() bool { return client.PoolStats().PendingRequests > 0 })
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }()
 	want(t, "who waits for a connection", await(t, "return", waiting), strategy.ErrUnsent, strategy.ErrClosed)

@@ -1,3 +1,4 @@
+// Locks behind Sentinels live through a fail-over.
 package goredis
 
 import (
@@ -6,8 +7,10 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/clienttest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -17,7 +20,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSentinels(t, 1, redistest.Config{})
 	n := nodeOf(t, failoverClient(t, s.Name, s.Addrs))
-	locks := locksOn(t, fairqueue.On(n), strategy.Options{TTL: 5 * time.Minute, OpTimeout: 2 * time.Second})
+	locks := clienttest.Strategy(t, fairqueue.On(n), strategy.Options{TTL: 5 * time.Minute, OpTimeout: 2 * time.Second})
 	lease, err := locks.NewLock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +42,7 @@ func TestSentinel(t *testing.T) {
 	if err := await(t, "the end of the subscription", heard); err == nil {
 		t.Error("a message was heard, want the end")
 	}
-	eventually(t, "the holder reaches the new master", func() bool {
+	verdict.Eventually(t, "the holder reaches the new master", func() bool {
 		err := lease.Extend(t.Context())
 		if errors.Is(err, strategy.ErrLost) {
 			t.Fatalf("Extend = %v, want the lock kept", err)

@@ -1,3 +1,4 @@
+// Answers to SUBSCRIBE that nobody has asked for, or that are none.
 package goredis
 
 import (

@@ -1,3 +1,4 @@
+// The examples, on the cluster of the tests.
 package rediscnode_test
 
 import (

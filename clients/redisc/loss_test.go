@@ -1,3 +1,4 @@
+// What becomes of locks when a master of the cluster dies, freezes, or is replaced.
 package rediscnode
 
 import (
@@ -6,19 +7,22 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/clienttest"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // TestMasterDies: without a replica the slots of a master that dies are not to be had, and what
 // it held is forgotten with it. When it is back they are served again.
 func TestMasterDies(t *testing.T) {
+	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := open(t, cl.Addrs()...)
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second}
-	s := strategyOn(t, fairqueue.On(n), o)
-	lease := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
-	master := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+	s := clienttest.Strategy(t, fairqueue.On(n), o)
+	lease := clienttest.Must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
+	master := clienttest.Must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
 	if err := master.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +40,7 @@ func TestMasterDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It had nothing on disk: a second holder, while the first believes itself to be one.
-	eventually(t, "the cluster serves again", func() bool {
+	verdict.Eventually(t, "the cluster serves again", func() bool {
 		again, err := s.NewLock(t.Name()).TryAcquire(t.Context())
 		if err != nil {
 			return false
@@ -51,28 +55,30 @@ func TestMasterDies(t *testing.T) {
 // TestFailOver: a replica takes over. What it knows of is held on; what it had not heard of is
 // granted again.
 func TestFailOver(t *testing.T) {
+	t.Parallel()
 	for _, heard := range []bool{true, false} {
 		name := "replicated"
 		if !heard {
 			name = "not replicated"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
 			n := open(t, cl.Addrs()...)
-			s := strategyOn(t, fairqueue.On(n), patient)
-			synced := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...), fairqueue.Acknowledged(strategy.Acks{Replicas: 1})), strategy.Options{
+			s := clienttest.Strategy(t, fairqueue.On(n), clienttest.Patient)
+			synced := clienttest.Strategy(t, fairqueue.On(open(t, cl.Addrs()...), fairqueue.Acknowledged(strategy.Acks{Replicas: 1})), strategy.Options{
 				TTL: time.Minute, OpTimeout: time.Second,
 				Key: func(name string) string { return "lock:{" + t.Name() + "}:" + name }, // in the same slot
 			})
-			rival := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...)), patient)
-			other := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context())) // so that all have met
+			rival := clienttest.Strategy(t, fairqueue.On(open(t, cl.Addrs()...)), clienttest.Patient)
+			other := clienttest.Must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context())) // so that all have met
 			if err := other.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if err := synced.Check(t.Context()); err != nil {
 				t.Errorf("Check: %v", err)
 			}
-			master := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+			master := clienttest.Must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
 			if !heard {
 				if err := cl.Stall(t.Context(), master); err != nil {
 					t.Fatal(err)
@@ -89,11 +95,11 @@ func TestFailOver(t *testing.T) {
 			case !errors.As(err, &acks) || !errors.Is(err, strategy.ErrUnknown):
 				t.Errorf("Acknowledged: %v, want ErrUnknown, for nobody has confirmed it", err)
 			}
-			lease := must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
+			lease := clienttest.Must[strategy.Lease](t)(s.NewLock(t.Name()).TryAcquire(t.Context()))
 			if heard { // for the replica to hear of it, too
-				must[any](t)(cl.Do(t.Context(), master, "WAIT", 1, 0))
+				clienttest.Must[any](t)(cl.Do(t.Context(), master, "WAIT", 1, 0))
 			}
-			must[*redistest.Server](t)(cl.FailOver(t.Context(), master))
+			clienttest.Must[*redistest.Server](t)(cl.FailOver(t.Context(), master))
 
 			second, err := rival.NewLock(t.Name()).TryAcquire(t.Context())
 			if heard {
@@ -139,18 +145,19 @@ func TestFailOver(t *testing.T) {
 // TestLostReply: an acquire that a frozen master does not answer is undone when it thaws, while
 // the other masters are of use all the time.
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	n := open(t, cl.Addrs()...)
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 500 * time.Millisecond}
-	s := strategyOn(t, fairqueue.On(n), o)
+	s := clienttest.Strategy(t, fairqueue.On(n), o)
 	release := func(name string) {
-		lease := must[strategy.Lease](t)(s.NewLock(name).TryAcquire(t.Context()))
+		lease := clienttest.Must[strategy.Lease](t)(s.NewLock(name).TryAcquire(t.Context()))
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 	release(t.Name()) // so that the connection is there
-	frozen := must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+	frozen := clienttest.Must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
 	if err := frozen.Freeze(t.Context()); err != nil {
 		redistest.Skip(t, err, "what becomes of a lost reply")
 	}
@@ -158,15 +165,15 @@ func TestLostReply(t *testing.T) {
 		t.Errorf("%v, want ErrUnknown", err)
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		if must[*redistest.Server](t)(cl.OwnerOf(t.Context(), name)) != frozen {
+		if clienttest.Must[*redistest.Server](t)(cl.OwnerOf(t.Context(), name)) != frozen {
 			release(name)
 		}
 	}
 	if err := frozen.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rival := strategyOn(t, fairqueue.On(open(t, cl.Addrs()...)), patient)
-	eventually(t, "the lock is free", func() bool {
+	rival := clienttest.Strategy(t, fairqueue.On(open(t, cl.Addrs()...)), clienttest.Patient)
+	verdict.Eventually(t, "the lock is free", func() bool {
 		lease, err := rival.NewLock(t.Name()).TryAcquire(t.Context())
 		return err == nil && lease.Release(t.Context()) == nil
 	})

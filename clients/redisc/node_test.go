@@ -1,3 +1,4 @@
+// A node of redisc at its edges: nonsense, several slots, ended contexts, Close, nobody there.
 package rediscnode
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/clienttest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,12 +28,12 @@ func TestNewRefusesNonsense(t *testing.T) {
 // TestBasics: a strategy on a cluster, from one of its nodes' addresses.
 func TestBasics(t *testing.T) {
 	n := open(t, addrs(t)[2])
-	s := must[strategy.Strategy](t)(engine.New(fairqueue.On(n), strategy.Options{}))
+	s := clienttest.Must[strategy.Strategy](t)(engine.New(fairqueue.On(n), strategy.Options{}))
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c", "d"} { // in several slots, of all masters
-		l := must[strategy.Lease](t)(s.NewLock(t.Name() + name).TryAcquire(t.Context()))
+		l := clienttest.Must[strategy.Lease](t)(s.NewLock(t.Name() + name).TryAcquire(t.Context()))
 		if err := l.Extend(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -62,7 +64,7 @@ func TestDoneContextSendsNothing(t *testing.T) {
 	if _, err := n.Do(t.Context(), time.Now(), "SET", key(t), "x"); !errors.Is(err, strategy.ErrUnsent) {
 		t.Errorf("%v, want ErrUnsent", err)
 	}
-	if got := must[any](t)(n.Do(t.Context(), soon(), "EXISTS", key(t))); got != int64(0) {
+	if got := clienttest.Must[any](t)(n.Do(t.Context(), soon(), "EXISTS", key(t))); got != int64(0) {
 		t.Error("it was sent")
 	}
 }
@@ -70,7 +72,7 @@ func TestDoneContextSendsNothing(t *testing.T) {
 func TestClosed(t *testing.T) {
 	n := open(t, addrs(t)...)
 	broken := make(chan error, 1)
-	stop := must[func()](t)(n.Subscribe(t.Context(), key(t), func(_ []byte, err error) { broken <- err }))
+	stop := clienttest.Must[func()](t)(n.Subscribe(t.Context(), key(t), func(_ []byte, err error) { broken <- err }))
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}

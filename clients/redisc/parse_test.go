@@ -1,3 +1,4 @@
+// How redirections and addresses are read.
 package rediscnode
 
 import (

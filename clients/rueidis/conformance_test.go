@@ -1,71 +1,94 @@
+// A Node of rueidis is held to the contract of driver.Node, and strategies on it to the exported
+// suite, on one server and on a cluster.
 package rueidisnode
 
 import (
-	"fmt"
+	"context"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/internal/clienttest"
+	"github.com/lockstrategies/locks/internal/nodetest"
 )
 
-// TestConformance holds the whole suite on all strategies, and all their variants, over this
-// client.
-func TestConformance(t *testing.T) {
-	for _, v := range subjects.All() {
-		servers, err := redistest.TryNodes(t, v.Servers)
+var nodeSubject = nodetest.Subject{
+	Open: func(t *testing.T, opts nodetest.Options) driver.Node {
+		o, err := rueidis.ParseURL(opts.URL)
 		if err != nil {
-			t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
-			continue
-		}
-		if _, err := subjects.Bootstrap(t.Context(), []subjects.Variant{v}, servers); err != nil {
 			t.Fatal(err)
 		}
-		conformance.Run(t, subject(t, v, servers))
-	}
+		o.AlwaysRESP2 = opts.Protocol == 2
+		// The client's cache cannot be in RESP2, nor without CLIENT, which a user may lack.
+		o.DisableCache = o.AlwaysRESP2 || o.Username != ""
+		if opts.PingEvery > 0 {
+			o.Dialer.KeepAlive, o.ConnWriteTimeout = opts.PingEvery, opts.PongLimit
+		}
+		return newNode(t, o)
+	},
+	Protocols: []int{2, 3},
+	Ordered:   true,
+	Lost:      "connection lost",
+	AtRest:    func(n driver.Node) bool { return atRest(n.(*Node)) },
+	Reads:     true,
+	Package:   "clients/rueidis",
 }
 
-// subject is the variant's own, but that its nodes are ours.
-func subject(t *testing.T, v subjects.Variant, servers []*redistest.Server) conformance.Subject {
-	var clients []rueidis.Client
-	for _, s := range servers {
-		clients = append(clients, newClient(t, optionsOf(t, s)))
-	}
-	for i := range v.Dead { // nobody answers there
-		clients = append(clients, newClient(t, rueidis.ClientOption{InitAddress: []string{fmt.Sprintf("127.0.0.1:%d", i+1)}}))
-	}
-	open := func(o strategy.Options, on func([]driver.Node) driver.Protocol, around func(i int, n driver.Node) driver.Node) (strategy.Strategy, error) {
-		var nodes []driver.Node
-		for i, c := range clients {
-			n, err := New(c)
+func atRest(n *Node) bool {
+	n.sub.mu.Lock()
+	defer n.sub.mu.Unlock()
+	h := n.sub.lines[""]
+	return h != nil && h.reused && !h.writing
+}
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	nodetest.Run(t, nodeSubject)
+}
+
+// Not parallel: it looks at all goroutines of the process.
+func TestNothingIsLeftRunning(t *testing.T) { nodetest.NothingIsLeftRunning(t, nodeSubject) }
+
+func TestConformance(t *testing.T) {
+	var mu sync.Mutex
+	clients := map[string]rueidis.Client{} // by URL: each has goroutines, which no strategy has left
+	clienttest.Conformance(t, func(url string) (driver.Node, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if clients[url] == nil {
+			o, err := rueidis.ParseURL(url)
 			if err != nil {
 				return nil, err
 			}
-			nodes = append(nodes, around(i, n))
+			clients[url] = newClient(t, o)
 		}
-		return engine.New(on(nodes), o)
-	}
-	bare := func(_ int, n driver.Node) driver.Node { return n }
-	s := v.Subject(servers)
-	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return open(o, v.On, bare) }
-	s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
-		return open(o, v.On, func(_ int, n driver.Node) driver.Node { return conformance.GateNode(n, g) })
-	}
-	s.OpenNodes = func(o strategy.Options, gates []conformance.Gate) (strategy.Strategy, error) {
-		return open(o, v.On, func(i int, n driver.Node) driver.Node { return conformance.GateNode(n, gates[i]) })
-	}
-	s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
-		on := v.On
-		if v.Skewed != nil {
-			on = func(nodes []driver.Node) driver.Protocol { return v.Skewed(nodes, ahead) }
-		}
-		return open(o, on, bare)
-	}
-	return s
+		return New(clients[url])
+	})
 }
+
+func TestClusterConformance(t *testing.T) {
+	client := clusterClient(t, clienttest.Addrs(t))
+	// The client's pipelines get goroutines when they are first shared, and keep them: no
+	// strategy has left those. A context that can be cancelled makes that so.
+	for addr, c := range client.Nodes() {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := c.Do(ctx, c.B().Ping().Build()).Error(); err != nil {
+			t.Fatalf("PING %s = %v", addr, err)
+		}
+		cancel()
+	}
+	clienttest.ClusterConformance(t, func([]string) (driver.Node, error) { return New(client) }, "fairqueue")
+}
+
+func TestHeldLockMoves(t *testing.T) {
+	// A session is refused with MOVED until the client has looked for the new master: see Session.
+	clienttest.HeldLockMoves(t, func(t testing.TB, addrs []string) driver.Node { return clusterNode(t, addrs) }, "setnxgetset-watch")
+}
+
+func TestManyRenewedTogether(t *testing.T) {
+	clienttest.ManyRenewedTogether(t, clusterNode(t, clienttest.Addrs(t)))
+}
+
+func TestReadme(t *testing.T) { clienttest.Readme(t) }

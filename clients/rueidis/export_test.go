@@ -1,3 +1,4 @@
+// What examples need of the tests.
 package rueidisnode
 
 var url string // set by TestMain

@@ -1,10 +1,10 @@
+// What a Node does when servers freeze, die, or are read only, and callers leave.
 package rueidisnode
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -18,6 +18,7 @@ import (
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -28,7 +29,7 @@ return 0`)
 // The ghost: an acquire that timed out is read by the server after its undo, and leaves a key
 // that nobody owns.
 const (
-	ghostTries = 10
+	ghostTries = 4
 	ghostOp    = 250 * time.Millisecond // the operation time-out
 )
 
@@ -111,7 +112,7 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 		if err := g.n.Session(ctx, soon(), key, func(c driver.Conn) error { _, err := c.Do("PING"); return err }); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the session's connection is back", func() bool { return g.spy.dialled() >= before })
+		verdict.Eventually(t, "the session's connection is back", func() bool { return g.spy.dialled() >= before })
 	}
 	redistest.Skip(t, g.srv.Freeze(ctx), "no ghost keys after a freeze")
 	if g.ready {
@@ -126,23 +127,25 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 	_, err := g.n.Do(ctx, time.Now().Add(ghostOp), "SET", key, "tok", "NX", "PX", 5000)
 	want(t, "SET on a frozen server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 
-	undone := make(chan struct{})
+	begun, undone := make(chan struct{}, 1000), make(chan struct{})
 	go func() {
 		defer close(undone)
-		for g.undo(ctx, key) != nil && ctx.Err() == nil {
-			time.Sleep(rand.N(ghostOp / 4))
+		for {
+			begun <- struct{}{}
+			if g.undo(ctx, key) == nil || ctx.Err() != nil {
+				return
+			}
 		}
 	}()
-	time.Sleep(ghostOp / 4) // within the first undo, which is when it is worst
-	if i%2 == 1 {
-		time.Sleep(ghostOp) // or within the second
+	for range 1 + i%2 { // the thaw comes in the first undo, which is when it is worst, or in the second
+		receive(t, "an undo", begun)
 	}
 	if err := g.srv.Thaw(ctx); err != nil {
 		t.Fatal(err)
 	}
-	receive(t, "the undo", undone)
+	receive(t, "the end of the undo", undone)
+	// What lay in a socket at the thaw has been read by the time another connection has had an answer.
 	redistest.Do(t, g.srv, "PING")
-	time.Sleep(ghostOp / 4) // whatever still lies in a socket is read by then
 	return redistest.Do(t, g.srv, "EXISTS", key) == int64(1)
 }
 
@@ -180,7 +183,7 @@ func TestFrozenServer(t *testing.T) {
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an answer", func() bool {
+	verdict.Eventually(t, "an answer", func() bool {
 		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "ECHO", "after")
 		return err == nil
 	})
@@ -212,7 +215,7 @@ func TestCallersLeaveAndOthersStay(t *testing.T) {
 	}
 	sends := func(text string) {
 		t.Helper()
-		eventually(t, text+" is sent", func() bool { return strings.Contains(saidOn(line), text) })
+		verdict.Eventually(t, text+" is sent", func() bool { return strings.Contains(saidOn(line), text) })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	alone := call(t.Context(), soon(), "alone")
@@ -246,7 +249,7 @@ func TestCallersLeaveAndOthersStay(t *testing.T) {
 	alone = call(t.Context(), soon(), "first")
 	sends("first")
 	leaver, stays = call(ctx, soon(), "goes"), call(t.Context(), soon(), "remains")
-	eventually(t, "two wait", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.queue) == 2 })
+	verdict.Eventually(t, "two wait", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.queue) == 2 })
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +364,7 @@ func TestLostReplyOnAcquireIsUndone(t *testing.T) {
 			}
 			link.Heal()
 			other := newNode(t, optionsOf(t, r.Nodes[0].Server()))
-			eventually(t, "the lock is free", func() bool {
+			verdict.Eventually(t, "the lock is free", func() bool {
 				reply, err := other.Do(t.Context(), soon(), "EXISTS", "lock:{"+what+"}")
 				return err == nil && reply == int64(0) && !n.line.unsettled()
 			})
@@ -404,7 +407,7 @@ func TestLateAcquireIsUndoneWithoutOrder(t *testing.T) {
 	if !errors.Is(err, strategy.ErrUnknown) {
 		t.Errorf("TryAcquire = %v, want unknown", err)
 	}
-	eventually(t, "an undo that finds nothing", func() bool {
+	verdict.Eventually(t, "an undo that finds nothing", func() bool {
 		return s.dialled() > before && strings.Contains(saidOn(s.last()), "EVALSHA")
 	})
 	held := func() bool { return redistest.Do(t, srv, "EXISTS", "lock:{late}") == int64(1) }
@@ -416,7 +419,7 @@ func TestLateAcquireIsUndoneWithoutOrder(t *testing.T) {
 	if !held() {
 		t.Log("the late acquire was undone before anybody could look")
 	}
-	eventually(t, "the lock is free", func() bool { return !held() })
+	verdict.Eventually(t, "the lock is free", func() bool { return !held() })
 	t.Logf("a lock that nobody held was there for %v of its TTL of a minute", time.Since(began))
 	for range 2 { // and it stays free
 		lease, err := lock.TryAcquire(t.Context())

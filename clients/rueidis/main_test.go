@@ -1,3 +1,4 @@
+// What all tests of rueidis begin with: clients and nodes of servers.
 package rueidisnode
 
 import (
@@ -64,9 +65,8 @@ func newNode(t testing.TB, o rueidis.ClientOption) *Node {
 func shared(t testing.TB) *Node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
 
 var (
-	soon       = nodetest.Soon
-	want       = nodetest.Want
-	eventually = nodetest.Eventually
+	soon = nodetest.Soon
+	want = nodetest.Want
 )
 
 func receive[T any](t *testing.T, what string, c <-chan T) T {

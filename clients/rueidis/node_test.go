@@ -1,3 +1,4 @@
+// The Node by itself: names, replies, arguments, shared packets, Close.
 package rueidisnode
 
 import (
@@ -15,6 +16,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/nodetest"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -87,7 +89,7 @@ func TestCallersShareAPacket(t *testing.T) {
 	line := s.last()
 	var wg sync.WaitGroup
 	wg.Go(func() { n.Do(t.Context(), soon(), "ECHO", "alone") })
-	eventually(t, "the first is sent", func() bool { return strings.Contains(saidOn(line), "alone") })
+	verdict.Eventually(t, "the first is sent", func() bool { return strings.Contains(saidOn(line), "alone") })
 	for i := range 10 {
 		wg.Go(func() {
 			text := fmt.Sprint("crowd", i)
@@ -96,7 +98,7 @@ func TestCallersShareAPacket(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "ten wait", func() bool {
+	verdict.Eventually(t, "ten wait", func() bool {
 		n.line.mu.Lock()
 		defer n.line.mu.Unlock()
 		return len(n.line.queue) == 10
@@ -147,9 +149,9 @@ func TestClose(t *testing.T) {
 	redistest.Skip(t, srv.Freeze(t.Context()), "what Close does to calls under way")
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "sent"); first <- err }()
-	eventually(t, "one is sent", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.flight) == 1 })
+	verdict.Eventually(t, "one is sent", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.flight) == 1 })
 	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "queued"); second <- err }()
-	eventually(t, "one is queued", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.queue) == 1 })
+	verdict.Eventually(t, "one is queued", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.queue) == 1 })
 	began := time.Now()
 	if err := n.Close(); err != nil {
 		t.Errorf("Close = %v", err)
@@ -189,7 +191,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 	n.Close()
 	// The line and the session's went back to the client's pool; that with subscriptions
 	// is closed.
-	eventually(t, "no subscription is left", func() bool {
+	verdict.Eventually(t, "no subscription is left", func() bool {
 		return !strings.Contains(fmt.Sprintf("%s", redistest.Do(t, srv, "CLIENT", "LIST")), "sub=1")
 	})
 	// And whoever comes next has the connections of those who have gone.

@@ -1,3 +1,4 @@
+// Locks behind Sentinels live through fail-overs.
 package rueidisnode
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -40,7 +42,7 @@ func TestSentinelFailOver(t *testing.T) {
 	holds := func(what string, master *redistest.Server) {
 		t.Helper()
 		var lease strategy.Lease
-		eventually(t, "a lock "+what, func() bool {
+		verdict.Eventually(t, "a lock "+what, func() bool {
 			var err error
 			lease, err = lock.TryAcquire(t.Context())
 			if errors.Is(err, strategy.ErrHeld) {

@@ -1,3 +1,4 @@
+// Sessions: their connections go back clean, and keep the order.
 package rueidisnode
 
 import (
@@ -13,6 +14,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -85,7 +87,7 @@ func TestSessionWaitsForTheClientUntilDue(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "those who gave up are gone", func() bool { return n.stuck.Load() == 0 })
+	verdict.Eventually(t, "those who gave up are gone", func() bool { return n.stuck.Load() == 0 })
 	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 		t.Errorf("Session of a free client = %v", err)
 	}
@@ -124,7 +126,7 @@ func TestUnansweredSessionIsKilledFirst(t *testing.T) {
 	}
 	want(t, "Session", err, strategy.ErrUnknown)
 	link.Heal()
-	eventually(t, "an undo", func() bool {
+	verdict.Eventually(t, "an undo", func() bool {
 		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "DEL", "k")
 		return err == nil
 	})
@@ -153,7 +155,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a session", func() bool {
+	verdict.Eventually(t, "a session", func() bool {
 		return n.Session(t.Context(), time.Now().Add(time.Second), "k", set) == nil
 	})
 	if got := fmt.Sprintf("%s", redistest.Do(t, srv, "GET", "k")); got != "second" {

@@ -1,3 +1,4 @@
+// A network that tests look into, and hold up.
 package rueidisnode
 
 import (

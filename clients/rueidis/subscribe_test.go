@@ -1,3 +1,4 @@
+// Subscribe while its connection is being dialled.
 package rueidisnode
 
 import (
@@ -9,6 +10,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,7 +25,7 @@ func TestSubscribeWhileDialling(t *testing.T) {
 	_, err := n.Subscribe(ctx, "c", func([]byte, error) { t.Error("fn was called") })
 	want(t, "Subscribe without a connection", err, strategy.ErrUnsent, context.DeadlineExceeded)
 	link.Heal()
-	eventually(t, "a subscription after that", func() bool {
+	verdict.Eventually(t, "a subscription after that", func() bool {
 		stop, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
 		if err == nil {
 			stop()
