@@ -1,5 +1,7 @@
 package fencing
 
+// That docs/fencing.md quotes its code from files that are compiled.
+
 import (
 	"testing"
 

@@ -1,5 +1,8 @@
 package fencing
 
+// What the stores of docs/fencing.md (SQL, Redis and HTTP) accept and refuse by the fence, one request at a time,
+// at random interleavings, and with half of the rule alone.
+
 import (
 	"context"
 	"crypto/rand"

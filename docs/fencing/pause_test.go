@@ -1,5 +1,8 @@
 package fencing
 
+// A holder, a process, is paused between its read and its write until another holds the lock: each store refuses
+// its write, and without the rule loses the other's update.
+
 import (
 	"context"
 	"crypto/rand"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -119,14 +123,7 @@ func TestPausedHolder(t *testing.T) {
 // untilGone waits until the server has let the key go.
 func untilGone(t *testing.T, server *redistest.Server, key string) {
 	t.Helper()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if redistest.Do(t, server, "EXISTS", key) == int64(0) {
-			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("%s is still there after a minute", key)
-		}
-	}
+	verdict.Eventually(t, key+" is gone", func() bool { return redistest.Do(t, server, "EXISTS", key) == int64(0) })
 }
 
 // role is that of the holder to be paused among children.

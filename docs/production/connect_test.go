@@ -1,5 +1,7 @@
 package production
 
+// Locks over TLS, Unix sockets and Sentinels, and what is said when the connection is wrong.
+
 import (
 	"context"
 	"errors"
@@ -37,9 +39,12 @@ func smoke(t *testing.T, pool *redis.Pool) {
 				default:
 					continue
 				}
-				if r := conformance.Check(t.Context(), s, p); r.Status != conformance.Kept && r.Status != conformance.Skipped {
-					t.Error(r)
-				}
+				t.Run(p.Name, func(t *testing.T) {
+					t.Parallel()
+					if r := conformance.Check(t.Context(), s, p); r.Status != conformance.Kept && r.Status != conformance.Skipped {
+						t.Error(r)
+					}
+				})
 			}
 			if held != 7 {
 				t.Errorf("%d properties are there, want 7: the suite has other names for them", held)

@@ -1,5 +1,7 @@
 package production
 
+// That docs/production.md quotes its code from files that are compiled.
+
 import (
 	"testing"
 

@@ -1,5 +1,7 @@
 package production
 
+// Locks behind real Sentinels, before, during and after fail-overs.
+
 import (
 	"context"
 	"errors"
@@ -18,6 +20,7 @@ import (
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -78,7 +81,7 @@ func (w *world) wait(s strategy.Strategy, master *redistest.Server, name string)
 		defer cancel()
 		q.lease, q.err = s.NewLock(name).Acquire(ctx)
 	}()
-	eventually(w.T, "a place in the queue of "+name, func() bool {
+	verdict.Eventually(w.T, "a place in the queue of "+name, func() bool {
 		return redistest.Do(w.T, master, "LLEN", driver.SiblingKey(strategy.DefaultKey(name), "queue")) == int64(1)
 	})
 	return q
@@ -108,6 +111,10 @@ func TestSentinel(t *testing.T) {
 	sentinels := rig.NewSentinels(t, 2, redistest.Config{})
 	t.Run("conformance", func(t *testing.T) {
 		w := &world{t, sentinels}
+		if !*all {
+			smoke(t, w.pool())
+			return
+		}
 		conform(t, w.pool(), child+"="+strings.Join(w.Addrs, ","),
 			"REDIS_ADDRS="+w.Servers[0].URL(), "REDIS_KIND="+string(redistest.Given)) // nothing else is started
 	})
@@ -125,16 +132,11 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-var all = flag.Bool("all", false, "hold the suite behind Sentinels on all strategies")
+var all = flag.Bool("all", false, "hold the whole suite behind Sentinels, on all strategies")
 
-// conform holds the suite on fairqueue, or on all that take one server. What the others send
-// goes the same ways, and the fail-overs are played with all.
+// conform holds the suite on all strategies that take one server.
 func conform(t *testing.T, pool *redis.Pool, childEnv ...string) {
 	for _, v := range oneServer() {
-		isChild := len(childEnv) == 0 // of any of them
-		if v.Name != "fairqueue" && !*all && !isChild {
-			continue
-		}
 		s := v.SubjectOn([]*redis.Pool{pool})
 		s.ChildEnv = childEnv
 		conformance.Run(t, s)
@@ -175,7 +177,7 @@ func (w *world) oldGoesOn() {
 	w.must(err)
 	split := w.take(a, "split") // at the old one
 	b := w.contender(long)
-	other, err := try(ctx, b, "split")
+	other, err := try(w.T, b, "split")
 	if err != nil {
 		w.Fatalf("B.TryAcquire() = %v, want nil: there are two masters, and each grants the lock", err)
 	}
@@ -201,7 +203,7 @@ func (w *world) oldGoesOn() {
 	if err := own.Extend(ctx); err != nil {
 		w.Errorf("the next Extend = %v, want nil", err)
 	}
-	eventually(w.T, "a subscription at the new master", func() bool {
+	verdict.Eventually(w.T, "a subscription at the new master", func() bool {
 		channels, err := redis.Strings(redistest.Do(w.T, master, "PUBSUB", "CHANNELS", "lock:{waited}:*"), nil)
 		return err == nil && len(channels) > 0
 	})
@@ -254,7 +256,7 @@ func (w *world) replicated() {
 	w.must(brief.KeepAlive(0))
 	w.must(w.Heard(ctx, old))
 
-	_, err = w.FailOver(ctx)
+	master, err := w.FailOver(ctx)
 	w.must(err)
 	w.failed("the lease that no fail-over is short enough for", brief.Err(), isLost, "")
 	<-givesUp.done
@@ -262,30 +264,31 @@ func (w *world) replicated() {
 	rival := w.contender(long)
 	for i, v := range oneServer() {
 		next := w.closed(v.New([]*redis.Pool{w.pool()}, long))
-		if lease, err := try(ctx, next, v.Name); err == nil {
+		if lease, err := try(w.T, next, v.Name); err == nil {
 			w.Errorf("%s: B.TryAcquire() = %v, want ErrHeld: the new master knows the lock", v.Name, lease)
 			continue
 		}
-		w.must(again(ctx, holds[i].lease.Extend))
+		w.must(w.again(holds[i].lease.Extend))
 		w.must(holds[i].lease.Release(ctx))
 		w.must(w.take(next, v.Name).Release(ctx))
 	}
-	// One replica is left.
-	w.must(again(ctx, byOne.Extend))
-	w.unconfirmed("Extend that waits for two replicas", again(ctx, byAll.Extend))
+	// One replica is left. The Sentinels have it follow the new master in their own time.
+	w.must(w.Heard(ctx, master))
+	w.must(w.again(byOne.Extend))
+	w.unconfirmed("Extend that waits for two replicas", w.again(byAll.Extend))
 	if !byAll.Deadline().Equal(deadline) {
 		w.Errorf("the deadline has moved by %v, want it where it was", byAll.Deadline().Sub(deadline))
 	}
 	for _, name := range []string{"one", "all"} {
-		if _, err := try(ctx, rival, name); !isHeld(err) {
+		if _, err := try(w.T, rival, name); !isHeld(err) {
 			w.Errorf("B.TryAcquire(%s) = %v, want ErrHeld", name, err)
 		}
 	}
-	w.must(again(ctx, renewed.Extend))
+	w.must(w.again(renewed.Extend))
 	if err := renewed.RenewalErr(); err != nil {
 		w.Errorf("RenewalErr() after the fail-over = %v, want nil", err)
 	}
-	w.must(again(ctx, waited.Extend))
+	w.must(w.again(waited.Extend))
 	w.must(waited.Release(ctx))
 	w.granted(goesOn)
 	for _, l := range []strategy.Lease{byOne, byAll, renewed, given} {
@@ -294,15 +297,14 @@ func (w *world) replicated() {
 }
 
 // again repeats what fails while a connection to a dead master is found out.
-func again(ctx context.Context, fn func(context.Context) error) error {
-	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		err := fn(ctx)
+func (w *world) again(fn func(context.Context) error) (err error) {
+	w.Helper()
+	verdict.Eventually(w.T, "an answer", func() bool {
+		err = fn(w.Context())
 		var missing *strategy.AcksError
-		waits := isUnsent(err) || isUnknown(err) && !errors.As(err, &missing)
-		if !waits || time.Now().After(limit) {
-			return err
-		}
-	}
+		return !isUnsent(err) && (!isUnknown(err) || errors.As(err, &missing))
+	})
+	return err
 }
 
 // notReplicated: the master dies before its replica has heard of the last locks.
@@ -330,7 +332,7 @@ func (w *world) notReplicated() {
 	_, err = w.FailOver(ctx)
 	w.must(err)
 	for i, v := range oneServer() {
-		next, err := try(ctx, w.closed(v.New([]*redis.Pool{w.pool()}, long)), "lost "+v.Name)
+		next, err := try(w.T, w.closed(v.New([]*redis.Pool{w.pool()}, long)), "lost "+v.Name)
 		if err != nil {
 			w.Errorf("%s: B.TryAcquire() = %v, want nil: the new master has not heard of the lock", v.Name, err)
 			continue
@@ -339,7 +341,7 @@ func (w *world) notReplicated() {
 		if newer, _ := next.Fence(); fenced && newer <= older {
 			w.Errorf("%s: B's fence is %d, want more than A's, %d", v.Name, newer, older)
 		}
-		w.failed(v.Name+": A.Extend()", again(ctx, holds[i].lease.Extend), isLost, "")
+		w.failed(v.Name+": A.Extend()", w.again(holds[i].lease.Extend), isLost, "")
 		w.must(next.Release(ctx))
 	}
 	// Nobody was told that he has it, and the new master has no replica to confirm it.

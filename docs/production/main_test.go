@@ -1,7 +1,8 @@
 package production
 
+// What the tests of this page share.
+
 import (
-	"context"
 	"errors"
 	"net/url"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,16 +28,6 @@ func TestMain(m *testing.M) {
 // patience is for what a busy machine may delay.
 const patience = 60 * time.Second
 
-// eventually waits until fn is true.
-func eventually(t *testing.T, what string, fn func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(patience); !fn(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // pooled ends a pool with the test.
 func pooled(t *testing.T, p *redis.Pool) *redis.Pool {
 	t.Helper()
@@ -50,12 +42,11 @@ func isUnsent(err error) bool  { return errors.Is(err, strategy.ErrUnsent) }
 func isUnknown(err error) bool { return errors.Is(err, strategy.ErrUnknown) }
 
 // try asks for a lock until nothing but an answer comes of it: it is taken, or held.
-func try(ctx context.Context, s strategy.Strategy, name string) (strategy.Lease, error) {
-	for {
-		lease, err := s.NewLock(name).TryAcquire(ctx)
-		if err == nil || isHeld(err) || ctx.Err() != nil {
-			return lease, err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+func try(t *testing.T, s strategy.Strategy, name string) (lease strategy.Lease, err error) {
+	t.Helper()
+	verdict.Eventually(t, "an answer about the lock "+name, func() bool {
+		lease, err = s.NewLock(name).TryAcquire(t.Context())
+		return err == nil || isHeld(err)
+	})
+	return lease, err
 }

@@ -1,5 +1,7 @@
 package telemetry
 
+// That the output, the alerts and the code in docs/telemetry.md are what the story and the sources give.
+
 import (
 	"flag"
 	"fmt"

@@ -1,5 +1,7 @@
 package telemetry
 
+// Logs, metrics and spans of locks on a real server, set up as docs/telemetry.md says.
+
 import (
 	"bytes"
 	"context"

@@ -1,3 +1,4 @@
+// Which metrics and spans the life of a lock gives, on fake time.
 package lockotel
 
 import (

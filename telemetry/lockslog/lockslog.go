@@ -36,7 +36,6 @@
 package lockslog
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math"
@@ -69,14 +68,11 @@ func New(log *slog.Logger, o Options) func(strategy.Event) {
 		o.Level = DefaultLevel
 	}
 	return func(e strategy.Event) {
-		level, ctx := o.Level(e), e.Context
-		if ctx == nil {
-			ctx = context.Background()
-		}
-		if level == Never || !log.Enabled(ctx, level) {
+		level := o.Level(e)
+		if level == Never || !log.Enabled(e.Context, level) {
 			return
 		}
-		log.LogAttrs(ctx, level, message(e.Kind), attributes(e, o.WholeTokens)...)
+		log.LogAttrs(e.Context, level, message(e.Kind), attributes(e, o.WholeTokens)...)
 	}
 }
 
@@ -106,22 +102,12 @@ func serversFailed(err error) bool {
 
 func message(k strategy.EventKind) string {
 	switch k {
-	case strategy.EventAttempt:
-		return "lock attempt"
 	case strategy.EventHeld:
 		return "lock held by another"
-	case strategy.EventAcquired:
-		return "lock acquired"
 	case strategy.EventMissed:
 		return "lock not acquired"
-	case strategy.EventRenewed:
-		return "lock renewed"
 	case strategy.EventRenewalFailed:
 		return "lock renewal failed"
-	case strategy.EventLost:
-		return "lock lost"
-	case strategy.EventReleased:
-		return "lock released"
 	}
 	return "lock " + k.String()
 }

@@ -1,3 +1,4 @@
+// Which line each event gives in a log, at which level, and what a line costs that is not written.
 package lockslog_test
 
 import (
@@ -56,6 +57,8 @@ func TestLines(t *testing.T) {
 		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: held},
 			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2 holder=…8a9e0f ttl=2s`},
 		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: &strategy.HeldError{Name: "n", TTL: -1}},
+			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2`},
+		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: &strategy.HeldError{Name: "n"}},
 			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2`},
 		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: outvote},
 			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2 holder=…8a9e0f ttl=2s`},

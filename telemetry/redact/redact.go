@@ -29,7 +29,7 @@ func Token(token string) string {
 	if token == "" {
 		return ""
 	}
-	if isUUID(token) && (len(token) == uuid || token[uuid] == ':') {
+	if id, _, _ := strings.Cut(token, ":"); isUUID(id) {
 		return "…" + token[uuid-shown:]
 	}
 	from := len(token) - min(shown, len(token)/2)
@@ -41,24 +41,9 @@ func Token(token string) string {
 
 var anyUUID = regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
 
-// isUUID tells whether s begins with what anyUUID matches: it is asked for each event.
+// isUUID tells whether s is what anyUUID matches, or nearly: it is asked for each event.
 func isUUID(s string) bool {
-	if len(s) < uuid {
-		return false
-	}
-	for i := range uuid {
-		switch c := s[i]; i {
-		case 8, 13, 18, 23:
-			if c != '-' {
-				return false
-			}
-		default:
-			if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
-				return false
-			}
-		}
-	}
-	return true
+	return len(s) == uuid && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' && strings.Trim(s, "-0123456789abcdefABCDEF") == ""
 }
 
 // Error returns the text of the event's error with all tokens in it shortened as by [Token]:
@@ -85,9 +70,9 @@ func holders(err error, found []string) []string {
 	var within []error
 	switch e := err.(type) {
 	case *strategy.HeldError:
-		found = add(found, e.Holder)
+		found = append(found, e.Holder)
 	case *strategy.LostError:
-		found = add(found, e.Holder)
+		found = append(found, e.Holder)
 	case *strategy.QuorumError: // which does not unwrap all that it says
 		for _, n := range e.Nodes {
 			within = append(within, n.Err)
@@ -105,11 +90,4 @@ func holders(err error, found []string) []string {
 		found = holders(w, found)
 	}
 	return found
-}
-
-func add(found []string, holder string) []string {
-	if holder == "" {
-		return found
-	}
-	return append(found, holder)
 }

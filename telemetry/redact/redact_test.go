@@ -1,3 +1,4 @@
+// What is left of tokens in texts.
 package redact_test
 
 import (
@@ -22,18 +23,25 @@ const (
 
 func TestToken(t *testing.T) {
 	for token, want := range map[string]string{
-		"":                         "",
-		one:                        "…3f4a5b",
-		one + ":host-7":            "…3f4a5b:host-7",
-		one + ":":                  "…3f4a5b:",
-		one + "x":                  "…f4a5bx",
-		"request-17":               "…st-17",
-		"request-1234567890abcdef": "…abcdef",
-		"a":                        "…",
-		"ab":                       "…b",
-		"ééé":                      "…é", // not half a letter
-		"\xff\xfe\xfd\xfc":         "…\xfd\xfc",
-		"\x80\x80\x80\x80":         "…",
+		"":                                     "",
+		one:                                    "…3f4a5b",
+		one + ":host-7":                        "…3f4a5b:host-7",
+		one + ":":                              "…3f4a5b:",
+		one + "x":                              "…f4a5bx",
+		strings.ToUpper(one) + ":9":            "…3F4A5B:9",
+		one[:8] + "0" + one[9:] + ":host-77":   "…ost-77",
+		one[:13] + "0" + one[14:] + ":host-77": "…ost-77",
+		one[:18] + "0" + one[19:] + ":host-77": "…ost-77",
+		one[:23] + "0" + one[24:] + ":host-77": "…ost-77",
+		one[:35] + "g:host-77":                 "…ost-77",
+		one[:35] + ":host-77":                  "…ost-77",
+		"request-17":                           "…st-17",
+		"request-1234567890abcdef":             "…abcdef",
+		"a":                                    "…",
+		"ab":                                   "…b",
+		"ééé":                                  "…é", // not half a letter
+		"\xff\xfe\xfd\xfc":                     "…\xfd\xfc",
+		"\x80\x80\x80\x80":                     "…",
 	} {
 		if got := redact.Token(token); got != want {
 			t.Errorf("Token(%q) = %q, want %q", token, got, want)
@@ -94,6 +102,9 @@ func TestError(t *testing.T) {
 		}}, `lock "n": no quorum: 1 of 3 servers agreed, needed are 2; a: held by "…st-1"; b: lost: now held by "…st-2"`},
 		{"of several servers that agree", "n", &strategy.QuorumError{Name: "n", Need: 2, Held: held},
 			`lock "n": held by "…3f4a5b" for up to 2s; no quorum: 0 of 0 servers agreed, needed are 2`},
+		{"of several servers, by an owner", "n", &strategy.QuorumError{Name: "n", Need: 2, Held: &strategy.HeldError{Name: "n", Holder: "request-1"}},
+			`lock "n": held by "…st-1"; no quorum: 0 of 0 servers agreed, needed are 2`},
+		{"by an owner, with more words", "n", fmt.Errorf("more: %w", &strategy.HeldError{Name: "n", Holder: "request-1"}), `more: lock "n": held by "…st-1"`},
 		{"what another strategy has written", "n", fmt.Errorf("lock:{n} holds no timestamp lock: %q", two+":host"),
 			`lock:{n} holds no timestamp lock: "…8a9e0f:host"`},
 		{"a name that is a UUID", "job/" + two, &strategy.HeldError{Name: "job/" + two, Holder: one},
