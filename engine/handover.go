@@ -10,12 +10,14 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// How a lock passes from one holder to the next where the servers keep a queue. Within the process it
-// is handed over without a request, for a while. Then the holder's release passes it to the first in
-// the servers' queue, and takes the line's next place there in the same request.
+// How a lock passes from one holder to the next. For a while, the process's turn, it is handed over
+// within the process, without a request. Then the holder releases it, so that other processes have their
+// turn. Where the servers keep a queue, the release passes the lock to the first in it, and takes the
+// line's next place there in the same request. Elsewhere the line pauses after the release, as if
+// another process had the lock.
 
-// handOverLimit is for how long a lock is handed over within a process. Other processes have their
-// turn then. The longer their waiters sleep, the later they notice.
+// handOverLimit is how long a process's turn lasts at most. The longer, the later the waiters of other
+// processes find the lock free.
 const handOverLimit = 2 * time.Millisecond
 
 // handsOver reports whether locks are handed over within the process. Re-entrant locks are not: the
@@ -23,29 +25,45 @@ const handOverLimit = 2 * time.Millisecond
 // in under the owner's name.
 func (c *core) handsOver() bool { return c.o.HandOver == strategy.HandOverBest && !c.reenters }
 
-// newEntry is a queue entry for w. The caller holds all.mu.
-func (w *waiter) newEntry() *queueEntry {
+// lineClaim is the claim of a new attempt of w, the head, for as many holds as may be handed over. The
+// caller holds all.mu.
+func (w *waiter) lineClaim() driver.Claim {
 	c := w.claimFor(w.named)
 	if w.c.handsOver() {
 		c.Fences = min(max(4*w.ln.waiters.Len(), 16), driver.MaxFences)
 	}
-	return &queueEntry{c: w.c, named: w.named, claim: c}
+	return c
 }
 
-// ask makes the head's attempt.
+// ask makes the head's attempt. With its success the line rests.
 func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 	if w.c.queue != nil {
 		return w.askByEntry(ctx, n)
 	}
-	l, a, err := w.attempt(ctx, w.claimFor(w.named), n)
-	if l != nil {
-		w.ln.learn(grantedTo(l))
-	}
+	ln := w.ln
+	ln.all.mu.Lock()
+	c := w.lineClaim()
+	ln.all.mu.Unlock()
+	l, a, err := w.attempt(ctx, c, n)
+	ln.change(func() {
+		switch {
+		case l == nil:
+			ln.turn = time.Time{}
+		case ln.turn.IsZero():
+			ln.restOn(w, l, time.Now())
+		default: // asked at once after a release: the turn goes on
+			ln.restOn(w, l, ln.turn)
+		}
+	})
 	return l, a, err
 }
 
-// askByEntry asks with the line's entry, which it makes if there is none. With its success the line
-// rests.
+// newEntry is a queue entry for w. The caller holds all.mu.
+func (w *waiter) newEntry() *queueEntry {
+	return &queueEntry{c: w.c, named: w.named, claim: w.lineClaim()}
+}
+
+// askByEntry is ask with the line's entry, which it makes if there is none.
 func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) {
 	ln := w.ln
 	ln.all.mu.Lock()
@@ -121,27 +139,30 @@ func (w *waiter) inherit() (l *lease, late bool) {
 	return l, false
 }
 
-// took makes the line rest on the lease that w, the head, has got.
+// took makes the line rest on the lease that w, the head, has got from the queue.
 func (w *waiter) took(l *lease) {
-	w.ln.change(func() { w.ln.restOn(w, l) })
+	w.ln.change(func() { w.ln.restOn(w, l, time.Now()) })
 }
 
 // restOn makes the line rest until l is over: its release serves the line next. w, which has the lease
-// now, leaves the line. The caller holds all.mu.
-func (ln *line) restOn(w *waiter, l *lease) {
+// now, leaves the line. turn is when the process's turn began. The caller holds all.mu.
+func (ln *line) restOn(w *waiter, l *lease, turn time.Time) {
 	ln.waiters.Leave(w)
-	ln.holder, ln.since, l.release = l, time.Now(), ln
+	ln.holder, ln.turn, l.release = l, turn, ln
 }
 
 // letGo gives up the lock of l, which is over. If somebody waits in this process, the lock goes to the
-// first of them, or the release takes the line's next place in the queue.
+// first of them; or the release takes the line's next place in the queue; or the line goes on when the
+// release has been answered.
 func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
 	e := ln.succeed(l, c)
-	if e == nil {
-		if l.handed {
-			return nil
-		}
-		return l.c.release(ctx, c)
+	switch {
+	case l.handed:
+		return nil
+	case e == nil:
+		err := l.c.release(ctx, c)
+		ln.released(l)
+		return err
 	}
 	start := time.Now()
 	e.claim.Due, c.Due = start.Add(e.c.o.OpTimeout), start.Add(l.c.o.OpTimeout)
@@ -162,17 +183,33 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 		w := ln.waiters.First()
 		if next := ln.successor(l, c, w); next != nil {
 			l.handed = true
-			since := ln.since
-			ln.restOn(w, next)
-			ln.since = since
+			ln.restOn(w, next, ln.turn)
 			w.given <- next
 		} else if l.c.queue != nil && ln.entry == nil && w.c.queue != nil {
 			e = w.newEntry()
 			e.claim.Line, e.sent, e.passing = ln.all.id, true, true
 			ln.entry = e
+		} else {
+			ln.releasing = true
 		}
 	})
 	return e
+}
+
+// released is called when the servers have answered the release of l. Within the process's turn the
+// next head asks at once, and the turn goes on. Otherwise the head pauses first: where the servers keep
+// no queue, nobody here can see who else waits.
+func (ln *line) released(l *lease) {
+	ln.change(func() {
+		if !ln.releasing {
+			return // nobody waited
+		}
+		ln.releasing = false
+		if l.c.queue == nil && time.Since(ln.turn) >= handOverLimit {
+			ln.turn = time.Time{}
+			ln.learn(grantedTo(l))
+		}
+	})
 }
 
 // successor is the lease of w after l, by the grant that l had; nil if w needs a grant of its own:
@@ -182,7 +219,7 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 	switch {
 	case w.c != l.c, !l.c.handsOver():
 		return nil
-	case g.Fences < 2, !l.sound, now.Sub(ln.since) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
+	case g.Fences < 2, !l.sound, now.Sub(ln.turn) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
 		return nil
 	}
 	own := token.New(l.c.o.Label, l.c.announces)
@@ -224,7 +261,7 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 		case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
 			w := ln.waiters.First()
 			ln.entry = nil
-			ln.restOn(w, next)
+			ln.restOn(w, next, time.Now())
 			w.given <- next
 		case held:
 			if ln.refused = !g.Queued; g.Queued {

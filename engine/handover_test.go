@@ -4,6 +4,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,38 +82,95 @@ func fenceOf(l strategy.Lease) uint64 {
 	return fence
 }
 
-// Within the process the lock goes on without a request: each hold has a token and a
-// fence of its own, and the servers know that of the first.
+// Within the process the lock goes on without a request, however the process waits: each hold has a
+// token and a fence of its own, and the servers know that of the first.
 func TestHandOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
-		s := open(t, &m, strategy.Options{Label: "me"})
-		waiters := inLine(t, s, 10)
-		before, tokens := m.Requests(), map[string]bool{}
-		first := waiters[0].lease
-		for i, w := range waiters {
-			l := w.got(t)
-			tokens[l.Token()] = true
-			equal(t, "Owner", l.Owner(), l.Token())
-			equal(t, "Fence", fenceOf(l), fenceOf(first)+uint64(i))
-			equal(t, "Deadline", l.Deadline(), first.Deadline())
-			equal(t, "requests", m.Requests()-before, 0)
-			if i+1 < len(waiters) {
-				equal(t, "the next has the lock, too", closed(waiters[i+1].done), false)
-			}
-			release(t, l)
-			is(t, "second Release", l.Release(bg), strategy.ErrReleased)
-			is(t, "Err", l.Err(), strategy.ErrReleased)
-		}
-		equal(t, "tokens", len(tokens), 10)
-		equal(t, "requests of the last release", m.Requests()-before, 1)
-		left, _ := m.Leftovers(bg, key)
-		equal(t, "left at the server", len(left), 0)
-		next := take(t, s)
-		if fenceOf(next) <= fenceOf(waiters[9].lease) {
-			t.Errorf("Fence after the hand-overs = %d, want more than %d", fenceOf(next), fenceOf(waiters[9].lease))
-		}
-	})
+	for _, how := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
+		t.Run(how.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				s := open(t, &m, strategy.Options{Label: "me", Wait: how})
+				waiters := inLine(t, s, 10)
+				before, tokens := m.Requests(), map[string]bool{}
+				first := waiters[0].lease
+				for i, w := range waiters {
+					l := w.got(t)
+					tokens[l.Token()] = true
+					equal(t, "Owner", l.Owner(), l.Token())
+					equal(t, "Fence", fenceOf(l), fenceOf(first)+uint64(i))
+					equal(t, "Deadline", l.Deadline(), first.Deadline())
+					equal(t, "requests", m.Requests()-before, 0)
+					if i+1 < len(waiters) {
+						equal(t, "the next has the lock, too", closed(waiters[i+1].done), false)
+					}
+					release(t, l)
+					is(t, "second Release", l.Release(bg), strategy.ErrReleased)
+					is(t, "Err", l.Err(), strategy.ErrReleased)
+				}
+				equal(t, "tokens", len(tokens), 10)
+				equal(t, "requests of the last release", m.Requests()-before, 1)
+				left, _ := m.Leftovers(bg, key)
+				equal(t, "left at the server", len(left), 0)
+				next := take(t, s)
+				if fenceOf(next) <= fenceOf(waiters[9].lease) {
+					t.Errorf("Fence after the hand-overs = %d, want more than %d", fenceOf(next), fenceOf(waiters[9].lease))
+				}
+			})
+		})
+	}
+}
+
+// Two processes without a queue, each with many contenders, take turns. If they poll, a client that
+// polls as other libraries do gets its share, too.
+func TestTurns(t *testing.T) {
+	for _, how := range []strategy.Wait{strategy.WaitNotification, strategy.WaitPoll} {
+		t.Run(how.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
+				over, stop := context.WithTimeout(bg, 4*time.Second)
+				defer stop()
+				var all sync.WaitGroup
+				var held [2]time.Duration
+				for i := range held {
+					s := open(t, &m, strategy.Options{Wait: how})
+					for range 8 {
+						all.Go(func() {
+							for over.Err() == nil {
+								l, err := s.NewLock(name).Acquire(over)
+								if err != nil {
+									return
+								}
+								time.Sleep(20 * time.Microsecond)
+								held[i] += 20 * time.Microsecond // by one at a time
+								release(t, l)
+							}
+						})
+					}
+				}
+				others := 0
+				stranger := open(t, bare(&m), strategy.Options{}).NewLock(name)
+				all.Go(func() {
+					for over.Err() == nil {
+						if l, err := stranger.TryAcquire(bg); err == nil {
+							others++
+							release(t, l)
+						}
+						time.Sleep(50*ms + rand.N(200*ms))
+					}
+				})
+				all.Wait()
+				share := held[0].Seconds() / (held[0] + held[1]).Seconds()
+				t.Logf("share %.2f, held %v, by the stranger %d times", share, held, others)
+				if share < 0.2 || share > 0.8 {
+					t.Errorf("one of two equal processes held the lock for %.2f of the time, want about half", share)
+				}
+				if how == strategy.WaitPoll && others == 0 {
+					t.Error("a client that polls got the lock never")
+				}
+			})
+		})
+	}
 }
 
 // A hand-over ends: after 2 ms, with the fences that were reserved, or when half of the TTL
@@ -168,28 +226,22 @@ func TestHandOverEnds(t *testing.T) {
 	})
 }
 
-// A hold whose renewal fails, or that has no fences left, is not handed over: the next
-// has one of its own.
+// A hold whose renewal fails is not handed over: the next has one of its own.
 func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 	for what, tt := range map[string]struct {
 		extend conformance.Interceptor
-		doubt  bool
-		is     []error
+		is     error
 	}{
-		"unanswered": {extend: lostRequest, is: []error{strategy.ErrUnknown}},
-		"refused":    {extend: refused, is: []error{strategy.ErrRefused}},
-		"in doubt":   {doubt: true},
+		"unanswered": {lostRequest, strategy.ErrUnknown},
+		"refused":    {refused, strategy.ErrRefused},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &doubtful{doubt: tt.doubt}
-				r := record(&p.Memory)
-				s := open(t, p, strategy.Options{})
-				waiters := inLine(t, s, 2)
-				if tt.extend != nil {
-					r.then(only(conformance.OpExtend, tt.extend))
-				}
-				is(t, "Extend", waiters[0].lease.Extend(bg), tt.is...)
+				var m conformance.Memory
+				r := record(&m)
+				waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
+				r.then(only(conformance.OpExtend, tt.extend))
+				is(t, "Extend", waiters[0].lease.Extend(bg), tt.is)
 				r.then(nil)
 				release(t, waiters[0].lease)
 				equal(t, "passes", len(r.of(conformance.OpPass)), 1)
@@ -199,15 +251,66 @@ func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 	}
 }
 
-// doubtful is a Memory of which a renewal may leave a doubt.
-type doubtful struct {
-	conformance.Memory
-	doubt bool
+// A release that comes while a renewal is under way waits for the answer. If that is a failure, the lock
+// is not handed over: it may be another's already.
+func TestReleaseLearnsFromTheRenewal(t *testing.T) {
+	for what, extend := range map[string]conformance.Interceptor{
+		"lost": func(_ context.Context, q conformance.Request, _ func() error) error {
+			time.Sleep(ms)
+			return &strategy.LostError{Name: q.Claims[0].Name}
+		},
+		"unanswered": func(ctx context.Context, q conformance.Request, serve func() error) error {
+			time.Sleep(ms)
+			return lostRequest(ctx, q, serve)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				r := record(&m)
+				waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
+				r.then(only(conformance.OpExtend, extend))
+				var extended error
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					extended = waiters[0].lease.Extend(bg)
+				}()
+				synctest.Wait()
+				release(t, waiters[0].lease)
+				<-over
+				is(t, "Extend", extended, strategy.ErrReleased)
+				equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+				release(t, waiters[1].got(t))
+			})
+		})
+	}
 }
 
-func (p *doubtful) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	g, err := p.Memory.Extend(ctx, c)
-	g.Doubt = p.doubt
+// A lock in doubt (a server has not answered, and may keep it for longer) is handed over, and the doubt
+// with it: if the successor's lease lapses, that is undone.
+func TestDoubtIsHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		s := open(t, doubtful{bare(&m)}, strategy.Options{})
+		waiters := inLine(t, s, 2)
+		release(t, waiters[0].lease)
+		waiters[1].got(t)
+		equal(t, "attempts for both", len(r.of(conformance.OpAcquire)), 2+1) // the holder's, the first's when it came, and when the lock was free
+		<-waiters[1].lease.Lost()
+		synctest.Wait()
+		undone := r.of(conformance.OpRelease)
+		equal(t, "undone", undone[len(undone)-1].all[0].Undo, true)
+	})
+}
+
+// doubtful is a protocol whose grants leave a doubt.
+type doubtful struct{ driver.Protocol }
+
+func (p doubtful) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	g, err := p.Protocol.Acquire(ctx, c)
+	g.Doubt = true
 	return g, err
 }
 
@@ -325,6 +428,69 @@ func TestHandedOverLease(t *testing.T) {
 			is(t, "Release of the last", next.got(t).Release(bg), strategy.ErrLost)
 			release(t, take(t, s))
 		})
+	})
+}
+
+// Where the lock cannot be handed over, the next head asks once the release has been answered: at once
+// within the process's turn, and after a pause when that is over.
+func TestNextHeadAsksAfterTheRelease(t *testing.T) {
+	for what, o := range map[string]strategy.Options{
+		"of a queue, next by polling": {},
+		"by polling":                  {Wait: strategy.WaitPoll},
+		"by notification":             {Wait: strategy.WaitNotification},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				r := record(&m)
+				s := open(t, &m, o)
+				polls, err := s.With(strategy.Options{Wait: strategy.WaitPoll, TTL: time.Minute})
+				is(t, "With", err)
+				holder := take(t, s)
+				first, next := wait(bg, s), wait(bg, polls)
+				release(t, holder)
+				first.got(t)
+				r.then(only(conformance.OpRelease, slow(5*ms, 0)))
+				start := time.Now()
+				release(t, first.lease)
+				next.got(t)
+				asked := r.of(conformance.OpAcquire)
+				pause := asked[len(asked)-1].at.Sub(start) - 5*ms
+				if o.Wait == strategy.WaitBest {
+					equal(t, "pause", pause, 0)
+				} else if pause <= 0 || pause > 2*ms {
+					t.Errorf("the head asks %v after the release, want up to 2ms: the turn is over", pause)
+				}
+				release(t, next.lease)
+			})
+		})
+	}
+}
+
+// A re-entrant lock is not handed over, but within the process's turn the next head asks at once.
+func TestTurnOfOwners(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := conformance.Memory{Reentrant: true}
+		s := open(t, &m, strategy.Options{Wait: strategy.WaitPoll})
+		holder := take(t, s)
+		var waiters []*waiter
+		for i := range 16 {
+			waiters = append(waiters, wait(strategy.WithOwner(bg, fmt.Sprint(i)), s))
+		}
+		m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
+		release(t, holder)
+		waiters[0].got(t)
+		start := time.Now()
+		for i, w := range waiters {
+			w.got(t)
+			// Nine holds take 1.8 ms: a release and a request each. The one after the next has to pause.
+			if i < 10 {
+				equal(t, fmt.Sprintf("hold %d begins after", i), w.at.Sub(start), time.Duration(i)*200*time.Microsecond)
+			} else if i == 11 && !w.at.After(start.Add(11*200*time.Microsecond)) {
+				t.Error("the process's turn does not end")
+			}
+			release(t, w.lease)
+		}
 	})
 }
 

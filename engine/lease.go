@@ -327,7 +327,7 @@ func (l *lease) finish() (driver.Claim, error) {
 	}
 	l.mu.Lock() // which renewed holds until it has taken in the answer
 	defer l.mu.Unlock()
-	l.sound = l.renewalErr == nil && !l.doubt
+	l.sound = l.renewalErr == nil
 	return l.claim, nil
 }
 

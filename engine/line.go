@@ -32,13 +32,14 @@ type line struct {
 	subscription
 
 	// Guarded by all.mu.
-	waiters  waitline.Line[*waiter]
-	refused  bool         // the servers' queue has no place for it
-	failures int          // attempts in a row that the servers failed
-	holder   *lease       // came through the line: the line rests on it
-	since    time.Time    // when the servers granted holder the lock, or the hold that holder continues
-	entry    *queueEntry  // what the servers know of the line; nil: nothing
-	check    *holderCheck // looks at holder when its time comes; nil: nothing does
+	waiters   waitline.Line[*waiter]
+	refused   bool         // the servers' queue has no place for it
+	failures  int          // attempts in a row that the servers failed
+	holder    *lease       // came through the line: the line rests on it
+	turn      time.Time    // when this process's turn began: see handOverLimit; zero: it is over
+	releasing bool         // a release is under way, and then the head asks
+	entry     *queueEntry  // what the servers know of the line; nil: nothing
+	check     *holderCheck // looks at holder when its time comes; nil: nothing does
 
 	known sync.Mutex
 	why   reason // why the last to ask did not get the lock, or who got it
@@ -117,7 +118,7 @@ func (ln *line) callHead() {
 
 // rests reports whether the lock comes to the line by itself. The caller holds all.mu.
 func (ln *line) rests() bool {
-	return ln.holder != nil || ln.entry != nil && ln.entry.passing
+	return ln.holder != nil || ln.releasing || ln.entry != nil && ln.entry.passing
 }
 
 // restsOn returns the lease that the line rests on; nil: none.

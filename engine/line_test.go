@@ -52,9 +52,9 @@ func TestFirstComeFirstServed(t *testing.T) {
 				}
 				requests := m.Requests() - before
 				if w == strategy.WaitNotification {
-					equal(t, "requests of 100 acquisitions", requests, 1+2*n)
+					equal(t, "requests of 100 acquisitions", requests, 3) // the holder's release, the first's attempt, the last's release
 					equal(t, "subscriptions", len(r.of(conformance.OpWatch)), 1)
-				} else if requests > 6*n {
+				} else if requests > 20 {
 					t.Errorf("requests of 100 acquisitions by polling = %d, want less", requests)
 				}
 				left, _ := m.Leftovers(bg, key)
@@ -209,7 +209,7 @@ func TestManyStaleNotices(t *testing.T) {
 // The notice may overtake the reply that names the holder.
 func TestNoticeOvertakesTheReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification})
+		m, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification, HandOver: strategy.HandOverNone})
 		w := wait(bg, s)
 		other := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
 		release(t, a) // w asks, and gets the lock

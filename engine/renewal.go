@@ -148,6 +148,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 	if l.end != nil {
 		// It ended while the request was under way. If the deadline ended it, the servers may just
 		// have begun to keep the lock for another TTL.
+		l.renewalErr = err
 		if err == nil {
 			c.Grant = l.take(g, start) // what ends the claim needs the last one
 		}
