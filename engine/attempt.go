@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,10 +100,7 @@ func (t *target) claim(ctx context.Context) (driver.Claim, error) {
 // claimFor is a claim for the owner that a ctx names; empty: it names none.
 func (t *target) claimFor(owner string) driver.Claim {
 	token := token.New(t.c.o.Label, t.c.announces)
-	if owner == "" {
-		owner = token
-	}
-	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: owner, TTL: t.c.o.TTL}
+	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: cmp.Or(owner, token), TTL: t.c.o.TTL}
 }
 
 // worthWaiting reports whether another attempt may succeed.

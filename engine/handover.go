@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -60,7 +61,7 @@ func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 
 // newEntry is a queue entry for w. The caller holds all.mu.
 func (w *waiter) newEntry() *queueEntry {
-	return &queueEntry{c: w.c, named: w.named, claim: w.lineClaim()}
+	return &queueEntry{c: w.c, owner: w.owner, claim: w.lineClaim()}
 }
 
 // askByEntry is ask with the line's entry, which it makes if there is none.
@@ -75,7 +76,7 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	e.sent = true
 	ln.all.mu.Unlock()
 
-	c := e.claim
+	c := e.claimOf(w)
 	c.Grant = driver.Grant{} // in case this attempt gets no answer
 	if c.Line = ""; ln.hearsGrants() {
 		c.Line = ln.all.id // otherwise nobody would hear of a direct grant
@@ -129,7 +130,7 @@ func (w *waiter) inherit() (l *lease, late bool) {
 	if d.Grant.Owner == "" && e.c.reenters {
 		d.Grant.Owner = e.claim.Owner // the notification does not name the holder
 	}
-	l = newLease(e.c, e.claim, d.Grant, start)
+	l = newLease(e.c, e.claimOf(w), d.Grant, start)
 	if !time.Now().Before(l.deadline) {
 		e.c.undo(l.claim) // the servers may still keep it
 		return nil, true
@@ -227,9 +228,7 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 		g.Fence++
 	}
 	c.Grant, c.Fences = g, g.Fences
-	if c.Owner = w.named; c.Owner == "" {
-		c.Owner = own
-	}
+	c.Owner = cmp.Or(w.named, own)
 	next := newLease(l.c, c, g, g.Start)
 	next.own, next.counted, next.short = own, l.counted, l.short
 	next.granted = now
@@ -260,6 +259,7 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 		switch {
 		case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
 			w := ln.waiters.First()
+			next.claim.Owner = e.claimOf(w).Owner
 			ln.entry = nil
 			ln.restOn(w, next, time.Now())
 			w.given <- next

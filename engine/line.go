@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -62,7 +63,7 @@ type waiter struct {
 // their queue. It belongs to the line: the next head inherits it.
 type queueEntry struct {
 	c       *core
-	named   string        // the owner that its maker's ctx named
+	owner   string        // as which a waiter may re-enter by it; empty: none
 	claim   driver.Claim  // its Token is kept while it queues; without a place each attempt has one of its own
 	sent    bool          // the servers may know of it
 	queued  bool          // it has its place
@@ -71,7 +72,14 @@ type queueEntry struct {
 }
 
 // suits reports whether w can have the lock by this entry.
-func (e *queueEntry) suits(w *waiter) bool { return e.c == w.c && e.named == w.named }
+func (e *queueEntry) suits(w *waiter) bool { return e.c == w.c && e.owner == w.owner }
+
+// claimOf is the entry's claim, made by w.
+func (e *queueEntry) claimOf(w *waiter) driver.Claim {
+	c := e.claim
+	c.Owner = cmp.Or(w.named, c.Token)
+	return c
+}
 
 // placed takes in that the entry has its place, asked for at start. It was answered, so no request of
 // it can arrive after it is withdrawn.

@@ -312,8 +312,8 @@ func TestEntryIsInherited(t *testing.T) {
 		r := record(&m)
 		a, b := houses(t, &m, strategy.Options{})
 		holder := take(t, a)
-		ctx, cancel := context.WithCancel(bg)
-		first, second := wait(ctx, b), wait(bg, b)
+		ctx, cancel := context.WithCancel(strategy.WithOwner(bg, "the first")) // owners mean nothing to this lock
+		first, second := wait(ctx, b), wait(strategy.WithOwner(bg, "the second"), b)
 		other := wait(bg, open(t, &m, strategy.Options{}))
 		token := ""
 		for _, q := range r.of(conformance.OpAcquire) {
@@ -330,6 +330,7 @@ func TestEntryIsInherited(t *testing.T) {
 		release(t, holder)
 		l := second.got(t)
 		equal(t, "token of who was granted the lock", l.Token(), token)
+		equal(t, "Owner", l.Owner(), "the second")
 		equal(t, "the other has the lock", closed(other.done), false)
 		release(t, l)
 		release(t, other.got(t))
