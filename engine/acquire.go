@@ -220,7 +220,7 @@ func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
 // TTL is over, or, without notifications, a random time has passed. Whatever woke the head, the key is
 // the truth: it asks. pause returns the lease of a direct grant, if the servers have made one.
 func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
-	if l, late := w.inherit(); l != nil || late || why.err == nil || why.ask {
+	if l, ask := w.inherit(); l != nil || ask || why.err == nil || why.ask {
 		return l, nil
 	}
 	listening, ask := w.listen(ctx, why)
@@ -244,7 +244,7 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 				limit.Reset(w.pauseLimit(n, why, true))
 			}
 		}
-		if l, late := w.inherit(); l != nil || late {
+		if l, ask := w.inherit(); l != nil || ask {
 			return l, nil
 		}
 		select {

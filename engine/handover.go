@@ -107,12 +107,14 @@ func (s *shared) offset(start time.Time, clock time.Duration) time.Duration {
 	return s.renewal.Since(start) - clock
 }
 
-// inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none. late
-// says that there was one, and that it is over: the line has no place in the servers' queue any more.
+// inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none. ask
+// says that there was one of which too little is known, so w has to ask: it may be over, or the offset
+// between the clocks is too old.
 //
 // The servers count from when they made the grant. By our clock that was, at the latest, what the
-// offset says, and not after we heard of it.
-func (w *waiter) inherit() (l *lease, late bool) {
+// offset says, and not after we heard of it. The clocks have drifted apart since the offset was taken,
+// by 1 % at most. When that exceeds the drift for which the TTL allows, the offset says too little.
+func (w *waiter) inherit() (l *lease, ask bool) {
 	ln := w.ln
 	d := ln.granted()
 	ln.all.mu.Lock()
@@ -121,10 +123,16 @@ func (w *waiter) inherit() (l *lease, late bool) {
 		ln.all.mu.Unlock()
 		return nil, false
 	}
+	drifted := d.at.Sub(e.claim.Grant.Start) / 100
+	if drifted > driver.Drift(d.Grant.TTL) {
+		e.queued = false // it is the holder's token now: the servers know it
+		ln.all.mu.Unlock()
+		return nil, true
+	}
 	ln.entry = nil
 	ln.all.mu.Unlock()
 	start := d.at
-	if counted := e.c.renewal.Epoch().Add(d.Grant.ServerTime + e.offset); counted.Before(start) {
+	if counted := e.c.renewal.Epoch().Add(d.Grant.ServerTime + e.offset - drifted); counted.Before(start) {
 		start = counted
 	}
 	if d.Grant.Owner == "" && e.c.reenters {

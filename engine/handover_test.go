@@ -544,7 +544,7 @@ func TestRequestsPerAcquisition(t *testing.T) {
 		most float64
 	}{
 		{strategy.HandOverBest, 0, 0.2},
-		{strategy.HandOverBest, 10 * ms, 1.05},
+		{strategy.HandOverBest, 10 * ms, 2.05}, // each successor asks for its whole TTL
 		{strategy.HandOverNone, 0, 1.05},
 	} {
 		t.Run(fmt.Sprintf("%v/%v", tt.hand, tt.hold), func(t *testing.T) {

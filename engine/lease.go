@@ -433,7 +433,9 @@ func (l *lease) plan() {
 func (l *lease) nextRenewal(start time.Time) time.Time {
 	g := l.claim.Grant
 	switch {
-	case !l.keep && !l.short:
+	case l.short:
+		return g.Start.Add(shortHold)
+	case !l.keep:
 		return time.Time{}
 	case !l.until.IsZero() && !g.Start.Add(g.TTL+time.Millisecond).Before(l.until):
 		return time.Time{} // the servers already count until the end of the maximum hold
@@ -444,6 +446,9 @@ func (l *lease) nextRenewal(start time.Time) time.Time {
 	}
 	return start.Add(half - scatter((half-third)/4, uint64(l.c.renewal.Since(start))))
 }
+
+// shortHold is how long a successor may hold without asking for its whole TTL.
+const shortHold = 5 * time.Millisecond
 
 // slack is how much before its time a renewal may join others: not before a third of the TTL has
 // passed. The caller holds mu.

@@ -39,7 +39,7 @@ func leftovers(t *testing.T, m *conformance.Memory) {
 // deadline counts from when the server did that, by the server's clock, however long the
 // word was under way.
 func TestDirectGrant(t *testing.T) {
-	for _, delay := range []time.Duration{0, 200 * ms} { // less than it takes until it is extended
+	for _, delay := range []time.Duration{0, 4 * ms} { // less than it takes until it is extended
 		for _, there := range []time.Duration{0, 20 * ms} {
 			t.Run(fmt.Sprintf("%v/%v", delay, there), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
@@ -57,11 +57,8 @@ func TestDirectGrant(t *testing.T) {
 					l := w.got(t)
 					equal(t, "requests", r.count()-before, 1)
 					equal(t, "Acquire after", w.at.Sub(granted), delay)
-					want := granted.Add(successorTTL - driver.Drift(successorTTL) - there) // that is all it can know
-					if delay == 0 && there == 0 {
-						want = granted.Add(successorTTL - driver.Drift(successorTTL))
-					}
-					equal(t, "Deadline", l.Deadline().Sub(granted), want.Sub(granted))
+					compared := time.Second + delay - 2*(there+5*ms) // so long ago: it asked for its place after an attempt and a subscription
+					equal(t, "Deadline", l.Deadline().Sub(granted), successorTTL-driver.Drift(successorTTL)-there-compared/100)
 					release(t, l)
 					leftovers(t, &p.Memory)
 				})
@@ -70,8 +67,30 @@ func TestDirectGrant(t *testing.T) {
 	}
 }
 
-// Who holds on is given the whole TTL, once, between a third and half of the successor's. Nothing more is
-// sent then, unless the lock is to be kept alive.
+// A comparison of the clocks that is too old does not time a direct grant: the successor asks, and has the
+// lock for its whole TTL. Here the server's clock was set ahead meanwhile, and the message is late.
+func TestOldComparisonOfClocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &ahead{wire: wire{delay: 200 * ms}}
+		r := record(&p.Memory)
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		w := wait(bg, b)
+		time.Sleep(1500 * ms) // 1 % of this is more than the drift for which a second allows
+		p.by.Store(int64(time.Minute))
+		before := len(r.of(conformance.OpAcquire))
+		release(t, holder)
+		l := w.got(t)
+		equal(t, "attempts since", len(r.of(conformance.OpAcquire))-before, 1)
+		equal(t, "holder", tokenAt(&p.Memory), l.Token())
+		equal(t, "Deadline", l.Deadline(), w.at.Add(valid))
+		release(t, l)
+		leftovers(t, &p.Memory)
+	})
+}
+
+// A successor that holds on is given the whole TTL, once, after a few milliseconds. Nothing more is sent
+// then, unless the lock is to be kept alive.
 func TestSuccessorIsExtended(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
@@ -93,10 +112,7 @@ func TestSuccessorIsExtended(t *testing.T) {
 				if len(extended) != 1 {
 					t.Fatalf("renewals in the first second = %d, want 1", len(extended))
 				}
-				after := extended[0].at.Sub(start)
-				if after < successorTTL/3 || after > successorTTL/2 {
-					t.Errorf("extended after %v, want between a third and half of %v", after, successorTTL)
-				}
+				equal(t, "extended after", extended[0].at.Sub(start), 5*ms)
 				equal(t, "Deadline", l.Deadline(), extended[0].at.Add(valid))
 				time.Sleep(time.Minute)
 				n := len(r.of(conformance.OpExtendAll, conformance.OpExtend))

@@ -206,7 +206,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 func (l *lease) firstRenewal() time.Time {
 	g := l.claim.Grant
 	next := l.nextRenewal(g.Start)
-	if l.c.bulk == nil || next.IsZero() {
+	if l.c.bulk == nil || next.IsZero() || l.short {
 		return next
 	}
 	return l.c.renewal.Draw(g.Start.Add(g.TTL/3), g.Start.Add(g.TTL/2))
