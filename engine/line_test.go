@@ -353,6 +353,28 @@ func TestSubscriptionsRefused(t *testing.T) {
 	})
 }
 
+// A subscription that hangs delays an attempt now and then, not each: the waiter polls meanwhile.
+func TestSubscriptionsHang(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, r, s, a := notices(t, strategy.Options{})
+		r.then(only(conformance.OpWatch, func(context.Context, conformance.Request, func() error) error {
+			time.Sleep(op)
+			return conformance.Unsent()
+		}))
+		w := wait(bg, s)
+		time.Sleep(8 * time.Second)
+		equal(t, "subscriptions asked for", len(r.of(conformance.OpWatch)), 1)
+		start := time.Now()
+		release(t, a)
+		<-w.done
+		is(t, "Acquire", w.err)
+		if d := w.at.Sub(start); d > 250*ms {
+			t.Errorf("found after %v, want 250ms at most", d)
+		}
+		release(t, w.lease)
+	})
+}
+
 // Pauses of polling are uniform below the ceiling that Backoff gives for the
 // attempt.
 func TestPollPauses(t *testing.T) {

@@ -20,7 +20,7 @@ type subscription struct {
 	stop    func()      // nil: there is no subscription
 	queue   bool        // it hears of direct grants
 	broken  bool        // it has ended by itself
-	refused time.Time   // until when not to subscribe again
+	without time.Time   // until when not to subscribe again
 	freed   []string    // holders that have released since the last attempt began
 	direct  directGrant // the last direct grant
 	next    time.Time   // when the successor that precedes this line has to have extended
@@ -40,7 +40,7 @@ const maxFreed = 64
 // the pace.
 func (s *subscription) needed(queue bool) (needed, there bool) {
 	s.mu.Lock()
-	broken, there, refused := s.broken, s.stop != nil, time.Now().Before(s.refused)
+	broken, there, without := s.broken, s.stop != nil, time.Now().Before(s.without)
 	other := there && s.queue != queue
 	s.mu.Unlock()
 	switch {
@@ -51,18 +51,21 @@ func (s *subscription) needed(queue bool) (needed, there bool) {
 		s.close()
 		return true, false
 	}
-	return !there && !refused, there
+	return !there && !without, there
 }
 
 // subscribe returns whether the servers have confirmed. c.Line is not empty to hear of direct grants.
 func (s *subscription) subscribe(ctx context.Context, p driver.Notifier, c driver.Claim) bool {
+	start := time.Now()
 	stop, err := p.Watch(ctx, c, s.notify)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
+		pause := 10 * time.Since(start) // one that hangs must not delay every attempt
 		if errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsupported) {
-			s.refused = time.Now().Add(c.TTL) // the reason may pass: LOADING, too many clients
+			pause = c.TTL // the reason may pass: LOADING, too many clients
 		}
+		s.without = time.Now().Add(min(pause, c.TTL))
 		return false
 	}
 	s.stop, s.queue = stop, c.Line != ""
