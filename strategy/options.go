@@ -79,9 +79,10 @@ func (w Wait) String() string {
 type HandOver int
 
 const (
-	// HandOverBest passes the lock to the next waiter of the process without a request, where the
-	// algorithm reserves fences for that and Wait is WaitQueue: for at most 2 ms, 256 holds, and half
-	// of the TTL. Then other processes have their turn. Each hold has its own token and fence.
+	// HandOverBest passes the lock to the next waiter of the process without a request: for at most 2
+	// ms, 256 holds, and half of the TTL. Then other processes have their turn. Each hold has its own
+	// token and fence. Where the lock cannot be passed on like that (it is re-entrant; its last renewal
+	// failed; the algorithm reserved no fences) the next waiter asks at once, within the same 2 ms.
 	HandOverBest HandOver = iota
 	// HandOverNone asks the servers each time.
 	HandOverNone
