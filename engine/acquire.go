@@ -228,6 +228,7 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 		return nil, nil
 	}
 	limit := time.NewTimer(w.pauseLimit(n, why, listening))
+	last := w.lastQuestion(ctx, why)
 	for {
 		var wake <-chan struct{}
 		if listening {
@@ -250,6 +251,8 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 		select {
 		case <-wake:
 		case <-limit.C:
+			return nil, nil
+		case <-last:
 			return nil, nil
 		case <-w.letIn:
 			return nil, nil
@@ -337,6 +340,17 @@ func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 		return expiry + min(jitter, rand.N(2*time.Millisecond))
 	}
 	return min(jitter, expiry)
+}
+
+// lastQuestion comes shortly before ctx's deadline, if by then the last answer is old: the caller wants to
+// know whether the lock is still held or the servers are away.
+func (w *waiter) lastQuestion(ctx context.Context, why reason) <-chan time.Time {
+	deadline, ok := ctx.Deadline()
+	at := deadline.Add(-w.c.o.OpTimeout / 20)
+	if !ok || at.Sub(why.at) < w.c.o.OpTimeout || time.Now().After(at) {
+		return nil
+	}
+	return time.After(time.Until(at))
 }
 
 // outlast is ctx, but ends that much later. A wait is often ended while a request is under way. With

@@ -162,11 +162,11 @@ func TestTurns(t *testing.T) {
 				all.Wait()
 				share := held[0].Seconds() / (held[0] + held[1]).Seconds()
 				t.Logf("share %.2f, held %v, by the stranger %d times", share, held, others)
-				if share < 0.2 || share > 0.8 {
+				switch {
+				case how == strategy.WaitNotification && (share < 0.4 || share > 0.6):
 					t.Errorf("one of two equal processes held the lock for %.2f of the time, want about half", share)
-				}
-				if how == strategy.WaitPoll && others == 0 {
-					t.Error("a client that polls got the lock never")
+				case how == strategy.WaitPoll && (share == 0 || share == 1 || others == 0): // chance decides how much each gets
+					t.Error("somebody never got the lock")
 				}
 			})
 		})

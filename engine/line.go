@@ -293,6 +293,7 @@ func (ln *line) checkHolder(c *holderCheck) {
 // A reason says why a waiter did not get the lock.
 type reason struct {
 	err    error               // nil: not known, so ask
+	at     time.Time           // when that was answered
 	held   *strategy.HeldError // nil: err is not ErrHeld
 	until  time.Time           // held, with a TTL: when that ends
 	silent bool                // the holder's release will not be announced
@@ -300,7 +301,7 @@ type reason struct {
 }
 
 func reasonOf(err error, g driver.Grant) reason {
-	r := reason{err: err, silent: g.Silent}
+	r := reason{err: err, at: time.Now(), silent: g.Silent}
 	if errors.As(err, &r.held) && r.held.TTL > 0 {
 		r.until = time.Now().Add(r.held.TTL)
 	}

@@ -353,6 +353,31 @@ func TestSubscriptionsRefused(t *testing.T) {
 	})
 }
 
+// A waiter whose servers went away while it slept does not report what it saw before: it asks once more,
+// shortly before its deadline.
+func TestWaiterLearnsOfAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, r, s, _ := notices(t, strategy.Options{})
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(bg, 4*time.Second)
+		defer cancel()
+		w := wait(ctx, s)
+		before := len(r.of(conformance.OpAcquire))
+		r.then(func(ctx context.Context, q conformance.Request, serve func() error) error {
+			select { // the server is paused
+			case <-ctx.Done():
+			case <-time.After(time.Until(q.Claims[0].Due)):
+			}
+			return conformance.Unknown()
+		})
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrUnknown, context.DeadlineExceeded)
+		isNot(t, "Acquire", w.err, strategy.ErrHeld)
+		equal(t, "attempts since", len(r.of(conformance.OpAcquire))-before, 1)
+		equal(t, "Acquire after", w.at.Sub(start), 4*time.Second+op/20)
+	})
+}
+
 // A subscription that hangs delays an attempt now and then, not each: the waiter polls meanwhile.
 func TestSubscriptionsHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -456,9 +481,9 @@ func TestNoSpinning(t *testing.T) {
 					if errors.As(err, &held) && left < 0 {
 						equal(t, "TTL of a holder without expiry", held.TTL, left)
 					}
-					want := 1
+					want := 2 // at first, and shortly before the deadline
 					if wait == strategy.WaitNotification {
-						want = 2 // and once it was subscribed
+						want = 3 // and once it was subscribed
 					}
 					equal(t, "attempts in 5s", n, want)
 				})
