@@ -38,6 +38,7 @@ type line struct {
 	failures  int          // attempts in a row that the servers failed
 	holder    *lease       // came through the line: the line rests on it
 	turn      time.Time    // when this process's turn began: see handOverLimit; zero: it is over
+	handed    int          // how often the lock was handed over in this turn
 	releasing bool         // a release is under way, and then the head asks
 	entry     *queueEntry  // what the servers know of the line; nil: nothing
 	check     *holderCheck // looks at holder when its time comes; nil: nothing does
