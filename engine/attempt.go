@@ -102,7 +102,7 @@ func (t *target) claimFor(owner string) driver.Claim {
 	if owner == "" {
 		owner = token
 	}
-	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: owner, TTL: t.c.o.TTL}
+	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: owner, TTL: t.c.o.TTL, FenceTTL: max(t.c.o.FenceTTL, 0)}
 }
 
 // worthWaiting reports whether another attempt may succeed.

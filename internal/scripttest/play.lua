@@ -8,6 +8,7 @@ local row, real = cjson.decode(ARGV[1]), redis
 local began = real.call('TIME')
 local time = #row.time == 2 and row.time or began
 local now = time[1] * 1000000 + time[2]
+local ahead = math.floor((began[1] * 1000000 + began[2]) / 1000) - math.floor(now / 1000) -- ms
 
 -- #n is a time in microseconds, n from now; @n one in milliseconds.
 local function words(list)
@@ -52,7 +53,11 @@ local function try(command, ...)
     local channel = select(2, ...)
     return {channel, row.listening[channel] and 1 or 0}
   end
-  return real.pcall(command, ...)
+  local args = {...}
+  for i, arg in ipairs(args) do -- a date of the row's time becomes one of the server's
+    if arg == 'PXAT' then args[i + 1] = string.format('%.0f', args[i + 1] + ahead) end
+  end
+  return real.pcall(command, unpack(args))
 end
 
 local raised -- the last error that a command has raised
