@@ -53,10 +53,11 @@ local function try(command, ...)
     local channel = select(2, ...)
     return {channel, row.listening[channel] and 1 or 0}
   end
-  local args = {...}
-  for i, arg in ipairs(args) do -- a date of the row's time becomes one of the server's
-    if arg == 'PXAT' then args[i + 1] = string.format('%.0f', args[i + 1] + ahead) end
+  local args, date = {...}, command == 'PEXPIREAT' and 2
+  for i, arg in ipairs(args) do
+    if arg == 'PXAT' then date = i + 1 end
   end
+  if date then args[date] = string.format('%.0f', args[date] + ahead) end -- of the row's time: make it one of the server's
   return real.pcall(command, unpack(args))
 end
 
