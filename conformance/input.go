@@ -68,6 +68,7 @@ func input() []Property {
 					"the TTL is more than a day":         {TTL: strategy.MaxTTL + time.Millisecond},
 					"the operation time-out is the TTL":  {TTL: time.Second, OpTimeout: time.Second},
 					"the operation time-out is negative": {OpTimeout: -time.Second},
+					"the fences expire too soon":         {TTL: time.Second, FenceTTL: 2*time.Second - time.Millisecond},
 					"the label is too long":              {Label: strings.Repeat("x", strategy.MaxLabelLen+1)},
 					"there is no such way to wait":       {Wait: 99},
 				} {

@@ -72,6 +72,11 @@ type Claim struct {
 	// Fences is how many holds the grant is for, one after the other in this process: Acquire reserves
 	// as many fences. Zero means one.
 	Fences int
+	// FenceTTL is how long the servers are to keep a fence after the time that its number says. Whole
+	// milliseconds; zero: for ever. Not as a TTL that starts when it is stored, but until that moment:
+	// then a fence that is gone is less than the servers' time, whatever was done to their clocks
+	// while it was there.
+	FenceTTL time.Duration
 
 	Again bool  // Acquire: only if Owner holds the lock already; see Reenterer
 	Undo  bool  // Release: the reply to Acquire was lost, or came too late

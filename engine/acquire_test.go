@@ -483,6 +483,7 @@ func TestInspectAndForceRelease(t *testing.T) {
 		seen, err := s.Inspect(bg, name)
 		is(t, "Inspect", err)
 		is(t, "ForceRelease", s.ForceRelease(bg, seen))
+		equal(t, "FenceTTL for ForceRelease, which may grant", r.of(conformance.OpRelease)[0].all[0].FenceTTL, 24*time.Hour)
 		is(t, "Err of who does not know yet", a.Err())
 		b := take(t, s)
 		is(t, "ForceRelease of what was seen before", s.ForceRelease(bg, seen), strategy.ErrLost)

@@ -100,7 +100,7 @@ func (t *target) claim(ctx context.Context) (driver.Claim, error) {
 // claimFor is a claim for the owner that a ctx names; empty: it names none.
 func (t *target) claimFor(owner string) driver.Claim {
 	token := token.New(t.c.o.Label, t.c.announces)
-	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: cmp.Or(owner, token), TTL: t.c.o.TTL}
+	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: cmp.Or(owner, token), TTL: t.c.o.TTL, FenceTTL: max(t.c.o.FenceTTL, 0)}
 }
 
 // worthWaiting reports whether another attempt may succeed.

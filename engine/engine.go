@@ -163,7 +163,7 @@ func (e *engine) operatorClaim(ctx context.Context, name string) (driver.Claim, 
 	if ctx.Err() != nil {
 		return driver.Claim{}, fmt.Errorf("lock %q: %w", name, contextError(ctx))
 	}
-	return driver.Claim{Name: name, Key: l.key, TTL: e.o.TTL, Due: time.Now().Add(e.o.OpTimeout)}, nil
+	return driver.Claim{Name: name, Key: l.key, TTL: e.o.TTL, FenceTTL: max(e.o.FenceTTL, 0), Due: time.Now().Add(e.o.OpTimeout)}, nil
 }
 
 func (e *engine) Adopt(ctx context.Context, name, token string) (strategy.Lease, error) {

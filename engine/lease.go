@@ -67,8 +67,8 @@ type lease struct {
 	deadline   time.Time       // Drift before the servers let go
 	end        error           // nil while held; then ErrReleased or the *LostError, for ever
 	renewalErr error           // why the last renewal failed
-	doubt      bool            // a server may keep the lock beyond the deadline, by an answer that nobody got
 	counted    time.Time       // the latest time until which the servers were asked to count
+	doubt      bool            // a server may keep the lock beyond the deadline, by an answer that nobody got
 	renewing   bool            // a renewal is under way
 	answered   chan struct{}   // closed when that is answered; made by the first who waits for it
 	lost       chan struct{}   // made by the first Lost

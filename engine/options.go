@@ -20,6 +20,12 @@ func withDefaults(o strategy.Options) (strategy.Options, error) {
 	if o.MaxHold != 0 && o.MaxHold < o.TTL {
 		return o, fmt.Errorf("locks: Options.MaxHold is %v: allowed are 0 (no bound) and the TTL of %v or more", o.MaxHold, o.TTL)
 	}
+	if o.FenceTTL == 0 {
+		o.FenceTTL = max(24*time.Hour, 2*o.TTL)
+	}
+	if o.FenceTTL > 0 && (o.FenceTTL < 2*o.TTL || o.FenceTTL%time.Millisecond != 0) {
+		return o, fmt.Errorf("locks: Options.FenceTTL is %v: allowed are whole milliseconds from twice the TTL of %v on, 0 for the greater of 24h and that, and less than 0 for ever", o.FenceTTL, o.TTL)
+	}
 	if o.OpTimeout == 0 {
 		o.OpTimeout = min(o.TTL/6, time.Second)
 	}

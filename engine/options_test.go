@@ -33,6 +33,8 @@ func TestOptionsRefused(t *testing.T) {
 		{strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
 		{strategy.Options{Wait: strategy.WaitQueue + 1}, []string{"Options.Wait", "4", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
 		{strategy.Options{MaxHold: ttl - ms}, []string{"Options.MaxHold", "9.999s", "the TTL of 10s or more"}},
+		{strategy.Options{FenceTTL: 2*ttl - ms}, []string{"Options.FenceTTL", "19.999s", "whole milliseconds from twice the TTL of 10s on", "0 for the greater of 24h and that", "less than 0 for ever"}},
+		{strategy.Options{FenceTTL: 2*ttl + 1}, []string{"Options.FenceTTL", "20.000000001s", "whole milliseconds"}},
 		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
 		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
 	} {
@@ -59,6 +61,9 @@ func TestOptionsAllowed(t *testing.T) {
 		{OpTimeout: ttl - 1},
 		{Label: strings.Repeat("x", strategy.MaxLabelLen)},
 		{MaxHold: ttl},
+		{FenceTTL: 2 * ttl},
+		{FenceTTL: -1},
+		{FenceTTL: math.MaxInt64 / ms * ms},
 		{Wait: strategy.WaitPoll},
 		{Wait: strategy.WaitNotification},
 	} {
@@ -72,19 +77,22 @@ func TestOptionsAllowed(t *testing.T) {
 func TestOptionsDefaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, tt := range []struct {
-			o       strategy.Options
-			ttl, op time.Duration
+			o              strategy.Options
+			ttl, op, fence time.Duration
 		}{
-			{strategy.Options{}, ttl, time.Second},
-			{strategy.Options{TTL: 3 * time.Second}, 3 * time.Second, 500 * ms},
-			{strategy.Options{TTL: time.Hour}, time.Hour, time.Second},
-			{strategy.Options{OpTimeout: 7 * time.Second}, ttl, 7 * time.Second},
+			{strategy.Options{}, ttl, time.Second, 24 * time.Hour},
+			{strategy.Options{TTL: 3 * time.Second}, 3 * time.Second, 500 * ms, 24 * time.Hour},
+			{strategy.Options{TTL: 13 * time.Hour}, 13 * time.Hour, time.Second, 26 * time.Hour},
+			{strategy.Options{OpTimeout: 7 * time.Second}, ttl, 7 * time.Second, 24 * time.Hour},
+			{strategy.Options{FenceTTL: 2 * ttl}, ttl, time.Second, 2 * ttl},
+			{strategy.Options{FenceTTL: -1}, ttl, time.Second, 0},
 		} {
 			var m conformance.Memory
 			r := record(&m)
 			release(t, take(t, open(t, &m, tt.o)))
 			c := r.of(conformance.OpAcquire)[0].all[0]
 			equal(t, "claim's TTL", c.TTL, tt.ttl)
+			equal(t, "claim's FenceTTL", c.FenceTTL, tt.fence)
 			equal(t, "claim's Due", time.Until(c.Due), tt.op)
 			equal(t, "claim's Key", c.Key, key)
 			equal(t, "claim's Name", c.Name, name)

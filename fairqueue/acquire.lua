@@ -7,10 +7,11 @@
 -- KEYS[2n + i]   its fence counter
 -- ARGV[1]        TTL in milliseconds
 -- ARGV[2]        how many fences to reserve; 0: the lock has none
--- ARGV[3]        the contender's entry in the queue, if it queues. Otherwise empty, and always empty if
+-- ARGV[3]        how long a counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[4]        the contender's entry in the queue, if it queues. Otherwise empty, and always empty if
 --                n > 1: no two contenders have the same entry
--- ARGV[4]        1: refuse the lock if the ACL forbids its release
--- ARGV[4 + i]    a contender's token
+-- ARGV[5]        1: refuse the lock if the ACL forbids its release
+-- ARGV[5 + i]    a contender's token
 --
 -- Returns  the fence (an integer; 0 without fences): granted, with one fence
 --          {fence, how many}: granted
@@ -23,11 +24,11 @@
 -- Errors   WRONGTYPE, NOPERM, OOM, FENCE: this request gave the contender neither the lock nor a
 --          place. The counter may have advanced, and dead waiters may have left the queue.
 --
--- acquire_fast.lua, which stands before this script, has set n, ttl, reserve, entry and unproven, and
--- has granted what it could: the replies are in granted.
+-- acquire_fast.lua, which stands before this script, has set n, ttl, reserve, keep, entry and unproven,
+-- and has granted what it could: the replies are in granted.
 
 local function acquire(i)
-  local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[4 + i]
+  local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[5 + i]
   if unproven and redis.acl_check_cmd and not redis.acl_check_cmd('DEL', lock) then -- Redis 7.0
     return redis.error_reply('NOPERM a user who may not DEL this lock cannot release it: allow this user +del')
   end
@@ -37,7 +38,7 @@ local function acquire(i)
   if unproven or redis.pcall('EXISTS', lock, queue) ~= 0 then
     holder = redis.call('GET', lock)
     if not holder then -- it has expired, or was deleted: no release has granted it
-      holder, left, now = grant_next(lock, queue, counter, entry) -- queue.lua, which stands before this script
+      holder, left, now = grant_next(lock, queue, counter, keep, entry) -- queue.lua, which stands before this script
     end
   end
   if holder and holder ~= token then
@@ -59,7 +60,7 @@ local function acquire(i)
     local err
     fence, reserved, err = next_fences(counter, reserve, redis.call('TIME')) -- fence.lua, likewise
     if err then return err end
-    issue_fences(counter, fence, reserved) -- first: if it fails, no lock is left behind
+    issue_fences(counter, fence, reserved, keep) -- first: if it fails, no lock is left behind
   end
   redis.call('SET', lock, token, 'PX', ttl)
   if entry ~= '' then redis.pcall('LREM', queue, 1, entry) end

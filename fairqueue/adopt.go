@@ -11,7 +11,7 @@ var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = driver.NewScript("adopt", fenceLua+adoptLua)
+	adopt = driver.NewScript("adopt", expiryLua+fenceLua+adoptLua)
 )
 
 // Adopt replaces the holder's token by c's, and gives the hold a new fence.
@@ -20,7 +20,7 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	if !p.fences {
 		keys = keys[:1]
 	}
-	reply, err := p.Eval(ctx, c.Due, adopt, keys, from, c.TTL.Milliseconds(), c.Token)
+	reply, err := p.Eval(ctx, c.Due, adopt, keys, from, c.TTL.Milliseconds(), c.Token, c.FenceTTL.Milliseconds())
 	if err != nil {
 		return driver.Grant{}, err
 	}

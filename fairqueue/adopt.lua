@@ -7,6 +7,7 @@
 -- ARGV[1]  the holder's token
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the new token
+-- ARGV[4]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  the fence (an integer; 0 without fences): adopted
 --          nil    the lock is gone
@@ -23,7 +24,7 @@ if KEYS[2] then
   local err, _
   fence, _, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- fence.lua, which stands before this script
   if err then return err end
-  issue_fences(KEYS[2], fence, 1) -- first: if it fails, the lock is as it was
+  issue_fences(KEYS[2], fence, 1, tonumber(ARGV[4])) -- first: if it fails, the lock is as it was
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
 return fence

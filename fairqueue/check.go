@@ -21,7 +21,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 }
 
 // rights are what the scripts cannot do without, and what the way to wait needs that the user
-// asked for. EXISTS, MGET and MSET only save time: where they are forbidden, GET and SET serve.
+// asked for. EXISTS and MGET only save time: where they are forbidden, GET and SET serve.
 func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	names := p.names.of(c.Key)
 	// The scripts name all three in KEYS, so the user needs them even where no command is needed.

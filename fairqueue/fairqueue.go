@@ -99,14 +99,14 @@
 //	lock:{name}               the key, with the holder's token. The braces are part of it (a
 //	                          hash tag), so the three keys lie in one slot of a Redis Cluster
 //	lock:{name}:queue         the queue, while somebody waits; entries: see queue.lua
-//	lock:{name}:fence         the last fence, a number; it stays (see [WithoutFences])
+//	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:queue:<line>  the channel for direct grants to the process with this line;
 //	                          messages: see queue.lua
 //	lock:{name}:free          the channel for those who wait by notification; a message is the
 //	                          token that was released while nobody queued
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
-// enqueue.lua and fence.lua. acquire_fast.lua and release_fast.lua stand before acquire and
+// enqueue.lua, fence.lua and expiry.lua. acquire_fast.lua and release_fast.lua stand before acquire and
 // release and answer their common case, a lock that nobody else wants, with fewer commands.
 // each.lua makes a script a joint one. To change the release, change release.lua, and
 // release_fast.lua if it concerns a lock for which nobody queues.
@@ -131,6 +131,8 @@ import (
 )
 
 var (
+	//go:embed expiry.lua
+	expiryLua string
 	//go:embed fence.lua
 	fenceLua string
 	//go:embed queue.lua
@@ -153,16 +155,16 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", acquireShared, acquireFastLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
-	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fenceLua+queueLua+releaseLua)
-	pass    = driver.NewScript("pass", enqueueLua+fenceLua+queueLua+passLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, expiryLua+acquireFastLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+expiryLua+fenceLua+queueLua+releaseLua)
+	pass    = driver.NewScript("pass", enqueueLua+expiryLua+fenceLua+queueLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
 )
 
 // How many ARGV the callers of a joint script have in common; those after them are each caller's own.
 const (
-	acquireShared = 4 // the TTL, how many fences, the entry, whether to prove that the user may release
-	releaseShared = 1 // the entry
+	acquireShared = 5 // the TTL, how many fences, how long they last, the entry, whether to prove that the user may release
+	releaseShared = 2 // the entry, how long fences last
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
@@ -198,8 +200,8 @@ func (p protocol) on(n driver.Node) *protocol {
 // An Option is a setting that only this algorithm has.
 type Option func(*protocol)
 
-// WithoutFences issues no fences, and so leaves no counter behind: for very many
-// names that are each used once.
+// WithoutFences issues no fences, and so leaves no counter behind, not even until
+// Options.FenceTTL is over: for very many names that are each used once.
 func WithoutFences() Option {
 	return func(p *protocol) { p.fences = false }
 }
@@ -236,7 +238,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if !names.proven.Load() {
 		prove = "1"
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), p.entry(c), prove, c.Token)
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), c.FenceTTL.Milliseconds(), p.entry(c), prove, c.Token)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -255,7 +257,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 		entry = p.entry(c) // an undo also gives up the place in the queue
 	}
 	names := p.names.of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, c.Token, names.freed)
+	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, c.FenceTTL.Milliseconds(), c.Token, names.freed)
 	if err != nil {
 		names.proven.Store(false)
 		return err
@@ -265,7 +267,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next))
+	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next), next.FenceTTL.Milliseconds())
 	if err != nil {
 		return driver.Grant{}, err
 	}

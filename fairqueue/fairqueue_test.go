@@ -79,9 +79,13 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if want := 10.0; n > want+raced {
+	if want := 11.0; n > want+raced {
 		t.Errorf("allocations = %v, want %v at most", n, want+raced)
 	}
+}
+
+func TestFencesExpire(t *testing.T) {
+	locktest.FencesExpire(t, func(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy { return open(t, s, o) })
 }
 
 func TestWithoutFences(t *testing.T) {

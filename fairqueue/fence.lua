@@ -1,8 +1,8 @@
--- fence: the numbers of the next holds. Prepended to the scripts that grant.
+-- fence: the numbers of the next holds. Prepended, after expiry.lua, to the scripts that grant.
 --
 -- The first number is the stored one plus one, so it is greater than every number issued before.
--- It is also at least the server's time in microseconds. So fences still rise when the counter is
--- lost (FLUSHALL, a restart, a fail-over), unless the server's clock is behind the last fence:
+-- It is also at least the server's time in microseconds. So fences still rise when the counter has
+-- expired or is lost (FLUSHALL, a restart, a fail-over), unless the server's clock is behind the last fence:
 -- the time rises faster than locks are granted. Numbers stay below 2^53, where Lua's numbers are
 -- exact, until the year 2255.
 --
@@ -33,8 +33,9 @@ local function next_fences(counter, reserve, now)
   return first, reserve
 end
 
--- Stores the last of the numbers, before the lock is set. No TTL: the counter outlives every hold.
+-- Stores the last of the numbers, before the lock is set. keep: see expiry.lua.
 -- (Redis writes whole numbers below 2^53 in full, and string.format takes longer than the SET.)
-local function issue_fences(counter, first, reserved)
-  redis.call('SET', counter, first + reserved - 1)
+local function issue_fences(counter, first, reserved, keep)
+  local last = first + reserved - 1
+  redis.call('SET', counter, last, expiry(last, keep))
 end

@@ -9,6 +9,7 @@
 -- ARGV[3]  TTL in milliseconds
 -- ARGV[4]  how many fences to reserve; 0: the lock has none
 -- ARGV[5]  the next contender's entry in the queue
+-- ARGV[6]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  {fence, how many}: released, and granted to the next
 --          {holder's token, its TTL in ms, seconds, microseconds, 1}: released, granted to
@@ -22,7 +23,8 @@ local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder
 end
-local successor, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3]) -- queue.lua, which stands before this script
+local keep = tonumber(ARGV[6])
+local successor, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3], keep) -- queue.lua, which stands before this script
 if successor then
   return {successor, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[5], left, ARGV[3])} -- enqueue.lua, likewise
 end
@@ -31,7 +33,7 @@ if reserve > 0 then
   local err
   fence, reserve, err = next_fences(KEYS[3], reserve, redis.call('TIME')) -- fence.lua, likewise
   if err then return err end
-  issue_fences(KEYS[3], fence, reserve) -- first: if it fails, the lock is as it was
+  issue_fences(KEYS[3], fence, reserve, keep) -- first: if it fails, the lock is as it was
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return {fence, reserve}

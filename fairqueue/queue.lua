@@ -36,9 +36,10 @@ end
 -- is the caller's. After its first write it raises no error: where the queue cannot be served, a
 -- release is a mere release.
 --
+-- keep     how long the counter is to last: the caller's, as an entry does not say it; see expiry.lua
 -- Returns  the holder's token, its TTL, the reply of TIME
 --          nil  no successor: the caller deletes or overwrites the lock
-local function grant_next(lock, queue, counter, own)
+local function grant_next(lock, queue, counter, keep, own)
   while true do
     local entry = redis.pcall('LINDEX', queue, '0') -- a number would take longer: Redis makes a string of it
     if type(entry) ~= 'string' or entry == own then return nil end
@@ -59,7 +60,7 @@ local function grant_next(lock, queue, counter, own)
     if line and not passed_over(queue .. ':' .. line) then
       local grant = string.format('grant %.0f %d %s %s %s ', fence, reserve, ms, now[1], now[2]) .. token
       -- Written before it is published: a waiter that hears of a grant has it.
-      if reserve > 0 and not pcall(issue_fences, counter, fence, reserve) then return nil end
+      if reserve > 0 and not pcall(issue_fences, counter, fence, reserve, keep) then return nil end
       if redis.pcall('SET', lock, token, 'PX', ms).err then return nil end
       if type(redis.pcall('PUBLISH', queue .. ':' .. line, grant)) ~= 'number' then -- forbidden
         redis.pcall('DEL', lock) -- its holder would not know

@@ -9,8 +9,9 @@
 -- KEYS[2n + i]      its fence counter
 -- ARGV[1]           an entry to take out of the queue, in an undo. Otherwise empty, and always empty if
 --                   n > 1: no two callers have the same entry
--- ARGV[1 + i]       the holder's token
--- ARGV[1 + n + i]   the channel for waiters that do not queue
+-- ARGV[2]           how long a counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[2 + i]       the holder's token
+-- ARGV[2 + n + i]   the channel for waiters that do not queue
 --
 -- Returns  1      released
 --          nil    the lock is gone
@@ -23,13 +24,13 @@
 -- is not the common case.
 
 local function release(i)
-  local lock, queue, counter, token, freed = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[1 + i], ARGV[1 + n + i]
+  local lock, queue, counter, token, freed = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[2 + i], ARGV[2 + n + i]
   if entry ~= '' then redis.pcall('LREM', queue, 0, entry) end
   local holder = redis.call('GET', lock)
   if holder ~= token then
     return holder
   end
-  if not grant_next(lock, queue, counter) then -- queue.lua, which stands before this script
+  if not grant_next(lock, queue, counter, tonumber(ARGV[2])) then -- queue.lua, which stands before this script
     redis.call('DEL', lock)
     redis.pcall('PUBLISH', freed, token) -- a hint: where it is forbidden, the release stands
   end

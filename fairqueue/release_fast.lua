@@ -8,8 +8,8 @@ local n, entry = #KEYS / 3, ARGV[1]
 
 -- One lock. The caches of an idle server are cold, so the path is short, and apart from the other.
 if n == 1 then
-  if entry == '' and redis.pcall('GET', KEYS[1]) == ARGV[2] and redis.pcall('EXISTS', KEYS[2]) == 0 and redis.pcall('DEL', KEYS[1]) == 1 then
-    redis.pcall('PUBLISH', ARGV[3], ARGV[2]) -- a hint: where it is forbidden, the release stands
+  if entry == '' and redis.pcall('GET', KEYS[1]) == ARGV[3] and redis.pcall('EXISTS', KEYS[2]) == 0 and redis.pcall('DEL', KEYS[1]) == 1 then
+    redis.pcall('PUBLISH', ARGV[4], ARGV[3]) -- a hint: where it is forbidden, the release stands
     return 1
   end
 
@@ -17,7 +17,7 @@ if n == 1 then
 elseif entry == '' then
   local holders, held = redis.pcall('MGET', unpack(KEYS, 1, n)), 0
   for i = 1, n do
-    if holders[i] == ARGV[1 + i] then held = held + 1 end
+    if holders[i] == ARGV[2 + i] then held = held + 1 end
   end
   if held == n and redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0 then
     local deleted = redis.pcall('DEL', unpack(KEYS, 1, n))
@@ -26,7 +26,7 @@ elseif entry == '' then
       for i = 1, n do
         holders[i] = not gone[KEYS[i]] and 1
         if deleted < n then gone[KEYS[i]] = true end
-        if holders[i] then redis.pcall('PUBLISH', ARGV[1 + n + i], ARGV[1 + i]) end -- a hint, likewise
+        if holders[i] then redis.pcall('PUBLISH', ARGV[2 + n + i], ARGV[2 + i]) end -- a hint, likewise
       end
       return holders
     end

@@ -42,7 +42,7 @@ func (n *notebook) Eval(_ context.Context, _ time.Time, s *driver.Script, keys [
 func TestRequests(t *testing.T) {
 	book := &notebook{}
 	p := fairqueue.On(book)
-	c := driver.Claim{Name: "a", Key: "lock:{a}", Token: "t", TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+	c := driver.Claim{Name: "a", Key: "lock:{a}", Token: "t", TTL: time.Minute, FenceTTL: 2 * time.Minute, Due: time.Now().Add(time.Minute)}
 	queues := c
 	queues.Line, queues.Fences, queues.Undo = "line", 256, true
 	ask := func(reply any, err error, f func()) {
@@ -65,18 +65,18 @@ func TestRequests(t *testing.T) {
 	ask(int64(0), nil, func() { p.(driver.Inspector).Inspect(t.Context(), c) })
 	const all, entry = " lock:{a} lock:{a}:queue lock:{a}:fence ", `"line 1000 256 t"`
 	want := []string{
-		"acquire" + all + `"60000" "1" "" "1" "t"`,
-		"acquire" + all + `"60000" "256" ` + entry + ` "" "t"`,
-		"release" + all + `"" "t" "lock:{a}:free"`,
-		"acquire" + all + `"60000" "1" "" "1" "t"`,
-		"acquire" + all + `"60000" "1" "" "1" "t"`,
-		"release" + all + entry + ` "t" "lock:{a}:free"`,
-		"pass" + all + `"t" "t" "60000" "256" ` + entry,
+		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,
+		"acquire" + all + `"60000" "256" "120000" ` + entry + ` "" "t"`,
+		"release" + all + `"" "120000" "t" "lock:{a}:free"`,
+		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,
+		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,
+		"release" + all + entry + ` "120000" "t" "lock:{a}:free"`,
+		"pass" + all + `"t" "t" "60000" "256" ` + entry + ` "120000"`,
 		`extend lock:{a} "t" "60000"`,
-		`adopt lock:{a} lock:{a}:fence "from" "60000" "t"`,
+		`adopt lock:{a} lock:{a}:fence "from" "60000" "t" "120000"`,
 		strings.TrimSpace("inspect" + all),
-		"acquire" + all + `"60000" "0" "line 1000 0 t" "1" "t"`,
-		`adopt lock:{a} "from" "60000" "t"`,
+		"acquire" + all + `"60000" "0" "120000" "line 1000 0 t" "1" "t"`,
+		`adopt lock:{a} "from" "60000" "t" "120000"`,
 		"inspect lock:{a} lock:{a}:queue",
 	}
 	for i := range max(len(want), len(book.asked)) {

@@ -4,6 +4,7 @@
 -- KEYS[2]  its fence counter; absent: no fences
 -- ARGV[1]  the contender's token
 -- ARGV[2]  TTL in milliseconds
+-- ARGV[3]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  the fence (an integer; 0 without fences): granted
 --          {holder's token, its remaining TTL in ms or -1}: held, nothing changed
@@ -14,6 +15,6 @@ if holder then
 end
 local fence, err = next_fence(KEYS[2]) -- fence.lua, which stands before this script
 if err then return err end
-if KEYS[2] then redis.call('SET', KEYS[2], fence) end -- first: if it fails, no lock is left behind
+store_fence(KEYS[2], fence, ARGV[3]) -- first: if it fails, no lock is left behind
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return fence

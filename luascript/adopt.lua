@@ -7,6 +7,7 @@
 -- ARGV[1]  the holder's token
 -- ARGV[2]  the new token
 -- ARGV[3]  TTL in milliseconds
+-- ARGV[4]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  the fence (an integer; 0 without fences): adopted
 --          nil    the lock is gone
@@ -18,6 +19,6 @@ if holder ~= ARGV[1] then
 end
 local fence, err = next_fence(KEYS[2]) -- fence.lua, which stands before this script
 if err then return err end
-if KEYS[2] then redis.call('SET', KEYS[2], fence) end
+store_fence(KEYS[2], fence, ARGV[4])
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return fence

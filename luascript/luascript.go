@@ -69,7 +69,7 @@
 //
 //	lock:{name}         the key, with the holder's token. The braces are part of it
 //	                    (a hash tag), so the three lie in one slot of a Redis Cluster
-//	lock:{name}:fence   the last fence, a number; it stays (see [WithoutFences])
+//	lock:{name}:fence   the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:free    the channel; a message is the token that was released
 //
 // Redis 6.2 or later, or Valkey.
@@ -139,8 +139,8 @@ func (p protocol) on(n driver.Node) *protocol {
 // An Option is a setting that only this algorithm has.
 type Option func(*protocol)
 
-// WithoutFences issues no fences, and so leaves no counter behind: for very many
-// names that are each used once.
+// WithoutFences issues no fences, and so leaves no counter behind, not even until
+// Options.FenceTTL is over: for very many names that are each used once.
 func WithoutFences() Option {
 	return func(p *protocol) { p.fences = false }
 }
@@ -171,7 +171,7 @@ var _ interface {
 
 // Acquire sets the key if it does not exist.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds())
+	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds())
 	if err != nil {
 		return driver.Grant{}, err
 	}

@@ -292,6 +292,10 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
+func TestFencesExpire(t *testing.T) {
+	locktest.FencesExpire(t, func(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy { return open(t, s, o) })
+}
+
 // TestWithoutFences: no counter is left, and the lock's key is all that is touched.
 func TestWithoutFences(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
@@ -386,15 +390,15 @@ func TestRequests(t *testing.T) {
 		other := []byte("other")
 		lost := &strategy.LostError{Name: "a", Holder: "other"}
 		locktest.Talks(t,
-			talk("acquire", acquire, "acquire "+keys+" t 60000", int64(fence), driver.Grant{Fence: fence}, nil),
-			talk("acquire a held one", acquire, "acquire "+keys+" t 60000", []any{other, int64(1000)}, driver.Grant{Silent: true},
+			talk("acquire", acquire, "acquire "+keys+" t 60000 86400000", int64(fence), driver.Grant{Fence: fence}, nil),
+			talk("acquire a held one", acquire, "acquire "+keys+" t 60000 86400000", []any{other, int64(1000)}, driver.Grant{Silent: true},
 				&strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
 			talk("extend", extend, "extend a t 60000", []any{int64(1)}, driver.Grant{}, nil),
 			talk("extend another's", extend, "extend a t 60000", []any{other}, driver.Grant{}, lost),
 			talk("release", release, "release a t {a}:free", int64(1), nil, nil),
 			talk("release another's", release, "release a t {a}:free", other, nil, lost),
-			talk("adopt", adopt, "adopt "+keys+" from t 60000", int64(fence), driver.Grant{Fence: fence}, nil),
-			talk("adopt another's", adopt, "adopt "+keys+" from t 60000", other, driver.Grant{}, lost),
+			talk("adopt", adopt, "adopt "+keys+" from t 60000 86400000", int64(fence), driver.Grant{Fence: fence}, nil),
+			talk("adopt another's", adopt, "adopt "+keys+" from t 60000 86400000", other, driver.Grant{}, lost),
 			talk("inspect", inspect, "inspect "+keys, []any{other, int64(1000), counted}, strategy.Info{Held: true, Token: "other", TTL: time.Second, Fence: fence}, nil),
 			talk("inspect one that is free", inspect, "inspect "+keys, []any{nil, int64(-2), counted}, strategy.Info{Fence: fence}, nil),
 		)

@@ -6,6 +6,7 @@
 -- ARGV[2]  its token
 -- ARGV[3]  TTL in milliseconds
 -- ARGV[4]  1: only if the owner holds the lock already
+-- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  the fence (an integer): granted; on re-entry it is that of the first hold
 --          {owner, ms until its last hold ends}: another owner holds it; nothing changed
@@ -21,7 +22,7 @@ if lock.count > 0 then
 end
 if ARGV[4] == '1' then return nil end
 
-local fence, err = issue_fence(KEYS[2]) -- fence.lua
+local fence, err = issue_fence(KEYS[2], ARGV[5]) -- fence.lua
 if err then return err end
 redis.call('DEL', KEYS[1]) -- lapsed holds may be left
 -- Without a key the next two change nothing, but an ACL that forbids them ends the script here: a

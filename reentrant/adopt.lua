@@ -9,6 +9,7 @@
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the new token
 -- ARGV[4]  the adopter's owner
+-- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  {fence (an integer), owner}: adopted
 --          nil    nobody holds the lock
@@ -22,7 +23,7 @@ if not lock.holds[ARGV[1]] then return lock.owner end
 local owner, fence, err = lock.owner, lock.fence
 if lock.count == 1 then
   owner = ARGV[4]
-  fence, err = issue_fence(KEYS[2]) -- fence.lua
+  fence, err = issue_fence(KEYS[2], ARGV[5]) -- fence.lua
   if err then return err end
 end
 redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- not there yet: an ACL that forbids HDEL forbids all

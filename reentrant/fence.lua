@@ -1,8 +1,8 @@
 -- fence: a number that rises with each new owner. Stands before the scripts that issue or read it.
 --
 -- It is greater than every number issued before: the stored one plus one, or the server's
--- time in microseconds if that is greater. So it rises also when the stored one was lost (by
--- FLUSHALL, a restart, a fail-over), unless the server's clock was set back. It stays below 2^53, where Lua is exact, until 2255.
+-- time in microseconds if that is greater. So it rises also when the stored one has expired or was lost
+-- (by FLUSHALL, a restart, a fail-over), unless the server's clock is behind it. It stays below 2^53, where Lua is exact, until 2255.
 
 -- Returns the last number issued, 0 if there was none; nil and an error if the counter holds no number.
 local function last_fence(counter)
@@ -14,11 +14,19 @@ end
 
 -- Issues and stores the next number: its script's first write, which fails if Redis is out
 -- of memory. A number that is not used afterwards does no harm.
-local function issue_fence(counter)
+--
+-- The counter expires keep ms after the time that its number says, not after this moment. So the time is
+-- past the number when the counter is gone, also if the clock was ahead, and is set back before that.
+-- keep is '0': for ever.
+local function issue_fence(counter, keep)
   local last, err = last_fence(counter)
   if err then return nil, err end
   local time = redis.call('TIME')
   local fence = math.max(last + 1, time[1] * 1000000 + time[2])
-  redis.call('SET', counter, fence) -- no TTL: it outlives every hold
+  if keep == '0' then
+    redis.call('SET', counter, fence)
+  else
+    redis.call('SET', counter, fence, 'PXAT', math.floor(fence / 1000) + keep)
+  end
   return fence
 end

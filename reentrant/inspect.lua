@@ -4,7 +4,7 @@
 -- KEYS[2]  its fence counter
 --
 -- Returns  {fence, owner, the token of one hold, how many holds, ms until the last of them ends}
---          {the last fence issued, or 0}: nobody holds the lock
+--          {the last fence issued, or 0}: nobody holds the lock. 0 also if the counter has expired
 -- Errors   WRONGTYPE, NOLOCK, FENCE
 local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end

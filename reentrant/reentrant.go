@@ -28,8 +28,8 @@
 //   - A dead holder does not block for ever. A hold that is not renewed ends by its own TTL. It
 //     neither shortens nor lengthens the other holds.
 //   - Fencing. An owner's holds share one fence, so inner and outer may both write to a store
-//     that refuses lesser numbers. The next owner's is greater, unless the counter was lost and
-//     the server's clock was set back.
+//     that refuses lesser numbers. The next owner's is greater, unless the counter was lost, or
+//     has expired, and the server's clock is behind it.
 //
 // # When something breaks
 //
@@ -64,7 +64,7 @@
 //
 //	lock:{name}         a hash: owner, fence, and hold:<token> for each hold, with the server's
 //	                    time in ms until which it counts. It expires with the latest of its holds
-//	lock:{name}:fence   the last fence, a number; it stays
+//	lock:{name}:fence   the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:free    the channel; a message is the owner whose release has freed the lock
 //
 // No other library's lock has this form, and a key that has another form is refused. Read
@@ -154,7 +154,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if c.Again {
 		again = 1
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, keys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again)
+	reply, err := p.Eval(ctx, c.Due, acquire, keys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again, c.FenceTTL.Milliseconds())
 	if err != nil {
 		return driver.Grant{}, err
 	}

@@ -581,6 +581,10 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+func TestFencesExpire(t *testing.T) {
+	locktest.FencesExpire(t, open)
+}
+
 // TestRequests: the keys and arguments of each script, and what becomes of its reply.
 func TestRequests(t *testing.T) {
 	type doing = func(driver.Node) (any, error)
@@ -618,10 +622,10 @@ func TestRequests(t *testing.T) {
 	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
 	none, granted := driver.Grant{}, driver.Grant{Fence: 7, Owner: "me"}
 	locktest.Talks(t,
-		talk("acquire", acquire, "acquire "+keys+"me t 60000 0", int64(7), granted, nil),
-		talk("acquire a held one", acquire, "acquire "+keys+"me t 60000 0", []any{other, int64(1000)}, none, held),
-		talk("re-enter", again, "acquire "+keys+"me t 60000 1", int64(7), granted, nil),
-		talk("re-enter what is free", again, "acquire "+keys+"me t 60000 1", nil, none, &strategy.HeldError{Name: "a"}),
+		talk("acquire", acquire, "acquire "+keys+"me t 60000 0 86400000", int64(7), granted, nil),
+		talk("acquire a held one", acquire, "acquire "+keys+"me t 60000 0 86400000", []any{other, int64(1000)}, none, held),
+		talk("re-enter", again, "acquire "+keys+"me t 60000 1 86400000", int64(7), granted, nil),
+		talk("re-enter what is free", again, "acquire "+keys+"me t 60000 1 86400000", nil, none, &strategy.HeldError{Name: "a"}),
 		talk("extend", extend, "extend a t 60000", int64(1), none, nil),
 		talk("extend another's", extend, "extend a t 60000", []any{other}, none, byOther),
 		talk("extend a hold that is over", extend, "extend a t 60000", []any{[]byte("me")}, none, strategy.ErrLost),
@@ -631,8 +635,8 @@ func TestRequests(t *testing.T) {
 		talk("undo one that is gone", undo, "release a t {a}:free", nil, nil, nil),
 		talk("release by force", force, "force a me 7 {a}:free", int64(1), nil, nil),
 		talk("release another's by force", force, "force a me 7 {a}:free", other, nil, byOther),
-		talk("adopt", adopt, "adopt "+keys+"from 60000 t me", []any{int64(7), []byte("me")}, granted, nil),
-		talk("adopt another's", adopt, "adopt "+keys+"from 60000 t me", other, none, byOther),
+		talk("adopt", adopt, "adopt "+keys+"from 60000 t me 86400000", []any{int64(7), []byte("me")}, granted, nil),
+		talk("adopt another's", adopt, "adopt "+keys+"from 60000 t me 86400000", other, none, byOther),
 		talk("inspect", inspect, "inspect "+strings.TrimSpace(keys), []any{int64(7), other, []byte("t"), int64(2), int64(1000)},
 			strategy.Info{Held: true, Owner: "other", Token: "t", Holds: 2, TTL: time.Second, Fence: 7}, nil),
 		talk("inspect one that is free", inspect, "inspect "+strings.TrimSpace(keys), []any{int64(7)}, strategy.Info{Fence: 7}, nil),

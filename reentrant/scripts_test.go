@@ -20,36 +20,41 @@ const (
 	stale = "HSET lock fence 7 hold:a @9000 hold:old @-1 owner me PX 9000"
 )
 
+const early = "1700000000 42" // in a second, and in a millisecond
+
 func TestAcquireScript(t *testing.T) {
-	const mine = "me t 60000 0"
-	const made = "SET fence #0; HSET lock fence #0 hold:t @60000 owner me PX 60000"
+	const mine = "me t 60000 0 90000"
+	const made = "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner me PX 60000"
 	rows := on("lock fence", mine,
 		// Nobody holds it.
 		row{Name: "free", Reply: "#0", After: made, Runs: "HGETALL PTTL TIME GET TIME SET DEL HDEL PEXPIREAT HSET PEXPIREAT"},
 		row{Name: "the counter is behind the clock", Before: "SET fence #-1", Reply: "#0", After: made},
-		row{Name: "the counter is at the clock", Before: "SET fence #0", Reply: "#1", After: "SET fence #1; HSET lock fence #1 hold:t @60000 owner me PX 60000"},
-		row{Name: "the counter is ahead of the clock", Before: "SET fence #700", Reply: "#701", After: "SET fence #701; HSET lock fence #701 hold:t @60000 owner me PX 60000"},
-		row{Name: "the last fence", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
+		row{Name: "the counter is at the clock", Time: early, Before: "SET fence #0", Reply: "#1", After: "SET fence #1 PX 90000; HSET lock fence #1 hold:t @60000 owner me PX 60000"},
+		row{Name: "the counter is ahead of the clock", Time: early, Before: "SET fence #700", Reply: "#701", After: "SET fence #701 PX 90000; HSET lock fence #701 hold:t @60000 owner me PX 60000"},
+		row{Name: "the counter is far ahead of the clock: it expires after its own time", Time: early, Before: "SET fence #5000000 PX 100", Reply: "#5000001",
+			After: "SET fence #5000001 PX 95000; HSET lock fence #5000001 hold:t @60000 owner me PX 60000"},
+		row{Name: "the counter is kept for ever", Args: "me t 60000 0 0", Before: "SET fence #-1 PX 7000", Reply: "#0", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner me PX 60000"},
+		row{Name: "the last fence", Args: "me t 60000 0 0", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
 			After: "SET fence 9007199254740991; HSET lock fence 9007199254740991 hold:t @60000 owner me PX 60000"},
 		row{Name: "all holds have lapsed", Before: over, Reply: "#0", After: made},
-		row{Name: "all holds have lapsed, another's", Args: "you t 60000 0", Before: over, Reply: "#0", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
-		row{Name: "free, and only to re-enter", Args: "me t 60000 1", Before: "SET fence 7", Reply: "nil", After: same},
-		row{Name: "lapsed, and only to re-enter", Args: "me t 60000 1", Before: over, Reply: "nil", After: same},
+		row{Name: "all holds have lapsed, another's", Args: "you t 60000 0 90000", Before: over, Reply: "#0", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
+		row{Name: "free, and only to re-enter", Args: "me t 60000 1 90000", Before: "SET fence 7", Reply: "nil", After: same},
+		row{Name: "lapsed, and only to re-enter", Args: "me t 60000 1 90000", Before: over, Reply: "nil", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
-		row{Name: "DEL is forbidden", Forbid: "DEL", Reply: "-NOPERM forbidden", After: "SET fence #0"},
-		row{Name: "HDEL is forbidden", Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0"},
-		row{Name: "PEXPIREAT is forbidden", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0"},
-		row{Name: "HSET is forbidden", Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0"},
+		row{Name: "DEL is forbidden", Forbid: "DEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
+		row{Name: "HDEL is forbidden", Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
+		row{Name: "PEXPIREAT is forbidden", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
+		row{Name: "HSET is forbidden", Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
 		row{Name: "out of memory", OOM: true, Reply: "-OOM"},
 
 		// Its owner asks again.
 		row{Name: "re-entry", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000",
 			Runs: "HGETALL PTTL TIME PEXPIREAT PTTL HSET"},
-		row{Name: "re-entry for less", Args: "me t 4000 0", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @4000 owner me PX 9000"},
-		row{Name: "re-entry, and only that", Args: "me t 60000 1", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
-		row{Name: "the same hold again", Args: "me a 60000 0", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
-		row{Name: "the same hold again, for less", Args: "me a 4000 0", Before: one, Reply: "7", After: one},
+		row{Name: "re-entry for less", Args: "me t 4000 0 90000", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @4000 owner me PX 9000"},
+		row{Name: "re-entry, and only that", Args: "me t 60000 1 90000", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
+		row{Name: "the same hold again", Args: "me a 60000 0 90000", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
+		row{Name: "the same hold again, for less", Args: "me a 4000 0 90000", Before: one, Reply: "7", After: one},
 		row{Name: "re-entry drops what has lapsed", Before: stale, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 		row{Name: "a hold whose end is now counts", Before: "HSET lock fence 7 hold:a @0 owner me PX 9000", Reply: "7",
 			After: "HSET lock fence 7 hold:a @0 hold:t @60000 owner me PX 60000"},
@@ -60,12 +65,12 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "re-entry, out of memory", OOM: true, Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 
 		// Another owner holds it.
-		row{Name: "held", Args: "you t 60000 0", Before: "SET fence 7; " + one, Reply: "[me 9000]", After: "SET fence 7; " + one, Runs: "HGETALL PTTL TIME"},
-		row{Name: "held, until the last hold ends", Args: "you t 60000 0", Before: two, Reply: "[me 9000]", After: same},
-		row{Name: "held, by one that is not last", Args: "you t 60000 0", Before: "HSET lock fence 7 hold:a @5000 hold:b @8000 owner me PX 9000", Reply: "[me 8000]", After: same},
-		row{Name: "held, and no longer than the key", Args: "you t 60000 0", Before: "HSET lock fence 7 hold:a 9999999999999999 owner me PX 9000",
+		row{Name: "held", Args: "you t 60000 0 90000", Before: "SET fence 7; " + one, Reply: "[me 9000]", After: "SET fence 7; " + one, Runs: "HGETALL PTTL TIME"},
+		row{Name: "held, until the last hold ends", Args: "you t 60000 0 90000", Before: two, Reply: "[me 9000]", After: same},
+		row{Name: "held, by one that is not last", Args: "you t 60000 0 90000", Before: "HSET lock fence 7 hold:a @5000 hold:b @8000 owner me PX 9000", Reply: "[me 8000]", After: same},
+		row{Name: "held, and no longer than the key", Args: "you t 60000 0 90000", Before: "HSET lock fence 7 hold:a 9999999999999999 owner me PX 9000",
 			Reply: "[me 9000]", After: same},
-		row{Name: "held, and only to re-enter", Args: "you t 60000 1", Before: one, Reply: "[me 9000]", After: same},
+		row{Name: "held, and only to re-enter", Args: "you t 60000 1 90000", Before: one, Reply: "[me 9000]", After: same},
 	)
 	scripttest.Run(t, acquire, append(rows, on("lock fence", mine, scripttest.BadCounters(row{})...)...))
 }
@@ -101,10 +106,10 @@ func TestNoLockScripts(t *testing.T) {
 		run        func(t *testing.T, rows []row)
 		keys, args string
 	}{
-		{"acquire", func(t *testing.T, rows []row) { scripttest.Run(t, acquire, rows) }, "lock fence", "me a 60000 0"},
+		{"acquire", func(t *testing.T, rows []row) { scripttest.Run(t, acquire, rows) }, "lock fence", "me a 60000 0 90000"},
 		{"release", func(t *testing.T, rows []row) { scripttest.Run(t, release, rows) }, "lock", "a free"},
 		{"force", func(t *testing.T, rows []row) { scripttest.Run(t, force, rows) }, "lock", "me 7 free"},
-		{"adopt", func(t *testing.T, rows []row) { scripttest.Run(t, adopt, rows) }, "lock fence", "a 60000 t you"},
+		{"adopt", func(t *testing.T, rows []row) { scripttest.Run(t, adopt, rows) }, "lock fence", "a 60000 t you 90000"},
 		{"inspect", func(t *testing.T, rows []row) { scripttest.Run(t, inspect, rows) }, "lock fence", ""},
 		{"extend", func(t *testing.T, rows []row) {
 			for i := range rows {
@@ -183,23 +188,24 @@ func TestForceScript(t *testing.T) {
 }
 
 func TestAdoptScript(t *testing.T) {
-	const args = "a 60000 t you"
+	const args = "a 60000 t you 90000"
 	rows := on("lock fence", args,
-		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
-		row{Name: "the only hold, for less", Args: "a 4000 t you", Before: "SET fence #5; " + one, Reply: "[#6 you]",
-			After: "SET fence #6; HSET lock fence #6 hold:t @4000 owner you PX 4000"},
-		row{Name: "the only hold that counts", Before: stale, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
-		row{Name: "one of two", Args: "b 60000 t you", Before: "SET fence 9; " + two, Reply: "[7 me]", After: "SET fence 9; HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
-		row{Name: "the longer of two, for less", Args: "a 4000 t you", Before: two, Reply: "[7 me]", After: "HSET lock fence 7 hold:b @5000 hold:t @4000 owner me PX 5000"},
+		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
+		row{Name: "the only hold, for less", Time: early, Args: "a 4000 t you 90000", Before: "SET fence #5; " + one, Reply: "[#6 you]",
+			After: "SET fence #6 PX 90000; HSET lock fence #6 hold:t @4000 owner you PX 4000"},
+		row{Name: "the only hold, and its fence is kept for ever", Args: "a 60000 t you 0", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
+		row{Name: "the only hold that counts", Before: stale, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
+		row{Name: "one of two", Args: "b 60000 t you 90000", Before: "SET fence 9; " + two, Reply: "[7 me]", After: "SET fence 9; HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
+		row{Name: "the longer of two, for less", Args: "a 4000 t you 90000", Before: two, Reply: "[7 me]", After: "HSET lock fence 7 hold:b @5000 hold:t @4000 owner me PX 5000"},
 		row{Name: "free", Reply: "nil"},
 		row{Name: "lapsed", Before: over, Reply: "nil", After: same},
-		row{Name: "another hold", Args: "x 60000 t you", Before: one, Reply: "me", After: same},
-		row{Name: "lapsed, and another hold counts", Args: "old 60000 t you", Before: stale, Reply: "me", After: same},
+		row{Name: "another hold", Args: "x 60000 t you 90000", Before: one, Reply: "me", After: same},
+		row{Name: "lapsed, and another hold counts", Args: "old 60000 t you 90000", Before: stale, Reply: "me", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x; " + one, Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Before: one, Forbid: "SET", Reply: "-NOPERM forbidden", After: same},
-		row{Name: "HDEL is forbidden", Before: one, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0; " + one},
-		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0; " + one},
-		row{Name: "the key has lapsed meanwhile", Before: one, Gone: "PEXPIREAT", Reply: "nil", After: "SET fence #0"},
+		row{Name: "HDEL is forbidden", Before: one, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
+		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
+		row{Name: "the key has lapsed meanwhile", Before: one, Gone: "PEXPIREAT", Reply: "nil", After: "SET fence #0 PX 90000"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "-OOM", After: same},
 		row{Name: "one of two, out of memory", OOM: true, Before: two, Reply: "[7 me]", After: "HSET lock fence 7 hold:b @5000 hold:t @60000 owner me PX 60000"},
 	)

@@ -23,6 +23,12 @@ type Options struct {
 	// MaxHold bounds how long [Do] and [Lease.KeepAlive](0) keep a lock alive, counted from its grant.
 	// The TTL or more; default 0: no bound.
 	MaxHold time.Duration
+	// FenceTTL is how long the servers keep the last fence of a lock after the moment at which they
+	// issued it. Fences rise also after that: they are never less than the servers' time in
+	// microseconds. So it is only how far the servers' clocks may be set back without harm. All who
+	// share a lock should have the same; otherwise the least counts. Whole milliseconds, twice the TTL
+	// or more; default the greater of 24 h and twice the TTL; negative: they keep it for ever.
+	FenceTTL time.Duration
 	// OpTimeout bounds one attempt, renewal or release with all its round trips (mostly one). 1 ms …
 	// less than TTL; default the smaller of TTL/6 and 1 s.
 	OpTimeout time.Duration

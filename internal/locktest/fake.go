@@ -127,7 +127,7 @@ func Talks(t *testing.T, talks ...Talk) {
 
 // AClaim is a claim for the lock "a" by the token "t", which fake nodes are asked with.
 func AClaim() driver.Claim {
-	return driver.Claim{Name: "a", Key: "a", Owner: "me", Token: "t", TTL: time.Minute, Due: time.Now().Add(time.Minute)}
+	return driver.Claim{Name: "a", Key: "a", Owner: "me", Token: "t", TTL: time.Minute, FenceTTL: 24 * time.Hour, Due: time.Now().Add(time.Minute)}
 }
 
 // ErrorsAreTold fails the test unless each operation of a protocol returns the error of its first request.

@@ -8,6 +8,7 @@ local row, real = cjson.decode(ARGV[1]), redis
 local began = real.call('TIME')
 local time = #row.time == 2 and row.time or began
 local now = time[1] * 1000000 + time[2]
+local ahead = math.floor((began[1] * 1000000 + began[2]) / 1000) - math.floor(now / 1000) -- ms
 
 -- #n is a time in microseconds, n from now; @n one in milliseconds.
 local function words(list)
@@ -52,7 +53,12 @@ local function try(command, ...)
     local channel = select(2, ...)
     return {channel, row.listening[channel] and 1 or 0}
   end
-  return real.pcall(command, ...)
+  local args, date = {...}, command == 'PEXPIREAT' and 2
+  for i, arg in ipairs(args) do
+    if arg == 'PXAT' then date = i + 1 end
+  end
+  if date then args[date] = string.format('%.0f', args[date] + ahead) end -- of the row's time: make it one of the server's
+  return real.pcall(command, unpack(args))
 end
 
 local raised -- the last error that a command has raised

@@ -108,7 +108,7 @@ func AllRights() []Rights {
 		{
 			Variant: "fairqueue", Of: "also WithoutFences",
 			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire", "+time"),
-				optional(speed, 0, "+exists", "+mget", "+mset"), queue, node),
+				optional(speed, 0, "+exists", "+mget"), queue, node),
 		},
 		{
 			Variant: "reentrant",
