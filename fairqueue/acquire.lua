@@ -58,7 +58,7 @@ local function acquire(i)
   end
   if reserve > 0 then
     local err
-    fence, reserved, err = next_fences(counter, reserve, redis.call('TIME')) -- fence.lua, likewise
+    fence, reserved, err = next_fences(counter, reserve, redis.call('TIME')) -- numbers.lua, likewise
     if err then return err end
     issue_fences(counter, fence, reserved, keep) -- first: if it fails, no lock is left behind
   end

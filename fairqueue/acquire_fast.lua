@@ -12,9 +12,9 @@ local n, ttl, reserve, keep, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV
 local granted = {} -- the reply to each
 local fast = reserve < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0
 
--- The next fence is the clock, if the counter is behind it: see fence.lua for all other cases. A
+-- The next fence is the clock, if the counter is behind it: see numbers.lua for all other cases. A
 -- counter of 16 characters, as many as the clock has, and at least 1e15, is a fence. Other
--- spellings are left to fence.lua.
+-- spellings are left to numbers.lua.
 local clock, fence
 local least = 1e15
 if fast and reserve == 1 then
@@ -32,7 +32,7 @@ if fast and n == 1 then
     if last == false then -- there was no counter
       fence = fence + 512
       redis.call('SET', counter, fence, expiry(fence, keep))
-    elseif not (count and #last == #clock and count >= least and count < fence) then -- for fence.lua
+    elseif not (count and #last == #clock and count >= least and count < fence) then -- for numbers.lua
       fence = nil
       if type(last) == 'string' then redis.call('SET', counter, last) end -- as it was; acquire.lua has it expire
     end

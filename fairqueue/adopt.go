@@ -5,13 +5,14 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/fences"
 )
 
 var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = driver.NewScript("adopt", expiryLua+fenceLua+adoptLua)
+	adopt = driver.NewScript("adopt", fences.Expiry+fences.Numbers+adoptLua)
 )
 
 // Adopt replaces the holder's token by c's, and gives the hold a new fence.

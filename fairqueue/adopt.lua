@@ -22,7 +22,7 @@ end
 local fence = 0
 if KEYS[2] then
   local err, _
-  fence, _, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- fence.lua, which stands before this script
+  fence, _, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- numbers.lua, which stands before this script
   if err then return err end
   issue_fences(KEYS[2], fence, 1, tonumber(ARGV[4])) -- first: if it fails, the lock is as it was
 end

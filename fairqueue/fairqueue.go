@@ -106,7 +106,7 @@
 //	                          token that was released while nobody queued
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
-// enqueue.lua, fence.lua and expiry.lua. acquire_fast.lua and release_fast.lua stand before acquire and
+// enqueue.lua and, in internal/fences, numbers.lua and expiry.lua. acquire_fast.lua and release_fast.lua stand before acquire and
 // release and answer their common case, a lock that nobody else wants, with fewer commands.
 // each.lua makes a script a joint one. To change the release, change release.lua, and
 // release_fast.lua if it concerns a lock for which nobody queues.
@@ -126,15 +126,12 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/fences"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 var (
-	//go:embed expiry.lua
-	expiryLua string
-	//go:embed fence.lua
-	fenceLua string
 	//go:embed queue.lua
 	queueLua string
 	//go:embed enqueue.lua
@@ -155,9 +152,9 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", acquireShared, expiryLua+acquireFastLua+eachLua+enqueueLua+fenceLua+queueLua+acquireLua)
-	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+expiryLua+fenceLua+queueLua+releaseLua)
-	pass    = driver.NewScript("pass", enqueueLua+expiryLua+fenceLua+queueLua+passLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, fences.Expiry+acquireFastLua+eachLua+enqueueLua+fences.Numbers+queueLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fences.Expiry+fences.Numbers+queueLua+releaseLua)
+	pass    = driver.NewScript("pass", enqueueLua+fences.Expiry+fences.Numbers+queueLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
 )
 

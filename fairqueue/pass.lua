@@ -31,7 +31,7 @@ end
 local reserve, fence = tonumber(ARGV[4]), 0
 if reserve > 0 then
   local err
-  fence, reserve, err = next_fences(KEYS[3], reserve, redis.call('TIME')) -- fence.lua, likewise
+  fence, reserve, err = next_fences(KEYS[3], reserve, redis.call('TIME')) -- numbers.lua, likewise
   if err then return err end
   issue_fences(KEYS[3], fence, reserve, keep) -- first: if it fails, the lock is as it was
 end

@@ -1,5 +1,5 @@
 -- queue: the queue of a lock, and how the first waiter in it becomes the holder. Prepended,
--- after fence.lua, to acquire.lua, release.lua and pass.lua.
+-- after numbers.lua, to acquire.lua, release.lua and pass.lua.
 --
 -- The queue is a list, first in, first out. Each process that waits has one entry:
 --

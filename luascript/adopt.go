@@ -5,13 +5,14 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/fences"
 )
 
 var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = driver.NewScript("adopt", fenceLua+adoptLua)
+	adopt = driver.NewScript("adopt", fences.Expiry+fences.Numbers+adoptLua)
 )
 
 // Adopt puts c's token in the place of the holder's, with a fence of its own.
@@ -20,8 +21,8 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if _, ok := reply.(int64); ok {
-		return p.granted(reply)
+	if g, ok := p.granted(reply); ok {
+		return g, nil
 	}
 	return driver.Grant{}, p.lost(c, reply)
 }

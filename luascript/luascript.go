@@ -33,8 +33,9 @@
 // # What it does not guarantee
 //
 // Fairness between processes. A release wakes one waiter of each process, and the first to
-// ask gets the lock. Within a process waiters stand in line. Package fairqueue queues the
-// processes, too, and needs fewer requests where many wait.
+// ask gets the lock. Within a process waiters stand in line, and for 2 ms the lock is handed on
+// in it without a request ([strategy.Options].HandOver): so an acquire in line reserves several
+// fences. Package fairqueue queues the processes, too, and needs fewer requests where many wait.
 //
 // One Redis is one point of failure. It forgets a lock when it restarts without having
 // persisted it, when a replica is promoted that does not know the lock yet, when somebody
@@ -86,14 +87,13 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/fences"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 var (
-	//go:embed fence.lua
-	fenceLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed extend.lua
@@ -101,7 +101,7 @@ var (
 	//go:embed release.lua
 	releaseLua string
 
-	acquire = driver.NewScript("acquire", fenceLua+acquireLua)
+	acquire = driver.NewScript("acquire", fences.Expiry+fences.Numbers+acquireLua)
 	extend  = driver.NewScript("extend", extendLua)
 	release = driver.NewScript("release", releaseLua)
 )
@@ -171,7 +171,7 @@ var _ interface {
 
 // Acquire sets the key if it does not exist.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds())
+	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), max(c.Fences, 1))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -179,7 +179,10 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		announced, _ := token.Announced(held.Holder)
 		return driver.Grant{Silent: !announced}, held // silent: nobody will publish its release, so poll
 	}
-	return p.granted(reply)
+	if g, ok := p.granted(reply); ok {
+		return g, nil
+	}
+	return driver.Grant{}, driver.BadReply(p.Name(), reply)
 }
 
 // Extend starts the TTL again if the key holds the token.
@@ -221,13 +224,17 @@ func (p *protocol) keys(c driver.Claim) []string {
 func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
 func channel(c driver.Claim) string { return driver.SiblingKey(c.Key, "free") }
 
-// granted reads a fence: positive, or 0 without fences.
-func (p *protocol) granted(reply any) (driver.Grant, error) {
-	fence, ok := reply.(int64)
-	if !ok || fence < 0 || p.fences != (fence > 0) {
-		return driver.Grant{}, driver.BadReply(p.Name(), reply)
+// granted reads {fence, how many are reserved}: both positive, or both 0 without fences.
+func (p *protocol) granted(reply any) (g driver.Grant, ok bool) {
+	r, _ := reply.([]any)
+	if len(r) != 2 {
+		return g, false
 	}
-	return driver.Grant{Fence: uint64(fence)}, nil
+	fence, isFence := r[0].(int64)
+	reserved, isCount := r[1].(int64)
+	ok = isFence && isCount && fence >= 0 && reserved >= 0 && reserved <= driver.MaxFences &&
+		(fence > 0) == p.fences && (reserved > 0) == p.fences
+	return driver.Grant{Fence: uint64(fence), Fences: int(reserved)}, ok
 }
 
 func (p *protocol) lost(c driver.Claim, reply any) error {

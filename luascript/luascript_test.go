@@ -78,8 +78,8 @@ func TestOnTheWire(t *testing.T) {
 		want string
 	}{
 		{"Acquire", func() error { _, err := p.Acquire(t.Context(), c); return err }, `"GET" "lock:{a}"
-"GET" "lock:{a}:fence"
 "TIME"
+"GET" "lock:{a}:fence"
 "SET" "lock:{a}:fence" <fence>
 "SET" "lock:{a}" "mine" "PX" "60000"
 `},
@@ -100,8 +100,8 @@ func TestOnTheWire(t *testing.T) {
 "PTTL" "lock:{a}"
 `},
 		{"Adopt", func() error { _, err := adopter.Adopt(t.Context(), rival, "mine"); return err }, `"GET" "lock:{a}"
-"GET" "lock:{a}:fence"
 "TIME"
+"GET" "lock:{a}:fence"
 "SET" "lock:{a}:fence" <fence>
 "SET" "lock:{a}" "rival's" "PX" "60000"
 `},
@@ -338,7 +338,7 @@ func TestNewRefuses(t *testing.T) {
 // TestGarbage: a reply that no script gives is neither a grant, nor held, nor lost: nobody knows.
 func TestGarbage(t *testing.T) {
 	c := driver.Claim{Name: "a", Key: "a", Token: "t"}
-	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{int64(1), int64(1)}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
+	for _, reply := range []any{nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{int64(1)}, []any{int64(1), int64(0)}, []any{int64(1), int64(-1)}, []any{int64(1), int64(driver.MaxFences + 1)}, []any{int64(0), int64(0)}, []any{int64(-1), int64(1)}, []any{int64(1), []byte("x")}, []any{[]byte("x")}, []any{[]byte("x"), []byte("y")}, "text"} {
 		g, err := luascript.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
@@ -378,10 +378,12 @@ func TestRequests(t *testing.T) {
 	c := locktest.AClaim()
 	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
 		on := func(n driver.Node) driver.Protocol { return luascript.On(n, own...) }
-		keys, fence, counted := "a {a}:fence", uint64(7), any([]byte("7"))
+		keys, counted := "a {a}:fence", any([]byte("7"))
+		fence, granted := uint64(7), driver.Grant{Fence: 7, Fences: 1}
 		if own != nil {
-			keys, fence, counted = "a", 0, nil
+			keys, fence, granted, counted = "a", 0, driver.Grant{}, nil
 		}
+		reply := []any{int64(fence), int64(granted.Fences)}
 		acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }
 		extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
 		release := func(n driver.Node) (any, error) { return nil, on(n).Release(t.Context(), c) }
@@ -390,14 +392,14 @@ func TestRequests(t *testing.T) {
 		other := []byte("other")
 		lost := &strategy.LostError{Name: "a", Holder: "other"}
 		locktest.Talks(t,
-			talk("acquire", acquire, "acquire "+keys+" t 60000 86400000", int64(fence), driver.Grant{Fence: fence}, nil),
-			talk("acquire a held one", acquire, "acquire "+keys+" t 60000 86400000", []any{other, int64(1000)}, driver.Grant{Silent: true},
+			talk("acquire", acquire, "acquire "+keys+" t 60000 86400000 1", reply, granted, nil),
+			talk("acquire a held one", acquire, "acquire "+keys+" t 60000 86400000 1", []any{other, int64(1000)}, driver.Grant{Silent: true},
 				&strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
 			talk("extend", extend, "extend a t 60000", []any{int64(1)}, driver.Grant{}, nil),
 			talk("extend another's", extend, "extend a t 60000", []any{other}, driver.Grant{}, lost),
 			talk("release", release, "release a t {a}:free", int64(1), nil, nil),
 			talk("release another's", release, "release a t {a}:free", other, nil, lost),
-			talk("adopt", adopt, "adopt "+keys+" from t 60000 86400000", int64(fence), driver.Grant{Fence: fence}, nil),
+			talk("adopt", adopt, "adopt "+keys+" from t 60000 86400000", reply, granted, nil),
 			talk("adopt another's", adopt, "adopt "+keys+" from t 60000 86400000", other, driver.Grant{}, lost),
 			talk("inspect", inspect, "inspect "+keys, []any{other, int64(1000), counted}, strategy.Info{Held: true, Token: "other", TTL: time.Second, Fence: fence}, nil),
 			talk("inspect one that is free", inspect, "inspect "+keys, []any{nil, int64(-2), counted}, strategy.Info{Fence: fence}, nil),
@@ -413,5 +415,5 @@ func TestGrantsOnceConfirmed(t *testing.T) {
 	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
 		return luascript.On(n, luascript.Acknowledged(a))
 	}
-	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
+	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", []any{int64(7), int64(1)})
 }

@@ -78,6 +78,7 @@ func TestDirections(t *testing.T) {
 		driver   = module + "driver"
 		engine   = module + "engine"
 		token    = module + "internal/token"
+		fences   = module + "internal/fences"
 	)
 	allowed := map[string][]string{
 		"strategy": {},
@@ -92,6 +93,7 @@ func TestDirections(t *testing.T) {
 		"internal/child":            {},
 
 		"internal/token":    {uuid},
+		"internal/fences":   {},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 
@@ -99,7 +101,7 @@ func TestDirections(t *testing.T) {
 		"telemetry/lockslog": {strategy, module + "telemetry/redact"},
 	}
 	for name := range strategies(all) {
-		allowed[name] = []string{strategy, driver, engine, token, module + "internal/node", redigo}
+		allowed[name] = []string{strategy, driver, engine, token, fences, module + "internal/node", redigo}
 	}
 	for name, may := range allowed {
 		p, ok := all[module+name]

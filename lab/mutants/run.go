@@ -51,6 +51,7 @@ var subjects = []subject{
 	{"setnxpx", []judge{{"setnxpx", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
 	{"luascript", []judge{{"luascript", ""}, {"internal/subjects", onServers}}},
 	{"fairqueue", []judge{{"fairqueue", ""}, {"internal/subjects", onServers}}},
+	{"internal/fences", []judge{{"fairqueue", ""}, {"luascript", ""}}},
 	{"reentrant", []judge{{"reentrant", ""}, {"internal/subjects", onServers}}},
 	{"redlock", []judge{{"redlock", ""}, {"internal/subjects", ""}}},
 	{"internal/node", []judge{{"internal/node", ""}}},

@@ -1,4 +1,4 @@
--- fence: the numbers of the next holds. Prepended, after expiry.lua, to the scripts that grant.
+-- numbers: the numbers of the next holds. Prepended, after expiry.lua, to the scripts that grant.
 --
 -- The first number is the stored one plus one, so it is greater than every number issued before.
 -- It is also at least the server's time in microseconds. So fences still rise when the counter has
@@ -11,6 +11,7 @@
 -- to one. If nothing is stored, a lost counter may have been ahead by 512, so the first number is
 -- the time plus 512.
 --
+-- reserve  how many
 -- now      the reply of TIME
 -- Returns  the first, how many are reserved
 --          nil, nil, error: the counter holds no fence (FENCE), or cannot be read (WRONGTYPE, NOPERM)
