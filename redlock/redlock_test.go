@@ -650,10 +650,11 @@ func TestTwins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := make(chan struct{})
+		reached, found := make(chan struct{}), make(chan struct{})
 		var asked atomic.Bool
 		nodes := []driver.Node{nil, nil, conformance.GateNode(aliased, func(_ string, send func()) {
 			if !asked.Swap(true) {
+				close(reached)
 				<-found
 				send()
 			} // and later requests are lost: only the first can be what gives it away
@@ -666,6 +667,7 @@ func TestTwins(t *testing.T) {
 		locks, err := engine.New(redlock.On(nodes, unhurried), calm)
 		opened(t, locks, err)
 		lease := acquire(t, locks, lockOf(t))
+		<-reached // or the next attempt's request might come first
 		close(found)
 		verdict.Eventually(t, "an attempt is refused", func() bool {
 			_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())

@@ -156,7 +156,7 @@ func TestClose(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Errorf("Close = %v", err)
 	}
-	if took := time.Since(began); took > 2*closeGrace {
+	if took := time.Since(began); took > generous/2 {
 		t.Errorf("Close took %v", took)
 	}
 	want(t, "what was sent", receive(t, "its end", first), strategy.ErrUnknown, strategy.ErrClosed)

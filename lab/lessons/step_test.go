@@ -106,7 +106,7 @@ func TestStepsEnd(t *testing.T) {
 			if err != nil && !errors.Is(err, enough) || err == nil && steps > at || steps > at+1 {
 				t.Errorf("ended at step %d: %d steps, %v", at+1, steps, err)
 			}
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("ended at step %d, it takes %v", at+1, took)
 			}
 			if err != nil && len(w.events) != seen {
