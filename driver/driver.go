@@ -22,7 +22,8 @@ import (
 )
 
 // A Protocol is a lock algorithm: what to ask the servers, and how to read their answers. It waits
-// for nothing but its servers, keeps no timers, and repeats nothing that is not idempotent.
+// for nothing but its servers, keeps no timers, and repeats nothing that is not idempotent. The texts of
+// its errors show no more of a token than [strategy.ShortToken].
 //
 // A call and all that it leaves running end by the claim's Due. Close, if the protocol has one, waits
 // for them. All methods are safe for concurrent use.

@@ -142,14 +142,14 @@ func TestReplies(t *testing.T) {
 		says  string
 	}{
 		"lost: gone":                {lost, nil, strategy.ErrLost, "the key is gone"},
-		"lost: taken":               {lost, []byte("other"), strategy.ErrLost, `now held by "other"`},
+		"lost: taken":               {lost, []byte("other"), strategy.ErrLost, `now held by "…er"`},
 		"lost: refused, of many":    {lost, []any{[]byte("WRONGTYPE")}, strategy.ErrRefused, "redis:6379: refused by the server: WRONGTYPE"},
 		"lost: two words":           {lost, []any{[]byte("a"), []byte("b")}, strategy.ErrUnknown, ""},
 		"lost: a number":            {lost, int64(1), strategy.ErrUnknown, ""},
 		"released":                  {released, int64(1), nil, ""},
 		"released: another number":  {released, int64(2), strategy.ErrUnknown, ""},
 		"released: gone":            {released, nil, strategy.ErrLost, "the key is gone"},
-		"released: taken":           {released, []byte("other"), strategy.ErrLost, `now held by "other"`},
+		"released: taken":           {released, []byte("other"), strategy.ErrLost, `now held by "…er"`},
 		"released: an odd reply":    {released, []any{}, strategy.ErrUnknown, ""},
 		"undone: gone":              {undone, nil, nil, ""},
 		"undone: taken":             {undone, []byte("other"), nil, ""},

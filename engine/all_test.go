@@ -185,7 +185,7 @@ func allOrNothing(t *testing.T) {
 		if !errors.As(err, &all) || all.Name != "a, b, c" || len(all.Names) != 1 || all.Names[0] != "b" {
 			t.Errorf("TryAcquire = %v, want an AllError with b", err)
 		}
-		equal(t, "the error", err.Error(), fmt.Sprintf(`lock "a, b, c": lock "b": held by %q for up to 10s`, tsuccessors.Token()))
+		equal(t, "the error", err.Error(), fmt.Sprintf(`lock "a, b, c": lock "b": held by %q for up to 10s`, strategy.ShortToken(tsuccessors.Token())))
 		equal(t, "acquires", len(r.of(conformance.OpAcquire)), 2)
 		equal(t, "held", heldOf(&m, "a", "b", "c"), "b")
 	})

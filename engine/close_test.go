@@ -5,6 +5,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -201,7 +202,7 @@ func TestCloseSaysWhatIsLeft(t *testing.T) {
 		since(t, "Close took", start, 0)
 		equal(t, "last tries", len(r.of(conformance.OpRelease))-n, 1)
 		is(t, "Close", err, strategy.ErrUnsent)
-		if !strings.Contains(err.Error(), lease.Token()) || !strings.Contains(err.Error(), `"n"`) {
+		if !strings.Contains(err.Error(), fmt.Sprintf("token %q", strategy.ShortToken(lease.Token()))) || !strings.Contains(err.Error(), `"n"`) {
 			t.Errorf("Close = %q, want the lock and the token", err)
 		}
 		is(t, "second Close", s.Close())

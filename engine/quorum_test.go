@@ -35,7 +35,7 @@ func TestQuorumError(t *testing.T) {
 	if !errors.As(e, &s) || s != down {
 		t.Errorf("As ServerError = %v, want %v", s, down)
 	}
-	equal(t, "Error", e.Error(), `lock "a": no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "t" for up to 1s; n3: not sent: refused`)
+	equal(t, "Error", e.Error(), `lock "a": no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "…" for up to 1s; n3: not sent: refused`)
 
 	e = &strategy.QuorumError{Name: "a", Need: 2, Nodes: answers, Held: held}
 	is(t, "a quorum that answered", e, strategy.ErrNoQuorum, strategy.ErrHeld)
@@ -43,7 +43,7 @@ func TestQuorumError(t *testing.T) {
 	if !errors.As(e, &h) || h != held {
 		t.Errorf("As HeldError = %v, want %v", h, held)
 	}
-	equal(t, "Error of a lock that is held", e.Error(), `lock "a": held by "t" for up to 1s; no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "t" for up to 1s; n3: not sent: refused`)
+	equal(t, "Error of a lock that is held", e.Error(), `lock "a": held by "…" for up to 1s; no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "…" for up to 1s; n3: not sent: refused`)
 
 	lost := &strategy.QuorumError{Name: "a", Need: 2, Nodes: []strategy.NodeAnswer{{Node: "n1", Err: &strategy.LostError{Name: "a"}}, {Node: "n2", Err: down}}}
 	isNot(t, "a minority that lost it", lost, strategy.ErrLost)

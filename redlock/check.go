@@ -44,8 +44,8 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		return p.checkVote(ctx, due, n, o.TTL)
 	}), driver.CheckWatch(ctx, c, o.Wait, p)}
 	var guard *GuardError
-	if errors.As(errs[0], &guard) { // an operator who only runs Check would wait for ever
-		errs = append(errs, errors.New("a server begins to wait when it is first asked for a lock, which Check does not do; if servers are known to be new, redlock.Bootstrap lets them vote at once"))
+	if errors.As(errs[0], &guard) {
+		errs = append(errs, errors.New(bootstrapHelps))
 	}
 	names := p.names()
 	ids := p.identities(ctx, due)

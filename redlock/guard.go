@@ -51,6 +51,7 @@ const (
 type GuardError struct {
 	Reason string        // ReasonEmpty or ReasonRestarted
 	For    time.Duration // until it votes, by its clock; 0: it votes, but has forgotten since it granted this lock
+	Begun  bool          // whether this time runs. After Check it may not: it begins when the server is first asked for a lock
 }
 
 func (e *GuardError) Error() string {
@@ -58,13 +59,17 @@ func (e *GuardError) Error() string {
 	if e.Reason == ReasonEmpty {
 		why = "it is new or was emptied, and may have forgotten locks"
 	}
-	if e.For <= 0 {
+	switch {
+	case e.For <= 0:
 		return "it votes, but has forgotten since it granted this lock: " + why
+	case !e.Begun:
+		return fmt.Sprintf("it does not vote until %v after it is first asked for a lock, which Check does not do: %s", e.For, why)
 	}
 	return fmt.Sprintf("it does not vote for %v: %s", e.For, why)
 }
 
-// guarded is the *GuardError of a reply {"guard", why, ms, longest TTL}; nil: it is another reply.
+// guarded is the *GuardError of a reply {"guard", why, ms, longest TTL}, or {"unasked", …} of check.lua;
+// nil: it is another reply.
 func (p *protocol) guarded(n driver.Node, reply any) error {
 	r, _ := reply.([]any)
 	if len(r) != 4 {
@@ -74,12 +79,13 @@ func (p *protocol) guarded(n driver.Node, reply any) error {
 	why, _ := r[1].([]byte)
 	ms, ok := r[2].(int64)
 	longest, ok2 := r[3].(int64)
-	if string(mark) != "guard" || !ok || !ok2 {
+	begun := string(mark) == "guard"
+	if !begun && string(mark) != "unasked" || !ok || !ok2 {
 		return nil
 	}
 	p.learnTTL(longest)
 	return &strategy.ServerError{Node: n.Name(), Kind: strategy.ErrRefused,
-		Err: &GuardError{Reason: string(why), For: time.Duration(max(ms, 0)) * time.Millisecond}}
+		Err: &GuardError{Reason: string(why), For: time.Duration(max(ms, 0)) * time.Millisecond, Begun: begun}}
 }
 
 // longest is the longest TTL in use that this client knows of, ttl among them, in milliseconds.
@@ -103,23 +109,25 @@ func (p *protocol) learnTTL(ms int64) {
 	}
 }
 
-// advised adds to an error of too few votes what an operator can do, if the guard is the reason.
+const bootstrapHelps = "if they have forgotten no lock that is held, redlock.Bootstrap (locks bootstrap) lets them vote at once"
+
+// advised adds to an error of too few votes what ends the wait, if the guard is the reason.
 func (p *protocol) advised(err error) error {
 	var none *strategy.QuorumError
 	if !errors.As(err, &none) || none.Held != nil {
 		return err
 	}
-	guarded := 0
+	guarded, longest := 0, time.Duration(0)
 	for _, a := range none.Nodes {
 		var g *GuardError
-		if errors.As(a.Err, &g) {
-			guarded++
+		if errors.As(a.Err, &g) && g.For > 0 {
+			guarded, longest = guarded+1, max(longest, g.For)
 		}
 	}
 	if guarded <= len(p.nodes)-p.quorum {
 		return err
 	}
-	return fmt.Errorf("%w; wait until they vote; if they are known to be new, redlock.Bootstrap lets them vote at once", err)
+	return fmt.Errorf("%w; they vote in %v; %s", err, longest, bootstrapHelps)
 }
 
 // validateGuard looks at the guard's settings, and at the fences, which rest on it.

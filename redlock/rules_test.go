@@ -86,6 +86,7 @@ func TestReplies(t *testing.T) {
 		{[]any{b("x"), b("3000"), int64(5000)}, false, "bad", 0},
 		{[]any{b("x"), int64(3000), b("5000")}, false, "bad", 0},
 		{[]any{b("guard"), b("empty"), int64(3000), int64(5000)}, false, "empty for 3s", 5000},
+		{[]any{b("unasked"), b("empty"), int64(5000), int64(5000)}, false, "empty for 5s once asked", 5000},
 		{[]any{b("guard"), b("restarted"), int64(-3000), int64(5000)}, true, "restarted for 0s", 5000},
 		{[]any{b("other"), b("empty"), int64(3000), int64(5000)}, false, "bad", 0},
 		{[]any{b("guard"), b("empty"), b("3000"), int64(5000)}, false, "bad", 0},
@@ -119,6 +120,9 @@ func TestReplies(t *testing.T) {
 			got = fmt.Sprintf("held by %s for %v", held.Holder, held.TTL)
 		case errors.As(err, &guard) && errors.Is(err, strategy.ErrRefused):
 			got = fmt.Sprintf("%s for %v", guard.Reason, guard.For)
+			if !guard.Begun {
+				got += " once asked"
+			}
 		case !errors.Is(err, strategy.ErrUnknown):
 			got = err.Error()
 		}
@@ -914,21 +918,27 @@ func TestBootstrapReply(t *testing.T) {
 	}
 }
 
-// TestAdvice: an operator hears of Bootstrap if more nodes wait for their vote than a quorum can do without.
+// TestAdvice: an operator hears what ends the wait if more nodes wait for their vote than a quorum can do
+// without: the time, or Bootstrap.
 func TestAdvice(t *testing.T) {
-	guarded := &strategy.ServerError{Kind: strategy.ErrRefused, Err: &GuardError{Reason: ReasonEmpty, For: time.Second}}
+	refusal := func(wait time.Duration) error {
+		return &strategy.ServerError{Kind: strategy.ErrRefused, Err: &GuardError{Reason: ReasonEmpty, For: wait, Begun: true}}
+	}
 	p := saying(5, nil)
 	for n, want := range []bool{false, false, false, true, true, true} {
 		e := &strategy.QuorumError{Need: 3}
 		for i := range 5 {
 			err := failed(strategy.ErrUnsent)
-			if i < n {
-				err = guarded
+			switch {
+			case i < n:
+				err = refusal(time.Duration(9-i) * time.Second)
+			case i == 4:
+				err = refusal(0) // it votes now
 			}
 			e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: "n", Err: err})
 		}
-		if got := strings.Contains(p.advised(e).Error(), "redlock.Bootstrap"); got != want {
-			t.Errorf("the error says what to do when %d of 5 nodes wait: %t, want %t", n, got, want)
+		if got := strings.Contains(p.advised(e).Error(), "; they vote in 9s; if they have forgotten no lock that is held, redlock.Bootstrap (locks bootstrap) lets them vote at once"); got != want {
+			t.Errorf("%v: says what to do when %d of 5 nodes wait: %t, want %t", p.advised(e), n, got, want)
 		}
 		e.Held = &strategy.HeldError{}
 		if p.advised(e) != error(e) {
@@ -940,9 +950,10 @@ func TestAdvice(t *testing.T) {
 		t.Error("advised() changes another error")
 	}
 	for e, want := range map[GuardError]string{
-		{Reason: ReasonEmpty, For: time.Second}:     "it does not vote for 1s: it is new or was emptied",
-		{Reason: ReasonRestarted, For: time.Second}: "it does not vote for 1s: it was restarted or promoted",
-		{Reason: ReasonRestarted}:                   "it votes, but has forgotten since it granted this lock: it was restarted",
+		{Reason: ReasonEmpty, For: time.Second, Begun: true}:     "it does not vote for 1s: it is new or was emptied",
+		{Reason: ReasonEmpty, For: time.Second}:                  "it does not vote until 1s after it is first asked for a lock, which Check does not do: it is new or was emptied",
+		{Reason: ReasonRestarted, For: time.Second, Begun: true}: "it does not vote for 1s: it was restarted or promoted",
+		{Reason: ReasonRestarted, Begun: true}:                   "it votes, but has forgotten since it granted this lock: it was restarted",
 	} {
 		if got := e.Error(); !strings.HasPrefix(got, want) {
 			t.Errorf("%+v says %q, want %q", e, got, want)
@@ -1053,8 +1064,8 @@ func TestGuardOfAnImitation(t *testing.T) {
 		}
 		return fmt.Sprint(reply, err)
 	}
-	if got := vote(); got != "guard empty" {
-		t.Errorf("check.lua on a new server = %s, want guard empty", got)
+	if got := vote(); got != "unasked empty" {
+		t.Errorf("check.lua on a new server = %s, want unasked empty", got)
 	}
 	if err := BootstrapNodes(t.Context(), []driver.Node{n}); err != nil {
 		t.Fatal(err)
@@ -1065,7 +1076,7 @@ func TestGuardOfAnImitation(t *testing.T) {
 		}
 	}
 	redistest.Do(t, s, "FLUSHALL")
-	if got := vote(); got != "guard empty" {
-		t.Errorf("check.lua on a server that was emptied = %s, want guard empty", got)
+	if got := vote(); got != "unasked empty" {
+		t.Errorf("check.lua on a server that was emptied = %s, want unasked empty", got)
 	}
 }

@@ -183,7 +183,8 @@ func TestScripts(t *testing.T) {
 		{"check, open", check, []string{open10m}, "G | 600000", "1", ""},
 		{"check, lasted", check, []string{lasted}, "G | 1200000", "[guard empty 9m 20m]", ""},
 		{"check, waits", check, []string{waits1m}, "G | 300000", "[guard restarted 1m 10m]", ""},
-		{"check, no guard", check, nil, "G | 600000", "[guard empty 10m 10m]", ""},
+		{"check, no guard", check, nil, "G | 600000", "[unasked empty 10m 10m]", ""},
+		{"check, another run", check, []string{another}, "G | 600000", "[unasked restarted 10m 10m]", ""},
 		{"check, may not INFO", check, []string{open10m, "ACL SETUSER default -info"}, "G | 600000", "GUARD", ""},
 		{"check, no hash", check, []string{"SET G x"}, "G | 600000", "WRONGTYPE", ""},
 
@@ -308,7 +309,7 @@ end}, {__index = server})
 	defer n.Close()
 	script := driver.NewScript("noinfo", without+guardLua+checkLua)
 	for before, want := range map[string]string{
-		"": "[guard empty 10m 10m]",
+		"": "[unasked empty 10m 10m]",
 		"HSET G seen none run '' past '' gen old born 0 max 600000 new 1 why empty": "1",
 	} {
 		sv := &scripted{t: t, s: s}

@@ -43,8 +43,9 @@
 // # What it does not guarantee
 //
 //   - It does not keep an owner's own calls apart: two goroutines with one owner are both in.
-//     A caller that knows an owner's name can enter, so make the name unique. Their fence is the
-//     same, so a fence does not stop a hold that has lapsed while another goes on.
+//     Whoever names the owner enters, so make the name unique; texts show its end alone
+//     ([strategy.ShortToken]). All its holds have one fence, so a fence does not stop a hold
+//     that has lapsed while another goes on.
 //   - It is first come, first served within a process only. Redis keeps no queue: of several
 //     processes that wait, any may be next, and an owner that re-enters again and again keeps
 //     them all waiting.

@@ -86,9 +86,9 @@
 //
 // # On the wire
 //
-// Acquire: one round trip, SET; if the lock is held a second, GET, to learn by whom
-// and that it is a string. Extend and Release: two. A release that does not
-// compare: one. Keys: lock:{name}, and no other.
+// Acquire: one round trip, SET; if the lock is held two more: GET, to learn by whom
+// and that it is a string, and PTTL, to learn for how long. Extend and Release: two. A
+// release that does not compare: one. Keys: lock:{name}, and no other.
 //
 // Source: SET, in the Redis documentation (https://redis.io/docs/latest/commands/set/).
 package setnxpx
@@ -96,6 +96,7 @@ package setnxpx
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -183,14 +184,18 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	case reply != nil:
 		return driver.Grant{}, driver.BadReply(p.Name(), reply)
 	}
-	// NX says no whatever the key is. Who has it? And is it a lock: waiting for a
-	// hash to expire would be waiting for ever. If that cannot be learned, somebody
-	// has it all the same.
-	holder, _, err := p.holder(ctx, c)
+	// NX says no whatever the key is. Who has it, and for how long? And is it a lock:
+	// waiting for a hash to expire would be waiting for ever. What cannot be learned
+	// stays unknown: somebody has it all the same.
+	holder, held, err := p.holder(ctx, c)
 	if errors.Is(err, strategy.ErrRefused) {
 		return driver.Grant{}, err
 	}
-	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
+	var ttl time.Duration
+	if held {
+		ttl, _ = p.remaining(ctx, c)
+	}
+	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder, TTL: ttl}
 }
 
 // Extend is GET, compare, PEXPIRE.
@@ -276,18 +281,27 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if err != nil || !held {
 		return strategy.Info{}, err
 	}
+	ttl, err := p.remaining(ctx, c)
+	if err != nil || ttl == 0 { // it has gone meanwhile
+		return strategy.Info{}, err
+	}
+	return strategy.Info{Held: true, Token: holder, TTL: ttl}, nil
+}
+
+// remaining reads how long the key lasts; negative: it has no expiry; 0: there is no key.
+func (p *protocol) remaining(ctx context.Context, c driver.Claim) (time.Duration, error) {
 	reply, err := p.Do(ctx, c.Due, "PTTL", c.Key)
 	if err != nil {
-		return strategy.Info{}, err
+		return 0, err
 	}
 	ms, ok := reply.(int64)
 	switch {
 	case !ok:
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
-	case ms == -2: // it has gone meanwhile
-		return strategy.Info{}, nil
+		return 0, driver.BadReply(p.Name(), reply)
+	case ms == -2:
+		return 0, nil
 	}
-	return strategy.Info{Held: true, Token: holder, TTL: driver.RemainingTTL(ms)}, nil
+	return driver.RemainingTTL(ms), nil
 }
 
 // Check looks at the server, and tries the commands on a key that is not there.

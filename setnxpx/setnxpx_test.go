@@ -53,7 +53,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 			count := func(what string, want int64, f func() error) { t.Helper(); locktest.RoundTrips(t, s, what, want, f) }
 			count("Acquire", 1, func() (err error) { lease, err = locks.NewLock("a").TryAcquire(t.Context()); return })
-			count("a held TryAcquire", 2, func() error { return locktest.Held(t, locks, "a") })
+			count("a held TryAcquire", 3, func() error { return locktest.Held(t, locks, "a") })
 			count("Extend", 2, func() error { return lease.Extend(t.Context()) })
 			count("Release", c.release, func() error { return lease.Release(t.Context()) })
 		})
@@ -262,7 +262,11 @@ func TestRequests(t *testing.T) {
 	none := driver.Grant{}
 	locktest.Talks(t,
 		talk("acquire", acquire, replies{ok}, asks{set}, none, nil),
-		talk("acquire a held one", acquire, replies{nil, other}, asks{set, get}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
+		talk("acquire a held one", acquire, replies{nil, other, int64(1000)}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
+		talk("acquire one without expiry", acquire, replies{nil, other, int64(-1)}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other", TTL: -1}),
+		talk("acquire one that goes meanwhile", acquire, replies{nil, other, int64(-2)}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
+		talk("acquire one whose TTL is not told", acquire, replies{nil, other, strategy.ErrRefused}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
+		talk("acquire one whose TTL makes no sense", acquire, replies{nil, other, []byte("1")}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
 		talk("acquire one that has gone meanwhile", acquire, replies{nil, nil}, asks{set, get}, none, &strategy.HeldError{Name: "a"}),
 		talk("acquire what is no lock", acquire, replies{nil, strategy.ErrRefused}, asks{set, get}, none, strategy.ErrRefused),
 		talk("acquire one whose holder nobody tells", acquire, replies{nil, strategy.ErrUnknown}, asks{set, get}, none, &strategy.HeldError{Name: "a"}),

@@ -8,7 +8,7 @@ import (
 )
 
 // The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. What nobody knows
-// is never reported as held, lost or acquired.
+// is never reported as held, lost or acquired. No text has a whole token: see [ShortToken].
 var (
 	ErrHeld        = errors.New("held by another")       // somebody else holds the lock; see [HeldError]
 	ErrNoQuorum    = errors.New("no quorum")             // too few of several servers agreed; see [QuorumError]
@@ -35,7 +35,7 @@ func (e *HeldError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q: held", e.Name)
 	if e.Holder != "" {
-		fmt.Fprintf(&b, " by %.100q", e.Holder)
+		fmt.Fprintf(&b, " by %.100q", ShortToken(e.Holder))
 	}
 	switch {
 	case e.TTL > 0:
@@ -139,7 +139,7 @@ func (e *LostError) Error() string {
 	case e.Lapsed:
 		what = "its deadline came"
 	case e.Holder != "":
-		what = fmt.Sprintf("now held by %.100q", e.Holder)
+		what = fmt.Sprintf("now held by %.100q", ShortToken(e.Holder))
 	case why != "":
 		what, why = why, ""
 	}
@@ -167,7 +167,7 @@ func (e *ServerError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("%s: %v", e.Node, e.Kind)
 	}
-	return fmt.Sprintf("%s: %v: %v", e.Node, e.Kind, e.Err)
+	return fmt.Sprintf("%s: %v: %s", e.Node, e.Kind, shortenTokens(e.Err.Error()))
 }
 
 func (e *ServerError) Unwrap() []error {

@@ -26,12 +26,12 @@ func TestErrors(t *testing.T) {
 		text string
 	}{
 		{&strategy.HeldError{Name: "a"}, all[:1], `lock "a": held`},
-		{&strategy.HeldError{Name: "a", Holder: "t", TTL: time.Second}, all[:1], `lock "a": held by "t" for up to 1s`},
-		{&strategy.HeldError{Name: "a", Holder: "t", TTL: -1}, all[:1], `lock "a": held by "t" without expiry`},
+		{&strategy.HeldError{Name: "a", Holder: "token", TTL: time.Second}, all[:1], `lock "a": held by "…en" for up to 1s`},
+		{&strategy.HeldError{Name: "a", Holder: "token", TTL: -1}, all[:1], `lock "a": held by "…en" without expiry`},
 		{&strategy.LostError{Name: "a"}, all[1:2], `lock "a": lost: the key is gone`},
 		{&strategy.LostError{Name: "a", Err: errors.New("not granted")}, all[1:2], `lock "a": lost: not granted`},
 		{&strategy.LostError{Name: "a", Lapsed: true, Err: &strategy.QuorumError{Name: "a", Need: 1}}, all[1:2], `lock "a": lost: its deadline came: no quorum: 0 of 0 servers agreed, needed are 1`},
-		{&strategy.LostError{Name: "a", Holder: "t"}, all[1:2], `lock "a": lost: now held by "t"`},
+		{&strategy.LostError{Name: "a", Holder: "token"}, all[1:2], `lock "a": lost: now held by "…en"`},
 		{&strategy.LostError{Name: "a", Lapsed: true, Err: cause}, []error{strategy.ErrLost, cause}, `lock "a": lost: its deadline came: cause`},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrRefused}, all[3:4], "n: refused by the server"},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: cause}, []error{strategy.ErrUnknown, cause}, "n: outcome unknown: cause"},

@@ -10,9 +10,9 @@ import (
 type Lease interface {
 	Name() string  // the lock's
 	Owner() string // the owner that ctx named, or else the token
-	// Token returns the name of this hold. No other hold has it. Everybody who may read the lock's key
-	// sees it, and can adopt the lock with it. After a hand-over ([Options].HandOver) the servers know
-	// the first hold's token instead.
+	// Token returns the name of this hold. No other hold has it. It is enough to take the lock
+	// ([Strategy.Adopt]), so log [ShortToken] of it; who may read the lock's key sees it. After a
+	// hand-over ([Options].HandOver) the servers know the first hold's token instead.
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and
 	// unchanged by renewal and re-entry. A store that refuses numbers below the greatest it has seen is

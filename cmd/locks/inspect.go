@@ -163,12 +163,12 @@ func processOf(label string) *holder {
 	return &holder{Label: label}
 }
 
-// holderOf says whose a token is, for people.
+// holderOf says whose a token is, for people and their logs.
 func holderOf(token string) string {
 	if h := processOf(labelOf(token)); h != nil {
 		return h.String()
 	}
-	return fmt.Sprintf("%.100q", token)
+	return fmt.Sprintf("%.100q", strategy.ShortToken(token))
 }
 
 // String quotes what is not plain: it comes from the server, and goes to a terminal.

@@ -82,7 +82,7 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	}
 	whose := holderOf(seen.Token)
 	if r.token != "" && r.token != seen.Token {
-		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is held by %s, with the token %.300q, not the one that was given: nothing was changed", r.name, whose, seen.Token)}
+		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is held by %s, with the token %.300q, not the one that was given: nothing was changed", r.name, whose, strategy.ShortToken(seen.Token))}
 	}
 	if !r.force {
 		return &cli.Exit{Status: 2, Err: fmt.Errorf("this would take the lock %q from %s, who goes on as if it held the lock until its next renewal or its deadline; "+

@@ -97,8 +97,7 @@ func TestDirections(t *testing.T) {
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 
-		"telemetry/redact":   {strategy},
-		"telemetry/lockslog": {strategy, module + "telemetry/redact"},
+		"telemetry/lockslog": {strategy},
 	}
 	for name := range strategies(all) {
 		allowed[name] = []string{strategy, driver, engine, token, fences, module + "internal/node", redigo}

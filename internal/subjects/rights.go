@@ -54,7 +54,7 @@ func AllRights() []Rights {
 		looks    = "Check does not see a replica, or a server that evicts keys"
 		alive    = "nothing but entries in the server's ACL LOG: a refusal is a sign of life, too"
 		tidy     = "a connection for each transaction that comes to nothing"
-		inspect  = "Inspect, and so ForceRelease, of a lock that is held"
+		inspect  = "Inspect, and so ForceRelease, of a lock that is held; a HeldError does not say for how long"
 		fifo     = "the queue: the first to ask when the lock is free gets it"
 		gaveUp   = "a second, when an entry that was given up becomes the first in the queue"
 		wakeUp   = "wake-ups: a waiter asks again at the end of the holder's TTL, or earlier at random"

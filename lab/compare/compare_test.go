@@ -92,8 +92,8 @@ func TestCost(t *testing.T) {
 	for name, w := range map[string]struct{ acquire, release, held want }{
 		"fairqueue":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}},
 		"luascript":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}},
-		"setnxpx":           {want{1, []string{"SET"}}, want{2, []string{"GET", "DEL"}}, want{2, []string{"SET", "GET"}}},
-		"setnxpx-blind":     {want{1, []string{"SET"}}, want{1, []string{"DEL"}}, want{2, []string{"SET", "GET"}}},
+		"setnxpx":           {want{1, []string{"SET"}}, want{2, []string{"GET", "DEL"}}, want{3, []string{"SET", "GET", "PTTL"}}},
+		"setnxpx-blind":     {want{1, []string{"SET"}}, want{1, []string{"DEL"}}, want{3, []string{"SET", "GET", "PTTL"}}},
 		"setnxgetset-watch": {want{1, []string{"SETNX"}}, want{float64(len(undo)), undo}, want{2, []string{"SETNX", "GET"}}},
 	} {
 		for _, shared := range []bool{false, true} {

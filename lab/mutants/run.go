@@ -62,7 +62,6 @@ var subjects = []subject{
 	{"clients/goredis", []judge{{"clients/goredis", ""}}},
 	{"clients/rueidis", []judge{{"clients/rueidis", ""}}},
 	{"clients/redisc", []judge{{"clients/redisc", ""}}},
-	{"telemetry/redact", []judge{{"telemetry/redact", ""}}},
 	{"telemetry/lockslog", []judge{{"telemetry/lockslog", ""}}},
 }
 

@@ -49,11 +49,11 @@
 // an observer cannot change the holder's context.
 //
 // Their attributes are those above, with the lock's whole name as lock.name, and the end of the token
-// as lock.token ([redact.Token]): the whole token would be enough to take the lock.
+// as lock.token ([strategy.ShortToken]): the whole token would be enough to take the lock.
 // "acquire lock" has lock.attempts, the number of requests, if it got the lock.
 //
 // A hold has an event "lock.renewal_failed" for each renewal that failed, with error.type and
-// lock.error, the error's words with tokens shortened. The status is Error where somebody should
+// lock.error, the error's words. The status is Error where somebody should
 // act: the lock was lost, its release was not confirmed, or a server failed the call. It is not Error
 // if the lock is held by another, or the caller stopped waiting.
 package lockotel
@@ -72,7 +72,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockstrategies/locks/strategy"
-	"github.com/lockstrategies/locks/telemetry/redact"
 )
 
 const scope = "github.com/lockstrategies/locks/telemetry/lockotel"
@@ -278,7 +277,7 @@ func (ob *observer) span(e strategy.Event, name string, start time.Time) (contex
 		as = append(as, keyStrategy.String(ob.o.Strategy))
 	}
 	if e.Token != "" {
-		as = append(as, keyToken.String(redact.Token(e.Token)))
+		as = append(as, keyToken.String(strategy.ShortToken(e.Token)))
 	}
 	return ob.tracer.Start(e.Context, name, trace.WithTimestamp(start), trace.WithAttributes(as...))
 }
@@ -288,7 +287,7 @@ func (ob *observer) renewalFailed(e strategy.Event) {
 	span := ob.holds[e.Token]
 	ob.mu.Unlock()
 	if span != nil { // which may have ended just now: then it takes in no more
-		span.AddEvent("lock.renewal_failed", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(redact.Error(e))))
+		span.AddEvent("lock.renewal_failed", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(e.Err.Error())))
 	}
 }
 
@@ -312,7 +311,7 @@ func finish(span trace.Span, e strategy.Event, bad bool, now time.Time) {
 		span.SetAttributes(keyType.String(typeOf(e.Err)))
 	}
 	if bad {
-		span.SetStatus(codes.Error, redact.Error(e))
+		span.SetStatus(codes.Error, e.Err.Error())
 	}
 	span.End(trace.WithTimestamp(now))
 }

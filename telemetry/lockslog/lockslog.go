@@ -27,9 +27,8 @@
 //
 // # Tokens
 //
-// The token of a hold is enough to take the lock from its holder. So only the last 6 bytes of a token
-// are logged ([redact.Token]), also in errors. The label of a token ([strategy.Options].Label) is
-// logged in full. [Options].WholeTokens turns that off.
+// The token of a hold is enough to take the lock from its holder. So a token is logged in short
+// ([strategy.ShortToken]): its last 6 bytes, and its label. [Options].WholeTokens turns that off.
 //
 // A [slog.Handler] gets the context of [strategy.Event]. If the event belongs to a call, that has the
 // caller's trace.
@@ -41,7 +40,6 @@ import (
 	"math"
 
 	"github.com/lockstrategies/locks/strategy"
-	"github.com/lockstrategies/locks/telemetry/redact"
 )
 
 // Never is the level of events that are not logged, whatever the logger lets through.
@@ -53,8 +51,8 @@ type Options struct {
 	// and must not call back into the Strategy. Default [DefaultLevel].
 	Level func(strategy.Event) slog.Level
 
-	// WholeTokens logs tokens and holders in full, and errors in their own words. Set it only if all
-	// readers of the log may take locks, too.
+	// WholeTokens logs token and holder in full; the words of an error have them in short all the same.
+	// Set it only if all readers of the log may take locks, too.
 	WholeTokens bool
 }
 
@@ -113,9 +111,9 @@ func message(k strategy.EventKind) string {
 }
 
 func attributes(e strategy.Event, whole bool) []slog.Attr {
-	token, words := redact.Token, redact.Error
+	token := strategy.ShortToken
 	if whole {
-		token, words = func(t string) string { return t }, errorText
+		token = func(t string) string { return t }
 	}
 	as := make([]slog.Attr, 0, 6)
 	as = append(as, slog.String("lock", e.Name))
@@ -145,9 +143,7 @@ func attributes(e strategy.Event, whole bool) []slog.Attr {
 		as = append(as, slog.Duration("took", e.Took))
 	}
 	if e.Err != nil {
-		as = append(as, slog.String("error", words(e)))
+		as = append(as, slog.String("error", e.Err.Error()))
 	}
 	return as
 }
-
-func errorText(e strategy.Event) string { return e.Err.Error() }

@@ -96,7 +96,7 @@ func TestLines(t *testing.T) {
 			if got := strings.TrimSuffix(short.String(), "\n"); got != tt.want {
 				t.Errorf("logged\n got %s\nwant %s", got, tt.want)
 			}
-			want := strings.NewReplacer("…3f4a5b", token, "…8a9e0f", other).Replace(tt.want)
+			want := strings.NewReplacer("token=…3f4a5b", "token="+token, "holder=…8a9e0f", "holder="+other).Replace(tt.want)
 			if got := strings.TrimSuffix(whole.String(), "\n"); got != want {
 				t.Errorf("logged, WholeTokens\n got %s\nwant %s", got, want)
 			}

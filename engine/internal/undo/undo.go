@@ -72,7 +72,7 @@ func pause(opTimeout, passed time.Duration, answered bool) time.Duration {
 func (r *Retrier) fail(c driver.Claim, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failed = errors.Join(r.failed, fmt.Errorf("lock %q: token %q may hold it until its TTL ends: %w", c.Name, c.Token, err))
+	r.failed = errors.Join(r.failed, fmt.Errorf("lock %q: token %q may hold it until its TTL ends: %w", c.Name, strategy.ShortToken(c.Token), err))
 }
 
 // Err returns what could not be undone before the group was closed. Call it after that.
