@@ -126,8 +126,8 @@ type Subject struct {
 	Spoil func(ctx context.Context, key string) error
 
 	// Leftovers names what the servers still keep of a lock that nobody holds or
-	// waits for: keys, subscriptions. What is meant to stay (a fence counter) is
-	// none.
+	// waits for: keys, subscriptions. What is meant to outlive it (a fence counter
+	// that expires) is none.
 	Leftovers func(ctx context.Context, key string) ([]string, error)
 
 	// ChildEnv is added to the environment of child processes, so that Open

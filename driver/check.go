@@ -65,7 +65,7 @@ func CheckNode(ctx context.Context, due time.Time, n Node) error {
 func CheckClaim(o strategy.Options) Claim {
 	id := token.New("", false)
 	name := "check:" + id
-	return Claim{Name: name, Key: o.Key(name), Token: id, Owner: id, TTL: o.TTL, Due: time.Now().Add(o.OpTimeout)}
+	return Claim{Name: name, Key: o.Key(name), Token: id, Owner: id, TTL: o.TTL, FenceTTL: max(o.FenceTTL, 0), Due: time.Now().Add(o.OpTimeout)}
 }
 
 // A Right is what the scripts of a protocol do with one of a lock's keys.

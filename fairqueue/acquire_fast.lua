@@ -44,7 +44,7 @@ if fast and n == 1 then
 elseif fast then
   local fences, all = {}, true -- fences[i] is nil or false: not granted here
   if reserve == 1 then
-    local lasts = redis.pcall('MGET', unpack(KEYS, 2 * n + 1, 3 * n))
+    local lasts, option, date = redis.pcall('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), expiry(fence, keep)
     for i = 1, n do
       local counter, last = KEYS[2 * n + i], lasts[i]
       local count = tonumber(last)
@@ -53,7 +53,7 @@ elseif fast then
         local set = redis.pcall('SET', counter, first, 'NX', expiry(first, keep))
         fences[i] = set and set.ok and first
       elseif count and #last == #clock and count >= least and count < fence then
-        local set = redis.pcall('SET', counter, clock, expiry(fence, keep))
+        local set = option and redis.pcall('SET', counter, clock, option, date) or redis.pcall('SET', counter, clock)
         fences[i] = set.ok and fence
       end
     end

@@ -235,7 +235,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if !names.proven.Load() {
 		prove = "1"
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), c.FenceTTL.Milliseconds(), p.entry(c), prove, c.Token)
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), names.fenceTTL(c), p.entry(c), prove, c.Token)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -254,7 +254,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 		entry = p.entry(c) // an undo also gives up the place in the queue
 	}
 	names := p.names.of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, c.FenceTTL.Milliseconds(), c.Token, names.freed)
+	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, names.fenceTTL(c), c.Token, names.freed)
 	if err != nil {
 		names.proven.Store(false)
 		return err
@@ -264,7 +264,8 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, pass, p.names.of(c.Key).keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next), next.FenceTTL.Milliseconds())
+	names := p.names.of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, pass, names.keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next), names.fenceTTL(next))
 	if err != nil {
 		return driver.Grant{}, err
 	}

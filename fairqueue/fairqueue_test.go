@@ -79,7 +79,7 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if want := 11.0; n > want+raced {
+	if want := 10.0; n > want+raced {
 		t.Errorf("allocations = %v, want %v at most", n, want+raced)
 	}
 }

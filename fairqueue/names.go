@@ -3,6 +3,7 @@ package fairqueue
 import (
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockstrategies/locks/driver"
 )
@@ -14,7 +15,14 @@ type lockNames struct {
 	keys  []string
 	freed any // the channel for those who wait without queueing; a string, boxed once to save an allocation
 
-	proven atomic.Bool // an acquire has found that this user may release; reset when a release fails
+	ttl    atomic.Pointer[fenceTTL] // the last that a claim brought
+	proven atomic.Bool              // an acquire has found that this user may release; reset when a release fails
+}
+
+// A fenceTTL is a claim's, and its milliseconds, boxed once to save an allocation for each request.
+type fenceTTL struct {
+	d  time.Duration
+	ms any
 }
 
 func newNames(key string) *lockNames {
@@ -25,6 +33,16 @@ func newNames(key string) *lockNames {
 func (n *lockNames) queue() string        { return n.keys[1] }
 func (n *lockNames) counter() string      { return n.keys[2] }
 func (n *lockNames) freedChannel() string { return n.freed.(string) }
+
+// fenceTTL is how long the counter is to last, in ms.
+func (n *lockNames) fenceTTL(c driver.Claim) any {
+	ttl := n.ttl.Load()
+	if ttl == nil || ttl.d != c.FenceTTL {
+		ttl = &fenceTTL{c.FenceTTL, c.FenceTTL.Milliseconds()}
+		n.ttl.Store(ttl)
+	}
+	return ttl.ms
+}
 
 // lineChannel is where a line hears of direct grants.
 func (n *lockNames) lineChannel(line string) string { return n.queue() + ":" + line }

@@ -1,7 +1,22 @@
-// The cache of the names of keys.
+// The cache of the names of keys, and what it keeps next to them.
 package fairqueue
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+)
+
+// TestFenceTTL: each claim gets its own, whatever the one before it brought.
+func TestFenceTTL(t *testing.T) {
+	n := newNames("lock:{a}")
+	for _, d := range []time.Duration{0, time.Hour, time.Hour, time.Minute, 0} {
+		if got := n.fenceTTL(driver.Claim{FenceTTL: d}); got != d.Milliseconds() {
+			t.Errorf("fenceTTL() of %v = %v", d, got)
+		}
+	}
+}
 
 // TestCache: a lock keeps its names, whatever other locks come, and gets its own.
 func TestCache(t *testing.T) {

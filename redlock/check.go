@@ -72,7 +72,11 @@ func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
 	rights := []driver.Right{lock, {Key: GuardKey}}
 	if p.fences {
-		rights = append(rights, driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET"}})
+		expire := "PEXPIREAT"
+		if c.FenceTTL == 0 {
+			expire = "PERSIST" // what another process has set must not end what this one notes
+		}
+		rights = append(rights, driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET", expire}})
 	}
 	return rights
 }

@@ -12,7 +12,7 @@ import (
 // three times as long as the quorum took (and 1 … 50 ms), so that a voter that freezes between the
 // two rounds costs nobody the lock. Fences need the guard. All users of a lock must have them: a
 // hold without a fence cannot be ordered. On each server a hash of two fields stays for each
-// name, lock:{name}:fence, for ever.
+// name, lock:{name}:fence, until Options.FenceTTL is over.
 func WithFences() Option {
 	return func(p *protocol) { p.fences = true }
 }
@@ -24,9 +24,12 @@ func WithFences() Option {
 //  2. The fence is written back to the voters: each notes it if the token is still there. The lock
 //     counts when a quorum has noted it.
 //
+// A counter expires FenceTTL after the time that its number says: then the node's time, which it tells
+// with its vote, is greater than all that it noted.
+//
 // A node may have lost its counter, as it may lose a lock. So each number is noted with the
 // generation of the node's guard (guard.lua): a counter that is missing, or of an older generation,
-// does not remember.
+// does not remember. If the node was bootstrapped and has lost nothing since, one that is missing does.
 
 // A fenceReply is what a node says of fences with its vote.
 type fenceReply struct {
@@ -122,7 +125,7 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 // there must have it; without, a quorum has noted the fence already.
 func (p *protocol) noteFence(ctx context.Context, due time.Time, c driver.Claim, votes *nodeVotes, i int, token string, fence uint64, generation string) error {
 	n := p.nodes[i]
-	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), generation, p.longest(c.TTL))
+	reply, err := n.Eval(ctx, due, writeback, []string{c.Key, GuardKey, counter(c)}, token, int64(fence), generation, p.longest(c.TTL), c.FenceTTL.Milliseconds())
 	switch {
 	case err != nil:
 		return err

@@ -13,7 +13,8 @@ import (
 )
 
 // How several independent counters give one rising fence, and what goes wrong when they
-// are asked in a simpler way. Nothing here uses the implementation, or any clock.
+// are asked in a simpler way. Nothing here uses the implementation. No clock is part of it
+// as long as counters stay.
 //
 // The algorithm. Each of N nodes has the lock's key and a counter c.
 //
@@ -49,6 +50,15 @@ import (
 // history. A node that does not vote until the longest TTL has passed would refuse such
 // a grant, but then a clock is in it.
 
+// Counters that expire. A node has a clock. With c it tells its clock, and F = 1 + the
+// greatest of both. Its counter expires when the clock has reached c; until then the clock
+// may be set in any way, and afterwards not below what has expired. A node that has ever
+// been blank is blank again then: it cannot tell what has expired from what it forgot.
+//
+// Proof. Let y be in W1 and W2, and confirm 1 before it grants 2. Then it tells c ≥ F1, or
+// a clock that has reached F1, for c was F1 or more when it expired. So F2 > F1. ∎ A node
+// heals as above: what it knew when it expired, it forgot.
+
 // A simVariant is a way to use the counters, on so many nodes.
 type simVariant struct {
 	nodes         int
@@ -56,6 +66,9 @@ type simVariant struct {
 	unconditional bool // phase 2 does not look at the key
 	silenceIsZero bool // a blank node counts like any other
 	healsEarly    bool // phase 2 heals, and what it healed counts in W
+	expires       bool // counters expire
+	fromNow       bool // … some time after they were set, whatever the clock says
+	once          bool // … by the first number that they had, not by the last
 }
 
 const simNodes, simTries = 5, 3 // at most
@@ -76,6 +89,9 @@ type simNode struct {
 	c      int32
 	memory int32 // which memory this is; another after each loss
 	blank  bool  // it has lost its counter, and is not healed
+	clock  int32
+	until  int32 // the clock at which c expires
+	past   int32 // the greatest clock at which one has expired
 }
 
 // A simTry is one attempt. Requests and replies are sets of nodes, a bit for each.
@@ -126,6 +142,9 @@ const (
 	simEnd               // the client gives up, releases, or dies
 	simExpire            // in time, early or late, or a release that arrives
 	simForget            // a node loses its memory
+	simTick              // a node's clock goes on
+	simSetBack           // a node's clock is set back
+	simLapse             // a counter expires
 )
 
 // next lets e happen to s. It returns false if that cannot be; wrong tells of a
@@ -151,10 +170,10 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 		}
 		if e.what == simGrant && a.phase == simAsking {
 			a.q |= bit
-			a.fence = max(a.fence, n.c)
+			a.fence = max(a.fence, n.c, n.clock)
+			a.told[e.node] = n.memory
 			if n.blank && !v.silenceIsZero {
 				a.blank |= bit
-				a.told[e.node] = n.memory
 			}
 		}
 	case simWrite:
@@ -176,8 +195,9 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 		if n.key != a.token && !v.unconditional {
 			return true, ""
 		}
-		n.c = max(n.c, a.fence)
-		n.blank = n.blank && !v.healsEarly && !v.silenceIsZero
+		v.note(n, a.fence)
+		expired := v.expires && n.memory == a.told[e.node] // since it granted this, when it knew
+		n.blank = n.blank && !v.healsEarly && !v.silenceIsZero && !expired
 		if e.what == simWriteBack && a.phase == simWriting {
 			a.w |= bit
 		}
@@ -195,7 +215,8 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 		}
 		a.heals &^= bit
 		if n.memory == a.told[e.node] {
-			n.c, n.blank = max(n.c, a.fence), false
+			v.note(n, a.fence)
+			n.blank = false
 		}
 	case simJoin:
 		if a.phase != simHeld || n.key != 0 {
@@ -213,19 +234,45 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 		}
 		n.key = 0
 	case simForget:
-		blank := 0
-		for _, other := range s.nodes {
-			if other.blank {
-				blank++
-			}
-		}
-		if !n.blank && blank == (v.nodes-1)/2 {
+		if !n.blank && s.blank() == (v.nodes-1)/2 {
 			return false, "" // one more would only end all progress
 		}
 		s.memories++
-		*n = simNode{memory: s.memories, blank: true}
+		*n = simNode{memory: s.memories, blank: true, clock: n.clock, past: n.past}
+	case simTick:
+		n.clock++
+	case simSetBack:
+		if n.clock == n.past {
+			return false, ""
+		}
+		n.clock = n.past
+	case simLapse:
+		ever := n.memory > 0
+		if !v.expires || n.c == 0 || n.clock < n.until && !v.fromNow || ever && !n.blank && s.blank() == (v.nodes-1)/2 {
+			return false, ""
+		}
+		n.past = max(n.past, min(n.until, n.clock))
+		n.c, n.until, n.blank = 0, 0, n.blank || ever
 	}
 	return true, ""
+}
+
+// note has a node know a fence.
+func (v simVariant) note(n *simNode, fence int32) {
+	if n.c == 0 || !v.once {
+		n.until = max(n.c, fence)
+	}
+	n.c = max(n.c, fence)
+}
+
+// blank is how many nodes are.
+func (s *simState) blank() (blank int) {
+	for _, n := range s.nodes {
+		if n.blank {
+			blank++
+		}
+	}
+	return blank
 }
 
 // finish is the moment from which on the client may tell others of its fence.
@@ -266,9 +313,12 @@ func (v simVariant) run(seed uint64, steps int, losses bool) (acquired int, wron
 	// Each run has an adversary with habits of its own: one that loses hardly anything
 	// finds other histories than one that loses most.
 	clients, early, forget := 1+r.IntN(simTries), 1+r.IntN(100), 2+r.IntN(20)
-	weights := [...]int{
+	weights := [simLapse + 1]int{
 		simBegin: 10, simGrant: 40, simGrantLost: r.IntN(8), simWrite: 1 + r.IntN(20), simWriteBack: 30, simWriteLost: r.IntN(8),
 		simFinish: 20, simHeal: 1 + r.IntN(10), simJoin: r.IntN(4), simEnd: 2 + r.IntN(10), simExpire: 40, simForget: 2,
+	}
+	if v.expires {
+		weights[simTick], weights[simSetBack], weights[simLapse] = 10+r.IntN(60), r.IntN(4), 1+r.IntN(20)
 	}
 	var lots []simWhat
 	for what, weight := range weights {
@@ -316,6 +366,7 @@ var simVariants = []struct {
 	sound  bool
 	losses bool
 	rare   bool // so rarely wrong that chance does not find it
+	large  bool // too large for TestFenceExhaustive, or not to be seen in a small world
 	simVariant
 }{
 	{name: "one phase", simVariant: simVariant{onePhase: true}},
@@ -324,6 +375,10 @@ var simVariants = []struct {
 	{name: "losses, silence counts as zero", losses: true, simVariant: simVariant{silenceIsZero: true}},
 	{name: "losses, healed by any write-back", losses: true, rare: true, simVariant: simVariant{healsEarly: true}},
 	{name: "losses, healed after a success", losses: true, sound: true},
+	{name: "counters expire some time after they are set", simVariant: simVariant{expires: true, fromNow: true}},
+	{name: "counters expire by their first number", large: true, simVariant: simVariant{expires: true, once: true}},
+	{name: "counters expire by their number", sound: true, simVariant: simVariant{expires: true}},
+	{name: "losses, and counters expire by their number", losses: true, sound: true, large: true, simVariant: simVariant{expires: true}},
 }
 
 // TestFenceSimulation runs five nodes at random: two thousand acquisitions
@@ -373,7 +428,7 @@ func (s *simState) small() (k smallState) {
 		k.tries[t] = [3]int32{int32(a.phase), a.floor, a.fence}
 	}
 	for i, n := range s.nodes[:3] {
-		b := append(k.nodes[i][:0], byte(n.key), byte(n.c), byte(n.memory))
+		b := append(k.nodes[i][:0], byte(n.key), byte(n.c), byte(n.memory), byte(n.clock)<<4|byte(n.until))
 		if n.blank {
 			b[2] |= 0x80
 		}
@@ -407,6 +462,9 @@ func (v simVariant) explore(losses int) (states int, wrong string) {
 			a, other := &s.tries[e.try], &s.tries[1-e.try]
 			if e.what == simForget && int(s.memories) == losses {
 				continue
+			}
+			if n := &s.nodes[e.node]; e.what == simLapse && v.expires && !v.fromNow {
+				n.clock = max(n.clock, n.until) // no sooner: a lesser time is told for longer
 			}
 			if a.phase == simIdle && (e.what == simGrant || e.what == simGrantLost) && (e.try == 0 || other.phase != simIdle) {
 				// To begin just before its first grant is the hardest: most is finished.
@@ -453,7 +511,8 @@ var smallEvents = func() (es []simEvent) {
 				es = append(es, simEvent{what: simWrite, try: try})
 			}
 		}
-		es = append(es, simEvent{what: simExpire, node: node}, simEvent{what: simForget, node: node})
+		es = append(es, simEvent{what: simExpire, node: node}, simEvent{what: simForget, node: node},
+			simEvent{what: simLapse, node: node})
 	}
 	return es
 }()
@@ -477,6 +536,12 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("node %d lets its key go", node)
 	case simForget:
 		return fmt.Sprintf("node %d forgets", node)
+	case simTick:
+		return fmt.Sprintf("node %d has a later time", node)
+	case simSetBack:
+		return fmt.Sprintf("node %d has its clock set back", node)
+	case simLapse:
+		return fmt.Sprintf("node %d lets its counter expire", node)
 	}
 	return fmt.Sprintf("event %d of %s at node %d", e.what, client, node)
 }
@@ -485,6 +550,9 @@ func (e simEvent) String() string {
 func TestFenceExhaustive(t *testing.T) {
 	t.Parallel()
 	for _, c := range simVariants {
+		if c.large {
+			continue // TestFenceSimulation plays it
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			losses := 0

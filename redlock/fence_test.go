@@ -241,6 +241,49 @@ func TestFences(t *testing.T) {
 		release(t, lease)
 	})
 
+	// A server whose counter has expired tells its time, which is past all that it noted: also if it is the
+	// only one that both quorums share.
+	t.Run("Expired", func(t *testing.T) {
+		servers := redistest.Nodes(t, 5)
+		brief := strategy.Options{TTL: time.Second, OpTimeout: 900 * time.Millisecond, FenceTTL: 2 * time.Second}
+		hold := func(open ...int) (fence uint64) {
+			locks := gated(t, servers, only(open...), brief, unhurried, redlock.WithFences())
+			verdict.Eventually(t, "the lock is granted before its short TTL ends", func() bool {
+				lease, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
+				if err != nil {
+					return false
+				}
+				fence = fenceOf(t, lease)
+				return lease.Release(t.Context()) == nil
+			})
+			return fence
+		}
+		first := hold(0, 1, 2)
+		verdict.Eventually(t, "the counters have expired", func() bool {
+			return !slices.ContainsFunc(servers[:3], func(s *redistest.Server) bool { return noted(t, s, lockOf(t)) != "" })
+		})
+		if next := hold(2, 3, 4); next <= first {
+			t.Errorf("Fence() = %d after %d, whose counters have expired", next, first)
+		}
+	})
+
+	// A TTL from now on would let the counter go while its number is still ahead of the clock.
+	t.Run("ExpiresByItsNumber", func(t *testing.T) {
+		servers, name := redistest.Nodes(t, 5), lockOf(t)
+		note(t, name, ahead, servers[1])
+		lease := acquire(t, fenced(t, servers, only(0, 1, 2)), name)
+		fence := fenceOf(t, lease)
+		release(t, lease)
+		for i, s := range servers[:3] {
+			ends := time.UnixMilli(int64(fence / 1000)).Add(24 * time.Hour)
+			ms := redistest.Do(t, s, "PTTL", counterOf(name)).(int64)
+			if got := time.Now().Add(time.Duration(ms) * time.Millisecond); ms < 0 || ends.Sub(got).Abs() > time.Hour {
+				t.Errorf("the counter of server %d expires in %d ms, at %v, want %v, a day after its number %d", i+1, ms, got, ends, fence)
+			}
+		}
+		clean(t, servers, counterOf(name))
+	})
+
 	// Who did not grant it, and why, is told as well when it is a number that fails.
 	t.Run("Reasons", func(t *testing.T) {
 		servers := redistest.Nodes(t, 5)

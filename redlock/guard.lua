@@ -14,7 +14,7 @@
 --         where run or past differ, or the hash is missing. For fences
 --   born  when the generation began, in ms of the server's time; 0: it was bootstrapped
 --   max   the longest TTL that any client has brought, in ms
---   new   1: bootstrapped, so that a counter that is missing has never been there
+--   new   1: bootstrapped, so that a counter that is missing is not lost: it was never there, or has expired
 --   why   why the generation began: "empty" or "restarted"
 -- The server votes from born + max on. max may grow later: a client with a longer TTL may have been
 -- granted it before the generation began.

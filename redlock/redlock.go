@@ -61,7 +61,8 @@
 // On each node:
 //
 //	lock:{name}         the key, with the holder's token and TTL
-//	lock:{name}:fence   with fences: a hash of the last fence and its generation; it stays
+//	lock:{name}:fence   with fences: a hash of the last fence and its generation; it expires
+//	                    Options.FenceTTL after it was issued
 //	lock:redlock:guard  the restart guard of all locks ([GuardKey]), a hash; it stays
 //	lock:{name}:free    the channel; a message is the token that was released
 //

@@ -430,17 +430,21 @@ func TestCheck(t *testing.T) {
 func TestRightsNeeded(t *testing.T) {
 	const lock = "lock:{n} GET SET DEL PTTL PEXPIRE"
 	for _, c := range []struct {
-		own  []Option
-		wait strategy.Wait
-		want string
+		own   []Option
+		wait  strategy.Wait
+		fence time.Duration
+		want  string
 	}{
-		{nil, strategy.WaitNotification, lock + " PUBLISH TIME HMGET HSET lock:{n}:free; lock:redlock:guard"},
-		{nil, strategy.WaitPoll, lock + " TIME HMGET HSET; lock:redlock:guard"},
-		{[]Option{WithoutGuard()}, strategy.WaitPoll, lock},
-		{[]Option{WithFences()}, strategy.WaitPoll, lock + " TIME HMGET HSET; lock:redlock:guard; lock:{n}:fence HGET HMGET HSET"},
+		{nil, strategy.WaitNotification, 0, lock + " PUBLISH TIME HMGET HSET lock:{n}:free; lock:redlock:guard"},
+		{nil, strategy.WaitPoll, 0, lock + " TIME HMGET HSET; lock:redlock:guard"},
+		{[]Option{WithoutGuard()}, strategy.WaitPoll, 0, lock},
+		{[]Option{WithFences()}, strategy.WaitPoll, time.Hour, lock + " TIME HMGET HSET; lock:redlock:guard; lock:{n}:fence HGET HMGET HSET PEXPIREAT"},
+		{[]Option{WithFences()}, strategy.WaitPoll, 0, lock + " TIME HMGET HSET; lock:redlock:guard; lock:{n}:fence HGET HMGET HSET PERSIST"},
 	} {
 		var all []string
-		for _, r := range saying(1, nil, c.own...).rights(aClaim(), c.wait) {
+		claim := aClaim()
+		claim.FenceTTL = c.fence
+		for _, r := range saying(1, nil, c.own...).rights(claim, c.wait) {
 			all = append(all, strings.TrimSpace(strings.Join(append([]string{r.Key}, append(r.Commands, r.Channel)...), " ")))
 		}
 		if got := strings.Join(all, "; "); got != c.want {

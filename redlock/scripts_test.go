@@ -22,8 +22,8 @@ import (
 )
 
 // In the rows of TestScripts L, G and C are the keys: lock, guard and counter. RUN and ID are the server's
-// run_id and its master_replid, NOW is its time in ms, to which a number of minutes may be added: NOW-9m. ” is
-// an empty argument. Times that have passed since NOW are rounded to minutes, so none is a matter of speed.
+// run_id and its master_replid, NOW is its time in ms, to which a number of minutes may be added: NOW-9m; US is
+// the same in µs. ” is an empty argument. Times that have passed since NOW are rounded to minutes, so none is a matter of speed.
 const (
 	// The server votes: its generation was bootstrapped, or has lasted for longer than the longest TTL.
 	open10m  = "HSET G seen ID run RUN past '' gen old born 0 max 600000 new 1 why empty"
@@ -166,19 +166,26 @@ func TestScripts(t *testing.T) {
 		{"join, no guard", join, nil, "L G | mine 600000 600000", "1", is10m + " " + begun},
 		{"join, may not INFO", join, []string{open10m, "ACL SETUSER default -info"}, "L G | mine 600000 600000", "GUARD", ""},
 
-		{"note", writeback, []string{mine5m, open10m}, "L G C | mine 8 old 600000", "1", "L=mine/5m " + isOpen + " C{gen=old n=8}"},
-		{"note a greater one", writeback, []string{mine5m, open10m, "HSET C n 7 gen older"}, "L G C | mine 8 old 600000", "1", "L=mine/5m " + isOpen + " C{gen=old n=8}"},
-		{"note a lesser one", writeback, []string{mine5m, open10m, "HSET C n 9 gen older"}, "L G C | mine 8 old 600000", "1", "L=mine/5m " + isOpen + " C{gen=old n=9}"},
-		{"note a great one", writeback, []string{mine5m, open10m}, "L G C | mine 4503599627370497 old 600000", "1", "L=mine/5m " + isOpen + " C{gen=old n=4503599627370497}"},
-		{"note while it waits", writeback, []string{mine5m, waits1m}, "L G C | mine 8 old 600000", "1", "L=mine/5m " + waits + " C{gen=old n=8}"},
-		{"note what is gone", writeback, []string{open10m}, "L G C | mine 8 old 600000", "nil", ""},
-		{"note what another has", writeback, []string{held5m, open10m}, "L G C | mine 8 old 600000", "theirs", ""},
-		{"note no lock", writeback, []string{"LPUSH L x", open10m}, "L G C | mine 8 old 600000", "WRONGTYPE", ""},
-		{"note in another generation", writeback, []string{mine5m, lasted}, "L G C | mine 8 older 600000", "[guard empty -1m 10m]", ""},
-		{"note after a restart", writeback, []string{mine5m, another}, "L G C | mine 8 old 600000", "[guard restarted 10m 10m]", ""},
-		{"note, may not INFO", writeback, []string{mine5m, open10m, "ACL SETUSER default -info"}, "L G C | mine 8 old 600000", "GUARD", ""},
-		{"noted by a quorum", writeback, []string{held5m, open10m}, "L G C | '' 8 old 600000", "1", is5m + " " + isOpen + " C{gen=old n=8}"},
-		{"noted by a quorum, in another generation", writeback, []string{waits1m}, "L G C | '' 8 older 600000", "[guard restarted 1m 10m]", ""},
+		{"note", writeback, []string{mine5m, open10m}, "L G C | mine 8 old 600000 0", "1", "L=mine/5m " + isOpen + " C{gen=old n=8}"},
+		{"note a greater one", writeback, []string{mine5m, open10m, "HSET C n 7 gen older"}, "L G C | mine 8 old 600000 0", "1", "L=mine/5m " + isOpen + " C{gen=old n=8}"},
+		{"note a lesser one", writeback, []string{mine5m, open10m, "HSET C n 9 gen older"}, "L G C | mine 8 old 600000 0", "1", "L=mine/5m " + isOpen + " C{gen=old n=9}"},
+		{"note a great one", writeback, []string{mine5m, open10m}, "L G C | mine 4503599627370497 old 600000 0", "1", "L=mine/5m " + isOpen + " C{gen=old n=4503599627370497}"},
+		{"note while it waits", writeback, []string{mine5m, waits1m}, "L G C | mine 8 old 600000 0", "1", "L=mine/5m " + waits + " C{gen=old n=8}"},
+		{"note what is gone", writeback, []string{open10m}, "L G C | mine 8 old 600000 0", "nil", ""},
+		{"note what another has", writeback, []string{held5m, open10m}, "L G C | mine 8 old 600000 0", "theirs", ""},
+		{"note no lock", writeback, []string{"LPUSH L x", open10m}, "L G C | mine 8 old 600000 0", "WRONGTYPE", ""},
+		{"note in another generation", writeback, []string{mine5m, lasted}, "L G C | mine 8 older 600000 0", "[guard empty -1m 10m]", ""},
+		{"note after a restart", writeback, []string{mine5m, another}, "L G C | mine 8 old 600000 0", "[guard restarted 10m 10m]", ""},
+		{"note, may not INFO", writeback, []string{mine5m, open10m, "ACL SETUSER default -info"}, "L G C | mine 8 old 600000 0", "GUARD", ""},
+		{"note for so long", writeback, []string{mine5m, open10m}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW}/20m"},
+		{"note for longer than before", writeback, []string{mine5m, open10m, "HSET C n US-1m gen old", "PEXPIREAT C NOW+5m"}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW}/20m"},
+		{"note what is ahead of the clock", writeback, []string{mine5m, open10m}, "L G C | mine US+60m old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW+60m}/80m"},
+		{"note next to what is ahead of the clock", writeback, []string{mine5m, open10m, "HSET C n US+60m gen old"}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW+60m}/80m"},
+		{"note for ever", writeback, []string{mine5m, open10m, "HSET C n 7 gen old", "PEXPIREAT C NOW+5m"}, "L G C | mine 8 old 600000 0", "1", "L=mine/5m " + isOpen + " C{gen=old n=8}"},
+		{"note, may not PEXPIREAT", writeback, []string{mine5m, open10m, "HSET C n 7 gen old", "ACL SETUSER default -pexpireat"}, "L G C | mine 8 old 600000 1200000", "NOPERM", ""},
+		{"note, may not PERSIST", writeback, []string{mine5m, open10m, "HSET C n 7 gen old", "ACL SETUSER default -persist"}, "L G C | mine 8 old 600000 0", "NOPERM", ""},
+		{"noted by a quorum", writeback, []string{held5m, open10m}, "L G C | '' 8 old 600000 0", "1", is5m + " " + isOpen + " C{gen=old n=8}"},
+		{"noted by a quorum, in another generation", writeback, []string{waits1m}, "L G C | '' 8 older 600000 0", "[guard restarted 1m 10m]", ""},
 
 		{"check, open", check, []string{open10m}, "G | 600000", "1", ""},
 		{"check, lasted", check, []string{lasted}, "G | 1200000", "[guard empty 9m 20m]", ""},
@@ -367,7 +374,7 @@ func (s *scripted) look() {
 	s.now = now[0]*1000 + now[1]/1000
 }
 
-var minutes = regexp.MustCompile(`^NOW([+-]\d+)m$`)
+var minutes = regexp.MustCompile(`^(NOW|US)(?:([+-]\d+)m)?$`)
 
 func (s *scripted) words(text string) []string {
 	words := strings.Fields(text)
@@ -375,8 +382,10 @@ func (s *scripted) words(text string) []string {
 		if key, ok := keyNames[w]; ok {
 			words[i] = key
 		} else if m := minutes.FindStringSubmatch(w); m != nil {
-			n, _ := strconv.ParseInt(m[1], 10, 64)
-			words[i] = fmt.Sprint(s.now + n*60_000)
+			n, _ := strconv.ParseInt(m[2], 10, 64) // or 0
+			if words[i] = fmt.Sprint(s.now + n*60_000); m[1] == "US" {
+				words[i] += "000"
+			}
 		}
 	}
 	for i, w := range words {
@@ -421,6 +430,8 @@ func (s *scripted) at(n int64) string {
 		return "NOW"
 	case d < 0 && d > -3_600_000:
 		return fmt.Sprintf("NOW%dm", d/60_000)
+	case d > 0 && d <= 3_600_000:
+		return fmt.Sprintf("NOW+%dm", d/60_000)
 	}
 	return fmt.Sprint(n)
 }
@@ -432,6 +443,9 @@ func (s *scripted) show(reply any, err error) string {
 			return err.Error()
 		}
 		word, _, _ := strings.Cut(strings.TrimPrefix(e.Err.Error(), "ERR "), " ")
+		if word == "The" { // user executing the script can't run this command: Redis 7.0
+			return "NOPERM"
+		}
 		return word
 	}
 	switch r := reply.(type) {
@@ -483,13 +497,15 @@ func (s *scripted) dump() string {
 				}
 				if n, err := strconv.ParseInt(v, 10, 64); err == nil && f == "born" {
 					v = s.at(n)
+				} else if err == nil && f == "n" && n/1_000_000 >= s.now/1000-3600 && n/1_000_000 <= s.now/1000+3600 {
+					v = s.at(n / 1000)
 				}
 				texts = append(texts, f+"="+v)
 			}
 			slices.Sort(texts)
 			text := name + "{" + strings.Join(texts, " ") + "}"
-			if ttl := redistest.Do(s.t, s.s, "PTTL", key); ttl != int64(-1) {
-				text += fmt.Sprint("/", ttl)
+			if ttl := redistest.Do(s.t, s.s, "PTTL", key).(int64); ttl != -1 {
+				text += "/" + ms(ttl)
 			}
 			all = append(all, text)
 		default:

@@ -8,11 +8,12 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  the restart guard
 -- KEYS[3]  the lock's fence counter: a hash of n, the number, and gen, the generation that has
---          known all numbers up to it. No TTL: it outlives every hold
+--          known all numbers up to it
 -- ARGV[1]  the holder's token; empty: a quorum has noted the fence already
 -- ARGV[2]  the fence
 -- ARGV[3]  the generation that granted the lock
 -- ARGV[4]  the longest TTL in use that the client knows of, in ms
+-- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  1      noted
 --          nil    the lock is gone
@@ -32,6 +33,17 @@ if err then return err end
 if g.gen ~= ARGV[3] then
   return {'guard', g.why, g.wait, g.max}
 end
-local n = tonumber(redis.call('HGET', KEYS[3], 'n') or 0)
-redis.call('HSET', KEYS[3], 'n', string.format('%.0f', math.max(n, tonumber(ARGV[2]))), 'gen', g.gen)
+local n = math.max(redis.call('HGET', KEYS[3], 'n') or 0, ARGV[2])
+-- The expiry comes from the number, not from this moment: when the counter is gone, this node's time, which
+-- it tells with each vote, is past all that it noted.
+local function expire()
+  if ARGV[5] == '0' then
+    redis.call('PERSIST', KEYS[3])
+  else
+    redis.call('PEXPIREAT', KEYS[3], math.floor(n / 1000) + ARGV[5])
+  end
+end
+expire() -- an ACL that forbids it ends the script here
+redis.call('HSET', KEYS[3], 'n', string.format('%.0f', n), 'gen', g.gen)
+expire() -- a counter that is new has none yet
 return 1

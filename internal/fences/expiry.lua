@@ -7,5 +7,5 @@
 -- keep     in ms; 0: the counter never expires
 -- Returns  the options of SET
 local function expiry(fence, keep)
-  if keep > 0 then return 'PXAT', math.floor(fence / 1000) + keep end
+  if keep > 0 then return 'PXAT', math.floor(fence / 1000) + keep .. '' end -- Lua makes a string of it faster than Redis
 end

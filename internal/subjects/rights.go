@@ -121,8 +121,8 @@ func AllRights() []Rights {
 			Parts: slices.Concat(quorum, guard, told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
-			Variant: "redlock-fenced", Of: "WithFences, on each server",
-			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget"), told(strategy.WaitNotification, freeChan), without(node, "+info")),
+			Variant: "redlock-fenced", Of: "WithFences, on each server (+persist in place of +pexpireat if Options.FenceTTL is negative)",
+			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget", "+pexpireat"), told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
 			Variant: "redlock-unguarded", Of: "WithoutGuard, on each server",

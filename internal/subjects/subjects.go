@@ -413,7 +413,7 @@ func do(ctx context.Context, pool *redis.Pool, cmd string, args ...any) error {
 }
 
 // leftovers finds the keys and channels that belong to a lock: those whose name has
-// the lock's in it. The fence counter is meant to stay.
+// the lock's in it. A fence counter that expires is none.
 func leftovers(ctx context.Context, pool *redis.Pool, key string) ([]string, error) {
 	c, err := pool.GetContext(ctx)
 	if err != nil {
@@ -432,9 +432,16 @@ func leftovers(ctx context.Context, pool *redis.Pool, key string) ([]string, err
 			return nil, err
 		}
 		for _, k := range keys {
-			if k != driver.SiblingKey(key, "fence") {
-				left = append(left, "key "+k)
+			if k == driver.SiblingKey(key, "fence") {
+				ends, err := redis.Int64(redis.DoContext(c, ctx, "PTTL", k))
+				if err != nil {
+					return nil, err
+				}
+				if ends != -1 {
+					continue
+				}
 			}
+			left = append(left, "key "+k)
 		}
 		if cursor == "0" {
 			break

@@ -92,7 +92,7 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	})
 	switch {
 	case len(fenceless) > 0:
-		add("very many names, each used once", fenceless, "with its option WithoutFences, which was not tried here: without it the fence counter of each name stays."+lesser(who, nil, "leave no key as they are"))
+		add("very many names, each used once", fenceless, "with its option WithoutFences, which was not tried here: without it the fence counter of each name stays until Options.FenceTTL is over."+lesser(who, nil, "leave no key as they are"))
 	case len(who) > 0:
 		add("very many names, each used once", who, "no key stays behind"+besides(columns, who)+leavers(columns)+".")
 	}
