@@ -190,14 +190,14 @@ func (t *trial) handOverInside(move func(*hold) call, check func(moved call, suc
 // it waits for a request is seen by what becomes of it meanwhile.
 func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	var turn sync.Mutex // guards what follows
-	passed := 0
+	passed, ended := 0, false
 	over := make(chan struct{})
 	overdue := false // it was over without the k-th request, and only later than expected
 	t.relies(t.ttl / 8)
 	a.requests.each(func(_ int, send func()) {
 		turn.Lock()
 		defer turn.Unlock()
-		if passed++; passed == k && (k == 1 || !within(over, t.ttl)) {
+		if passed++; !ended && passed == k && (k == 1 || !within(over, t.ttl)) {
 			reached = true
 			step()
 			overdue = k > 1 && within(over, t.ttl/8)
@@ -209,6 +209,7 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	a.requests.each(nil)
 	turn.Lock() // what has begun inside the move is brought to its end
 	defer turn.Unlock()
+	ended = true // a request of a trial that was called off may still come
 	if overdue {
 		t.tooSlow("the end of a call that did not wait for this request")
 	}
