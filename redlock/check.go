@@ -72,11 +72,11 @@ func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
 	rights := []driver.Right{lock, {Key: GuardKey}}
 	if p.fences {
-		expire := "PEXPIREAT"
+		fence := driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET", "PEXPIREAT"}}
 		if c.FenceTTL == 0 {
-			expire = "PERSIST" // what another process has set must not end what this one notes
+			fence.Commands[3] = "PERSIST" // takes back what a process with another FenceTTL has set
 		}
-		rights = append(rights, driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET", expire}})
+		rights = append(rights, fence)
 	}
 	return rights
 }
