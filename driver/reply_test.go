@@ -286,6 +286,26 @@ func FuzzInfo(f *testing.F) {
 	})
 }
 
+// TestReadOnly: a replica is known by its refusal, also where a script has met with it.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                                                                               true,
+		"READONLY You can't write against a read only replica. script: 0123, on @user_script:1.":                                              true,
+		"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica. ": true,
+		"Error running script (call to f_0123): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica.":      true, // as rueidis gives it
+		"@user_script: 9: -READONLY You can't write against a read only replica.":                                                             true, // which a script has caught
+		"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -OOM command not allowed":                                false,
+		"ERR unknown command 'READONLY '": false,
+		"READONLYNESS":                    false,
+		"":                                false,
+	} {
+		if got := driver.ReadOnly(errors.New(words)); got != want {
+			t.Errorf("ReadOnly(%q) = %v, want %v", words, got, want)
+		}
+	}
+}
+
 // TestErrorReply: it has changed nothing, unless it ends a script in the middle.
 func TestErrorReply(t *testing.T) {
 	t.Parallel()
@@ -297,6 +317,7 @@ func TestErrorReply(t *testing.T) {
 		"moved":     {"MOVED 3999 127.0.0.1:6381", strategy.ErrRefused},
 		"try again": {"TRYAGAIN Multiple keys request", strategy.ErrRefused},
 		"script":    {"ERR Error running script (call to f_0123)", strategy.ErrRefused},
+		"memory":    {"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", strategy.ErrRefused},
 		"Redis 7":   {"ERR Script attempted to access a non local key in a cluster node script: 0123, on @user_script:142.", strategy.ErrUnknown},
 		"Redis 6":   {"ERR Error running script (call to f_0123): @user_script:9: Lua script attempted to access a non local key in a cluster node", strategy.ErrUnknown},
 	} {
