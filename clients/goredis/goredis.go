@@ -57,7 +57,8 @@
 // One connection, outside of the pool, is for all subscriptions of a Node; of a cluster, one to
 // each master that has some. go-redis would connect and subscribe again by itself when it
 // breaks, and say nothing of what was published meanwhile; here that is kept from it, and the
-// subscription ends with an error.
+// subscription ends with an error. So it does when the server turns out to be a replica, and when
+// its slot of a cluster has moved. (go-redis itself leaves the pool's connections to a replica.)
 package goredis
 
 import (
@@ -218,6 +219,8 @@ func (n *node) send(ctx context.Context, due time.Time, key, name string, args [
 		client, on = next, next
 		if asking {
 			on = afterAsking{next}
+		} else {
+			n.sub.moved()
 		}
 	}
 }

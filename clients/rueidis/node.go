@@ -44,7 +44,8 @@
 // subscriptions, and one more for each session: take-overs of setnxgetset.WatchTakeOver, and
 // Acknowledged. On a cluster requests take none, and subscriptions one to each master. A user
 // of the server needs, in addition to what the strategy sends, CLIENT INFO and CLIENT KILL for the
-// order, and on a cluster CLUSTER MYID, without which each channel has its own connection.
+// order, and on a cluster CLUSTER MYID, without which each channel has its own connection, and EXISTS on
+// keys called like the channels, without which a subscription stays where it was when its slot moves.
 package rueidisnode
 
 import (
@@ -93,7 +94,7 @@ func New(client rueidis.Client) (*Node, error) {
 	n.unordered.Store(n.cluster)
 	n.line.n, n.sub.n = n, n
 	n.calls.closed = make(chan struct{})
-	n.sub.lines = map[string]*hearing{}
+	n.sub.lines, n.sub.lookEvery = map[string]*hearing{}, lookEvery
 	return n, nil
 }
 
