@@ -286,6 +286,21 @@ func FuzzInfo(f *testing.F) {
 	})
 }
 
+// prober is a node that was away so often.
+type prober struct {
+	node
+	returns uint64
+}
+
+func (p prober) Probe(context.Context, time.Time) uint64 { return p.returns }
+
+// TestProbeNodes: the nodes' returns are summed; a node that cannot tell has none.
+func TestProbeNodes(t *testing.T) {
+	t.Parallel()
+	equal(t, "of no nodes", driver.ProbeNodes(bg, time.Time{}), 0)
+	equal(t, "of three", driver.ProbeNodes(bg, time.Time{}, prober{returns: 2}, node{}, prober{returns: 3}), 5)
+}
+
 // TestReadOnly: a replica is known by its refusal, also where a script has met with it.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()

@@ -96,6 +96,7 @@ package setnxpx
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -170,6 +171,7 @@ var _ interface {
 	driver.Adopter
 	driver.Inspector
 	driver.Checker
+	driver.Prober
 } = (*protocol)(nil)
 
 // Acquire is SET NX PX.
@@ -299,4 +301,9 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		return driver.CheckCommands(ctx, c.Due, p, c.Key,
 			[]any{"GET"}, []any{"SET", c.Token, "XX", "PX", 1}, []any{"PEXPIRE", 1}, []any{"DEL"})
 	})
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -85,6 +85,7 @@ type node struct {
 	mu      sync.Mutex
 	closed  bool
 	warming map[*redis.Client]bool
+	returns uint64 // see Probe
 	calls   sync.WaitGroup
 }
 
@@ -185,6 +186,23 @@ func (n *node) eval(ctx context.Context, due time.Time, cmd string, script any, 
 		first = keys[0]
 	}
 	return n.send(ctx, due, first, cmd, appendPlain(all, args))
+}
+
+// Probe sends a PING, and once that is answered tells how many connections of the pool have ended. That is
+// all that go-redis tells of those that were lost, so a connection that was closed because of its age
+// counts, too. Of a cluster it is always 0.
+func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	to, one := n.to.(single)
+	if !one {
+		return 0
+	}
+	_, err := n.Do(ctx, due, "PING", "")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil || errors.Is(err, strategy.ErrRefused) {
+		n.returns = uint64(to.client.PoolStats().StaleConns)
+	}
+	return n.returns
 }
 
 // maxRedirects is how often one command follows MOVED or ASK.

@@ -60,9 +60,13 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ driver.Node = (*Node)(nil)
+var _ interface {
+	driver.Node
+	driver.Prober
+} = (*Node)(nil)
 
 // A Node is what a rueidis client leads to: one Redis server, the master that Sentinel names,
 // or a cluster. It is safe for concurrent use.
@@ -201,6 +205,22 @@ func (n *Node) send(ctx context.Context, due time.Time, cmd rueidis.Completed) (
 		return n.route(ctx, due, cmd)
 	}
 	return n.line.do(ctx, &op{cmd: cmd, due: due})
+}
+
+// Probe sends a PING, and tells how often another connection for requests took the place of one that was
+// lost. Of a cluster the client does not tell that: it is always 0.
+func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	if n.cluster {
+		return 0
+	}
+	for range 2 { // the first may find the connection lost, the second makes another
+		if _, err := n.Do(ctx, due, "PING", ""); !errors.Is(err, strategy.ErrUnknown) {
+			break
+		}
+	}
+	n.line.mu.Lock()
+	defer n.line.mu.Unlock()
+	return n.line.returns
 }
 
 // closeGrace is how long Close waits for connections that are being made or closed: rueidis
