@@ -83,6 +83,7 @@ var _ interface {
 	single
 	Reenterer
 	Validator
+	Prober
 } = (*acknowledged)(nil)
 
 // Acquire is the protocol's, acknowledged.
@@ -233,6 +234,11 @@ func elsewhere(err error) bool {
 func (w *acknowledged) Reenters() bool {
 	r, ok := w.single.(Reenterer)
 	return ok && r.Reenters()
+}
+
+// Probe is the node's.
+func (w *acknowledged) Probe(ctx context.Context, due time.Time) uint64 {
+	return ProbeNodes(ctx, due, w.node)
 }
 
 // Validate refuses Acks that demand nothing, or nonsense.

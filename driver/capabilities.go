@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -117,4 +119,27 @@ type Validator interface {
 	// Validate is called by engine.New and [strategy.Strategy].With, which return its error. It does
 	// no I/O. The error says what is allowed.
 	Validate(o strategy.Options) error
+}
+
+// A Prober is a [Protocol], or a [Node], that can find out whether a server was away: it may have
+// restarted, and forgotten locks. The engine asks once a second for as long as a lease is kept alive. If
+// a server was away, it renews soon, so that a holder does not learn of its loss at the next renewal only.
+type Prober interface {
+	// Probe asks the servers for a sign of life, and ends at due. It returns how often a server has come
+	// back so far: how often a connection was made in the place of one that was lost. A number that
+	// grows although no server was away costs a renewal and does no harm.
+	Probe(ctx context.Context, due time.Time) (returns uint64)
+}
+
+// ProbeNodes is the Probe of a protocol on these nodes. It asks those that are a [Prober] at the same time.
+func ProbeNodes(ctx context.Context, due time.Time, nodes ...Node) (returns uint64) {
+	var all sync.WaitGroup
+	var sum atomic.Uint64
+	for _, n := range nodes {
+		if p, ok := n.(Prober); ok {
+			all.Go(func() { sum.Add(p.Probe(ctx, due)) })
+		}
+	}
+	all.Wait()
+	return sum.Load()
 }

@@ -8,7 +8,8 @@
 //	s, err := engine.New(p, strategy.Options{})     // a strategy.Strategy
 //
 // A protocol may do more. The engine finds the interfaces [Reenterer], [Notifier], [Queuer],
-// [BulkExtender], [Adopter], [Inspector], [Checker], [Validator] and io.Closer by type assertion.
+// [BulkExtender], [Adopter], [Inspector], [Checker], [Validator], [Prober] and io.Closer by type
+// assertion.
 //
 // The rest of this package helps protocols that speak to Redis: [Node] is a server, [Script] runs on
 // it, [CheckLock] and its siblings build a Check, [Acknowledged] waits for replicas. Package

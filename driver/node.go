@@ -76,6 +76,14 @@ func ErrorReply(node string, reply error) error {
 	return &strategy.ServerError{Node: node, Kind: kind, Err: reply}
 }
 
+// ReadOnly reports whether a server's error reply says that the server is a replica, to which nobody can
+// write. Redis 7.0 says so in the first word, also from within a script. Redis 6.2 raises the same as
+// "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -READONLY …", and a script
+// that catches it has all that follows the first colon. For authors of a [Node].
+func ReadOnly(reply error) bool {
+	return strings.HasPrefix(reply.Error(), "READONLY ") || strings.Contains(reply.Error(), ": -READONLY ")
+}
+
 // SiblingKey names a key that belongs to key and lies in the same slot of a Redis Cluster:
 // lock:{name}:suffix, or, for a key without a hash tag, {key}:suffix. A key that has a } but no hash tag
 // has no such sibling: such an Options.Key works on a single Redis only.

@@ -286,6 +286,41 @@ func FuzzInfo(f *testing.F) {
 	})
 }
 
+// prober is a node that was away so often.
+type prober struct {
+	node
+	returns uint64
+}
+
+func (p prober) Probe(context.Context, time.Time) uint64 { return p.returns }
+
+// TestProbeNodes: the nodes' returns are summed; a node that cannot tell has none.
+func TestProbeNodes(t *testing.T) {
+	t.Parallel()
+	equal(t, "of no nodes", driver.ProbeNodes(bg, time.Time{}), 0)
+	equal(t, "of three", driver.ProbeNodes(bg, time.Time{}, prober{returns: 2}, node{}, prober{returns: 3}), 5)
+}
+
+// TestReadOnly: a replica is known by its refusal, also where a script has met with it.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                                                                               true,
+		"READONLY You can't write against a read only replica. script: 0123, on @user_script:1.":                                              true,
+		"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica. ": true,
+		"Error running script (call to f_0123): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica.":      true, // as rueidis gives it
+		"@user_script: 9: -READONLY You can't write against a read only replica.":                                                             true, // which a script has caught
+		"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -OOM command not allowed":                                false,
+		"ERR unknown command 'READONLY '": false,
+		"READONLYNESS":                    false,
+		"":                                false,
+	} {
+		if got := driver.ReadOnly(errors.New(words)); got != want {
+			t.Errorf("ReadOnly(%q) = %v, want %v", words, got, want)
+		}
+	}
+}
+
 // TestErrorReply: it has changed nothing, unless it ends a script in the middle.
 func TestErrorReply(t *testing.T) {
 	t.Parallel()
@@ -297,6 +332,7 @@ func TestErrorReply(t *testing.T) {
 		"moved":     {"MOVED 3999 127.0.0.1:6381", strategy.ErrRefused},
 		"try again": {"TRYAGAIN Multiple keys request", strategy.ErrRefused},
 		"script":    {"ERR Error running script (call to f_0123)", strategy.ErrRefused},
+		"memory":    {"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", strategy.ErrRefused},
 		"Redis 7":   {"ERR Script attempted to access a non local key in a cluster node script: 0123, on @user_script:142.", strategy.ErrUnknown},
 		"Redis 6":   {"ERR Error running script (call to f_0123): @user_script:9: Lua script attempted to access a non local key in a cluster node", strategy.ErrUnknown},
 	} {

@@ -7,7 +7,8 @@
 //	internal/scheduler   one timer for all renewals and deadlines
 //	internal/waitline    a FIFO of waiters
 //	internal/undo        releases that are repeated until the servers confirm
-//	lease, renewal       one hold: its deadline, its loss, its end; keeping it alive
+//	lease                one hold: its deadline, its loss, its end
+//	probe, renewal       keeping it alive; at once when a server is back that was away
 //	attempt              one request to acquire
 //	subscription, line   the waiters of this process, and what they hear from the servers
 //	handover             how a lock passes from one holder to the next
@@ -46,6 +47,7 @@ func New(p driver.Protocol, o strategy.Options) (strategy.Strategy, error) {
 	s := &shared{group: lifecycle.New()}
 	s.undos.Group = s.group
 	s.renewal = scheduler.New[*lease](s.renewDue)
+	s.prober, _ = p.(driver.Prober)
 	return (&engine{core: &core{p: p, shared: s}, lines: &lines{id: token.New("", false), byKey: map[string]*line{}}}).With(o)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -32,6 +33,10 @@ type shared struct {
 	group   *lifecycle.Group
 	undos   undo.Retrier
 	renewal *scheduler.Scheduler[*lease] // renewals and deadlines
+
+	prober  driver.Prober // the protocol, if it is one
+	probing atomic.Bool   // probe will be called
+	returns uint64        // what the last probe has returned; probe's
 }
 
 // enter begins a request that Close waits for.

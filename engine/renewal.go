@@ -64,6 +64,9 @@ func (l *lease) KeepAlive(maxHold time.Duration) error {
 	}
 	l.mu.Unlock()
 	after()
+	if err == nil {
+		l.c.probeLater()
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package fairqueue
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -39,4 +40,9 @@ func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 		counter.Commands = []string{"GET", "SET"}
 	}
 	return []driver.Right{lock, queue, counter}
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -226,6 +226,7 @@ var _ interface {
 	driver.Adopter   // adopt.go
 	driver.Inspector // inspect.go
 	driver.Checker   // check.go
+	driver.Prober    // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise a claim

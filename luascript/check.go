@@ -2,6 +2,7 @@ package luascript
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -32,4 +33,9 @@ func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 		return []driver.Right{lock}
 	}
 	return []driver.Right{lock, {Key: counter(c), Commands: []string{"GET", "SET", "TIME"}}}
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -167,6 +167,7 @@ var _ interface {
 	driver.Adopter   // adopt.go
 	driver.Inspector // inspect.go
 	driver.Checker   // check.go
+	driver.Prober    // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if it does not exist.

@@ -21,6 +21,7 @@ var _ interface {
 	driver.Adopter
 	driver.Inspector
 	driver.Checker
+	driver.Prober
 } = (*protocol)(nil)
 
 // Check looks at every server, and runs scripts there that leave nothing behind. It names the servers
@@ -108,4 +109,9 @@ func (p *protocol) each(f func(driver.Node) error) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Probe asks each node whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.nodes...)
 }

@@ -2,6 +2,7 @@ package reentrant
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -27,4 +28,9 @@ func rights(c driver.Claim, w strategy.Wait) []driver.Right {
 		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
 	}
 	return []driver.Right{lock, {Key: counter(c), Commands: []string{"GET", "SET"}}}
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
 }

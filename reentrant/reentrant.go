@@ -144,6 +144,7 @@ var _ interface {
 	driver.Adopter   // adopt.go
 	driver.Inspector // inspect.go
 	driver.Checker   // check.go
+	driver.Prober    // check.go
 } = (*protocol)(nil)
 
 // Reenters says yes: acquire.lua lets the owner in again.

@@ -17,6 +17,7 @@ var _ interface {
 	driver.Adopter
 	driver.Inspector
 	driver.Checker
+	driver.Prober
 	driver.Validator
 } = (*protocol)(nil)
 
@@ -135,4 +136,9 @@ func (p *protocol) checkTransaction(ctx context.Context, c driver.Claim) error {
 		}
 		return nil
 	})
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -171,6 +171,7 @@ var _ interface {
 	driver.Adopter
 	driver.Inspector
 	driver.Checker
+	driver.Prober
 } = (*protocol)(nil)
 
 // Acquire is SET NX PX.
@@ -313,4 +314,9 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		return driver.CheckCommands(ctx, c.Due, p, c.Key,
 			[]any{"GET"}, []any{"SET", c.Token, "XX", "PX", 1}, []any{"PEXPIRE", 1}, []any{"DEL"})
 	})
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
 }

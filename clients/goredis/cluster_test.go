@@ -78,6 +78,25 @@ func TestClusterAsks(t *testing.T) {
 	}
 }
 
+func TestClusterSubscriptionFollows(t *testing.T) {
+	clienttest.SubscriptionFollows(t, nodeOf(t, clusterClient(t, clienttest.Cluster(t).Addrs())))
+}
+
+// TestClusterSubscriptionFollowsInSilence: nobody sends a command that could meet with the move, but
+// go-redis learns of it in another way, and then with the next PING the subscription ends.
+func TestClusterSubscriptionFollowsInSilence(t *testing.T) {
+	cl := clienttest.Cluster(t)
+	client := clusterClient(t, cl.Addrs())
+	n := nodeOf(t, client)
+	n.sub.pingEvery = 50 * time.Millisecond
+	channel := "{" + t.Name() + "}"
+	h, stop := nodetest.Subscribe(t, n, channel)
+	defer stop()
+	clienttest.MoveOf(t, cl, channel).Whole()
+	client.ReloadState(t.Context())
+	want(t, "the end", await(t, "the end of the subscription", h.Ends), strategy.ErrUnknown, errMoved)
+}
+
 // TestClusterSlots: a script over several slots is refused in the server's words.
 func TestClusterSlots(t *testing.T) {
 	cl := clienttest.Cluster(t)

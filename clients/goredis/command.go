@@ -89,8 +89,12 @@ func (c *call) run(on processor, name string, args []any) (any, error) {
 	cmd := newCommand(c, name, args)
 	err := process(on, cmd)
 	var said redis.Error
-	if err != nil && !errors.As(err, &said) || said != nil && strings.HasPrefix(said.Error(), "READONLY ") {
+	switch {
+	case err != nil && !errors.As(err, &said):
 		c.n.to.doubt()
+	case said != nil && driver.ReadOnly(said):
+		c.n.to.doubt()
+		c.n.sub.leave()
 	}
 	if cmd.progress.CompareAndSwap(queued, dropped) {
 		if err == nil {

@@ -57,7 +57,8 @@
 // One connection, outside of the pool, is for all subscriptions of a Node; of a cluster, one to
 // each master that has some. go-redis would connect and subscribe again by itself when it
 // breaks, and say nothing of what was published meanwhile; here that is kept from it, and the
-// subscription ends with an error.
+// subscription ends with an error. So it does when the server turns out to be a replica, and when
+// its slot of a cluster has moved. (go-redis itself leaves the pool's connections to a replica.)
 package goredis
 
 import (
@@ -84,6 +85,7 @@ type node struct {
 	mu      sync.Mutex
 	closed  bool
 	warming map[*redis.Client]bool
+	returns uint64 // see Probe
 	calls   sync.WaitGroup
 }
 
@@ -186,6 +188,23 @@ func (n *node) eval(ctx context.Context, due time.Time, cmd string, script any, 
 	return n.send(ctx, due, first, cmd, appendPlain(all, args))
 }
 
+// Probe sends a PING, and once that is answered tells how many connections of the pool have ended. That is
+// all that go-redis tells of those that were lost, so a connection that was closed because of its age
+// counts, too. Of a cluster it is always 0.
+func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	to, one := n.to.(single)
+	if !one {
+		return 0
+	}
+	_, err := n.Do(ctx, due, "PING", "")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil || errors.Is(err, strategy.ErrRefused) {
+		n.returns = uint64(to.client.PoolStats().StaleConns)
+	}
+	return n.returns
+}
+
 // maxRedirects is how often one command follows MOVED or ASK.
 const maxRedirects = 3
 
@@ -218,6 +237,8 @@ func (n *node) send(ctx context.Context, due time.Time, key, name string, args [
 		client, on = next, next
 		if asking {
 			on = afterAsking{next}
+		} else {
+			n.sub.moved()
 		}
 	}
 }

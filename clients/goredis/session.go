@@ -64,6 +64,7 @@ func (n *node) settled(c *call, client *redis.Client, key string) (*redis.Client
 			return client, nil
 		}
 		client = next
+		n.sub.moved()
 	}
 	return client, nil
 }

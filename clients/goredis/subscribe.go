@@ -24,6 +24,10 @@ const (
 	pingEvery = 3 * time.Second
 	pongLimit = 2 * time.Second
 
+	// leaveAfter is for how long a connection to a server that has become a replica is kept,
+	// so that not every refusal costs a new one.
+	leaveAfter = time.Second
+
 	// restLimit is for how long a connection without subscriptions is trusted.
 	restLimit = time.Minute
 )
@@ -33,7 +37,9 @@ const (
 // them, so that nobody who subscribes or stops waits for the network.
 //
 // In a cluster every node hears what is published, but PUBLISH counts who hears it at its own,
-// and by that scripts tell who is there. So the server is the master of the channel's slot.
+// and by that scripts tell who is there. So the server is the master of the channel's slot, and a
+// subscription ends when the slot is found to have another: see moved. It is looked for when a
+// command has been redirected, and with each PING, as go-redis learns of moves in other ways, too.
 //
 // When the last subscription has ended, the reader ends with the server's word on it, and the
 // connection stays, at rest: waiters come in bursts, and a dial costs several round trips.
@@ -64,6 +70,7 @@ type line struct {
 
 	connected bool
 	unsent    bool // the first command was not: there is no connection
+	born      time.Time
 	used      time.Time
 	reused    bool // it was at rest, and has not answered since
 	gone      bool
@@ -91,9 +98,14 @@ type request struct {
 	topic *callback.Topic // nil: PING
 }
 
-// errStale says that a connection at rest turned out to be dead before it carried anything: a
-// new one is worth a try.
-var errStale = errors.New("the connection had died at rest")
+var (
+	// errStale says that a connection was no good before it had carried anything, as it had died at
+	// rest, or belongs to a server that has lost the slot: another is worth a try.
+	errStale = errors.New("the connection had died at rest")
+
+	errMoved    = errors.New("the slot has moved to another server")
+	errReplaced = errors.New("connection given up, as the server is a replica")
+)
 
 // Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
 // latest after five seconds. Any number may listen to one channel. fn runs on the goroutine
@@ -107,12 +119,12 @@ func (n *node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 		return nil, err
 	}
 	defer call.done()
-	at, err := n.to.at(call.ctx, channel)
-	if err != nil {
-		return nil, call.unsent(err)
-	}
-	call.node = n.to.nameOf(at)
 	for {
+		at, err := n.to.at(call.ctx, channel)
+		if err != nil {
+			return nil, call.unsent(err)
+		}
+		call.node = n.to.nameOf(at)
 		stop, err = n.sub.listen(call, at, channel, fn)
 		if !errors.Is(err, errStale) {
 			return stop, err
@@ -262,7 +274,7 @@ func (s *subscriber) connected(ln *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ln.cancel()
-	ln.connected, ln.used = true, time.Now()
+	ln.connected, ln.born, ln.used = true, time.Now(), time.Now()
 	s.run(ln)
 }
 
@@ -283,6 +295,7 @@ func (s *subscriber) poke(ln *line) {
 	if ln.gone || !ln.reading {
 		return
 	}
+	s.follow(ln)
 	s.request(ln, "ping", nil)
 	ln.ping.Reset(s.pingEvery)
 }
@@ -384,8 +397,49 @@ func (s *subscriber) broken(ln *line, err error) {
 	s.mu.Lock()
 	live := s.end(ln, err)
 	s.mu.Unlock()
+	s.tell(ln, live, lost(err))
+}
+
+// tell tells those whose subscriptions are over.
+func (s *subscriber) tell(ln *line, live []*callback.Listener, why error) {
 	for _, l := range live {
-		l.Call(nil, s.failed(ln, strategy.ErrUnknown, lost(err)))
+		l.Call(nil, s.failed(ln, strategy.ErrUnknown, why))
+	}
+}
+
+// leave ends the lines to a server that has turned out to be a replica: nobody who waits is heard
+// of there by whoever releases at the new master. Who was subscribed is told, and subscribes again.
+func (s *subscriber) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ln := range s.lines {
+		if ln.connected && time.Since(ln.born) > leaveAfter {
+			s.work.Go(func() { s.broken(ln, errReplaced) })
+		}
+	}
+}
+
+// moved ends the subscriptions to channels whose slots have another master now, as nobody there
+// counts those who listen here. Who was subscribed is told, and subscribes again.
+func (s *subscriber) moved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ln := range s.lines {
+		s.follow(ln)
+	}
+}
+
+// follow is moved for one line. The caller holds mu.
+func (s *subscriber) follow(ln *line) {
+	left, live := ln.topics.Leave(func(channel string) bool {
+		at, err := s.n.to.at(s.n.life, channel) // by what go-redis knows: it asks nobody
+		return err == nil && at != ln.at
+	}, func(*callback.Topic) error { return errStale })
+	for _, t := range left {
+		s.request(ln, "unsubscribe", t)
+	}
+	if len(live) > 0 {
+		s.work.Go(func() { s.tell(ln, live, errMoved) })
 	}
 }
 
@@ -433,9 +487,7 @@ func (s *subscriber) close() {
 	}
 	s.mu.Unlock()
 	for ln, ls := range live {
-		for _, l := range ls {
-			l.Call(nil, s.failed(ln, strategy.ErrUnknown, strategy.ErrClosed))
-		}
+		s.tell(ln, ls, strategy.ErrClosed)
 	}
 	s.work.Wait()
 }

@@ -3,6 +3,7 @@ package rediscnode
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -179,5 +180,25 @@ func TestLostReply(t *testing.T) {
 	})
 	if !n.Ordered() {
 		t.Error("nothing has moved, and the order is lost")
+	}
+}
+
+// TestProbe: a master that closes its connections may have restarted.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
+	n := open(t, cl.Addrs()...)
+	for i := range 50 { // on all masters
+		clienttest.Must[any](t)(n.Do(t.Context(), soon(), "GET", fmt.Sprint(i)))
+	}
+	probe := func() uint64 { return n.Probe(t.Context(), soon()) }
+	before := probe()
+	if got := probe(); got != before {
+		t.Errorf("Probe = %d although nobody was away, want %d as before", got, before)
+	}
+	for _, s := range cl.Servers() {
+		redistest.Do(t, s, "CLIENT", "KILL", "TYPE", "normal")
+		verdict.Eventually(t, "the return is told of", func() bool { return probe() > before })
+		before = probe()
 	}
 }

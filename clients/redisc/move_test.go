@@ -189,45 +189,8 @@ func TestWaitersFollow(t *testing.T) {
 	}
 }
 
-// TestSubscriptionFollows: a subscription ends when its slot is found to have moved, and the next
-// is at the new server, where scripts see it.
 func TestSubscriptionFollows(t *testing.T) {
-	cl := clienttest.Cluster(t)
-	n := open(t, addrs(t)...)
-	channel := key(t)
-	heard, broken := make(chan string, 10), make(chan error, 10)
-	subscribe := func() func() {
-		return clienttest.Must[func()](t)(n.Subscribe(t.Context(), channel, func(msg []byte, err error) {
-			if err != nil {
-				broken <- err
-			} else {
-				heard <- string(msg)
-			}
-		}))
-	}
-	publish := func(text string) int64 {
-		return clienttest.Must[any](t)(n.Do(t.Context(), soon(), "PUBLISH", channel, text)).(int64)
-	}
-	stop := subscribe()
-	if publish("here") != 1 || <-heard != "here" {
-		t.Error("not heard")
-	}
-	clienttest.MoveOf(t, cl, channel).Whole()
-	clienttest.Must[any](t)(n.Do(t.Context(), soon(), "GET", channel)) // MOVED
-	if err := <-broken; !errors.Is(err, errMoved) || !errors.Is(err, strategy.ErrUnknown) {
-		t.Errorf("it ended with %v", err)
-	}
-	stop()
-	stop = subscribe()
-	if publish("there") != 1 || <-heard != "there" {
-		t.Error("not heard at the new server")
-	}
-	stop()
-	stop()
-	verdict.Eventually(t, "nobody listens", func() bool { return publish("nobody") == 0 })
-	if len(broken)+len(heard) != 0 {
-		t.Error("told after the end")
-	}
+	clienttest.SubscriptionFollows(t, open(t, addrs(t)...))
 }
 
 // TestWithoutClusterSlots: a user who may not ask who serves what is told slot by slot.

@@ -63,7 +63,10 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ driver.Node = (*Node)(nil)
+var _ interface {
+	driver.Node
+	driver.Prober
+} = (*Node)(nil)
 
 // A Node is a Redis Cluster. Its methods are those of [driver.Node].
 type Node struct {
@@ -164,6 +167,19 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys [
 			return c.Do("EVAL", append(all, args...)...)
 		},
 	})
+}
+
+// Probe asks the servers in use whether they were away.
+func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	n.mu.Lock()
+	var nodes []driver.Node
+	for _, s := range n.servers {
+		s.users.Add(1)
+		defer s.users.Done()
+		nodes = append(nodes, s.Node)
+	}
+	n.mu.Unlock()
+	return driver.ProbeNodes(ctx, due, nodes...)
 }
 
 var errSeveralSlots = errors.New("CROSSSLOT Keys in request don't hash to the same slot")

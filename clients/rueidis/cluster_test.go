@@ -230,3 +230,9 @@ func TestClusterListensWhereTheLockIs(t *testing.T) {
 		stop()
 	}
 }
+
+func TestClusterSubscriptionFollows(t *testing.T) {
+	n := clusterNode(t, clienttest.Cluster(t).Addrs())
+	n.sub.lookEvery = 50 * time.Millisecond
+	clienttest.SubscriptionFollows(t, n)
+}

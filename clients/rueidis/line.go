@@ -44,6 +44,9 @@ type line struct {
 	flight []*op      // the batch that is sent
 	lent   *lent      // nil: to be borrowed
 	doomed []identity // given up with requests unanswered, not yet known to be dead
+
+	away    bool   // the last connection was lost
+	returns uint64 // how often another took its place
 }
 
 // An op is one command and its caller.
@@ -245,6 +248,7 @@ func (l *line) giveUp() {
 	if l.lent.id.known() && l.n.Ordered() {
 		l.doomed = append(l.doomed, l.lent.id)
 	}
+	l.away = true
 	l.drop()
 }
 
@@ -262,6 +266,7 @@ func (l *line) bring(due time.Time) error {
 	l.mu.Unlock()
 	if lt != nil && !lt.fresh() && !lt.answers(due) {
 		l.mu.Lock()
+		l.away = true
 		l.drop()
 		l.mu.Unlock()
 		lt = nil
@@ -310,7 +315,10 @@ func (l *line) take(lt *lent) (first []identity, taken bool) {
 	if len(l.doomed) > 0 {
 		return slices.Clone(l.doomed), false
 	}
-	l.lent = lt
+	if l.lent = lt; l.away {
+		l.away = false
+		l.returns++
+	}
 	return nil, true
 }
 

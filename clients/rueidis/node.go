@@ -44,7 +44,8 @@
 // subscriptions, and one more for each session: take-overs of setnxgetset.WatchTakeOver, and
 // Acknowledged. On a cluster requests take none, and subscriptions one to each master. A user
 // of the server needs, in addition to what the strategy sends, CLIENT INFO and CLIENT KILL for the
-// order, and on a cluster CLUSTER MYID, without which each channel has its own connection.
+// order, and on a cluster CLUSTER MYID, without which each channel has its own connection, and EXISTS on
+// keys called like the channels, without which a subscription stays where it was when its slot moves.
 package rueidisnode
 
 import (
@@ -59,9 +60,13 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ driver.Node = (*Node)(nil)
+var _ interface {
+	driver.Node
+	driver.Prober
+} = (*Node)(nil)
 
 // A Node is what a rueidis client leads to: one Redis server, the master that Sentinel names,
 // or a cluster. It is safe for concurrent use.
@@ -93,7 +98,7 @@ func New(client rueidis.Client) (*Node, error) {
 	n.unordered.Store(n.cluster)
 	n.line.n, n.sub.n = n, n
 	n.calls.closed = make(chan struct{})
-	n.sub.lines = map[string]*hearing{}
+	n.sub.lines, n.sub.lookEvery = map[string]*hearing{}, lookEvery
 	return n, nil
 }
 
@@ -200,6 +205,22 @@ func (n *Node) send(ctx context.Context, due time.Time, cmd rueidis.Completed) (
 		return n.route(ctx, due, cmd)
 	}
 	return n.line.do(ctx, &op{cmd: cmd, due: due})
+}
+
+// Probe sends a PING, and tells how often another connection for requests took the place of one that was
+// lost. Of a cluster the client does not tell that: it is always 0.
+func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	if n.cluster {
+		return 0
+	}
+	for range 2 { // the first may find the connection lost, the second makes another
+		if _, err := n.Do(ctx, due, "PING", ""); !errors.Is(err, strategy.ErrUnknown) {
+			break
+		}
+	}
+	n.line.mu.Lock()
+	defer n.line.mu.Unlock()
+	return n.line.returns
 }
 
 // closeGrace is how long Close waits for connections that are being made or closed: rueidis

@@ -142,6 +142,7 @@ func allowed(cmd string) error {
 
 var (
 	errLost     = errors.New("connection lost")
+	errMoved    = errors.New("the slot has moved to another server")
 	errReplaced = errors.New("connection given up, as the server is a replica")
 )
 
@@ -178,7 +179,7 @@ func passing(err error) bool {
 	return false
 }
 
-func isReadOnly(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "READONLY ") }
+func isReadOnly(err error) bool { return err != nil && driver.ReadOnly(err) }
 
 var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
 

@@ -3,6 +3,9 @@ package rueidisnode
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,19 +16,27 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// confirmLimit bounds Subscribe where its ctx does not, and what is said on the connection.
-const confirmLimit = 5 * time.Second
+const (
+	// confirmLimit bounds Subscribe where its ctx does not, and what is said on the connection.
+	confirmLimit = 5 * time.Second
+
+	// lookEvery is how often a server of a cluster is asked whether it still has the slots of the
+	// channels that are subscribed there.
+	lookEvery = 3 * time.Second
+)
 
 // A subscriber keeps one connection for all subscriptions of a Node, on a cluster one to each
 // master. A message reaches every node of a cluster, but a script counts only the subscribers at its
-// own node, and makes no other waiter the successor. rueidis reads the connection, and calls the
+// own node, and makes no other waiter the successor. So a subscription ends when its slot has moved.
+// rueidis follows MOVED without a word, so the subscriber has to ask: see look. rueidis reads the connection, and calls the
 // subscriber with each message; a goroutine that ends with the subscriptions writes the commands.
 // When the last subscription has ended the connection stays, at rest: waiters come in bursts.
 //
 // The client's own Receive subscribes again without a word when the connection breaks, and what was
 // published in between is lost.
 type subscriber struct {
-	n *Node
+	n         *Node
+	lookEvery time.Duration // constant; tests shorten it
 
 	mu     sync.Mutex
 	closed bool
@@ -43,6 +54,8 @@ type hearing struct {
 	reused  bool // it was at rest, and has not answered since
 	topics  callback.Topics
 	out     []*request // to be written
+	looks   bool       // lookDue will be called
+	look    bool       // to be asked which slots are the server's
 }
 
 // A request is SUBSCRIBE, or UNSUBSCRIBE.
@@ -51,8 +64,8 @@ type request struct {
 	ends  bool
 }
 
-// errStale says that a connection at rest turned out to be dead before it carried anything: a
-// new one is worth a try.
+// errStale says that a connection was no good before it had carried anything, as it had died at
+// rest, or leads to a server that has lost the slot: another is worth a try.
 var errStale = errors.New("the connection had died at rest")
 
 // Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
@@ -65,13 +78,13 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 	if ctx.Err() != nil {
 		return nil, n.unsent(context.Cause(ctx))
 	}
-	server, key, err := n.home(ctx, channel)
-	if err != nil {
-		return nil, n.unsent(err)
-	}
 	limit := time.NewTimer(confirmLimit)
 	defer limit.Stop()
 	for {
+		server, key, err := n.home(ctx, channel)
+		if err != nil {
+			return nil, n.unsent(err)
+		}
 		stop, err = n.sub.listen(ctx, limit.C, server, key, channel, fn)
 		if !errors.Is(err, errStale) {
 			return stop, err
@@ -160,6 +173,10 @@ func (s *subscriber) part(h *hearing, t *callback.Topic, l *callback.Listener) {
 // request enqueues a command and sees to it that somebody writes it.
 func (s *subscriber) request(h *hearing, r *request) {
 	h.out = append(h.out, r)
+	s.run(h)
+}
+
+func (s *subscriber) run(h *hearing) {
 	if !h.writing {
 		h.writing = true
 		s.n.work.Go(func() { s.write(h) })
@@ -175,10 +192,17 @@ func (s *subscriber) write(h *hearing) {
 		s.mu.Lock()
 		batch := h.out
 		h.out = nil
-		if len(batch) == 0 || h.gone {
+		switch {
+		case h.gone, len(batch) == 0 && !h.look:
 			h.writing = false
 			s.mu.Unlock()
 			return
+		case len(batch) == 0:
+			h.look = false
+			channels := slices.Collect(maps.Keys(h.topics))
+			s.mu.Unlock()
+			s.look(h, channels)
+			continue
 		}
 		cmds := make([]rueidis.Completed, len(batch))
 		for i, r := range batch {
@@ -197,8 +221,63 @@ func (s *subscriber) write(h *hearing) {
 			}
 		}
 		h.reused = len(h.topics) == 0
+		s.lookLater(h)
 		s.mu.Unlock()
 	}
+}
+
+// lookLater has a server of a cluster asked soon, if there is something to ask. The caller holds mu.
+func (s *subscriber) lookLater(h *hearing) {
+	if !s.n.cluster || h.looks || len(h.topics) == 0 {
+		return
+	}
+	h.looks = true
+	time.AfterFunc(s.lookEvery, func() { s.lookDue(h) })
+}
+
+func (s *subscriber) lookDue(h *hearing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.looks = false; len(h.topics) > 0 && !h.gone {
+		h.look = true
+		s.run(h)
+	}
+}
+
+// look asks the server for keys in the slots of the channels. The subscriptions of those that it
+// says to have moved end, as nobody counts them here. Who was subscribed is told, and subscribes
+// again. rueidis learns of the move by the same answers.
+func (s *subscriber) look(h *hearing, channels []string) {
+	if len(channels) == 0 {
+		return
+	}
+	cmds := make([]rueidis.Completed, len(channels))
+	for i, channel := range channels {
+		cmds[i] = h.lent.B().Arbitrary("EXISTS").Args(channel).Build()
+	}
+	results, err := h.lent.ask(context.Background(), time.Now().Add(confirmLimit), cmds...)
+	if err != nil {
+		s.broken(h, lost(err))
+		return
+	}
+	moved := map[string]bool{}
+	for i, channel := range channels {
+		err := said(results[i])
+		moved[channel] = err != nil && strings.HasPrefix(err.Error(), "MOVED ")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.gone {
+		return
+	}
+	left, live := h.topics.Leave(func(channel string) bool { return moved[channel] }, func(*callback.Topic) error { return errStale })
+	for _, t := range left {
+		s.request(h, &request{topic: t, ends: true})
+	}
+	if len(live) > 0 {
+		s.n.work.Go(func() { s.tell(live, errMoved) })
+	}
+	s.lookLater(h)
 }
 
 func (h *hearing) command(r *request) rueidis.Completed {
@@ -266,8 +345,13 @@ func (s *subscriber) broken(h *hearing, err error) {
 	s.mu.Lock()
 	live := s.end(h, err)
 	s.mu.Unlock()
+	s.tell(live, err)
+}
+
+// tell tells those whose subscriptions are over.
+func (s *subscriber) tell(live []*callback.Listener, why error) {
 	for _, l := range live {
-		l.Call(nil, s.n.unknown(err))
+		l.Call(nil, s.n.unknown(why))
 	}
 }
 
@@ -313,7 +397,5 @@ func (s *subscriber) close() {
 		live = append(live, s.end(h, strategy.ErrClosed)...)
 	}
 	s.mu.Unlock()
-	for _, l := range live {
-		l.Call(nil, s.n.unknown(strategy.ErrClosed))
-	}
+	s.tell(live, strategy.ErrClosed)
 }

@@ -166,3 +166,24 @@ func TestTopicsEnd(t *testing.T) {
 		t.Errorf("who waits is told %q", got)
 	}
 }
+
+// TestTopicsLeave: some channels are left as all are at the end; the others stay.
+func TestTopicsLeave(t *testing.T) {
+	t.Parallel()
+	ts := Topics{}
+	lives, waits, stays := listener(), listener(), listener()
+	moved, _ := ts.Join("moved", lives)
+	ts.Confirm(moved, nil)
+	asked, _ := ts.Join("moved too", waits)
+	topic, _ := ts.Join("stays", stays)
+	left, live := ts.Leave(func(channel string) bool { return channel != "stays" }, func(*Topic) error { return errLost })
+	is(t, "topics that are left", len(left), 2)
+	is(t, "who was subscribed is returned", slices.Equal(live, []*Listener{lives}), true)
+	is(t, "who was subscribed", heard(lives), "<nil>")
+	is(t, "who waits", heard(waits), "connection lost")
+	is(t, "who stays", heard(stays), "waits")
+	is(t, "who was subscribed parts, and it is over", ts.Part(moved, lives), false)
+	ts.Confirm(asked, nil) // late
+	is(t, "who waited is told more", heard(waits), "waits")
+	is(t, "topics that stay", len(ts) == 1 && ts["stays"] == topic, true)
+}

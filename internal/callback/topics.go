@@ -70,15 +70,33 @@ func (ts Topics) Confirm(t *Topic, refusal error) {
 // be none, and who had it is returned, to be called with the error, without the lock.
 func (ts Topics) End(why func(*Topic) error) (live []*Listener) {
 	for _, t := range ts {
-		if t.confirmed {
-			live = append(live, t.listeners...)
-			continue
-		}
-		for _, l := range t.listeners {
-			l.ready <- why(t)
-		}
+		live = append(live, t.end(why)...)
 	}
 	return live
+}
+
+// Leave is End for some of the channels: those that are now to be subscribed at another server.
+// UNSUBSCRIBE is to be sent for each topic left.
+func (ts Topics) Leave(elsewhere func(channel string) bool, why func(*Topic) error) (left []*Topic, live []*Listener) {
+	for channel, t := range ts {
+		if elsewhere(channel) {
+			delete(ts, channel)
+			left = append(left, t)
+			live = append(live, t.end(why)...)
+			t.listeners = nil
+		}
+	}
+	return left, live
+}
+
+func (t *Topic) end(why func(*Topic) error) (live []*Listener) {
+	if t.confirmed {
+		return t.listeners
+	}
+	for _, l := range t.listeners {
+		l.ready <- why(t)
+	}
+	return nil
 }
 
 // forget takes a topic out, unless its channel has another by now.

@@ -28,6 +28,7 @@ import (
 	"github.com/lockstrategies/locks/internal/quotes"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -250,6 +251,43 @@ func (m Move) TryAgains() (n int) {
 		n += here
 	}
 	return n
+}
+
+// SubscriptionFollows moves the slot of a channel to another master: the subscription ends when a
+// command has met with the move, and the next is at the new master, where scripts count it.
+func SubscriptionFollows(t *testing.T, n driver.Node) {
+	cl := Cluster(t)
+	channel := "{" + t.Name() + "}"
+	h, stop := nodetest.Subscribe(t, n, channel)
+	if nodetest.Publish(t, n, channel, "here") != 1 || nodetest.Receive(t, "a message", h.Msgs) != "here" {
+		t.Error("not heard")
+	}
+	// One whose slot stays where it is.
+	other, stopOther := nodetest.Subscribe(t, n, strayFrom(t, cl, channel))
+	MoveOf(t, cl, channel).Whole()
+	Must[any](t)(n.Do(t.Context(), nodetest.Soon(), "GET", channel)) // MOVED
+	nodetest.Want(t, "the end", nodetest.Receive(t, "the end", h.Ends), strategy.ErrUnknown)
+	stop()
+	verdict.Eventually(t, "it is subscribed at the new server", func() bool { // which the client may learn of a little later
+		_, stop := nodetest.Subscribe(t, n, channel)
+		defer stop()
+		return nodetest.Publish(t, n, channel, "there") == 1
+	})
+	verdict.Eventually(t, "nobody listens", func() bool { return nodetest.Publish(t, n, channel, "nobody") == 0 })
+	if stopOther(); !h.Silent() || !other.Silent() {
+		t.Error("told after the end, or of a slot that has not moved")
+	}
+}
+
+// strayFrom is a channel in another slot of the same master.
+func strayFrom(t testing.TB, cl *redistest.Cluster, channel string) string {
+	t.Helper()
+	at := MoveOf(t, cl, channel)
+	for i := 0; ; i++ {
+		if other := fmt.Sprint(channel[1:len(channel)-1], i); MoveOf(t, cl, other).From == at.From {
+			return other
+		}
+	}
 }
 
 // HeldLockMoves moves the slot of a lock that is held to another master. Its holder goes on,

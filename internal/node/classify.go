@@ -65,7 +65,7 @@ func isReply(err error) bool {
 }
 
 func isReadOnly(err error) bool {
-	return isReply(err) && strings.HasPrefix(err.Error(), "READONLY ")
+	return isReply(err) && driver.ReadOnly(err)
 }
 
 // firstOf is what came: a reply, or an error reply.

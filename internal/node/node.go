@@ -24,9 +24,13 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ driver.Node = (*Node)(nil)
+var _ interface {
+	driver.Node
+	driver.Prober
+} = (*Node)(nil)
 
 // A Node is one Redis server behind a pool.
 type Node struct {
@@ -129,6 +133,20 @@ func (n *Node) scriptOp(cmd string, script any, due time.Time, keys []string, ar
 		o.add(plain(a))
 	}
 	return o
+}
+
+// Probe sends a PING, and tells how often a connection for requests was made in the place of one that
+// was lost, or too old. Nobody reads a connection at rest, so without it a loss would be found by the
+// next request only.
+func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	for range 2 { // the first may find the connection lost, the second makes another
+		if _, err := n.Do(ctx, due, "PING", ""); !errors.Is(err, strategy.ErrUnknown) {
+			break
+		}
+	}
+	n.pipe.mu.Lock()
+	defer n.pipe.mu.Unlock()
+	return n.pipe.returns
 }
 
 // Close ends what is under way: requests that were sent are [strategy.ErrUnknown],

@@ -46,6 +46,9 @@ type pipe struct {
 	doomed []identity // given up with requests unanswered, not yet known to be dead
 	dials  dials
 
+	away    bool   // the last connection was lost
+	returns uint64 // how often another was made in its place
+
 	// Dials that failed in a row, why the last did, and until when that is answer
 	// enough: a server that is just coming up must not be stormed.
 	failures  int
@@ -300,6 +303,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	if !fit || w.gone || w.retired {
 		w.written()
 		w.retired = true
+		p.away = p.away || !fit
 		p.assign()
 		return
 	}
@@ -464,6 +468,7 @@ func (p *pipe) giveUp(w *wire, cause error) {
 			p.doomed = append(p.doomed, w.id)
 		}
 		w.cause = cause
+		p.away = true
 		p.discard(w)
 	}
 	for _, o := range w.flight.waiting() {
@@ -520,6 +525,10 @@ func (p *pipe) dialled(a *attempt, w *wire) (first []identity, taken bool) {
 	if needed {
 		p.wire = w
 		p.failures, p.failure, p.notBefore = 0, nil, time.Time{}
+		if p.away {
+			p.away = false
+			p.returns++
+		}
 	}
 	p.assign()
 	return nil, needed

@@ -330,6 +330,25 @@ func rightsThatAreMissing(t *testing.T, s Subject) {
 	}
 }
 
+// A connection that is lost at rest, or a server that is away for a while, is found by a probe.
+func probeTellsOfAReturn(t *testing.T, s Subject) {
+	s.each(t, func(t *testing.T, protocol int) {
+		n, f := s.on(t, protocol, (*Conn).Plain)
+		p := n.(driver.Prober)
+		probe := func() uint64 { return p.Probe(t.Context(), Soon()) }
+		echo(t, n, "here")
+		before := probe()
+		if got := probe(); got != before {
+			t.Errorf("Probe = %d of a server that was not away, want %d as before", got, before)
+		}
+		for range 2 {
+			f.Cut()
+			verdict.Eventually(t, "the return is told of", func() bool { return probe() > before })
+			verdict.Eventually(t, "and nothing more", func() bool { was := before; before = probe(); return before == was })
+		}
+	})
+}
+
 func serverKilledAndRestarted(t *testing.T, s Subject) {
 	n, srv := s.own(t)
 	echo(t, n, "before")

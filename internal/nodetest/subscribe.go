@@ -281,6 +281,41 @@ func subscribeAfterADeathAtRest(t *testing.T, s Subject) {
 	})
 }
 
+// Once a server turns out to be a replica, who is subscribed there is told, so that he subscribes
+// again: the address may lead to the new master by now. So it is if a script has met with it.
+func replicaIsLeft(t *testing.T, s Subject) {
+	const refusal = "READONLY You can't write against a read only replica."
+	for name, words := range map[string]string{
+		"Redis 7":     refusal,
+		"Redis 6":     "ERR Error running script (call to f_0123): @user_script:1: @user_script: 1: -" + refusal,
+		"Redis 7 Lua": refusal + " script: 0123, on @user_script:1.",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, f := s.on(t, s.newest(), func(c *Conn, cmd []string) {
+				if cmd[0] == "SET" {
+					c.Say("-%s\r\n", words)
+					return
+				}
+				c.Plain(cmd)
+			})
+			h, stop := Subscribe(t, n, "c")
+			defer stop()
+			verdict.Eventually(t, "the subscription ends", func() bool { // not within a second of its beginning
+				_, err := n.Do(t.Context(), Soon(), "SET", "k", "v")
+				Want(t, "SET", err, strategy.ErrRefused)
+				return len(h.Ends) > 0
+			})
+			Want(t, "the end", <-h.Ends, strategy.ErrUnknown)
+			_, stop = Subscribe(t, n, "c")
+			stop()
+			if got := f.on("SUBSCRIBE"); got != 2 {
+				t.Errorf("subscribed on %d connections, want 2: the old one, and another", got)
+			}
+		})
+	}
+}
+
 func stopWaitsForFn(t *testing.T, s Subject) {
 	n := s.shared(t)
 	entered, let := make(chan struct{}), make(chan struct{})

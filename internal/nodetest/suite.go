@@ -74,6 +74,8 @@ var properties = map[string]func(t *testing.T, s Subject){
 	"SubscribeToADeadServer":         subscribeToADeadServer,
 	"SubscribeWhereOneRests":         subscribeWhereOneRests,
 	"SubscribeAfterADeathAtRest":     subscribeAfterADeathAtRest,
+	"ProbeTellsOfAReturn":            probeTellsOfAReturn,
+	"ReplicaIsLeft":                  replicaIsLeft,
 	"StopWaitsForFn":                 stopWaitsForFn,
 	"StopInsideFn":                   stopInsideFn,
 }

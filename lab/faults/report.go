@@ -55,7 +55,8 @@ type Group struct {
 
 // abouts introduce the groups.
 var abouts = map[string]string{
-	"memory": `A server that has forgotten a lock grants it again, and nobody tells the first holder.
+	"memory": `A server that has forgotten a lock grants it again. The first holder learns of it when it next renews:
+with KeepAlive, a second or two after the server is back.
 On one server nothing else remembers. On several the restart guard keeps one that may have
 forgotten from voting, until every lock that it may have granted has lapsed.`,
 	"fail-over": `A replica that takes over knows what has reached it, and replication does not wait. The

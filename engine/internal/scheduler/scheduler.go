@@ -191,6 +191,16 @@ func (s *Scheduler[T]) Len() int {
 	return n
 }
 
+// Items returns all items that are in.
+func (s *Scheduler[T]) Items() (all []T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.batches {
+		all = append(all, b.items...)
+	}
+	return all
+}
+
 // batches are a heap.
 type batches[T any] []*batch[T]
 

@@ -210,6 +210,22 @@ func TestWholeBatches(t *testing.T) {
 	})
 }
 
+// TestItems: all that are in, of all batches.
+func TestItems(t *testing.T) {
+	s := New[*item](func() {})
+	all, out := []*item{{}, {}, {}}, &item{}
+	for i, it := range append(all, out) {
+		s.Set(it, time.Now().Add(time.Hour*time.Duration(1+i/2)), 0)
+	}
+	s.Remove(out)
+	items := s.Items()
+	for _, it := range all {
+		if !slices.Contains(items, it) || len(items) != len(all) {
+			t.Errorf("Items() = %v, want the %d that are in", items, len(all))
+		}
+	}
+}
+
 // TestDraw: as many callers in a row as fit into a batch get the same time, if that suits them.
 func TestDraw(t *testing.T) {
 	s := New[*item](func() {})

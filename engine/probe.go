@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// A server that restarts without its data has forgotten its locks, and a holder would learn of that at
+// the next renewal only. So servers are asked for a sign of life while leases are kept alive.
+
+// probeEvery is how often, and how long an answer may take.
+const probeEvery = time.Second
+
+// probeLater has probe called, unless it will be.
+func (s *shared) probeLater() {
+	if s.prober != nil && !s.probing.Swap(true) {
+		time.AfterFunc(probeEvery, s.probe)
+	}
+}
+
+// probe asks whether a server was away, for as long as there are leases.
+func (s *shared) probe() {
+	if s.renewal.Len() > 0 && s.enter() == nil {
+		if n := s.prober.Probe(context.Background(), time.Now().Add(probeEvery)); n != s.returns {
+			s.returns = n
+			s.renewSoon()
+		}
+		s.leave()
+		time.AfterFunc(probeEvery, s.probe)
+		return
+	}
+	s.probing.Store(false)
+	if s.renewal.Len() > 0 && !s.group.Closed() { // one has come meanwhile
+		s.probeLater()
+	}
+}
+
+// mostSpread is over how long at most renewals are spread that a probe has made due.
+const mostSpread = time.Second
+
+// renewSoon makes all renewals due, within a twentieth of the TTL, so that those of thousands of locks,
+// and of all processes, do not come at once.
+func (s *shared) renewSoon() {
+	now := time.Now()
+	for _, l := range s.renewal.Items() {
+		l.mu.Lock()
+		if l.end == nil && !l.next.IsZero() && !l.renewing {
+			soon := min(l.claim.Grant.TTL/20, mostSpread)
+			at := now.Add(rand.N(soon + 1))
+			if l.c.bulk != nil {
+				at = s.renewal.Draw(now, now.Add(soon))
+			}
+			if at.Before(l.next) {
+				l.next = at
+				l.plan()
+			}
+		}
+		l.mu.Unlock()
+	}
+}
