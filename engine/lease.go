@@ -439,7 +439,7 @@ func (l *lease) nextRenewal(start time.Time) time.Time {
 	g := l.claim.Grant
 	switch {
 	case l.short:
-		return g.Start.Add(shortHold)
+		return time.Now().Add(shortHold)
 	case !l.keep:
 		return time.Time{}
 	case !l.until.IsZero() && !g.Start.Add(g.TTL+time.Millisecond).Before(l.until):

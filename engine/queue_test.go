@@ -89,9 +89,22 @@ func TestOldComparisonOfClocks(t *testing.T) {
 	})
 }
 
-// A successor that holds on is given the whole TTL, once, after a few milliseconds. Nothing more is sent
-// then, unless the lock is to be kept alive.
+// A successor that holds on is given the whole TTL, once, after a few milliseconds, or what is left of its
+// maximum hold. Nothing more is sent then, unless the lock is to be kept alive.
 func TestSuccessorIsExtended(t *testing.T) {
+	t.Run("MaxHold", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var m conformance.Memory
+			r := record(&m)
+			a, b := houses(t, &m, strategy.Options{MaxHold: ttl})
+			holder := take(t, a)
+			w := wait(bg, b)
+			release(t, holder)
+			is(t, "KeepAlive", w.got(t).KeepAlive(0))
+			<-w.lease.Lost()
+			equal(t, "renewals", len(r.of(conformance.OpExtendAll, conformance.OpExtend)), 1)
+		})
+	})
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

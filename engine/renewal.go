@@ -168,7 +168,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 	case err == nil:
 		l.deadline = deadlineOf(l.take(g, start))
 		l.renewalErr, l.doubt = nil, g.Doubt
-		l.short = l.short && l.claim.Grant.TTL < l.c.o.TTL
+		l.short = false
 		l.next = l.nextRenewal(start)
 		l.bind(start.Add(c.TTL))
 		e = strategy.Event{Kind: strategy.EventRenewed, Took: now.Sub(start)}

@@ -192,7 +192,7 @@ func (w *world) oldGoesOn() {
 	if err := kept.Extend(ctx); err != nil {
 		w.Errorf("the next Extend = %v, want nil: the new master knows the lock", err)
 	}
-	w.failed("Extend of the lock that was granted twice", split.Extend(ctx), isLost, other.Token())
+	w.failed("Extend of the lock that was granted twice", split.Extend(ctx), isLost, strategy.ShortToken(other.Token()))
 	w.failed("Extend, acknowledged, at the same", ackedLease.Extend(ctx), isRefused, "READONLY")
 	if err := ackedLease.Extend(ctx); err != nil {
 		w.Errorf("the next Extend, acknowledged = %v, want nil", err)
