@@ -374,7 +374,7 @@ func TestRequests(t *testing.T) {
 	c := locktest.AClaim()
 	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
 		on := func(n driver.Node) driver.Protocol { return luascript.On(n, own...) }
-		keys, fence, counted := "a {a}:fence", uint64(7), any([]byte("7"))
+		keys, fence, counted := "a {a}:fence:", uint64(7), any([]byte("7"))
 		if own != nil {
 			keys, fence, counted = "a", 0, nil
 		}
@@ -391,8 +391,8 @@ func TestRequests(t *testing.T) {
 				&strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
 			talk("extend", extend, "extend a t 60000", []any{int64(1)}, driver.Grant{}, nil),
 			talk("extend another's", extend, "extend a t 60000", []any{other}, driver.Grant{}, lost),
-			talk("release", release, "release a t {a}:free", int64(1), nil, nil),
-			talk("release another's", release, "release a t {a}:free", other, nil, lost),
+			talk("release", release, "release a t {a}:free:", int64(1), nil, nil),
+			talk("release another's", release, "release a t {a}:free:", other, nil, lost),
 			talk("adopt", adopt, "adopt "+keys+" from t 60000", int64(fence), driver.Grant{Fence: fence}, nil),
 			talk("adopt another's", adopt, "adopt "+keys+" from t 60000", other, driver.Grant{}, lost),
 			talk("inspect", inspect, "inspect "+keys, []any{other, int64(1000), counted}, strategy.Info{Held: true, Token: "other", TTL: time.Second, Fence: fence}, nil),
