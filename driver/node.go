@@ -85,13 +85,17 @@ func ReadOnly(reply error) bool {
 }
 
 // SiblingKey names a key that belongs to key and lies in the same slot of a Redis Cluster:
-// lock:{name}:suffix, or, for a key without a hash tag, {key}:suffix. A key that has a } but no hash tag
-// has no such sibling: such an Options.Key works on a single Redis only.
+// lock:{name}:suffix, or, for a key without a hash tag, {key}:suffix: with a colon at its end. A key
+// that has a } but no hash tag has no such sibling: such an Options.Key works on a single Redis only.
+//
+// Different keys, or suffixes, have different siblings, if no suffix contains a colon: what follows the
+// last colon, or, where that is the end, the last but one, is the suffix; and only keys without a hash
+// tag have siblings that end in a colon.
 func SiblingKey(key, suffix string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if end := strings.IndexByte(rest, '}'); end > 0 {
 			return key + ":" + suffix
 		}
 	}
-	return "{" + key + "}:" + suffix
+	return "{" + key + "}:" + suffix + ":"
 }

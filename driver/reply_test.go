@@ -216,7 +216,7 @@ func TestWatchChannel(t *testing.T) {
 func TestSiblingKey(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
-		"lock:{n}": "lock:{n}:s", "n": "{n}:s", "a{}b": "{a{}b}:s", "a{b": "{a{b}:s", "a}b": "{a}b}:s", "{n}": "{n}:s", "{ab}{c}": "{ab}{c}:s",
+		"lock:{n}": "lock:{n}:s", "n": "{n}:s:", "a{}b": "{a{}b}:s:", "a{b": "{a{b}:s:", "a}b": "{a}b}:s:", "{n}": "{n}:s", "{ab}{c}": "{ab}{c}:s",
 	} {
 		equal(t, "SiblingKey of "+key, driver.SiblingKey(key, "s"), want)
 	}

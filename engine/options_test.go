@@ -4,6 +4,7 @@ package engine_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -197,8 +198,8 @@ func TestKeysDifferAndShareASlot(t *testing.T) {
 func TestSiblingKey(t *testing.T) {
 	t.Parallel()
 	for k, want := range map[string]string{
-		"foo":        "{foo}:fence",
-		"{foo":       "{{foo}:fence",
+		"foo":        "{foo}:fence:",
+		"{foo":       "{{foo}:fence:",
 		"a{b}c":      "a{b}c:fence",
 		"{b}":        "{b}:fence",
 		"{{}":        "{{}:fence",
@@ -208,6 +209,45 @@ func TestSiblingKey(t *testing.T) {
 		got := driver.SiblingKey(k, "fence")
 		equal(t, fmt.Sprintf("SiblingKey(%q)", k), got, want)
 		equal(t, fmt.Sprintf("slot of %q", got), slot(got), slot(k))
+	}
+}
+
+// Whatever keys users make, two locks never share a key or a channel: siblings differ if keys or suffixes
+// do. And they lie in their key's slot, if any key can.
+func TestSiblingKeysDiffer(t *testing.T) {
+	t.Parallel()
+	words := []string{"{", "}", "{", "}", ":", ":", "a", "b", "{a}", "queue", "fence", "free", ":queue", ":fence:"}
+	suffixes := []string{"queue", "fence", "free"}
+	whose := map[string]string{}
+	tried := map[string]bool{"": true}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 50_000 {
+		k := ""
+		for range 1 + random.IntN(5) {
+			k += words[random.IntN(len(words))]
+		}
+		if tried[k] {
+			continue
+		}
+		tried[k] = true
+		_, rest, opens := strings.Cut(k, "{")
+		tagged := opens && strings.IndexByte(rest, '}') > 0
+		for _, suffix := range suffixes {
+			sibling, me := driver.SiblingKey(k, suffix), fmt.Sprintf("%q's %s", k, suffix)
+			if other, taken := whose[sibling]; taken {
+				t.Fatalf("%q is %s and %s", sibling, other, me)
+			}
+			whose[sibling] = me
+			if tagged && sibling != k+":"+suffix {
+				t.Fatalf("%s = %q, want what processes of every version use", me, sibling)
+			}
+			if (tagged || !strings.Contains(k, "}")) && slot(sibling) != slot(k) {
+				t.Fatalf("%s = %q, in another slot", me, sibling)
+			}
+		}
+	}
+	if len(tried) < 10_000 {
+		t.Errorf("tried %d keys, want more", len(tried))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -57,6 +58,43 @@ func TestRoundTrips(t *testing.T) {
 	}
 	count("Extend", func() error { return lease.Extend(t.Context()) })
 	count("Release", func() error { return lease.Release(t.Context()) })
+}
+
+// TestKeysWithoutTag: locks whose keys differ by braces alone have nothing to do with each other. Their
+// queues were one once: a release of one lock made a waiter for the other, which was held, its holder.
+func TestKeysWithoutTag(t *testing.T) {
+	s := redistest.Own(t, redistest.Config{})
+	process := func() strategy.Strategy {
+		return open(t, s, strategy.Options{TTL: time.Minute, Key: func(name string) string { return name }})
+	}
+	holder := locktest.Try(t, process(), "a")
+	waiting := make(chan strategy.Lease)
+	waiter := process()
+	go func() {
+		defer close(waiting)
+		lease, err := waiter.NewLock("a").Acquire(t.Context())
+		if err != nil {
+			t.Errorf("Acquire() = %v, want nil", err)
+			return
+		}
+		waiting <- lease
+	}()
+	verdict.Eventually(t, "the waiter is in the queue", func() bool {
+		return redistest.Do(t, s, "LLEN", driver.SiblingKey("a", "queue")) == int64(1)
+	})
+	locktest.Release(t, locktest.Try(t, process(), "{a}"))
+	if got := redistest.Do(t, s, "GET", "{a}"); got != nil {
+		t.Errorf("{a} is held by %s after its release, want nobody: nobody waits for it", got)
+	}
+	select {
+	case <-waiting:
+		t.Fatal("the waiter has a, which is held")
+	default:
+	}
+	locktest.Release(t, holder)
+	if lease := <-waiting; lease != nil {
+		locktest.Release(t, lease)
+	}
 }
 
 // raced is how many allocations more the race detector costs a pair.
@@ -440,8 +478,8 @@ func TestNothingHalfDone(t *testing.T) {
 	}
 	held := func(t *testing.T) { redistest.Do(t, s, "SET", "a", "holder", "PX", 60_000) }
 	queued := func(t *testing.T, entry string) {
-		redistest.Do(t, s, "RPUSH", "{a}:queue", entry)
-		listen(t, s, "{a}:queue:line")
+		redistest.Do(t, s, "RPUSH", "{a}:queue:", entry)
+		listen(t, s, "{a}:queue::line")
 	}
 
 	t.Run("CounterThatCannotBeWritten", func(t *testing.T) {
@@ -460,7 +498,7 @@ func TestNothingHalfDone(t *testing.T) {
 	t.Run("CounterOfAnotherType", func(t *testing.T) {
 		redistest.Do(t, s, "FLUSHALL")
 		p := restricted(t, s, "~*")
-		redistest.Do(t, s, "RPUSH", "{a}:fence", "no counter")
+		redistest.Do(t, s, "RPUSH", "{a}:fence:", "no counter")
 		held(t)
 		queued(t, "line 60000 1 successor")
 		released(t, p)
@@ -468,7 +506,7 @@ func TestNothingHalfDone(t *testing.T) {
 	t.Run("GrantThatCannotBePublished", func(t *testing.T) {
 		redistest.Do(t, s, "FLUSHALL")
 		p := restricted(t, s, "~*", "-publish")
-		redistest.Do(t, s, "SET", "{a}:fence", "seven") // the successor wants no fence, the contender wants one
+		redistest.Do(t, s, "SET", "{a}:fence:", "seven") // the successor wants no fence, the contender wants one
 		queued(t, "line 60000 0 successor")
 		_, err := p.Acquire(t.Context(), claim("contender"))
 		refused(t, "Acquire", err, nil)
@@ -530,7 +568,7 @@ func TestGarbage(t *testing.T) {
 
 // TestChannels: a line hears of direct grants to it, and everybody else of releases.
 func TestChannels(t *testing.T) {
-	for line, want := range map[string]string{"": "SUBSCRIBE {a}:free", "line": "SUBSCRIBE {a}:queue:line"} {
+	for line, want := range map[string]string{"": "SUBSCRIBE {a}:free:", "line": "SUBSCRIBE {a}:queue::line"} {
 		n, c := &locktest.Dialog{Replies: []any{nil}}, locktest.AClaim()
 		c.Line = line
 		stop, err := fairqueue.On(n).(driver.Queuer).Watch(t.Context(), c, nil)

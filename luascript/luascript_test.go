@@ -378,7 +378,7 @@ func TestRequests(t *testing.T) {
 	c := locktest.AClaim()
 	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
 		on := func(n driver.Node) driver.Protocol { return luascript.On(n, own...) }
-		keys, counted := "a {a}:fence", any([]byte("7"))
+		keys, counted := "a {a}:fence:", any([]byte("7"))
 		fence, granted := uint64(7), driver.Grant{Fence: 7, Fences: 1}
 		if own != nil {
 			keys, fence, granted, counted = "a", 0, driver.Grant{}, nil
@@ -397,8 +397,8 @@ func TestRequests(t *testing.T) {
 				&strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
 			talk("extend", extend, "extend a t 60000", []any{int64(1)}, driver.Grant{}, nil),
 			talk("extend another's", extend, "extend a t 60000", []any{other}, driver.Grant{}, lost),
-			talk("release", release, "release a t {a}:free", int64(1), nil, nil),
-			talk("release another's", release, "release a t {a}:free", other, nil, lost),
+			talk("release", release, "release a t {a}:free:", int64(1), nil, nil),
+			talk("release another's", release, "release a t {a}:free:", other, nil, lost),
 			talk("adopt", adopt, "adopt "+keys+" from t 60000 86400000", reply, granted, nil),
 			talk("adopt another's", adopt, "adopt "+keys+" from t 60000 86400000", other, driver.Grant{}, lost),
 			talk("inspect", inspect, "inspect "+keys, []any{other, int64(1000), counted}, strategy.Info{Held: true, Token: "other", TTL: time.Second, Fence: fence}, nil),

@@ -616,7 +616,7 @@ func TestRequests(t *testing.T) {
 	inspect := func(n driver.Node) (any, error) {
 		return reentrant.On(n).(driver.Inspector).Inspect(t.Context(), c)
 	}
-	const keys = "a {a}:fence "
+	const keys = "a {a}:fence: "
 	other := []byte("other")
 	held := &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}
 	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
@@ -629,12 +629,12 @@ func TestRequests(t *testing.T) {
 		talk("extend", extend, "extend a t 60000", int64(1), none, nil),
 		talk("extend another's", extend, "extend a t 60000", []any{other}, none, byOther),
 		talk("extend a hold that is over", extend, "extend a t 60000", []any{[]byte("me")}, none, strategy.ErrLost),
-		talk("release", release, "release a t {a}:free", int64(1), nil, nil),
-		talk("release another's", release, "release a t {a}:free", other, nil, byOther),
-		talk("release one that is gone", release, "release a t {a}:free", nil, nil, lost),
-		talk("undo one that is gone", undo, "release a t {a}:free", nil, nil, nil),
-		talk("release by force", force, "force a me 7 {a}:free", int64(1), nil, nil),
-		talk("release another's by force", force, "force a me 7 {a}:free", other, nil, byOther),
+		talk("release", release, "release a t {a}:free:", int64(1), nil, nil),
+		talk("release another's", release, "release a t {a}:free:", other, nil, byOther),
+		talk("release one that is gone", release, "release a t {a}:free:", nil, nil, lost),
+		talk("undo one that is gone", undo, "release a t {a}:free:", nil, nil, nil),
+		talk("release by force", force, "force a me 7 {a}:free:", int64(1), nil, nil),
+		talk("release another's by force", force, "force a me 7 {a}:free:", other, nil, byOther),
 		talk("adopt", adopt, "adopt "+keys+"from 60000 t me 86400000", []any{int64(7), []byte("me")}, granted, nil),
 		talk("adopt another's", adopt, "adopt "+keys+"from 60000 t me 86400000", other, none, byOther),
 		talk("inspect", inspect, "inspect "+strings.TrimSpace(keys), []any{int64(7), other, []byte("t"), int64(2), int64(1000)},

@@ -33,7 +33,8 @@ type Options struct {
 	// less than TTL; default the smaller of TTL/6 and 1 s.
 	OpTimeout time.Duration
 	// Key turns a lock's name into the servers' key. It must be pure, and give different keys for
-	// different names. Algorithms append suffixes to it. Default [DefaultKey]: lock:{name}.
+	// different names. Algorithms append suffixes to it, which begin with a colon: no key may be
+	// another with such a suffix. Default [DefaultKey]: lock:{name}.
 	Key func(name string) string
 	// Label is appended to every token, for people who inspect the lock. At most [MaxLabelLen] bytes.
 	// See [ThisProcess].
