@@ -413,7 +413,9 @@ var commonMutants = []mutant{
 		moves: always(moves{pass: func(p gatedMemory, ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 			next.Line = ""
 			g, err := p.Pass(ctx, c, next)
-			g.Queued = errors.Is(err, strategy.ErrHeld)
+			if errors.Is(err, strategy.ErrHeld) {
+				g.Place = 1
+			}
 			return g, err
 		}}),
 	},
@@ -424,7 +426,7 @@ var commonMutants = []mutant{
 			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				_, again := asked.LoadOrStore(c.Token, true)
 				if again && p.at(c.Key) == "" {
-					return driver.Grant{Queued: true}, &strategy.HeldError{Name: c.Name, TTL: time.Second}
+					return driver.Grant{Place: 1, Kept: true}, &strategy.HeldError{Name: c.Name, TTL: time.Second}
 				}
 				return p.Acquire(ctx, c)
 			}}

@@ -234,7 +234,11 @@ func (m *Memory) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, err
 		if m.find(c.Key) == nil {
 			tell = m.grantNext(c.Key, c.Token)
 		}
-		return m.acquire(c)
+		g, err := m.acquire(c)
+		if err == nil && m.dequeue(c) {
+			tell = m.tellFirst(c.Key, c.TTL)
+		}
+		return g, err
 	})
 }
 
@@ -252,9 +256,9 @@ func (m *Memory) acquire(c driver.Claim) (driver.Grant, error) {
 	case l.hold(c.Token) != nil: // queued, and granted meanwhile
 	case !m.Reentrant || l.owner != c.Owner:
 		held := &strategy.HeldError{Name: c.Name, Holder: m.holder(l), TTL: l.until().Sub(now)}
-		return driver.Grant{ServerTime: serverTime(now), Queued: m.enqueue(c)}, held
+		place, kept := m.enqueue(c)
+		return driver.Grant{ServerTime: serverTime(now), Place: place, Kept: kept}, held
 	}
-	m.dequeue(c)
 	l.end(c.Token) // asked twice: counts once
 	l.holds = append(l.holds, memoryHold{c.Token, now.Add(c.TTL)})
 	g := m.grant(l)
@@ -286,28 +290,48 @@ func (m *Memory) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, 
 	})
 }
 
-// enqueue gives c its place, if it has a line, and tells whether it has. The caller holds mu.
-func (m *Memory) enqueue(c driver.Claim) bool {
+// enqueue gives c its place, if it has a line. It returns which that is, and whether c had it before. The
+// caller holds mu.
+func (m *Memory) enqueue(c driver.Claim) (place int32, kept bool) {
 	if c.Line == "" {
-		return false
+		return 0, false
 	}
 	if m.queues == nil {
 		m.queues = map[string][]driver.Claim{}
 	}
-	if !slices.ContainsFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token }) {
-		m.queues[c.Key] = append(m.queues[c.Key], c)
+	if i := m.queued(c); c.Asked && i >= 0 {
+		return int32(i + 1), true
 	}
-	return true
+	m.queues[c.Key] = append(m.queues[c.Key], c)
+	return int32(len(m.queues[c.Key])), false
 }
 
-// dequeue takes c's place away. The caller holds mu.
-func (m *Memory) dequeue(c driver.Claim) {
+// queued returns how many come before c in the queue; negative: it has no place. The caller holds mu.
+func (m *Memory) queued(c driver.Claim) int {
+	return slices.IndexFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token })
+}
+
+// dequeue takes c's place away, and reports whether c was the first. The caller holds mu.
+func (m *Memory) dequeue(c driver.Claim) (first bool) {
+	first = m.queued(c) == 0
 	q := slices.DeleteFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token })
 	if len(q) == 0 {
 		delete(m.queues, c.Key)
 	} else {
 		m.queues[c.Key] = q
 	}
+	return first
+}
+
+// tellFirst tells the first in the queue that it is first, and for how long another is the holder. The
+// caller holds mu, and calls tell without it.
+func (m *Memory) tellFirst(key string, next time.Duration) (tell func()) {
+	if q := m.queues[key]; len(q) > 0 {
+		if w := m.listening(q[0]); w != nil {
+			return func() { w.tell(driver.Notification{Next: next}) }
+		}
+	}
+	return nothing
 }
 
 // grantNext makes the first who queues for a free key, and whose line still listens, its
@@ -330,15 +354,10 @@ func (m *Memory) grantNext(key, asks string) (tell func()) {
 		m.put(key, l)
 		g := m.grant(l)
 		g.TTL, g.ServerTime, g.Fences = ttl, serverTime(now), max(c.Fences, 1)
-		var behind *memoryWatch
-		if q := m.queues[key]; len(q) > 0 {
-			behind = m.listening(q[0])
-		}
+		next := m.tellFirst(key, ttl)
 		return func() {
 			w.tell(driver.Notification{Token: c.Token, Grant: g})
-			if behind != nil {
-				behind.tell(driver.Notification{Next: ttl})
-			}
+			next()
 		}
 	}
 	return nothing
@@ -441,11 +460,13 @@ func (m *Memory) Release(ctx context.Context, c driver.Claim) error {
 
 func (m *Memory) release(c driver.Claim) error {
 	m.mu.Lock()
-	if c.Undo {
-		m.dequeue(c)
-	}
+	tell := nothing
+	first := c.Undo && m.dequeue(c)
 	l, err := m.own(c)
 	if err != nil {
+		if first {
+			tell = m.tellFirst(c.Key, time.Millisecond) // to ask how long the holder has
+		}
 		if c.Undo && errors.Is(err, strategy.ErrLost) {
 			err = nil // it has no effect …
 			if m.arriving[c.Token] > 0 {
@@ -453,6 +474,7 @@ func (m *Memory) release(c driver.Claim) error {
 			}
 		}
 		m.mu.Unlock()
+		tell()
 		return err
 	}
 	holder := m.holder(l)
@@ -460,7 +482,6 @@ func (m *Memory) release(c driver.Claim) error {
 		l.holds = nil
 	}
 	var told []*memoryWatch
-	tell := nothing
 	if len(l.holds) == 0 {
 		delete(m.locks, c.Key)
 		if tell = m.grantNext(c.Key, ""); m.locks[c.Key] == nil {

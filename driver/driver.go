@@ -80,6 +80,7 @@ type Claim struct {
 	// while it was there.
 	FenceTTL time.Duration
 
+	Asked bool  // Acquire: sent before with this Token, which may have a place in the servers' queue
 	Again bool  // Acquire: only if Owner holds the lock already; see Reenterer
 	Undo  bool  // Release: the reply to Acquire was lost, or came too late
 	Force bool  // Release: an operator's
@@ -99,8 +100,10 @@ type Grant struct {
 	Fences int
 	// ServerTime is the time of the server's clock when it answered, since 1970; a [Queuer]'s.
 	ServerTime time.Duration
-	// Queued says, next to a *[strategy.HeldError], that the claim has its place in the queue.
-	Queued bool
+	// Place says, next to a *[strategy.HeldError], which the claim is in the queue, from 1. Zero: it has
+	// no place. Kept says that it had that place before it asked this time.
+	Place int32
+	Kept  bool
 	// Silent says, next to a *[strategy.HeldError], that the holder's release will not be announced to
 	// this claim, because the holder is another library's or waits in another way. The engine then
 	// asks again after pauses of Options.Backoff.

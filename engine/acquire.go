@@ -85,7 +85,7 @@ func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
 		if !l.worthWaiting(err) {
 			return lease, endedBy(ctx, err)
 		}
-		why = reasonOf(err, a.Grant)
+		why = l.c.reasonOf(err, a.Grant)
 	}
 	if err := l.c.enter(); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 			w.ln.unanswered()
 			return nil, n, w.last(ctx, e, asked)
 		}
-		why = reasonOf(e, a.Grant)
+		why = w.c.reasonOf(e, a.Grant)
 		w.ln.learn(why)
 	}
 	if errors.Is(err, errContext) {
@@ -240,8 +240,9 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 			case broken:
 				w.ln.subscription.close()
 				limit.Reset(w.pauseLimit(n, why, false))
-			case !next.IsZero(): // the successor that precedes the line has so long, whatever the old holder had
-				why.until = next
+			case !next.IsZero(): // the line is first now; the new holder has so long, whatever the old one had
+				why.until, why.longer, why.silent = next, 0, false
+				w.ln.learn(why)
 				limit.Reset(w.pauseLimit(n, why, true))
 			}
 		}
@@ -322,7 +323,7 @@ func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 	listening = listening && !why.silent
 	if why.held == nil || why.until.IsZero() {
 		if listening {
-			return o.TTL + min(jitter, o.TTL) // no expiry to wait for: ask now and then
+			return o.TTL + why.longer + min(jitter, o.TTL) // no expiry to wait for: ask now and then
 		}
 		return jitter
 	}
@@ -333,7 +334,11 @@ func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 		listening = false
 	}
 	// A key expires in the millisecond after its TTL. Of a TTL that lasts for ages, ask now and then.
-	expiry := min(max(time.Until(why.until), 0), strategy.MaxTTL) + time.Millisecond
+	until := why.until
+	if listening {
+		until = until.Add(why.longer)
+	}
+	expiry := min(max(time.Until(until), 0), strategy.MaxTTL) + time.Millisecond
 	if listening {
 		// A holder that died announces nothing. Waiters of other processes wake at the same moment, so
 		// spread a little.

@@ -82,24 +82,33 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	ln.all.mu.Unlock()
 
 	c := e.claimOf(w)
+	c.Asked = known
 	c.Grant = driver.Grant{} // in case this attempt gets no answer
 	if c.Line = ""; ln.hearsGrants() {
 		c.Line = ln.all.id // otherwise nobody would hear of a direct grant
 	}
 	start := time.Now()
 	l, a, err := w.attempt(ctx, c, n)
+	unheard := false
 	ln.all.mu.Lock()
 	switch {
 	case err == nil, a.undone:
 		ln.entry = nil
-	case errors.Is(err, strategy.ErrHeld) && a.Queued:
+	case errors.Is(err, strategy.ErrHeld) && a.Place > 0:
+		unheard = e.queued && !a.Kept
 		e.claim.Line = c.Line
 		e.placed(start, w.c.offset(start, a.ServerTime))
 	case !known: // nothing has changed; an entry that was sent before keeps its place
 		ln.entry = nil
 	}
-	ln.refused = errors.Is(err, strategy.ErrHeld) && c.Line != "" && !a.Queued
+	ln.refused = errors.Is(err, strategy.ErrHeld) && c.Line != "" && a.Place == 0
 	ln.all.mu.Unlock()
+	if unheard {
+		// It had its place, and the servers passed it over, or lost the queue. Perhaps they do not count
+		// its subscription any more: the lock's slot has moved, or a replica is the master now. It would
+		// be passed over again and again, so it subscribes again.
+		ln.subscription.close()
+	}
 	if l != nil {
 		w.took(l)
 	}
@@ -289,12 +298,12 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 			ln.restOn(w, next, time.Now())
 			w.given <- next
 		case held:
-			if ln.refused = !g.Queued; g.Queued {
+			if ln.refused = g.Place == 0; g.Place > 0 {
 				e.placed(start, e.c.offset(start, g.ServerTime))
 			} else {
 				ln.entry = nil
 			}
-			ln.learn(reasonOf(err, g))
+			ln.learn(e.c.reasonOf(err, g))
 		default:
 			// The next head asks by itself. A grant that nobody waits for is given back.
 			ln.entry = nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -297,14 +298,21 @@ type reason struct {
 	at     time.Time           // when that was answered
 	held   *strategy.HeldError // nil: err is not ErrHeld
 	until  time.Time           // held, with a TTL: when that ends
+	longer time.Duration       // for so much longer it may sleep, as it is not the first in the servers' queue
 	silent bool                // the holder's release will not be announced
 	ask    bool                // a later attempt got no answer, so ask
 }
 
-func reasonOf(err error, g driver.Grant) reason {
+// The first in the servers' queue asks when the holder's TTL ends. Should it have died, too, somebody
+// else has to. The n-th does so after a random time of up to n - 1 TTLs. So all of them together ask a few
+// times per TTL, however many they are.
+func (c *core) reasonOf(err error, g driver.Grant) reason {
 	r := reason{err: err, at: time.Now(), silent: g.Silent}
 	if errors.As(err, &r.held) && r.held.TTL > 0 {
 		r.until = time.Now().Add(r.held.TTL)
+	}
+	if g.Place > 1 {
+		r.longer = rand.N(min(time.Duration(g.Place-1), strategy.MaxTTL/c.o.TTL) * c.o.TTL)
 	}
 	return r
 }

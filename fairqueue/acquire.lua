@@ -12,12 +12,14 @@
 --                n > 1: no two contenders have the same entry
 -- ARGV[5]        1: refuse the lock if the ACL forbids its release
 -- ARGV[5 + i]    a contender's token
+-- ARGV[7]        n = 1: there if the contender has asked with this entry before
 --
 -- Returns  the fence (an integer; 0 without fences): granted, with one fence
 --          {fence, how many}: granted
 --          {holder's token, its remaining TTL in ms or -1}: held
---          {holder's token, its remaining TTL, seconds, microseconds, 1}: held; the server's
---            time; the contender has its place. 0 instead of 1: it has no place
+--          {holder's token, its remaining TTL, seconds, microseconds, place, before}: held; the
+--            server's time; which the contender is in the queue, from 1, or 0 if it has no place; 1 if
+--            it had that place before, or else 0
 --          for several contenders: an array with the reply to each
 --          Where nobody holds the lock and others queue, they come first: "held" then names the
 --          waiter that this script has made the holder.
@@ -47,7 +49,7 @@ local function acquire(i)
       return {holder, left}
     end
     now = now or redis.call('TIME')
-    return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl)} -- enqueue.lua, likewise
+    return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl, ARGV[7])} -- enqueue.lua, likewise
   end
 
   local fence, reserved = 0, reserve
@@ -63,7 +65,7 @@ local function acquire(i)
     issue_fences(counter, fence, reserved, keep) -- first: if it fails, no lock is left behind
   end
   redis.call('SET', lock, token, 'PX', ttl)
-  if entry ~= '' then redis.pcall('LREM', queue, 1, entry) end
+  if entry ~= '' and redis.pcall('LREM', queue, 1, entry) == 1 then tell_first(queue, ttl) end
   if reserved > 1 then return {fence, reserved} end
   return fence
 end

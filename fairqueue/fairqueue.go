@@ -236,7 +236,11 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if !names.proven.Load() {
 		prove = "1"
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, c.TTL.Milliseconds(), p.reserve(c), names.fenceTTL(c), p.entry(c), prove, c.Token)
+	args := []any{c.TTL.Milliseconds(), p.reserve(c), names.fenceTTL(c), p.entry(c), prove, c.Token}
+	if c.Asked && c.Line != "" {
+		args = append(args, "1")
+	}
+	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, args...)
 	if err != nil {
 		return driver.Grant{}, err
 	}

@@ -12,8 +12,9 @@
 -- ARGV[6]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  {fence, how many}: released, and granted to the next
---          {holder's token, its TTL in ms, seconds, microseconds, 1}: released, granted to
---            the first in the queue; the next contender has its place. 0 instead of 1: no place
+--          {holder's token, its TTL in ms, seconds, microseconds, place, 0}: released, granted to
+--            the first in the queue; which the next contender is in the queue, from 1, or 0 if it has
+--            no place
 --          nil    the lock is gone
 --          token  another holds it
 -- Errors   WRONGTYPE, NOPERM, OOM, FENCE: the lock is as it was; or free, if the grant to the first in

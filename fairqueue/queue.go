@@ -23,18 +23,18 @@ func (p *protocol) entry(c driver.Claim) string {
 	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.reserve(c)) + " " + c.Token
 }
 
-// heldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, 1 if the claim has its
-// place}. ok is false for any other reply.
+// heldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, the claim's place, 1 if it
+// had that before}. ok is false for any other reply.
 func heldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldError, ok bool) {
 	r, _ := reply.([]any)
-	if len(r) == 5 {
-		sec, isSec := r[2].(int64)
-		us, isUs := r[3].(int64)
-		queued, isQueued := r[4].(int64)
-		if !isSec || !isUs || !isQueued {
-			return driver.Grant{}, nil, false
+	if len(r) == 6 {
+		var n [4]int64
+		for i := range n {
+			if n[i], ok = r[2+i].(int64); !ok || n[i] < 0 {
+				return driver.Grant{}, nil, false
+			}
 		}
-		g.ServerTime, g.Queued = serverTime(sec, us), queued == 1
+		g.ServerTime, g.Place, g.Kept = serverTime(n[0], n[1]), int32(min(n[2], math.MaxInt32)), n[3] == 1
 		reply = r[:2]
 	}
 	if held, ok = driver.HeldReply(c, reply); ok {

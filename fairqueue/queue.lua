@@ -32,6 +32,15 @@ local function passed_over(channel)
   return redis.pcall('PUBLISH', channel, 'next 1') == 0
 end
 
+-- Tells the first in the queue that it is first, and that another is the holder for so many ms. Every
+-- script that takes the first entry out tells the next one: the first alone watches the holder's TTL.
+local function tell_first(queue, ms)
+  local first = redis.pcall('LINDEX', queue, '0')
+  if type(first) == 'string' then
+    redis.pcall('PUBLISH', queue .. ':' .. string.match(first, '^%S*'), 'next ' .. ms)
+  end
+end
+
 -- The direct grant: makes the first waiter that listens the holder. It stops at the entry own, which
 -- is the caller's. After its first write it raises no error: where the queue cannot be served, a
 -- release is a mere release.
@@ -66,10 +75,7 @@ local function grant_next(lock, queue, counter, keep, own)
         redis.pcall('DEL', lock) -- its holder would not know
         return nil
       end
-      local behind = redis.pcall('LINDEX', queue, '0') -- the grant is published: nothing may fail from here on
-      if type(behind) == 'string' then
-        redis.pcall('PUBLISH', queue .. ':' .. string.match(behind, '^%S*'), 'next ' .. ms)
-      end
+      tell_first(queue, ms) -- the grant is published: nothing may fail from here on
       return token, tonumber(ms), now
     end
   end

@@ -97,7 +97,7 @@ func TestHeldReplies(t *testing.T) {
 	const strangers = "a stranger"
 	for _, c := range []struct {
 		line, holder string
-		place        []any // seconds, microseconds, and whether it has its place
+		place        []any // seconds, microseconds, its place, and whether it had that before
 		want         driver.Grant
 	}{
 		{"", ours, nil, driver.Grant{}},
@@ -106,9 +106,10 @@ func TestHeldReplies(t *testing.T) {
 		{"line", marked, nil, driver.Grant{Silent: true}},
 		{"", strangers, nil, driver.Grant{Silent: true}},
 		{"line", strangers, nil, driver.Grant{Silent: true}},
-		{"line", ours, []any{int64(3), int64(5), int64(1)}, driver.Grant{Queued: true, ServerTime: 3*time.Second + 5*time.Microsecond}},
-		{"line", ours, []any{int64(3), int64(5), int64(0)}, driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond}},
-		{"line", ours, []any{int64(math.MaxInt64), int64(5), int64(0)}, driver.Grant{ServerTime: time.Duration(maxSeconds)*time.Second + 5*time.Microsecond}},
+		{"line", ours, []any{int64(3), int64(5), int64(2), int64(0)}, driver.Grant{Place: 2, ServerTime: 3*time.Second + 5*time.Microsecond}},
+		{"line", ours, []any{int64(3), int64(5), int64(7), int64(1)}, driver.Grant{Place: 7, Kept: true, ServerTime: 3*time.Second + 5*time.Microsecond}},
+		{"line", ours, []any{int64(3), int64(5), int64(0), int64(0)}, driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond}},
+		{"line", ours, []any{int64(math.MaxInt64), int64(5), int64(0), int64(0)}, driver.Grant{ServerTime: time.Duration(maxSeconds)*time.Second + 5*time.Microsecond}},
 	} {
 		g, held, ok := heldReply(driver.Claim{Name: "n", Line: c.line}, append([]any{[]byte(c.holder), int64(1000)}, c.place...))
 		if !ok || g != c.want || held.Holder != c.holder || held.TTL != time.Second {

@@ -25,9 +25,14 @@
 
 local function release(i)
   local lock, queue, counter, token, freed = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[2 + i], ARGV[2 + n + i]
-  if entry ~= '' then redis.pcall('LREM', queue, 0, entry) end
+  local first
+  if entry ~= '' then
+    first = redis.pcall('LINDEX', queue, '0') == entry
+    redis.pcall('LREM', queue, 0, entry)
+  end
   local holder = redis.call('GET', lock)
   if holder ~= token then
+    if first then tell_first(queue, 1) end -- it asks how long the holder has: queue.lua
     return holder
   end
   if not grant_next(lock, queue, counter, tonumber(ARGV[2])) then -- queue.lua, which stands before this script

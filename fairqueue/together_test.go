@@ -45,12 +45,15 @@ func TestRequests(t *testing.T) {
 	c := driver.Claim{Name: "a", Key: "lock:{a}", Token: "t", TTL: time.Minute, FenceTTL: 2 * time.Minute, Due: time.Now().Add(time.Minute)}
 	queues := c
 	queues.Line, queues.Fences, queues.Undo = "line", 256, true
+	again := queues
+	again.Asked = true
 	ask := func(reply any, err error, f func()) {
 		book.Reply, book.err = reply, err
 		f()
 	}
 	ask(int64(7), nil, func() { p.Acquire(t.Context(), c) })
 	ask(int64(7), nil, func() { p.Acquire(t.Context(), queues) })
+	ask(int64(7), nil, func() { p.Acquire(t.Context(), again) })
 	ask(nil, errors.New("no answer"), func() { p.Release(t.Context(), c) })
 	ask(nil, errors.New("no answer"), func() { p.Acquire(t.Context(), c) })
 	ask(int64(7), nil, func() { p.Acquire(t.Context(), c) })
@@ -67,6 +70,7 @@ func TestRequests(t *testing.T) {
 	want := []string{
 		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,
 		"acquire" + all + `"60000" "256" "120000" ` + entry + ` "" "t"`,
+		"acquire" + all + `"60000" "256" "120000" ` + entry + ` "" "t" "1"`,
 		"release" + all + `"" "120000" "t" "lock:{a}:free"`,
 		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,
 		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,
