@@ -49,8 +49,12 @@ type Notifier interface {
 // A claim with a Line that finds the lock held takes a place, and keeps its Token there. Asked again
 // with the same Token, Acquire does what has become due: if the claim is the holder, or if nobody is
 // and it is the first that still listens, that is a grant. It passes over lines that no longer
-// listen. If the queue loses something, no harm is done: every waiter asks again at the holder's
-// remaining TTL.
+// listen. Grant.Place says which the claim is in the queue. The first asks again when the holder's TTL
+// ends; the n-th after up to n - 1 TTLs more. So if the queue loses something, no harm is done, and
+// requests do not grow with the number of waiters.
+//
+// Whoever becomes the first is told so (Notification.Next): in the step that makes the one before it the
+// holder, be that by a release or because it asked, or that withdraws the one before it.
 //
 // A direct grant is for [SuccessorTTL] only, so a successor that died costs that and not a TTL. The
 // engine extends the grant of a successor that holds for longer.

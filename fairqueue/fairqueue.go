@@ -44,25 +44,35 @@
 //     paused past its deadline.
 //   - Fairness: first come, first served, among processes and among the contenders in each.
 //     A process that holds the lock may serve its own line first, for 2 ms.
-//   - Quiet waiting: a waiter sleeps until it has the lock, or until the holder's TTL ends.
-//     The requests for an acquisition do not grow with the number of waiters.
+//   - Quiet waiting: a waiter sleeps until it has the lock. Only the first in the queue also
+//     asks when the holder's TTL ends; all others together ask a few times per TTL. So the
+//     requests for an acquisition do not grow with the number of waiters.
 //
 // # When something breaks
 //
-//   - The holder dies: its key expires with the TTL. The first waiter that asks then makes the
-//     first in the queue the holder.
+//   - The holder dies: its key expires with the TTL. The first in the queue knows when, asks,
+//     and is the holder.
+//   - The holder dies, and so does the first in the queue: the n-th in the queue asks within
+//     n - 1 TTLs after the holder's TTL ends, at a random moment. The first who asks, waiter or
+//     newcomer, makes the first in the queue that still listens the holder. That takes about a
+//     TTL if most waiters live. If few are left of a long queue, it can take those n - 1 TTLs,
+//     with the n of when they came.
 //   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, which
 //     also gives up the place in the queue. It repeats such a release, until Redis confirms it
 //     or the TTL has passed.
 //   - A waiter dies: nobody listens on its channel, and the release passes over its entry.
+//   - A waiter listens, but the server of the lock does not count it, because the slot has moved
+//     or a replica is the master now: it is passed over once. When it asks again, it learns that
+//     it has lost its place, and subscribes again.
 //   - A waiter is paused: it listens, and does not answer. So a direct grant is short: its TTL
 //     is a second at most ([driver.SuccessorTTL]), and the successor extends it when it runs. A
 //     paused successor costs that second. The next in the queue knows when it ends, asks, and
 //     is granted the lock.
-//   - A message is lost: the direct grant ends like that of a paused waiter. A waiter that hears
-//     nothing asks again when the holder's TTL ends.
-//   - The queue is lost, or forbidden by the ACL: waiters ask again when the holder's TTL ends.
-//     The lock never depends on the queue.
+//   - A message is lost: the direct grant ends like that of a paused waiter. A waiter that does
+//     not hear that it is first is like one that has died.
+//   - The queue is lost: waiters ask again at the same moments, and take a new place. Without a
+//     place, because the ACL forbids the queue, each asks again when the holder's TTL ends. The
+//     lock never depends on the queue.
 //
 // # What it does not guarantee
 //

@@ -19,8 +19,9 @@
 --                                                      now. If ms is 1: ask at once, the place may
 --                                                      be lost
 --
--- The lock never depends on the queue. If the queue is forbidden, lost, or no list, nobody
--- queues, and waiters ask again when the holder's TTL ends.
+-- The lock never depends on the queue. If the queue is forbidden, or no list, nobody queues, and
+-- waiters ask again when the holder's TTL ends. If it is lost, they take a new place when they ask
+-- again: see enqueue.lua.
 
 -- Returns whether nobody listens on a channel: then the waiter has died, and is passed over.
 -- A waiter that listens at another node of a cluster looks dead, too: PUBLISH reaches it and does

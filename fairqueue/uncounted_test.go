@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
@@ -19,41 +17,36 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// elsewhere is a node whose first subscription hears everything and is not counted, as one at another
-// server of a cluster: PUBSUB NUMSUB does not count patterns.
+// elsewhere is a node whose first subscription is not counted, as one at another server of a cluster.
+// What is published there is heard here by the cluster's bus, for which tell stands.
 type elsewhere struct {
 	driver.Node
-	pool  *redis.Pool
-	first sync.Once
+
+	mu  sync.Mutex
+	sub bool
+	fn  func([]byte, error) // the first's; nil: it has been stopped
 }
 
 func (n *elsewhere) Subscribe(ctx context.Context, channel string, fn func([]byte, error)) (stop func(), err error) {
-	n.first.Do(func() {
-		conn := redis.PubSubConn{Conn: n.pool.Get()}
-		if err = conn.PSubscribe(channel); err == nil {
-			_ = conn.Receive() // the confirmation
-		}
-		var reader sync.WaitGroup
-		reader.Go(func() {
-			for {
-				switch m := conn.Receive().(type) {
-				case redis.Message:
-					fn(m.Data, nil)
-				case redis.Subscription, error: // stopped
-					return
-				}
-			}
-		})
-		stop = func() {
-			_ = conn.PUnsubscribe()
-			reader.Wait()
-			_ = conn.Close()
-		}
-	})
-	if stop != nil || err != nil {
-		return stop, err
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sub {
+		return n.Node.Subscribe(ctx, channel, fn)
 	}
-	return n.Node.Subscribe(ctx, channel, fn)
+	n.sub, n.fn = true, fn
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.fn = nil
+	}, nil
+}
+
+func (n *elsewhere) tell(msg string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fn != nil {
+		n.fn([]byte(msg), nil)
+	}
 }
 
 // TestUncounted: a waiter is passed over while releases do not count it, for example because the lock's
@@ -63,11 +56,12 @@ func TestUncounted(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	o := strategy.Options{TTL: time.Minute}
 	busy := open(t, s, o)
-	locks, err := engine.New(fairqueue.On(&elsewhere{Node: locktest.Node(t, s), pool: s.Pool()}), o)
+	away := &elsewhere{Node: locktest.Node(t, s)}
+	locks, err := engine.New(fairqueue.On(away), o)
 	waiter := locktest.Opened(t, locks, err)
 
 	first := locktest.Try(t, busy, "a")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -79,9 +73,10 @@ func TestUncounted(t *testing.T) {
 		}
 		locktest.Release(t, lease)
 	})
-	verdict.Eventually(t, "the waiter is in the queue", func() bool {
-		return redistest.Do(t, s, "LLEN", "lock:{a}:queue") == int64(1)
-	})
+	queued := func(what string, n int64) {
+		verdict.Eventually(t, what, func() bool { return redistest.Do(t, s, "LLEN", "lock:{a}:queue") == n })
+	}
+	queued("the waiter is in the queue", 1)
 	var working atomic.Int32
 	for range 4 {
 		all.Go(func() {
@@ -90,12 +85,17 @@ func TestUncounted(t *testing.T) {
 				if err != nil {
 					return
 				}
-				working.Add(1)
-				_, _ = busy.Inspect(ctx, "a")
+				switch n := working.Add(1); {
+				case n > 100_000: // all the time it is the waiter's turn
+					cancel()
+				case n%1000 == 0: // after some milliseconds it has been passed over
+					away.tell("next 1")
+				}
 				locktest.Release(t, lease)
 			}
 		})
 	}
+	queued("the busy process is in the queue, too", 2)
 	locktest.Release(t, first)
 	all.Wait()
 	t.Logf("the others got the lock %d times meanwhile", working.Load())

@@ -56,6 +56,7 @@ func AllRights() []Rights {
 		tidy     = "a connection for each transaction that comes to nothing"
 		inspect  = "Inspect, and so ForceRelease, of a lock that is held; a HeldError does not say for how long"
 		fifo     = "the queue: the first to ask when the lock is free gets it"
+		quiet    = "quiet waiting: a waiter that has asked again, because the holder keeps the lock, goes on asking after pauses"
 		gaveUp   = "a second, when an entry that was given up becomes the first in the queue"
 		wakeUp   = "wake-ups: a waiter asks again at the end of the holder's TTL, or earlier at random"
 		notified = "wake-ups of waiters that do not queue (WaitNotification)"
@@ -80,7 +81,7 @@ func AllRights() []Rights {
 	told := func(w strategy.Wait, channels ...string) []Part {
 		return slices.Concat(optional(wakeUp, w, channels...), optional(wakeUp, w, "+publish", "+subscribe"), optional(stays, 0, "+unsubscribe"))
 	}
-	queue := slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+lpos", "+rpush"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
+	queue := slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+rpush"), optional(quiet, strategy.WaitQueue, "+lpos"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
 		optional(lists, 0, "+lrange"), optional(grants, 0, "+pubsub|numsub"),
 		told(strategy.WaitQueue, queueChan), optional(notified, strategy.WaitNotification, freeChan))
 	scripts := needed("+eval", "+evalsha")

@@ -277,6 +277,43 @@ func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, name str
 	return <-ended
 }
 
+// asksAgain waits for a holder that keeps the lock for longer than its TTL, so that the waiter asks again.
+func asksAgain(t *testing.T, v Variant, u user, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o := strategy.Options{TTL: drillTTL, OpTimeout: drillTTL / 2}
+	verdict.Conclusive(t, func() verdict.Slow {
+		lease, err := u.open(t, v, o).NewLock(name).TryAcquire(ctx)
+		if err == nil {
+			err = lease.KeepAlive(0)
+		}
+		if err != nil {
+			t.Errorf("TryAcquire() or KeepAlive() = %v, want nil", err)
+			return ""
+		}
+		asked := 0
+		watched := o
+		watched.Observe = func(e strategy.Event) {
+			if e.Kind == strategy.EventHeld {
+				if asked++; asked == 3 { // at first, for a place, and again
+					go lease.Release(ctx) //nolint:errcheck // seen below
+				}
+			}
+		}
+		got, err := u.open(t, v, watched).NewLock(name).Acquire(ctx)
+		if err != nil {
+			t.Errorf("Acquire() = %v, want nil", err)
+			return ""
+		}
+		got.Release(ctx) //nolint:errcheck // as it may be late
+		if asked < 3 {
+			return verdict.Slowf("a lock that is kept alive was lost: %v", lease.Err())
+		}
+		return ""
+	})
+}
+
 // inspects sees and ends another's lock.
 func inspects(t *testing.T, v Variant, u user, name string) error {
 	t.Helper()
@@ -348,6 +385,7 @@ func TestRights(t *testing.T) {
 			t.Run("all", func(t *testing.T) {
 				drill(t, v, all, r.Variant+"-all")
 				takesOver(t, v, all, r.Variant+"-dead")
+				asksAgain(t, v, all, r.Variant+"-again")
 				if err := inspects(t, v, all, r.Variant+"-all-inspected"); err != nil {
 					t.Errorf("Inspect() and ForceRelease() = %v, want nil", err)
 				}
@@ -530,6 +568,9 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	drill(t, v, u, name)
 	if v.Package == "setnxgetset" {
 		takesOver(t, v, u, name+"-dead")
+	}
+	if p.Rule == "+lpos" {
+		asksAgain(t, v, u, name+"-again")
 	}
 	if err := inspects(t, v, u, name+"-inspected"); (err != nil) != (p.Rule == "+pttl") {
 		t.Errorf("Inspect() and ForceRelease() = %v", err)
