@@ -210,3 +210,13 @@ func TestCheckLock(t *testing.T) {
 		is(t, "CheckLock", driver.CheckLock(bg, o, p, keep), strategy.ErrUnsent)
 	})
 }
+
+// TestCheckClaim: a check keeps a fence for as long as a lock would.
+func TestCheckClaim(t *testing.T) {
+	t.Parallel()
+	key := func(name string) string { return name }
+	for fenceTTL, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, -1: 0} {
+		c := driver.CheckClaim(strategy.Options{Key: key, FenceTTL: fenceTTL})
+		equal(t, "FenceTTL", c.FenceTTL, want)
+	}
+}

@@ -384,6 +384,13 @@ func TestRequests(t *testing.T) {
 			keys, fence, granted, counted = "a", 0, driver.Grant{}, nil
 		}
 		reply := []any{int64(fence), int64(granted.Fences)}
+		most := struct {
+			reply []any
+			grant driver.Grant
+		}{reply, granted}
+		if own == nil {
+			most.reply, most.grant.Fences = []any{int64(fence), int64(driver.MaxFences)}, driver.MaxFences
+		}
 		acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }
 		extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
 		release := func(n driver.Node) (any, error) { return nil, on(n).Release(t.Context(), c) }
@@ -393,6 +400,7 @@ func TestRequests(t *testing.T) {
 		lost := &strategy.LostError{Name: "a", Holder: "other"}
 		locktest.Talks(t,
 			talk("acquire", acquire, "acquire "+keys+" t 60000 86400000 1", reply, granted, nil),
+			talk("acquire for as many holds as may be", acquire, "acquire "+keys+" t 60000 86400000 1", most.reply, most.grant, nil),
 			talk("acquire a held one", acquire, "acquire "+keys+" t 60000 86400000 1", []any{other, int64(1000)}, driver.Grant{Silent: true},
 				&strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
 			talk("extend", extend, "extend a t 60000", []any{int64(1)}, driver.Grant{}, nil),

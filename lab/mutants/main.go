@@ -277,7 +277,8 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 	}
 	p := &packageReport{dir: s.dir, outcomes: map[*mutant]outcome{}}
 	for _, m := range x.mutants {
-		if chosen(m) {
+		_, listed := r.equivalent[m.name()]
+		if chosen(m) && !(listed && *since != "") { // whether what is equivalent still is, a whole run shows
 			p.mutants = append(p.mutants, m)
 		}
 	}
@@ -293,9 +294,6 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 		rand.Shuffle(len(p.mutants), func(i, j int) { p.mutants[i], p.mutants[j] = p.mutants[j], p.mutants[i] })
 	}
 	left := p.mutants
-	if *since != "" { // whether what is equivalent still is, a whole run shows
-		left = slices.DeleteFunc(slices.Clone(left), func(m *mutant) bool { _, listed := r.equivalent[m.name()]; return listed })
-	}
 	for i, j := range s.judges {
 		if len(left) == 0 || interrupted.Err() != nil {
 			break
@@ -342,6 +340,17 @@ func (p *packageReport) judge(x *exam, mutants []*mutant, last bool) (living []*
 	p.unjudged += len(unjudged)
 	p.mutants = slices.DeleteFunc(slices.Clone(p.mutants), func(m *mutant) bool { return unjudged[m] })
 	return living
+}
+
+// chance is how probable it is that so many of n mutants live, or more, if tests kill as many of the whole
+// package as they must.
+func chance(n, alive int) float64 {
+	fewer, exactly := 0.0, math.Pow(wanted, float64(n)) // that exactly k live: k is 0
+	for k := range alive {
+		fewer += exactly
+		exactly *= float64(n-k) / float64(k+1) * (1 - wanted) / wanted
+	}
+	return 1 - fewer
 }
 
 // print writes the table, then the survivors by file, and reports whether all is well.
@@ -391,11 +400,11 @@ func (r *report) print() (well bool) {
 		if n > 0 {
 			rate = float64(dead) / float64(n)
 		}
-		allowed := (1 - wanted) * float64(n)
-		if !r.whole { // a part has more or fewer by chance: three standard deviations
-			allowed += 3 * math.Sqrt(allowed)
+		if r.whole {
+			well = well && rate >= wanted
+		} else {
+			well = well && chance(n, n-dead) > 0.001
 		}
-		well = well && float64(n-dead) <= allowed
 		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", len(p.mutants), count[killed], count[timedOut], count[survived], count[notReached], equivalent, 100*rate, p.took.Round(time.Second), p.dir)
 		if r.whole {
 			for name := range r.equivalent {

@@ -15,6 +15,19 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 )
 
+// TestChance: a sample of which too many live says that the package is below the limit only if chance
+// hardly explains it.
+func TestChance(t *testing.T) {
+	for _, tt := range []struct {
+		n, alive int
+		ill      bool
+	}{{0, 0, false}, {1, 1, false}, {2, 2, true}, {14, 3, false}, {14, 4, true}, {100, 3, false}, {100, 8, false}, {100, 10, true}} {
+		if p := chance(tt.n, tt.alive); (p <= 0.001) != tt.ill {
+			t.Errorf("of %d mutants %d live: the chance is %v, want it to say that the package is below the limit: %v", tt.n, tt.alive, p, tt.ill)
+		}
+	}
+}
+
 func TestOperatorsOfGo(t *testing.T) {
 	for _, tt := range []struct {
 		line  string
