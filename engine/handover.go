@@ -22,8 +22,8 @@ import (
 // processes find the lock free.
 const handOverLimit = 2 * time.Millisecond
 
-// restAfterTurn is how long the line rests on average after a turn, for each hand-over in it. It is a tenth
-// of what a release and an acquire would have left to others.
+// restAfterTurn is how long the line rests on average after a turn, for each hand-over in it, but not for
+// longer than the turn. It is a tenth of what a release and an acquire would have left to others.
 const restAfterTurn = 10 * time.Microsecond
 
 // handsOver reports whether locks are handed over within the process. Re-entrant locks are not: the
@@ -241,7 +241,7 @@ func (ln *line) released(l *lease) {
 	switch {
 	case !waited:
 	case over && handed > 0:
-		time.AfterFunc(rand.N(2*restAfterTurn*time.Duration(handed)), goOn)
+		time.AfterFunc(rand.N(2*min(restAfterTurn*time.Duration(handed), handOverLimit)), goOn)
 	default:
 		goOn()
 	}
