@@ -532,8 +532,9 @@ func TestGarbage(t *testing.T) {
 	text, n := []byte("x"), int64(9)
 	for _, reply := range []any{
 		nil, int64(-1), int64(0), []byte("OK"), []any{}, []any{n}, []any{text}, []any{text, []byte("y")}, "text",
-		[]any{n, int64(-1)}, []any{n, int64(driver.MaxFences + 1)}, []any{n, text}, []any{n, n, n, n, int64(1)},
-		[]any{text, n, nil, n, int64(1)}, []any{text, n, n, nil, int64(1)}, []any{text, n, n, n, nil},
+		[]any{n, int64(-1)}, []any{n, int64(driver.MaxFences + 1)}, []any{n, text}, []any{n, n, n, n, n, int64(1)},
+		[]any{text, n, nil, n, n, n}, []any{text, n, n, nil, n, n}, []any{text, n, n, n, nil, n}, []any{text, n, n, n, n, nil},
+		[]any{text, n, int64(-1), n, n, n}, []any{text, n, n, n, int64(-1), n}, []any{text, n, n, n, n},
 	} {
 		p := fairqueue.On(locktest.OneReply{Reply: reply})
 		g, err := p.Acquire(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
