@@ -53,8 +53,8 @@ type Notifier interface {
 // ends; the n-th after up to n - 1 TTLs more. So if the queue loses something, no harm is done, and
 // requests do not grow with the number of waiters.
 //
-// Whoever becomes the first is told so (Notification.Next): in the step that makes the one before it the
-// holder, be that by a release or because it asked, or that withdraws the one before it.
+// A claim that becomes the first is told so (Notification.Next), in the step in which the claim before it
+// leaves the queue: because a release or its own attempt made it the holder, or because it withdrew.
 //
 // A direct grant is for [SuccessorTTL] only, so a successor that died costs that and not a TTL. The
 // engine extends the grant of a successor that holds for longer.

@@ -59,7 +59,8 @@ func crowd(t *testing.T, hold time.Duration, processes int) {
 	leftovers(t, &m)
 }
 
-// The first in the queue asks when the holder's TTL ends, whoever was first when the holder got the lock.
+// The first in the queue asks when the holder's TTL ends, also if another was first when the holder got
+// the lock.
 func TestNextWatches(t *testing.T) {
 	// soon says that w got the lock d after start, or very soon after that.
 	soon := func(t *testing.T, w *waiter, start time.Time, d time.Duration) {
@@ -95,7 +96,7 @@ func TestNextWatches(t *testing.T) {
 			first.got(t)
 			soon(t, next, first.at, ttl)
 		},
-		"whoever was told that it is first has left": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
+		"the one that was told that it is first has left": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
 			holder := take(t, a)
 			defer queueUp(t, m, "paused", true)()
 			ctx, cancel := context.WithCancel(bg)

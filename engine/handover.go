@@ -56,6 +56,7 @@ func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 		case l == nil:
 			ln.turn = time.Time{}
 		case ln.turn.IsZero():
+			ln.handed = 0
 			ln.restOn(w, l, time.Now())
 		default: // asked at once after a release: the turn goes on
 			ln.restOn(w, l, ln.turn)
@@ -225,23 +226,24 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 // servers keep no queue, nobody here can see who waits. So the line rests in proportion to what it has
 // handed over, and then the head waits as next to any holder.
 func (ln *line) released(l *lease) {
+	ln.all.mu.Lock()
+	waited := ln.releasing
 	over := l.c.queue == nil && time.Since(ln.turn) >= handOverLimit
+	rest := 2 * min(restAfterTurn*time.Duration(ln.handed), handOverLimit)
+	ln.all.mu.Unlock()
 	goOn := func() {
 		ln.change(func() {
 			ln.releasing = false
 			if over {
-				ln.turn, ln.handed = time.Time{}, 0
+				ln.turn = time.Time{}
 				ln.learn(grantedTo(l))
 			}
 		})
 	}
-	ln.all.mu.Lock()
-	waited, handed := ln.releasing, ln.handed
-	ln.all.mu.Unlock()
 	switch {
 	case !waited:
-	case over && handed > 0:
-		time.AfterFunc(rand.N(2*min(restAfterTurn*time.Duration(handed), handOverLimit)), goOn)
+	case over && rest > 0:
+		time.AfterFunc(rand.N(rest), goOn)
 	default:
 		goOn()
 	}

@@ -303,6 +303,8 @@ type reason struct {
 	ask    bool                // a later attempt got no answer, so ask
 }
 
+// reasonOf is what an attempt has learned.
+//
 // The first in the servers' queue asks when the holder's TTL ends. Should it have died, too, somebody
 // else has to. The n-th does so after a random time of up to n - 1 TTLs. So all of them together ask a few
 // times per TTL, however many they are.

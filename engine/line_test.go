@@ -334,23 +334,34 @@ func TestSubscriptionsThatNeverLast(t *testing.T) {
 	})
 }
 
-// Servers that refuse subscriptions are asked for one once; then the waiter polls.
-func TestSubscriptionsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
-		r.then(only(conformance.OpWatch, refused))
-		w := wait(bg, s)
-		time.Sleep(5 * time.Second)
-		equal(t, "subscriptions asked for", len(r.of(conformance.OpWatch)), 1)
-		start := time.Now()
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		if d := w.at.Sub(start); d > 250*ms {
-			t.Errorf("found after %v, want 250ms at most", d)
-		}
-		release(t, w.lease)
-	})
+// Servers that refuse a subscription, or let it hang, are asked for one once; then the waiter polls. A
+// subscription that hangs would delay every attempt.
+func TestSubscriptionsRefusedOrHanging(t *testing.T) {
+	for what, fails := range map[string]conformance.Interceptor{
+		"refused": refused,
+		"hangs": func(context.Context, conformance.Request, func() error) error {
+			time.Sleep(op)
+			return conformance.Unsent()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				_, r, s, a := notices(t, strategy.Options{})
+				r.then(only(conformance.OpWatch, fails))
+				w := wait(bg, s)
+				time.Sleep(8 * time.Second)
+				equal(t, "subscriptions asked for", len(r.of(conformance.OpWatch)), 1)
+				start := time.Now()
+				release(t, a)
+				<-w.done
+				is(t, "Acquire", w.err)
+				if d := w.at.Sub(start); d > 250*ms {
+					t.Errorf("found after %v, want 250ms at most", d)
+				}
+				release(t, w.lease)
+			})
+		})
+	}
 }
 
 // A waiter whose servers went away while it slept does not report what it saw before: it asks once more,
@@ -375,28 +386,6 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 		isNot(t, "Acquire", w.err, strategy.ErrHeld)
 		equal(t, "attempts since", len(r.of(conformance.OpAcquire))-before, 1)
 		equal(t, "Acquire after", w.at.Sub(start), 4*time.Second+op/20)
-	})
-}
-
-// A subscription that hangs delays an attempt now and then, not each: the waiter polls meanwhile.
-func TestSubscriptionsHang(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
-		r.then(only(conformance.OpWatch, func(context.Context, conformance.Request, func() error) error {
-			time.Sleep(op)
-			return conformance.Unsent()
-		}))
-		w := wait(bg, s)
-		time.Sleep(8 * time.Second)
-		equal(t, "subscriptions asked for", len(r.of(conformance.OpWatch)), 1)
-		start := time.Now()
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		if d := w.at.Sub(start); d > 250*ms {
-			t.Errorf("found after %v, want 250ms at most", d)
-		}
-		release(t, w.lease)
 	})
 }
 

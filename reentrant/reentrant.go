@@ -43,7 +43,7 @@
 // # What it does not guarantee
 //
 //   - It does not keep an owner's own calls apart: two goroutines with one owner are both in.
-//     Whoever names the owner enters, so make the name unique; texts show its end alone
+//     A caller that names the owner enters, so make the name unique; texts show its end alone
 //     ([strategy.ShortToken]). All its holds have one fence, so a fence does not stop a hold
 //     that has lapsed while another goes on.
 //   - It is first come, first served within a process only. Redis keeps no queue: of several

@@ -407,8 +407,8 @@ func (s *subscriber) tell(ln *line, live []*callback.Listener, why error) {
 	}
 }
 
-// leave ends the lines to a server that has turned out to be a replica: nobody who waits is heard
-// of there by whoever releases at the new master. Who was subscribed is told, and subscribes again.
+// leave ends the lines to a server that has turned out to be a replica: a holder releases at the new
+// master, which does not know of the waiters that listen here. Each is told, and subscribes again.
 func (s *subscriber) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -419,8 +419,8 @@ func (s *subscriber) leave() {
 	}
 }
 
-// moved ends the subscriptions to channels whose slots have another master now, as nobody there
-// counts those who listen here. Who was subscribed is told, and subscribes again.
+// moved ends the subscriptions to channels whose slots have another master now, because that one does
+// not count the waiters that listen here. Each is told, and subscribes again.
 func (s *subscriber) moved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
