@@ -45,6 +45,7 @@ func unanswered() []Property {
 				a.requests.each(nil)
 				t.sleep(t.ttl / 4) // A undoes what is not there yet: were the time too short, the trial would be less severe
 				late.melt()
+				t.sleep(t.ttl / 8) // so that it arrives before B asks
 				b.eventually("A's late acquisition is taken back")
 			},
 		},
