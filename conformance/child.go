@@ -29,7 +29,7 @@ type job struct {
 	TTL     time.Duration
 }
 
-// What children say.
+// The words that children say.
 const (
 	wordReady = "ready"
 	wordIn    = "in"

@@ -26,7 +26,7 @@ func closing() []Property {
 		},
 		{
 			Name: "ClosedRefuses", Group: group, Scripted: true,
-			Clause: "What was closed refuses every call with ErrClosed; closing it again does nothing.",
+			Clause: "A closed strategy refuses every call with ErrClosed; closing it again does nothing.",
 			check: func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -41,7 +41,7 @@ func closing() []Property {
 		},
 		{
 			Name: "LossAfterClose", Group: group, Scripted: true,
-			Clause: "Who holds a lock when its strategy is closed still learns of the deadline.",
+			Clause: "A holder of a lock whose strategy is closed still learns of the deadline.",
 			check: func(t *trial) {
 				a := t.contender("A", t.brief())
 				h := a.try().want(nil, "the lock is free")
@@ -52,7 +52,7 @@ func closing() []Property {
 		},
 		{
 			Name: "LeavesNothing", Group: group, Scripted: true,
-			Clause: "After the last release the servers keep nothing of a lock and its waiters, and whoever was refused leaves nothing either.",
+			Clause: "After the last release the servers keep nothing of a lock and its waiters, and a caller that was refused leaves nothing either.",
 			check: func(t *trial) {
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				a, b := t.contender("A", ample), t.contender("B", ample)

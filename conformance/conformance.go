@@ -126,8 +126,8 @@ type Subject struct {
 	Spoil func(ctx context.Context, key string) error
 
 	// Leftovers names what the servers still keep of a lock that nobody holds or
-	// waits for: keys, subscriptions. What is meant to outlive it (a fence counter
-	// that expires) is none.
+	// waits for: keys, subscriptions. A key that is meant to outlive the lock
+	// (a fence counter that expires) is none.
 	Leftovers func(ctx context.Context, key string) ([]string, error)
 
 	// ChildEnv is added to the environment of child processes, so that Open
@@ -142,7 +142,7 @@ type Subject struct {
 	// Reentrant: the owner of a lock gets in again. Checked either way.
 	Reentrant bool
 
-	// Fenced: every hold bears a fence. Checked either way.
+	// Fenced: every hold has a fence. Checked either way.
 	Fenced bool
 
 	// Fair: contenders of several processes are served in the order in which they

@@ -1,4 +1,4 @@
-// How the suite judges: what becomes of weaknesses, exceptions, missing hooks, hangs, panics and trials
+// Tests how the suite judges: what becomes of weaknesses, exceptions, missing hooks, hangs, panics and trials
 // that are called off.
 package conformance
 
@@ -207,7 +207,7 @@ func TestSlowMachines(t *testing.T) {
 		"too slow on a late machine":            {func(t *trial) { late(t, time.Second); t.tooSlow("A's TTL") }, Skipped, 3, "INCONCLUSIVE"},
 		"failed on a machine on time":           {func(t *trial) { t.brief(); t.failf("B has the lock, too") }, Broken, 1, "B has"},
 		"failed on a machine a little late":     {func(t *trial) { late(t, time.Second); t.failf("B has the lock, too") }, Broken, 1, "B has"},
-		"failed on a machine that stood still":  {func(t *trial) { late(t, 3*time.Second); t.failf("B has the lock, too") }, Skipped, 3, "INCONCLUSIVE"},
+		"failed on a machine that was paused":   {func(t *trial) { late(t, 3*time.Second); t.failf("B has the lock, too") }, Skipped, 3, "INCONCLUSIVE"},
 		"relied on a machine that was late":     {func(t *trial) { late(t, time.Second); t.brief(); t.failf("B has the lock, too") }, Broken, 3, "B has"},
 		"relied on a machine that is very late": {func(t *trial) { late(t, 10*t.ttl); t.brief(); t.failf("B has the lock, too") }, Skipped, 3, "INCONCLUSIVE"},
 		"outlasted a lock":                      {lapses, Broken, 3, "on time"},

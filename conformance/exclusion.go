@@ -107,7 +107,7 @@ func exclusion() []Property {
 func (t *trial) compete(n, threads, rounds int, work func(*hold) error) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
-	// What is not told of releases polls: at a pace that lets all have their turn.
+	// A lock that does not hear of releases polls: at a pace that lets all have their turn.
 	o := ample
 	o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
 	var all sync.WaitGroup

@@ -128,7 +128,7 @@ func expiry() []Property {
 		},
 		{
 			Name: "ExtendRestarts", Group: group, Scripted: true,
-			Clause: "Extending counts the TTL anew: from now, not on top of what is left.",
+			Clause: "Extending counts the TTL again: from now, not on top of the time that is left.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")

@@ -301,7 +301,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "an operator releases whoever holds", killed: []string{"ForceRelease"},
+		name: "an operator releases any holder", killed: []string{"ForceRelease"},
 		moves: always(moves{release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
 			if c.Grant.IsZero() && !c.Undo {
 				return p.Evict(ctx, c.Key)
@@ -420,7 +420,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "who asks again is told that the lock is held", killed: []string{"WokenAtExpiry"},
+		name: "a caller that asks again hears that the lock is held", killed: []string{"WokenAtExpiry"},
 		moves: func(*testing.T) moves {
 			var asked sync.Map
 			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
@@ -529,7 +529,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "extend makes the lock anew", killed: []string{"ExtendNeverRecreates"},
+		name: "extend makes the lock again", killed: []string{"ExtendNeverRecreates"},
 		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if p.at(c.Key) == "" {
 				return p.set(c, time.Now().Add(c.TTL)), nil
@@ -785,7 +785,7 @@ var commonMutants = []mutant{
 		},
 	},
 	{
-		name: "lets in who comes anew, and says it is fair", killed: []string{"NoBarging"},
+		name: "lets in newcomers, and says it is fair", killed: []string{"NoBarging"},
 		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			p.mu.Lock()
 			waiting := p.queues[c.Key]
@@ -829,7 +829,7 @@ var commonMutants = []mutant{
 		}),
 	},
 	{
-		name: "serves last whoever came first, and says it is fair", killed: []string{"FairAcrossProcesses"},
+		name: "serves last the waiter that came first, and says it is fair", killed: []string{"FairAcrossProcesses"},
 		claims: func(s *Subject) {
 			m := &Memory{}
 			s.Open = func(o strategy.Options) (strategy.Strategy, error) {
@@ -894,7 +894,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// lastFirst serves whoever queues in the order opposite to that in which they came.
+// lastFirst serves waiters in the order opposite to that in which they came.
 type lastFirst struct{ gatedMemory }
 
 func (p lastFirst) Release(ctx context.Context, c driver.Claim) error {

@@ -25,8 +25,8 @@ import (
 //	func(_ string, send func()) { send(); <-thaw }  // slow back, or the reply is lost
 //
 // Nobody waits for a gate longer than for a server: when the request's time-out comes
-// or its ctx ends, the caller goes away with ErrUnknown. What the gate sends after that
-// takes effect all the same, as with a server that was frozen and thaws; only a
+// or its ctx ends, the caller goes away with ErrUnknown. A request that the gate sends after
+// that takes effect all the same, as with a server that was frozen and thaws; only a
 // subscription and a command of a Session, whose connection is gone by then, do not.
 type Gate func(request string, send func())
 
@@ -101,7 +101,7 @@ func pass[T any](ctx context.Context, n *gatedNode, p passage, ask func(ctx cont
 			}
 			defer close(p.sent)
 			if late {
-				_, _ = ask(context.WithoutCancel(ctx), time.Now().Add(lateLimit)) // nobody is told
+				_, _ = ask(context.WithoutCancel(ctx), time.Now().Add(lateLimit)) // nobody hears of it
 				return
 			}
 			reply, err = ask(ctx, p.due)
@@ -192,7 +192,7 @@ func (n *gatedNode) forget(p *passage) {
 	n.strike(p)
 }
 
-// strike is for who holds mu.
+// strike is for callers that hold mu.
 func (n *gatedNode) strike(p *passage) {
 	left := slices.DeleteFunc(n.waiting[p.key], func(other *passage) bool { return other == p })
 	if len(left) > 0 {

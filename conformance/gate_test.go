@@ -1,4 +1,4 @@
-// What gates may do to the requests of a node: hold them up, lose them, repeat them, change their order.
+// Tests what gates may do to the requests of a node: hold them up, lose them, repeat them, change their order.
 package conformance
 
 import (

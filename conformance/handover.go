@@ -33,7 +33,7 @@ func handingOver() []Property {
 		},
 		{
 			Name: "Adopt", Group: group, Scripted: true,
-			Clause: "Whoever is given the token of a detached lock takes it over, renewed, without it being free in between.",
+			Clause: "The caller that gets the token of a detached lock takes the lock over, renewed, and it is never free in between.",
 			check: func(t *trial) {
 				a, b, c := t.contender("A", t.brief()), t.contender("B", ample), t.contender("C", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -66,7 +66,7 @@ func handingOver() []Property {
 		},
 		{
 			Name: "AdoptOnce", Group: group, Scripted: true,
-			Clause: "A token can be adopted once: whoever brings it again, and the lease that it was taken from, is told that it is lost.",
+			Clause: "A token can be adopted once: a caller that brings it again, and the lease that it was taken from, learn that it is lost.",
 			check: func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				token := a.try().want(nil, "the lock is free").detach()

@@ -109,12 +109,12 @@ const (
 // A Request is what an [Interceptor] gets to see.
 type Request struct {
 	Op     Op
-	Claims []driver.Claim // one, but for OpExtendAll, and OpPass: who releases, and who is next; none for OpCheck
+	Claims []driver.Claim // one, but for OpExtendAll, and OpPass: the holder, and the next one; none for OpCheck
 }
 
 // An Interceptor is the network between strategies and a [Memory]. It decides for
 // each request when and whether it arrives, by calling serve at most once, and
-// what the caller is told, by what it returns. All faults are made of this:
+// what the caller gets, by what it returns. All faults are made of this:
 //
 //	time.Sleep(d); return serve()                // slow there
 //	err := serve(); time.Sleep(d); return err    // slow back
@@ -167,7 +167,7 @@ func (m *Memory) Requests(ops ...Op) int {
 	return n
 }
 
-// Evict takes key away from whoever holds it, and tells nobody, as an expiry does.
+// Evict takes key away from its holder, and tells nobody, as an expiry does.
 func (m *Memory) Evict(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -380,7 +380,7 @@ func (m *Memory) listening(c driver.Claim) *memoryWatch {
 // Reenters says whether the owner of a lock gets in again.
 func (m *Memory) Reenters() bool { return m.Reentrant }
 
-// Extend makes the server count anew, if the token still holds.
+// Extend makes the server count again, if the token still holds.
 func (m *Memory) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return ask(m, ctx, Request{OpExtend, []driver.Claim{c}}, nil, func() (driver.Grant, error) { return m.extend(c) })
 }
@@ -429,12 +429,17 @@ func (m *Memory) grant(l *memoryLock) driver.Grant {
 }
 
 // Adopt puts the claim's token in another's place, with a new fence and the claim's
-// owner; or, if that is one hold of several, with the fence and the owner of these.
+// owner; or, if that is one hold of several, with the fence and the owner of these. It tells who watches
+// of the owner that holds the lock no more.
 func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	m.arrives(c.Token, 1)
 	return ask(m, ctx, Request{OpAdopt, []driver.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (driver.Grant, error) {
 		m.mu.Lock()
-		defer m.mu.Unlock()
+		tell := nothing
+		defer func() {
+			m.mu.Unlock()
+			tell()
+		}()
 		held := c
 		held.Token = from
 		l, err := m.own(held)
@@ -443,6 +448,9 @@ func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver
 		}
 		*l.hold(from) = memoryHold{c.Token, time.Now().Add(c.TTL)}
 		if len(l.holds) == 1 {
+			if m.Reentrant {
+				tell = m.tellReleased(c.Key, l.owner)
+			}
 			l.owner, l.fence = c.Owner, m.nextFences(c.Key, 1)
 		}
 		return m.grant(l), nil
@@ -481,21 +489,30 @@ func (m *Memory) release(c driver.Claim) error {
 	if l.end(c.Token); c.Force {
 		l.holds = nil
 	}
-	var told []*memoryWatch
+	released := nothing
 	if len(l.holds) == 0 {
 		delete(m.locks, c.Key)
 		if tell = m.grantNext(c.Key, ""); m.locks[c.Key] == nil {
-			told = slices.Clone(m.watches[c.Key])
+			released = m.tellReleased(c.Key, holder)
 		}
 	}
 	m.mu.Unlock()
 	tell()
-	for _, w := range told {
-		if w.line == "" {
-			w.tell(driver.Notification{Holder: holder})
+	released()
+	return nil
+}
+
+// tellReleased tells who watches without a line that holder has released the lock. The caller holds mu, and
+// calls tell without it.
+func (m *Memory) tellReleased(key, holder string) (tell func()) {
+	told := slices.Clone(m.watches[key])
+	return func() {
+		for _, w := range told {
+			if w.line == "" {
+				w.tell(driver.Notification{Holder: holder})
+			}
 		}
 	}
-	return nil
 }
 
 // Watch tells fn of releases of the claim's key, or, for a line, of direct grants to it.
@@ -596,7 +613,7 @@ func (m *Memory) find(key string) *memoryLock {
 	return l
 }
 
-// holder is whom others are told of. The caller holds mu.
+// holder is the holder that others hear of. The caller holds mu.
 func (m *Memory) holder(l *memoryLock) string {
 	if m.Reentrant {
 		return l.owner
@@ -605,7 +622,7 @@ func (m *Memory) holder(l *memoryLock) string {
 }
 
 // own returns the lock that c holds: its token, or, with Force, its owner since the
-// grant whose fence it bears. The caller holds mu.
+// grant whose fence it has. The caller holds mu.
 func (m *Memory) own(c driver.Claim) (*memoryLock, error) {
 	l := m.find(c.Key)
 	switch {
@@ -625,7 +642,7 @@ func (m *Memory) own(c driver.Claim) (*memoryLock, error) {
 	return l, nil
 }
 
-// put is for who holds mu.
+// put is for callers that hold mu.
 func (m *Memory) put(key string, l *memoryLock) {
 	if m.locks == nil {
 		m.locks = map[string]*memoryLock{}

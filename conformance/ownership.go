@@ -186,8 +186,8 @@ func (t *trial) handOverInside(move func(*hold) call, check func(moved call, suc
 //
 // A move may make its requests side by side, to several servers. They pass one at a
 // time, so that those before have been answered, and those after have not been sent. It
-// may also be over before all are answered: what comes then does not come inside it. Whether
-// it waits for a request is seen by what becomes of it meanwhile.
+// may also be over before all are answered: a request that comes then does not come inside it. The
+// trial sees by the move's end whether it waits for a request.
 func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	var turn sync.Mutex // guards what follows
 	passed, ended := 0, false

@@ -45,7 +45,7 @@ func inTurn[T any](t *trial, served <-chan T, released time.Time, later ...*pend
 	t.eventually("the lock goes to the first in the queue", func() bool {
 		overtook := slices.IndexFunc(later, func(p *pending) bool { return isClosed(p.done) })
 		select {
-		case got = <-served: // whoever has overtaken may have had it from the first
+		case got = <-served: // a contender that overtook may have had it from the first
 			return true
 		default:
 		}
@@ -64,7 +64,7 @@ func queueing() []Property {
 	return []Property{
 		{
 			Name: "NoBarging", Group: group, Scripted: true,
-			Clause: "Who comes anew does not overtake those who wait, though the lock is free because its holder's TTL is over, if the lock says that it is fair.",
+			Clause: "A newcomer does not overtake waiters, though the lock is free because its holder's TTL is over, if the lock says that it is fair.",
 			check: func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				a, b, c := t.contender("A", ample), t.gated("B", ample), t.contender("C", ample)
@@ -237,7 +237,7 @@ func queueing() []Property {
 		},
 		{
 			Name: "HandedOn", Group: group, Scripted: true,
-			Clause: "Whoever gets the lock from another contender of its process has a token of its own, and a fence, if there are any, greater than all before.",
+			Clause: "A contender that gets the lock from another one of its process has a token of its own, and a fence, if there are any, greater than all before.",
 			check: func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				h := a.try().want(nil, "the lock is free")

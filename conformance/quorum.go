@@ -13,9 +13,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What a lock guarantees that lives on several servers. Nothing but what contenders
-// get is looked at: which server keeps what is found out by contenders who reach just
-// a majority, and so need each server of it.
+// These properties are of a lock that lives on several servers. They look at nothing but
+// what contenders get. Contenders who reach just a majority, and so need each server of it,
+// find out which server keeps what.
 func quorum() []Property {
 	const group = "quorum"
 	return []Property{
@@ -26,7 +26,7 @@ func quorum() []Property {
 		},
 		{
 			Name: "QuorumNeeded", Group: group, Scripted: true,
-			Clause: "Whoever reaches less than a majority of the servers gets nothing, so two who reach different servers never both hold the lock.",
+			Clause: "A contender that reaches less than a majority of the servers gets nothing, so two who reach different servers never both hold the lock.",
 			check: func(t *trial) {
 				s := t.servers()
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
@@ -139,7 +139,7 @@ func quorum() []Property {
 		},
 		{
 			Name: "SlowQuorum", Group: group, Scripted: true,
-			Clause: "An acquisition that a majority confirms only when its TTL is nearly over is refused, and whoever asks next need not wait for its votes to expire.",
+			Clause: "An acquisition that a majority confirms only when its TTL is nearly over is refused, and the next contender need not wait for its votes to expire.",
 			check: func(t *trial) {
 				s := t.servers()
 				ttl := 4 * t.ttl
@@ -298,7 +298,7 @@ func quorum() []Property {
 		},
 		{
 			Name: "WokenByMajority", Group: group, Scripted: true,
-			Clause: "Where the servers tell of releases, a waiter is told though a minority of them says nothing.",
+			Clause: "Where the servers tell of releases, a waiter is notified though a minority of them says nothing.",
 			check: func(t *trial) {
 				s := t.servers().withSpare(t)
 				o := t.listening()
@@ -364,7 +364,7 @@ func evenSplit(t *trial) {
 		x.reaches(voters)
 	}
 	// Each votes for itself on its half; then each asks the other half, and is answered
-	// when both have asked. Who does not ask so is not waited for.
+	// when both have asked. They do not wait for one that does not ask so.
 	byA, byB, both := newBarrier(t, len(ours)), newBarrier(t, len(theirs)), newBarrier(t, len(voters))
 	first := func(voted *barrier) func(int, func()) {
 		return func(_ int, send func()) {
@@ -665,7 +665,7 @@ func (c *contender) freeze(nodes []int) *frost {
 	return f
 }
 
-// freezeOnce holds up the next request to each of these servers. What comes after it
+// freezeOnce holds up the next request to each of these servers. A request that comes after it
 // overtakes it.
 func (c *contender) freezeOnce(nodes []int) *frost {
 	f := &frost{t: c.t, links: c.links, nodes: len(nodes), melts: make(chan struct{})}

@@ -1,4 +1,4 @@
-// The suite on a small quorum lock of Memory servers, which keeps all properties, unless it is told to
+// The suite on a small quorum lock of Memory servers, which keeps all properties, unless a test has it
 // make a mistake: see quorumMutants.
 package conformance
 
@@ -135,8 +135,8 @@ type votes struct {
 	over bool // withdrawn
 }
 
-// end returns what the votes are when they are withdrawn. It is one step with the end: what
-// is cast after it, set tells whoever casts it, and nobody takes one for cast before.
+// end returns what the votes are when they are withdrawn. It is one step with the end: a
+// caller that casts one later learns that from set, and nobody takes it for one cast before.
 func (v *votes) end() []vote {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -172,8 +172,8 @@ func (l *quorumLock) need() int {
 	return len(l.nodes)/2 + 1
 }
 
-// ask asks the nodes, all at the same time. What is still under way when nobody
-// listens any more ends by due.
+// ask asks the nodes, all at the same time. A request that is still under
+// way when nobody listens any more ends by due.
 func (l *quorumLock) ask(nodes []int, f func(i int) (any, error)) <-chan answer {
 	answers := make(chan answer, len(nodes))
 	one := func(i int) {
@@ -414,8 +414,8 @@ func (l *quorumLock) withdraw(c driver.Claim, v *votes) withdrawal {
 	return w
 }
 
-// withdrawFrom takes one vote back. What is not there may come yet, unless it was
-// answered, or the server got the withdrawal after it.
+// withdrawFrom takes one vote back. A vote that is not there may come yet, unless
+// it was answered, or the server got the withdrawal after it.
 func (l *quorumLock) withdrawFrom(c driver.Claim, v *votes, i int) (any, error) {
 	before := v.get(i)
 	reply, err := l.nodes[i].Eval(context.Background(), c.Due, unvoteScript, []string{c.Key}, c.Token)

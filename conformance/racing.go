@@ -22,7 +22,7 @@ func racing() []Property {
 		},
 		{
 			Name: "LoserChangesNothing", Group: group, Scripted: true,
-			Clause: "Whoever comes second for an expired lock changes nothing: the first extends and releases it as if there had been no other.",
+			Clause: "The second contender for an expired lock changes nothing: the first extends and releases it as if there had been no other.",
 			check: func(t *trial) {
 				t.quickerInside((*contender).try, func(_ *contender, _, quicker call) {
 					quicker.hold.extend().want(nil, "B holds the lock, and A came second")

@@ -21,7 +21,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryByOwner", Group: group, Scripted: true,
-			Clause: "Another owner is refused, however often the lock is held, and told which owner holds it.",
+			Clause: "Another owner is refused, however often the lock is held, and learns which owner holds it.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				rival := strategy.WithOwner(t.ctx, "another "+t.name)
@@ -176,7 +176,7 @@ func reentering() []Property {
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
 				a.requests.each(func(_ int, send func()) {
 					twice(send)
-					t.pause(2 * hasty.OpTimeout) // whoever can give up waiting for the reply does, and asks again
+					t.pause(2 * hasty.OpTimeout) // a lock that can give up waiting for the reply does, and asks again
 				})
 				inner.release() // what it says does not matter
 				a.requests.each(nil)
@@ -370,7 +370,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryAdopt", Group: group, Scripted: true,
-			Clause: "Who adopts one hold of several joins its owner, with its fence; who adopts the only one becomes the owner, with a greater.",
+			Clause: "A caller that adopts one hold of several joins its owner, with its fence; one that adopts the only hold becomes the owner, with a greater fence.",
 			check: reentrant(func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				other := strategy.WithOwner(t.ctx, "another "+t.name)
@@ -384,7 +384,7 @@ func reentering() []Property {
 				fence, _ := outer.lease.Fence()
 				adopted := adopt(inner.detach())
 				if got, _ := adopted.lease.Fence(); adopted.lease.Owner() != outer.lease.Owner() || got != fence {
-					t.failf("Owner() and Fence() of a hold adopted beside another = %q, %d, want that one's: %q, %d", adopted.lease.Owner(), got, outer.lease.Owner(), fence)
+					t.failf("Owner() and Fence() of a hold adopted next to another = %q, %d, want that one's: %q, %d", adopted.lease.Owner(), got, outer.lease.Owner(), fence)
 				}
 				c.tryWith(other).want(strategy.ErrHeld, "the adopter's name is not the owner's")
 				outer.extend().want(nil, "A holds the lock")

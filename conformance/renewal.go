@@ -151,7 +151,7 @@ func renewal() []Property {
 		},
 		{
 			Name: "MaxHold", Group: group, Scripted: true,
-			Clause: "Renewal with a maximum hold ends when that is over: the holder is told so, and the lock becomes free.",
+			Clause: "Renewal with a maximum hold ends when that is over: the holder learns it, and the lock becomes free.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")

@@ -217,7 +217,7 @@ func (t *trial) needs(has bool, missing string) {
 
 // cleanUp gives back what the trial holds.
 func (t *trial) cleanUp() {
-	t.cancel() // whoever waits still
+	t.cancel() // for those that wait still
 	t.mu.Lock()
 	holds, contenders := t.holds, t.contenders
 	t.mu.Unlock()

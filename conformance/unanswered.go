@@ -35,7 +35,7 @@ func unanswered() []Property {
 		},
 		{
 			Name: "LateRequestUndone", Group: group, Scripted: true,
-			Clause: "An acquisition that reaches the servers after its caller was told that nobody knows is taken back long before its TTL ends.",
+			Clause: "An acquisition that reaches the servers after its caller got ErrUnknown is taken back long before its TTL ends.",
 			check: func(t *trial) {
 				a, b := t.gated("A", t.hasty()), t.contender("B", t.patient())
 				late := a.holdUp()

@@ -179,8 +179,8 @@ func cover(got, want strategy.Acks) bool {
 // acknowledgedBulk is the ExtendAll of an acknowledged protocol that has one.
 type acknowledgedBulk struct{ w *acknowledged }
 
-// ExtendAll is the protocol's; all are waited for at once. What needs no confirming is
-// passed on before that: a holder that has lost its lock has to be told at once.
+// ExtendAll is the protocol's; all are waited for at once. Answers that need no
+// confirming are passed on before that: a holder that has lost its lock has to learn it at once.
 func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
 	if len(cs) == 0 {
 		return
@@ -261,7 +261,7 @@ func (w *acknowledged) Check(ctx context.Context, o strategy.Options) error {
 }
 
 // check waits for what changes nothing: an empty message to nobody, which replicas get,
-// too. (Who may not publish learns only whether they answered earlier.)
+// too. (A user that may not publish learns only whether they answered earlier.)
 func checkAcknowledged(ctx context.Context, a strategy.Acks, o strategy.Options, n Node) error {
 	due := time.Now().Add(o.OpTimeout)
 	var got strategy.Acks
@@ -319,9 +319,9 @@ func checkFsync(ctx context.Context, due time.Time, o strategy.Options, n Node) 
 
 var valkey = regexp.MustCompile(`valkey_version:((\d+)\.(\d+)\S*)`)
 
-// checkHaste tells whether it is a server that, with everysec, confirms what it has only
-// written, up to a second before it is synced: Valkey, up to the last that has been looked
-// at. One that does not tell what it is is not blamed for it.
+// checkHaste refuses a server that, with everysec, confirms what it has only written, up to a
+// second before the sync. Valkey does, up to the last version that we have looked at. A server
+// that does not report its kind and version passes.
 func checkHaste(ctx context.Context, due time.Time, n Node) error {
 	reply, err := n.Do(ctx, due, "INFO", "server")
 	if errors.Is(err, strategy.ErrRefused) {

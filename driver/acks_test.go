@@ -1,4 +1,4 @@
-// What Acknowledged makes of a protocol: each grant and renewal waits for replicas or the append-only
+// Tests what Acknowledged makes of a protocol: each grant and renewal waits for replicas or the append-only
 // file, one that they do not confirm is undone, and Check says what the server cannot confirm.
 package driver_test
 
@@ -389,7 +389,7 @@ func TestAcks(t *testing.T) {
 			is(t, "Failing", lease.RenewalErr())
 			release(t, lease)
 		},
-		// What too few have confirmed is counted beyond the deadline, and must be undone.
+		// A grant that too few have confirmed counts beyond the deadline, and must be undone.
 		"Lapsed": func(t *testing.T, p *primary) {
 			s := acked(t, p, one)
 			lease := take(t, s)
@@ -487,7 +487,7 @@ func TestAcks(t *testing.T) {
 			p.after = func(error) error { return unreachable() } // after the fact
 			_, err := s.NewLock(name).TryAcquire(bg)
 			unconfirmed(t, "TryAcquire", err, one)
-			saysAll(t, "TryAcquire", err, "who has confirmed it is not known: redis:6379: not sent: refused")
+			saysAll(t, "TryAcquire", err, "nobody knows which servers have confirmed it: redis:6379: not sent: refused")
 			synctest.Wait()
 			equal(t, "holder", p.holder(), "")
 		},
@@ -545,7 +545,7 @@ func TestAcks(t *testing.T) {
 				}
 			}
 		},
-		// A holder that has lost its lock is told before the others' renewals are confirmed.
+		// A holder that has lost its lock learns it before the others' renewals are confirmed.
 		"BulkLoss": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0", "k1": "another", "k2": "t2"}
 			var told []int
@@ -695,7 +695,7 @@ func TestAcksAllowed(t *testing.T) {
 	}
 }
 
-// What the protocol can do it can acknowledged, and nothing else.
+// An acknowledged protocol can do what the protocol can, and nothing else.
 func TestAcksCapabilities(t *testing.T) {
 	t.Parallel()
 	p := &primary{}

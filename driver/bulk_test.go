@@ -1,4 +1,4 @@
-// How BulkScript renews many locks in few requests: what each request has, what each lock is told, how
+// Tests how BulkScript renews many locks in few requests: what each request has, what each lock learns, how
 // many requests are under way, and what a cluster makes of it.
 package driver_test
 
@@ -50,7 +50,7 @@ func bulkClaims(n int) []driver.Claim {
 	return cs
 }
 
-// extendAll returns what done was told, by claim.
+// extendAll returns what done got, by claim.
 func extendAll(t *testing.T, b driver.BulkScript, cs []driver.Claim) []error {
 	t.Helper()
 	errs, told := make([]error, len(cs)), make([]int, len(cs))
@@ -242,7 +242,7 @@ func TestBulkScriptOfOne(t *testing.T) {
 	equal(t, "an unknown outcome is of several slots", driver.SeveralSlots(refusal(strategy.ErrUnknown, "CROSSSLOT")), false)
 }
 
-// What no such script answers is no renewal.
+// A reply that no such script gives is no renewal.
 func TestBulkScriptOddAnswers(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []any{nil, int64(1), []byte("OK"), []any{}, []any{int64(1), int64(1), int64(1)}} {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What a [Protocol] may do besides Acquire, Extend and Release.
+// The methods that a [Protocol] may have besides Acquire, Extend and Release.
 
 // A Notification is what servers send to waiters: one of the three below. A zero Notification says
 // that the subscription broke and no more will come.
@@ -53,7 +53,7 @@ type Notifier interface {
 // ends; the n-th after up to n - 1 TTLs more. So if the queue loses something, no harm is done, and
 // requests do not grow with the number of waiters.
 //
-// A claim that becomes the first is told so (Notification.Next), in the step in which the claim before it
+// A claim that becomes the first is notified (Notification.Next), in the step in which the claim before it
 // leaves the queue: because a release or its own attempt made it the holder, or because it withdrew.
 //
 // A direct grant is for [SuccessorTTL] only, so a successor that died costs that and not a TTL. The
@@ -98,6 +98,11 @@ type Adopter interface {
 	// token by c.Token, with a new fence. So no two can adopt the same hold, and its old user can
 	// neither release it nor write after the new one. Errors are those of Extend. After
 	// [strategy.ErrUnknown], and after an error marked by [Remains], the engine undoes c.
+	//
+	// Where owners re-enter, the only hold of an owner becomes c.Owner's, and a [Notifier] sends what a
+	// release of the old owner would send: waiters wait for the owner that they know. One hold of
+	// several stays the owner's that they have, which the Grant names. So a release hands such a lock over
+	// within the process: the next holder adopts it.
 	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// How protocols find out before the first lock whether their servers can be relied on. A caller that
+// This file is how protocols find out before the first lock whether they can rely on their servers. A caller that
 // learns late that it may not release has locked until the TTL ends.
 
 // CheckLock is the Check of most protocols: it asks every check, with the claim of a lock that nobody

@@ -1,4 +1,4 @@
-// What the helpers for Check make of a server's answers: what is forbidden is named with what to allow,
+// Tests what the helpers for Check make of a server's answers: what is forbidden is named with what to allow,
 // and what is allowed gives no error. A real server's answers are in internal/subjects.
 package driver_test
 

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the tests of this package share, much of it with those of engine.
+// The tests of this package share these helpers; many of them serve those of engine, too.
 
 const (
 	name  = enginetest.Name

@@ -29,7 +29,8 @@ type Node interface {
 
 	// Eval runs a script, by hash where the server knows it. A script that the
 	// server has forgotten (SCRIPT FLUSH, restart, fail-over) is sent in full;
-	// callers never see NOSCRIPT.
+	// callers never see NOSCRIPT. Eval neither changes nor keeps keys and args: several
+	// nodes may get the same.
 	Eval(ctx context.Context, due time.Time, s *Script, keys []string, args ...any) (any, error)
 
 	// Session runs fn on a connection that nobody else uses meanwhile, for

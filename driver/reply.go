@@ -11,7 +11,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// How protocols read replies. Only CheckNode and the watchers need a Redis.
+// Protocols read replies with these functions. Only CheckNode and the watchers need a Redis.
 
 // Gone is what a protocol's Release returns when the token that it was to remove is not there. holder
 // is the token that is there; empty: none.
@@ -87,7 +87,7 @@ func LostReply(server string, c Claim, reply any) error {
 }
 
 // ReleaseReply reads the reply of a script that releases c: 1, released; nil, the lock is gone; a token,
-// another holds it. What the last two mean for a release, and for an undo, [Gone] says.
+// another holds it. [Gone] says what the last two mean for a release, and for an undo.
 func ReleaseReply(server string, ordered bool, c Claim, reply any) error {
 	switch r := reply.(type) {
 	case nil:

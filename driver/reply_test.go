@@ -1,4 +1,4 @@
-// How replies of Redis are read, and what the small helpers of protocols and nodes make of them.
+// Tests how replies of Redis are read, and what the small helpers of protocols and nodes make of them.
 package driver_test
 
 import (

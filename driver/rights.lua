@@ -25,7 +25,7 @@ local function try(command)
     return not may and '' or nil
   end
   local undo = writes[command] and redis.pcall('DEL', KEYS[1])
-  if type(undo) == 'table' then return nil end -- it would stay; and who may not DEL is told so
+  if type(undo) == 'table' then return nil end -- it would stay; and try('DEL') reports a user without DEL
   local said = redis.pcall(command, unpack(args))
   if undo then redis.call('DEL', KEYS[1]) end
   return type(said) == 'table' and said.err or nil

@@ -1,5 +1,5 @@
-// Every branch of rights.lua: which commands it finds forbidden, and what it leaves. That the servers' own
-// refusals are found in this way is shown in internal/subjects.
+// Every branch of rights.lua: which commands it finds forbidden, and what it leaves. Tests in
+// internal/subjects show that it finds the servers' own refusals in this way.
 package driver_test
 
 import (

@@ -41,7 +41,7 @@ func TestTryAcquireIsOneRequest(t *testing.T) {
 	})
 }
 
-// Nothing is sent for a context that is done, and its error and cause are told.
+// For a context that is done Acquire sends nothing, and reports its error and cause.
 func TestDoneContextSendsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -162,7 +162,7 @@ func TestUndoEndsWithTheTTL(t *testing.T) {
 	})
 }
 
-// Servers that stand still count nothing: they may execute the acquire when they go
+// Servers that are paused count nothing: they may execute the acquire when they go
 // on, however long that is, so the undoing goes on, ever slower, for a day.
 func TestUndoOutlastsSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestPersistEndsWithClose(t *testing.T) {
 	})
 }
 
-// The wait that ends says both why the lock was not to be had and why it ended.
+// The wait that ends says both why the lock was not available and why it ended.
 func TestWaitEndsWithContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -533,7 +533,7 @@ func TestWith(t *testing.T) {
 	})
 }
 
-// Many strategies on a server that fails at random: two that believe to hold the
+// Many strategies on a server that fails at random: two that believe they hold the
 // lock at once are one too many.
 func TestExclusionUnderFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -175,7 +175,7 @@ func allOrNothing(t *testing.T) {
 		lease, err := all(t, s, "a", "b", "c").TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrHeld)
 		if lease != nil {
-			t.Error("TryAcquire gave a lease beside its error")
+			t.Error("TryAcquire gave a lease and an error")
 		}
 		var held *strategy.HeldError
 		if !errors.As(err, &held) || held.Name != "b" || held.Holder != tsuccessors.Token() {
@@ -191,7 +191,7 @@ func allOrNothing(t *testing.T) {
 	})
 }
 
-// What the servers say of one is told with its name, and undone by its strategy.
+// All reports what the servers say of one lock with its name; that lock's strategy undoes it.
 func allTellsWhichFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for what, fault := range map[string]struct {
@@ -243,13 +243,13 @@ func allWaits(t *testing.T) {
 			t.Fatalf("Acquire = %v", w.err)
 		}
 		since(t, "Acquire after the release", released, 0)
-		// a, held for long, and b, a direct grant for a second, begin anew.
+		// a, held for long, and b, a direct grant for a second, begin again.
 		deadline := w.lease.Deadline()
 		if deadline.Before(w.at.Add(valid / 10 * 9)) {
 			t.Errorf("Deadline = %v after Acquire, want nine tenths of %v", deadline.Sub(w.at), valid)
 		}
 		equal(t, "held", heldOf(&m, "a", "b", "c"), "a b c")
-		// What kept them alive during the wait has ended with it.
+		// The renewal that kept them alive during the wait has ended with it.
 		time.Sleep(time.Until(deadline) - ms)
 		is(t, "Err before the deadline", w.lease.Err())
 		time.Sleep(ms)
@@ -361,7 +361,7 @@ func allAreLost(t *testing.T) {
 		start := time.Now()
 		<-lease.Lost()
 		if took := time.Since(start); took > ttl/2 {
-			t.Errorf("the loss was told after %v, want the next renewal", took)
+			t.Errorf("the loss was reported after %v, want the next renewal", took)
 		}
 		var lost *strategy.LostError
 		err := lease.Err()
@@ -375,7 +375,7 @@ func allAreLost(t *testing.T) {
 		is(t, "KeepAlive", lease.KeepAlive(0), strategy.ErrLost)
 		is(t, "Failing", lease.RenewalErr())
 
-		// Whoever stops its work may take its time: the other is kept for as long.
+		// A caller that stops its work may take its time: the other is kept for as long.
 		time.Sleep(ttl / 2)
 		equal(t, "held before the release", heldOf(&m, "a", "b"), "a")
 		is(t, "Release", lease.Release(bg), strategy.ErrLost)
@@ -597,7 +597,7 @@ func oneCloses(t *testing.T) {
 		lease.Release(bg)
 		time.Sleep(drift)
 
-		// What is open is released though the other cannot be.
+		// The lock of the open strategy is released though the other cannot be.
 		c := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
 		l, err = strategy.All(s.NewLock("a"), c.NewLock("c"))
 		is(t, "All", err)

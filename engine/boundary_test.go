@@ -53,8 +53,8 @@ func TestHandOverLimit(t *testing.T) {
 	}
 }
 
-// TestPlainGrantRests: after a plain grant the line rests as after a direct one: nobody asks, who gives up
-// is told the holder, and the release passes the lock on.
+// TestPlainGrantRests: after a plain grant the line rests as after a direct one: nobody asks, a waiter that
+// gives up learns the holder, and the release passes the lock on.
 func TestPlainGrantRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -198,7 +198,7 @@ func TestOwnersLength(t *testing.T) {
 }
 
 // TestTokensAnnounce: a token says that its release is announced where that is all that waiters hear:
-// not where they queue, and not where nobody is told.
+// not where they queue, and not where nobody is notified.
 func TestTokensAnnounce(t *testing.T) {
 	for what, tt := range map[string]struct {
 		p    driver.Protocol
@@ -301,9 +301,9 @@ func TestWhyItLapsed(t *testing.T) {
 	}
 }
 
-// TestForgottenHolder: the line does not rest on a lease that nobody uses any more for longer than that
-// lasts, whichever call finds it lost, also if it was extended once, and if its TTL is shorter than that of
-// the holder before it.
+// TestForgottenHolder: the line rests on a lease that nobody uses any more for as long as that lasts, and
+// no longer, whichever call finds it lost. That also holds if it was extended once, and if its TTL is shorter
+// than that of the holder before it.
 func TestForgottenHolder(t *testing.T) {
 	found := func(look func(strategy.Lease)) func(*testing.T, strategy.Strategy, *waiter) strategy.Lease {
 		return func(t *testing.T, _ strategy.Strategy, first *waiter) strategy.Lease {

@@ -128,7 +128,7 @@ func TestNothingIsUndoneAfterClose(t *testing.T) {
 	})
 }
 
-// A lease that ends after Close is over here, though nobody can be told.
+// A lease that ends after Close is over here, though no server learns it.
 func TestReleaseAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -186,7 +186,7 @@ func TestCloseWaitsForRequests(t *testing.T) {
 	})
 }
 
-// What could not be undone gets a last try, and then Close says so.
+// A claim that could not be undone gets a last try, and then Close reports it.
 func TestCloseSaysWhatIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory

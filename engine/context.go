@@ -25,3 +25,11 @@ func contextError(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// uncancelled is ctx, but never ends.
+func uncancelled(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx // as it is: that saves an allocation
+	}
+	return context.WithoutCancel(ctx)
+}

@@ -96,7 +96,7 @@ func TestNextWatches(t *testing.T) {
 			first.got(t)
 			soon(t, next, first.at, ttl)
 		},
-		"the one that was told that it is first has left": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
+		"the one that was notified that it is first has left": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
 			holder := take(t, a)
 			defer queueUp(t, m, "paused", true)()
 			ctx, cancel := context.WithCancel(bg)

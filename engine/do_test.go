@@ -39,7 +39,7 @@ func TestDoKeepsTheLock(t *testing.T) {
 	})
 }
 
-// What fn has left behind ends before another can hold the lock.
+// Work that fn has left behind ends before another can hold the lock.
 func TestDoEndsWorkBeforeTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -183,7 +183,7 @@ func TestDoWithAContextThatEnds(t *testing.T) {
 	})
 }
 
-// Where the lock is not to be had fn does not run.
+// Where the lock is not available fn does not run.
 func TestDoWithoutTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory

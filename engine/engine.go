@@ -79,6 +79,9 @@ func (e *engine) With(o strategy.Options) (strategy.Strategy, error) {
 	if r, ok := e.p.(driver.Reenterer); ok {
 		made.reenters = r.Reenters()
 	}
+	if made.reenters && o.HandOver == strategy.HandOverBest {
+		made.adopter, _ = e.p.(driver.Adopter)
+	}
 	return made, nil
 }
 

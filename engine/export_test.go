@@ -2,7 +2,7 @@ package engine
 
 import "github.com/lockstrategies/locks/strategy"
 
-// What a leak would be seen by.
+// These functions show leaks.
 
 // Scheduled returns how many leases the scheduler has an entry for.
 func Scheduled(s strategy.Strategy) int { return s.(*engine).renewal.Len() }

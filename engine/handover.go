@@ -12,9 +12,10 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// How a lock passes from one holder to the next. For a while, the process's turn, it is handed over
-// within the process, without a request. Then the holder releases it, so that other processes have their
-// turn. Where the servers keep a queue, the release passes the lock to the first in it, and takes the
+// This file passes a lock from one holder to the next. For a while, the process's turn, a holder hands it
+// over within the process, without a request. (If the lock is re-entrant, with one: the next holder adopts
+// it.) Then the holder releases it, so that other processes have their turn. Where the servers keep a
+// queue, the release passes the lock to the first in it, and takes the
 // line's next place there in the same request. Elsewhere the line pauses after the release, as if
 // another process had the lock.
 
@@ -26,9 +27,9 @@ const handOverLimit = 2 * time.Millisecond
 // longer than the turn. It is a tenth of what a release and an acquire would have left to others.
 const restAfterTurn = 10 * time.Microsecond
 
-// handsOver reports whether locks are handed over within the process. Re-entrant locks are not: the
+// handsOver reports whether locks are handed over without a request. Re-entrant locks are not: the
 // owner may hold the lock once more, which nobody here knows, and the servers would let its successor
-// in under the owner's name.
+// in under the owner's name. See pass.
 func (c *core) handsOver() bool { return c.o.HandOver == strategy.HandOverBest && !c.reenters }
 
 // lineClaim is the claim of a new attempt of w, the head, for as many holds as may be handed over. The
@@ -190,8 +191,22 @@ func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
 	}
 	start := time.Now()
 	e.claim.Due, c.Due = start.Add(e.c.o.OpTimeout), start.Add(l.c.o.OpTimeout)
-	g, err := l.c.queue.Pass(context.WithoutCancel(ctx), c, e.claim)
+	g, err := l.c.pass(uncancelled(ctx), &c, e.claim)
 	return ln.passed(ctx, l, c, e, g, start, err)
+}
+
+// pass releases last and acquires next in one request. Where the servers keep a queue, others may come before
+// next. A re-entrant lock is adopted.
+func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) (driver.Grant, error) {
+	if c.queue != nil {
+		return c.queue.Pass(ctx, *last, next)
+	}
+	g, err := c.adopter.Adopt(ctx, next, last.Token)
+	if err == nil && g.Owner != next.Owner {
+		// The owner holds the lock once more, so what was adopted is its hold: that is to be released.
+		last.Token, err = next.Token, strategy.ErrUnsupported
+	}
+	return g, err
 }
 
 // succeed finds the successor of l, which is over. If the first waiter can have the lock as it is, it
@@ -210,7 +225,7 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 			ln.handed++
 			ln.restOn(w, next, ln.turn)
 			w.given <- next
-		} else if l.c.queue != nil && ln.entry == nil && w.c.queue != nil {
+		} else if ln.entry == nil && ln.passes(l, w) {
 			e = w.newEntry()
 			e.claim.Line, e.sent, e.passing = ln.all.id, true, true
 			ln.entry = e
@@ -219,6 +234,15 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 		}
 	})
 	return e
+}
+
+// passes reports whether the release of l can grant the lock to w. Without a queue it does so for the
+// process's turn. The caller holds all.mu.
+func (ln *line) passes(l *lease, w *waiter) bool {
+	if l.c.queue != nil {
+		return w.c.queue != nil
+	}
+	return w.c == l.c && l.c.adopter != nil && time.Since(ln.turn) < handOverLimit
 }
 
 // released is called when the servers have answered the release of l. Within the process's turn the
@@ -296,8 +320,10 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 		case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
 			w := ln.waiters.First()
 			next.claim.Owner = e.claimOf(w).Owner
-			ln.entry = nil
-			ln.restOn(w, next, time.Now())
+			if ln.entry = nil; e.c.queue != nil {
+				ln.turn = time.Now() // of a lock that is adopted it goes on
+			}
+			ln.restOn(w, next, ln.turn)
 			w.given <- next
 		case held:
 			if ln.refused = g.Place == 0; g.Place > 0 {

@@ -3,6 +3,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -123,12 +124,20 @@ func TestHandOver(t *testing.T) {
 // Two processes without a queue, each with many contenders, take turns. If they poll, a client that
 // polls as other libraries do gets its share, too.
 func TestTurns(t *testing.T) {
-	for _, how := range []strategy.Wait{strategy.WaitNotification, strategy.WaitPoll} {
-		t.Run(how.String(), func(t *testing.T) {
+	for _, tt := range []struct {
+		how      strategy.Wait
+		reenters bool
+		span     time.Duration
+	}{
+		{strategy.WaitNotification, false, 4 * time.Second}, {strategy.WaitPoll, false, 4 * time.Second},
+		{strategy.WaitNotification, true, time.Second}, {strategy.WaitPoll, true, 4 * time.Second},
+	} {
+		how := tt.how
+		t.Run(fmt.Sprintf("%v, re-entrant %v", how, tt.reenters), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				m := conformance.Memory{Reentrant: tt.reenters}
 				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
-				over, stop := context.WithTimeout(bg, 4*time.Second)
+				over, stop := context.WithTimeout(bg, tt.span)
 				defer stop()
 				var all sync.WaitGroup
 				var held [2]time.Duration
@@ -467,31 +476,118 @@ func TestNextHeadAsksAfterTheRelease(t *testing.T) {
 	}
 }
 
-// A re-entrant lock is not handed over, but within the process's turn the next head asks at once.
+// A re-entrant lock is handed over by one request for each hold, in the process's turn: the next holder
+// adopts it. Then the server knows its owner, and others are not let in.
 func TestTurnOfOwners(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := conformance.Memory{Reentrant: true}
+		r := record(&m)
 		s := open(t, &m, strategy.Options{Wait: strategy.WaitPoll})
 		holder := take(t, s)
 		var waiters []*waiter
-		for i := range 16 {
+		for i := range 24 {
 			waiters = append(waiters, wait(strategy.WithOwner(bg, fmt.Sprint(i)), s))
 		}
-		m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
+		r.then(func(ctx context.Context, q conformance.Request, serve func() error) error {
+			if q.Op == conformance.OpInspect {
+				return serve()
+			}
+			return slow(50*time.Microsecond, 50*time.Microsecond)(ctx, q, serve)
+		})
 		release(t, holder)
 		waiters[0].got(t)
-		start := time.Now()
+		start, last := time.Now(), uint64(0)
 		for i, w := range waiters {
-			w.got(t)
-			// Nine holds take 1.8 ms: a release and a request each. The one after the next has to pause.
-			if i < 10 {
-				equal(t, fmt.Sprintf("hold %d begins after", i), w.at.Sub(start), time.Duration(i)*200*time.Microsecond)
-			} else if i == 11 && !w.at.After(start.Add(11*200*time.Microsecond)) {
-				t.Error("the process's turn does not end")
+			l := w.got(t)
+			equal(t, "owner at the server", ownerAt(&m), l.Owner())
+			if fenceOf(l) <= last {
+				t.Errorf("the fence of hold %d is %d, want more than %d", i, fenceOf(l), last)
 			}
-			release(t, w.lease)
+			last = fenceOf(l)
+			if i <= 20 { // twenty requests take 2 ms; who comes then has to pause, and to ask
+				equal(t, fmt.Sprintf("hold %d begins after", i), w.at.Sub(start), time.Duration(i)*100*time.Microsecond)
+			} else if i == 21 && !w.at.After(start.Add(22*100*time.Microsecond)) {
+				t.Error("the process's turn does not end")
+			} else if i > 21 {
+				equal(t, fmt.Sprintf("hold %d of the next turn begins after", i), w.at.Sub(waiters[i-1].at), 100*time.Microsecond)
+			}
+			release(t, l)
 		}
+		if n := len(r.of(conformance.OpAdopt)); n < 20 {
+			t.Errorf("adopted %d times, want one request for each hand-over", n)
+		}
+		leftovers(t, &m)
 	})
+}
+
+// ownerAt returns who holds the lock, as the server knows it.
+func ownerAt(m *conformance.Memory) string {
+	info, _ := m.Inspect(bg, driver.Claim{Key: key})
+	return info.Owner
+}
+
+// TestAdoptionBesideAWaiter: a waiter of another process wakes when the last of those who have adopted the
+// lock releases it, although it waits for the first.
+func TestAdoptionBesideAWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := conformance.Memory{Reentrant: true}
+		a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
+		waiters := inLine(t, a, 3)
+		other := wait(bg, b)
+		synctest.Wait()
+		start := time.Now()
+		for _, w := range waiters {
+			release(t, w.got(t))
+			synctest.Wait()
+		}
+		release(t, other.got(t))
+		since(t, "from the release to the other's grant", start, 0)
+	})
+}
+
+// TestReenteredHoldIsNotAdopted: while an owner holds the lock once more, a release lets nobody else in.
+func TestReenteredHoldIsNotAdopted(t *testing.T) {
+	for what, tt := range map[string]struct {
+		fault conformance.Interceptor // of the release of what was adopted
+		is    error
+	}{
+		"":                      {},
+		"; the reply is lost":   {lostReply, strategy.ErrUnknown},
+		"; the request is lost": {lostRequest, strategy.ErrUnknown},
+	} {
+		t.Run("once more"+what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := conformance.Memory{Reentrant: true}
+				r := record(&m)
+				a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
+				holder := take(t, a)
+				outer, next := wait(as("me"), a), wait(as("you"), a)
+				release(t, holder)
+				outer.got(t)
+				inner := takeAs(t, b, "me")
+				r.then(only(conformance.OpRelease, func(ctx context.Context, q conformance.Request, serve func() error) error {
+					r.then(nil)
+					if tt.fault != nil {
+						return tt.fault(ctx, q, serve)
+					}
+					return serve()
+				}))
+				if err := outer.lease.Release(bg); !errors.Is(err, tt.is) {
+					t.Errorf("Release = %v, want %v", err, tt.is)
+				}
+				equal(t, "adopted", len(r.of(conformance.OpAdopt)), 1)
+				time.Sleep(op)
+				equal(t, "another has the lock", closed(next.done), false)
+				is(t, "Extend of the inner hold", inner.Extend(bg))
+				start := time.Now()
+				release(t, inner)
+				next.got(t)
+				since(t, "from the last release to the next holder", start, 0)
+				release(t, next.lease)
+				leftovers(t, &m)
+			})
+		})
+	}
 }
 
 // An owner that has re-entered holds the lock until its last hold is over: none of them
@@ -536,7 +632,8 @@ func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 	})
 }
 
-// What an acquisition costs the servers, with many contenders in each of two processes.
+// TestRequestsPerAcquisition counts what an acquisition costs the servers, with many contenders in each of
+// two processes.
 func TestRequestsPerAcquisition(t *testing.T) {
 	for _, tt := range []struct {
 		hand strategy.HandOver

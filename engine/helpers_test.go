@@ -15,7 +15,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the tests of this package share, some of it with those of driver. Time is that of a synctest
+// The tests of this package share these helpers; some of them serve those of driver, too. Time is that of a synctest
 // bubble. conformance.Memory is the server; it answers at once unless an interceptor says otherwise.
 
 const (

@@ -24,6 +24,7 @@ type core struct {
 	bulk      driver.BulkExtender // p, if it is one
 	queue     driver.Queuer       // p, if it is one and Options.Wait is WaitQueue
 	reenters  bool                // p lets owners in again
+	adopter   driver.Adopter      // p, if locks are handed over by adoption; see handover.go
 	announces bool                // p publishes each release to waiters that subscribe
 	o         strategy.Options
 	*shared
@@ -293,7 +294,7 @@ func (l *lease) giveBack() {
 // release ends a claim, and goes on in the background until that is certain.
 func (c *core) release(ctx context.Context, claim driver.Claim) error {
 	claim.Due = time.Now().Add(c.o.OpTimeout)
-	err, remains := driver.Unmark(c.p.Release(context.WithoutCancel(ctx), claim))
+	err, remains := driver.Unmark(c.p.Release(uncancelled(ctx), claim))
 	if remains || err != nil && !errors.Is(err, strategy.ErrLost) {
 		c.undo(claim)
 	}
@@ -468,7 +469,7 @@ func (l *lease) slack() time.Duration {
 	return max(l.next.Sub(g.Start)-g.TTL/3, 0)
 }
 
-// scatter is at most most, and the same for the same seed.
+// scatter returns a time from 0 to most, the same for the same seed.
 func scatter(most time.Duration, seed uint64) time.Duration {
 	high, _ := bits.Mul64(seed*0x9e3779b97f4a7c15, uint64(most)+1) // near seeds lead far apart
 	return time.Duration(high)

@@ -155,6 +155,7 @@ func TestContextEndsWithTheLease(t *testing.T) {
 				is(t, "ctx.Err", ctx.Err(), context.Canceled)
 				is(t, "Cause", context.Cause(ctx), tt.want)
 				equal(t, "Cause", context.Cause(ctx), lease.Err())
+				equal(t, "contexts left at the end", engine.Contexts(lease), 0)
 				late, cancelLate := lease.Context(bg)
 				defer cancelLate()
 				equal(t, "Cause of a context made later", context.Cause(late), lease.Err())
@@ -469,7 +470,7 @@ func TestReleaseWaitsForARenewal(t *testing.T) {
 	}
 }
 
-// Release is told the last grant, also that of the renewal that it waited for.
+// Release gets the last grant, also that of the renewal that it waited for.
 func TestReleaseBearsTheLastGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &scripted{}
@@ -632,7 +633,7 @@ func TestAdoptTooLate(t *testing.T) {
 	})
 }
 
-// Whoever observes is told when an adopted lock lapses, with nobody asking.
+// An observer learns when an adopted lock lapses, though nobody asks.
 func TestObserverOfAnAdoptedLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory

@@ -236,8 +236,8 @@ func TestNoticeOvertakesTheReply(t *testing.T) {
 	})
 }
 
-// A release between the attempt and the confirmation of the subscription was told
-// to nobody; the waiter asks once more.
+// No waiter heard of a release between the attempt and the confirmation of the subscription;
+// the waiter asks once more.
 func TestReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, r, s, a := notices(t, strategy.Options{})
@@ -661,8 +661,8 @@ func TestWaitEndsDuringAQuestion(t *testing.T) {
 	}
 }
 
-// What the server said just after the wait was over is said, too; what never left
-// changes nothing.
+// The error also has what the server said just after the wait was over; a request that never
+// left changes nothing.
 func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
 	for want, fault := range map[error]conformance.Interceptor{strategy.ErrRefused: refused, strategy.ErrHeld: unsent} {
 		t.Run(want.Error(), func(t *testing.T) {
@@ -689,7 +689,7 @@ func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
 	}
 }
 
-// A deadline is told as one, and nothing else.
+// A deadline is reported as one, and as nothing else.
 func TestWaitEndsDuringAQuestionByDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, r, s, _ := notices(t, strategy.Options{Wait: strategy.WaitPoll})
@@ -705,7 +705,7 @@ func TestWaitEndsDuringAQuestionByDeadline(t *testing.T) {
 	})
 }
 
-// Who has reason to ask and finds its context done sends nothing.
+// A waiter that has reason to ask and finds its context done sends nothing.
 func TestDoneContextSendsNothingWhenWoken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &teller{}

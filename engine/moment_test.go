@@ -1,4 +1,4 @@
-// What meets in one moment: a wait that ends and a lock that comes, Close and a grant, a deadline and an
+// Tests what meets in one moment: a wait that ends and a lock that comes, Close and a grant, a deadline and an
 // answer. A context that calls back when the engine looks at it forces each order.
 package engine_test
 
@@ -355,7 +355,7 @@ func TestOwnerAsksOnce(t *testing.T) {
 	}
 }
 
-// TestWaitWithoutAnAnswer: who gives up before any attempt has been answered is told so.
+// TestWaitWithoutAnAnswer: a waiter that gives up before any attempt has been answered learns that.
 func TestWaitWithoutAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory

@@ -186,7 +186,7 @@ func TestKeysDifferAndShareASlot(t *testing.T) {
 		for _, suffix := range []string{"fence", "free"} {
 			sibling := driver.SiblingKey(k, suffix)
 			add(sibling, fmt.Sprintf("%q's %s", n, suffix))
-			equal(t, fmt.Sprintf("slot of %q beside %q", sibling, k), slot(sibling), slot(k))
+			equal(t, fmt.Sprintf("slot of %q next to %q", sibling, k), slot(sibling), slot(k))
 		}
 	}
 	equal(t, "DefaultKey(n)", strategy.DefaultKey("n"), key)
@@ -351,7 +351,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// A token that is not of ours bears no label, and does not tell when it was drawn.
+// A token that is not of ours has no label, and does not tell when it was drawn.
 func TestForeignTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory

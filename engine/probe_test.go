@@ -79,7 +79,7 @@ func TestForgottenLockIsFoundSoon(t *testing.T) {
 	}
 }
 
-// Who holds for a moment, or does not renew, has nothing probed.
+// For holders that hold for a moment, or do not renew, the engine probes nothing.
 func TestProbesAreForLeasesKeptAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := &restarting{Memory: &conformance.Memory{}}
@@ -99,7 +99,7 @@ func TestProbesAreForLeasesKeptAlive(t *testing.T) {
 	})
 }
 
-// What a restart makes due does not come in one moment, nor in as many requests as there are locks.
+// The renewals that a restart makes due do not come in one moment, nor in as many requests as there are locks.
 func TestRenewalsAfterARestartAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory
@@ -117,10 +117,11 @@ func TestRenewalsAfterARestartAreSpread(t *testing.T) {
 		r.returns.Add(1)
 		began := time.Now()
 		time.Sleep(3 * time.Second)
-		renewed, most := 0, 0
+		renewed, most, requests := 0, 0, 0
 		at := map[time.Time]int{}
 		for _, e := range record.of(conformance.OpExtendAll) {
 			if e.at.After(began) {
+				requests++
 				renewed += len(e.all)
 				at[e.at] += len(e.all)
 				most = max(most, at[e.at])
@@ -129,6 +130,9 @@ func TestRenewalsAfterARestartAreSpread(t *testing.T) {
 		equal(t, "renewed", renewed, locks)
 		if most > locks/2 {
 			t.Errorf("%d of %d came in one moment", most, locks)
+		}
+		if requests > locks/100 {
+			t.Errorf("%d requests for %d locks, want hundreds of locks in each", requests, locks)
 		}
 		for _, lease := range leases {
 			release(t, lease)

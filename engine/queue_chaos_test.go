@@ -62,7 +62,7 @@ func (w *witness) got(l strategy.Lease, who string) {
 	w.grants++
 }
 
-// swap is told that a hold goes on with another lease.
+// swap notes that a hold goes on with another lease.
 func (w *witness) swap(l, other strategy.Lease, who string) {
 	w.mu.Lock()
 	delete(w.held, l)
@@ -76,7 +76,7 @@ func (w *witness) swap(l, other strategy.Lease, who string) {
 	}
 }
 
-// gone is told that a hold ends, and checks that its fence is what it was.
+// gone notes that a hold ends, and checks that its fence is what it was.
 func (w *witness) gone(l strategy.Lease, who string, fence uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

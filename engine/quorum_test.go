@@ -1,4 +1,4 @@
-// What the engine makes of protocols on several servers: their errors, and what Remains marks.
+// Tests what the engine makes of protocols on several servers: their errors, and what Remains marks.
 package engine_test
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What protocols on several servers need of the engine.
+// These tests have a protocol on several servers.
 
 func TestQuorumError(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func newRemaining() *remaining {
 	return &remaining{Memory: &conformance.Memory{}, undone: make(chan driver.Claim, 1)}
 }
 
-// What may remain is undone, with the protocol's own state, and callers are told what
+// The engine undoes what may remain, with the protocol's own state, and callers learn what
 // they asked for.
 func TestRemains(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -151,7 +151,7 @@ func (p partial) Extend(context.Context, driver.Claim) (driver.Grant, error) {
 	return driver.Grant{}, driver.Remains(p.err)
 }
 
-// What an extension without a majority leaves is undone once the lease is lost.
+// The engine undoes what an extension without a majority leaves, once the lease is lost.
 func TestRemainsOfAnExtension(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		refused := &strategy.QuorumError{Name: name, Need: 2}
@@ -224,7 +224,7 @@ func (p picky) Validate(o strategy.Options) error {
 	return nil
 }
 
-// A protocol's own settings are looked at by New and With, beside the options.
+// New and With look at a protocol's own settings, besides the options.
 func TestValidator(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := picky{&conformance.Memory{}, 5 * time.Second}

@@ -16,7 +16,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the engine does for locks that let their owner in again.
+// These tests have locks that let their owner in again.
 
 func as(owner string) context.Context { return strategy.WithOwner(bg, owner) }
 
@@ -77,7 +77,7 @@ func TestOwnerGetsInBesideWaiters(t *testing.T) {
 	}
 }
 
-// TestANameOvertakesNobody: the attempt that a named owner makes beside a line takes no
+// TestANameOvertakesNobody: the attempt that a named owner makes past a line takes no
 // lock that is free, for others stand in line for it.
 func TestANameOvertakesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestALineThatGoesMeanwhile(t *testing.T) {
 		start := time.Now()
 		newcomer := wait(as("newcomer"), s)
 		<-first.done
-		if first.err == nil { // its end came too late: it was told of the grant already
+		if first.err == nil { // its end came too late: it had heard of the grant already
 			release(t, first.lease)
 		}
 		<-newcomer.done
@@ -151,7 +151,7 @@ func TestWaitersSleepThroughInnerReleases(t *testing.T) {
 			release(t, inner)
 			synctest.Wait()
 		}
-		equal(t, "requests of who holds and who waits", rec.count(), 6)
+		equal(t, "requests of the holder and the waiter", rec.count(), 6)
 		start := time.Now()
 		release(t, outer)
 		<-w.done
@@ -167,7 +167,7 @@ func TestWaitersSleepThroughInnerReleases(t *testing.T) {
 func TestTheNextKnowsTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
-		s := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
+		s := open(t, m, strategy.Options{Wait: strategy.WaitNotification, HandOver: strategy.HandOverNone})
 		holder := take(t, s)
 		first, second := wait(as("first"), s), wait(bg, s)
 		release(t, holder)
@@ -298,8 +298,8 @@ func TestAnUnansweredReentryIsRepeated(t *testing.T) {
 	})
 }
 
-// TestAnOwnerAtTheHeadAsks: whoever comes to the head of a line and hears there that its
-// own owner has the lock does not wait for that, whatever kept it from being told before.
+// TestAnOwnerAtTheHeadAsks: a waiter that comes to the head of a line and hears there that its
+// own owner has the lock does not wait for that, whatever kept it from hearing so before.
 func TestAnOwnerAtTheHeadAsks(t *testing.T) {
 	for what, get := range map[string]func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (outer strategy.Lease, inner *waiter, leave func()){
 		"its question got no answer": func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
@@ -437,7 +437,7 @@ func TestNestedDo(t *testing.T) {
 }
 
 // TestLossIsEverybodys: when the lock is gone all leases on it are lost, and the owner
-// waits for whoever has it like anybody else; when one hold lapses the others go on.
+// waits for its new holder like anybody else; when one hold lapses the others go on.
 func TestLossIsEverybodys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
@@ -501,7 +501,7 @@ func TestAnUndoEndsOneHold(t *testing.T) {
 	})
 }
 
-// TestForceEndsAllHolds: and the waiters are told.
+// TestForceEndsAllHolds: and the waiters are notified.
 func TestForceEndsAllHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()

@@ -1,7 +1,5 @@
-// How much memory a lease takes.
+// Tests how much memory a lease takes.
 package engine
-
-// How much memory a lease takes.
 
 import (
 	"testing"

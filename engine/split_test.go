@@ -121,8 +121,8 @@ func (p *still) Release(ctx context.Context, c driver.Claim) error {
 	return conformance.Unsent()
 }
 
-// What one of several servers may yet grant is undone for as long as it stands still:
-// only then does it begin to count. What it has granted goes with its TTL.
+// The engine undoes what one of several servers may yet grant, for as long as that server is
+// paused: its TTL begins to count only afterwards. A vote that it has cast goes with its TTL.
 func TestUndoOutlastsOneServersSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &still{Memory: &conformance.Memory{}, marks: true}
@@ -132,7 +132,7 @@ func TestUndoOutlastsOneServersSilence(t *testing.T) {
 		before := p.tries.Load()
 		time.Sleep(ttl)
 		if p.tries.Load() == before {
-			t.Error("the undo has ended while a server stands still, want that it goes on")
+			t.Error("the undo has ended while a server is paused, want that it goes on")
 		}
 		p.thawed.Store(true)
 		time.Sleep(ttl)

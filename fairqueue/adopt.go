@@ -17,7 +17,7 @@ var (
 
 // Adopt replaces the holder's token by c's, and gives the hold a new fence.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	keys := []string{c.Key, p.names.of(c.Key).counter()}
+	keys := []string{c.Key, counterKey(p.names.Of(c.Key))}
 	if !p.fences {
 		keys = keys[:1]
 	}

@@ -1,4 +1,4 @@
-// What a lock costs, next to SET NX PX and compare-and-delete by hand.
+// Measures what a lock costs, next to SET NX PX and compare-and-delete by hand.
 package fairqueue_test
 
 import (

@@ -24,16 +24,16 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 // rights are what the scripts cannot do without, and what the way to wait needs that the user
 // asked for. EXISTS and MGET only save time: where they are forbidden, GET and SET serve.
 func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
-	names := p.names.of(c.Key)
+	l := p.names.Of(c.Key)
 	// The scripts name all three in KEYS, so the user needs them even where no command is needed.
 	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE", "TIME"}}
-	queue := driver.Right{Key: names.queue()}
-	counter := driver.Right{Key: names.counter()}
+	queue := driver.Right{Key: queueKey(l)}
+	counter := driver.Right{Key: counterKey(l)}
 	switch w {
 	case strategy.WaitNotification:
-		lock.Channel, lock.Commands = names.freedChannel(), append(lock.Commands, "PUBLISH")
+		lock.Channel, lock.Commands = l.Channel(), append(lock.Commands, "PUBLISH")
 	case strategy.WaitQueue:
-		queue.Channel = names.lineChannel(c.Token) // a check has no line; the token is as good an id
+		queue.Channel = lineChannel(l, c.Token) // a check has no line; the token is as good an id
 		queue.Commands = []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
 	}
 	if p.fences {

@@ -116,8 +116,9 @@
 //	                          token that was released while nobody queued
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
-// enqueue.lua and, in internal/fences, numbers.lua and expiry.lua. acquire_fast.lua and release_fast.lua stand before acquire and
-// release and answer their common case, a lock that nobody else wants, with fewer commands.
+// enqueue.lua and, in internal/fences, numbers.lua and expiry.lua. Then come two shortcuts:
+// acquire_fast.lua and release_fast.lua stand before acquire and release and answer their
+// common case, a lock that nobody else wants, with fewer commands.
 // each.lua makes a script a joint one. To change the release, change release.lua, and
 // release_fast.lua if it concerns a lock for which nobody queues.
 //
@@ -137,6 +138,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/fences"
+	"github.com/lockstrategies/locks/internal/names"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -168,7 +170,7 @@ var (
 	extend  = driver.NewScript("extend", extendLua)
 )
 
-// How many ARGV the callers of a joint script have in common; those after them are each caller's own.
+// The callers of a joint script have so many ARGV in common; those after them are each caller's own.
 const (
 	acquireShared = 5 // the TTL, how many fences, how long they last, the entry, whether to prove that the user may release
 	releaseShared = 2 // the entry, how long fences last
@@ -188,7 +190,7 @@ func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
 func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, names: new(cache), fences: true}
+	p := &protocol{Node: n, names: names.New("queue", "fence"), fences: true}
 	for _, set := range own {
 		set(p)
 	}
@@ -224,7 +226,7 @@ func Acknowledged(a strategy.Acks) Option {
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // the server
-	names       *cache
+	names       *names.Cache
 	fences      bool
 	acks        *strategy.Acks // nil: a grant counts at once
 }
@@ -242,21 +244,21 @@ var _ interface {
 // Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise a claim
 // with a Line takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	names, prove := p.names.of(c.Key), ""
-	if !names.proven.Load() {
+	l, prove := p.names.Of(c.Key), ""
+	if !l.Proven.Load() {
 		prove = "1"
 	}
-	args := []any{c.TTL.Milliseconds(), p.reserve(c), names.fenceTTL(c), p.entry(c), prove, c.Token}
+	args := []any{l.TTL.Of(c.TTL), p.reserve(c), l.FenceTTL.Of(c.FenceTTL), p.entry(c), prove, c.Token}
 	if c.Asked && c.Line != "" {
 		args = append(args, "1")
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, names.keys, args...)
+	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	g, err := p.acquired(c, reply)
 	if prove != "" && err == nil {
-		names.proven.Store(true)
+		l.Proven.Store(true)
 	}
 	return g, err
 }
@@ -268,10 +270,10 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	if c.Undo {
 		entry = p.entry(c) // an undo also gives up the place in the queue
 	}
-	names := p.names.of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, names.keys, entry, names.fenceTTL(c), c.Token, names.freed)
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys, entry, l.FenceTTL.Of(c.FenceTTL), c.Token, l.Free)
 	if err != nil {
-		names.proven.Store(false)
+		l.Proven.Store(false)
 		return err
 	}
 	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
@@ -279,8 +281,8 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	names := p.names.of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, pass, names.keys, c.Token, next.Token, next.TTL.Milliseconds(), p.reserve(next), p.entry(next), names.fenceTTL(next))
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, c.Token, next.Token, l.TTL.Of(next.TTL), p.reserve(next), p.entry(next), l.FenceTTL.Of(next.FenceTTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -293,11 +295,11 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 // Watch hears of direct grants to the claim's line; without a line, of releases that find
 // nobody in the queue. Each is published in the step that grants, or releases.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	names := p.names.of(c.Key)
+	l := p.names.Of(c.Key)
 	if c.Line != "" {
-		return watchQueue(ctx, p, c, names.lineChannel(c.Line), fn)
+		return watchQueue(ctx, p, c, lineChannel(l, c.Line), fn)
 	}
-	return driver.WatchChannel(ctx, p, c, names.freedChannel(), fn)
+	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
 }
 
 // Extend starts the TTL again if the key holds the token.

@@ -97,29 +97,9 @@ func TestKeysWithoutTag(t *testing.T) {
 	}
 }
 
-// raced is how many allocations more the race detector costs a pair.
-var raced float64
-
-// TestAllocations: a pair of one caller makes no more than its lease, its token and its claims
-// take. The race detector adds some.
+// TestAllocations: its lease, its token and its claims.
 func TestAllocations(t *testing.T) {
-	if redistest.ForTests(t).Kind() == redistest.Embedded {
-		t.Skip("NOT PROVEN: how much a pair allocates: an embedded server allocates in this process, too")
-	}
-	locks := open(t, redistest.Shared(t), strategy.Options{})
-	lock := locks.NewLock(t.Name() + strconv.Itoa(int(time.Now().UnixNano())))
-	n := testing.AllocsPerRun(500, func() {
-		lease, err := lock.TryAcquire(t.Context())
-		if err == nil {
-			err = lease.Release(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	})
-	if want := 10.0; n > want+raced {
-		t.Errorf("allocations = %v, want %v at most", n, want+raced)
-	}
+	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 10)
 }
 
 func TestFencesExpire(t *testing.T) {

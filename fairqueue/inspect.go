@@ -17,7 +17,7 @@ var (
 
 // Inspect reads the lock, its queue and its fence counter in one step.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	keys := p.names.of(c.Key).keys
+	keys := p.names.Of(c.Key).Keys
 	if !p.fences {
 		keys = keys[:2]
 	}
@@ -29,7 +29,7 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if len(r) != 4 {
 		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
-	fence, err := driver.FenceReply(p.Name(), p.names.of(c.Key).counter(), r[2])
+	fence, err := driver.FenceReply(p.Name(), counterKey(p.names.Of(c.Key)), r[2])
 	if err != nil {
 		return strategy.Info{}, err
 	}

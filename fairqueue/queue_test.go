@@ -1,4 +1,4 @@
-// What the server says of the queue, and what is heard on its channels, is read or passed over.
+// Tests how the protocol reads what the server says of the queue and on its channels, or passes over it.
 package fairqueue
 
 import (

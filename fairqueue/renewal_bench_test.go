@@ -2,7 +2,7 @@
 
 package fairqueue_test
 
-// What the renewal of 10 000 locks costs client and server, measured against one script that renews them all.
+// Measures what the renewal of 10 000 locks costs client and server, against one script that renews them all.
 
 import (
 	"context"

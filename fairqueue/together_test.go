@@ -1,4 +1,4 @@
-// What the protocol asks of a server: which keys and arguments each script gets, and what contenders of
+// Tests what the protocol asks of a server: which keys and arguments each script gets, and what contenders of
 // one process, whose requests travel together, get.
 package fairqueue_test
 

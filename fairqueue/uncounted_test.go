@@ -18,7 +18,7 @@ import (
 )
 
 // elsewhere is a node whose first subscription is not counted, as one at another server of a cluster.
-// What is published there is heard here by the cluster's bus, for which tell stands.
+// The cluster's bus, for which tell stands, brings here what is published there.
 type elsewhere struct {
 	driver.Node
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/names"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -15,7 +16,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, c.Due, p, p.rights(c, o.Wait)...); err != nil {
+		if err := driver.CheckScripts(ctx, c.Due, p, p.rights(p.names.Of(c.Key), o.Wait)...); err != nil {
 			return err
 		}
 		return driver.CheckWatch(ctx, c, o.Wait, p)
@@ -24,15 +25,15 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 
 // rights are what the scripts cannot do without. PUBLISH is one of them only if Options.Wait is
 // WaitNotification: without it releases stand, and waiters wake at the holder's TTL.
-func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
-	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
+func (p *protocol) rights(l *names.Lock, w strategy.Wait) []driver.Right {
+	lock := driver.Right{Key: l.Keys[0], Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
 	if w == strategy.WaitNotification {
-		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
+		lock.Channel, lock.Commands = l.Channel(), append(lock.Commands, "PUBLISH")
 	}
 	if !p.fences {
 		return []driver.Right{lock}
 	}
-	return []driver.Right{lock, {Key: counter(c), Commands: []string{"GET", "SET", "TIME"}}}
+	return []driver.Right{lock, {Key: l.Keys[1], Commands: []string{"GET", "SET", "TIME"}}}
 }
 
 // Probe asks the server whether it was away.

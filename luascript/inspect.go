@@ -17,7 +17,8 @@ var (
 
 // Inspect reads the lock and its fence counter in one step.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(c))
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, inspect, p.keys(l))
 	if err != nil {
 		return strategy.Info{}, err
 	}
@@ -25,7 +26,7 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if len(r) != 3 {
 		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
-	fence, err := driver.FenceReply(p.Name(), counter(c), r[2])
+	fence, err := driver.FenceReply(p.Name(), l.Keys[1], r[2])
 	if err != nil {
 		return strategy.Info{}, err
 	}

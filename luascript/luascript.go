@@ -88,6 +88,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/fences"
+	"github.com/lockstrategies/locks/internal/names"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
@@ -120,7 +121,7 @@ func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
 func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, fences: true}
+	p := &protocol{Node: n, names: names.New("fence"), fences: true}
 	for _, set := range own {
 		set(p)
 	}
@@ -156,6 +157,7 @@ func Acknowledged(a strategy.Acks) Option {
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // the server
+	names       *names.Cache
 	fences      bool
 	acks        *strategy.Acks // nil: a grant counts at once
 }
@@ -172,7 +174,8 @@ var _ interface {
 
 // Acquire sets the key if it does not exist.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), max(c.Fences, 1))
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, acquire, p.keys(l), c.Token, l.TTL.Of(c.TTL), l.FenceTTL.Of(c.FenceTTL), max(c.Fences, 1))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -202,7 +205,8 @@ func (p *protocol) bulk() driver.BulkScript {
 
 // Release deletes the key if it holds the token, and publishes that.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys[:1], c.Token, l.Free)
 	if err != nil {
 		return err
 	}
@@ -211,19 +215,16 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Watch hears what Release publishes.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	return driver.WatchChannel(ctx, p, c, channel(c), fn)
+	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }
 
 // keys are the lock and, with fences, its counter.
-func (p *protocol) keys(c driver.Claim) []string {
+func (p *protocol) keys(l *names.Lock) []string {
 	if !p.fences {
-		return []string{c.Key}
+		return l.Keys[:1]
 	}
-	return []string{c.Key, counter(c)}
+	return l.Keys
 }
-
-func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
-func channel(c driver.Claim) string { return driver.SiblingKey(c.Key, "free") }
 
 // granted reads {fence, how many are reserved}: both positive, or both 0 without fences.
 func (p *protocol) granted(reply any) (g driver.Grant, ok bool) {

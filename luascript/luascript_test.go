@@ -425,3 +425,8 @@ func TestGrantsOnceConfirmed(t *testing.T) {
 	}
 	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", []any{int64(7), int64(1)})
 }
+
+// TestAllocations: a lease, a token, the arguments of two requests, and their replies.
+func TestAllocations(t *testing.T) {
+	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 11)
+}

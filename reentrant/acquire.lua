@@ -22,7 +22,7 @@ if lock.count > 0 then
 end
 if ARGV[4] == '1' then return nil end
 
-local fence, err = issue_fence(KEYS[2], ARGV[5]) -- fence.lua
+local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
 if err then return err end
 redis.call('DEL', KEYS[1]) -- lapsed holds may be left
 -- Without a key the next two change nothing, but an ACL that forbids them ends the script here: a

@@ -18,7 +18,8 @@ var (
 // the owner, with a new fence. If it is one of several, owner and fence stay: the adopter is
 // one of those who are in, and Lease.Owner says who they are.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, adopt, keys(c), from, c.TTL.Milliseconds(), c.Token, c.Owner, c.FenceTTL.Milliseconds())
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, from, l.TTL.Of(c.TTL), c.Token, c.Owner, l.FenceTTL.Of(c.FenceTTL), l.Free)
 	if err != nil {
 		return driver.Grant{}, err
 	}

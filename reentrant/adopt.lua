@@ -1,7 +1,8 @@
 -- adopt: put a new hold in the place of one, for a caller that has its token. The old token then
 -- adopts and releases nothing. If it is the only hold, the adopter becomes
--- the owner, with a new fence, so that a store refuses the holder before it. If it is one of
--- several, owner and fence stay what they are.
+-- the owner, with a new fence, so that a store refuses the holder before it; and waiters are notified,
+-- because they wait for the owner that they know. If it is one of several, owner and fence stay what they
+-- are.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter
@@ -10,6 +11,7 @@
 -- ARGV[3]  the new token
 -- ARGV[4]  the adopter's owner
 -- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[6]  the channel on which waiters listen
 --
 -- Returns  {fence (an integer), owner}: adopted
 --          nil    nobody holds the lock
@@ -20,14 +22,17 @@ if lock.err then return lock end
 if lock.count == 0 then return nil end
 if not lock.holds[ARGV[1]] then return lock.owner end
 
-local owner, fence, err = lock.owner, lock.fence
+local ends = lock.now + ARGV[2]
 if lock.count == 1 then
-  owner = ARGV[4]
-  fence, err = issue_fence(KEYS[2], ARGV[5]) -- fence.lua
+  local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
   if err then return err end
+  redis.call('PEXPIREAT', KEYS[1], ends)
+  if redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1], unpack(lock.lapsed)) == 0 then return nil end -- as in keep
+  redis.call('HSET', KEYS[1], 'owner', ARGV[4], 'fence', fence, 'hold:' .. ARGV[3], ends)
+  redis.pcall('PUBLISH', ARGV[6], lock.owner) -- pcall: without it waiters wake at the end of the TTL
+  return {fence, ARGV[4]}
 end
 redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- not there yet: an ACL that forbids HDEL forbids all
-if not keep(KEYS[1], lock, ARGV[3], lock.now + ARGV[2]) then return nil end
-redis.call('HSET', KEYS[1], 'owner', owner, 'fence', fence)
+if not keep(KEYS[1], lock, ARGV[3], ends) then return nil end
 end_hold(KEYS[1], lock, ARGV[1])
-return {fence, owner}
+return {lock.fence, lock.owner}

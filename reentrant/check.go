@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/names"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -14,7 +15,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, c.Due, p, rights(c, o.Wait)...); err != nil {
+		if err := driver.CheckScripts(ctx, c.Due, p, rights(p.names.Of(c.Key), o.Wait)...); err != nil {
 			return err
 		}
 		return driver.CheckWatch(ctx, c, o.Wait, p)
@@ -22,12 +23,12 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 }
 
 // rights are the least that the scripts need, and PUBLISH if the caller demands notifications.
-func rights(c driver.Claim, w strategy.Wait) []driver.Right {
-	lock := driver.Right{Key: c.Key, Commands: []string{"HGETALL", "HSET", "HDEL", "DEL", "PTTL", "PEXPIREAT", "TIME"}}
+func rights(l *names.Lock, w strategy.Wait) []driver.Right {
+	lock := driver.Right{Key: l.Keys[0], Commands: []string{"HGETALL", "HSET", "HDEL", "DEL", "PTTL", "PEXPIREAT", "TIME"}}
 	if w == strategy.WaitNotification {
-		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
+		lock.Channel, lock.Commands = l.Channel(), append(lock.Commands, "PUBLISH")
 	}
-	return []driver.Right{lock, {Key: counter(c), Commands: []string{"GET", "SET"}}}
+	return []driver.Right{lock, {Key: l.Keys[1], Commands: []string{"GET", "SET"}}}
 }
 
 // Probe asks the server whether it was away.

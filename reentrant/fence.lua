@@ -17,11 +17,10 @@ end
 --
 -- The counter expires keep ms after the time that its number says, not after this moment. So the time is
 -- past the number when the counter is gone, also if the clock was ahead, and is set back before that.
--- keep is '0': for ever.
-local function issue_fence(counter, keep)
+-- keep is '0': for ever. time is the reply of TIME.
+local function issue_fence(counter, keep, time)
   local last, err = last_fence(counter)
   if err then return nil, err end
-  local time = redis.call('TIME')
   local fence = math.max(last + 1, time[1] * 1000000 + time[2])
   if keep == '0' then
     redis.call('SET', counter, fence)

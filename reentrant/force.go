@@ -16,7 +16,7 @@ var (
 
 // forceRelease ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
 func (p *protocol) forceRelease(ctx context.Context, c driver.Claim) error {
-	reply, err := p.Eval(ctx, c.Due, force, []string{c.Key}, c.Owner, c.Grant.Fence, channel(c))
+	reply, err := p.Eval(ctx, c.Due, force, []string{c.Key}, c.Owner, c.Grant.Fence, p.names.Of(c.Key).Free)
 	if err != nil || reply == int64(1) {
 		return err
 	}

@@ -17,13 +17,14 @@ end
 --   last    the latest of their ends
 --   lapsed  the fields of holds that do not count any more
 --   now     the server's time in ms
+--   time    the same, as TIME replies
 local function read_lock(key)
   local fields = redis.pcall('HGETALL', key)
   if fields.err then return fields end
   local left = redis.call('PTTL', key)
   local time = redis.call('TIME') -- after PTTL, so that now + left is never before the key's end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local lock, odd = {now = now, holds = {}, count = 0, last = 0, lapsed = {}}, nil
+  local lock, odd = {now = now, time = time, holds = {}, count = 0, last = 0, lapsed = {}}, nil
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
     if field == 'owner' and value ~= '' then

@@ -17,7 +17,7 @@ var (
 
 // Inspect reads the lock, or the last fence if nobody holds it, in one step.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	reply, err := p.Eval(ctx, c.Due, inspect, keys(c))
+	reply, err := p.Eval(ctx, c.Due, inspect, p.names.Of(c.Key).Keys)
 	if err != nil {
 		return strategy.Info{}, err
 	}

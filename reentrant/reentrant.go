@@ -34,7 +34,7 @@
 // # When something breaks
 //
 //   - A holder dies: its hold ends with its TTL. Nobody is notified. Waiters wake at the latest
-//     end that they were told, which may be later than that of the holds that are left.
+//     end that they heard of, which may be later than that of the holds that are left.
 //   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, and
 //     repeats such a release, until Redis confirms it or the TTL has passed. A release that
 //     Redis carries out a second time ends no other hold.
@@ -49,8 +49,8 @@
 //   - It is first come, first served within a process only. Redis keeps no queue: of several
 //     processes that wait, any may be next, and an owner that re-enters again and again keeps
 //     them all waiting.
-//   - What Redis forgets (a restart without persistence, a fail-over, an eviction) is granted
-//     again. Then all holds of the owner are lost.
+//   - Redis may grant a lock that it has forgotten (a restart without persistence, a fail-over,
+//     an eviction) to another. Then all holds of the owner are lost.
 //
 // # When
 //
@@ -60,13 +60,14 @@
 //
 // # On the wire
 //
-// Acquire (also re-entry), Extend and Release are one script each, one round trip. Renewals that
-// are due together go in one request, up to fifty. The braces are part of the keys (a hash tag).
+// Acquire (also re-entry), Extend and Release are one script each, one round trip. Within a process a
+// release and the next acquire are one: for 2 ms ([strategy.Options].HandOver) the next waiter adopts
+// the hold (adopt.lua). Renewals that are due together go in one request, up to fifty. The braces are part of the keys (a hash tag).
 //
 //	lock:{name}         a hash: owner, fence, and hold:<token> for each hold, with the server's
 //	                    time in ms until which it counts. It expires with the latest of its holds
 //	lock:{name}:fence   the last fence, a number; it expires Options.FenceTTL after it was issued
-//	lock:{name}:free    the channel; a message is the owner whose release has freed the lock
+//	lock:{name}:free    the channel; a message is the owner that has the lock no more
 //
 // No other library's lock has this form, and a key that has another form is refused. Read
 // holds.lua, acquire.lua, fence.lua and release.lua, in this order.
@@ -85,6 +86,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/names"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -120,7 +122,7 @@ func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy
 // On returns the algorithm on any node: for other clients, decorators and tests.
 // Closing the protocol closes the node.
 func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n}
+	p := &protocol{Node: n, names: names.New("fence")}
 	for _, set := range own {
 		set(p)
 	}
@@ -132,7 +134,8 @@ func On(n driver.Node, own ...Option) driver.Protocol {
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	driver.Node                // Close is the node's
+	driver.Node // Close is the node's
+	names       *names.Cache
 	acks        *strategy.Acks // nil: confirmations are not waited for; see acknowledged.go
 }
 
@@ -156,7 +159,13 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if c.Again {
 		again = 1
 	}
-	reply, err := p.Eval(ctx, c.Due, acquire, keys(c), c.Owner, c.Token, c.TTL.Milliseconds(), again, c.FenceTTL.Milliseconds())
+	l := p.names.Of(c.Key)
+	var token any = c.Token
+	owner := token // as a rule; a string is boxed once to save an allocation
+	if c.Owner != c.Token {
+		owner = c.Owner
+	}
+	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, owner, token, l.TTL.Of(c.TTL), again, l.FenceTTL.Of(c.FenceTTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -191,7 +200,8 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	if c.Force {
 		return p.forceRelease(ctx, c) // force.go
 	}
-	reply, err := p.Eval(ctx, c.Due, release, []string{c.Key}, c.Token, channel(c))
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys[:1], c.Token, l.Free)
 	if err != nil {
 		return err
 	}
@@ -207,7 +217,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Watch reports each release that freed the lock, by its owner.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	return driver.WatchChannel(ctx, p, c, channel(c), fn)
+	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }
 
 // granted reads the fence of a grant.
@@ -228,7 +238,3 @@ func (p *protocol) notHeld(c driver.Claim, reply any) error {
 }
 
 var errOtherHold = errors.New("this hold is over; its owner has the lock by another")
-
-func keys(c driver.Claim) []string  { return []string{c.Key, counter(c)} }
-func counter(c driver.Claim) string { return driver.SiblingKey(c.Key, "fence") }
-func channel(c driver.Claim) string { return driver.SiblingKey(c.Key, "free") }

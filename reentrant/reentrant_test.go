@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/locktest"
@@ -499,6 +501,59 @@ func TestNotification(t *testing.T) {
 	want("me")
 }
 
+// TestHandOver: in two processes with many waiters each, who has the lock has it alone, by a greater fence
+// than all before; holds are handed over by one request; and nobody sleeps until a TTL ends, which is
+// longer than the test may last.
+func TestHandOver(t *testing.T) {
+	s := redistest.Shared(t)
+	var adopted atomic.Int64
+	counting := func() strategy.Strategy {
+		locks, err := engine.New(reentrant.On(conformance.GateNode(locktest.Node(t, s), func(request string, send func()) {
+			if request == "script adopt" {
+				adopted.Add(1)
+			}
+			send()
+		})), strategy.Options{TTL: time.Hour, OpTimeout: time.Minute})
+		return locktest.Opened(t, locks, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	name := locktest.Unique(t)
+	var inside atomic.Int64
+	var last atomic.Uint64
+	verdict.Conclusive(t, func() verdict.Slow {
+		var all sync.WaitGroup
+		for range 2 {
+			locks := counting()
+			for range 16 {
+				all.Go(func() {
+					for range 5 {
+						err := strategy.Do(ctx, locks.NewLock(name), func(ctx context.Context, l strategy.Lease) error {
+							if inside.Add(1) > 1 {
+								t.Error("two holders at once")
+							}
+							fence := locktest.Fence(t, l)
+							if before := last.Swap(fence); fence <= before {
+								t.Errorf("fence = %d, want more than %d", fence, before)
+							}
+							inside.Add(-1)
+							return nil
+						})
+						if err != nil {
+							t.Errorf("Do() = %v, want nil", err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		if adopted.Load() == 0 {
+			return verdict.Slowf("no release was sent within the turn of its process")
+		}
+		return ""
+	})
+}
+
 // TestCheck: it looks at the server, and runs a script.
 func TestCheck(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
@@ -635,8 +690,8 @@ func TestRequests(t *testing.T) {
 		talk("undo one that is gone", undo, "release a t {a}:free:", nil, nil, nil),
 		talk("release by force", force, "force a me 7 {a}:free:", int64(1), nil, nil),
 		talk("release another's by force", force, "force a me 7 {a}:free:", other, nil, byOther),
-		talk("adopt", adopt, "adopt "+keys+"from 60000 t me 86400000", []any{int64(7), []byte("me")}, granted, nil),
-		talk("adopt another's", adopt, "adopt "+keys+"from 60000 t me 86400000", other, none, byOther),
+		talk("adopt", adopt, "adopt "+keys+"from 60000 t me 86400000 {a}:free:", []any{int64(7), []byte("me")}, granted, nil),
+		talk("adopt another's", adopt, "adopt "+keys+"from 60000 t me 86400000 {a}:free:", other, none, byOther),
 		talk("inspect", inspect, "inspect "+strings.TrimSpace(keys), []any{int64(7), other, []byte("t"), int64(2), int64(1000)},
 			strategy.Info{Held: true, Owner: "other", Token: "t", Holds: 2, TTL: time.Second, Fence: 7}, nil),
 		talk("inspect one that is free", inspect, "inspect "+strings.TrimSpace(keys), []any{int64(7)}, strategy.Info{Fence: 7}, nil),
@@ -652,4 +707,9 @@ func TestGrantsOnceConfirmed(t *testing.T) {
 		return reentrant.On(n, reentrant.Acknowledged(a))
 	}
 	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
+}
+
+// TestAllocations: a lease, a token, the arguments of two requests, and their replies.
+func TestAllocations(t *testing.T) {
+	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 10)
 }

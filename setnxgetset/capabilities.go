@@ -11,8 +11,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the protocol can do besides Acquire, Extend and Release, which are the lock;
-// and its options.
+// The capabilities of the protocol besides Acquire, Extend and Release, which are the
+// lock; and its options.
 var _ interface {
 	driver.Adopter
 	driver.Inspector
@@ -85,7 +85,7 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	})
 }
 
-// Inspect is GET. What has lapsed is not held, by our clock.
+// Inspect is GET. A lock that has lapsed by our clock is not held.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
 	if err != nil {

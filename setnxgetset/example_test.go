@@ -39,7 +39,7 @@ func ExampleNew() {
 }
 
 // ServiceStack.Redis: AcquireLock(key, timeout). The one number is how long the lock
-// counts and how long to wait for it, so whoever waits as long as the holder works
+// counts and how long to wait for it. So a waiter that waits as long as the holder works
 // gets the lock from under it, and not the time-out.
 func ExampleNew_acquireLock() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}

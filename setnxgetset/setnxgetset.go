@@ -58,7 +58,7 @@
 //     random pauses. A renewal writes a value, so a Redis out of memory refuses it; and
 //     with WatchTakeOver the release too, since it takes no transactions then. That
 //     release is repeated in the background for a TTL.
-//   - What Redis forgets is granted again, as with every lock on one Redis.
+//   - Redis grants again a lock that it has forgotten, as with every lock on one Redis.
 //
 // # When
 //
@@ -229,8 +229,8 @@ func (p *protocol) takeOverWatching(ctx context.Context, c driver.Claim) error {
 	})
 }
 
-// Extend is GET, compare, SET XX. What has lapsed is anybody's, and somebody may be
-// about to take it, so it is not extended. The stamp is never set back: a request that
+// Extend is GET, compare, SET XX. It does not extend a lock that has lapsed: another
+// contender may be about to take that. The stamp is never set back: a request that
 // was stuck on its way may come after a later one that asked for more.
 func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return driver.Grant{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {

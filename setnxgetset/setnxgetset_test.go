@@ -444,8 +444,8 @@ func FuzzStamp(f *testing.F) {
 }
 
 // TestOutOfMemory: nothing is stamped when Redis is out of memory, and a holder can still
-// release: but not in a transaction, which Redis refuses then, whatever is in it. What
-// was refused has changed nothing.
+// release: but not in a transaction, which Redis refuses then, whatever is in it. A
+// refused request has changed nothing.
 func TestOutOfMemory(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {

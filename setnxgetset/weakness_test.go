@@ -1,4 +1,4 @@
-// What the algorithm is known not to guarantee, each weakness shown by a schedule that forces it.
+// Tests what the algorithm is known not to guarantee, each weakness shown by a schedule that forces it.
 package setnxgetset_test
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the package doc says of weaknesses, seen on Redis. The conformance suite shows
-// some of them too; here they are told to their end.
+// The weaknesses that the package doc names, seen on Redis. The conformance suite shows
+// some of them too; here they go on to their end.
 
 // TestDeleteAndSet: the race that GETSET was found for, played with plain commands.
 func TestDeleteAndSet(t *testing.T) {
@@ -201,7 +201,7 @@ func TestClocksDecide(t *testing.T) {
 	}
 }
 
-// TestBlindReleaseFreesAStranger: a DEL that comes late frees whoever came next, and
+// TestBlindReleaseFreesAStranger: a DEL that comes late frees the next holder, and
 // says that all is well.
 func TestBlindReleaseFreesAStranger(t *testing.T) {
 	s := redistest.Shared(t)

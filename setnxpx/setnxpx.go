@@ -4,7 +4,7 @@
 // # The idea
 //
 // SET with NX sets the key only if it does not exist, and PX gives it its TTL in the
-// same step, so no crash can leave a lock without expiry (SETNX followed by EXPIRE
+// same step. So no crash can leave a lock without expiry (SETNX followed by EXPIRE
 // could). The value is a token that nobody else has. To release, read the key,
 // compare it with the token, and delete it: GET, compare, DEL.
 //
@@ -55,7 +55,7 @@
 // where raw is func(name string) string { return name }.
 //
 // The next two have the same wire format, but not the hole: StackExchange.Redis compares
-// and deletes in a transaction, CSRedisCore in a script. What follows shares keys with
+// and deletes in a transaction, CSRedisCore in a script. The code below shares keys with
 // them; for what they guarantee write luascript.New for setnxpx.New.
 //
 // StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):

@@ -187,7 +187,7 @@ func TestWaitsByAsking(t *testing.T) {
 	}
 }
 
-// TestGarbage: only OK to SET is a grant. What Redis never answers is unknown.
+// TestGarbage: only OK to SET is a grant. The outcome of a request that Redis never answers is unknown.
 func TestGarbage(t *testing.T) {
 	for _, reply := range []any{[]byte("QUEUED"), []byte{}, int64(0), int64(1), []any{}} {
 		g, err := setnxpx.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
@@ -265,7 +265,7 @@ func TestRequests(t *testing.T) {
 		talk("acquire a held one", acquire, replies{nil, other, int64(1000)}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}),
 		talk("acquire one without expiry", acquire, replies{nil, other, int64(-1)}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other", TTL: -1}),
 		talk("acquire one that goes meanwhile", acquire, replies{nil, other, int64(-2)}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
-		talk("acquire one whose TTL is not told", acquire, replies{nil, other, strategy.ErrRefused}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
+		talk("acquire one whose TTL nobody knows", acquire, replies{nil, other, strategy.ErrRefused}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
 		talk("acquire one whose TTL makes no sense", acquire, replies{nil, other, []byte("1")}, asks{set, get, pttl}, none, &strategy.HeldError{Name: "a", Holder: "other"}),
 		talk("acquire one that has gone meanwhile", acquire, replies{nil, nil}, asks{set, get}, none, &strategy.HeldError{Name: "a"}),
 		talk("acquire what is no lock", acquire, replies{nil, strategy.ErrRefused}, asks{set, get}, none, strategy.ErrRefused),

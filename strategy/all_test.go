@@ -1,4 +1,4 @@
-// What All and DoWithin do with leases of any make: which contexts they give and end, and that the loss of
+// Tests what All and DoWithin do with leases of any make: which contexts they give and end, and that the loss of
 // a part is seen by each call, also before the part's context ends. The rest of their tests is in engine.
 package strategy
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. What nobody knows
-// is never reported as held, lost or acquired. No text has a whole token: see [ShortToken].
+// The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. An outcome that nobody
+// knows is never reported as held, lost or acquired. No text has a whole token: see [ShortToken].
 var (
 	ErrHeld        = errors.New("held by another")       // somebody else holds the lock; see [HeldError]
 	ErrNoQuorum    = errors.New("no quorum")             // too few of several servers agreed; see [QuorumError]
@@ -187,7 +187,7 @@ type AcksError struct {
 
 func (e *AcksError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("done, but who has confirmed it is not known: %v", e.Err)
+		return fmt.Sprintf("done, but nobody knows which servers have confirmed it: %v", e.Err)
 	}
 	replicas := fmt.Sprintf("%d of %d replicas", e.Got.Replicas, e.Want.Replicas)
 	switch {

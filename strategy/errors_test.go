@@ -1,4 +1,4 @@
-// What each error says, and which kinds it is.
+// Tests what each error says, and which kinds it is.
 package strategy_test
 
 import (
@@ -39,9 +39,9 @@ func TestErrors(t *testing.T) {
 		{acks(two, strategy.Acks{AOF: true}, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by 0 of 2 replicas"},
 		{acks(file, two, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by 2 of 2 replicas, and not by the append-only file"},
 		{acks(file, strategy.Acks{AOF: true}, nil), all[5:6], "n: outcome unknown: done, but confirmed in time by the append-only file and 0 of 2 replicas"},
-		{acks(two, strategy.Acks{}, cause), []error{strategy.ErrUnknown, cause}, "n: outcome unknown: done, but who has confirmed it is not known: cause"},
+		{acks(two, strategy.Acks{}, cause), []error{strategy.ErrUnknown, cause}, "n: outcome unknown: done, but nobody knows which servers have confirmed it: cause"},
 		{acks(two, strategy.Acks{}, &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: cause}), []error{strategy.ErrUnknown, cause},
-			"n: outcome unknown: done, but who has confirmed it is not known: n: refused by the server: cause"},
+			"n: outcome unknown: done, but nobody knows which servers have confirmed it: n: refused by the server: cause"},
 	} {
 		if tt.err.Error() != tt.text {
 			t.Errorf("Error() = %q, want %q", tt.err, tt.text)

@@ -35,8 +35,8 @@ type Lease interface {
 	// lost for good. After any other error the old deadline stays, and Extend may be called again.
 	Extend(ctx context.Context) error
 	// KeepAlive renews the lock in the background until the lease ends, each time about a third of the
-	// TTL has passed, again soon after a failure, and soon after a server that was away is back, which
-	// may have forgotten the lock. It does no I/O itself. maxHold bounds the hold,
+	// TTL has passed. It renews again soon after a failure, and soon after a server that was away is
+	// back, which may have forgotten the lock. It does no I/O itself. maxHold bounds the hold,
 	// counted from the grant: at its end the servers let go, and the lease is lost. 0 means
 	// Options.MaxHold; less than the TTL is an error. A second call sets another bound. The error is
 	// what Err returns if the lease is over, or ErrClosed.

@@ -82,14 +82,15 @@ func (w Wait) String() string {
 	return fmt.Sprintf("Wait(%d)", int(w))
 }
 
-// HandOver is whether a lock changes hands within a process without a request.
+// HandOver is whether a lock changes hands within a process, as a rule without a request.
 type HandOver int
 
 const (
 	// HandOverBest passes the lock to the next waiter of the process without a request: for at most 2
 	// ms, 256 holds, and half of the TTL. Then other processes have their turn. Each hold has its own
-	// token and fence. Where the lock cannot be passed on like that (it is re-entrant; its last renewal
-	// failed; the algorithm reserved no fences) the next waiter asks at once, within the same 2 ms.
+	// token and fence. A re-entrant lock is passed on by one request, within the same 2 ms. Where the lock
+	// cannot be passed on (its last renewal failed; the algorithm reserved no fences) the next waiter asks
+	// at once, also within the 2 ms.
 	HandOverBest HandOver = iota
 	// HandOverNone asks the servers each time.
 	HandOverNone

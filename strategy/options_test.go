@@ -1,4 +1,4 @@
-// What options are called, and how long the default pauses are.
+// Tests what options are called, and how long the default pauses are.
 package strategy_test
 
 import (

@@ -33,8 +33,8 @@ type Strategy interface {
 	With(o Options) (Strategy, error)
 
 	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys,
-	// and allow their user all that locks need. (What only waiting needs it asks for if Options.Wait
-	// names that way to wait.) It leaves nothing behind. The error says what to change.
+	// and allow their user all that locks need. (It asks for the rights that only waiting needs if
+	// Options.Wait names that way to wait.) It leaves nothing behind. The error says what to change.
 	Check(ctx context.Context) error
 
 	// Inspect reads who holds the lock of that name. It changes nothing. The lock may have changed

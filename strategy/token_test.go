@@ -1,4 +1,4 @@
-// What texts show of tokens.
+// Tests what texts show of tokens.
 package strategy_test
 
 import (
@@ -46,7 +46,7 @@ func TestShortToken(t *testing.T) {
 	}
 }
 
-// What is left of tokens tells one from the other, also of those made in one moment.
+// The shortened tokens differ where the tokens do, also those made in one moment.
 func TestShortTokensDiffer(t *testing.T) {
 	t.Parallel()
 	short := map[string]bool{}

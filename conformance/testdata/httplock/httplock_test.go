@@ -61,7 +61,7 @@ type gated struct {
 	gate conformance.Gate
 }
 
-// RoundTrip lets the caller go with its context. What the gate sends later takes effect all the same.
+// RoundTrip lets the caller go with its context. A request that the gate sends later takes effect all the same.
 func (t gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	type reply struct {
 		response *http.Response

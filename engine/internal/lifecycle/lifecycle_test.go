@@ -1,4 +1,4 @@
-// What Close ends, waits for, and refuses.
+// Tests what Close ends, waits for, and refuses.
 package lifecycle
 
 import (

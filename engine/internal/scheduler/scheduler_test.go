@@ -1,4 +1,4 @@
-// What a scheduler finds due and when, how many items at a time, and that it keeps nothing of an item
+// Tests what a scheduler finds due and when, how many items at a time, and that it keeps nothing of an item
 // that is out.
 package scheduler
 

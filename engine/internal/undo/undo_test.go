@@ -1,4 +1,4 @@
-// How long an undo is repeated, how often, and what Close and Err say of it.
+// Tests how long an undo is repeated, how often, and what Close and Err say of it.
 package undo
 
 import (

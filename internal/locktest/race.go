@@ -1,5 +1,5 @@
 //go:build race
 
-package fairqueue_test
+package locktest
 
 func init() { raced = 4 }
