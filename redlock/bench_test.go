@@ -1,4 +1,4 @@
-// What RedLock costs, next to the quickest client that could be; and that it leaves nothing.
+// Measures what RedLock costs, next to the quickest client that could be; and that it leaves nothing.
 package redlock_test
 
 import (
@@ -189,7 +189,7 @@ func BenchmarkRedLockFar(b *testing.B) {
 }
 
 // BenchmarkRedLockFrozen freezes one of five nodes and thaws it, in turns: the p99 of pairs
-// while it stands still, and of those while all are up. It fails if anything is left when
+// while it is paused, and of those while all are up. It fails if anything is left when
 // the node has thawed: a key on any node, or a goroutine. An operation is a pair of either.
 func BenchmarkRedLockFrozen(b *testing.B) {
 	r := rig.New(b, 5, redistest.Config{})

@@ -18,7 +18,7 @@ import (
 
 // A slowFake is a fake that takes its time: what is sent to it arrives later, in order or
 // not, is executed when it is not frozen, and the answer is on its way back for as long
-// again. Whoever does not wait for that does not take the request back.
+// again. A caller that does not wait for that does not take the request back.
 type slowFake struct {
 	*fake
 	rng    *rand.Rand // guarded by mu, as what follows
@@ -88,8 +88,8 @@ func (f *slowFake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ 
 	return nil, f.fail(strategy.ErrUnknown)
 }
 
-// TestChaos: whatever is slow, down, frozen or out of order, and whoever gives up in
-// between, no two hold the lock; and when all is over the servers are empty.
+// TestChaos: whatever is slow, down, frozen or out of order, and whichever caller gives up
+// in between, no two hold the lock; and when all is over the servers are empty.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What the protocol can do in addition to Acquire, Extend and Release, which are the lock.
+// The capabilities of the protocol in addition to Acquire, Extend and Release, which are the lock.
 var _ interface {
 	driver.Protocol
 	driver.Validator

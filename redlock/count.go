@@ -25,7 +25,7 @@ type voteCount struct {
 
 	answered time.Time // when yes and held became a quorum
 
-	ctx context.Context // of the requests
+	round round // whose answers it counts
 
 	mu     sync.Mutex
 	enough func(*voteCount) bool
@@ -44,10 +44,19 @@ func newCount(n, quorum int) *voteCount {
 func (vc *voteCount) note(i int, err error) {
 	vc.pending--
 	vc.errs[i] = err
+	if err == nil {
+		vc.yes++
+	} else {
+		vc.noteError(i, err)
+	}
+	if vc.answered.IsZero() && vc.yes+vc.held >= vc.quorum {
+		vc.answered = time.Now()
+	}
+}
+
+func (vc *voteCount) noteError(i int, err error) {
 	var held *strategy.HeldError
 	switch {
-	case err == nil:
-		vc.yes++
 	case err == errTwin:
 		vc.twin, vc.twinAt = true, i
 	case errors.As(err, &held):
@@ -58,9 +67,6 @@ func (vc *voteCount) note(i int, err error) {
 		}
 	case errors.Is(err, strategy.ErrLost):
 		vc.lost++
-	}
-	if vc.answered.IsZero() && vc.yes+vc.held >= vc.quorum {
-		vc.answered = time.Now()
 	}
 }
 
@@ -82,14 +88,19 @@ func (vc *voteCount) endIfEnough() {
 	}
 }
 
-// wait returns when enough is known.
-func (vc *voteCount) wait() {
+// wait returns when enough is known. When ctx ends before, it ends the requests, so that all are known.
+func (vc *voteCount) wait(ctx context.Context, endAll context.CancelCauseFunc) {
 	vc.mu.Lock()
 	if !vc.over {
 		vc.endIfEnough()
 	}
 	vc.mu.Unlock()
-	<-vc.done
+	select {
+	case <-vc.done:
+	case <-ctx.Done():
+		endAll(context.Cause(ctx))
+		<-vc.done
+	}
 }
 
 // end ends the round, whatever is known.

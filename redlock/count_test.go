@@ -9,7 +9,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What a node may say, in the rounds of Acquire and of Extend.
+// The answers that a node may give, in the rounds of Acquire and of Extend.
 var (
 	heldBy = func(token string) error { return &strategy.HeldError{Holder: token, TTL: time.Second} }
 	down   = &strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent}

@@ -58,8 +58,11 @@ var errCluster = errors.New("it belongs to a Redis Cluster: RedLock takes server
 
 // ofCluster adds errCluster to the refusal of a node of a cluster.
 func ofCluster(err error) error {
+	if err == nil {
+		return nil // before there is anything to allocate: it is asked of every answer
+	}
 	var said *strategy.ServerError
-	if err == nil || !errors.As(err, &said) || said.Kind != strategy.ErrRefused || said.Err == nil {
+	if !errors.As(err, &said) || said.Kind != strategy.ErrRefused || said.Err == nil {
 		return err
 	}
 	if driver.SeveralSlots(err) || strings.HasPrefix(said.Err.Error(), "MOVED ") {

@@ -9,8 +9,8 @@ import (
 
 // WithFences issues fences ([strategy.Lease.Fence]): a lock counts only when a quorum has noted its
 // fence. So Acquire and Adopt take one more round trip. They also wait for late votes, for at most
-// three times as long as the quorum took (and 1 … 50 ms), so that a voter that freezes between the
-// two rounds costs nobody the lock. Fences need the guard. All users of a lock must have them: a
+// three times as long as the quorum took (and 1 … 50 ms). So a voter that freezes between the two
+// rounds costs nobody the lock. Fences need the guard. All users of a lock must have them: a
 // hold without a fence cannot be ordered. On each server a hash of two fields stays for each
 // name, lock:{name}:fence, until Options.FenceTTL is over.
 func WithFences() Option {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// How several independent counters give one rising fence, and what goes wrong when they
-// are asked in a simpler way. Nothing here uses the implementation. No clock is part of it
+// This test shows how several independent counters give one rising fence, and what goes wrong
+// when a client asks them in a simpler way. Nothing here uses the implementation. No clock is part of it
 // as long as counters stay.
 //
 // The algorithm. Each of N nodes has the lock's key and a counter c.
@@ -29,7 +29,7 @@ import (
 // Proof. Their majorities W1 and W2 share a node y. At y a token is set once before it
 // confirms, so from the grant to the confirmation the key held that token without a
 // break, and these two intervals do not overlap. Say y confirmed 1 before it granted 2.
-// Since c never falls, 2 was told c ≥ F1, and F2 > F1. If 1 was finished before 2 began,
+// Since c never falls, 2 heard c ≥ F1, and F2 > F1. If 1 was finished before 2 began,
 // then 1 is the earlier at y. ∎ No clock is in it: pauses, early and late expiry, lost
 // and late messages change nothing. Nor does a key that a node is given again once the
 // lock is held, for then all that counts has been confirmed.
@@ -43,7 +43,7 @@ import (
 // and 3 heal it. W1 and W3 share a node z. It granted 1 before y confirmed 1, before y
 // forgot, before 3 heard of that, before z confirmed 3; so at z, 1 is the earlier, and
 // F3 > F1 (by induction over heals z knew F1, though it may have forgotten it, too). ∎
-// So a loss never costs safety. That a majority is not blank is needed to go on at all.
+// So a loss never costs safety. To go on at all, a majority must not be blank.
 //
 // To heal in phase 2 is not enough: a grant that was long under way may find y blank,
 // though the rest of its Q was read before 1 began. TestFenceExhaustive prints that
@@ -120,8 +120,8 @@ const (
 )
 
 // A simEvent is one thing that can happen, at any moment. A reply that comes too late to
-// count is as good as a lost one, and what one that comes in time says was true when the
-// node spoke, so a request and its reply are one event.
+// count is as good as a lost one. One that comes in time says what was true when the node
+// spoke. So a request and its reply are one event.
 type simEvent struct {
 	what      simWhat
 	try, node int
@@ -133,7 +133,7 @@ const (
 	simBegin     simWhat = iota
 	simGrant             // a grant request arrives
 	simGrantLost         // … and its reply does not
-	simWrite             // phase 2 begins, by a client that may have stood still for long
+	simWrite             // phase 2 begins, by a client that may have been paused for long
 	simWriteBack         // a write-back arrives
 	simWriteLost         // … and its reply does not
 	simFinish            // the client knows that it holds the lock
@@ -370,7 +370,7 @@ var simVariants = []struct {
 	simVariant
 }{
 	{name: "one phase", simVariant: simVariant{onePhase: true}},
-	{name: "write-back whoever has the key", simVariant: simVariant{unconditional: true}},
+	{name: "write-back though another has the key", simVariant: simVariant{unconditional: true}},
 	{name: "write-back", sound: true},
 	{name: "losses, silence counts as zero", losses: true, simVariant: simVariant{silenceIsZero: true}},
 	{name: "losses, healed by any write-back", losses: true, rare: true, simVariant: simVariant{healsEarly: true}},
@@ -464,7 +464,7 @@ func (v simVariant) explore(losses int) (states int, wrong string) {
 				continue
 			}
 			if n := &s.nodes[e.node]; e.what == simLapse && v.expires && !v.fromNow {
-				n.clock = max(n.clock, n.until) // no sooner: a lesser time is told for longer
+				n.clock = max(n.clock, n.until) // no sooner: the node reports a lesser time for longer
 			}
 			if a.phase == simIdle && (e.what == simGrant || e.what == simGrantLost) && (e.try == 0 || other.phase != simIdle) {
 				// To begin just before its first grant is the hardest: most is finished.

@@ -84,7 +84,7 @@ func before(script string, f func()) conformance.Gate {
 
 // TestFences: what makes them sound, each part where nothing else does.
 func TestFences(t *testing.T) {
-	// Whoever comes next shares just one server with whoever was before.
+	// The next holder shares just one server with the one before.
 	t.Run("WrittenBack", func(t *testing.T) {
 		servers := redistest.Nodes(t, 5)
 		for i := range 3 { // whichever of the three knows the last
@@ -177,7 +177,7 @@ func TestFences(t *testing.T) {
 			t.Errorf("Fence() = %d, want %d, which only those know who answer last", got, ahead+1)
 		}
 		release(t, lease)
-		verdict.Eventually(t, "the server that had lost its counter has noted the fence, of which it is told in the background", func() bool {
+		verdict.Eventually(t, "the server that had lost its counter has noted the fence, which it gets in the background", func() bool {
 			return noted(t, servers[4], name) != ""
 		})
 		lease = acquire(t, fenced(t, servers, only(2, 3, 4)), name)
@@ -284,7 +284,7 @@ func TestFences(t *testing.T) {
 		clean(t, servers, counterOf(name))
 	})
 
-	// Who did not grant it, and why, is told as well when it is a number that fails.
+	// The error says which servers did not grant it, and why, also when it is a number that fails.
 	t.Run("Reasons", func(t *testing.T) {
 		servers := redistest.Nodes(t, 5)
 		gates := only(0, 1, 2)
@@ -326,7 +326,7 @@ func runOf(t *testing.T, s *redistest.Server) string {
 	return guardOf(t, s)["run"]
 }
 
-// A fencedFake may stand still when it is to note a fence.
+// A fencedFake may pause when it is to note a fence.
 type fencedFake struct {
 	*fake
 	after  time.Duration // when it answers

@@ -114,7 +114,7 @@ func copies(t *testing.T, s, of *redistest.Server) {
 
 // TestForgetfulServer: one holder has a majority, of which one server forgets; another
 // reaches that one, and those that the first did not. Without the guard two hold the lock
-// then. With it the second is refused, and told why.
+// then. With it the second is refused, and learns why.
 func TestForgetfulServer(t *testing.T) {
 	imitation(t, redistest.Shared(t), "that a server which may have forgotten does not vote: an embedded one has no run_id, and is never restarted with data")
 	for _, fault := range forgetful {
@@ -144,7 +144,7 @@ func TestForgetfulServer(t *testing.T) {
 				return both != nil
 			})
 			if unguarded.Err() != nil || both.Err() != nil {
-				t.Errorf("without the guard Err() = %v and %v, want two who believe to hold the lock", unguarded.Err(), both.Err())
+				t.Errorf("without the guard Err() = %v and %v, want two who believe they hold the lock", unguarded.Err(), both.Err())
 			}
 			if err := unguarded.Extend(t.Context()); err == nil {
 				t.Error("without the guard Extend() by the first = nil, want an error: the other's vote is one of its majority")
@@ -203,8 +203,8 @@ func clean(t *testing.T, servers []*redistest.Server, keys ...any) {
 	}
 }
 
-// refusedBy checks that err has a *GuardError for that reason, for more than least and at
-// most most.
+// refusedBy checks that err has a *GuardError for that reason, for more than least and no
+// more than most.
 func refusedBy(t *testing.T, err error, reason string, least, most time.Duration) *redlock.GuardError {
 	t.Helper()
 	var g *redlock.GuardError

@@ -123,8 +123,9 @@ type protocol struct {
 
 // Acquire is the vote: each node is asked to set the key if it is free.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	keys, args := p.keys(c), []any{c.Token, c.TTL.Milliseconds(), p.longest(c.TTL)} // the same for all
 	return p.elect(ctx, c, (*voteCount).acquireDecided, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
-		return n.Eval(ctx, due, acquire, p.keys(c), c.Token, c.TTL.Milliseconds(), p.longest(c.TTL))
+		return n.Eval(ctx, due, acquire, keys, args...)
 	})
 }
 
@@ -310,7 +311,7 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 		return driver.Grant{}, remains(votes.mayHold(), p.markUnknown(p.refusal(c, count), votes.holding(), "extended, if it got so far, but too few others were"))
 	}
 	extended.Store(true) // before rejoin looks for nodes without the lock: it misses those that answer later
-	p.rejoin(count.ctx, c, votes, start)
+	p.rejoin(count.round.all, c, votes, start)
 	return driver.Grant{Start: start, TTL: c.TTL, Doubt: count.yes < len(p.nodes), State: votes}, nil
 }
 
@@ -359,11 +360,12 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 // deleteAll deletes the lock on all nodes that may have it; on each only if the token is there.
 func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVotes, due time.Time, to string) *voteCount {
 	votes.hasten()
+	keys, args := []string{c.Key}, []any{c.Token, to} // the same for all
 	return p.ask(ctx, votes, p.all, due, (*voteCount).complete, func(ctx context.Context, i int) error {
 		if votes.at(i) == absent {
 			return errAbsent
 		}
-		reply, err := p.nodes[i].Eval(ctx, due, release, []string{c.Key}, c.Token, to)
+		reply, err := p.nodes[i].Eval(ctx, due, release, keys, args...)
 		switch {
 		case err != nil:
 			return err

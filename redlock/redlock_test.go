@@ -1,4 +1,4 @@
-// What RedLock does on real servers that are killed, frozen, slow, foreign or one twice, and what
+// Tests what RedLock does on real servers that are killed, frozen, slow, foreign or one twice, and what
 // every lock must do (the conformance suite). Most tests of other files use the helpers here.
 package redlock_test
 
@@ -369,7 +369,7 @@ func imitation(t *testing.T, s *redistest.Server, notProven string) {
 	}
 }
 
-// TestServerFrozen: a server that stands still delays no acquisition, and what it does
+// TestServerFrozen: a server that is paused delays no acquisition, and what it does
 // when it goes on is undone.
 func TestServerFrozen(t *testing.T) {
 	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
@@ -607,7 +607,7 @@ func TestMinority(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// Some count anew: "not sent" alone would say that nothing has changed.
+	// Some count again: "not sent" alone would say that nothing has changed.
 	t.Run("Extended", func(t *testing.T) {
 		lease := acquire(t, locks, lockOf(t))
 		settled(t, servers, lease)
@@ -644,7 +644,7 @@ func TestTwins(t *testing.T) {
 	})
 
 	// Where a quorum is found without the twin, its answer comes too late for that
-	// attempt; the next is told.
+	// attempt; the next learns it.
 	t.Run("Late", func(t *testing.T) {
 		aliased, err := node.New(alias)
 		if err != nil {

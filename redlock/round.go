@@ -14,44 +14,40 @@ import (
 type round struct {
 	all    context.Context // of its requests
 	end    context.CancelCauseFunc
-	silent context.Context // part of all: of the requests to nodes that have not answered of late
+	silent context.Context // part of all: of the requests to nodes that have not answered of late; nil: there are none
 	drop   context.CancelCauseFunc
 }
 
 func newRound(ctx context.Context) (r round) {
 	r.all, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	r.silent, r.drop = context.WithCancelCause(r.all)
 	return r
 }
 
 // ask runs call at once for those of the nodes that may have the token, and returns when enough is
 // known, or at due. When a node's turn comes, an earlier request may have found out that the token is not
-// there: then call returns errAbsent. ctx ends the whole round: when the caller gives up, so do the requests.
+// there: then call returns errAbsent. When ctx ends, so do the requests; stragglers outlive it.
 func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due time.Time, enough func(*voteCount) bool, call func(ctx context.Context, i int) error) *voteCount {
-	r := newRound(ctx)
-	stop := context.AfterFunc(ctx, func() { r.end(context.Cause(ctx)) })
-	defer stop() // stragglers outlive ctx
-	votes.begin(r, p.patience())
-
 	count := newCount(len(p.nodes), p.quorum)
-	count.ctx, count.enough = r.all, enough
-	var asked []int
+	count.round, count.enough = newRound(ctx), enough
+	r := &count.round
+	votes.begin(r, p.patience())
+	count.mu.Lock() // no answer counts before all are asked
 	for i := range p.nodes {
-		switch {
-		case !slices.Contains(nodes, i):
+		if !slices.Contains(nodes, i) {
 			count.note(i, errPending)
-		case votes.at(i) == absent:
+			continue
+		}
+		if votes.at(i) == absent {
 			count.note(i, errAbsent)
-		default:
-			asked = append(asked, i)
+			continue
 		}
-	}
-	for _, i := range asked {
-		hasTurn, ctx := votes.tryTurn(i), r.all
+		hasTurn, ctx := votes.tryTurn(i) == nil, r.all
 		if !p.expected(i) {
-			ctx = r.silent
+			ctx = votes.toSilent(r)
 		}
-		p.requests.Go(func() {
+		p.requests.Add(1) // not Go, which makes another closure for each
+		go func() {
+			defer p.requests.Done()
 			if !hasTurn {
 				if err := votes.waitTurn(ctx, due, i); err != nil {
 					count.hear(i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err})
@@ -64,9 +60,10 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 			}
 			votes.endTurn(i)
 			count.hear(i, ofCluster(err))
-		})
+		}()
 	}
-	count.wait()
+	count.mu.Unlock()
+	count.wait(ctx, r.end)
 	return count
 }
 
@@ -82,7 +79,7 @@ func patience(took time.Duration) time.Duration {
 // patience goes by the last quorum.
 func (p *protocol) patience() time.Duration { return patience(time.Duration(p.pace.Load())) }
 
-// What ask says of a node for the node.
+// The errors that ask gives for a node in its place.
 var (
 	errPending   = errors.New("not asked, or not waited for")
 	errAbsent    = &strategy.LostError{} // it is known not to have the token

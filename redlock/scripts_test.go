@@ -533,7 +533,7 @@ func (s *scripted) listen(channel string) ear {
 	return e
 }
 
-// message is what was published; the end is told by a message of one's own.
+// message is what was published; a message of one's own says where they end.
 func (e ear) message() (all string) {
 	redistest.Do(e.s.t, e.s.s, "PUBLISH", "ch", "end")
 	for {

@@ -852,7 +852,7 @@ func TestMinorityRefuses(t *testing.T) {
 }
 
 // TestLostGivesBack: what a minority has of a lock that is lost is given back, also by a
-// server that could not be reached at first, and those who wait for its holder are told.
+// server that could not be reached at first, and those who wait for its holder are notified.
 func TestLostGivesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(5)
@@ -915,7 +915,7 @@ func TestLongOutage(t *testing.T) {
 	})
 }
 
-// An operator who reaches only a minority is not told that nothing has changed.
+// The error of an operator who reaches only a minority does not say that nothing has changed.
 func TestForceReleaseOfAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 type nodeVotes struct {
 	mu    sync.Mutex
 	votes []vote
-	round round // the last that has begun
+	round *round // the last that has begun; nil: none has
 }
 
 // A vote is what is known of the token on one node.
@@ -29,7 +30,8 @@ type vote struct {
 	standing standing
 	until    time.Time     // present: by then the node has dropped it
 	early    bool          // the node keeps no order: a token that was not found may still arrive
-	turn     chan struct{} // holds one element while no request of this claim to the node is under way
+	busy     bool          // a request of this claim to the node is under way
+	freed    chan struct{} // closed when it is not any more; made by the first who waits for that
 }
 
 // A standing says whether the token is on a node.
@@ -44,8 +46,7 @@ const (
 func newVotes(n int, s standing) *nodeVotes {
 	vs := &nodeVotes{votes: make([]vote, n)}
 	for i := range vs.votes {
-		vs.votes[i] = vote{standing: s, turn: make(chan struct{}, 1)}
-		vs.endTurn(i)
+		vs.votes[i].standing = s
 	}
 	return vs
 }
@@ -171,11 +172,11 @@ func (vs *nodeVotes) undone(count *voteCount) error {
 }
 
 // begin begins a round. The last round's stragglers are called off after patience.
-func (vs *nodeVotes) begin(r round, patience time.Duration) {
+func (vs *nodeVotes) begin(r *round, patience time.Duration) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.expire()
-	if last := vs.round; last.end != nil {
+	if last := vs.round; last != nil && slices.ContainsFunc(vs.votes, func(v vote) bool { return v.busy }) {
 		time.AfterFunc(patience, func() { last.end(errOvertaken) })
 	}
 	for i := range vs.votes {
@@ -184,27 +185,42 @@ func (vs *nodeVotes) begin(r round, patience time.Duration) {
 	vs.round = r
 }
 
+// toSilent is the context of r's requests to nodes that have not answered of late.
+func (vs *nodeVotes) toSilent(r *round) context.Context {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if r.silent == nil {
+		r.silent, r.drop = context.WithCancelCause(r.all)
+	}
+	return r.silent
+}
+
 // hasten calls off at once the last round's requests to nodes that have not answered of late: a
 // release would wait for its turn behind them each time. An extension does not hasten: nobody waits
 // for its stragglers, and a node that hangs should not get a new request from each extension.
 func (vs *nodeVotes) hasten() {
 	vs.mu.Lock()
-	drop := vs.round.drop
-	vs.mu.Unlock()
-	if drop != nil {
-		drop(errOvertaken)
+	defer vs.mu.Unlock()
+	if r := vs.round; r != nil && r.drop != nil {
+		r.drop(errOvertaken)
 	}
 }
 
-// tryTurn takes a node's turn if no request is under way there. It is called before the request's
-// goroutine starts: a claim's first round has every turn before another round can begin.
-func (vs *nodeVotes) tryTurn(i int) bool {
-	select {
-	case <-vs.votes[i].turn:
-		return true
-	default:
-		return false
+// tryTurn takes a node's turn if no request is under way there, and returns nil; otherwise it returns
+// what is closed when that is over. It is called before the request's goroutine starts: a claim's first
+// round has every turn before another round can begin.
+func (vs *nodeVotes) tryTurn(i int) (freed <-chan struct{}) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := &vs.votes[i]
+	if !v.busy {
+		v.busy = true
+		return nil
 	}
+	if v.freed == nil {
+		v.freed = make(chan struct{})
+	}
+	return v.freed
 }
 
 // waitTurn waits for a node's turn: a request must not overtake one of an earlier round, nor be
@@ -213,16 +229,19 @@ func (vs *nodeVotes) tryTurn(i int) bool {
 func (vs *nodeVotes) waitTurn(ctx context.Context, due time.Time, i int) error {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
-	select {
-	case <-vs.votes[i].turn:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return errBusy
+	for freed := vs.tryTurn(i); freed != nil; freed = vs.tryTurn(i) {
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return errBusy
+		}
 	}
 	vs.mu.Lock()
-	defer vs.mu.Unlock()
-	if !vs.latest(ctx) {
+	latest := vs.latest(ctx)
+	vs.mu.Unlock()
+	if !latest {
 		vs.endTurn(i)
 		return errOvertaken
 	}
@@ -236,4 +255,13 @@ func (vs *nodeVotes) latest(ctx context.Context) bool {
 }
 
 // endTurn lets the next request to the node go.
-func (vs *nodeVotes) endTurn(i int) { vs.votes[i].turn <- struct{}{} }
+func (vs *nodeVotes) endTurn(i int) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := &vs.votes[i]
+	v.busy = false
+	if v.freed != nil {
+		close(v.freed)
+		v.freed = nil
+	}
+}
