@@ -1,4 +1,4 @@
-// How long a GET takes, for one caller and for many.
+// Measures how long a GET takes, for one caller and for many.
 package goredis
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkPair is an acquire and a release of a lock that is free, alone and by many at once,
-// each with a lock of its own; on redigo beside it.
+// each with a lock of its own; on redigo next to it.
 func BenchmarkPair(b *testing.B) {
 	s := redistest.Shared(b)
 	for _, client := range []struct {

@@ -34,7 +34,7 @@ type command struct {
 	progress atomic.Int32
 }
 
-// How far a command got. Whoever moves it away from queued decides whether it is sent.
+// The stages of a command. The one that moves it away from queued decides whether it is sent.
 const (
 	queued  = iota
 	sending // its bytes are on their way, or may be
@@ -44,10 +44,7 @@ const (
 // verb is the command as its own first argument.
 type verb command
 
-var (
-	errSentOnce = errors.New("not written a second time: it may have taken effect")
-	errLeft     = errors.New("not written: its caller has left")
-)
+var errNotAgain = errors.New("not written a second time, or after its caller has left")
 
 // MarshalBinary is called by the writer. An error keeps the command from being sent, and
 // closes the connection, of which it has taken a part of a buffer.
@@ -55,13 +52,10 @@ func (v *verb) MarshalBinary() ([]byte, error) {
 	if why := v.call.ended(); why != nil {
 		return nil, why
 	}
-	switch {
-	case v.progress.CompareAndSwap(queued, sending):
-		return []byte(v.name), nil
-	case v.progress.Load() == sending:
-		return nil, errSentOnce
+	if !v.progress.CompareAndSwap(queued, sending) {
+		return nil, errNotAgain
 	}
-	return nil, errLeft
+	return []byte(v.name), nil
 }
 
 // String is for hooks that print arguments.

@@ -107,7 +107,7 @@ func ExampleNew_redlock() {
 	// Output: 3 servers
 }
 
-// What New does not take, it names.
+// New names what it does not take.
 func ExampleNew_refused() {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()

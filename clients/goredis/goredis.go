@@ -78,12 +78,11 @@ import (
 // node is a server, or a cluster, behind a client of go-redis.
 type node struct {
 	to   route
-	life context.Context // ends with Close
+	life context.Context // ends with Close, and then mu is held
 	end  context.CancelFunc
 	sub  subscriber
 
 	mu      sync.Mutex
-	closed  bool
 	warming map[*redis.Client]bool
 	returns uint64 // see Probe
 	calls   sync.WaitGroup
@@ -208,7 +207,7 @@ func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 // maxRedirects is how often one command follows MOVED or ASK.
 const maxRedirects = 3
 
-// send sends a command to whoever serves the key.
+// send sends a command to the server of the key.
 func (n *node) send(ctx context.Context, due time.Time, key, name string, args []any) (any, error) {
 	call, err := n.begin(ctx, due)
 	if err != nil {
@@ -248,7 +247,7 @@ const warmLimit = 2 * time.Second
 
 // warm makes a connection ready in the background, where a call has run out of time and there
 // is none: go-redis greets a server within the first call that a new connection has, in up to
-// three round trips, and begins anew with the next call. Where that takes longer than calls may
+// three round trips, and begins again with the next call. Where that takes longer than calls may
 // take, none would ever get through.
 func (n *node) warm(client *redis.Client) {
 	if client.PoolStats().IdleConns > 0 {
@@ -256,7 +255,7 @@ func (n *node) warm(client *redis.Client) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed || n.warming[client] {
+	if n.warming[client] {
 		return
 	}
 	n.warming[client] = true
@@ -290,7 +289,7 @@ func (n *node) begin(ctx context.Context, due time.Time) (*call, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
+	if n.isClosed() {
 		return nil, c.failed(strategy.ErrUnsent, strategy.ErrClosed)
 	}
 	n.calls.Add(1)
@@ -312,9 +311,8 @@ func (c *call) done() {
 // inside a function that was given to Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {
 	n.mu.Lock()
-	n.closed = true
-	n.mu.Unlock()
 	n.end()
+	n.mu.Unlock()
 	n.sub.close()
 	n.calls.Wait()
 	return nil

@@ -2,9 +2,12 @@
 package goredis
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -95,4 +98,26 @@ func await[T any](t *testing.T, what string, from <-chan T) T {
 
 func optionsOf(s *nodetest.Server) *redis.Options {
 	return &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true}
+}
+
+// bubble runs a test in a bubble of testing/synctest, where time is virtual.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// inMemory is a Node of a server without a network, for a bubble.
+func inMemory(t testing.TB, serve func(c *nodetest.Conn, cmd []string)) (*node, *nodetest.Server) {
+	t.Helper()
+	f := nodetest.NewInMemory(t, serve)
+	o := optionsOf(f)
+	o.Addr = "127.0.0.1:1" // a name would be looked up outside of the bubble
+	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return f.Dial(ctx)
+	}
+	return nodeOf(t, clientOf(t, o)), f
 }

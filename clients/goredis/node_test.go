@@ -302,11 +302,13 @@ func TestSession(t *testing.T) {
 func TestSessionUnclean(t *testing.T) {
 	t.Parallel()
 	for _, last := range []string{"DISCARD", "SET"} {
-		var on sync.Map // what each connection was asked last
+		var lent sync.Map // the connections that a session has had
 		f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-			before, _ := on.Swap(c, cmd[0])
-			switch {
-			case cmd[0] == "GET" && before != nil && before != "PING": // a connection may be tried out first
+			switch _, unclean := lent.Load(c); {
+			case cmd[0] == "MULTI":
+				lent.Store(c, true)
+				c.Plain(cmd)
+			case unclean && cmd[0] == "GET":
 				c.Say("-ERR in the middle of something\r\n")
 			case cmd[0] == "DISCARD":
 				c.Say("-NOPERM it\r\n")

@@ -14,7 +14,7 @@ import (
 )
 
 // plain turns what go-redis makes of a reply into what the contract says: nil, int64, []byte
-// and []any. What only RESP3 has becomes what RESP2 has in its place.
+// and []any. A type that only RESP3 has becomes what RESP2 has in its place.
 func (c *call) plain(reply any) (any, error) {
 	switch r := reply.(type) {
 	case nil, int64:
@@ -83,8 +83,8 @@ func appendPlain(to, args []any) []any {
 var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
 
 // discreet keeps passwords out of what is said when no connection comes about: a server
-// without AUTH quotes its arguments. What had to be changed is not wrapped either, for the
-// original says it still.
+// without AUTH quotes its arguments. An error that had to be changed is not wrapped either,
+// for the original says it still.
 func discreet(err error) error {
 	if s := echoed.ReplaceAllString(err.Error(), ""); s != err.Error() {
 		return errors.New(s)

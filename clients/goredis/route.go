@@ -4,22 +4,21 @@ import (
 	"cmp"
 	"context"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A route leads to whoever serves a key.
+// A route leads to the server of a key.
 type route interface {
 	name() string
 	nameOf(client *redis.Client) string
 	at(ctx context.Context, key string) (*redis.Client, error)
 
 	// redirect returns whom a refusal names that says that another serves the key, and whether
-	// that one must be told that it was asked for (ASK). nil: it says nothing of the kind.
+	// that one must hear that it was asked for (ASK). nil: it says nothing of the kind.
 	redirect(ctx context.Context, key string, refusal error) (next *redis.Client, asking bool)
 
-	// doubt is told when somebody was not reached, has not answered, or does not write any
+	// doubt is called when somebody was not reached, has not answered, or does not write any
 	// more: another may serve by now.
 	doubt()
 }
@@ -68,36 +67,28 @@ func (c cluster) redirect(ctx context.Context, key string, refusal error) (next 
 			return nil, false
 		}
 	}
-	var mu sync.Mutex // ForEachMaster, which reads the cluster's state anew, calls all at once
-	err := c.client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+	// ForEachMaster reads the cluster's state again. It calls for all at once, but only one has the address.
+	_ = c.client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		if master.Options().Addr == addr {
-			mu.Lock()
 			next = master
-			mu.Unlock()
 		}
 		return nil
 	})
-	if err == nil && next == nil && moved { // by another name than it is known by
-		next, err = c.at(ctx, key)
-	}
-	if err != nil {
-		return nil, false
+	if next == nil && moved { // by another name than it is known by
+		next, _ = c.at(ctx, key)
 	}
 	return next, asking
 }
 
 func (c cluster) doubt() { c.client.ReloadState(context.Background()) } // in the background, at most every 200 ms
 
-// afterAsking sends commands to who gets a slot, each behind an ASKING in the same packet.
+// afterAsking sends commands to the server that gets a slot, each behind an ASKING in the same packet.
 type afterAsking struct{ client *redis.Client }
 
 func (a afterAsking) Process(ctx context.Context, cmd redis.Cmder) error {
 	pipe := a.client.Pipeline()
 	_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "ASKING"))
 	_ = pipe.Process(ctx, cmd)
-	_, err := pipe.Exec(ctx)
-	if said := cmd.Err(); said != nil {
-		return said
-	}
-	return err
+	_, _ = pipe.Exec(ctx) // its error may be that of ASKING, next to which the command has its own outcome
+	return cmd.Err()
 }

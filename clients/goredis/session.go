@@ -87,7 +87,7 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	s.left.Note(cmd)
 	reply, err := s.call.run(s.conn, cmd, appendPlain(make([]any, 1, 1+len(args)), args))
 	if errors.Is(err, strategy.ErrUnknown) {
-		s.spoil() // also where go-redis thinks it could go on, beside a reply that it has half read
+		s.spoil() // also where go-redis thinks it could go on, next to a reply that it has half read
 	}
 	return reply, err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/internal/callback"
-	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -64,9 +63,10 @@ type line struct {
 	at *redis.Client
 	ps *redis.PubSub
 
-	// connect is for the first command alone, which dials. All else gets severed.
-	connect context.Context
-	cancel  context.CancelFunc
+	// ctx is what commands are written with, by one goroutine at a time: the first one, which dials, has
+	// confirmLimit for it; all that follow have severed.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	connected bool
 	unsent    bool // the first command was not: there is no connection
@@ -84,7 +84,7 @@ type line struct {
 }
 
 // severed is a context that has ended. A PubSub that has a connection uses it whatever the
-// context; one that has lost it would dial and subscribe anew, and with this context cannot.
+// context; one that has lost it would dial and subscribe again, and with this context cannot.
 var severed = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -108,7 +108,7 @@ var (
 )
 
 // Subscribe subscribes fn to a channel and returns once the server has confirmed it; at the
-// latest after five seconds. Any number may listen to one channel. fn runs on the goroutine
+// latest after five seconds. Any number may listen to one channel. fn hears messages on the goroutine
 // that reads for all.
 //
 // stop waits for a call of fn under way, so that none is seen after it. Called from inside fn
@@ -157,16 +157,11 @@ func (s *subscriber) listen(c *call, at *redis.Client, channel string, fn func([
 		}
 		return stop, nil
 	case <-c.ctx.Done():
+		stop()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return nil, c.failed(ln.doubt(t), c.why(c.ctx.Err()))
 	}
-	why := c.ended()
-	if why == nil {
-		why = timeup.Err // by a timer that was a little early
-	}
-	l.Silence()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.part(ln, t, l)
-	return nil, c.failed(ln.doubt(t), why)
 }
 
 // open returns the line to a server, a new one if there is none that can be trusted.
@@ -179,9 +174,8 @@ func (s *subscriber) open(at *redis.Client) *line {
 	ln := s.lines[at]
 	if ln == nil {
 		ln = &line{at: at, ps: at.Subscribe(severed), topics: callback.Topics{}}
-		ln.connect, ln.cancel = context.WithTimeout(s.n.life, confirmLimit)
-		ln.ping = time.AfterFunc(time.Hour, func() { s.poke(ln) })
-		ln.ping.Stop()
+		ln.ctx, ln.cancel = context.WithTimeout(s.n.life, confirmLimit)
+		ln.ping = time.AfterFunc(s.pingEvery, func() { s.poke(ln) })
 		s.lines[at] = ln
 	}
 	return ln
@@ -213,14 +207,11 @@ func (s *subscriber) request(ln *line, cmd string, t *callback.Topic) {
 }
 
 func (s *subscriber) run(ln *line) {
-	if ln.gone {
-		return
-	}
-	if !ln.writing && len(ln.out) > 0 {
+	if !ln.writing {
 		ln.writing = true
 		s.work.Go(func() { s.write(ln) })
 	}
-	if ln.connected && !ln.reading && len(ln.owed) > 0 {
+	if ln.connected && !ln.reading {
 		ln.reading = true
 		ln.ping.Reset(s.pingEvery)
 		s.work.Go(func() { s.read(ln) })
@@ -229,12 +220,8 @@ func (s *subscriber) run(ln *line) {
 
 // write writes what is enqueued, and ends. The first command makes the connection.
 func (s *subscriber) write(ln *line) {
-	ctx := ln.connect
 	for {
 		s.mu.Lock()
-		if ln.connected {
-			ctx = severed
-		}
 		batch := ln.out
 		ln.out = nil
 		if len(batch) == 0 || ln.gone {
@@ -249,31 +236,21 @@ func (s *subscriber) write(ln *line) {
 		}
 		s.mu.Unlock()
 		for _, r := range batch {
-			if err := r.send(ctx, ln.ps); err != nil {
-				s.unmade(ln, ctx)
+			if err := r.send(ln.ctx, ln.ps); err != nil {
 				s.broken(ln, err)
 				break
 			}
-			if ctx != severed {
-				ctx = severed
+			if !ln.connected {
 				s.connected(ln)
 			}
 		}
 	}
 }
 
-// unmade notes that the first command, which has another context than all that follow, found no
-// connection.
-func (s *subscriber) unmade(ln *line, ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ln.unsent = ctx != severed
-}
-
 func (s *subscriber) connected(ln *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ln.cancel()
+	ln.ctx = severed
 	ln.connected, ln.born, ln.used = true, time.Now(), time.Now()
 	s.run(ln)
 }
@@ -303,15 +280,9 @@ func (s *subscriber) poke(ln *line) {
 // read reads until nothing is subscribed and nothing is owed, or the line breaks.
 func (s *subscriber) read(ln *line) {
 	for {
-		said, err := receive(ln.ps, s.pingEvery+s.pongLimit)
-		var refusal redis.Error
-		if err != nil && !errors.As(err, &refusal) {
+		msg, hear, err := s.next(ln)
+		if err != nil {
 			s.broken(ln, err)
-			return
-		}
-		msg, hear, ok := s.take(ln, said, refusal)
-		if !ok {
-			s.broken(ln, fmt.Errorf("an answer that nobody has asked for: %.100q", fmt.Sprint(said, refusal)))
 			return
 		}
 		for _, l := range hear {
@@ -321,6 +292,20 @@ func (s *subscriber) read(ln *line) {
 			return
 		}
 	}
+}
+
+// next takes what comes next.
+func (s *subscriber) next(ln *line) (msg []byte, hear []*callback.Listener, err error) {
+	said, err := receive(ln.ps, s.pingEvery+s.pongLimit)
+	var refusal redis.Error
+	if err != nil && !errors.As(err, &refusal) {
+		return nil, nil, err
+	}
+	msg, hear, ok := s.take(ln, said, refusal)
+	if !ok {
+		return nil, nil, fmt.Errorf("an answer that nobody has asked for: %.100q", fmt.Sprint(said, refusal))
+	}
+	return msg, hear, nil
 }
 
 // receive reads one reply or message. go-redis panics at what no Redis says.
@@ -334,7 +319,7 @@ func receive(ps *redis.PubSub, limit time.Duration) (said any, err error) {
 }
 
 // take takes what came: for a message, it returns it with those who are to hear it. ok is
-// false for an answer that is not the next: had go-redis connected anew, it would be that of a
+// false for an answer that is not the next: had go-redis connected again, it would be that of a
 // second SUBSCRIBE.
 func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, hear []*callback.Listener, ok bool) {
 	s.mu.Lock()
@@ -354,7 +339,6 @@ func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, 
 	if refusal == nil && !r.answeredBy(said) {
 		return nil, nil, false
 	}
-	ln.owed[0] = nil
 	ln.owed = ln.owed[1:]
 	if r.cmd == "subscribe" {
 		var err error
@@ -380,47 +364,43 @@ func (r *request) answeredBy(said any) bool {
 func (s *subscriber) rests(ln *line) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ln.gone {
-		return true
-	}
 	if len(ln.topics) > 0 || len(ln.owed) > 0 {
 		return false
 	}
 	ln.reading = false
 	ln.reused = true
-	ln.ping.Stop()
 	return true
 }
 
 // broken ends a line and all that was subscribed on it.
 func (s *subscriber) broken(ln *line, err error) {
 	s.mu.Lock()
-	live := s.end(ln, err)
-	s.mu.Unlock()
-	s.tell(ln, live, lost(err))
+	defer s.mu.Unlock()
+	ln.unsent = !ln.connected
+	s.end(ln, err)
 }
 
-// tell tells those whose subscriptions are over.
+// tell tells those whose subscriptions are over. The caller, who holds mu, does not wait for them.
 func (s *subscriber) tell(ln *line, live []*callback.Listener, why error) {
 	for _, l := range live {
-		l.Call(nil, s.failed(ln, strategy.ErrUnknown, why))
+		s.work.Go(func() { l.Call(nil, s.failed(ln, strategy.ErrUnknown, why)) })
 	}
 }
 
 // leave ends the lines to a server that has turned out to be a replica: a holder releases at the new
-// master, which does not know of the waiters that listen here. Each is told, and subscribes again.
+// master, which does not know of the waiters that listen here. Each hears of the end, and subscribes again.
 func (s *subscriber) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ln := range s.lines {
 		if ln.connected && time.Since(ln.born) > leaveAfter {
-			s.work.Go(func() { s.broken(ln, errReplaced) })
+			s.end(ln, errReplaced)
 		}
 	}
 }
 
 // moved ends the subscriptions to channels whose slots have another master now, because that one does
-// not count the waiters that listen here. Each is told, and subscribes again.
+// not count the waiters that listen here. Each hears of the end, and subscribes again.
 func (s *subscriber) moved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -438,24 +418,23 @@ func (s *subscriber) follow(ln *line) {
 	for _, t := range left {
 		s.request(ln, "unsubscribe", t)
 	}
-	if len(live) > 0 {
-		s.work.Go(func() { s.tell(ln, live, errMoved) })
-	}
+	s.tell(ln, live, errMoved)
 }
 
-// end takes a line out of use. It tells those who wait for a confirmation, and returns those
-// who had theirs.
-func (s *subscriber) end(ln *line, err error) (live []*callback.Listener) {
+// end takes a line out of use, and tells all who wait for a confirmation on it or have theirs. The
+// caller holds mu.
+func (s *subscriber) end(ln *line, err error) {
 	if ln.gone {
-		return nil
+		return
 	}
 	s.drop(ln)
-	return ln.topics.End(func(t *callback.Topic) error {
+	live := ln.topics.End(func(t *callback.Topic) error {
 		if ln.reused && !s.closed {
 			return errStale
 		}
 		return s.failed(ln, ln.doubt(t), discreet(lost(err)))
 	})
+	s.tell(ln, live, lost(err))
 }
 
 // doubt is what is known of a subscription that was not confirmed. While the first command makes
@@ -471,24 +450,17 @@ func (ln *line) doubt(t *callback.Topic) error {
 func (s *subscriber) drop(ln *line) {
 	ln.gone = true
 	ln.cancel()
-	ln.ping.Stop()
-	if s.lines[ln.at] == ln {
-		delete(s.lines, ln.at)
-	}
+	delete(s.lines, ln.at)
 	s.work.Go(func() { ln.ps.Close() }) //nolint:errcheck // nothing of it is used any more
 }
 
 func (s *subscriber) close() {
 	s.mu.Lock()
 	s.closed = true
-	live := map[*line][]*callback.Listener{}
 	for _, ln := range s.lines {
-		live[ln] = s.end(ln, strategy.ErrClosed)
+		s.end(ln, strategy.ErrClosed)
 	}
 	s.mu.Unlock()
-	for ln, ls := range live {
-		s.tell(ln, ls, strategy.ErrClosed)
-	}
 	s.work.Wait()
 }
 

@@ -25,7 +25,7 @@ func (n *node) line() *line {
 	return nil
 }
 
-// TestReconnectIsABreak: should go-redis connect anew all the same, as one of its versions
+// TestReconnectIsABreak: should go-redis connect again all the same, as one of its versions
 // might, the answer to its own SUBSCRIBE tells.
 func TestReconnectIsABreak(t *testing.T) {
 	t.Parallel()
@@ -56,6 +56,9 @@ func TestSubscribeIsMisunderstood(t *testing.T) {
 	h, stop := nodetest.Subscribe(t, n, "c")
 	_, err := n.Subscribe(t.Context(), "hostile", nil)
 	want(t, "what is no answer", err, strategy.ErrUnknown)
+	if !strings.Contains(err.Error(), "not a message of Redis") {
+		t.Errorf("what is no answer = %v, want that it is none", err)
+	}
 	await(t, "the end of the others", h.Ends)
 	stop()
 	_, err = n.Subscribe(t.Context(), "another", nil)

@@ -17,7 +17,7 @@ import (
 
 const (
 	// askLimit bounds what one server is asked about the cluster, and askNext is after how
-	// long another is asked beside one that is silent.
+	// long another is asked next to one that is silent.
 	askLimit = 5 * time.Second
 	askNext  = 100 * time.Millisecond
 
@@ -86,13 +86,13 @@ func (n *Node) learn(slot int, addr string) bool {
 // moved takes in what a server said, and has the rest asked for: slots seldom move alone.
 func (n *Node) moved(slot int, addr string) {
 	n.mu.Lock()
-	news := n.learn(slot, addr)
-	if news && n.layout.guide == "" {
-		n.ask()
+	defer n.mu.Unlock()
+	if !n.learn(slot, addr) {
+		return
 	}
-	n.mu.Unlock()
-	if news {
-		n.breakMoved()
+	n.breakMoved()
+	if n.layout.guide == "" {
+		n.ask()
 	}
 }
 
@@ -101,14 +101,12 @@ func (n *Node) inquire(ctx context.Context, due time.Time) error {
 	n.mu.Lock()
 	q := n.ask()
 	n.mu.Unlock()
-	limit := time.NewTimer(time.Until(due))
-	defer limit.Stop()
 	select {
 	case <-q.done:
 		return q.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-limit.C:
+	case <-time.After(time.Until(due)):
 		return timeup.Err
 	}
 }
@@ -126,11 +124,10 @@ func (n *Node) ask() *inquiry {
 		return q
 	}
 	l.asking = q
-	pause := time.NewTimer(time.Until(l.asked.Add(askEvery)))
+	pause := time.After(time.Until(l.asked.Add(askEvery)))
 	n.work.Go(func() {
-		defer pause.Stop()
 		select {
-		case <-pause.C:
+		case <-pause:
 		case <-n.ctx.Done():
 		}
 		told, err := n.askAll()
@@ -141,7 +138,6 @@ func (n *Node) ask() *inquiry {
 		}
 		n.mu.Unlock()
 		close(q.done)
-		n.breakMoved()
 	})
 	return q
 }
@@ -166,6 +162,7 @@ func (n *Node) apply(told *report) {
 			l.owners[slot] = "" // to be asked for
 		}
 	}
+	n.breakMoved() // before retire does, which would tell of a server's end instead
 	n.retire(func(addr string) bool { return !known[addr] })
 }
 
@@ -176,7 +173,7 @@ type report struct {
 	guide  string // instead: it tells nothing, but answers
 }
 
-// askAll asks one server after the other, beside those that are silent, until one has told.
+// askAll asks one server after the other, past those that are silent, until one has answered.
 func (n *Node) askAll() (*report, error) {
 	ctx, cancel := context.WithTimeoutCause(n.ctx, askLimit, timeup.Err)
 	defer cancel()
@@ -235,7 +232,7 @@ func (n *Node) askOne(ctx context.Context, addr string) (*report, error) {
 }
 
 // readSlots reads CLUSTER SLOTS: first slot, last slot, {host, port, …} of the master, and of
-// each replica. A server that does not know its own host leaves it to whoever asked at addr.
+// each replica. A server that does not know its own host leaves it to the one that asked at addr.
 func readSlots(reply any, addr string) (*report, error) {
 	ranges, ok := reply.([]any)
 	if !ok {

@@ -1,4 +1,4 @@
-// What becomes of locks when a master of the cluster dies, freezes, or is replaced.
+// Tests what becomes of locks when a master of the cluster dies, freezes, or is replaced.
 package rediscnode
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// TestMasterDies: without a replica the slots of a master that dies are not to be had, and what
+// TestMasterDies: without a replica the slots of a master that dies are not available, and what
 // it held is forgotten with it. When it is back they are served again.
 func TestMasterDies(t *testing.T) {
 	t.Parallel()
@@ -53,8 +53,8 @@ func TestMasterDies(t *testing.T) {
 	}
 }
 
-// TestFailOver: a replica takes over. What it knows of is held on; what it had not heard of is
-// granted again.
+// TestFailOver: a replica takes over. A lock that it knows of is held on; one that it had not heard
+// of is granted again.
 func TestFailOver(t *testing.T) {
 	t.Parallel()
 	for _, heard := range []bool{true, false} {
@@ -198,7 +198,7 @@ func TestProbe(t *testing.T) {
 	}
 	for _, s := range cl.Servers() {
 		redistest.Do(t, s, "CLIENT", "KILL", "TYPE", "normal")
-		verdict.Eventually(t, "the return is told of", func() bool { return probe() > before })
+		verdict.Eventually(t, "the node reports the return", func() bool { return probe() > before })
 		before = probe()
 	}
 }

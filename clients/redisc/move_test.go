@@ -1,4 +1,4 @@
-// What becomes of locks, waiters and subscriptions when slots move to another master.
+// Tests what becomes of locks, waiters and subscriptions when slots move to another master.
 package rediscnode
 
 import (
@@ -193,7 +193,7 @@ func TestSubscriptionFollows(t *testing.T) {
 	clienttest.SubscriptionFollows(t, open(t, addrs(t)...))
 }
 
-// TestWithoutClusterSlots: a user who may not ask who serves what is told slot by slot.
+// TestWithoutClusterSlots: a user who may not ask who serves what learns it slot by slot.
 func TestWithoutClusterSlots(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})

@@ -18,8 +18,9 @@
 // and the release that undoes it; and redisc's retrying connection does not say whether a request
 // that it gives up was sent.
 //
-// The Node asks the cluster which server has which slot (CLUSTER SLOTS) before the first request,
-// when a server says that a slot is not its own any more (MOVED), and when a server is not reached.
+// The Node asks the cluster which server has which slot (CLUSTER SLOTS) before the first request.
+// It asks again when a server says that a slot is not its own any more (MOVED), and when it does not
+// reach a server.
 // If the user may not call CLUSTER SLOTS, the Node learns it slot by slot.
 //
 //   - MOVED and ASK are refusals that have changed nothing. They are followed until due.
@@ -72,7 +73,7 @@ var _ interface {
 type Node struct {
 	cluster *redisc.Cluster
 	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	work    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -106,7 +107,7 @@ func New(cluster *redisc.Cluster) (*Node, error) {
 		}
 	}
 	n := &Node{cluster: cluster, servers: map[string]*server{}, subs: map[*subscription]bool{}}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	return n, nil
 }
 
@@ -191,24 +192,19 @@ var errSeveralSlots = errors.New("CROSSSLOT Keys in request don't hash to the sa
 func (n *Node) Close() error {
 	n.mu.Lock()
 	n.closed = true
-	servers := n.servers
-	n.servers = map[string]*server{}
+	for _, s := range n.servers {
+		n.work.Go(s.close)
+	}
 	n.mu.Unlock()
-	n.cancel()
-	errs := make(chan error, len(servers))
-	for _, s := range servers {
-		n.work.Go(func() { errs <- s.close() })
-	}
+	n.cancel(strategy.ErrClosed)
 	n.work.Wait()
-	close(errs)
-	var all error
-	for err := range errs {
-		all = errors.Join(all, err)
-	}
-	return all
+	return nil
 }
 
-func (s *server) close() error { return errors.Join(s.Node.Close(), s.pool.Close()) }
+func (s *server) close() {
+	s.Node.Close() //nolint:errcheck // neither has any
+	s.pool.Close()
+}
 
 // at returns the server at an address, which the caller gives back with users.Done.
 func (n *Node) at(addr string) (*server, error) {
@@ -259,7 +255,7 @@ func (n *Node) retire(gone func(addr string) bool) {
 		delete(n.servers, addr)
 		n.work.Go(func() {
 			s.users.Wait() // nobody new comes: it is in the map no more
-			s.close()      //nolint:errcheck // a pool's, which has none
+			s.close()
 		})
 	}
 }
@@ -268,7 +264,7 @@ func (n *Node) failed(kind, err error) error {
 	return &strategy.ServerError{Node: n.Name(), Kind: kind, Err: err}
 }
 
-// named puts the address into an error of a server that has not told its own.
+// named puts the address into an error of a server that has not reported its own.
 func (s *server) named(err error) error {
 	var failed *strategy.ServerError
 	if errors.As(err, &failed) && failed.Node == node.Unnamed {

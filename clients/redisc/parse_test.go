@@ -1,4 +1,4 @@
-// How redirections and addresses are read.
+// Tests how redirections and addresses are read.
 package rediscnode
 
 import (
@@ -20,6 +20,7 @@ func TestRedirection(t *testing.T) {
 		"MOVED 3999 127.0.0.1:6381":     {moved, 3999, "127.0.0.1:6381"},
 		"MOVED 3999 redis-1.local:6381": {moved, 3999, "redis-1.local:6381"},
 		"MOVED 3999 :6381":              {moved, 3999, "asked:6381"},
+		"MOVED 3999 ?:6381":             {moved, 3999, "asked:6381"},
 		"MOVED 3999 ::1:6381":           {moved, 3999, "[::1]:6381"},
 		"ASK 0 127.0.0.1:6381":          {ask, 0, "127.0.0.1:6381"},
 		"TRYAGAIN Multiple keys":        {kind: tryAgain},
@@ -31,6 +32,7 @@ func TestRedirection(t *testing.T) {
 		"MOVED 3999 nowhere":            {},
 		"CLUSTERDOWN The cluster":       {},
 		"ERR MOVED 1 a:1":               {},
+		"ERR 1 a:1":                     {},
 		"":                              {},
 	} {
 		if got := redirection(refused(words), "asked:1"); got != want {
@@ -54,14 +56,15 @@ func TestReadSlots(t *testing.T) {
 	told, err := readSlots([]any{
 		[]any{int64(0), int64(99), host("a", 1), host("r", 2)},
 		[]any{int64(200), int64(redisc.HashSlots - 1), []any{nil, int64(3)}},
+		[]any{int64(150), int64(150), host("a", 1), host("r", 2), host("s", 65535)},
 	}, "asked:9")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told.owners[0] != "a:1" || told.owners[99] != "a:1" || told.owners[100] != "" || told.owners[redisc.HashSlots-1] != "asked:3" {
+	if told.owners[0] != "a:1" || told.owners[99] != "a:1" || told.owners[100] != "" || told.owners[149] != "" || told.owners[150] != "a:1" || told.owners[151] != "" || told.owners[redisc.HashSlots-1] != "asked:3" {
 		t.Errorf("owners %q, %q, %q", told.owners[0], told.owners[100], told.owners[redisc.HashSlots-1])
 	}
-	if got := fmt.Sprint(told.addrs); got != "[a:1 asked:3 r:2]" {
+	if got := fmt.Sprint(told.addrs); got != "[a:1 asked:3 r:2 s:65535]" {
 		t.Errorf("addresses %v", got)
 	}
 	for _, bad := range []any{
@@ -73,6 +76,7 @@ func TestReadSlots(t *testing.T) {
 		[]any{[]any{int64(0), int64(1), nil}},
 		[]any{[]any{int64(0), int64(1), []any{[]byte("a"), int64(0)}}},
 		[]any{[]any{int64(0), int64(1), []any{[]byte("a"), []byte("1")}}},
+		[]any{[]any{int64(0), int64(1), []any{[]byte("a"), int64(65536)}}},
 	} {
 		if told, err := readSlots(bad, "asked:9"); err == nil {
 			t.Errorf("%v: %v, want an error", bad, told.addrs)

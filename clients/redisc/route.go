@@ -26,7 +26,7 @@ const atOnce = 3
 const mostPause = 50 * time.Millisecond
 
 // A request is sent to the server of a slot; or, where that sends us on for this once (ASK), on
-// a connection to another that has been told so.
+// a connection to another that has heard so.
 type request struct {
 	plain func(*server) (any, error)
 	asked func(driver.Conn) (any, error)
@@ -89,7 +89,7 @@ func (n *Node) again(ctx context.Context, due time.Time, slot, tries int, s *ser
 	return true, nil
 }
 
-// sendAsked sends a request to a server that is just being given the slot. It must be told so
+// sendAsked sends a request to a server that is just being given the slot. It must hear so
 // on the same connection, just before.
 func (n *Node) sendAsked(ctx context.Context, due time.Time, addr string, r request) (reply any, err error) {
 	s, err := n.at(addr)
@@ -162,10 +162,10 @@ func (n *Node) lend(ctx context.Context, due time.Time, s *server, key string, g
 // nothingSent is what a lost answer to a mere question is: nothing of the caller's was sent.
 func nothingSent(err error) error {
 	var failed *strategy.ServerError
-	if !errors.As(err, &failed) {
-		return err
+	if errors.As(err, &failed) {
+		return &strategy.ServerError{Node: failed.Node, Kind: strategy.ErrUnsent, Err: failed.Err}
 	}
-	return &strategy.ServerError{Node: failed.Node, Kind: strategy.ErrUnsent, Err: failed.Err}
+	return err
 }
 
 // A conn is a session's.
@@ -235,7 +235,7 @@ func (a *asking) then(send func() (any, error)) (any, error) {
 	return send()
 }
 
-// What a server says of a request that is another's to answer, or its own a little later.
+// A kind is what a server says of a request that is another's to answer, or its own a little later.
 type kind int
 
 const (
@@ -287,16 +287,12 @@ func redirection(err error, asked string) redirect {
 // pause waits a random time before the next try, or returns why there is none.
 func pause(ctx context.Context, due time.Time, tries int) error {
 	most := min(time.Millisecond<<min(tries, 10), mostPause)
-	wait := time.NewTimer(rand.N(most) + 1)
-	defer wait.Stop()
-	limit := time.NewTimer(time.Until(due))
-	defer limit.Stop()
 	select {
-	case <-wait.C:
+	case <-time.After(rand.N(most) + 1):
 		return timeup.Why(ctx, due)
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-limit.C:
+	case <-time.After(time.Until(due)):
 		return timeup.Err
 	}
 }
@@ -304,10 +300,10 @@ func pause(ctx context.Context, due time.Time, tries int) error {
 // because adds why a refusal was the last word.
 func because(why, err error) error {
 	var failed *strategy.ServerError
-	if !errors.As(err, &failed) {
-		return err
+	if errors.As(err, &failed) {
+		return &strategy.ServerError{Node: failed.Node, Kind: failed.Kind, Err: fmt.Errorf("%w (%w)", failed.Err, why)}
 	}
-	return &strategy.ServerError{Node: failed.Node, Kind: failed.Kind, Err: fmt.Errorf("%w (%w)", failed.Err, why)}
+	return err
 }
 
 // unsent is the error of a call that could not be sent, since who is to answer is not known.

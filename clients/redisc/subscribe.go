@@ -2,7 +2,6 @@ package rediscnode
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +21,7 @@ type subscription struct {
 	fn   func([]byte, error)
 	end  func() // ends it at the server; set before the subscription is known to anybody
 	over atomic.Bool
-	told chan struct{} // closed once over, when fn has been told of it that has to be
+	told chan struct{} // closed once over, when fn has heard of it, if it has to
 }
 
 // Subscribe subscribes at the master of the channel's slot, and nowhere else. A message reaches the
@@ -42,35 +41,40 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 		}
 		sub := &subscription{n: n, slot: slot, addr: s.addr, fn: fn, told: make(chan struct{})}
 		sub.end, err = s.Subscribe(ctx, channel, sub.hear)
-		s.users.Done()
+		kept := err == nil && n.note(sub)
+		s.users.Done() // now the server may close: note has settled whether fn hears of that
 		switch {
 		case err != nil:
 			if again, err := n.again(ctx, due, slot, tries, s, redirect{}, s.named(err)); !again {
 				return nil, err
 			}
-		case n.note(sub):
+		case kept:
 			return sub.stop, nil
 		default: // it moved meanwhile
 			sub.end()
-			if err := pause(ctx, due, tries); err != nil {
-				return nil, n.failed(strategy.ErrUnsent, errors.Join(errMoved, err))
-			}
 		}
 	}
 }
 
-// note keeps the subscription in mind, unless its slot has moved already. One that has ended
-// by itself is in no need of it.
+// note keeps the subscription in mind, unless its slot has moved already. It leaves out one that has
+// ended by itself: fn has heard of the end, and Subscribe must not put another in its place.
 func (n *Node) note(sub *subscription) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if at := n.layout.owners[sub.slot]; at != "" && at != sub.addr {
+	if n.misplaced(sub) {
 		return false
 	}
 	if !sub.over.Load() {
 		n.subs[sub] = true
 	}
 	return true
+}
+
+// misplaced reports, once, that the slot of a live subscription is another server's now. The caller
+// that gets true ends the subscription. The caller holds n.mu.
+func (n *Node) misplaced(sub *subscription) bool {
+	at := n.layout.owners[sub.slot]
+	return at != "" && at != sub.addr && sub.over.CompareAndSwap(false, true)
 }
 
 func (n *Node) forget(sub *subscription) {
@@ -98,35 +102,25 @@ func (sub *subscription) stop() {
 		sub.n.forget(sub)
 	}
 	<-sub.told
-	sub.end() // waits for what is being told
+	sub.end() // waits for the call of fn that is under way
 }
 
 // breakMoved ends the subscriptions whose slot is another server's now, as nobody there counts
-// on their being heard.
+// on their being heard. The caller holds n.mu.
 func (n *Node) breakMoved() {
-	n.mu.Lock()
-	var broken []*subscription
+	if n.closed {
+		return // Close tells them
+	}
 	for sub := range n.subs {
-		if at := n.layout.owners[sub.slot]; at != "" && at != sub.addr && sub.over.CompareAndSwap(false, true) {
+		if n.misplaced(sub) {
 			delete(n.subs, sub)
-			broken = append(broken, sub)
+			n.work.Go(sub.tellMoved)
 		}
 	}
-	if n.closed { // Close tells them
-		n.mu.Unlock()
-		for _, sub := range broken {
-			sub.tell(strategy.ErrClosed)
-		}
-		return
-	}
-	for _, sub := range broken {
-		n.work.Go(func() { sub.tell(errMoved) })
-	}
-	n.mu.Unlock()
 }
 
-func (sub *subscription) tell(why error) {
+func (sub *subscription) tellMoved() {
 	defer close(sub.told)
-	sub.end() // waits for a message that is being told
-	sub.fn(nil, &strategy.ServerError{Node: sub.addr, Kind: strategy.ErrUnknown, Err: why})
+	sub.end() // waits for a message that is on its way to fn
+	sub.fn(nil, &strategy.ServerError{Node: sub.addr, Kind: strategy.ErrUnknown, Err: errMoved})
 }

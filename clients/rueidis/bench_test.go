@@ -1,4 +1,4 @@
-// How long a GET takes, for one caller and for many.
+// Measures how long a GET takes, for one caller and for many.
 package rueidisnode
 
 import (

@@ -22,7 +22,12 @@ import (
 
 func clusterClient(t testing.TB, addrs []string) rueidis.Client {
 	t.Helper()
-	o := small(rueidis.ClientOption{InitAddress: addrs})
+	return clusterClientOf(t, rueidis.ClientOption{InitAddress: addrs})
+}
+
+func clusterClientOf(t testing.TB, o rueidis.ClientOption) rueidis.Client {
+	t.Helper()
+	o = small(o)
 	o.ForceSingleClient, o.PipelineMultiplex = false, 0 // the client's default: one connection to each master
 	client, err := rueidis.NewClient(o)
 	if err != nil {
@@ -103,8 +108,8 @@ func TestClusterKeepsNoOrderAndSaysSo(t *testing.T) {
 	want(t, "SET after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
 }
 
-// While keys are on their way a cluster refuses what asks for several of them: that has changed
-// nothing, and is asked again until it is answered, or due. Who asks for one goes on.
+// While keys are on their way a cluster refuses a request for several of them: that has changed
+// nothing, and goes again until it is answered, or due. A request for one key goes on.
 func TestClusterTriesAgain(t *testing.T) {
 	cl := clienttest.Cluster(t)
 	n := clusterNode(t, cl.Addrs())

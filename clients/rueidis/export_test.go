@@ -1,4 +1,4 @@
-// What examples need of the tests.
+// Examples need this of the tests.
 package rueidisnode
 
 var url string // set by TestMain

@@ -1,4 +1,4 @@
-// What a Node does when servers freeze, die, or are read only, and callers leave.
+// Tests what a Node does when servers freeze, die, or are read only, and callers leave.
 package rueidisnode
 
 import (
@@ -55,8 +55,8 @@ func TestNoGhost(t *testing.T) {
 	}
 }
 
-// What a slow network brings after its undo was answered on another connection finds its own
-// connection dead. Without the KILL it takes the lock, which shows that this test can fail.
+// An acquire that a slow network brings after its undo was answered on another connection finds
+// its own connection dead. Without the KILL it takes the lock, which shows that this test can fail.
 func TestLateBytesFindTheirConnectionDead(t *testing.T) {
 	t.Parallel()
 	for _, ordered := range []bool{true, false} {
@@ -144,7 +144,7 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 		t.Fatal(err)
 	}
 	receive(t, "the end of the undo", undone)
-	// What lay in a socket at the thaw has been read by the time another connection has had an answer.
+	// The bytes that lay in a socket at the thaw have been read by the time another connection has had an answer.
 	redistest.Do(t, g.srv, "PING")
 	return redistest.Do(t, g.srv, "EXISTS", key) == int64(1)
 }
@@ -253,7 +253,7 @@ func TestCallersLeaveAndOthersStay(t *testing.T) {
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	cancel() // before, in or after the batch: what it is told must be true
+	cancel() // before, in or after the batch: what it hears must be true
 	if err := receive(t, "goes", leaver); err != nil && !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
 		t.Errorf("goes = %v", err)
 	}
@@ -303,7 +303,7 @@ func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
 			s.cutAfter.Store(after)
 			key := fmt.Sprint("k", i)
 			_, err := n.Do(t.Context(), soon(), "EVAL", "redis.call('INCR', KEYS[1]) return ARGV[1]", 1, key, reply)
-			s.mend()
+			s.repair()
 			want(t, fmt.Sprintf("a reply cut off after %d bytes", after), err, strategy.ErrUnknown)
 		}
 		echo(t, n, "after")
@@ -319,7 +319,7 @@ func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
 	}
 	s.cutAfter.Store(1)
 	_, err := n.Eval(t.Context(), soon(), count, []string{"c"})
-	s.mend()
+	s.repair()
 	want(t, "a script's reply cut off", err, strategy.ErrUnknown)
 	if reply, err := n.Eval(t.Context(), soon(), count, []string{"c"}); err != nil || reply != int64(3) {
 		t.Errorf("count = %v, %v, want 3", reply, err)
@@ -327,7 +327,7 @@ func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
 }
 
 // The reply to an acquire is lost: that is unknown, and what it has left is undone long before
-// its TTL, though the server was told of it on another connection.
+// its TTL, though the server heard of it on another connection.
 func TestLostReplyOnAcquireIsUndone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1, redistest.Config{})

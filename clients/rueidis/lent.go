@@ -1,6 +1,7 @@
 package rueidisnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type lent struct {
 	release func()
 	end     sync.Once // it is given back, or closed
 	id      identity
-	server  string // of a cluster: what the cluster calls it
+	server  string // what a cluster calls it
 	born    time.Time
 	used    time.Time // when the last reply came
 }
@@ -50,9 +51,6 @@ func (lt *lent) ask(ctx context.Context, due time.Time, cmds ...rueidis.Complete
 // answers asks for a sign of life. A refusal is one, too.
 func (lt *lent) answers(due time.Time) bool {
 	_, err := lt.ask(context.Background(), due, lt.B().Ping().Build())
-	if err == nil {
-		lt.used = time.Now()
-	}
 	return err == nil
 }
 
@@ -65,12 +63,11 @@ func (n *Node) lend(ctx context.Context, key string) (*lent, error) {
 		lt := &lent{DedicatedClient: client, release: release, born: time.Now()}
 		err := n.greet(ctx, lt, key)
 		if err == nil {
-			lt.used = time.Now()
 			return lt, nil
 		}
 		n.discard(lt)
 		if !died(err) || dead == maxDead || ctx.Err() != nil {
-			return nil, discreet(unmade(err))
+			return nil, discreet(unmade(ctx, err))
 		}
 	}
 }
@@ -84,10 +81,11 @@ func died(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// unmade is why there is no connection: a context of ours is no end of the caller's.
-func unmade(err error) error {
+// unmade says why there is no connection. For a time-out it gives the reason with which ctx has ended,
+// the caller's or ours; else that the time is over.
+func unmade(ctx context.Context, err error) error {
 	if isTimeout(err) {
-		return timeup.Err
+		return cmp.Or(context.Cause(ctx), timeup.Err)
 	}
 	return err
 }
@@ -132,13 +130,13 @@ func (n *Node) hail(ctx context.Context, due time.Time, lt *lent, key string) er
 		}
 	}
 	results, err := lt.ask(ctx, due, word)
-	if err == nil {
-		err = firstPassing(results)
+	if err != nil {
+		return err
 	}
-	if err == nil && n.cluster {
-		lt.server, _ = results[0].ToString()
+	if id, refusal := results[0].ToString(); refusal == nil { // the text of a refusal is no name
+		lt.server = id
 	}
-	return err
+	return firstPassing(results)
 }
 
 // kill ends connections, and returns nil when they are dead, or when the server has refused
@@ -153,7 +151,7 @@ func (n *Node) kill(lt *lent, ids []identity) error {
 		err = firstPassing(results)
 	}
 	if err != nil {
-		return unmade(err)
+		return unmade(context.Background(), err)
 	}
 	if !slices.ContainsFunc(results, func(r rueidis.RedisResult) bool { return !isCount(r) }) {
 		return nil
@@ -164,7 +162,7 @@ func (n *Node) kill(lt *lent, ids []identity) error {
 
 func firstPassing(results []rueidis.RedisResult) error {
 	for _, r := range results {
-		if err := said(r); err != nil && passing(err) {
+		if err := r.Error(); err != nil && passing(err) {
 			return err
 		}
 	}
@@ -179,10 +177,7 @@ func isCount(r rueidis.RedisResult) bool {
 // introduced reads CLIENT INFO: words of the form key=value. It also learns the node's name:
 // the server's own side of the connection.
 func (n *Node) introduced(r rueidis.RedisResult) (id identity) {
-	reply, err := n.answered(r)
-	if err != nil {
-		return identity{}
-	}
+	reply, _ := n.answered(r) // a refusal has no such words
 	for _, word := range strings.Fields(fmt.Sprintf("%s", reply)) {
 		switch key, value, _ := strings.Cut(word, "="); key {
 		case "id":

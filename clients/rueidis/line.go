@@ -2,7 +2,6 @@ package rueidisnode
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -98,16 +97,15 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 	}
 	l.mu.Unlock()
 
-	due := time.NewTimer(time.Until(o.due))
-	defer due.Stop()
+	bounded, cancel := context.WithDeadlineCause(ctx, o.due, timeup.Err)
+	defer cancel()
 	select {
 	case <-o.done:
-	case <-ctx.Done():
-	case <-due.C:
+	case <-bounded.Done():
 	}
 	l.mu.Lock()
 	if !o.over {
-		l.leave(o, timeup.Why(ctx, o.due))
+		l.leave(o, context.Cause(bounded))
 	}
 	l.mu.Unlock()
 	return l.result(ctx, o)
@@ -116,7 +114,7 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 // ready reports whether a caller may send at once: nobody is before it, and the connection
 // can be relied on.
 func (l *line) ready() bool {
-	return !l.busy && len(l.queue) == 0 && l.lent != nil && len(l.doomed) == 0 && l.lent.fresh()
+	return !l.busy && l.lent != nil && len(l.doomed) == 0 && l.lent.fresh()
 }
 
 // rest ends a caller's duty, and has those served who have come meanwhile.
@@ -126,19 +124,16 @@ func (l *line) rest() {
 	}
 }
 
-// leave takes o's caller out before the reply. What is still queued is never sent; of what
-// was sent nobody knows.
+// leave takes o's caller out before the reply. An op that is still queued is never sent; of
+// one that was sent nobody knows.
 func (l *line) leave(o *op, why error) {
 	o.gone = true
-	if why == nil {
-		why = timeup.Err // the timer was a moment early
-	}
+	kind := strategy.ErrUnknown
 	if i := slices.Index(l.queue, o); i >= 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
-		o.finish(nil, why, strategy.ErrUnsent)
-		return
+		kind = strategy.ErrUnsent
 	}
-	o.finish(nil, why, strategy.ErrUnknown)
+	o.finish(nil, why, kind)
 }
 
 // result is what the caller gets to know of an op that is over.
@@ -146,15 +141,11 @@ func (l *line) result(ctx context.Context, o *op) (any, error) {
 	if o.kind == nil {
 		return o.reply, o.err
 	}
-	return nil, l.n.failed(o.kind, because(ctx, o))
-}
-
-// because names the caller's own end first, if it had one.
-func because(ctx context.Context, o *op) error {
-	if why := timeup.Why(ctx, o.due); why != nil && !o.gone {
-		return fmt.Errorf("%w: %w", why, o.err)
+	why := o.err
+	if !o.gone { // the caller's own end comes first, if it had one
+		why = timeup.With(ctx, o.due, why)
 	}
-	return o.err
+	return nil, l.n.failed(o.kind, why)
 }
 
 // serve sends what is queued until there is nothing left.
@@ -174,7 +165,7 @@ func (l *line) serve() {
 		l.mu.Lock()
 		batch := l.queue
 		l.queue = nil
-		if err != nil || l.closed {
+		if err != nil {
 			for _, o := range batch {
 				o.finish(nil, err, strategy.ErrUnsent)
 			}
@@ -197,11 +188,9 @@ func latest(ops []*op) (due time.Time) {
 }
 
 // exchange sends a batch and hands out the replies. The client reads them all or, when the
-// connection breaks or the time is up, none: then the connection is given up.
+// connection breaks or the time is up, none: then the connection is given up. All may have left: then
+// nothing is sent.
 func (l *line) exchange(batch []*op) {
-	if len(batch) == 0 {
-		return // all have left
-	}
 	lt := l.lent // the duty is this goroutine's: nobody else changes it
 	results, err := lt.ask(context.Background(), latest(batch), commands(batch)...)
 
@@ -239,15 +228,13 @@ func commands(batch []*op) []rueidis.Completed {
 	return cmds
 }
 
-func saysReadOnly(r rueidis.RedisResult) bool { return isReadOnly(said(r)) }
+func saysReadOnly(r rueidis.RedisResult) bool { return isReadOnly(r.Error()) }
 
 // giveUp ends the use of a connection with a batch unanswered. Nobody knows what became of
 // it; the server may even read it later. So it is marked for being killed, before anything is
 // sent on another connection.
 func (l *line) giveUp() {
-	if l.lent.id.known() && l.n.Ordered() {
-		l.doomed = append(l.doomed, l.lent.id)
-	}
+	l.doomed = append(l.doomed, l.lent.id) // take forgets it where there is no order
 	l.away = true
 	l.drop()
 }
@@ -272,7 +259,7 @@ func (l *line) bring(due time.Time) error {
 		lt = nil
 	}
 	if lt == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), bringLimit)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), bringLimit, timeup.Err)
 		defer cancel()
 		made, err := l.n.lend(ctx, "")
 		if err != nil {
@@ -339,7 +326,7 @@ func (l *line) killed(dead []identity) {
 func (l *line) doom(id identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if id.known() && l.n.Ordered() && !l.closed {
+	if l.n.Ordered() {
 		l.doomed = append(l.doomed, id)
 	}
 }
@@ -358,9 +345,6 @@ func (l *line) unsettled() bool {
 func (l *line) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return
-	}
 	l.closed = true
 	for _, o := range l.queue {
 		o.finish(nil, strategy.ErrClosed, strategy.ErrUnsent)
@@ -372,9 +356,8 @@ func (l *line) close() {
 	switch {
 	case l.lent == nil:
 	case l.busy:
-		l.n.discard(l.lent) // whoever uses it drops it
+		l.n.discard(l.lent) // its user drops it
 	default:
 		l.n.giveBack(l.lent)
-		l.lent = nil
 	}
 }

@@ -44,8 +44,9 @@
 // subscriptions, and one more for each session: take-overs of setnxgetset.WatchTakeOver, and
 // Acknowledged. On a cluster requests take none, and subscriptions one to each master. A user
 // of the server needs, in addition to what the strategy sends, CLIENT INFO and CLIENT KILL for the
-// order, and on a cluster CLUSTER MYID, without which each channel has its own connection, and EXISTS on
-// keys called like the channels, without which a subscription stays where it was when its slot moves.
+// order. On a cluster it also needs CLUSTER MYID, without which each channel has its own connection.
+// And it needs EXISTS on keys called like the channels, without which a subscription stays where it
+// was when its slot moves.
 package rueidisnode
 
 import (
@@ -81,7 +82,7 @@ type Node struct {
 	sub   subscriber
 	calls calls          // sessions, and calls to a cluster
 	stuck atomic.Int32   // borrowings that their callers gave up
-	work  sync.WaitGroup // whatever runs beside the callers
+	work  sync.WaitGroup // whatever runs next to the callers
 }
 
 // New makes a Node of a client and does no I/O. The client stays the caller's: Close does not
@@ -123,8 +124,8 @@ func addressOf(client rueidis.Client, cluster bool) string {
 // told its own.
 const Unnamed = "redis"
 
-// Name returns the address that the client was given. With Sentinel, and with replicas beside
-// the server, it is the address at which the server sees itself reached, and [Unnamed] until
+// Name returns the address that the client was given. With Sentinel, and with replicas next
+// to the server, it is the address at which the server sees itself reached, and [Unnamed] until
 // it has said so. That of a cluster begins with "cluster of".
 func (n *Node) Name() string {
 	if n.fixed != "" {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -41,7 +40,7 @@ func (n *Node) answered(r rueidis.RedisResult) (any, error) {
 	return reply, nil
 }
 
-// plainReply makes nil, int64, []byte and []any of what RESP3 has beside them: of a map a
+// plainReply makes nil, int64, []byte and []any of what RESP3 has besides them: of a map a
 // list of keys and values, of a boolean 1 or 0, of other scalars their text.
 func plainReply(m rueidis.RedisMessage) (any, error) {
 	switch {
@@ -55,10 +54,7 @@ func plainReply(m rueidis.RedisMessage) (any, error) {
 		}
 		return int64(0), nil
 	case m.IsArray():
-		all, err := m.ToArray()
-		if err != nil {
-			return nil, err
-		}
+		all, _ := m.ToArray() // it is one
 		return plainReplies(all)
 	case m.IsMap():
 		pairs, err := m.ToMap()
@@ -76,10 +72,10 @@ func plainReply(m rueidis.RedisMessage) (any, error) {
 		return all, nil
 	}
 	text, err := m.ToString()
-	if err != nil { // an error among others, or a type that is none of a reply
+	if err != nil { // an error among others, or a type that no reply has
 		return nil, err
 	}
-	if !m.IsString() && !m.IsFloat64() && len(text) >= 4 && text[3] == ':' {
+	if !m.IsString() && len(text) >= 4 && text[3] == ':' {
 		text = text[4:] // a verbatim string, which begins with its format
 	}
 	return []byte(text), nil
@@ -111,12 +107,6 @@ func plain(arg any) string {
 		return a
 	case []byte:
 		return string(a)
-	case int:
-		return strconv.Itoa(a)
-	case int64:
-		return strconv.FormatInt(a, 10)
-	case float64:
-		return strconv.FormatFloat(a, 'g', -1, 64)
 	case bool:
 		if a {
 			return "1"
@@ -159,15 +149,6 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// said is a server's error reply, or nil. What the client has to say of itself, a failed
-// login among it, comes in another way: NonRedisError.
-func said(r rueidis.RedisResult) error {
-	if err := r.Error(); r.NonRedisError() == nil && !rueidis.IsRedisNil(err) {
-		return err
-	}
-	return nil
-}
-
 // passing are the refusals that speak of the server's state, not of what it forbids: they
 // prove nothing about what it will allow later. The client takes "ERR " off.
 func passing(err error) bool {
@@ -184,7 +165,8 @@ func isReadOnly(err error) bool { return err != nil && driver.ReadOnly(err) }
 var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
 
 // discreet keeps the password out of what a login says: a server that knows no HELLO quotes
-// its arguments. What had to be changed is not wrapped either, for the original says it still.
+// its arguments. An error that had to be changed is not wrapped either, for the original
+// says it still.
 func discreet(err error) error {
 	s := echoed.ReplaceAllString(err.Error(), "")
 	if s == err.Error() {

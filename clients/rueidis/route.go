@@ -50,9 +50,9 @@ func isTryAgain(err error) bool {
 // routeOnce leaves in time, which the client may not: it waits for others' dials, and for a
 // place in a pipeline that is full.
 func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
-	bounded, cancel := context.WithDeadline(ctx, due)
+	bounded, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
-	var begun atomic.Bool // whoever sets it decides whether the command is sent
+	var begun atomic.Bool // the one that sets it decides whether the command is sent
 	got := make(chan rueidis.RedisResult, 1)
 	n.work.Go(func() {
 		if begun.CompareAndSwap(false, true) {
@@ -65,11 +65,7 @@ func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Complet
 	case <-n.calls.closed:
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
 	case <-bounded.Done():
-		why := timeup.Why(ctx, due)
-		if why == nil {
-			why = timeup.Err
-		}
-		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), why)
+		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), context.Cause(bounded))
 	}
 }
 
@@ -81,9 +77,9 @@ func doubt(maybeSent bool) error {
 	return strategy.ErrUnsent
 }
 
-// routed reads what the client brings: a reply, or why there is none. That the last server
-// could not be reached means that none has done anything, for those before it have said that
-// it was not theirs to do.
+// routed reads what the client brings: a reply, or why there is none. If the last server
+// could not be reached, none has done anything, for those before it have said that it was not
+// theirs to do.
 func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult) (any, error) {
 	err := r.NonRedisError()
 	if err == nil {
@@ -100,7 +96,7 @@ func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult)
 
 // unreached tells what the client says when it had no connection: nobody listens, or no node
 // has the slot. Of a login that was refused it tells those in flight, too, when it has to log
-// in anew (AuthCredentialsFn), and so that proves nothing; nor does a dial inside of another
+// in again (AuthCredentialsFn), and so that proves nothing; nor does a dial inside of another
 // error, which may be AuthCredentialsFn's own.
 func unreached(err error) bool {
 	op, ok := err.(*net.OpError)

@@ -54,7 +54,7 @@ func TestSentinelFailOver(t *testing.T) {
 		if got := redistest.Do(t, master, "EXISTS", "lock:{sentinel}"); got != int64(1) {
 			t.Errorf("%s: EXISTS at the master = %v, want 1", what, got)
 		}
-		// Who waits is heard of there, too.
+		// A release there reaches a waiter, too.
 		waited := make(chan error, 1)
 		go func() {
 			next, err := lock.Acquire(t.Context())

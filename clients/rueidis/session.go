@@ -3,7 +3,6 @@ package rueidisnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -54,7 +53,7 @@ func (c *calls) close() {
 	}
 }
 
-// Session lends a connection of the client's to fn; if there is none to be had until due that
+// Session lends a connection of the client's to fn; if none is available until due that
 // is ErrUnsent. A command of fn's ends at due: ctx is looked at between commands, as rueidis
 // cannot always be interrupted in one.
 //
@@ -110,7 +109,7 @@ func (n *Node) borrow(ctx context.Context, due time.Time, key string) (*lent, er
 		lent *lent
 		err  error
 	}
-	bounded, cancel := context.WithDeadline(ctx, due)
+	bounded, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	got, left := make(chan result), make(chan struct{})
 	n.work.Go(func() {
 		defer cancel()
@@ -131,17 +130,11 @@ func (n *Node) borrow(ctx context.Context, due time.Time, key string) (*lent, er
 	}
 	select {
 	case r := <-got:
-		if why := timeup.Why(ctx, due); r.err != nil && why != nil {
-			r.err = fmt.Errorf("%w: %w", why, r.err)
-		}
 		return r.lent, r.err
 	case <-n.calls.closed:
 		return leave(strategy.ErrClosed)
 	case <-bounded.Done():
-		if why := timeup.Why(ctx, due); why != nil {
-			return leave(why)
-		}
-		return leave(timeup.Err)
+		return leave(context.Cause(bounded))
 	}
 }
 
@@ -168,11 +161,7 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	if err != nil {
 		s.n.line.doom(s.lent.id)
 		s.broken = lost(err)
-		why := s.broken
-		if end := timeup.Why(s.ctx, s.due); end != nil {
-			why = fmt.Errorf("%w: %w", end, why)
-		}
-		return nil, s.n.unknown(why)
+		return nil, s.n.unknown(timeup.With(s.ctx, s.due, s.broken))
 	}
 	if saysReadOnly(results[0]) { // see line.exchange
 		s.replica = true
@@ -211,7 +200,7 @@ func (s *session) giveBack() {
 	}
 	if s.broken != nil || s.replica {
 		s.n.discard(s.lent)
-		return
+	} else {
+		s.n.giveBack(s.lent)
 	}
-	s.n.giveBack(s.lent)
 }

@@ -143,5 +143,5 @@ func (c *spied) cut(n int, most int64) (int, error) {
 	return int(most), nil
 }
 
-// mend lets connections live again.
-func (s *spy) mend() { s.cutAfter.Store(0) }
+// repair lets connections live again.
+func (s *spy) repair() { s.cutAfter.Store(0) }

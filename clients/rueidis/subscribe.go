@@ -217,7 +217,7 @@ func (s *subscriber) write(h *hearing) {
 		s.mu.Lock()
 		for i, r := range batch {
 			if !r.ends {
-				s.confirm(h, r.topic, said(results[i]))
+				s.confirm(h, r.topic, results[i].Error())
 			}
 		}
 		h.reused = len(h.topics) == 0
@@ -238,19 +238,16 @@ func (s *subscriber) lookLater(h *hearing) {
 func (s *subscriber) lookDue(h *hearing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.looks = false; len(h.topics) > 0 && !h.gone {
+	if h.looks = false; !h.gone {
 		h.look = true
 		s.run(h)
 	}
 }
 
 // look asks the server for keys in the slots of the channels. The subscriptions of those that it
-// says to have moved end, as nobody counts them here. Who was subscribed is told, and subscribes
-// again. rueidis learns of the move by the same answers.
+// says to have moved end, as nobody counts them here. The subscribers hear of the end, and
+// subscribe again. rueidis learns of the move by the same answers.
 func (s *subscriber) look(h *hearing, channels []string) {
-	if len(channels) == 0 {
-		return
-	}
 	cmds := make([]rueidis.Completed, len(channels))
 	for i, channel := range channels {
 		cmds[i] = h.lent.B().Arbitrary("EXISTS").Args(channel).Build()
@@ -262,21 +259,16 @@ func (s *subscriber) look(h *hearing, channels []string) {
 	}
 	moved := map[string]bool{}
 	for i, channel := range channels {
-		err := said(results[i])
+		err := results[i].Error()
 		moved[channel] = err != nil && strings.HasPrefix(err.Error(), "MOVED ")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.gone {
-		return
-	}
 	left, live := h.topics.Leave(func(channel string) bool { return moved[channel] }, func(*callback.Topic) error { return errStale })
 	for _, t := range left {
 		s.request(h, &request{topic: t, ends: true})
 	}
-	if len(live) > 0 {
-		s.n.work.Go(func() { s.tell(live, errMoved) })
-	}
+	s.n.work.Go(func() { s.tell(live, errMoved) })
 	s.lookLater(h)
 }
 
@@ -290,7 +282,7 @@ func (h *hearing) command(r *request) rueidis.Completed {
 
 // dial makes the connection, and has the client call with what comes on it.
 func (s *subscriber) dial(h *hearing) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), confirmLimit)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), confirmLimit, timeup.Err)
 	defer cancel()
 	lt, err := s.n.lend(ctx, h.key)
 	if err != nil {
@@ -307,11 +299,9 @@ func (s *subscriber) dial(h *hearing) bool {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.gone {
+	if h.lent = lt; h.gone { // write will see that, too
 		s.n.discard(lt)
-		return false
 	}
-	h.lent = lt
 	return true
 }
 
@@ -355,14 +345,14 @@ func (s *subscriber) tell(live []*callback.Listener, why error) {
 	}
 }
 
-// leave ends a connection to a server that has turned out to be a replica: nobody who waits is
-// heard of there by whoever releases at the new master. Who was subscribed is told, and
-// subscribes anew. A cluster's client finds its masters by itself.
+// leave ends a connection to a server that has turned out to be a replica: a holder that
+// releases at the new master does not know of the waiters that listen here. The subscribers
+// hear of the end, and subscribe again. A cluster's client finds its masters by itself.
 func (s *subscriber) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.lines[""]
-	if s.closed || h == nil || h.lent == nil || time.Since(h.lent.born) < leaveAfter {
+	if h == nil || h.lent == nil || time.Since(h.lent.born) < leaveAfter {
 		return
 	}
 	s.n.work.Go(func() { s.broken(h, errReplaced) })
@@ -375,9 +365,7 @@ func (s *subscriber) end(h *hearing, why error) (live []*callback.Listener) {
 		return nil
 	}
 	h.gone = true
-	if s.lines[h.server] == h {
-		delete(s.lines, h.server)
-	}
+	delete(s.lines, h.server)
 	if h.lent != nil {
 		s.n.discard(h.lent)
 	}

@@ -168,7 +168,7 @@ func errorRepliesAreOfTheirKind(t *testing.T, s Subject) {
 	})
 }
 
-// The server's words are told, the password is not.
+// The error has the server's words, and not the password.
 func wrongPasswordSendsNothing(t *testing.T, s Subject) {
 	srv := redistest.Own(t, redistest.Config{Password: "s3cret"})
 	u, err := url.Parse(srv.URL())
@@ -189,7 +189,7 @@ func wrongPasswordSendsNothing(t *testing.T, s Subject) {
 	Want(t, "a command without a key", err, strategy.ErrUnsent)
 }
 
-// Where nobody is, nothing is sent, and it is told why.
+// Where no server is, the node sends nothing, and says why.
 func nobodyThere(t *testing.T, s Subject) {
 	n := s.Open(t, Options{URL: "redis://127.0.0.1:1"})
 	for what, call := range calls {
@@ -295,7 +295,7 @@ func cancellationsMixNothingUp(t *testing.T, s Subject) {
 	s.wantOrder(t, n)
 }
 
-// What a user may not do costs the order at most, or is told in the server's words.
+// A right that a user lacks costs the order at most, or the error has the server's words.
 func rightsThatAreMissing(t *testing.T, s Subject) {
 	srv := redistest.Own(t, redistest.Config{})
 	if err := kills(srv); err != nil {
@@ -343,7 +343,7 @@ func probeTellsOfAReturn(t *testing.T, s Subject) {
 		}
 		for range 2 {
 			f.Cut()
-			verdict.Eventually(t, "the return is told of", func() bool { return probe() > before })
+			verdict.Eventually(t, "the node reports the return", func() bool { return probe() > before })
 			verdict.Eventually(t, "and nothing more", func() bool { was := before; before = probe(); return before == was })
 		}
 	})
@@ -367,7 +367,7 @@ func serverKilledAndRestarted(t *testing.T, s Subject) {
 	s.wantOrder(t, n)
 }
 
-// After Close nothing begins, and who has subscribed is told.
+// After Close nothing begins, and subscribers hear of the end.
 func closedRefuses(t *testing.T, s Subject) {
 	s.each(t, func(t *testing.T, protocol int) {
 		n, f := s.on(t, protocol, (*Conn).Plain)
@@ -396,7 +396,7 @@ func closedRefuses(t *testing.T, s Subject) {
 }
 
 // NothingIsLeftRunning checks that no goroutine is the Node's while nobody calls or listens, nor
-// after Close. It looks at all goroutines: whoever calls it must not be parallel.
+// after Close. It looks at all goroutines: a test that calls it must not be parallel.
 func NothingIsLeftRunning(t *testing.T, s Subject) {
 	none := func() bool { return running(s.Package) == 0 }
 	verdict.Eventually(t, "a quiet start", none)

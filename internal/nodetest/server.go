@@ -48,8 +48,8 @@ type Conn struct {
 	heard  map[string]bool // the channels
 }
 
-// NewServer starts a server that answers by serve, which may call Plain for the rest. What a
-// client greets with (HELLO, CLIENT SETINFO) is not serve's. It ends with the test.
+// NewServer starts a server that answers by serve, which may call Plain for the rest. The
+// greetings of a client (HELLO, CLIENT SETINFO) do not get to serve. It ends with the test.
 func NewServer(t testing.TB, serve func(c *Conn, cmd []string)) *Server {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -85,7 +85,7 @@ func sessionKeepsTransactions(t *testing.T, s Subject) {
 	})
 }
 
-// Beside an error in an array others took effect, whatever kind it is; and the connection that
+// Next to an error in an array other commands took effect, whatever kind it is; and the connection that
 // had it mixes nothing up.
 func sessionTellsErrorsAmongReplies(t *testing.T, s Subject) {
 	s.each(t, func(t *testing.T, protocol int) {

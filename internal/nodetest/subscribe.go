@@ -49,7 +49,7 @@ func subscriptionHearsItsChannel(t *testing.T, s Subject) {
 	})
 }
 
-// Subscribing and stopping at random: whoever is subscribed hears.
+// Subscribing and stopping at random: each subscriber hears.
 func subscriptionChurn(t *testing.T, s Subject) {
 	n := s.shared(t)
 	channel := func(c int) string { return fmt.Sprint(t.Name(), c%3) }
@@ -100,7 +100,7 @@ func hearsItself(ctx context.Context, n driver.Node, channel, token string) erro
 	}
 }
 
-// A subscription that breaks ends once, and another can be had; nothing subscribes anew behind
+// A subscription that breaks ends once, and another is available; nothing subscribes again behind
 // its listener's back.
 func brokenSubscriptionEndsOnce(t *testing.T, s Subject) {
 	s.each(t, func(t *testing.T, protocol int) {
@@ -281,7 +281,7 @@ func subscribeAfterADeathAtRest(t *testing.T, s Subject) {
 	})
 }
 
-// Once a server turns out to be a replica, who is subscribed there is told, so that he subscribes
+// Once a server turns out to be a replica, its subscribers hear of the end, so that they subscribe
 // again: the address may lead to the new master by now. So it is if a script has met with it.
 func replicaIsLeft(t *testing.T, s Subject) {
 	const refusal = "READONLY You can't write against a read only replica."
@@ -347,8 +347,8 @@ func stopWaitsForFn(t *testing.T, s Subject) {
 	}
 }
 
-// stop may be called by fn itself, and then this call was the last; whoever shares the channel
-// hears on.
+// stop may be called by fn itself, and then this call was the last; a listener that shares the
+// channel hears on.
 func stopInsideFn(t *testing.T, s Subject) {
 	n := s.shared(t)
 	calls := make(chan string, 10)

@@ -97,7 +97,7 @@ func (s Subject) protocols() []int {
 	return s.Protocols
 }
 
-// newest is the protocol that a client speaks unless it is told otherwise.
+// newest is the protocol that a client speaks unless an option says otherwise.
 func (s Subject) newest() int { return slices.Max(s.protocols()) }
 
 // each runs a test once for each protocol of the subject.
@@ -136,7 +136,7 @@ func (s Subject) rest(t *testing.T, n driver.Node) {
 	verdict.Eventually(t, "the connection is at rest", func() bool { return s.AtRest(n) })
 }
 
-// Heard collects what a subscription is told.
+// Heard collects what a subscription hears.
 type Heard struct {
 	Msgs chan string
 	Ends chan error

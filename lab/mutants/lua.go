@@ -215,7 +215,7 @@ func (p *luaParser) expression(condition bool) {
 
 var luaBounds = map[string]string{"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
-// comparison parses an expression without and or or. groups says that it is one in brackets, or the not of one.
+// comparison parses an expression that has neither "and" nor "or". groups says that it is one in brackets, or the not of one.
 func (p *luaParser) comparison(condition bool) (compares, groups bool) {
 	for {
 		p.is("not")

@@ -148,7 +148,7 @@ func examine(root string, packages []string) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report{equivalent: equivalent, whole: *run == "" && *since == "" && !*list}
+	r := &report{equivalent: equivalent, whole: *run == "" && *since == "" && *limit == 0 && !*list}
 	known := map[string]bool{}
 	for _, s := range subjects {
 		known[s.dir] = true
@@ -303,18 +303,19 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 		}
 		p.tests += len(x.tests)
 		log.Printf("%s: %d mutants, %d tests of %s (%v)", s.dir, len(left), len(x.tests), j.dir, time.Since(began).Round(time.Second))
-		left = p.judge(x, left, i == len(s.judges)-1)
+		left = p.judge(x, left, i == 0, i == len(s.judges)-1)
 	}
 	p.took = time.Since(began)
 	return nil
 }
 
-// judge has the tests of one judge judge mutants, and returns those that live.
-func (p *packageReport) judge(x *exam, mutants []*mutant, last bool) (living []*mutant) {
+// judge runs the tests of one judge on mutants, and returns those that live. Only the first judge stops
+// when time is over: the others judge all that lived through it, or a sample would lack its survivors.
+func (p *packageReport) judge(x *exam, mutants []*mutant, first, last bool) (living []*mutant) {
 	outcomes := make([]outcome, len(mutants))
 	var done atomic.Int64
 	parallel(*workers, mutants, func(i int, m *mutant) {
-		if timeIsOver() {
+		if first && timeIsOver() || interrupted.Err() != nil {
 			return
 		}
 		end := x.judge(m)

@@ -1,6 +1,6 @@
 package main
 
-// What each operator makes of a source, in Go and in Lua, that the switches of a whole package fit into
+// Tests what each operator makes of a source, in Go and in Lua, that the switches of a whole package fit into
 // one another, and that properties.txt and equivalent.txt name what there is.
 
 import (
@@ -84,8 +84,8 @@ func names(mutants []*mutant, prefix string) string {
 	return strings.Join(all, "; ")
 }
 
-// TestOperatorsEverywhere: all sources can be read, and with their switches they are still Go. Whether
-// that compiles, a run shows.
+// TestOperatorsEverywhere: all sources can be read, and with their switches they are still Go. A run
+// shows whether that compiles.
 func TestOperatorsEverywhere(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range subjects {

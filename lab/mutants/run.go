@@ -57,6 +57,7 @@ var subjects = []subject{
 	{"internal/node", []judge{{"internal/node", ""}}},
 	{"internal/callback", []judge{{"internal/callback", ""}, {"internal/node", ""}}},
 	{"internal/token", []judge{{"internal/token", ""}, {"engine", ""}}},
+	{"internal/names", []judge{{"internal/names", ""}}},
 	{"internal/timeup", []judge{{"internal/timeup", ""}}},
 	{"internal/transaction", []judge{{"internal/transaction", ""}}},
 	{"clients/goredis", []judge{{"clients/goredis", ""}}},
@@ -427,7 +428,7 @@ func batches(tests []*test) (all [][]*test) {
 	return all
 }
 
-// What a test binary prints. What it says at the end of a test of the time leaves parallel subtests out.
+// These lines a test binary prints. The time at the end of a test leaves parallel subtests out.
 var (
 	running = regexp.MustCompile(`^\x16?=== (?:RUN|NAME|CONT)\s+(\S+)`)
 	passed  = regexp.MustCompile(`^\x16?--- (?:PASS|SKIP): [^/\s]+ `)

@@ -1,0 +1,362 @@
+// Tests what a node sends, what it makes of each kind of reply, and what its errors say when there is none.
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// TestNewAllows: -1 is go-redis' word for no limit of its own.
+func TestNewAllows(t *testing.T) {
+	t.Parallel()
+	nodeOf(t, clientOf(t, &redis.Options{ContextTimeoutEnabled: true, ReadTimeout: -1}))
+	nodeOf(t, clientOf(t, &redis.Options{ContextTimeoutEnabled: true, WriteTimeout: -1}))
+}
+
+func TestReplies(t *testing.T) {
+	type list = []any
+	for reply, want := range map[string]any{
+		"+OK":                 []byte("OK"),
+		":7":                  int64(7),
+		"$-1":                 nil,
+		"_":                   nil,
+		"#t":                  int64(1),
+		"#f":                  int64(0),
+		",0.5":                []byte("0.5"),
+		"(123456789012345678": []byte("123456789012345678"),
+		"%1\r\n+a\r\n:1":      list{[]byte("a"), int64(1)},
+		"*2\r\n:1\r\n*1\r\n_": list{int64(1), list{nil}},
+
+		"-OOM no":                                  strategy.ErrRefused,
+		"*2\r\n:1\r\n-ERR no":                      strategy.ErrUnknown,
+		"*2\r\n:1\r\n*2\r\n:1\r\n-ERR no":          strategy.ErrUnknown,
+		"EXEC *2\r\n:1\r\n-ERR no":                 strategy.ErrUnknown,
+		"EXEC -OOM no":                             strategy.ErrUnknown,
+		"exec -OOM no":                             strategy.ErrUnknown,
+		"EXEC -EXECABORT Transaction discarded no": strategy.ErrRefused,
+		"EXEC -ERR no EXEC without MULTI":          strategy.ErrRefused,
+		"EXEC *-1":                                 nil,
+	} {
+		t.Run(reply, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				cmd, raw, special := strings.Cut(reply, " ")
+				if !special || !strings.EqualFold(cmd, "EXEC") {
+					cmd, raw = "GET", reply
+				}
+				n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) { c.Say("%s\r\n", raw) })
+				f.Protocol = 3
+				var got any
+				err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) (err error) {
+					got, err = c.Do(cmd)
+					return err
+				})
+				kind, isError := want.(error)
+				if !isError {
+					if err != nil || !reflect.DeepEqual(got, want) {
+						t.Errorf("%s = %q, %v, want %q", cmd, got, err, want)
+					}
+					return
+				}
+				nodetest.Want(t, cmd, err, kind)
+				if !strings.Contains(err.Error(), " no") || strings.Contains(raw, "*") != strings.Contains(err.Error(), "element 1") {
+					t.Errorf("%s = %v, want the server's words, and which element", cmd, err)
+				}
+				if got := f.Log(); len(got) != 1 || got[0] != "1 "+strings.ToUpper(cmd) {
+					t.Errorf("the server has seen %q, want %s alone", got, cmd)
+				}
+			})
+		})
+	}
+}
+
+type word string
+
+func TestSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		script := driver.NewScript("one", "return 1")
+		for sent, err := range map[string]error{
+			"TIME":   second(n.Do(t.Context(), soon(), "TIME", "")),
+			"GET k":  second(n.Do(t.Context(), soon(), "GET", "k")),
+			"SET  v": second(n.Do(t.Context(), soon(), "SET", "", "v")),
+			"MSET k text bytes 1 2 0.5 1  3 own 1s": second(n.Do(t.Context(), soon(), "MSET", "k",
+				"text", []byte("bytes"), 1, int64(2), 0.5, true, nil, uint8(3), word("own"), time.Second)),
+			"EVALSHA " + fmt.Sprint(script.HashArg()) + " 2 a b 1 x": second(n.Eval(t.Context(), soon(), script, []string{"a", "b"}, 1, "x")),
+		} {
+			if err != nil || !slices.Contains(f.Log(), "1 "+sent) {
+				t.Errorf("%q: %v, and the server has seen %q", sent, err, f.Log())
+			}
+		}
+	})
+}
+
+func second(_ any, err error) error { return err }
+
+// keepHook keeps a command for later.
+type keepHook struct {
+	againHook
+	kept chan func() error
+}
+
+func (h keepHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "set" {
+			h.kept <- func() error { return next(ctx, cmd) }
+			return errors.New("later")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestNotAgain: a node writes a command neither twice nor after its caller has left, and its error says why.
+func TestNotAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		h := keepHook{kept: make(chan func() error, 1)}
+		n.to.(single).client.AddHook(h)
+		_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
+		want(t, "SET", err, strategy.ErrUnsent)
+		if !strings.Contains(err.Error(), "later") {
+			t.Errorf("SET = %v, want the hook's words", err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c, err := n.begin(ctx, soon())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.done()
+		for progress, words := range map[int32]error{queued: nil, sending: errNotAgain, dropped: errNotAgain} {
+			cmd := newCommand(c, "GET", []any{nil, "k"})
+			cmd.progress.Store(progress)
+			if text, err := (*verb)(cmd).MarshalBinary(); err != words || (err == nil) != (string(text) == "GET") {
+				t.Errorf("in state %d: %q, %v, want %v", progress, text, err, words)
+			}
+		}
+		enough := errors.New("enough")
+		cancel(enough)
+		cmd := newCommand(c, "GET", []any{nil, "k"})
+		if text, err := (*verb)(cmd).MarshalBinary(); err != enough || text != nil || cmd.progress.Load() != queued {
+			t.Errorf("when its caller has left: %q, %v, in state %d, want %v", text, err, cmd.progress.Load(), enough)
+		}
+		if f.Seen("SET") != 0 {
+			t.Error("SET was sent")
+		}
+	})
+}
+
+// TestWhy: what ended a call comes first; what says the same in other words is left out.
+func TestWhy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, _ := inMemory(t, (*nodetest.Conn).Plain)
+		other := errors.New("other")
+		for _, c := range []struct {
+			user, due bool // which has ended
+			err       error
+			want      string
+		}{
+			{false, false, other, "other"},
+			{false, false, context.Canceled, "context canceled"},
+			{true, false, other, "enough: other"},
+			{true, false, fmt.Errorf("dial: %w", context.Canceled), "enough"},
+			{true, false, fmt.Errorf("dial: %w", context.DeadlineExceeded), "enough"},
+			{false, true, context.DeadlineExceeded, "no answer in time: i/o timeout"},
+			{false, true, other, "no answer in time: i/o timeout: other"},
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			due := time.Now()
+			if c.user {
+				cancel(errors.New("enough"))
+			}
+			if !c.due {
+				due = soon()
+			}
+			call := &call{n: n, user: ctx, due: due}
+			if got := call.why(c.err); got.Error() != c.want || !c.user && !c.due && got != c.err {
+				t.Errorf("why of %+v = %v", c, got)
+			}
+			cancel(nil)
+		}
+		n.Close()
+		call := &call{n: n, user: t.Context(), due: soon()}
+		if got := call.why(other); !errors.Is(got, strategy.ErrClosed) || !errors.Is(got, other) {
+			t.Errorf("why after Close = %v, want %v, and %v", got, strategy.ErrClosed, other)
+		}
+	})
+}
+
+// TestSaid: a node passes on go-redis' words. It adds that a connection ended before the reply, and leaves
+// out the arguments of an unknown command.
+func TestSaid(t *testing.T) {
+	t.Parallel()
+	other := errors.New("ERR no")
+	for _, c := range []struct {
+		err  error
+		lost bool // the connection is
+		want string
+	}{
+		{other, false, "ERR no"},
+		{io.EOF, true, "the connection ended before the reply: EOF"},
+		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true, "the connection ended before the reply: read: unexpected EOF"},
+		{errors.New("ERR unknown command `AUTH`, with args beginning with: `user` `s3cret`"), false, "ERR unknown command `AUTH`"},
+	} {
+		got := discreet(lost(c.err))
+		if got.Error() != c.want || (c.lost || c.err == other) != errors.Is(got, c.err) {
+			t.Errorf("the node reports %v as %v, want %s", c.err, got, c.want)
+		}
+	}
+}
+
+// TestProbeCounts: only an answered PING counts what has ended, a refused one, too.
+func TestProbeCounts(t *testing.T) {
+	for words, want := range map[string]uint64{"+PONG\r\n": 0, "-LOADING it\r\n": 0, "": 7} {
+		t.Run(words, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n, _ := inMemory(t, func(c *nodetest.Conn, cmd []string) { c.Say("%s", words) })
+				n.returns = 7
+				for range 2 {
+					if got := n.Probe(t.Context(), time.Now().Add(time.Second)); got != want {
+						t.Errorf("Probe = %d, want %d", got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestWarms: where calls have run out of time, one connection is made behind them, once more if that has
+// failed; but none where there is one that is idle.
+func TestWarms(t *testing.T) {
+	t.Run("command", func(t *testing.T) {
+		warms(t, func(t *testing.T, n *node, due time.Time) error {
+			return second(n.Do(t.Context(), due, "SET", "k", "v"))
+		})
+	})
+	t.Run("session", func(t *testing.T) {
+		warms(t, func(t *testing.T, n *node, due time.Time) error {
+			return n.Session(t.Context(), due, "k", func(c driver.Conn) error { return second(c.Do("SET", "k", "v")) })
+		})
+	})
+}
+
+func warms(t *testing.T, send func(t *testing.T, n *node, due time.Time) error) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		f.Protocol = 3
+		call := func() error { return send(t, n, time.Now().Add(100*time.Millisecond)) }
+		warming := func() int {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return len(n.warming)
+		}
+		f.Greet = 2 * warmLimit
+		for range 10 {
+			want(t, "SET", call(), strategy.ErrUnsent)
+		}
+		if got := warming(); got != 1 {
+			t.Errorf("%d connections are being made, want 1", got)
+		}
+		time.Sleep(4 * warmLimit)
+		synctest.Wait()
+		if got := warming(); got != 0 {
+			t.Errorf("%d connections are being made after %v, want none", got, 4*warmLimit)
+		}
+		f.Greet = time.Second
+		for range 5 {
+			want(t, "SET", call(), strategy.ErrUnsent)
+		}
+		time.Sleep(warmLimit)
+		if err := call(); err != nil {
+			t.Errorf("SET = %v, want nil on the connection that was made", err)
+		}
+		if got := f.Seen("PING"); got != 1 {
+			t.Errorf("%d PINGs, want 1", got)
+		}
+	})
+}
+
+// TestDoesNotWarm: an idle connection is enough.
+func TestDoesNotWarm(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] != "SET" {
+				c.Plain(cmd)
+			}
+		})
+		err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { // on a second connection
+			return errors.Join(second(c.Do("GET", "k")), second(n.Do(t.Context(), soon(), "GET", "k")))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.Do(t.Context(), time.Now().Add(time.Second), "SET", "k", "v")
+		want(t, "SET", err, strategy.ErrUnknown)
+		synctest.Wait()
+		if got := f.Seen("PING"); got != 0 {
+			t.Errorf("%d PINGs, want none", got)
+		}
+	})
+}
+
+// TestCallLeavesNothing: what belongs to a call that has ended, its Node does not keep.
+func TestCallLeavesNothing(t *testing.T) {
+	t.Parallel()
+	n := to(t, "redis://127.0.0.1:1")
+	left := ended(t, n)
+	runtime.GC()
+	if left.Value() != nil {
+		t.Error("the context of a call that has ended is still there")
+	}
+}
+
+// bounded is a context that has a deadline of its own, so that a call needs no timer, which may stay a while.
+type boundedContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c *boundedContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// ended is the context of a call that has ended.
+//
+//go:noinline
+func ended(t *testing.T, n *node) weak.Pointer[boundedContext] {
+	ctx := &boundedContext{context.Background(), time.Now().Add(time.Second)}
+	c, err := n.begin(ctx, soon())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.done()
+	if c.ctx.Err() == nil {
+		t.Error("the call's context has not ended with it")
+	}
+	return weak.Make(ctx)
+}
+
+// TestClosedLendsNothing: a session does not begin after Close.
+func TestClosedLendsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		n.Close()
+		err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
+		want(t, "Session", err, strategy.ErrUnsent, strategy.ErrClosed)
+		if got := f.Dialled(); got != 0 {
+			t.Errorf("%d connections, want none", got)
+		}
+	})
+}

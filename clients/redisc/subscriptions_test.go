@@ -1,0 +1,308 @@
+// A subscription lies at the master of its slot, or ends: on a cluster in memory.
+package rediscnode
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mna/redisc"
+
+	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A hearer is what a subscription tells.
+type hearer struct {
+	msgs []string
+	errs []error
+}
+
+// subscribe subscribes, in the bubble of one test: what is heard is looked at when all rest.
+func (f *fake) subscribe(t *testing.T, channel string) (h *hearer, stop func()) {
+	t.Helper()
+	h = &hearer{}
+	stop, err := f.Subscribe(t.Context(), channel, func(msg []byte, err error) {
+		if err != nil {
+			h.errs = append(h.errs, err)
+		} else {
+			h.msgs = append(h.msgs, string(msg))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, stop
+}
+
+// publish has a server tell a message to all who listen at it.
+func (f *fake) publish(addr, channel, msg string) {
+	f.mu.Lock()
+	c := f.listening[addr]
+	f.mu.Unlock()
+	c.Message(channel, msg)
+	synctest.Wait()
+}
+
+// noted is how many subscriptions the Node keeps in mind.
+func (f *fake) noted() int {
+	f.Node.mu.Lock()
+	defer f.Node.mu.Unlock()
+	return len(f.subs)
+}
+
+// TestSubscriptionEnds: a subscription ends by stop, with its connection, with the Node, or when any reply
+// shows that its slot has moved. Unless stop ended it, fn hears of the end once. Nothing is left of it, and the
+// caller may call stop after that.
+func TestSubscriptionEnds(t *testing.T) {
+	forbidden := say{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}
+	for name, c := range map[string]struct {
+		says    []say
+		end     func(t *testing.T, f *fake, stop func())
+		is      []error // kinds of the error that fn gets; nil: it gets none
+		at      string  // whose error that is
+		cut     bool    // its connection ends
+		another bool    // so does one of another slot
+	}{
+		"stop": {end: func(t *testing.T, f *fake, stop func()) { stop() }},
+		"its connection breaks": {end: func(t *testing.T, f *fake, stop func()) { f.servers["a:1"].Cut() },
+			is: []error{strategy.ErrUnknown}, at: "memory:1", cut: true, another: true},
+		"Close": {end: func(t *testing.T, f *fake, stop func()) { f.Close() },
+			is: []error{strategy.ErrUnknown, strategy.ErrClosed}, at: "memory:1", cut: true, another: true},
+		"the cluster tells": {is: []error{strategy.ErrUnknown, errMoved}, at: "a:1", end: func(t *testing.T, f *fake, stop func()) {
+			f.tell("0-8191 a:1, 8192-16383 b:1")
+			f.ask(t)
+		}},
+		"its server is gone": {is: []error{strategy.ErrUnknown, errMoved}, at: "a:1", cut: true, another: true, end: func(t *testing.T, f *fake, stop func()) {
+			f.tell("0-16383 b:1")
+			f.ask(t)
+		}},
+		"a server redirects a request of its slot": {says: []say{forbidden}, is: []error{strategy.ErrUnknown, errMoved}, at: "a:1", end: func(t *testing.T, f *fake, stop func()) {
+			f.say(say{to: "a:1 GET", reply: "-MOVED " + slotOf(keyOf(1)) + " b:1", times: 1})
+			f.wantGet(t, keyOf(1))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				f.say(c.says...)
+				h, stop := f.subscribe(t, keyOf(1))
+				other, stopOther := f.subscribe(t, keyOf(0))
+				f.publish("a:1", keyOf(1), "one")
+				if f.noted() != 2 {
+					t.Errorf("%d subscriptions are noted, want 2", f.noted())
+				}
+				c.end(t, f, stop)
+				synctest.Wait()
+				if strings.Join(h.msgs, " ") != "one" {
+					t.Errorf("heard: %q, want one", h.msgs)
+				}
+				wantEnd(t, h, c.is, c.at)
+				if (len(other.errs) > 0) != c.another {
+					t.Errorf("the other subscription has heard %v, want an end: %v", other.errs, c.another)
+				}
+				if left := len(f.when("a:1 UNSUBSCRIBE " + keyOf(1))); !c.cut && left != 1 {
+					t.Errorf("the server has seen %d UNSUBSCRIBEs, want one", left)
+				}
+				stop()
+				stopOther()
+				wantEnd(t, h, c.is, c.at)
+				if f.noted() != 0 {
+					t.Errorf("%d subscriptions are noted at the end, want none", f.noted())
+				}
+			})
+		})
+	}
+}
+
+// wantEnd checks what the hearer got at the end: one error of these kinds, from the server at. Where no
+// kinds are wanted, it got none.
+func wantEnd(t *testing.T, h *hearer, is []error, at string) {
+	t.Helper()
+	if is == nil {
+		if len(h.errs) > 0 {
+			t.Errorf("told %v after stop, want nothing", h.errs)
+		}
+		return
+	}
+	if len(h.errs) != 1 {
+		t.Fatalf("told %v, want one error", h.errs)
+	}
+	nodetest.Want(t, "the end", h.errs[0], is...)
+	var failed *strategy.ServerError
+	if errors.As(h.errs[0], &failed); failed.Node != at {
+		t.Errorf("told by %s, want %s", failed.Node, at)
+	}
+}
+
+// TestStopWaits: stop waits for fn, while fn hears of a move.
+func TestStopWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		told, goOn, stopped := make(chan bool), make(chan bool), make(chan bool)
+		stop, err := f.Subscribe(t.Context(), "k", func(_ []byte, err error) {
+			close(told)
+			<-goOn
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.tell("0-16383 b:1")
+		f.ask(t)
+		<-told
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("stop has returned while fn runs")
+		default:
+		}
+		close(goOn)
+		<-stopped
+	})
+}
+
+// TestMovedMeanwhile: a slot that moves while it is subscribed to is subscribed to where it is then.
+func TestMovedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.say(say{to: "a:1 SUBSCRIBE", after: time.Second, times: 1})
+		go func() {
+			f.get("k") //nolint:errcheck // it makes sure that all is known
+			f.tell("0-16383 b:1")
+			f.inquire(t.Context(), soon()) //nolint:errcheck // what follows shows what came of it
+		}()
+		h, stop := f.subscribe(t, "k")
+		synctest.Wait()
+		f.publish("b:1", "k", "here")
+		if strings.Join(h.msgs, " ") != "here" || len(h.errs) > 0 {
+			t.Errorf("heard %q, %v, want here", h.msgs, h.errs)
+		}
+		if f.servers["a:1"].Open() > 0 {
+			t.Error("a:1 has gone, and is still connected to")
+		}
+		stop()
+	})
+}
+
+// TestSubscribedTooLate: what was subscribed to where it is no more is ended there.
+func TestSubscribedTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.say(say{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}, say{to: "a:1 GET", reply: movedB, after: time.Second / 2, times: 1})
+		f.say(say{to: "a:1 SUBSCRIBE", after: time.Second, times: 1})
+		go f.get("k") //nolint:errcheck // MOVED
+		_, stop := f.subscribe(t, "k")
+		defer stop()
+		synctest.Wait()
+		if n := len(f.when("a:1 UNSUBSCRIBE k")); n != 1 {
+			t.Errorf("a:1 has seen %d UNSUBSCRIBEs, want one", n)
+		}
+		if n := len(f.when("b:1 SUBSCRIBE k")); n != 1 {
+			t.Errorf("b:1 was subscribed to %d times, want once", n)
+		}
+	})
+}
+
+// TestSubscribeFails: Subscribe reports a refusal, and does not try again. If it does not reach the master, it
+// asks the cluster for another.
+func TestSubscribeFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		says    []say
+		layouts []string
+		startup []string
+		is      []error
+		words   string
+		log     string
+	}{
+		"refused": {says: []say{{to: "a:1 SUBSCRIBE", reply: "-NOPERM no", times: ever}}, layouts: []string{"0-16383 a:1"},
+			is: []error{strategy.ErrRefused}, words: "NOPERM", log: "a:1 CLUSTER SLOTS, a:1 SUBSCRIBE k"},
+		"not reached":              {layouts: []string{"0-16383 x:1"}, is: []error{strategy.ErrUnsent}, words: "x:1: ", log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS"},
+		"another has taken over":   {layouts: []string{"0-16383 x:1", "0-16383 b:1"}, log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS, b:1 SUBSCRIBE k"},
+		"nobody tells whose it is": {startup: []string{"x:1"}, is: []error{strategy.ErrUnsent}, words: "nobody listens"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				f.say(c.says...)
+				f.layouts = c.layouts
+				stop, err := f.Subscribe(t.Context(), "k", func([]byte, error) {})
+				if (err == nil) != (c.is == nil) {
+					t.Fatalf("Subscribe = %v, want %v", err, c.is)
+				}
+				if err == nil {
+					defer stop()
+				} else if nodetest.Want(t, "Subscribe", err, c.is...); !strings.Contains(err.Error(), c.words) {
+					t.Errorf("Subscribe = %v, want %q in it", err, c.words)
+				}
+				if got := f.log(); got != c.log {
+					t.Errorf("asked: %s, want %s", got, c.log)
+				}
+			}, c.startup...)
+		})
+	}
+}
+
+// TestSubscribeUntil: its ctx bounds Subscribe; five seconds do where that has no deadline.
+func TestSubscribeUntil(t *testing.T) {
+	for name, c := range map[string]struct{ limit, want time.Duration }{
+		"no deadline": {0, confirmLimit}, "an early one": {time.Second, time.Second}, "a late one": {20 * time.Second, 8 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				ctx := t.Context()
+				if c.limit > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.limit)
+					defer cancel()
+				}
+				// Four seconds until the layout is there, and as many for the next, as its server is not.
+				f.say(say{to: "a:1 CLUSTER", reply: slots("0-16383 x:1"), after: 4 * time.Second, times: 1})
+				f.say(say{to: "a:1 CLUSTER", reply: slots("0-16383 b:1"), after: 4*time.Second - askEvery, times: 1})
+				stop, err := f.Subscribe(ctx, "k", func([]byte, error) {})
+				if took := f.took(); took != c.want || (err == nil) != (c.want == 8*time.Second) {
+					t.Errorf("Subscribe = %v after %v, want %v", err, took, c.want)
+				}
+				if err == nil {
+					stop()
+				}
+			})
+		})
+	}
+}
+
+// TestBrokenAndMoved: once fn has heard of the end, Subscribe does not make the subscription again, though its
+// slot has moved.
+func TestBrokenAndMoved(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.tell("0-16383 b:1")
+		f.ask(t)
+		var told []error
+		sub := &subscription{n: f.Node, slot: redisc.Slot("k"), addr: "a:1", fn: func(_ []byte, err error) { told = append(told, err) }, told: make(chan struct{})}
+		sub.hear(nil, errors.New("broken"))
+		if !f.note(sub) || len(told) != 1 {
+			t.Errorf("it is to be made again, want it over: fn has heard %v", told)
+		}
+		if f.noted() != 0 {
+			t.Error("it is noted, though it is over")
+		}
+	})
+}
+
+// TestMovedWhileClosing: from when Close has begun it is Close that tells subscriptions of their end.
+func TestMovedWhileClosing(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		h, _ := f.subscribe(t, "k")
+		f.Node.mu.Lock()
+		f.closed = true
+		f.Node.mu.Unlock()
+		f.moved(redisc.Slot("k"), "b:1")
+		synctest.Wait()
+		if len(h.errs) > 0 {
+			t.Errorf("told %v before Close does", h.errs)
+		}
+		f.Close() //nolint:errcheck // it has none
+		wantEnd(t, h, []error{strategy.ErrUnknown, strategy.ErrClosed}, "memory:1")
+	})
+}
