@@ -28,20 +28,20 @@ lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, 
 # Tests mostly wait, so more of them go on at a time than there are processors; the packages that
 # take longest begin first. Of faults and nemesis this plays a slice: see the targets of these names.
 WIDE := -race -shuffle=on -p 4 -parallel 6 -timeout 15m
-LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/subjects ./setnxgetset ./lab/nemesis ./internal/rig ./docs/production
+LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/subjects ./setnxgetset ./lab/nemesis ./internal/rig ./docs/connecting
 
 test: ## run all tests, with the race detector, on real servers
 	@$(GO) mod download
 	@cd lab && $(GO) mod download
 	@$(GO) run -race ./internal/redistest/which
-	GOWORK=$(CURDIR)/.ci/test.work $(TEST) $(WIDE) -skip '^Test(ConformanceTwoDead|ReadmeGuarantees)$$' $(LONG) ./... ./lab/...
+	GOWORK=$(CURDIR)/.ci/test.work $(TEST) $(WIDE) -skip '^Test(ConformanceTwoDead|Guarantees)$$' $(LONG) ./... ./lab/...
 
 more: ## run what make test leaves out: the other modules, RedLock with two dead servers, least rights
 	@$(GO) mod download
 	@$(GO) run -race ./internal/redistest/which
 	@set -e; for m in $(filter-out lab,$(MODULES)); do ( cd $$m; echo "module $$m"; $(TEST) $(WIDE) ./... ); done
 	$(TEST) $(WIDE) -run '^TestConformanceTwoDead$$' ./redlock
-	cd lab && $(TEST) $(WIDE) -run '^TestReadmeGuarantees$$' ./compare
+	cd lab && $(TEST) $(WIDE) -run '^TestGuarantees$$' ./compare
 	$(TEST) -race -timeout 20m -run '^TestConformanceLeastRights$$' ./internal/subjects -all
 
 # One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
@@ -73,10 +73,11 @@ editions: ## the suite on all strategies, and the lessons, on Redis 7.0, 8.0, Va
 
 # Of lab/peers the tidiness is not checked: the tests of one peer import a module that
 # the proxy has not got, so "go mod tidy" needs -e there.
-check: ## formatting, vet, lint, known vulnerabilities, tidiness, directions of imports
+check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, directions of imports
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool -modfile=.ci/tools/go.mod staticcheck ./...
+	$(GO) tool -modfile=.ci/vale/go.mod vale --config .ci/vale/vale.ini --output line .
 	GO=$(GO) .ci/govulncheck
 	$(GO) mod tidy -diff
 	@set -e; for m in $(MODULES); do ( cd $$m; echo "module $$m"; \

@@ -57,7 +57,7 @@ func Example() {
 	// error: <nil>
 }
 
-// overtaken takes a lock twice: the first holder stands still until its TTL is over.
+// overtaken takes a lock twice: the first holder is paused until its TTL is over.
 func overtaken(ctx context.Context, name string) (paused, next fencing.Holder) {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()

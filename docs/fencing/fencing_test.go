@@ -1,6 +1,6 @@
 package fencing
 
-// What the stores of docs/fencing.md (SQL, Redis and HTTP) accept and refuse by the fence, one request at a time,
+// Tests what the stores of docs/fencing.md (SQL, Redis and HTTP) accept and refuse by the fence, one request at a time,
 // at random interleavings, and with half of the rule alone.
 
 import (
@@ -48,8 +48,8 @@ func openSQL(t *testing.T, file string) *sql.DB {
 	return db
 }
 
-// sqlite opens the file, with the table. Who finds it locked waits for as long as the
-// loaded machine takes.
+// sqlite opens the file, with the table. A writer that finds it locked waits for as
+// long as the loaded machine takes.
 func sqlite(file string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=synchronous(off)")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestRace(t *testing.T) {
 }
 
 // interleave lets holders with few fences and owners, so that there are ties, read,
-// think and write in a random order, and tells of the first update that was accepted
+// think and write in a random order. It tells of the first update that was accepted
 // and lost, or of the first answer that is not the rule's ("" if there is none). An
 // update is one letter put behind what its holder has read.
 func interleave(ctx context.Context, s store, r *mrand.Rand, ruled bool) (wrong string, err error) {
@@ -297,7 +297,7 @@ func TestHalfRules(t *testing.T) {
 			inner: quietly,
 		},
 		{
-			name: "equal fences whoever owns them",
+			name: "equal fences of any owner",
 			sql: func(s SQL) store {
 				whole := touchItem
 				touchItem = replace(whole, " AND excluded.owner = items.owner", "")
@@ -384,7 +384,7 @@ func quietly(h http.Handler) http.Handler {
 	})
 }
 
-// TestHTTPStatus: a client in any language is told what is wrong by the status.
+// TestHTTPStatus: the status tells a client in any language what is wrong.
 func TestHTTPStatus(t *testing.T) {
 	t.Parallel()
 	url := serve(t, NewHandler()) + "/items/x"
@@ -429,7 +429,7 @@ func TestHTTPStatus(t *testing.T) {
 	}
 }
 
-// TestHTTPRedirect: what was not stored is an error, whoever stands between.
+// TestHTTPRedirect: what was not stored is an error, though a proxy stands between.
 func TestHTTPRedirect(t *testing.T) {
 	t.Parallel()
 	url, ctx := serve(t, NewHandler()), t.Context()

@@ -15,9 +15,9 @@ const (
 )
 
 // NewHandler returns a store, in memory, behind GET and PUT /items/{id}. It answers
-// 200 OK with the value to a GET, 204 No Content to a PUT, 412 Precondition Failed to a
-// stale fence, 428 Precondition Required where there is no holder, and 400 Bad Request to
-// what no lock has issued.
+// 200 OK with the value to a GET and 204 No Content to a PUT. It refuses with 412
+// Precondition Failed a stale fence, with 428 Precondition Required a request without a
+// holder, and with 400 Bad Request a fence that no lock has issued.
 func NewHandler() http.Handler {
 	m := &memory{items: map[string]item{}}
 	mux := http.NewServeMux()

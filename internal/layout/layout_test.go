@@ -79,6 +79,7 @@ func TestDirections(t *testing.T) {
 		engine   = module + "engine"
 		token    = module + "internal/token"
 		fences   = module + "internal/fences"
+		names    = module + "internal/names"
 	)
 	allowed := map[string][]string{
 		"strategy": {},
@@ -94,13 +95,14 @@ func TestDirections(t *testing.T) {
 
 		"internal/token":    {uuid},
 		"internal/fences":   {},
+		"internal/names":    {driver},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 
 		"telemetry/lockslog": {strategy},
 	}
 	for name := range strategies(all) {
-		allowed[name] = []string{strategy, driver, engine, token, fences, module + "internal/node", redigo}
+		allowed[name] = []string{strategy, driver, engine, token, fences, names, module + "internal/node", redigo}
 	}
 	for name, may := range allowed {
 		p, ok := all[module+name]
@@ -192,9 +194,9 @@ func strategies(all map[string]pkg) map[string]pkg {
 	return found
 }
 
-// TestNoWallClock: only setnxgetset goes by what a contender's clock says. What the
-// others measure is how long ago something was, by the monotonic clock, so a clock
-// that is wrong or set does not move it; internal/subjects relies on that. (A token has
+// TestNoWallClock: only setnxgetset goes by what a contender's clock says. The
+// others measure how long ago something was, by the monotonic clock, so a clock that
+// is wrong or set does not move it; internal/subjects relies on that. (A token has
 // the time in it, for people who inspect the lock; no lock reads it.)
 func TestNoWallClock(t *testing.T) {
 	all := packages(t, root)
@@ -245,7 +247,7 @@ func TestNoDates(t *testing.T) {
 					}
 				}
 				if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING && dates.MatchString(s.Value) {
-					t.Errorf("%s/%s: %s: a lock's end is told as a date", name, file, s.Value)
+					t.Errorf("%s/%s: %s: a lock's end is given as a date", name, file, s.Value)
 				}
 				return true
 			})

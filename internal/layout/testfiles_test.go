@@ -1,4 +1,4 @@
-// What holds for each test file: it says first what it tests, and it does not sleep on a real
+// Tests what holds for each test file: it says first what it tests, and it does not sleep on a real
 // clock.
 package layout
 

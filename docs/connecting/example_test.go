@@ -1,4 +1,4 @@
-package production
+package connecting
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package production
+package connecting
 
 // Locks behind real Sentinels, before, during and after fail-overs.
 
@@ -197,9 +197,9 @@ func (w *world) oldGoesOn() {
 	if err := ackedLease.Extend(ctx); err != nil {
 		w.Errorf("the next Extend, acknowledged = %v, want nil", err)
 	}
-	// Who sleeps does not see it; his process does with its next request, and then he asks
-	// anew, where he is heard of.
-	w.failed("Extend by the process of who waits", own.Extend(ctx), isRefused, "READONLY")
+	// A sleeping waiter does not notice it. Its process does, with its next request; then the waiter
+	// subscribes at the new master.
+	w.failed("Extend by the waiter's process", own.Extend(ctx), isRefused, "READONLY")
 	if err := own.Extend(ctx); err != nil {
 		w.Errorf("the next Extend = %v, want nil", err)
 	}
@@ -214,7 +214,7 @@ func (w *world) oldGoesOn() {
 	}
 }
 
-// granted checks that who has waited gets the lock.
+// granted checks that the waiter gets the lock.
 func (w *world) granted(q *waiter) {
 	w.Helper()
 	<-q.done
@@ -344,7 +344,7 @@ func (w *world) notReplicated() {
 		w.failed(v.Name+": A.Extend()", w.again(holds[i].lease.Extend), isLost, "")
 		w.must(next.Release(ctx))
 	}
-	// Nobody was told that he has it, and the new master has no replica to confirm it.
+	// No caller got the lock, and the new master has no replica to confirm it.
 	_, err = acked.NewLock("never").TryAcquire(ctx)
 	for isUnsent(err) { // the pool's connections to the dead one are found out
 		_, err = acked.NewLock("never").TryAcquire(ctx)

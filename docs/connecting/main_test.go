@@ -1,6 +1,6 @@
-package production
+package connecting
 
-// What the tests of this page share.
+// The tests of this page share these helpers.
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package production
+package connecting
 
 // Locks over TLS, Unix sockets and Sentinels, and what is said when the connection is wrong.
 
@@ -165,7 +165,7 @@ func TestTLS(t *testing.T) {
 		pool := pooled(t, connect(options(t, ca, cert, key)))
 		copyFile(t, cert, newCert)
 		copyFile(t, key, newKey)
-		unsent(t, pool, "unknown certificate authority", "bad certificate") // it is read anew
+		unsent(t, pool, "unknown certificate authority", "bad certificate") // each dial reads the files
 	})
 }
 

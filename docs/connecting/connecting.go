@@ -1,6 +1,7 @@
-// Package production is the code of docs/production.md: ways to connect to Redis, to be
-// copied and changed. Each pool is the caller's to close, after the strategy that uses it.
-package production
+// Package connecting is the code of docs/connecting.md and docs/operating.md: how a program with
+// redigo connects, and how a service answers and stops. Copy it and change it. The caller closes
+// each pool, after the strategy that uses it.
+package connecting
 
 import (
 	"context"
@@ -16,8 +17,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// limits are the time-outs of a connection: of its dial, AUTH and SELECT. What it carries
-// then is bounded by strategy.Options.OpTimeout.
+// limits bound the dial, AUTH and SELECT. strategy.Options.OpTimeout bounds every later request.
 var limits = []redis.DialOption{
 	redis.DialConnectTimeout(time.Second),
 	redis.DialReadTimeout(time.Second),
@@ -28,8 +28,8 @@ func dial(ctx context.Context, network, addr string, options []redis.DialOption)
 	return redis.DialContext(ctx, network, addr, append(slices.Clip(limits), options...)...)
 }
 
-// Pool is a pool of connections to one server: "tcp" and its host:port, or "unix" and the
-// path of its socket. The options say who we are, and whether to use TLS.
+// Pool connects to one server: "tcp" and its host:port, or "unix" and the path of its socket. The
+// options name the user and the password, and say whether to use TLS.
 func Pool(network, addr string, options ...redis.DialOption) *redis.Pool {
 	return &redis.Pool{
 		DialContext: func(ctx context.Context) (redis.Conn, error) { return dial(ctx, network, addr, options) },
@@ -38,9 +38,9 @@ func Pool(network, addr string, options ...redis.DialOption) *redis.Pool {
 	}
 }
 
-// TLS are the options of a connection that is encrypted. The server has to show a
-// certificate for the host that was dialled, of an authority in the file ca. It is shown the
-// certificate in the files cert and key; empty: none. All are PEM.
+// TLS returns the options of an encrypted connection. An authority in the file ca must have issued
+// the server's certificate, for the host that the program dials. The files cert and key hold the
+// program's own certificate; empty: it has none. All files are PEM.
 func TLS(ca, cert, key string) ([]redis.DialOption, error) {
 	text, err := os.ReadFile(ca)
 	if err != nil {
@@ -51,7 +51,7 @@ func TLS(ca, cert, key string) ([]redis.DialOption, error) {
 		return nil, fmt.Errorf("%s has no certificate in PEM", ca)
 	}
 	if cert != "" {
-		// Read for each connection, so that a certificate can be renewed while this runs.
+		// Each connection reads the files again, so an operator can renew them while the program runs.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(cert, key)
 			return &pair, err
@@ -66,22 +66,22 @@ func TLS(ca, cert, key string) ([]redis.DialOption, error) {
 		if err != nil {
 			return nil, err
 		}
-		return told{conn}, nil
+		return explaining{conn}, nil
 	})}, nil
 }
 
-// A told connection tells why it was ended. With TLS 1.3 we write before the server has
-// looked at our certificate: if it refuses that, and hangs up, to write fails, and the
-// reason is there to be read.
-type told struct{ net.Conn }
+// An explaining connection adds the server's reason to a failed write. With TLS 1.3 the client writes
+// before the server has looked at its certificate. A server that refuses it sends the reason and hangs
+// up: the write fails, and the next read returns the reason.
+type explaining struct{ net.Conn }
 
-func (c told) Write(b []byte) (int, error) {
+func (c explaining) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	var network net.Error
 	if err == nil || errors.As(err, &network) && network.Timeout() {
 		return n, err
 	}
-	if _, why := c.Read(make([]byte, 1)); why != nil { // at once: the connection has ended
+	if _, why := c.Read(make([]byte, 1)); why != nil { // it returns at once: the connection has ended
 		err = fmt.Errorf("%w: %w", why, err)
 	}
 	return n, err
@@ -89,20 +89,20 @@ func (c told) Write(b []byte) (int, error) {
 
 // A Sentinel connects to the server that Sentinels name as the master.
 type Sentinel struct {
-	Addrs  []string           // of the Sentinels, host:port; the nearest first
-	Master string             // what they call the master
-	Server []redis.DialOption // of connections to a server: user, password, TLS
-	Ask    []redis.DialOption // of connections to a Sentinel: the same
+	Addrs  []string           // the Sentinels' host:port; the nearest first
+	Master string             // the name that they use for the master
+	Server []redis.DialOption // for connections to a server: user, password, TLS
+	Ask    []redis.DialOption // for connections to a Sentinel: the same
 }
 
-// Pool is a pool of connections to the master.
+// Pool connects to the master.
 func (s Sentinel) Pool() *redis.Pool {
 	return &redis.Pool{DialContext: s.Dial, MaxIdle: 8, IdleTimeout: 4 * time.Minute}
 }
 
-// Dial connects to the server that the first of the Sentinels names, if that says itself
-// that it is a master; else the next is asked. While a fail-over goes on none leads to a
-// master, for some seconds: that is an error.
+// Dial asks the Sentinels in turn for the master's address, and connects to the first address whose
+// server says that it is a master. During a fail-over no Sentinel leads to a master for some seconds:
+// then Dial returns an error.
 func (s Sentinel) Dial(ctx context.Context) (redis.Conn, error) {
 	errs := []error{errors.New("no Sentinel leads to a master")}
 	for _, addr := range s.Addrs {
@@ -135,7 +135,7 @@ func (s Sentinel) by(ctx context.Context, addr string) (redis.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A Sentinel learns of a fail-over a little later than the servers do.
+	// A Sentinel notices a fail-over a little later than the servers do.
 	role, err := redis.Values(redis.DoContext(c, ctx, "ROLE"))
 	if err == nil && (len(role) == 0 || fmt.Sprintf("%s", role[0]) != "master") {
 		err = errors.New("it is no master")

@@ -1,0 +1,52 @@
+package connecting
+
+// That docs/operating.md quotes compiled code, and that its command tells whether a server of redlock votes.
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/redlock"
+)
+
+func TestOperatingQuotes(t *testing.T) {
+	t.Parallel()
+	from, err := quotes.Check("../operating.md")
+	if err != nil {
+		t.Error(err)
+	}
+	if from["connecting/handler.go"] == 0 {
+		t.Error("nothing is quoted from connecting/handler.go")
+	}
+}
+
+// TestVotes runs what the page has redis-cli run.
+func TestVotes(t *testing.T) {
+	t.Parallel()
+	var script []byte
+	for _, file := range []string{"guard.lua", "check.lua"} {
+		text, err := os.ReadFile("../../redlock/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script = append(script, text...)
+	}
+	server := redistest.Own(t, redistest.Config{})
+	votes := func() any {
+		return redistest.Do(t, server, "EVAL", script, 1, redlock.GuardKey, 10000)
+	}
+	if got, err := redis.Values(votes(), nil); err != nil || len(got) != 4 || fmt.Sprintf("%s", got[0]) != "unasked" {
+		t.Errorf("a new server: %s, %v, want that the time does not run yet", got, err)
+	}
+	if err := redlock.Bootstrap(t.Context(), []*redis.Pool{server.Pool()}); err != nil {
+		t.Fatal(err)
+	}
+	if got := votes(); got != int64(1) {
+		t.Errorf("a server that votes: %v, want 1", got)
+	}
+}
