@@ -206,7 +206,7 @@ func play(t *testing.T, dial dialer, all bool, rows []string, elsewhere map[stri
 					redistest.Skip(t, out.Err, what)
 				}
 				if out.Err != nil || out.Verdict != want {
-					t.Errorf("%v, want %v: %s\n%v", out, want, cell.Reason, out.History)
+					t.Errorf("%v, want %v: %s\n%v", out, want, cell.Reason, out.History())
 				}
 			})
 		}

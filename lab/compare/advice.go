@@ -164,9 +164,9 @@ func quickest(columns []Strategy) (who []string, why string) {
 	if slices.Contains(who, "fairqueue") {
 		why += " (where fairqueue hands the lock on without asking Redis)"
 	}
-	why += ". Where nobody is told of a release, the lock lies free until somebody asks again"
+	why += ". Where the servers announce no release, the lock lies free until somebody asks again"
 	if slices.ContainsFunc(columns, func(c Strategy) bool { return c.Servers > 1 && !slices.Contains(who, c.Name) }) {
-		why += "; where several servers vote, until they have all been asked anew, after a random pause"
+		why += "; where several servers vote, until they have all been asked again, after a random pause"
 	}
 	return who, why + "."
 }

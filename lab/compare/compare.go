@@ -9,9 +9,9 @@
 // and how many of these come one after another, by the time that a call takes where each
 // takes 20 ms. A strategy on several servers takes the first of them, and all counts are of
 // them together. For timings the strategies take turns, so that a machine that is slower
-// for a while is slower for all; what one caller needs is taken call by call beside a PING,
-// and divided by it. A second series of PINGs, divided by the first, shows the noise. What
-// is given as a rate is the median of several rounds.
+// for a while is slower for all; the time that one caller needs is taken call by call next to a
+// PING, and divided by it. A second series of PINGs, divided by the first, shows the noise. A
+// rate is the median of several rounds.
 package compare
 
 import (
@@ -49,7 +49,7 @@ type Config struct {
 
 	titles []string // of the guarantees that are judged; nil: all
 
-	// Progress, if set, is told what goes on. It must be fast, and is called by one
+	// Progress, if set, hears what goes on. It must be fast, and is called by one
 	// goroutine at a time.
 	Progress func(Progress)
 }

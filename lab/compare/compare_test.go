@@ -194,8 +194,8 @@ func (p *several) Close() error {
 	return p.ask(func(q driver.Protocol) error { return q.(io.Closer).Close() })
 }
 
-// TestCostOfSeveral: everything is counted on all servers, and what goes on at once
-// is told from what does not.
+// TestCostOfSeveral: everything is counted on all servers, and the count keeps what
+// goes on at once apart from what does not.
 func TestCostOfSeveral(t *testing.T) {
 	const n = 3
 	servers := own(t, n)

@@ -201,8 +201,8 @@ func (t *tally) each() Requests {
 	return r
 }
 
-// one makes one call and counts it. Whether the servers count round trips is found
-// out at the first, and kept to.
+// one makes one call and counts it. The first call finds out whether the servers
+// count round trips, and the others keep to that.
 func (c *counting) one(ctx context.Context, call func(context.Context) error) (tally, error) {
 	tripsBefore, execBefore, err := c.server(ctx)
 	if err != nil {

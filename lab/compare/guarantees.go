@@ -67,8 +67,8 @@ type Property struct {
 // to end, but too many would make the machine too slow for the short ones.
 const atOnce = 16
 
-// judge holds the suite's trials on all variants. Columns are complete or not: what
-// ctx's end kept from being held is Unknown. step is told how many are done. Its error says
+// judge holds the suite's trials on all variants. Columns are complete or not: a
+// trial that ctx's end prevented is Unknown. step gets the number of those that are done. Its error says
 // which server is gone.
 func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarantee, error) {
 	servers, variants := c.Servers, c.Variants
@@ -114,7 +114,7 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 
 	all := len(together) + len(alone)
 	step(0, all)
-	var mu sync.Mutex // step is told by one at a time
+	var mu sync.Mutex // step is called by one at a time
 	done := 0
 	hold := func(t trial) {
 		r := conformance.Check(ctx, t.subject, t.p)

@@ -71,8 +71,8 @@ func (m *meter) take() sent {
 	return s
 }
 
-// standstill is how long nothing is sent, when nothing more will be: whoever answers
-// as soon as a quorum has may still be sending to the others.
+// standstill is how long nothing is sent, when nothing more will be: a strategy that
+// answers as soon as a quorum has may still be sending to the others.
 const standstill = 3 * time.Millisecond
 
 // settle waits until nothing has been sent for so long. One server is never behind
@@ -183,8 +183,8 @@ func (c *meteredConn) Flush() error {
 	return c.fullConn.Flush()
 }
 
-// received keeps an answer back until the way is done. What nobody asked for, a
-// message, is kept back by nothing.
+// received keeps an answer back until the way is done. Nothing keeps back a
+// message, for which nobody asked.
 func (c *meteredConn) received() {
 	c.mu.Lock()
 	var here time.Time

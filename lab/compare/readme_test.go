@@ -1,4 +1,4 @@
-// The table of guarantees in the README is what is seen.
+// The table of guarantees in docs/guarantees.md is what is seen, and the README shows some of its cells.
 package compare
 
 import (
@@ -11,25 +11,25 @@ import (
 	"github.com/lockstrategies/locks/internal/subjects"
 )
 
-var update = flag.Bool("update", false, "write the README's guarantees anew")
+var update = flag.Bool("update", false, "write the guarantees of docs/guarantees.md again")
 
-// TestReadmeGuarantees holds the README's table of guarantees to what is seen. It is left to "make
+// TestGuarantees compares the table of docs/guarantees.md with what is seen. It is left to "make
 // more": each strategy's own suite is held to what it is known for.
-func TestReadmeGuarantees(t *testing.T) {
+func TestGuarantees(t *testing.T) {
 	c := Config{Servers: own(t, subjects.Most(subjects.Compared())), Kind: redistest.Docker, Variants: subjects.Compared()}
 	r, err := Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name, begin, end = "../../README.md", "<!-- guarantees -->\n", "<!-- /guarantees -->"
-	readme, err := os.ReadFile(name)
+	const name, begin, end = "../../docs/guarantees.md", "<!-- guarantees -->\n", "<!-- /guarantees -->"
+	page, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, rest, ok := strings.Cut(string(readme), begin)
+	head, rest, ok := strings.Cut(string(page), begin)
 	table, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		t.Fatalf("README.md has no %q and %q around its guarantees", begin, end)
+		t.Fatalf("%s has no %q and %q around its guarantees", name, begin, end)
 	}
 	want := Markdown(r.Strategies)
 	if *update {
@@ -39,6 +39,49 @@ func TestReadmeGuarantees(t *testing.T) {
 		return
 	}
 	if table != want {
-		t.Errorf("README.md's guarantees are\n%s\nwant what was seen:\n%s\nWrite them again: go test -C lab ./compare -run TestReadmeGuarantees -update", table, want)
+		t.Errorf("docs/guarantees.md has\n%s\nwant what was seen:\n%s\nWrite it again: go test -C lab ./compare -run TestGuarantees -update", table, want)
 	}
+}
+
+// TestReadmeGuarantees: each cell of the README's short table is one of docs/guarantees.md.
+func TestReadmeGuarantees(t *testing.T) {
+	all, some := cells(t, "../../docs/guarantees.md"), cells(t, "../../README.md")
+	if len(some) < 8 {
+		t.Fatalf("the README shows %d guarantees, want 8 or more", len(some))
+	}
+	for title, row := range some {
+		for strategy, mark := range row {
+			if want := all[title][strategy]; mark != want {
+				t.Errorf("README: %s, %s: %q, want %q as in docs/guarantees.md", title, strategy, mark, want)
+			}
+		}
+	}
+}
+
+// cells reads the table of guarantees in a page: by title and strategy.
+func cells(t *testing.T, name string) map[string]map[string]string {
+	t.Helper()
+	page, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(page), "| | setnxgetset")
+	table, _, ok2 := strings.Cut(rest, "\n\n")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no table of guarantees", name)
+	}
+	lines := strings.Split("| | setnxgetset"+table, "\n")
+	head := strings.Split(lines[0], " | ")[1:]
+	rows := map[string]map[string]string{}
+	for _, line := range lines[2:] {
+		title, marks, ok := strings.Cut(strings.Trim(line, "| "), " | ")
+		if !ok {
+			continue // the end of the table
+		}
+		rows[title] = map[string]string{}
+		for i, mark := range strings.Split(marks, " | ") {
+			rows[title][strings.Trim(head[i], "| ")] = mark
+		}
+	}
+	return rows
 }

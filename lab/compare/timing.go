@@ -20,7 +20,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// timing is how long and how often a measurement is taken. What is compared takes
+// timing is how long and how often a measurement is taken. Compared strategies take
 // turns, so that a machine that is slower for a while is slower for all.
 type timing struct {
 	each   time.Duration // of one measurement of one strategy, in all rounds
@@ -30,7 +30,7 @@ type timing struct {
 func (t timing) round() time.Duration { return t.each / time.Duration(t.rounds) }
 
 // warmUp is what passes before the counting begins, in each round: connections are
-// dialled, scripts loaded, and whoever contends has begun.
+// dialled, scripts loaded, and all contenders have begun.
 func (t timing) warmUp() time.Duration {
 	return max(t.round()/5, 30*time.Millisecond)
 }
@@ -166,6 +166,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 	// released is when the holder called Release, as the next one reads it.
 	var released atomic.Pointer[time.Time]
 	var counting atomic.Bool
+	counted := make(chan struct{}, 1)
 	play := func(lock strategy.Lock, turn <-chan struct{}, next chan<- struct{}) error {
 		for {
 			lease, err := lock.Acquire(ctx)
@@ -175,6 +176,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 			if t := released.Load(); t != nil { // not the very first
 				if counting.Load() {
 					record(o.h, time.Since(*t)) // one at a time, in the order of the words
+					signal(counted)
 				}
 				next <- struct{}{} // who has released may ask again
 			}
@@ -214,6 +216,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 	m.take()
 	counting.Store(true)
 	wait.For(ctx, d)
+	first(ctx, counted)
 	counting.Store(false)
 	o.n.add(m.take())
 	cancel(over)
@@ -263,10 +266,7 @@ func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
 				if err == nil {
 					if counting.Load() {
 						got[i]++
-						select {
-						case granted <- struct{}{}:
-						default:
-						}
+						signal(granted)
 					}
 					err = lease.Release(ctx)
 				}
@@ -283,11 +283,7 @@ func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
 	counting.Store(true)
 	began := time.Now()
 	wait.For(ctx, d)
-	select { // on a busy machine not one fits into a short round: then it takes as long as one
-	case <-granted:
-	case <-ctx.Done():
-	case <-time.After(100 * d):
-	}
+	first(ctx, granted)
 	counting.Store(false)
 	passed := time.Since(began)
 	cancel(over)
@@ -302,6 +298,24 @@ func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
 	}
 	c.rates = append(c.rates, float64(sum)/passed.Seconds())
 	return nil
+}
+
+// first waits until something was counted: on a busy machine nothing fits into a short round, which
+// then takes until the first is counted, for a minute at most.
+func first(ctx context.Context, counted <-chan struct{}) {
+	select {
+	case <-counted:
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+	}
+}
+
+// signal leaves word in a channel for one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 func (c *contention) result() Contention {

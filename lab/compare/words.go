@@ -91,7 +91,7 @@ func Sentence(s string) string {
 }
 
 // Words is "2: GET, DEL", and for several servers that are all asked alike and at
-// the same time "1 ×5: EVALSHA". What is not like that is told in sums.
+// the same time "1 ×5: EVALSHA". For other requests it gives sums.
 func (r Requests) Words(servers int) string {
 	each, head := 1.0, Short(r.RoundTrips)
 	if servers > 1 {
@@ -113,7 +113,7 @@ func (r Requests) Words(servers int) string {
 	return head + ": " + strings.Join(names, ", ")
 }
 
-// How says how it was measured, and how far to trust it; nothing where no timings were taken.
+// How returns how the times were measured, and how far to trust them; nothing where there are none.
 func (r *Report) How() string {
 	m := r.Method
 	if r.Ping == nil {

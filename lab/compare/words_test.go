@@ -1,6 +1,6 @@
 package compare
 
-// How measured numbers read in tables.
+// Tests how measured numbers read in tables.
 
 import "testing"
 

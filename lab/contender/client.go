@@ -19,7 +19,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A command is what a contender is told to do, and a reply what it answers.
+// A command is what a contender has to do, and a reply what it answers.
 type command struct {
 	ID    uint64
 	Do    verb

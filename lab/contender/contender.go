@@ -40,7 +40,7 @@ type Setup struct {
 // hinders no other.
 //
 // Errors are what package strategy said, for errors.Is; from another process their type
-// is *[Error]. When ctx ends before the answer has come, the contender is told to give
+// is *[Error]. When ctx ends before the answer has come, the contender gives
 // up, and the error is ctx's.
 type Contender struct {
 	setup   Setup
@@ -80,8 +80,8 @@ func (c *Contender) Rest(ctx context.Context) error {
 	return err
 }
 
-// Ops is the contender's history so far. What was under way when its process was killed
-// is [history.Unknown] and ends [history.Forever].
+// Ops is the contender's history so far. An op that was under way when its process was
+// killed is [history.Unknown] and ends [history.Forever].
 func (c *Contender) Ops() ([]history.Op, error) { return c.process.ops() }
 
 // Close ends the contender, as a program ends that closes its strategy: what is held goes
@@ -89,10 +89,10 @@ func (c *Contender) Ops() ([]history.Op, error) { return c.process.ops() }
 // [Contender.Kill]. Ops can still be asked for.
 func (c *Contender) Close() error { return c.process.close() }
 
-// Pause stops the process with SIGSTOP and returns when it stands still.
+// Pause stops the process with SIGSTOP and returns when it is paused.
 func (c *Contender) Pause(ctx context.Context) error { return c.process.named(c.process.Pause(ctx)) }
 
-// Stopped returns when the process stands still: by Pause, or by itself, in a
+// Stopped returns when the process is paused: by Pause, or by itself, in a
 // [Hold.WriteAfterStop].
 func (c *Contender) Stopped(ctx context.Context) error {
 	return c.process.named(c.process.Stopped(ctx))
@@ -128,7 +128,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	return err
 }
 
-// Read reads what the lock protects, if the holder believes to hold it; otherwise the
+// Read reads what the lock protects, if the holder believes it has the lock; otherwise the
 // error is what it believes. A store that was shown a greater fence refuses: [ErrStale].
 func (h *Hold) Read(ctx context.Context) (value string, err error) {
 	r, err := h.do(ctx, command{Do: doRead})
@@ -141,7 +141,7 @@ func (h *Hold) Write(ctx context.Context, value string) error {
 	return err
 }
 
-// WriteAfterStop is Write by a process that stands still, by SIGSTOP, at the worst of
+// WriteAfterStop is Write by a process that is paused, by SIGSTOP, at the worst of
 // moments: it has just seen that it holds the lock, and has not yet sent anything. See
 // [Contender.Stopped]; it goes on with [Contender.Thaw].
 func (h *Hold) WriteAfterStop(ctx context.Context, value string) error {

@@ -215,11 +215,11 @@ func TestHangingHindersNobody(t *testing.T) {
 		t.Errorf("an acquire that is given up: %v, want context.Canceled", err)
 	}
 	check(t, h.Release(ctx))
-	// Whoever gave up does not get it later.
+	// A contender that gave up does not get it later.
 	check(t, must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock})).Release(ctx))
 }
 
-// TestWork: workers exclude each other, lose no update, and leave when they are told to.
+// TestWork: workers exclude each other, lose no update, and leave when they should.
 func TestWork(t *testing.T) {
 	ctx, cell := within(t), store(t)
 	work := contender.Workload{
@@ -252,7 +252,7 @@ func TestWork(t *testing.T) {
 	var ops []history.Op
 	for _, c := range all {
 		check(t, c.Rest(ctx))
-		check(t, c.Rest(ctx)) // who rests may be told so again
+		check(t, c.Rest(ctx)) // Rest may be called again
 		ops = append(ops, must[[]history.Op](t)(c.Ops())...)
 	}
 	for _, v := range history.Judge(ops, history.Rules{Reentrant: true, Fenced: true}) {
@@ -338,7 +338,7 @@ func TestPause(t *testing.T) {
 	check(t, rival.Release(ctx))
 }
 
-// TestWriteAfterStop: whoever looks before it writes, and stands still in between, writes
+// TestWriteAfterStop: a holder that looks before it writes, and is paused in between, writes
 // late: without a fence it destroys what its successor wrote.
 func TestWriteAfterStop(t *testing.T) {
 	for _, variant := range []string{"setnxpx", "luascript"} {
@@ -403,8 +403,8 @@ func TestKill(t *testing.T) {
 	check(t, h.Release(ctx))
 }
 
-// TestEndsByItself: a process that has ended by itself was not killed, whoever kills it then,
-// and no error of its own hides it.
+// TestEndsByItself: a process that has ended by itself was not killed, though somebody kills it
+// then, and no error of its own hides it.
 func TestEndsByItself(t *testing.T) {
 	ctx := within(t)
 	c := must[*contender.Contender](t)(contender.Start(ctx, setup(t, "A", "panics")))

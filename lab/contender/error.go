@@ -8,7 +8,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// An Error is what a contender in another process was told: the words, and what they are
+// An Error is what a contender in another process got: the words, and what they are
 // for errors.Is.
 type Error struct {
 	Text  string

@@ -12,7 +12,7 @@ import (
 
 // A Store is what the locks protect: for each lock one value. It is in one process, is
 // never broken, and does one thing after the other. It
-// obeys whoever comes; but who shows a fence is held to the rule: accepted if and only if
+// obeys every client; but for one that shows a fence this is the rule: accepted if and only if
 // the fence is greater than any that was shown for this value, or equal and its owner
 // the same. Reading counts: or one who has read what is new could be followed by a writer
 // from before.
@@ -66,7 +66,7 @@ func (s *Store) accept() {
 			for in, out := json.NewDecoder(conn), json.NewEncoder(conn); ; {
 				var r request
 				if in.Decode(&r) != nil || out.Encode(s.serve(r)) != nil {
-					break // whoever it was is gone
+					break // this client is gone
 				}
 			}
 			s.mu.Lock()

@@ -28,7 +28,7 @@ func TestStoreRule(t *testing.T) {
 		"equal, other owner":  {{write, 2, "A", false}, {write, 2, "B", true}, {read, 2, "B", true}},
 		"refused, so unshown": {{write, 3, "A", false}, {write, 2, "B", true}, {write, 2, "B", true}, {write, 3, "A", false}},
 		"unfenced":            {{write, 0, "A", false}, {write, 0, "B", false}, {read, 0, "A", false}},
-		"unfenced beside":     {{write, 7, "A", false}, {write, 0, "B", false}, {write, 6, "C", true}},
+		"unfenced as well":    {{write, 7, "A", false}, {write, 0, "B", false}, {write, 6, "C", true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := OpenStore()

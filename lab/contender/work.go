@@ -75,7 +75,7 @@ func (c *client) work(w Workload) error {
 	return nil
 }
 
-// rest ends the work. Who waits for a lock gives up; who has one goes on to its end.
+// rest ends the work. A waiter for a lock gives up; a holder goes on to its end.
 func (c *client) rest(ctx context.Context) error {
 	c.mu.Lock()
 	s := c.shift
@@ -114,8 +114,8 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// round is one acquisition, or the attempt. That a lock is not to be had, is lost, or
-// that nobody knows, is in the history, and no error here.
+// round is one acquisition, or the attempt. It is in the history, and no error here, that a
+// lock is not available or lost, or that nobody knows.
 func (w *worker) round(ctx context.Context) error {
 	b := Bid{Lock: w.Locks[w.chance.IntN(len(w.Locks))], Wait: w.Patience, Try: w.oneIn(w.Try)}
 	again := w.oneIn(w.Reenter)
@@ -211,8 +211,8 @@ func (w *worker) reenter(ctx context.Context, h *hold, b Bid) error {
 	return w.over(inner, inner.check())
 }
 
-// over ends a hold, if it has not ended, after what ended its work. What a fault may
-// cause is excused.
+// over ends a hold, if it has not ended, after what ended its work. It excuses what a
+// fault may cause.
 func (w *worker) over(h *hold, err error) error {
 	released := h.release(context.Background())
 	for _, e := range []error{err, released} {

@@ -113,7 +113,7 @@ func want(e string) redistest.Want {
 }
 
 // find prints which server it will be, and why, sees that it answers, and returns
-// what it says of itself. What is slow is done once for all tests.
+// what it says of itself. It does slow work once for all tests.
 func find(ctx context.Context, e string) (version string, err error) {
 	f, err := redistest.Open(ctx, want(e))
 	if err != nil {

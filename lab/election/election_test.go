@@ -95,7 +95,7 @@ func (c *candidate) campaigns() history.Op {
 	return c.Begin(history.Op{Client: c.Name, Kind: history.KindAcquire, Key: c.Lock, TTL: ttl})
 }
 
-// reign records what the leader believes, often, until it must or is told to go.
+// reign records what the leader believes, often, until it must go or resigns.
 func (c *candidate) reign(ctx context.Context, lease strategy.Lease, op history.Op) {
 	op = c.End(op.Of(lease, nil))
 	believed, until := op.End, op.Deadline
@@ -229,7 +229,7 @@ func (f *fleet) end() {
 	}
 }
 
-// TestLeadersAreKilled: whoever leads is killed, again and again, or resigns. There is
+// TestLeadersAreKilled: the leader is killed, again and again, or resigns. There is
 // always a next, never a second, and what they write is numbered in their order.
 func TestLeadersAreKilled(t *testing.T) {
 	t.Parallel()

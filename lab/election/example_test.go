@@ -26,7 +26,7 @@ func ExampleLead() {
 		_, fenced := lease.Fence()
 		fmt.Println("leading, with a number for what is written:", fenced)
 		if terms++; terms == 2 {
-			stop() // the process is told to end
+			stop() // the process gets the signal to end
 		}
 		return nil // resigns; ctx ends when it must
 	})

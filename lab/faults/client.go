@@ -41,7 +41,7 @@ func clientFaults() []Fault {
 		{
 			Name: "acquire cancelled", Group: "client",
 			Story:  "A's acquire is granted, and A's context is cancelled before it hears of it. C asks.",
-			Cells:  every(Kept, "A is told that it does not hold the lock, and what it might have got is undone in the background"),
+			Cells:  every(Kept, "A learns that it does not hold the lock, and what it might have got is undone in the background"),
 			Turned: []Sloppy{undoesNothing, releasesNothing},
 			play: func(s *Stage) {
 				a := s.contender("A")
@@ -52,7 +52,9 @@ func clientFaults() []Fault {
 				a.at(1, nil, func() { s.granted(); cancel(); <-returned })
 				lease, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				close(returned)
-				s.say("A.TryAcquire() = %v", err)
+				if err != nil {
+					s.say("A's context ends, and A hears: %s", words(err))
+				}
 				if h := a.got(lease, err); h != nil {
 					s.Cannot("A hears of it in time")
 				}
@@ -97,7 +99,7 @@ func clientFaults() []Fault {
 		{
 			Name: "pool exhausted", Group: "client",
 			Story: "A's connection pool has one connection, and another part of A's program keeps it. A acquires, extends, B asks, A releases, C asks.",
-			Cells: every(Kept, "the strategy has a connection of its own, dialled beside the pool",
+			Cells: every(Kept, "the strategy has a connection of its own, dialled outside the pool",
 				in(Unavailable, "its transactions borrow a connection of the pool, and there is none", "setnxgetset-watch"),
 				in(Unavailable, "it waits for the replica on a connection of the pool, and there is none", acknowledged...),
 				in(Unavailable, "it waits for the sync on a connection of the pool, and there is none", synced...)),
@@ -128,10 +130,10 @@ func clientFaults() []Fault {
 		{
 			Name: "expiry within the release", Group: "client",
 			Story: "A releases. Just before the request that deletes, the lock expires, and B gets it. C asks.",
-			Cells: every(Detected, "comparing and deleting are one step: A is told that it has lost the lock",
+			Cells: every(Detected, "comparing and deleting are one step: A learns that it has lost the lock",
 				in(Violated, "two steps: A compared when the lock was still its own, and now deletes B's", "setnxgetset", "setnxpx"),
 				in(Violated, "DEL does not compare, and frees B's lock", "setnxgetset-blind", "setnxpx-blind"),
-				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A is told that it has lost the lock", "setnxgetset-watch")),
+				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A learns that it has lost the lock", "setnxgetset-watch")),
 			play: func(s *Stage) {
 				a := s.holder("A")
 				expired := a.by.at(s.column.deletes, func() { a.over.Store(true); s.expire(); s.rival("B") }, nil)
@@ -142,22 +144,22 @@ func clientFaults() []Fault {
 		},
 		{
 			Name: "expiry within the extension", Group: "client",
-			Story: "A extends. Just before the request that renews, the lock expires, and B gets it. A believes what it is told. C asks.",
-			Cells: every(Detected, "comparing and renewing are one step: A is told that it has lost the lock",
+			Story: "A extends. Just before the request that renews, the lock expires, and B gets it. A believes what it hears. C asks.",
+			Cells: every(Detected, "comparing and renewing are one step: A learns that it has lost the lock",
 				in(Violated, "two steps: A compared when the lock was still its own, and now renews B's, and believes that it is its own", "setnxgetset", "setnxpx"),
-				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A is told that it has lost the lock", "setnxgetset-watch")),
+				in(Detected, "WATCH notices that the key has changed, so the transaction does nothing, and A learns that it has lost the lock", "setnxgetset-watch")),
 			play: func(s *Stage) {
 				a := s.holder("A")
 				var b *hold
 				expired := a.by.at(s.column.renews, func() { a.over.Store(true); s.expire(); b = s.rival("B") }, nil)
 				err := a.lease.Extend(s.ctx)
 				expired()
-				s.say("A.Extend() = %v", err)
+				a.saysExtended(err)
 				switch {
 				case errors.Is(err, strategy.ErrLost):
-					s.note(Detected, "A has lost the lock, and is told: %v", err)
+					s.note(Detected, "A has lost the lock, and hears: %s", words(err))
 				case err == nil && b != nil && b.lease.Err() == nil:
-					s.note(Violated, "B holds the lock, and A is told that it has extended it")
+					s.note(Violated, "B holds the lock, and A hears that it has extended it")
 				}
 				s.rival("C")
 			},
@@ -165,7 +167,7 @@ func clientFaults() []Fault {
 		{
 			Name: "release after another has it", Group: "client",
 			Story: "The lock expires, B gets it, and A, who has not noticed, releases. C asks.",
-			Cells: every(Detected, "the release compares, finds B's token, and A is told that it has lost the lock",
+			Cells: every(Detected, "the release compares, finds B's token, and A learns that it has lost the lock",
 				in(Violated, "DEL does not compare, and frees B's lock", "setnxgetset-blind", "setnxpx-blind")),
 			play: func(s *Stage) {
 				a := s.holder("A")
@@ -194,7 +196,7 @@ func misuse() []Fault {
 					s.Cannot("Inspect: %w", err)
 				}
 				err = op.locks.ForceRelease(s.ctx, seen)
-				s.say("operator.ForceRelease() = %v", err)
+				s.say("an operator takes the lock from A: %s", words(err))
 				s.follow(a)
 			},
 		},

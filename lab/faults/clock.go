@@ -21,7 +21,7 @@ func (s *Stage) jump(ahead time.Duration) func(context.Context) error {
 
 // clockFaults are those of clocks.
 func clockFaults() []Fault {
-	// What is to be broken is not there, so there is nothing to play, and no lock that a
+	// The thing to break is not there, so there is nothing to play, and no lock that a
 	// play could convict. internal/layout holds the sources to it.
 	monotonic := derived(Kept, "not played, as it follows from the source, to which a test holds it: no contender's wall clock is read, and no server told a date; time is counted by the servers and by monotonic clocks")
 	back := func(jumps bool) func(*Stage) {

@@ -27,7 +27,7 @@ type Column struct {
 	replicas int  // how many must have a grant before it counts; the server is given one
 	synced   bool // a grant counts once it is in the append-only file, and that synced; the server is given one
 
-	// How its contenders wait, where that is not the best.
+	// The way in which its contenders wait, where that is not the best.
 	wait     strategy.Wait
 	handOver strategy.HandOver
 }
@@ -77,7 +77,7 @@ func Columns() []Column {
 	replica, file := strategy.Acks{Replicas: 1}, strategy.Acks{AOF: true}
 	const (
 		blind     = "with BlindRelease: released by DEL, which does not compare"
-		polls     = "with WaitPoll: nobody is told"
+		polls     = "with WaitPoll: nobody is notified"
 		confirmed = "with Acknowledged: a grant counts once the server's one replica has it, too (WAIT)"
 		synced    = "with Acknowledged: a grant counts once the server has synced it to its append-only file (WAITAOF)"
 	)
@@ -108,8 +108,8 @@ func Columns() []Column {
 	}
 }
 
-// Players are the columns for those who contend in processes of their own: whoever plays
-// calls contender.Child with them.
+// Players are the columns for those who contend in processes of their own: a program that
+// plays calls contender.Child with them.
 func Players() (all []subjects.Variant) {
 	for _, c := range Columns() {
 		all = append(all, c.Variant)

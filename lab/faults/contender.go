@@ -3,6 +3,9 @@ package faults
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/lab/lessons"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -124,9 +128,9 @@ func (c *contender) beyond(f func(*rig.Link)) {
 	}
 }
 
-// mend ends what beyond began, once the contender has asked those servers in vain: nobody
+// repair ends what beyond began, once the contender has asked those servers in vain: nobody
 // waits for them, and what came late would get through.
-func (c *contender) mend() {
+func (c *contender) repair() {
 	limit := time.Now().Add(c.s.op)
 	if c.s.sloppy != nil && c.s.sloppy.trusts != nil { // it does not ask them
 		limit = time.Now()
@@ -143,7 +147,7 @@ func (c *contender) heal() { c.each((*rig.Link).Heal) }
 
 // die takes the contender out of the play, as a kill would: nothing of it gets out any more.
 func (c *contender) die() {
-	c.s.say("%s dies", c.who)
+	c.s.becomes(c.who, lessons.Dead, "dies")
 	c.dead = true
 	c.each((*rig.Link).Refuse)
 }
@@ -159,7 +163,9 @@ func (c *contender) leave() {
 // try asks once.
 func (c *contender) try() (*hold, error) {
 	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
-	c.s.say("%s.TryAcquire() = %v", c.who, err)
+	if err != nil {
+		c.s.say("%s asks once: %s", c.who, words(err))
+	}
 	return c.got(lease, err), err
 }
 
@@ -170,23 +176,26 @@ func (c *contender) acquire(atMost time.Duration) *hold {
 	for first := true; ; first = false {
 		lease, err := c.locks.NewLock(c.s.name).Acquire(ctx)
 		if err == nil || ctx.Err() != nil || errors.Is(err, strategy.ErrClosed) {
-			c.s.say("%s.Acquire() = %v", c.who, err)
+			if err != nil {
+				c.s.say("%s waits for %v in vain: %s", c.who, atMost, words(err))
+			}
 			return c.got(lease, err)
 		}
 		if first {
-			c.s.say("%s.Acquire() = %v, and so again", c.who, err)
+			c.s.say("%s waits, asks again and again: %s", c.who, words(err))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// got takes in a grant, and looks at who else believes to hold the lock.
+// got takes in a grant, and looks at who else believes it holds the lock.
 func (c *contender) got(lease strategy.Lease, err error) *hold {
 	if err != nil {
 		return nil
 	}
 	h := &hold{by: c, lease: lease}
 	s := c.s
+	s.becomes(c.who, lessons.Holds, "gets the lock")
 	s.mu.Lock()
 	others := append([]*hold(nil), s.holds...)
 	s.holds = append(s.holds, h)
@@ -224,21 +233,61 @@ func (h *hold) release() error {
 	h.look()
 	h.over.Store(true)
 	err := h.lease.Release(context.WithoutCancel(h.by.s.ctx))
-	h.by.s.say("%s.Release() = %v", h.by.who, err)
+	if err == nil {
+		h.by.s.becomes(h.by.who, lessons.Ended, "releases the lock")
+	} else {
+		h.by.s.becomes(h.by.who, lessons.Ended, "releases the lock, and hears: %s", words(err))
+	}
 	if errors.Is(err, strategy.ErrLost) {
-		h.by.s.note(Detected, "%s has lost the lock, and is told: %v", h.by.who, err)
+		h.by.s.note(Detected, "%s has lost the lock, and hears: %s", h.by.who, words(err))
 	}
 	return err
+}
+
+// saysExtended adds to the trace what came of an extension.
+func (h *hold) saysExtended(err error) {
+	switch {
+	case err == nil:
+		h.by.s.say("%s extends the lock", h.by.who)
+	case errors.Is(err, strategy.ErrLost):
+		h.by.s.becomes(h.by.who, lessons.Ended, "extends the lock, and hears: %s", words(err))
+	default:
+		h.by.s.say("%s extends the lock in vain: %s", h.by.who, words(err))
+	}
+}
+
+var labelled = regexp.MustCompile(`"…[0-9a-f]+:(\w+)"`) // a contender's token
+
+// words are an error as a story tells it: for a lock that is held, by whom and for how long.
+func words(err error) string {
+	var held *strategy.HeldError
+	if err == nil {
+		return "done"
+	}
+	if !errors.As(err, &held) {
+		return labelled.ReplaceAllString(strings.TrimPrefix(err.Error(), `lock "job": `), "$1")
+	}
+	said := "the lock is held"
+	if i := strings.LastIndex(held.Holder, ":"); i >= 0 { // each contender's label is its name
+		said += " by " + held.Holder[i+1:]
+	}
+	switch {
+	case held.TTL > 0:
+		said += fmt.Sprintf(", for up to %v", max(held.TTL.Round(10*time.Millisecond), time.Millisecond))
+	case held.TTL < 0:
+		said += ", for ever"
+	}
+	return said
 }
 
 // extend renews the lock once.
 func (h *hold) extend() error {
 	h.look()
 	err := h.lease.Extend(h.by.s.ctx)
-	h.by.s.say("%s.Extend() = %v", h.by.who, err)
+	h.saysExtended(err)
 	if errors.Is(err, strategy.ErrLost) {
 		h.over.Store(true)
-		h.by.s.note(Detected, "%s has lost the lock, and is told: %v", h.by.who, err)
+		h.by.s.note(Detected, "%s has lost the lock, and hears: %s", h.by.who, words(err))
 	}
 	return err
 }
@@ -251,13 +300,13 @@ func (h *hold) awaitLoss(atMost time.Duration) {
 		select { // both may have come
 		case <-h.lease.Lost():
 		default:
-			h.by.s.say("%s still believes to hold the lock", h.by.who)
+			h.by.s.say("%s still believes it holds the lock", h.by.who)
 			return
 		}
 	}
 	h.over.Store(true)
-	h.by.s.say("%s: %v", h.by.who, h.lease.Err())
-	h.by.s.note(Detected, "%s has lost the lock, and knows: %v", h.by.who, h.lease.Err())
+	h.by.s.becomes(h.by.who, lessons.Ended, "knows: %s", words(h.lease.Err()))
+	h.by.s.note(Detected, "%s has lost the lock, and knows: %s", h.by.who, words(h.lease.Err()))
 }
 
 // points are where a contender's requests to one server can be stepped into.
@@ -287,7 +336,7 @@ func (p *points) pass(request string, send func()) {
 	step(i, request, send)
 }
 
-// recount begins to count anew, with the requests that are under way.
+// recount begins to count again, with the requests that are under way.
 func (p *points) recount() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,7 +351,7 @@ func (p *points) idle() bool {
 }
 
 // at steps in before or after the k-th request from now on to the server that the fault
-// strikes, once. Whoever made the request may not wait for it: a majority of others can
+// strikes, once. The maker of the request may not wait for it: a majority of others can
 // answer. stepped does, and lets no step begin any more.
 func (c *contender) at(k int, before, after func()) (stepped func()) {
 	return c.atServer(c.s.struck(), k, before, after)

@@ -6,7 +6,7 @@ import "github.com/lockstrategies/locks/internal/rig"
 func failOvers() []Fault {
 	const (
 		unheard   = "replication does not wait: the replica has not heard of the lock when it takes over, and grants it"
-		guarded   = "the new server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, is told at its next renewal that it has lost the lock"
+		guarded   = "the new server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, learns at its next renewal that it has lost the lock"
 		elsewhere = "what the server has synced to its own file does not help the replica: that one has not heard of the lock when it takes over, and grants it"
 		unguided  = "the new server votes again for what the old one has voted for"
 	)
@@ -41,7 +41,7 @@ func failOvers() []Fault {
 			Name: "fail-over, write not replicated", Group: "fail-over",
 			Story: "A gets the lock, and its server dies before its replica has heard of it. The replica takes its place. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, unheard, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
-				in(Unavailable, "A is told that it has the lock only when the replica has it, too, and so not this time; the price is that a replica that is behind stops all", acknowledged...),
+				in(Unavailable, "A learns that it has the lock only when the replica has it, too, and so not this time; the price is that a replica that is behind stops all", acknowledged...),
 				in(Violated, elsewhere, synced...)),
 			play: func(s *Stage) {
 				s.do("the server has a replica", s.victim().Replicate)
@@ -58,7 +58,7 @@ func failOvers() []Fault {
 		},
 		{
 			Name: "fail-over, old primary goes on", Group: "fail-over",
-			Story: "A server is taken for dead, and its replica takes its place. A, who is connected to the old one, still gets the lock there. B, who connects anew, asks; if it is refused, A extends and releases, C asks.",
+			Story: "A server is taken for dead, and its replica takes its place. A, who is connected to the old one, still gets the lock there. B, with a new connection, asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, "there are two servers now, and each grants the lock once", in(Kept, "the new server does not vote until the longest TTL has passed, and the old one keeps the holder's vote; then both vote, so it has to be stopped by then", "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Unavailable, "the old server has no replica any more, so it grants nothing; nor does the new one until it is given one", acknowledged...),
 				in(Violated, "there are two servers now, each with a file of its own to sync, and each grants the lock once", synced...)),
@@ -79,7 +79,7 @@ func failOvers() []Fault {
 				if err != nil {
 					s.Cannot("A gets no lock from the old server: %w", err)
 				}
-				c.mend()
+				c.repair()
 				s.forgotten(a)
 			},
 		},

@@ -18,13 +18,13 @@ import (
 type Verdict int
 
 const (
-	// Kept: nobody noticed. The holder held, rivals waited, and whoever came next got
+	// Kept: nobody noticed. The holder held, rivals waited, and the next contender got
 	// the lock at once.
 	Kept Verdict = iota + 1
 	// Unavailable but safe: somebody who could have had the lock had to wait for the fault
 	// to end, or for a TTL.
 	Unavailable
-	// Detected: a holder lost the lock, and was told before it did harm: by its own clock,
+	// Detected: a holder lost the lock, and learned it before it did harm: by its own clock,
 	// by the servers, or by the store.
 	Detected
 	// Violated: two held the lock at once and believed so, what is a stranger's was
@@ -72,7 +72,7 @@ type Fault struct {
 	play  func(*Stage)
 }
 
-// Cell is the verdict on a column, and whether it is told: of a variant that is not, it is
+// Cell is the verdict on a column, and whether the page has it: of a variant that it has not, it is
 // the strategy's own.
 func (f Fault) Cell(c Column) (cell Cell, told bool) {
 	if cell, told = f.Cells[c.Name]; told {

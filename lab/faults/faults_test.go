@@ -70,9 +70,9 @@ func cells(t *testing.T, theatre *Theatre) {
 						t.Logf("it was first: %s", before)
 					}
 					if out.Err != nil || out.Verdict != want.Verdict {
-						t.Errorf("%v, want %v: %s\n%v", out, want.Verdict, want.Reason, out.History)
+						t.Errorf("%v, want %v: %s\n%v", out, want.Verdict, want.Reason, out.History())
 					} else {
-						t.Logf("%v\n%v", out, out.History)
+						t.Logf("%v\n%v", out, out.History())
 					}
 				})
 			}
@@ -94,7 +94,7 @@ func turned(t *testing.T, theatre *Theatre) {
 				ready(t, theatre, f, c)
 				by, out, acquitted := theatre.Convict(t.Context(), f, c, verdict)
 				if by != nil {
-					t.Logf("a lock that %s: %v\n%v", by.Name, out, out.History)
+					t.Logf("a lock that %s: %v\n%v", by.Name, out, out.History())
 					return
 				}
 				t.Errorf("no mistake is convicted:\n%s", strings.Join(acquitted, "\n"))
@@ -129,7 +129,7 @@ func harmless(t *testing.T, theatre *Theatre) {
 					ready(t, theatre, f, c)
 					out := theatre.until(t.Context(), calm, c, &sloppy, func(out Outcome) bool { return out.Err == nil && out.Verdict == Kept })
 					if out.Err != nil || out.Verdict != Kept {
-						t.Errorf("%v, want %v\n%v", out, Kept, out.History)
+						t.Errorf("%v, want %v\n%v", out, Kept, out.History())
 					}
 				})
 			}
@@ -180,11 +180,32 @@ func TestTable(t *testing.T) {
 			case told && (cell.Reason == "" || cell.Verdict < Kept || cell.Verdict > Violated):
 				t.Errorf("%s: %s has no verdict, or no reason", f.Name, c.Name)
 			case told && differs && cell == of:
-				t.Errorf("%s: %s is told, though it does not differ from %s", f.Name, c.Name, c.Of)
+				t.Errorf("%s: the page has %s, though it does not differ from %s", f.Name, c.Name, c.Of)
 			}
 			if cell.Verdict == Kept && !cell.Derived && len(f.Turned) == 0 {
 				t.Errorf("%s: %s keeps it, and no mistake is named that would not", f.Name, c.Name)
 			}
+		}
+	}
+}
+
+// TestPrevent: the reader learns what to do against each fault that some strategy does not keep through.
+func TestPrevent(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, f := range All() {
+		known[f.Name] = true
+		kept := true
+		for _, s := range Strategies() {
+			kept = kept && f.Cells[s.Name].Verdict == Kept
+		}
+		if _, ok := prevent[f.Name]; ok == kept {
+			t.Errorf("%s: kept through by all: %v; says how to prevent it: %v, want the opposite", f.Name, kept, ok)
+		}
+	}
+	for name := range prevent {
+		if !known[name] {
+			t.Errorf("%q is no fault", name)
 		}
 	}
 }
@@ -200,11 +221,11 @@ func TestDoc(t *testing.T) {
 		return
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != want {
-		t.Errorf("docs/faults.md is not what the table says (%v). Write it anew: go test -C lab ./faults -run TestDoc -update", err)
+		t.Errorf("docs/faults.md is not what the table says (%v). Write it again: go test -C lab ./faults -run TestDoc -update", err)
 	}
 }
 
-var update = flag.Bool("update", false, "write docs/faults.md anew")
+var update = flag.Bool("update", false, "write docs/faults.md again")
 
 func open(t *testing.T) *Theatre {
 	t.Helper()
@@ -222,7 +243,7 @@ func open(t *testing.T) *Theatre {
 	return theatre
 }
 
-// ready skips a test whose servers cannot be had beside the others.
+// ready skips a test whose servers are not available next to the others.
 func ready(t *testing.T, theatre *Theatre, f Fault, c Column) {
 	t.Helper()
 	redistest.Skip(t, theatre.Ready(t.Context(), f, c), "what "+c.Name+" does when things break")

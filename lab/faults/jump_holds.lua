@@ -1,5 +1,5 @@
 -- jump_holds: what a jump of the server's clock means for the stamps that package reentrant
--- keeps beside its key's TTL: each hold's end, in milliseconds of that clock.
+-- keeps besides its key's TTL: each hold's end, in milliseconds of that clock.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  by how much the clock jumps, in milliseconds; negative: back

@@ -14,7 +14,7 @@ import (
 func memoryFaults() []Fault {
 	const (
 		gone     = "the key is gone, and so the next who asks gets the lock"
-		guarded  = "the server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, is told at its next renewal that it has lost the lock"
+		guarded  = "the server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, learns at its next renewal that it has lost the lock"
 		unguided = "the server has forgotten its vote, and votes again"
 	)
 	return []Fault{
@@ -23,7 +23,7 @@ func memoryFaults() []Fault {
 			Story: "A holds the lock. Its server is killed and comes back empty within the TTL. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back empty as a primary, and its replica forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
-				in(Unavailable, "a server that keeps no file refuses WAITAOF, and so A is not told that it has the lock: nobody gets one until the server keeps a file, which Check demands", synced...)),
+				in(Unavailable, "a server that keeps no file refuses WAITAOF, and so A does not get the lock: nobody gets one until the server keeps a file, which Check demands", synced...)),
 			play: func(s *Stage) {
 				a := s.inMemory("A")
 				s.do("the server is killed and comes back empty", s.victim().Restart)
@@ -53,7 +53,7 @@ func memoryFaults() []Fault {
 			Story: "A gets the lock. Less than a second later the machine loses power (emulated: the server is killed, and finds its files as they were before the lock, or, where the lock waits for syncs, as the last sync left them that the server has confirmed). B asks.",
 			Cells: every(Violated, "the file is synced once a second, and what was answered since then is not on the disk", in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back without the lock, and its replica, which had it, forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
-				in(Kept, "A is told that it has the lock only when the file is synced: that takes up to a second, and then the lock is on the disk (if the server tells the truth: Valkey 8.1 and 9.1 confirm it too soon)", synced...)),
+				in(Kept, "A learns that it has the lock only when the file is synced: that takes up to a second, and then the lock is on the disk (if the server tells the truth: Valkey 8.1 and 9.1 confirm it too soon)", synced...)),
 			Turned: []Sloppy{takesWrittenForSynced, votesAtOnce},
 			fsync:  "everysec",
 			play: func(s *Stage) {
@@ -195,14 +195,14 @@ func (s *Stage) inMemory(who string) *hold {
 	if !s.column.synced {
 		return s.holder(who)
 	}
-	s.do("the server is told to keep no file", s.victim().Unpersist)
+	s.do("the server has to keep no file", s.victim().Unpersist)
 	s.later(func(ctx context.Context) error { return s.victim().Persist(ctx, "always") })
 	return s.attempt(who)
 }
 
 // lastSync lets the server lose what it has not synced: A gets the lock just after a sync,
-// and the machine loses power as soon as A believes in it. What is synced the server says
-// itself, asked for marks in its file, whatever A was told: one before the last sync, one
+// and the machine loses power as soon as A believes in it. Whatever A heard, the server
+// itself says what is synced, asked for marks in its file: one before the last sync, one
 // before A asks, and one behind the write that grants the lock. The file is cut behind the
 // last that it confirms. Where a sync came between the last two, A takes the lock again.
 func (s *Stage) lastSync() *hold {
@@ -260,8 +260,8 @@ func (s *Stage) lastSync() *hold {
 	return nil
 }
 
-// lastSecond lets the server lose what it was told within the last second, among which is
-// that A holds the lock. On a machine that is too slow for that, A takes the lock again.
+// lastSecond lets the server lose what it heard within the last second, and so that A
+// holds the lock. On a machine that is too slow for that, A takes the lock again.
 func (s *Stage) lastSecond() *hold {
 	for range 10 {
 		before, err := s.victim().Checkpoint(s.ctx)

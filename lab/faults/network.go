@@ -13,7 +13,7 @@ import (
 func networkFaults() []Fault {
 	const (
 		undone = "A does not know what became of its request, says so, and undoes it"
-		again  = "a new connection is dialled, and whoever was not answered asks again: an extension that arrives twice counts once, and each acquire has a token of its own"
+		again  = "a new connection is dialled, and a client without an answer asks again: an extension that arrives twice counts once, and each acquire has a token of its own"
 		others = "a majority of the servers goes on without it"
 	)
 	return []Fault{
@@ -132,7 +132,7 @@ func networkFaults() []Fault {
 		},
 		{
 			Name: "two ask at once", Group: "network",
-			Story:  "Neither hears of the answer to its first request before the other's is answered. Of five servers, A's requests reach some first, and B's the others, and one is out of reach, so neither gets a majority; then all arrive. Both go on asking, and who gets the lock releases it when the other's first attempt is over.",
+			Story:  "Neither hears of the answer to its first request before the other's is answered. Of five servers, A's requests reach some first, and B's the others, and one is out of reach, so neither gets a majority; then all arrive. Both go on asking, and the one that gets the lock releases it when the other's first attempt is over.",
 			Cells:  every(Kept, "one gets it and the other waits", in(Kept, "who was refused takes its votes back at once, and asks again at random times", "redlock")),
 			Turned: []Sloppy{takesHalfForMost, looksBeforeItTakes},
 			play:   (*Stage).split,
@@ -153,7 +153,9 @@ func networkFaults() []Fault {
 				}
 				s.lost(a, "replies to A are lost on the way", rig.Replies)
 				again, err := a.locks.NewLock(s.name).TryAcquire(ctx)
-				s.say("A.TryAcquire() again = %v", err)
+				if err != nil {
+					s.say("A asks again: %s", words(err))
+				}
 				if a.got(again, err) != nil {
 					s.Cannot("A hears of it")
 				}
@@ -257,7 +259,7 @@ func networkFaults() []Fault {
 		},
 		{
 			Name: "server out of reach: silent", Group: "network",
-			Story:  "What is sent to a server vanishes. A asks; if it gets the lock, B asks, A releases, C asks.",
+			Story:  "Requests to a server vanish. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server cannot be reached", in(Kept, others, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
@@ -268,7 +270,7 @@ func networkFaults() []Fault {
 		{
 			Name: "server hears, and cannot answer", Group: "network",
 			Story:  "A server gets all requests, but its replies vanish. A asks; if it gets the lock, B asks, A releases. The server heals, and C asks.",
-			Cells:  every(Unavailable, "whatever the only server grants, nobody hears of, and whoever asked undoes it", in(Kept, "the others are a majority, and the votes of the one whose answers are lost are undone", "redlock")),
+			Cells:  every(Unavailable, "whatever the only server grants, nobody hears of, and its caller undoes it", in(Kept, "the others are a majority, and the votes of the one whose answers are lost are undone", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("replies of a server vanish", s.victim(), func(l *rig.Link) { l.Cut(rig.Replies) })
@@ -278,7 +280,7 @@ func networkFaults() []Fault {
 		{
 			Name: "slow server", Group: "network",
 			Story:  "A server answers later than anybody waits. A asks; if it gets the lock, it extends, B asks, A releases, C asks.",
-			Cells:  every(Unavailable, "the only server answers when whoever asked has given up, and undoes", in(Kept, "who does not answer within the time-out for one node is not waited for, on acquire, extend and release", "redlock")),
+			Cells:  every(Unavailable, "the only server answers when its caller has given up, and undoes", in(Kept, "who does not answer within the time-out for one node is not waited for, on acquire, extend and release", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("a server answers late", s.victim(), func(l *rig.Link) { l.Delay(rig.Replies, 2*s.op) })
@@ -292,8 +294,8 @@ func networkFaults() []Fault {
 }
 
 // split lets two contenders ask at once, each of whom reaches other servers first. Neither
-// hears what its first request came to before the other's is answered, so that whoever
-// looks before it takes looks too early; and who gets the lock keeps it until the other's
+// hears what its first request came to before the other's is answered, so that one that
+// looks before it takes looks too early; the one that gets the lock keeps it until the other's
 // first attempt is over, so that it shows if both have it.
 func (s *Stage) split() {
 	a, b := s.contender("A"), s.contender("B")

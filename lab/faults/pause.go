@@ -6,11 +6,12 @@ import (
 
 	steered "github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/lab/lessons"
 )
 
-// pauses are those of a holder who stands still for longer than its lock lasts: a garbage
+// pauses are those of a holder who is paused for longer than its lock lasts: a garbage
 // collection, SIGSTOP. It is stopped for real, in a process of its own.
-// What the lock protects is in a store beside the servers.
+// The data that the lock protects is in a store next to the servers.
 func pauses() []Fault {
 	const (
 		late    = "between the look and the write no lock can help: A's write comes last, and B's is lost"
@@ -20,16 +21,16 @@ func pauses() []Fault {
 		{
 			Name: "holder paused, looks before it writes", Group: "client",
 			Story: "A's process is stopped (SIGSTOP) past its TTL. B gets the lock and writes. A goes on, and looks whether it still holds the lock before it writes.",
-			Cells: every(Detected, "A's deadline is on a clock that went on while A stood still, so A knows as soon as it looks (that of a machine that was suspended may not have: then only a fence helps)"),
+			Cells: every(Detected, "A's deadline is on a clock that went on while A was paused, so A knows as soon as it looks (that of a machine that was suspended may not have: then only a fence helps)"),
 			play: func(s *Stage) {
 				a := s.process("A", steered.OpenCarelessStore)
 				if err := a.by.Pause(s.ctx); err != nil {
 					s.Cannot("pausing A: %w", err)
 				}
-				s.say("A's process is stopped")
+				s.becomes("A", lessons.Paused, "is paused: its process is stopped")
 				a.overtaken(s)
 				err := a.hold.Write(s.ctx, "A's")
-				s.say("A goes on, and writes: %v", err)
+				s.becomes("A", lessons.Awake, "goes on, and writes: %s", words(err))
 				a.judge(s, err)
 			},
 		},
@@ -97,7 +98,7 @@ func (s *Stage) work(who string, w *worker) {
 	if err != nil {
 		s.Cannot("%s cannot read: %w", who, err)
 	}
-	s.say("%s has the lock, and reads %q", who, value)
+	s.becomes(who, lessons.Holds, "has the lock, and reads %q", value)
 }
 
 // overtaken lets B take the lock, when the TTL is over, and write; then w goes on.
@@ -128,10 +129,10 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	if err := a.by.Stopped(s.ctx); err != nil {
 		s.Cannot("A does not stop: %w", err)
 	}
-	s.say("A has looked, and its process is stopped before it writes")
+	s.becomes("A", lessons.Paused, "has looked, and is paused before it writes: its process is stopped")
 	a.overtaken(s)
 	err := <-wrote
-	s.say("A goes on, and writes: %v", err)
+	s.becomes("A", lessons.Awake, "goes on, and writes: %s", words(err))
 	a.judge(s, err)
 }
 
@@ -157,7 +158,7 @@ func (w *worker) judge(s *Stage, err error) {
 	case errors.Is(err, steered.ErrStale):
 		s.note(Detected, "the store refuses A's write: %v", err)
 	default:
-		s.note(Detected, "A has lost the lock, and knows: %v", err)
+		s.note(Detected, "A has lost the lock, and knows: %s", words(err))
 	}
 }
 

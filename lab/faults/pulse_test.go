@@ -1,4 +1,4 @@
-// What the machine did to a play: which plays count, and how the longest pause is found.
+// Tests what the machine did to a play: which plays count, and how the longest pause is found.
 package faults
 
 import (

@@ -27,11 +27,11 @@ func (v Verdict) Mark() string {
 func (v Verdict) Meaning() string {
 	switch v {
 	case Kept:
-		return "the holder held, rivals waited, and whoever came next got the lock at once (one who is cut off himself, and gives up, does not count)"
+		return "the holder held, rivals waited, and the next contender got the lock at once (one who is cut off himself, and gives up, does not count)"
 	case Unavailable:
 		return "somebody who could have had the lock had to wait for the end of the fault, or of a TTL"
 	case Detected:
-		return "a holder lost the lock, and was told before it did harm: by its own clock, by the servers, or by the store"
+		return "a holder lost the lock, and learned it before it did harm: by its own clock, by the servers, or by the store"
 	case Violated:
 		return "two held it at once and believed so, what is a stranger's was deleted, a write was lost, or nobody ever got the lock again"
 	}
@@ -64,14 +64,14 @@ variants that are acknowledged wait for the one replica that they are given. Whe
 take over than are waited for, one that has not heard of the lock may be, and grants it.`,
 	"server": `A server that is down, frozen, full or forbidden grants nothing. That is safe: the question
 is who has to wait, what the error says, and what is left behind.`,
-	"network": `Whoever is not answered does not know what became of his request. It must be taken
+	"network": `A client without an answer does not know what became of its request. It must be taken
 neither for granted nor for refused, and be undone in an order in which the undo cannot
 come first.`,
-	"client": `Holders die, wait for ever, stand still, and come too late; and a lock whose release is
+	"client": `Holders die, wait for ever, are paused, and come too late; and a lock whose release is
 two steps can change hands between them.`,
 	"clock": `A TTL is counted by the server's clock, a deadline by the holder's monotonic one; only
 setnxgetset compares the wall clocks of its contenders.`,
-	"misuse": `What people do to a lock who have the right to.`,
+	"misuse": `Users do this to a lock who have the right to.`,
 }
 
 // Groups are the rows by their kind, in the order of the table.

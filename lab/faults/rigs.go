@@ -48,7 +48,7 @@ func (t *Theatre) Close() error {
 }
 
 // Ready finds out whether there are servers on which the fault can be played on a column.
-// Where they cannot be had beside the farm's own, the error wraps redistest.ErrImpossible.
+// Where they are not available next to the farm's own, the error wraps redistest.ErrImpossible.
 func (t *Theatre) Ready(ctx context.Context, f Fault, c Column) error {
 	_, err := t.farmFor(ctx, f, c)
 	return err
@@ -185,7 +185,7 @@ func (t *Theatre) Convict(ctx context.Context, f Fault, c Column, should Verdict
 			if out.Err == nil && out.Verdict > should {
 				return &sloppy, out, nil
 			}
-			acquitted = append(acquitted, fmt.Sprintf("a lock that %s: %v\n%v", sloppy.Name, out, out.History))
+			acquitted = append(acquitted, fmt.Sprintf("a lock that %s: %v\n%v", sloppy.Name, out, out.History()))
 		}
 	}
 	return nil, Outcome{}, acquitted

@@ -11,9 +11,9 @@ import (
 // serverFaults are those of a server that stops, or refuses.
 func serverFaults() []Fault {
 	const (
-		only      = "the only server is down: nobody gets the lock, and nobody has it beside its holder"
+		only      = "the only server is down: nobody gets the lock, and nobody has it but its holder"
 		others    = "a majority of the servers goes on without it"
-		refuses   = "the only server refuses, in words, and has changed nothing: nobody believes to hold what was refused"
+		refuses   = "the only server refuses, in words, and has changed nothing: nobody believes it holds what was refused"
 		allowance = "one server that refuses is a minority, and the others agree without it"
 	)
 	return []Fault{
@@ -58,12 +58,12 @@ func serverFaults() []Fault {
 		},
 		{
 			Name: "server frozen for a moment", Group: "server",
-			Story:  "A holds the lock. Its server stands still while A extends, and goes on before the TTL is over. A extends again.",
+			Story:  "A holds the lock. Its server is paused while A extends, and goes on before the TTL is over. A extends again.",
 			Cells:  every(Kept, "an extension that was not answered leaves the deadline where it was, and the next one is answered in time"),
 			Turned: []Sloppy{neverDialsAgain},
 			play: func(s *Stage) {
 				a := s.holder("A")
-				s.do("the server stands still", s.victim().Freeze)
+				s.do("the server is paused", s.victim().Freeze)
 				a.extend()
 				s.do("the server goes on", s.victim().Thaw)
 				a.insist()
@@ -72,11 +72,11 @@ func serverFaults() []Fault {
 		},
 		{
 			Name: "server frozen, lock free", Group: "server",
-			Story:  "A server stands still. A asks; if it gets the lock, B asks, A releases, and C asks.",
+			Story:  "A server is paused. A asks; if it gets the lock, B asks, A releases, and C asks.",
 			Cells:  every(Unavailable, "the only server does not answer, and nobody takes silence for a yes", in(Kept, "who does not answer within the time-out for one node is not waited for, on acquire, extend and release", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
-				s.do("the server stands still", s.victim().Freeze)
+				s.do("the server is paused", s.victim().Freeze)
 				s.later(s.victim().Thaw)
 				if a := s.next("A"); a != nil {
 					a.extend()
@@ -86,14 +86,14 @@ func serverFaults() []Fault {
 		},
 		{
 			Name: "server frozen past the TTL", Group: "server",
-			Story:  "A keeps the lock alive, and has renewed it. Its server stands still until A's deadline has come, and goes on. B asks.",
+			Story:  "A keeps the lock alive, and has renewed it. Its server is paused until A's deadline has come, and goes on. B asks.",
 			Cells:  every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, though it hears from nobody", in(Kept, "with the first renewal the servers that were not needed at first have joined, and a majority goes on renewing", "redlock")),
 			Turned: []Sloppy{extendsAnything, trustsOneServer},
 			play: func(s *Stage) {
 				a := s.holder("A", brief(s))
 				a.insist()
 				a.keepAlive()
-				s.do("the server stands still", s.victim().Freeze)
+				s.do("the server is paused", s.victim().Freeze)
 				a.awaitLoss(3 * s.short)
 				s.do("the server goes on", s.victim().Thaw)
 				s.follow(a)
@@ -101,7 +101,7 @@ func serverFaults() []Fault {
 		},
 		{
 			Name: "thaw with a request in the socket", Group: "server",
-			Story:  "A asks a server that stands still, without which it has no lock, and gives up. The server goes on, and executes what it finds. C, who cannot do without it either, asks.",
+			Story:  "A asks a server that is paused, without which it has no lock, and gives up. The server goes on, and executes what it finds. C, who cannot do without it either, asks.",
 			Cells:  every(Kept, "A undoes what it does not know the end of, and the undo cannot overtake it: it goes behind it on the same connection, or on a new one when the server has dropped the old"),
 			Turned: []Sloppy{undoesNothing},
 			play: func(s *Stage) {
@@ -110,7 +110,7 @@ func serverFaults() []Fault {
 					who.connect()
 					who.beyond((*rig.Link).Refuse) // so neither can do without that server
 				}
-				s.do("the server stands still", s.victim().Freeze)
+				s.do("the server is paused", s.victim().Freeze)
 				c.try()
 				s.do("the server goes on", s.victim().Thaw)
 				if d.acquire(s.ttl/3) == nil {
@@ -206,7 +206,7 @@ func serverFaults() []Fault {
 		},
 		{
 			Name: "too few replicas (min-replicas-to-write)", Group: "server",
-			Story: "A holds the lock, and its server is told to write only with a replica, and has none unless the lock waits for one. B asks, A releases, C asks.",
+			Story: "A holds the lock, and its server may write only with a replica, and has none unless the lock waits for one. B asks, A releases, C asks.",
 			Cells: every(Unavailable, refuses, in(Kept, allowance, "redlock"),
 				in(Kept, "the server has the replica that the lock waits for, so there are not too few", acknowledged...)),
 			Turned: []Sloppy{trustsOneServer, grantsWhatIsHeld},

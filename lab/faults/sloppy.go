@@ -58,7 +58,7 @@ func (c hasty) Do(cmd string, args ...any) (any, error) {
 var votesAtOnce = Sloppy{Name: "lets every server vote at once", variant: "redlock-unguarded"}
 
 // givesItsKeyATTL leaves it to the server when a lock ends that is the contenders' to end.
-var givesItsKeyATTL = Sloppy{Name: "gives its key a TTL beside the stamp", node: func(n driver.Node) driver.Node {
+var givesItsKeyATTL = Sloppy{Name: "gives its key a TTL besides the stamp", node: func(n driver.Node) driver.Node {
 	return &forgetful{Node: n, do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 		reply, err := n.Do(ctx, due, cmd, key, args...)
 		if cmd == "SETNX" && reply == int64(1) {
@@ -131,7 +131,7 @@ var trustsOneServer = Sloppy{Name: "trusts one server", trusts: func(nodes []dri
 }}
 
 // leavesItsEndToTheServer takes nothing over: when a lock ends is up to the server alone,
-// which is told to drop the key when the stamp has passed.
+// which has to drop the key when the stamp has passed.
 var leavesItsEndToTheServer = Sloppy{Name: "leaves its end to the server, and takes nothing over", node: func(n driver.Node) driver.Node {
 	return &forgetful{Node: n, do: func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 		if cmd == "GETSET" {
@@ -241,7 +241,7 @@ var extendsAnything = Sloppy{Name: "takes any answer for an extension", protocol
 	})
 }}
 
-// releasesAnything deletes the key, whoever holds it: it takes what it wrote for what is there.
+// releasesAnything deletes the key of any holder: it takes what it wrote for what is there.
 var releasesAnything = Sloppy{Name: "releases without a look", node: func(n driver.Node) driver.Node {
 	var mu sync.Mutex
 	var wrote any

@@ -10,9 +10,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/lab/lessons"
 	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -34,21 +34,26 @@ type Stage struct {
 	stage.Story
 	mu         sync.Mutex
 	began      time.Time
-	history    conformance.History
+	events     []lessons.Event
 	contenders []*contender
 	holds      []*hold
 	facts      map[Verdict][]string
-	mending    []func(context.Context) error
+	repairs    []func(context.Context) error
 	tired      func(*rig.Link) *redis.Pool   // what the next contenders dial with; nil: pools of their own
 	weather    map[*rig.Node]func(*rig.Link) // everybody's network to a server
 	late       string                        // which lock lapsed that had ample time
+}
+
+// History is what happened, as a diagram.
+func (o Outcome) History() string {
+	return o.Trace.Diagram(100, func(_ lessons.Style, s string) string { return s })
 }
 
 // An Outcome is how a play ended.
 type Outcome struct {
 	Verdict Verdict
 	Saw     []string // the facts that it rests on
-	History conformance.History
+	Trace   lessons.Trace
 	Err     error // the play could not be played to its end: the verdict is on what was seen till then
 
 	Slow   string   // why the machine was too slow for the play, if it was
@@ -58,7 +63,7 @@ type Outcome struct {
 // errHangs is the end of a play that does not end.
 var errHangs = errors.New("the play hangs")
 
-// act runs the play. What cannot be set up ends it.
+// act runs the play. A part that cannot be set up ends it.
 func (s *Stage) act(play func(*Stage)) Outcome {
 	s.began = time.Now()
 	var hangs error
@@ -72,7 +77,7 @@ func (s *Stage) act(play func(*Stage)) Outcome {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Outcome{Verdict: Kept, History: slices.Clone(s.history), Err: errors.Join(hangs, s.Err()), Slow: s.late}
+	out := Outcome{Verdict: Kept, Trace: s.trace(), Err: errors.Join(hangs, s.Err()), Slow: s.late}
 	for _, v := range []Verdict{Violated, Detected, Unavailable} {
 		if saw := s.facts[v]; len(saw) > 0 {
 			out.Verdict, out.Saw = v, saw
@@ -112,13 +117,13 @@ func (s *Stage) prologue() {
 		s.Cannot("the lock cannot be used to begin with: %w", err)
 	}
 	c.leave()
-	s.contenders, s.holds, s.history, s.began = nil, nil, nil, time.Now()
+	s.contenders, s.holds, s.events, s.began = nil, nil, nil, time.Now()
 }
 
-// epilogue is how all plays end: everything is mended, whoever still holds the lock
-// releases it, and then somebody must get it, at the latest when the TTL is over.
+// epilogue is how all plays end: everything is repaired, a client that still holds the
+// lock releases it, and then somebody must get it, at the latest when the TTL is over.
 func (s *Stage) epilogue() {
-	s.mend()
+	s.repair()
 	for _, h := range slices.Clone(s.holds) {
 		if !h.over.Load() && !h.by.dead {
 			h.release()
@@ -126,7 +131,7 @@ func (s *Stage) epilogue() {
 	}
 	z := s.contender("Z")
 	if h := z.acquire(s.longest() + 20*time.Second); h == nil {
-		s.note(Violated, "nobody gets the lock any more, though everything is mended and the TTL is over")
+		s.note(Violated, "nobody gets the lock any more, though everything is repaired and the TTL is over")
 	} else {
 		h.release()
 	}
@@ -135,17 +140,50 @@ func (s *Stage) epilogue() {
 // longest is what a key may live.
 func (s *Stage) longest() time.Duration { return s.ttl + time.Second }
 
-// say adds a line to the history.
+// say adds what happened to the trace.
 func (s *Stage) say(format string, args ...any) {
+	s.add(lessons.Event{Kind: lessons.Note, Text: fmt.Sprintf(format, args...)})
+}
+
+// becomes adds to the trace how a contender changes.
+func (s *Stage) becomes(who string, c lessons.Condition, format string, args ...any) {
+	s.add(lessons.Event{Kind: lessons.State, From: who, Condition: c, Text: who + " " + fmt.Sprintf(format, args...)})
+}
+
+func (s *Stage) add(e lessons.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.history = append(s.history, conformance.Event{At: time.Since(s.began), Text: fmt.Sprintf(format, args...), Times: 1})
+	e.At = time.Since(s.began)
+	s.events = append(s.events, e)
+}
+
+// trace is what happened, with a column for each contender. The caller holds mu.
+func (s *Stage) trace() lessons.Trace {
+	var names []string
+	for _, c := range s.contenders {
+		names = append(names, c.who)
+	}
+	for _, e := range s.events {
+		if e.From != "" {
+			names = append(names, e.From)
+		}
+	}
+	slices.Sort(names)
+	t := lessons.Trace{Events: slices.Clone(s.events)}
+	for _, name := range slices.Compact(names) {
+		t.Actors = append(t.Actors, lessons.Actor{Name: name})
+	}
+	return t
 }
 
 // note adds a fact that the verdict rests on.
 func (s *Stage) note(v Verdict, format string, args ...any) {
 	fact := fmt.Sprintf(format, args...)
-	s.say("⇒ %v: %s", v, fact)
+	if v == Violated {
+		s.add(lessons.Event{Kind: lessons.Violation, Text: fact})
+	} else {
+		s.say("⇒ %v: %s", v, fact)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.facts[v] = append(s.facts[v], fact)
@@ -159,20 +197,20 @@ func (s *Stage) do(what string, f func(context.Context) error) {
 	s.say("%s", what)
 }
 
-// later is done by mend, or at the end of the play.
-func (s *Stage) later(f func(context.Context) error) { s.mending = append(s.mending, f) }
+// later is done by repair, or at the end of the play.
+func (s *Stage) later(f func(context.Context) error) { s.repairs = append(s.repairs, f) }
 
-// mend undoes what was broken.
-func (s *Stage) mend() {
-	if len(s.mending) > 0 {
-		s.say("everything is mended")
+// repair undoes what was broken.
+func (s *Stage) repair() {
+	if len(s.repairs) > 0 {
+		s.say("everything is repaired")
 	}
-	for _, f := range slices.Backward(s.mending) {
+	for _, f := range slices.Backward(s.repairs) {
 		if err := f(s.ctx); err != nil {
-			s.Cannot("mending: %w", err)
+			s.Cannot("repairing: %w", err)
 		}
 	}
-	s.mending = nil
+	s.repairs = nil
 	clear(s.weather)
 	for _, c := range s.contenders {
 		if !c.dead {
@@ -219,11 +257,11 @@ func (s *Stage) holder(who string, set ...func(*strategy.Options)) *hold {
 	if err != nil {
 		s.Cannot("%s gets no lock to begin with: %w", who, err)
 	}
-	c.mend()
+	c.repair()
 	return h
 }
 
-// rival is a new contender who asks once for a lock that another believes to hold. A
+// rival is a new contender who asks once for a lock that another believes it holds. A
 // server that has just come back may not answer the first time.
 func (s *Stage) rival(who string) *hold {
 	c := s.contender(who)
@@ -241,7 +279,7 @@ func (s *Stage) rival(who string) *hold {
 }
 
 // next is a new contender who ought to get the lock now: it is nobody's. If it does not,
-// the lock is unavailable. What is undone in the background has a moment for it.
+// the lock is unavailable. The undoing in the background has a moment for it.
 func (s *Stage) next(who string) *hold {
 	h := s.contender(who).acquire(s.ttl / 3)
 	if h == nil {

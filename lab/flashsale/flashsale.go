@@ -9,8 +9,8 @@
 // The buyers are goroutines of processes that are this program, started again (see
 // [Child]). Between the look at the goods and the write a buyer thinks for a moment, as
 // a program takes a moment; without a lock it thinks until all others of its process
-// have looked, so that overselling is no matter of luck. What was sold is what Redis
-// has at the end, not what buyers believe. Commands are counted by the clients'
+// have looked, so that overselling is no matter of luck. Redis says at the
+// end what was sold, not what buyers believe. Commands are counted by the clients'
 // connections, those of the locks' own included, after a warm-up that dials and loads
 // scripts.
 package flashsale
@@ -105,7 +105,7 @@ type Config struct {
 	Think    time.Duration // between look and write; 0: 2 ms
 	Patience time.Duration // how long a buyer tries to get in; 0: 20 s
 
-	// Progress, if set, is told before each way how many are done, of how many.
+	// Progress, if set, hears before each way how many are done, of how many.
 	Progress func(next Way, done, all int)
 
 	told []*redistest.Server // to vote, for the time of the sale
@@ -162,7 +162,7 @@ type Result struct {
 	EmptyHanded int `json:"empty_handed"` // buyers who came when it was sold out
 	GaveUp      int `json:"gave_up"`      // buyers whose patience was over
 	Failed      int `json:"failed"`       // buyers whom an error sent away
-	Refused     int `json:"refused"`      // how often buyers were told to try again
+	Refused     int `json:"refused"`      // how often buyers had to try again
 	Attempts    int `json:"attempts"`     // how often they, or the lock for them, asked
 
 	Took     float64  `json:"took_ms"` // until the last buyer left
@@ -317,7 +317,7 @@ func places(servers, some []*redistest.Server) (at []int) {
 	return at
 }
 
-// sweep removes every key of a run, and undoes what the servers were told for it. It is
+// sweep removes every key of a run, and undoes the settings of the servers for it. It is
 // done also when ctx is over.
 func sweep(ctx context.Context, servers, told []*redistest.Server, run string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)

@@ -318,7 +318,7 @@ func TestNoProcesses(t *testing.T) {
 	wantNoKeys(t, s[0])
 }
 
-// TestRefused: a lock that cannot be had at all is told in the server's words, and the
+// TestRefused: a lock that is not available at all is reported in the server's words, and the
 // other ways are not its victims.
 func TestRefused(t *testing.T) {
 	s := redistest.Nodes(t, 1)

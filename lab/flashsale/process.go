@@ -41,7 +41,7 @@ const (
 type job struct {
 	Way      Way
 	Run      string // what the keys of all sales have in them
-	Told     []int  // which servers were told to vote for that time
+	Told     []int  // the servers that had to vote for that time
 	Sale     string // … and of this one
 	Process  int    // which of the children this is
 	Buyers   int

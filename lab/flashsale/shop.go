@@ -99,7 +99,7 @@ func waitFor(ctx context.Context, l strategy.Lock, patience time.Duration) (stra
 	}
 }
 
-// nonBlocking asks once. Who is refused presses the button again a little later, as
+// nonBlocking asks once. A refused buyer presses the button again a little later, as
 // people do, until the patience is over.
 func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
@@ -121,7 +121,7 @@ func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
 }
 
 // mayRetry tells whether a refused buyer may have more luck later: another holds the
-// lock, or the servers did not agree in time. What a server refuses it refuses again.
+// lock, or the servers did not agree in time. A server that refuses a request refuses it again.
 func mayRetry(err error) bool {
 	for _, e := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrNoQuorum, strategy.ErrUnknown} {
 		if errors.Is(err, e) {
@@ -211,7 +211,7 @@ type tally struct {
 	Errors      []string      `json:"errors,omitempty"` // of those who gave up or failed, each once
 }
 
-// mostErrors are told of one process: they tend to say the same.
+// mostErrors are reported of one process: they tend to say the same.
 const mostErrors = 3
 
 // sell lets the buyers in, all at once, and returns when the last one has left.

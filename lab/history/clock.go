@@ -9,8 +9,8 @@ var (
 
 // Now reads the clock of histories. On Linux that is CLOCK_MONOTONIC, the same for all
 // processes of the machine to within a microsecond; elsewhere it counts from the start
-// of this process, so histories of several processes must not be merged there. It is not
-// moved by whoever sets the time of day, and stands still while the machine is suspended.
+// of this process, so histories of several processes must not be merged there. Setting
+// the time of day does not move it, and it stops while the machine is suspended.
 func Now() time.Duration { return At(time.Now()) }
 
 // At says what [Now] shows at t: for deadlines of leases. t must have a monotonic

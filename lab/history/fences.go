@@ -7,7 +7,7 @@ import (
 )
 
 // FenceOrder finds fences that do not order the holds. Every hold has a fence; no two
-// share one; whoever asked after another had got its fence gets a greater one; a hold
+// share one; a client that asked after another had got its fence gets a greater one; a hold
 // keeps its fence for life. Where the lock is re-entrant, the holds of one owner that
 // follow each other without a gap are one tenure and share the fence. For real time this
 // check is complete: if no two grants that did not overlap are in the wrong order, an

@@ -1,6 +1,6 @@
 package history
 
-// How histories are recorded, written and read again, also those of a process that was killed.
+// Tests how histories are recorded, written and read again, also those of a process that was killed.
 
 import (
 	"bytes"
@@ -69,7 +69,7 @@ func TestResultOf(t *testing.T) {
 	}
 }
 
-// What a lease says is what is recorded of it.
+// The recorder records of a lease what the lease says.
 func TestOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// honestLoss finds holders that were not told in time, and what was lost and came back.
+// honestLoss finds holders that did not learn of a loss in time, and what was lost and came back.
 //
 //   - Nothing that the lock protects is begun at or after the deadline, or after the
-//     holder knew of the end. (Whoever works under a lock begins an operation, asks the
+//     holder knew of the end. (A holder that works begins an operation, asks the
 //     lease, and sends it then: one that was not sent is none.)
 //   - No renewal succeeds that was called after the loss or the deadline, or answered after
 //     the deadline; nor does a release that was called then, which would claim that the lock
 //     was held until then.
 //   - No deadline is later than the servers' expiry can be: one TTL after the answer.
 //
-// Whether the holder was woken at its deadline is not judged: a machine may stand still.
+// It does not judge whether the holder woke at its deadline: a machine may be paused.
 func (b *book) honestLoss() []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
@@ -26,7 +26,7 @@ func (b *book) honestLoss() []Violation {
 		over, by := h.over()
 		for _, op := range append([]Op{h.grant}, h.renewals()...) {
 			if op.TTL > 0 && op.Deadline > plus(op.End, op.TTL) {
-				report([]Op{op}, "%s believes to hold %q until %v after the answer, more than the TTL of %v", h.client, op.Key, short(op.Deadline-op.End), op.TTL)
+				report([]Op{op}, "%s believes it holds %q until %v after the answer, more than the TTL of %v", h.client, op.Key, short(op.Deadline-op.End), op.TTL)
 			}
 		}
 		for _, op := range h.ops {
@@ -68,7 +68,7 @@ func began(use bool) string {
 //     attempt that failed was called one that was refused. Who could: a hold from the
 //     call that got it until its release was confirmed or until linger past its TTL; an
 //     attempt of unknown outcome, or that its client gave up, likewise; and, as a server
-//     that stands still counts no time, until linger and a TTL past any fault on the way.
+//     that is paused counts no time, until linger and a TTL past any fault on the way.
 //     linger 0: not judged;
 //   - an operation that was not recorded whole, of which nothing can be said.
 //
@@ -109,7 +109,7 @@ func (b *book) honestAmbiguity(linger time.Duration) []Violation {
 				return 1
 			})
 			if last == 0 || present[last-1].latest < op.Start {
-				report([]Op{op}, "%s was told that %q is held, but nobody could have held it then", op.Client, key)
+				report([]Op{op}, "%s heard that %q is held, but nobody could have held it then", op.Client, key)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (b *book) present(key string, p *page, linger time.Duration) []presence {
 }
 
 // lapses is when nothing can be left any more of what op asked for: linger past its TTL.
-// A server that stands still counts no time, and may do later what it was asked for, so
+// A server that is paused counts no time, and may do later what it was asked for, so
 // both begin again after every fault on the way.
 func (b *book) lapses(key string, asked Op, linger time.Duration) time.Duration {
 	if asked.TTL == 0 {

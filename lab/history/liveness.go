@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// deadlockFree finds who kept trying in vain: while nobody believes to hold a lock and no
+// deadlockFree finds who kept trying in vain: while nobody believes it holds a lock and no
 // fault hinders him, nobody is to go on trying for longer than bound. An operation under way
 // is a try; so is the pause to the client's next one, if that is less than a tenth of
-// bound. Whoever was killed no longer tries. A client that is paused is a fault, too.
+// bound. A killed client no longer tries. A client that is paused is a fault, too.
 func (b *book) deadlockFree(bound time.Duration, hinders func(Op, string) bool) []Violation {
 	var found []Violation
 	for _, key := range b.keys() {
 		p := b.byKey[key]
 		type obstacle struct {
 			from, until time.Duration
-			fault       *Op // nil: the lock was not to be had
+			fault       *Op // nil: the lock was not available
 		}
 		var obstacles []obstacle
 		for _, s := range p.spans {

@@ -9,7 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// LinearLock looks for an order that explains what clients were told by one server's lock:
+// LinearLock looks for an order that explains what clients heard from one server's lock:
 // free, or held by an owner with so many holds, each with a TTL. It is for locks that one
 // server decides; the votes of a quorum do not make one. What it sees beyond the sweeps:
 // "held" must be true at the very moment, the lock must be free when it is said to be, and
@@ -21,8 +21,8 @@ import (
 // alarm is a lock that was given away too early, or that stayed too long. The lapse of what
 // was renewed since, or released, does nothing.
 //
-// What nobody knows would make a search endless if each could take effect or not at any
-// moment. So a release of unknown end is a lapse that may come at once, a renewal of
+// Requests of unknown end would make a search endless if each could take effect or not at
+// any moment. So a release of unknown end is a lapse that may come at once, a renewal of
 // unknown end one that may come later. An acquire of unknown end may have held the lock
 // until it would have lapsed: until then "held" is believed, and no count.
 func LinearLock(ops []Op, r Rules, limit time.Duration) []Violation {
@@ -35,7 +35,7 @@ func LinearLock(ops []Op, r Rules, limit time.Duration) []Violation {
 	return found
 }
 
-// What a step does.
+// The effects of a step.
 const (
 	answer = iota // what a client asked for, as it was answered
 	lapse         // a hold is gone, if it was not renewed since
@@ -232,7 +232,7 @@ func (s lockState) renewed(at, epoch int) lockState {
 	return s
 }
 
-// without takes a hold away, or all. Who held it then is forgotten, the fence is not.
+// without takes a hold away, or all. It forgets the holder then, and keeps the fence.
 func (s lockState) without(hold string, all bool) lockState {
 	s.holds = slices.DeleteFunc(slices.Clone(s.holds), func(h oneHold) bool { return all || h.hold == hold })
 	if len(s.holds) == 0 {

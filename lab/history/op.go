@@ -33,7 +33,7 @@ var kinds = []Kind{KindAcquire, KindRenew, KindRelease, KindLost, KindRead, Kind
 // silent tells whether such an operation asks nobody, and so has no result.
 func (k Kind) silent() bool { return k == KindLost || k == KindFault }
 
-// A Result says how an [Op] ended, as its client was told.
+// A Result says how an [Op] ended, as its client heard.
 type Result string
 
 const (
@@ -77,7 +77,7 @@ func ResultOf(err error) Result {
 // Forever is the End of what was not seen to end: its client was killed.
 const Forever time.Duration = math.MaxInt64
 
-// An Op is one operation: what its client asked for, what it was told, and when.
+// An Op is one operation: what its client asked for, what it heard, and when.
 type Op struct {
 	Client string `json:"client"`       // who: a thread of its own, of a process; fault: empty, or who is hit
 	ID     uint64 `json:"id,omitempty"` // which of its recorder's; set by [Recorder.Begin]
@@ -108,7 +108,7 @@ type Op struct {
 	Doubts int `json:"doubts,omitempty"`
 
 	// Deadline is, of acquire and renew that are OK, until when the holder believes
-	// to hold. Whoever sets a maximum hold that makes it earlier records a renewal.
+	// to hold. A client that sets a maximum hold that makes it earlier records a renewal.
 	Deadline time.Duration `json:"deadline,omitempty"`
 	TTL      time.Duration `json:"ttl,omitempty"` // acquire, renew: what the servers were asked to count
 

@@ -83,7 +83,7 @@ func TestLegalHistoriesLinear(t *testing.T) {
 	}
 }
 
-// What cannot be decided is no pass.
+// A history that cannot be decided is no pass.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	var ops []Op

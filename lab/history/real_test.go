@@ -220,7 +220,7 @@ func play(t *testing.T, p driver.Protocol, seed uint64, processes int, reentrant
 	return ops
 }
 
-// What the engine does on a network that loses and delays is legal, as its users see it.
+// On a network that loses and delays the engine acts legally, as its users see it.
 func TestRealLock(t *testing.T) {
 	t.Parallel()
 	for _, reentrant := range []bool{false, true} {

@@ -33,7 +33,7 @@ func (r *Recorder) Begin(op Op) Op {
 	op.ID, op.Start, op.End, op.Result = r.last, Now(), Forever, ""
 	if r.w != nil {
 		r.write(op)
-		op.Start = Now() // not what writing took, which is none of the operation's time
+		op.Start = Now() // not what writing took, which is not the operation's time
 	}
 	return op
 }
@@ -101,8 +101,8 @@ func Write(w io.Writer, ops []Op) error {
 
 // Read reads what [Write] or a [Recorder] wrote, by Start. An operation that began and
 // did not end, because its process was killed, is Unknown and ends Forever. A last line
-// that breaks off was being written when that happened and is left out: what it told of
-// has begun, and so is Unknown. Any other line that makes no sense is an error.
+// that breaks off was being written when that happened and is left out: its
+// operation has begun, and so is Unknown. Any other line that makes no sense is an error.
 func Read(r io.Reader) ([]Op, error) {
 	type id struct {
 		client string

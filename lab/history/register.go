@@ -10,7 +10,7 @@ import (
 // NoLostUpdate finds updates that were lost: who reads, thinks and writes back under a
 // lock overwrites only what it has read. Each write names the value that its hold read or
 // wrote last; no two writes that took effect may come from the same one, or one of them is
-// lost. Whoever reads sees no less than what was written before it asked. A write of unknown
+// lost. A reader sees no less than what was written before it asked. A write of unknown
 // end has taken effect if somebody has read its value. For clients
 // that write only what no other ever writes, and only after reading, this check is
 // complete; a write without a read is not looked at.

@@ -22,7 +22,7 @@ type Summary struct {
 	Answers map[Kind]map[Result]int // how operations ended
 
 	// Contenders is how many were trying on average, and at most, when somebody got the
-	// lock, whoever got it included.
+	// lock, the one that got it included.
 	Contenders    float64
 	MostAtOnce    int
 	Lapsed        int            // holds that were not released: lost, or left to lapse

@@ -204,7 +204,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97
 		slow fault 10-12
 		A renew 40-45 lost hold=a`},
-	{"Ownership", "gone, it was told", "before its deadline", `
+	{"Ownership", "gone, as it heard", "before its deadline", `
 		flush fault 0-1
 		A acquire 3-5 ok hold=a until=97
 		A lost 20-96 hold=a`},
@@ -332,7 +332,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		B acquire 310-315 held
 		B acquire 424-426 held
 		A write 10-12 ok hold=a value=1`},
-	{"HonestAmbiguity", "the server stood still", "", `
+	{"HonestAmbiguity", "the server was paused", "", `
 		A acquire 0-5 unknown
 		freeze fault 100-300
 		freeze fault 310-500

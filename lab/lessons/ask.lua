@@ -1,4 +1,5 @@
--- ask: one server's vote, and the greatest fence that was noted there. It counts nothing.
+-- ask: one server's vote, and the greatest fence that was noted there.
+-- It counts nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the fence

@@ -24,7 +24,7 @@ type client struct {
 	poll  atomic.Pointer[poll] // its attempt by a quorum's package
 	ears  chan chan struct{}   // not nil: messages wait until it hears
 
-	holding bool // it believes to hold the lock
+	holding bool // it believes it holds the lock
 	dead    bool
 }
 
@@ -187,7 +187,7 @@ func (c *client) acquires() strategy.Lease {
 	return nil
 }
 
-// releases gives the lock back, and returns what it is told.
+// releases gives the lock back, and returns what it hears.
 func (c *client) releases(lease strategy.Lease) error {
 	c.ends()
 	return lease.Release(c.s.ctx)
@@ -206,17 +206,17 @@ func (c *client) stamp(ahead time.Duration) string {
 	return fmt.Sprint(c.now().Add(ahead).UnixMilli())
 }
 
-// holds: from here on the client believes to hold the lock. If another does, too, that is
+// holds: from here on the client believes it holds the lock. If another does, too, that is
 // where the promise breaks.
 func (c *client) holds() {
 	if c.holding {
 		return
 	}
-	c.s.add(Event{Kind: State, From: c.name, Condition: Holds, Text: c.name + " believes to hold the lock"})
+	c.s.add(Event{Kind: State, From: c.name, Condition: Holds, Text: c.name + " believes it holds the lock"})
 	c.holding = true
 	for _, other := range c.s.clients {
 		if other != c && other.holding && !other.dead {
-			c.s.add(Event{Kind: Violation, From: c.name, Promise: oneHolder, Text: fmt.Sprintf("%s and %s both believe to hold the lock", other.name, c.name)})
+			c.s.add(Event{Kind: Violation, From: c.name, Promise: oneHolder, Text: fmt.Sprintf("%s and %s both believe they hold the lock", other.name, c.name)})
 		}
 	}
 }
@@ -240,9 +240,9 @@ func (c *client) dies() {
 	c.dead = true
 }
 
-// pauses: it stands still, as a program does whose garbage is collected, or whose machine is
+// pauses: it does nothing, as a program does whose garbage is collected, or whose machine is
 // moved, and believes what it believed.
-func (c *client) pauses() { c.becomes(Paused, "stands still") }
+func (c *client) pauses() { c.becomes(Paused, "is paused") }
 
 // wakes: it goes on where it stood.
 func (c *client) wakes() { c.becomes(Awake, "goes on") }

@@ -17,20 +17,21 @@ const (
 	Strong       // names, commands
 	Good         // somebody holds the lock
 	Bad          // a promise breaks
-	Odd          // what happens beside the commands
+	Odd          // what happens besides the commands
 )
 
 // A Paint shows text in a style.
 type Paint func(Style, string) string
 
 // Diagram draws a trace for a terminal of that width: clients and servers as columns, time
-// downwards. A client's line is double while it believes to hold the lock. It is empty for an
+// downwards. A client's line is double while it believes it holds the lock. It is empty for an
 // act that comes to a table alone.
 func (t Trace) Diagram(width int, paint Paint) string {
 	if len(t.Events) == 0 {
 		return ""
 	}
 	d := NewDrawing(width, paint)
+	d.timed = !slices.ContainsFunc(t.Events, func(e Event) bool { return e.Kind == Send })
 	all := d.Head(t.Actors)
 	for _, e := range t.Events {
 		all += d.Row(e)
@@ -38,7 +39,7 @@ func (t Trace) Diagram(width int, paint Paint) string {
 	return all + d.Rest()
 }
 
-// A Drawing is a diagram under the pen. It is told of the events one by one, as they happen.
+// A Drawing is a diagram under the pen. It gets the events one by one, as they happen.
 type Drawing struct {
 	b      strings.Builder
 	paint  Paint
@@ -48,9 +49,10 @@ type Drawing struct {
 	width  int
 	// several servers: who is looked at has to be said, as no arrow does.
 	several bool
+	timed   bool // no command says when, so each row does
 	state   map[string]*lifeline
 
-	events int       // that it was told of
+	events int       // that it has got
 	rows   []*row    // to be drawn
 	draw   func(row) // what is done with a row that is whole
 }
@@ -74,9 +76,9 @@ func NewDrawing(width int, paint Paint) *Drawing {
 	return d
 }
 
-// Row is told of the next event, and returns the rows that are whole by that: a command
-// waits for its answer to be drawn beside it. What only the asking client does in between
-// does not come between them; what others do does, and then the answer gets its own row.
+// Row gets the next event, and returns the rows that are whole by that: a command
+// waits for its answer to be drawn next to it. An event of the asking client alone does not
+// come between them; one of others does, and then the answer gets its own row.
 // Where there are several servers, a command waits for what comes next, too: what is sent to
 // several of them is one row, with all answers.
 func (d *Drawing) Row(e Event) string {
@@ -214,7 +216,10 @@ func (d *Drawing) lines() []cell {
 
 // row draws one.
 func (d *Drawing) row(r row) {
-	time := clock(r.At)
+	time, when := clock(r.At), ""
+	if d.timed {
+		when = time
+	}
 	switch r.Kind {
 	case Send:
 		words := d.paint(Strong, r.Command())
@@ -235,9 +240,9 @@ func (d *Drawing) row(r row) {
 		}
 		d.words("", d.lines(), "("+at+r.Command()+tail(r.Answer)+")", d.styled(Faint))
 	case State:
-		d.change(r)
+		d.change(r, when)
 	case Note:
-		d.words("", d.lines(), r.Text, d.styled(Odd))
+		d.words(when, d.lines(), r.Text, d.styled(Odd))
 	case Violation:
 		cells := d.lines()
 		for i := timeWidth; i < len(cells)-1; i++ {
@@ -245,7 +250,7 @@ func (d *Drawing) row(r row) {
 				cells[i] = cell{'━', Bad}
 			}
 		}
-		d.words("", cells, "✗ VIOLATED: "+r.Text, d.styled(Bad))
+		d.words(when, cells, "✗ VIOLATED: "+r.Text, d.styled(Bad))
 	}
 }
 
@@ -269,7 +274,7 @@ func (d *Drawing) styled(s Style) func(string) string {
 }
 
 // change draws how an actor changes.
-func (d *Drawing) change(r row) {
+func (d *Drawing) change(r row, when string) {
 	l, style, mark := d.state[r.From], Odd, rune(0)
 	switch r.Condition {
 	case Holds:
@@ -289,7 +294,7 @@ func (d *Drawing) change(r row) {
 	if mark != 0 {
 		cells[d.at[r.From]] = cell{mark, Odd}
 	}
-	d.words("", cells, r.Text, d.styled(style))
+	d.words(when, cells, r.Text, d.styled(style))
 }
 
 // arrow is the lifelines with an arrow between two of them.

@@ -1,6 +1,6 @@
 package lessons
 
-// How the diagram of a lesson's trace is drawn in text, line by line and at the end.
+// Tests how the diagram of a lesson's trace is drawn in text, line by line and at the end.
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 
 func plain(_ Style, s string) string { return s }
 
-// TestDrawing: an answer stands beside its command unless others did something in between;
+// TestDrawing: an answer stands next to its command unless others did something in between;
 // drawn as it happens it comes out as it does when it is over.
 func TestDrawing(t *testing.T) {
 	t.Parallel()
@@ -24,11 +24,11 @@ func TestDrawing(t *testing.T) {
 		send("A", "n2", "TWO"), // 1
 		reply("n2", "A", 1, "2"),
 		reply("n1", "A", 0, "1"),
-		{Kind: State, From: "A", Condition: Holds, Text: "A believes to hold the lock"},
+		{Kind: State, From: "A", Condition: Holds, Text: "A believes it holds the lock"},
 		send("A", "n1", "GET"), // 5
 		send("B", "n1", "SET"), // 6
 		reply("n1", "B", 6, "(nil)"),
-		{Kind: State, From: "A", Condition: Paused, Text: "A stands still"},
+		{Kind: State, From: "A", Condition: Paused, Text: "A is paused"},
 		{Kind: Reply, From: "n1", To: "A", Of: 5, Answer: "3", At: 12345678 * time.Microsecond},
 		{Kind: Violation, Text: "so it is"},
 		send("B", "n1", "LAST"),
@@ -37,10 +37,10 @@ func TestDrawing(t *testing.T) {
 		"    ms   A   B    n1  n2",
 		"   0.0   │───┼────▶│   │  ONE  → 1",
 		"   0.0   │───┼─────┼──▶│  TWO  → 2",
-		"         ║   │     │   │  A believes to hold the lock",
+		"         ║   │     │   │  A believes it holds the lock",
 		"   0.0   ║───┼────▶│   │  GET",
 		"   0.0   ║   │────▶│   │  SET  → (nil)",
-		"         ┇   │     │   │  A stands still",
+		"         ┇   │     │   │  A is paused",
 		" 12345   ┇◀╌╌┼╌╌╌╌╌│   │  → 3",
 		"       ━━┇━━━│━━━━━│━━━│━ ✗ VIOLATED: so it is",
 		"   0.0   ┇   │────▶│   │  LAST",
@@ -73,13 +73,22 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-// TestDrawingWidens: whoever comes on gets a line, and the others' go on as they were.
+// TestCommand: a long argument is cut, and has whole quotes if it has any.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	e := Event{Args: []string{"SET", "", "a b", "short", "a-token-of-many-letters-1234:A", "entry\x00of-many-letters-1234:B", "a script\nthat returns 1 at its end\n"}}
+	if got, want := e.Command(), `SET "" "a b" short …s-1234:A …s-1234:B "…its end\n"`; got != want {
+		t.Errorf("Command() = %s, want %s", got, want)
+	}
+}
+
+// TestDrawingWidens: a newcomer gets a line, and the others' go on as they were.
 func TestDrawingWidens(t *testing.T) {
 	t.Parallel()
 	d := NewDrawing(80, plain)
 	redis := Actor{Name: "redis", Server: true}
 	d.Head([]Actor{{Name: "A"}, redis})
-	d.Row(Event{Kind: State, From: "A", Condition: Holds, Text: "A believes to hold the lock"})
+	d.Row(Event{Kind: State, From: "A", Condition: Holds, Text: "A believes it holds the lock"})
 	head := d.Head([]Actor{{Name: "A"}, {Name: "B"}, redis})
 	row := d.Row(Event{Kind: Note, Text: "so it goes"})
 	if strings.Join(strings.Fields(head), " ") != "ms A B redis" || strings.Join(strings.Fields(row), " ") != "║ │ │ so it goes" {

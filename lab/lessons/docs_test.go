@@ -1,6 +1,5 @@
-package lessons
-
-// That docs/evolution.md and docs/choosing.md name the lessons that exist and the verdicts of the matrix.
+// Tests that docs/evolution.md and docs/choosing.md name the lessons that exist, and the verdicts of the matrix.
+package lessons_test
 
 import (
 	"os"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lockstrategies/locks/lab/faults"
+	"github.com/lockstrategies/locks/lab/lessons"
 )
 
 func page(t *testing.T, name string) string {
@@ -27,16 +27,16 @@ func TestEvolutionPage(t *testing.T) {
 	t.Parallel()
 	text := page(t, "evolution.md")
 	last := -1
-	for _, l := range All() {
+	for _, l := range lessons.All() {
 		n := strconv.Itoa(l.Number)
 		at, command := strings.Index(text, `<a id="`+n+`"></a>**`+n+`. `), strings.Index(text, "`lab lesson "+n+"`")
 		if at <= last || command < at {
-			t.Errorf("lesson %d, %q, is not told in its place, with its command", l.Number, l.Name)
+			t.Errorf("lesson %d, %q, is not in its place, with its command", l.Number, l.Name)
 		}
 		last = command
 	}
 	for _, m := range regexp.MustCompile(`lab lesson (\d+)`).FindAllStringSubmatch(text, -1) {
-		if _, err := Find(m[1]); err != nil {
+		if _, err := lessons.Find(m[1]); err != nil {
 			t.Error(err)
 		}
 	}
@@ -46,9 +46,9 @@ func TestEvolutionPage(t *testing.T) {
 func TestChoosingPage(t *testing.T) {
 	t.Parallel()
 	text := page(t, "choosing.md")
-	lessons := regexp.MustCompile(`\[[Ll]esson (\d+)\]\(evolution\.md#(\d+)\)`).FindAllStringSubmatch(text, -1)
-	for _, m := range lessons {
-		if _, err := Find(m[1]); err != nil || m[1] != m[2] {
+	named := regexp.MustCompile(`\[[Ll]esson (\d+)\]\(evolution\.md#(\d+)\)`).FindAllStringSubmatch(text, -1)
+	for _, m := range named {
+		if _, err := lessons.Find(m[1]); err != nil || m[1] != m[2] {
 			t.Errorf("%s: there is no such lesson, or it leads to another (%v)", m[0], err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestChoosingPage(t *testing.T) {
 			said++
 		}
 	}
-	if named := strings.Count(text, `fault "`); len(lessons) < 12 || said < 20 || len(verdicts) != named {
-		t.Errorf("%d lessons and %d verdicts are held to what they say, and %d of %d faults: the test has lost its sight", len(lessons), said, len(verdicts), named)
+	if all := strings.Count(text, `fault "`); len(named) < 12 || said < 20 || len(verdicts) != all {
+		t.Errorf("%d lessons and %d verdicts are held to what they say, and %d of %d faults: the test has lost its sight", len(named), said, len(verdicts), all)
 	}
 }

@@ -4,6 +4,7 @@ func init() {
 	shown["power-loss"] = []string{
 		"one holder at a time: VIOLATED",
 		"one holder at a time: VIOLATED",
+		"one holder at a time: VIOLATED",
 		"one holder at a time: HELD",
 	}
 	shown["fail-over"] = []string{

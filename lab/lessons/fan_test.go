@@ -8,7 +8,7 @@ import (
 )
 
 // TestFan: what a client asks of several servers, side by side or one after the other, is one
-// row, in which all is told; what another asks in between ends it.
+// row, which says it all; what another asks in between ends it.
 func TestFan(t *testing.T) {
 	t.Parallel()
 	actors := []Actor{{Name: "A"}, {Name: "B"}}

@@ -15,11 +15,11 @@ var fencedWrite = driver.NewScript("fenced_write", fencedWriteLua)
 // fenceLessons are about holders that go on when their lock is gone.
 func fenceLessons() []Lesson {
 	return []Lesson{{
-		Number: 11, Name: "fence", Title: "The late write: a holder stands still, and goes on",
-		Idea: "A program can stand still at any moment, while its garbage is collected or its machine is moved, and when it goes on it does not know that its lock's TTL is over. " +
+		Number: 11, Name: "fence", Title: "The late write: a holder is paused, and goes on",
+		Idea: "A program can be paused at any moment, while its garbage is collected or its machine is moved. When it goes on it does not know that its lock's TTL is over. " +
 			"So it writes what it was about to write, over what the next holder has written, and no lock can hold it back, because it does not ask.",
 		Fix: "The store can: each hold has a number, its fence, greater than those of all holds before, and the store refuses a write with a lesser one than it has seen. " +
-			"Two may still believe to hold the lock, but only the later one can write.",
+			"Two may still believe they hold the lock, but only the later one can write.",
 		Acts: []Act{{
 			Title: "a store that takes every write",
 			play: func(s *Stage) {

@@ -1,12 +1,12 @@
--- fenced_write: write, unless a later holder has been here. (A store whose values are also
--- read before they are written has to count reads, too: docs/fencing.md.)
+-- fenced_write: write, unless a later holder has been here. (If values are
+-- read before they are written, count reads, too: docs/fencing.md.)
 --
--- KEYS[1]  the item, a hash: value, and fence, the greatest that has written it
+-- KEYS[1]  the item, a hash: value, and fence, the greatest so far
 -- ARGV[1]  the fence of the writer's hold
 -- ARGV[2]  the new value
 --
 -- Returns  1  written
---          0  refused, as there has been a greater fence: the item is as it was
+--          0  refused, as there was a greater fence: nothing has changed
 
 local greatest = tonumber(redis.call('HGET', KEYS[1], 'fence') or '0')
 if tonumber(ARGV[1]) < greatest then

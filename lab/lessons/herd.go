@@ -19,7 +19,7 @@ var releasePublish = driver.NewScript("release_publish", releasePublishLua)
 func herdLessons() []Lesson {
 	return []Lesson{{
 		Number: 21, Name: "herd", Title: "Those who wait: polling, the herd, and the direct grant",
-		Idea: "Whoever finds the lock held has to learn somehow that it has come free: by asking again and again, by a message to all, or by being made the next holder. " +
+		Idea: "A client that finds the lock held has to learn somehow that it has come free: by asking again and again, by a message to all, or by being made the next holder. " +
 			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in who is served first.",
 		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package fairqueue does. " +
 			"Where the server can keep no queue, ask again after random pauses that grow.",
@@ -27,7 +27,7 @@ func herdLessons() []Lesson {
 			Title: "polling: who waits asks again and again",
 			play:  func(s *Stage) { s.pollers(); s.relays(polling) },
 		}, {
-			Title: "wake-up: a release is told to all, and all ask",
+			Title: "wake-up: a release notifies all, and all ask",
 			lists: []string{"release_publish"},
 			play:  func(s *Stage) { s.herd(); s.relays(wakeUp) },
 		}, {
@@ -58,7 +58,7 @@ func (s *Stage) pollers() {
 	s.firstComeFirstServed()
 }
 
-// herd is what runs for the lock when a release is told to all.
+// herd is what runs for the lock when a release notifies all.
 func (s *Stage) herd() {
 	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
 	free := s.free(s.key())
@@ -66,7 +66,7 @@ func (s *Stage) herd() {
 	for _, w := range []*client{b, c, d} {
 		w.listens()
 		w.subscribes(s.redis(), free, func() {})
-		w.takes("token-of-" + w.name) // a release before the SUBSCRIBE was told to nobody
+		w.takes("token-of-" + w.name) // a release before the SUBSCRIBE notified nobody
 	}
 	a.ends()
 	a.eval(s.redis(), releasePublish, s.key(), "token-of-A", free)
@@ -93,6 +93,7 @@ func (s *Stage) successors() {
 	if held == nil {
 		s.Cannot("the lock cannot be had to begin with")
 	}
+	s.note("acquire.lua returns the fence, 0 without: a grant; the holder's token and its TTL are a refusal")
 	got := map[*client]chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
 		granted := make(chan strategy.Lease, 1)

@@ -11,7 +11,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/luascript"
@@ -24,7 +23,7 @@ const freeIfUnheld = "a lock that nobody holds is free"
 func lateGrantLessons() []Lesson {
 	return []Lesson{{
 		Number: 20, Name: "late-grant", Title: "A late grant: the undo overtakes the request",
-		Idea: "Who gets no answer in time does not know whether it has got the lock, so it gives up and takes back what it may have got. " +
+		Idea: "A client without an answer in time does not know whether it has got the lock, so it gives up and takes back what it may have got. " +
 			"But its request may still be on its way, and if it arrives after that, the lock goes to somebody who has left.",
 		Fix: "What takes the request back has to come behind it: on the same connection, or on another when the server has closed the first one. " +
 			"This module's connections see to that by themselves.",
@@ -85,7 +84,7 @@ func lateGrantLessons() []Lesson {
 			},
 		}, {
 			Title: "the same by package luascript",
-			Timed: true, // A has to give up before whoever steps has read on
+			Timed: true, // A has to give up before the reader who steps has read on
 			play:  (*Stage).undoneByModule,
 		}},
 	}}
@@ -132,6 +131,7 @@ func (s *Stage) undoneByModule() {
 		return srv.ends(id)
 	})
 	s.nobodys(b, func() bool { return b.acquires() != nil })
+	s.note(luascriptSays)
 }
 
 // killed tells how many connections were killed by later ones, on which the recorder does
@@ -156,7 +156,7 @@ func (s *Stage) killed() {
 // patience is how long a client waits for an answer of which the stage knows that it is held up.
 const patience = 50 * time.Millisecond
 
-// nobodys judges whether a lock that nobody believes to hold is free: whoever asks gets it.
+// nobodys judges whether a lock that nobody believes it holds is free: the next client to ask gets it.
 func (s *Stage) nobodys(c *client, try func() bool) {
 	for _, other := range s.clients {
 		if other.holding && !other.dead {
@@ -175,24 +175,15 @@ func (s *Stage) nobodys(c *client, try func() bool) {
 // rehearse has the server know the scripts of an algorithm, so that none needs to be sent
 // again in full.
 func (s *Stage) rehearse(on func([]driver.Node) driver.Protocol) {
-	err := func() error {
-		n, _, err := s.redis().connect()
-		if err != nil {
-			return err
+	s.offstage(func() {
+		c := s.client("rehearsal")
+		c.opens(on)
+		lease, err := c.locks.NewLock("rehearsal").TryAcquire(s.ctx)
+		if err == nil {
+			err = lease.Release(s.ctx)
 		}
-		defer n.Close()
-		locks, err := engine.New(on([]driver.Node{n}), strategy.Options{TTL: s.ttl})
 		if err != nil {
-			return err
+			s.Cannot("rehearsal: %w", err)
 		}
-		defer locks.Close()
-		lease, err := locks.NewLock("rehearsal").TryAcquire(s.ctx)
-		if err != nil {
-			return err
-		}
-		return lease.Release(s.ctx)
-	}()
-	if err != nil {
-		s.Cannot("rehearsal: %w", err)
-	}
+	})
 }

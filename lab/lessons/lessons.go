@@ -1,5 +1,5 @@
 // Package lessons is the evolution of lock designs as programs: each known failure happens
-// on real servers, and then the design that mends it is put in the same place. A lesson is a
+// on real servers, and then the design that fixes it is put in the same place. A lesson is a
 // short story on a [Stage]; what it shows are commands that ran, with the replies that came,
 // and its verdicts are computed from these. It prints nothing but diagrams; cmd/lab does
 // the rest.
@@ -18,7 +18,7 @@ type Lesson struct {
 	Name   string // one word, or some with hyphens
 	Title  string
 	Idea   string // in two sentences
-	Fix    string // what mends what was shown, or bounds it
+	Fix    string // what fixes the failure that was shown, or bounds it
 	Acts   []Act
 
 	// Servers is how many it takes, 1 by default. Own: they have to be its own, as it breaks
@@ -48,7 +48,8 @@ type Act struct {
 // All returns the lessons in order.
 func All() []Lesson {
 	all := slices.Concat(setnxLessons(), timestampLessons(), tokenLessons(), watchdogLessons(), fenceLessons(), reentrantLessons(),
-		durabilityLessons(), redlockLessons(), redlockFenceLessons(), herdLessons(), saleLessons())
+		durabilityLessons(), redlockLessons(), redlockFenceLessons(), herdLessons(), saleLessons(),
+		clockBackLessons(), waitZeroLessons())
 	slices.SortFunc(all, func(a, b Lesson) int { return a.Number - b.Number })
 	return all
 }

@@ -1,6 +1,6 @@
 package lessons
 
-// What the lessons come to when nobody watches their steps, and what each has to show.
+// Tests what the lessons come to when nobody watches their steps, and what each has to show.
 
 import (
 	"os"
@@ -44,7 +44,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// holds holds what a lesson came to to what it has to show.
+// holds compares the verdicts of a lesson with what it has to show.
 func holds(t *testing.T, l Lesson, r Result) {
 	t.Helper()
 	var got []string
@@ -55,6 +55,13 @@ func holds(t *testing.T, l Lesson, r Result) {
 		}
 		slices.Sort(verdicts)
 		got = append(got, strings.Join(verdicts, "; "))
+		for _, x := range a.Listings {
+			for line := range strings.Lines(x.Source) {
+				if n := len(strings.TrimSuffix(line, "\n")); n > 76 { // and four before it
+					t.Errorf("%s: a line has %d columns: %s", x.Name, n, line)
+				}
+			}
+		}
 		if os.Getenv("LESSONS_SHOW") != "" {
 			t.Log("\n"+a.Title+"\n"+a.Diagram(100, func(_ Style, s string) string { return s })+"\n"+a.Summary(), a.Tables)
 		}

@@ -23,7 +23,7 @@ type line struct {
 	waiting []int // the commands that are not answered yet
 }
 
-// dials has the client open a connection beside those that it has.
+// dials has the client open one more connection.
 func (c *client) dials(srv *server) *line {
 	if srv.node == nil {
 		c.s.Cannot("%s is not ours, so its network cannot be held up", srv.name)
@@ -46,8 +46,8 @@ func (l *line) sends(cmd string, args ...any) {
 	l.carries(words(cmd, args), cmd, args...)
 }
 
-// evals is sends for a script and one key. It sends the source: who cannot wait for an
-// answer is not told that the server does not know the script.
+// evals is sends for a script and one key. It sends the source: a client that cannot wait
+// for an answer does not learn that the server does not know the script.
 func (l *line) evals(script *driver.Script, key string, args ...any) {
 	l.c.s.ran(script)
 	all := append([]string{"EVAL", script.Name() + ".lua", "1", key}, words("", args)[1:]...)
@@ -98,7 +98,7 @@ func (l *line) hears() reply {
 	return v
 }
 
-// holdUp keeps what is sent on this line from now on on the way, until it arrives.
+// From now on holdUp keeps what is sent on this line on the way, until it arrives.
 func (l *line) holdUp() {
 	l.c.s.happens("what "+l.c.name+" sends from here on is held up on the way", func(context.Context) error {
 		l.link.Hold(rig.Requests)
@@ -118,7 +118,7 @@ func (l *line) arrives(what string) {
 	})
 }
 
-// ends waits until a connection that its client has hung up is none of the server's any more.
+// ends waits until a connection that its client has hung up is gone from the server's list.
 func (srv *server) ends(id int64) error {
 	for limit := time.Now().Add(10 * time.Second); len(srv.ask("CLIENT", "LIST", "ID", id).([]byte)) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {

@@ -1,11 +1,12 @@
--- note: have a server that voted for a token note its fence, if the lock is still the token's.
+-- note: have a server that voted for a token note its fence, if the lock is
+-- still the token's.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the fence
 -- ARGV[1]  the token
 -- ARGV[2]  its fence
 --
--- Returns  1  noted: whoever gets this server's vote next is told of it
+-- Returns  1  noted: the next client to get this server's vote learns it
 --          0  the lock is gone, or another's: nothing is changed
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then

@@ -31,7 +31,7 @@ func (r *recorder) at(g conformance.Gate) {
 }
 
 // loses drops the reply to the next request whose words contain that, as a network does: the
-// server has done what it was asked, and the client is told that nobody knows.
+// server has done what it was asked, and the client learns that nobody knows.
 func (r *recorder) loses(request string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,11 @@ type recordedConn struct {
 }
 
 func (c recordedConn) Do(cmd string, args ...any) (any, error) {
-	return c.r.asks(words(cmd, args), func() (any, error) { return c.Conn.Do(cmd, args...) })
+	shown := words(cmd, args)
+	if cmd == "EVALSHA" {
+		shown[1] = c.r.c.s.called(shown[1])
+	}
+	return c.r.asks(shown, func() (any, error) { return c.Conn.Do(cmd, args...) })
 }
 
 // words are a command as it is written down.

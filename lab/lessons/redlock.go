@@ -14,22 +14,23 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What lessons about several servers promise, beside one holder.
+// The promises of lessons about several servers, besides one holder.
 const (
-	outlives = "the lock can be had though servers are dead"
+	outlives = "the lock is available though servers are dead"
 	saysSo   = "an outage is not called held"
 	comesOut = "of those who ask for a free lock, one gets it"
 )
 
-const sameMoment = "all ask at the same moment (the stage sees to who is first where)"
+const sameMoment = "all ask at the same moment (the stage decides which is first where)"
 
 // redlockLessons are about a lock that a majority of several servers grants.
 func redlockLessons() []Lesson {
 	return append([]Lesson{{
 		Number: 15, Name: "quorum", Title: "RedLock: the votes of five servers",
-		Idea: "A lock on one Redis is gone when that Redis is, so RedLock asks five that know nothing of each other, and whoever gets the votes of three of them holds the lock. " +
+		Idea: "A lock on one Redis is gone when that Redis is, so RedLock asks five that know nothing of each other, and a client with the votes of three of them holds the lock. " +
 			"Each server votes for one client at a time, so two clients cannot have three votes each, and two servers may die.",
-		Fix:     "Five servers bear the death of two, and seven that of three; when more are dead, package redlock says that there is no quorum (ErrNoQuorum), which is not worth waiting for as a lock that is held is.",
+		Fix: "Five servers tolerate the death of two, and seven that of three; a sixth would tolerate no third. When more are dead, package redlock says that there is no quorum (ErrNoQuorum), which is not worth waiting for as a lock that is held is. " +
+			"Votes end, too: a majority counts for the TTL less the time that it took, and less the drift allowance, 1 % of the TTL and 2 ms.",
 		Servers: 5, Own: true,
 		Acts: []Act{{
 			Title: "two of five servers are dead",
@@ -54,12 +55,14 @@ func redlockLessons() []Lesson {
 				a.joins(redlock.WithoutGuard())
 				_, err := a.asksAll()
 				s.had(a, err)
-				s.judge(saysSo, errors.Is(err, strategy.ErrNoQuorum) && !errors.Is(err, strategy.ErrHeld), "A is told: %v", err)
+				s.judge(saysSo, errors.Is(err, strategy.ErrNoQuorum) && !errors.Is(err, strategy.ErrHeld), "A gets: %v", err)
 			},
-		}},
+		},
+			slowVotes("slow answers: votes are counted, and time is not", false),
+			slowVotes("validity = TTL − elapsed − drift: time is counted, too", true)},
 	}, {
 		Number: 16, Name: "split-votes", Title: "RedLock: votes that are split, again and again",
-		Idea: "When several clients ask at the same moment, each server votes for whoever reaches it first, and it can be that nobody has a majority: all have to give their votes back, and to ask again. " +
+		Idea: "When several clients ask at the same moment, each server votes for the client that reaches it first, and it can be that nobody has a majority: all have to give their votes back, and to ask again. " +
 			"If all of them wait for the same time before they do, they meet again.",
 		Fix:     "Each waits for a random time before it asks again, so that one of them comes first. It also helps to ask all servers side by side, as that takes less time, and to give votes back at once.",
 		Servers: 3,
@@ -88,7 +91,7 @@ func redlockLessons() []Lesson {
 				all := []*client{s.client("A"), s.client("B"), s.client("C")}
 				s.note(sameMoment)
 				s.splitJoined(all)
-				// As Acquire of the package does; but here the pauses can be told.
+				// As Acquire of the package does; but here the diagram can show the pauses.
 				pause, said := map[*client]time.Duration{}, []string{}
 				for _, c := range all {
 					pause[c] = rand.N(50 * time.Millisecond)

@@ -2,8 +2,10 @@ package lessons
 
 func init() {
 	shown["quorum"] = []string{
-		"one holder at a time: HELD; the lock can be had though servers are dead: HELD",
-		"the lock can be had though servers are dead: VIOLATED; an outage is not called held: HELD",
+		"one holder at a time: HELD; the lock is available though servers are dead: HELD",
+		"the lock is available though servers are dead: VIOLATED; an outage is not called held: HELD",
+		"one holder at a time: VIOLATED",
+		"one holder at a time: HELD",
 	}
 	shown["split-votes"] = []string{
 		"of those who ask for a free lock, one gets it: VIOLATED",
@@ -15,6 +17,6 @@ func init() {
 	}
 	shown["restart"] = []string{
 		"one holder at a time: VIOLATED",
-		"one holder at a time: HELD; the lock can be had though servers are dead: HELD",
+		"one holder at a time: HELD; the lock is available though servers are dead: HELD",
 	}
 }

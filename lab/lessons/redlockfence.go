@@ -39,14 +39,14 @@ func redlockFenceLessons() []Lesson {
 			Title: "each server counts its votes, and the greatest count is the fence",
 			lists: []string{"vote", "write"},
 			play: func(s *Stage) {
-				s.inVain(s.counts)
+				s.inVain(s.counts, "vote.lua returns the vote's number: a grant; -1 would be a refusal")
 				s.lateWrite(s.counts)
 			},
 		}, {
 			Title: "a majority notes the fence before the lock counts",
 			lists: []string{"ask", "note"},
 			play: func(s *Stage) {
-				s.inVain(s.notes)
+				s.inVain(s.notes, "ask.lua returns the greatest fence noted, 0 for none: a grant; -1 would be a refusal")
 				s.lateWrite(s.notes)
 			},
 		}, {
@@ -59,6 +59,9 @@ func redlockFenceLessons() []Lesson {
 						return redlock.On(n[:fenceVoters], redlock.WithFences(), redlock.NodeTimeout(s.ttl/2))
 					}, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 }) // a machine that takes longer is too slow for the act, which is then played again
 					if lease := c.acquires(); lease != nil {
+						if c.name == "B" {
+							s.note("five answers are a vote: 1, the last fence noted there, 1 if none is forgotten, the server's time, and the guard's generation")
+						}
 						n, _ := lease.Fence()
 						return n
 					}
@@ -124,19 +127,23 @@ func (c *client) calls(srv *server, script *driver.Script, args ...any) (reply, 
 	return reply{v}, err
 }
 
-// inVain has A ask twice, when n1 alone hears of it.
-func (s *Stage) inVain(take func(*client) uint64) {
+// inVain has A ask twice, when n1 alone hears of it. says is what n1's reply means.
+func (s *Stage) inVain(take func(*client) uint64, says string) {
 	a := s.client("A")
 	a.cutOff(s.servers[1], s.servers[2])
 	for range 2 {
 		if take(a) != 0 {
 			s.Cannot("A gets the lock from a minority")
 		}
+		if says != "" {
+			s.note("%s", says)
+			says = ""
+		}
 	}
 }
 
-// lateWrite has B hold the lock, and then C, by majorities that share n2. What B writes
-// comes late. take returns the fence of whoever takes the lock.
+// lateWrite has B hold the lock, and then C, by majorities that share n2. B's write
+// comes late. take returns the fence of the client that takes the lock.
 func (s *Stage) lateWrite(take func(*client) uint64) {
 	db := s.servers[fenceVoters]
 

@@ -20,7 +20,10 @@ var (
 	countUnlock = driver.NewScript("count_unlock", countUnlockLua)
 )
 
-const letsIn = "a holder may enter again"
+const (
+	letsIn    = "a holder may enter again"
+	innerOnly = "an inner release ends no outer hold"
+)
 
 // reentrantLessons are about a holder that asks again.
 func reentrantLessons() []Lesson {
@@ -36,8 +39,23 @@ func reentrantLessons() []Lesson {
 				a := s.client("A")
 				a.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) })
 				a.enters()
+				s.note(luascriptSays)
 				s.note("A calls a function that takes the lock, too")
 				s.letIn(a, a.enters() != nil)
+			},
+		}, {
+			Title: "the same value may lock again, and nobody counts",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.takes("A")
+				s.note("A calls a function that takes the lock, too")
+				s.letIn(a, !a.takes("A") && a.do(s.redis(), "GET", s.key()).is("A"))
+				s.note("the function is done, and unlocks")
+				a.eval(s.redis(), compareDelete, s.key(), "A")
+				if s.redis().look("EXISTS", s.key()) == int64(0) {
+					s.broken(innerOnly, "A believes it holds the lock, and its function has released it")
+				}
+				b.takes("B")
 			},
 		}, {
 			Title: "a count, and an unlock that is sent twice",
@@ -52,6 +70,7 @@ func reentrantLessons() []Lesson {
 					return got
 				}
 				lock(a)
+				s.note("count_lock.lua returns the count: 0 would be a refusal")
 				s.note("A calls a function that takes the lock, too")
 				s.letIn(a, lock(a))
 				s.note("the function is done, and unlocks")
@@ -72,6 +91,7 @@ func reentrantLessons() []Lesson {
 					who.opens(func(n []driver.Node) driver.Protocol { return reentrant.On(n[0]) })
 				}
 				outer := a.enters()
+				s.note("a number is a grant, and the fence of A's first hold; an owner and a time would be a refusal")
 				s.note("A calls a function that takes the lock, too")
 				inner := a.enters()
 				s.letIn(a, inner != nil)
@@ -106,10 +126,10 @@ func (s *Stage) stillOwns(c *client, field string) {
 		s.Cannot("%s holds no lock that could be looked at", c.name)
 	}
 	if s.redis().look("HEXISTS", s.key(), field) == int64(1) {
-		s.judge(ownRelease, true, "%s believes to hold the lock, and Redis has its first hold", c.name)
+		s.judge(ownRelease, true, "%s believes it holds the lock, and Redis has its first hold", c.name)
 		return
 	}
-	s.broken(ownRelease, "%s believes to hold the lock, and Redis has none: what was sent again has ended %s's first hold", c.name, c.name)
+	s.broken(ownRelease, "%s believes it holds the lock, and Redis has none: what was sent again has ended %s's first hold", c.name, c.name)
 }
 
 // enters asks once, in its own name, as each of its functions does. It returns nil where it is

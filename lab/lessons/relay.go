@@ -19,7 +19,7 @@ const handOffs = 8
 // waiters are how many wait meanwhile, in each relay.
 var waiters = []int{2, 4, 8}
 
-// A relay is a lock that goes from hand to hand: one holds it, and all others wait. Whoever
+// A relay is a lock that goes from hand to hand: one holds it, and all others wait. A client that
 // has passed it on comes back, so their number stays the same. A hold lasts until all others
 // wait again: work that is shorter would hide what waiting costs.
 type relay struct {
@@ -75,7 +75,7 @@ var wakeUp = way{
 				stop, err := c.subscribes(r.s.redis(), free, func() {
 					select {
 					case told <- time.Now():
-					default: // it has not yet done what it was told before
+					default: // it has not yet done its last task
 					}
 				})
 				if err != nil {
@@ -194,7 +194,7 @@ func (r *relay) run(w way, waiting int) {
 	var holding atomic.Pointer[contender] // who has it in the end
 	for i, c := range r.all {
 		everybody.Go(func() {
-			defer r.end() // whoever goes, it is over
+			defer r.end() // when one goes, it is over
 			last, err := r.runs(c, cs[i], w)
 			if last {
 				holding.Store(&cs[i])
@@ -256,12 +256,12 @@ func (r *relay) enter(c *client) int {
 	r.turn++
 	r.inside++
 	if r.inside > 1 {
-		r.s.add(Event{Kind: Violation, From: c.name, Promise: oneHolder, Text: fmt.Sprintf("%s believes to hold the lock, and another does", c.name)})
+		r.s.add(Event{Kind: Violation, From: c.name, Promise: oneHolder, Text: fmt.Sprintf("%s believes it holds the lock, and another does", c.name)})
 	}
 	return r.turn
 }
 
-// leave says that one is about to end: from here on refusals are counted anew.
+// leave says that one is about to end: from here on refusals are counted again.
 func (r *relay) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

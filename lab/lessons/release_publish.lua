@@ -4,7 +4,7 @@
 -- ARGV[1]  my token
 -- ARGV[2]  the channel on which they listen
 --
--- Returns  1  deleted, and told
+-- Returns  1  deleted, and published
 --          0  the lock is gone, or another's: nothing is done
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then

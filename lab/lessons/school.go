@@ -30,7 +30,7 @@ type School struct {
 type Watcher interface {
 	// Begins: an act does. Of its trace there are the title, and the servers.
 	Begins(Trace)
-	// Happens is told of each event of an act that goes by steps, with all who are on the
+	// Happens gets each event of an act that goes by steps, with all who are on the
 	// stage by then. It must not call the School. Other acts may be played again, so that it
 	// is known only at their ends what counts.
 	Happens(Event, []Actor)
@@ -46,8 +46,8 @@ func Open(farm *redistest.Farm) *School {
 // Close ends the servers that were started.
 func (sc *School) Close() error { return sc.rigs.Close() }
 
-// The TTL of locks in lessons: long enough for a busy machine, and short enough for whoever
-// waits; and where a reader decides how long it takes.
+// The TTL of locks in lessons: long enough for a busy machine, and short enough for those
+// who wait; and where a reader decides how long it takes.
 const (
 	usualTTL = 400 * time.Millisecond
 	stepTTL  = 30 * time.Minute
@@ -165,7 +165,7 @@ func (sc *School) stage(ctx context.Context, l Lesson, ttl time.Duration) (*Stag
 	return s, nil
 }
 
-// leave lets whoever steps look at what an act has left on the servers.
+// leave lets a reader who steps look at what an act has left on the servers.
 func (s *Stage) leave() error {
 	s.step = s.school.Step
 	s.pause(Event{Kind: Note, Text: "the act is over, and what it has left on the servers goes away"})
@@ -189,7 +189,7 @@ func (s *Stage) clean() (err error) {
 	return err
 }
 
-// leaves says that the act leaves a key beside the lock's, and returns it.
+// leaves says that the act leaves a key besides the lock's, and returns it.
 func (s *Stage) leaves(key string) string {
 	s.left = append(s.left, key)
 	return key

@@ -6,9 +6,24 @@ func setnxLessons() []Lesson {
 		Number: 1, Name: "setnx", Title: "SETNX alone: the holder dies",
 		Idea: "SETNX sets a key only if it does not exist, so of all who ask one gets the answer 1 and holds the lock; who is done deletes the key. " +
 			"But only the holder does, and a holder can die.",
-		Fix: "A lock needs an end of its own, which Redis brings about without the holder: a TTL.",
+		Fix: "A lock needs an end of its own, which Redis brings about without the holder: a TTL, a time to live.",
 		Acts: []Act{{
-			Title: "SETNX, and DEL by whoever is done",
+			Title: "before SETNX: look, then set (IsLock, then Add)",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				free := map[*client]bool{}
+				for _, c := range []*client{a, b} {
+					free[c] = c.do(s.redis(), "EXISTS", s.key()).is(0)
+				}
+				for _, c := range []*client{a, b} {
+					if free[c] {
+						c.do(s.redis(), "SET", s.key(), c.name)
+						c.holds()
+					}
+				}
+			},
+		}, {
+			Title: "SETNX, and DEL when the work is done",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
 				take := func(c *client) bool {
@@ -24,11 +39,11 @@ func setnxLessons() []Lesson {
 				a.ends()
 				take(b)
 				b.dies()
-				s.lapse(s.key())
+				s.passes(s.ttl)
 				s.freed(a, func() bool { return take(a) })
 			},
 		}, {
-			Title: "SETNX, and a TTL by PEXPIRE",
+			Title: "SETNX, and a time to live (TTL) by PEXPIRE",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
 				a.setsThenExpires()

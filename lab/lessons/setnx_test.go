@@ -2,6 +2,7 @@ package lessons
 
 func init() {
 	shown["setnx"] = []string{
+		"one holder at a time: VIOLATED",
 		"one holder at a time: HELD; a dead holder's lock comes free: VIOLATED",
 		"one holder at a time: HELD; a dead holder's lock comes free: HELD",
 	}

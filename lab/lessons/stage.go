@@ -1,6 +1,7 @@
 package lessons
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -38,12 +39,13 @@ type Stage struct {
 	rest    time.Duration // by how much longer than usual nothing happens on purpose
 	trace   Trace
 	clients []*client
-	left    []string // keys beside the lock's
+	left    []string // keys besides the lock's
 	quiet   bool     // nothing is drawn: see offstage
 	sent    int      // commands, drawn or not
 	over    chan struct{}
 	ending  []func()
 	scripts map[string]string // that ran, by name
+	hashes  map[string]string // their names, by hash
 }
 
 // late ends an act for which the machine was too slow: it is played again, with more time.
@@ -86,7 +88,7 @@ func (s *Stage) act(a Act) (Trace, error) {
 	select {
 	case <-done:
 	case <-s.ctx.Done():
-		// Nothing is sent any more. Whoever waits for what will not come is not waited for.
+		// Nothing is sent any more. A client may wait for an answer that will not come: the stage leaves it behind.
 		select {
 		case <-done:
 		case <-time.After(time.Second):
@@ -145,9 +147,17 @@ func (s *Stage) ran(script *driver.Script) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.scripts == nil {
-		s.scripts = map[string]string{}
+		s.scripts, s.hashes = map[string]string{}, map[string]string{}
 	}
 	s.scripts[script.Name()] = script.Source()
+	s.hashes[script.Hash()] = script.Name() + ".lua"
+}
+
+// called is the name of a script that ran, in place of its hash.
+func (s *Stage) called(hash string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.hashes[hash], hash)
 }
 
 // waited says that time has passed on purpose.
@@ -195,7 +205,7 @@ func (s *Stage) slower(than time.Duration) bool {
 	return s.slow > than
 }
 
-// pause lets whoever steps read what comes next.
+// pause lets a reader who steps read what comes next.
 func (s *Stage) pause(e Event) {
 	s.mu.Lock()
 	quiet, on := s.quiet, slices.Clone(s.trace.Actors)
@@ -209,7 +219,7 @@ func (s *Stage) pause(e Event) {
 	}
 }
 
-// note tells what happens beside the commands.
+// note tells what happens besides the commands.
 func (s *Stage) note(format string, args ...any) {
 	s.add(Event{Kind: Note, Text: fmt.Sprintf(format, args...)})
 }
@@ -234,8 +244,8 @@ func (s *Stage) key() string { return strategy.DefaultKey(s.name) }
 func (s *Stage) px() string { return strconv.FormatInt(s.ttl.Milliseconds(), 10) }
 
 // lapse is the time in which a lock's TTL ends. It is over when the servers have dropped the
-// keys, or, for locks that Redis does not know the end of, when every clock says so. Whoever
-// steps is not kept waiting for minutes: the keys' TTLs are ended, and clients' clocks are
+// keys, or, for locks that Redis does not know the end of, when every clock says so. A reader
+// who steps does not wait for minutes: the keys' TTLs are ended, and clients' clocks are
 // put forward.
 func (s *Stage) lapse(keys ...string) {
 	const what = "a TTL goes by"

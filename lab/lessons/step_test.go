@@ -14,7 +14,7 @@ import (
 	"github.com/lockstrategies/locks/internal/redistest"
 )
 
-// watcher keeps what it is told.
+// watcher keeps what it gets.
 type watcher struct {
 	mu     sync.Mutex
 	begun  []Trace
@@ -76,7 +76,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestStepsEnd: whoever has enough ends the lesson, at any step, and nothing happens after
+// TestStepsEnd: a reader who has enough ends the lesson, at any step, and nothing happens after
 // that, nor is anything left; the same where the whole is called off.
 func TestStepsEnd(t *testing.T) {
 	sc := Open(redistest.ForTests(t))

@@ -9,13 +9,13 @@ import (
 const ownDeadline = "nobody but the holder moves its deadline"
 
 // timestampLessons are about the lock whose value is the moment at which it lapses, in Unix
-// milliseconds, by the clock of whoever wrote it. Redis knows no end of it.
+// milliseconds, by the clock of its writer. Redis knows no end of it.
 func timestampLessons() []Lesson {
 	return []Lesson{{
 		Number: 3, Name: "take-over", Title: "A deadline in the value: two take the lapsed lock over",
-		Idea: "When Redis could not yet set a key and its TTL in one command, the value of the lock was the moment at which it lapses: whoever finds that this has passed deletes the key, and sets its own. " +
+		Idea: "When Redis could not yet set a key and its TTL in one command, the value of the lock was the moment at which it lapses: a client that finds that this has passed deletes the key, and sets its own. " +
 			"But between the look and the deletion another may have done the same, and then it is that one's new lock which is deleted.",
-		Fix: "Whoever writes has to learn in the same command what was there until then: GETSET.",
+		Fix: "The writer has to learn in the same command what was there until then: GETSET.",
 		Acts: []Act{{
 			Title: "GET, DEL and SETNX, by one alone",
 			play: func(s *Stage) {
@@ -46,7 +46,7 @@ func timestampLessons() []Lesson {
 		}},
 	}, {
 		Number: 4, Name: "getset", Title: "GETSET: one wins, and the loser writes, too",
-		Idea: "GETSET writes a value and returns the one before it, so of all who take a lapsed lock over only the first gets a moment back that has passed: whoever gets one that is ahead has lost. " +
+		Idea: "GETSET writes a value and returns the one before it, so of all who take a lapsed lock over only the first gets a moment back that has passed: a client that gets one that is ahead has lost. " +
 			"But a loser has written as well, and from then on the winner's lock lapses when the loser's value says.",
 		Fix: "A loser must not write at all: a transaction, which does nothing when another has written since the look.",
 		Acts: []Act{{
@@ -79,7 +79,7 @@ func timestampLessons() []Lesson {
 		Number: 5, Name: "clock", Title: "Everybody's own clock: the fast one steals",
 		Idea: "A deadline that is a moment in time means the same to all only if all clocks agree, and those of two machines never quite do. " +
 			"A client whose clock is ahead finds that a lock has lapsed whose holder is still at work, and takes it.",
-		Fix: "Nobody is told a moment, only how long: a TTL, which Redis counts by one clock, its own.",
+		Fix: "Redis gets no moment, only how long: a TTL, which Redis counts by one clock, its own.",
 		Acts: []Act{{
 			Title: "a deadline by everybody's own clock",
 			play: func(s *Stage) {
@@ -105,9 +105,9 @@ func timestampLessons() []Lesson {
 		}},
 	}, {
 		Number: 6, Name: "servicestack", Title: "ServiceStack: a sound take-over, and one timeout for two things",
-		Idea: "AcquireLock(key, timeout) of ServiceStack.Redis takes a lapsed lock over in a transaction, which writes nothing for who comes second. " +
-			"But its one timeout is how long the lock counts and also how long others wait for it, so whoever comes after the holder has patience left when the holder's time is over.",
-		Fix: "Two numbers: how long a lock counts is for the holder's work to say, and how long to wait for whoever waits.",
+		Idea: "AcquireLock(key, timeout) of ServiceStack.Redis takes a lapsed lock over in a transaction, which writes nothing for the client that comes second. " +
+			"But its one timeout is how long the lock counts and also how long others wait for it, so a client that comes after the holder has patience left when the holder's time is over.",
+		Fix: "Two numbers: the holder's work says how long a lock counts, and each waiter says how long it waits.",
 		Acts: []Act{{
 			Title: "WATCH, GET, MULTI, SET, EXEC, by two at a time",
 			play: func(s *Stage) {

@@ -18,11 +18,11 @@ var compareDelete = driver.NewScript("compare_delete", compareDeleteLua)
 func tokenLessons() []Lesson {
 	return []Lesson{{
 		Number: 7, Name: "fixed-value", Title: "SET NX PX with a fixed value: a late DEL frees another's lock",
-		Idea: "SET with NX and PX makes the key and its TTL in one command, and whoever is done deletes the key. " +
-			"But the key looks the same whoever has it, so a holder that is done only after its TTL deletes the lock of the next one.",
-		Fix: "Each holder writes a value that is nobody else's, a token, and deletes the key only if it finds that there.",
+		Idea: "SET with NX and PX makes the key and its TTL in one command, and a client that is done deletes the key. " +
+			"But the key looks the same for every holder, so a holder that is done only after its TTL deletes the lock of the next one.",
+		Fix: "Each hold has a value that is nobody else's, a random token, and its holder deletes the key only if it finds that there.",
 		Acts: []Act{{
-			Title: "the same value for all, and DEL by whoever is done",
+			Title: "the same value for all, and DEL when the work is done",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
 				a.takes("locked")
@@ -38,19 +38,12 @@ func tokenLessons() []Lesson {
 		}, {
 			Title: "a token for each, and DEL only where it is one's own",
 			play: func(s *Stage) {
-				a, b, c := s.client("A"), s.client("B"), s.client("C")
-				a.takes("token-of-A")
-				a.worked()
-				a.pauses()
-				s.lapse(s.key())
-				b.takes("token-of-B")
-				a.wakes()
-				a.comparesAndDeletes("token-of-A")
-				b.stillHas(s.redis(), "token-of-B")
-				c.takes("token-of-C")
-				b.ends()
-				b.comparesAndDeletes("token-of-B")
-				c.takes("token-of-C")
+				s.lateRelease((*client).token)
+			},
+		}, {
+			Title: "a token that all share: the machine's name, or the number of a thread",
+			play: func(s *Stage) {
+				s.lateRelease(func(*client) string { return "web-1" })
 			},
 		}},
 	}, {
@@ -91,7 +84,7 @@ func tokenLessons() []Lesson {
 	}, {
 		Number: 9, Name: "lua", Title: "Lua: compare and delete in one step",
 		Idea: "Redis runs a script from its beginning to its end before it looks at the next command, so nothing can come between a comparison and a deletion. " +
-			"Whoever comes late compares, finds another's token, and deletes nothing.",
+			"A holder that comes late compares, finds another's token, and deletes nothing.",
 		Fix: "On one Redis this is the lock to take: package luascript. What is left is a holder that works on when its TTL is over: the next two lessons.",
 		Acts: []Act{{
 			Title: "release in one script, and a pause before it",
@@ -131,6 +124,7 @@ func tokenLessons() []Lesson {
 					who.opens(on)
 				}
 				lease := a.acquires()
+				s.note(luascriptSays)
 				a.worked()
 				a.pauses()
 				s.lapse(s.key())
@@ -140,7 +134,7 @@ func tokenLessons() []Lesson {
 				}
 				a.wakes()
 				if err := a.releases(lease); errors.Is(err, strategy.ErrLost) {
-					s.note("A's lease has ended by A's own clock: A is told so (ErrLost)")
+					s.note("A's lease has ended by A's own clock: A learns it (ErrLost)")
 				}
 				b.stillHas(s.redis(), next.Token())
 				c.acquires()
@@ -148,6 +142,9 @@ func tokenLessons() []Lesson {
 		}},
 	}}
 }
+
+// luascriptSays is what that package's replies mean.
+const luascriptSays = "acquire.lua returns a fence (0: without) and how many: a grant; a token and its TTL would be a refusal"
 
 // takes is SET NX PX with a token.
 func (c *client) takes(token string) bool { return c.takesAt(c.s.redis(), token) }
@@ -159,6 +156,23 @@ func (c *client) takesAt(srv *server, token string) bool {
 		c.holds()
 	}
 	return got
+}
+
+// lateRelease is a release by A, whose TTL is over, in the hold of B. token is each client's.
+func (s *Stage) lateRelease(token func(*client) string) {
+	a, b, c := s.client("A"), s.client("B"), s.client("C")
+	a.takes(token(a))
+	a.worked()
+	a.pauses()
+	s.lapse(s.key())
+	b.takes(token(b))
+	a.wakes()
+	a.comparesAndDeletes(token(a))
+	b.stillHas(s.redis(), token(b))
+	c.takes(token(c))
+	b.ends()
+	b.comparesAndDeletes(token(b))
+	c.takes(token(c))
 }
 
 // comparesAndDeletes is a release in two commands.

@@ -23,8 +23,8 @@ type Kind string
 const (
 	Send      Kind = "send"      // a command leaves From for To
 	Reply     Kind = "reply"     // its answer, from From to To
-	Message   Kind = "message"   // what a subscriber is told
-	Look      Kind = "look"      // a command of the narrator's, beside the story, with its answer
+	Message   Kind = "message"   // what a subscriber hears
+	Look      Kind = "look"      // a command of the narrator's, outside the story, with its answer
 	State     Kind = "state"     // From's state changes
 	Note      Kind = "note"      // what happens otherwise
 	Violation Kind = "violation" // a promise is broken here
@@ -34,9 +34,9 @@ const (
 type Condition string
 
 const (
-	Holds  Condition = "holds"  // it believes to hold the lock
+	Holds  Condition = "holds"  // it believes it holds the lock
 	Ended  Condition = "ended"  // it does not believe that any more
-	Paused Condition = "paused" // it stands still
+	Paused Condition = "paused" // it does nothing
 	Awake  Condition = "awake"  // it does no more
 	Dead   Condition = "dead"
 	Alive  Condition = "alive" // again
@@ -108,7 +108,9 @@ type Result struct {
 func (e Event) Command() string {
 	words := slices.Clone(e.Args)
 	for i, w := range words {
-		words[i] = shorten(quote(w))
+		if words[i] = quote(w); words[i] != shorten(words[i]) {
+			words[i] = quote(shorten(w)) // and whole quotes
+		}
 	}
 	return strings.Join(words, " ")
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The promises that lessons are about. What an act shows of each is computed from what
-// happened in it, and from what the servers have at the end.
+// The promises that lessons are about. A verdict is computed from what
+// happened in an act, and from what the servers have at its end.
 const (
 	oneHolder  = "one holder at a time"
 	comesFree  = "a dead holder's lock comes free"
@@ -55,11 +55,11 @@ func (c *client) stillHas(srv *server, token string) {
 	case !c.holding:
 		c.s.Cannot("%s holds no lock that could be looked at", c.name)
 	case v == nil:
-		c.s.broken(ownRelease, "%s believes to hold the lock, and Redis has none: somebody else has ended the hold", c.name)
+		c.s.broken(ownRelease, "%s believes it holds the lock, and Redis has none: somebody else has ended the hold", c.name)
 	case string(got) != token:
-		c.s.broken(ownRelease, "%s believes to hold the lock, and Redis has another's: %s", c.name, shorten(string(got)))
+		c.s.broken(ownRelease, "%s believes it holds the lock, and Redis has another's: %s", c.name, shorten(string(got)))
 	default:
-		c.s.judge(ownRelease, true, "%s believes to hold the lock, and GET %s says so, too", c.name, c.s.key())
+		c.s.judge(ownRelease, true, "%s believes it holds the lock, and GET %s says so, too", c.name, c.s.key())
 	}
 }
 

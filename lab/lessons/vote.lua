@@ -1,4 +1,4 @@
--- vote: one server's vote, and its number, which the server counts by itself.
+-- vote: one server's vote, and its number, which the server itself counts.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the counter

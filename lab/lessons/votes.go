@@ -69,7 +69,7 @@ func (c *client) joins(own ...redlock.Option) {
 	})
 }
 
-// asksAll asks once by package redlock, and says what the client is told.
+// asksAll asks once by package redlock, and says what the client hears.
 func (c *client) asksAll() (strategy.Lease, error) {
 	p := newPoll(len(c.s.servers))
 	p.tells(c)
@@ -85,19 +85,19 @@ func (c *client) isTold(err error) error {
 	case err == nil:
 		c.holds()
 	case errors.As(err, &held) && held.Holder == "":
-		c.s.note("%s is told: too few votes, as others have the rest (ErrHeld)", c.name)
+		c.s.note("%s hears: too few votes, as others have the rest (ErrHeld)", c.name)
 	case errors.Is(err, strategy.ErrHeld):
-		c.s.note("%s is told: held by another (ErrHeld)", c.name)
+		c.s.note("%s hears: held by another (ErrHeld)", c.name)
 	case errors.Is(err, strategy.ErrNoQuorum):
-		c.s.note("%s is told: no quorum (ErrNoQuorum, and not ErrHeld)", c.name)
+		c.s.note("%s hears: no quorum (ErrNoQuorum, and not ErrHeld)", c.name)
 	default:
 		c.s.Cannot("%s gets no lock: %w", c.name, err)
 	}
 	return err
 }
 
-// A poll is one attempt of a client, or of several at the same moment. What they ask goes
-// out side by side. Answers count when everybody has been asked and the client is told them:
+// A poll is one attempt of a client, or of several at the same moment. Their requests go
+// out side by side. Answers count, and the client gets them, when everybody has been asked:
 // else it would be chance which three of five a majority is, and what comes after it.
 type poll struct {
 	mu    sync.Mutex
@@ -154,7 +154,7 @@ func (p *poll) ends() {
 	p.turn.Broadcast()
 }
 
-// oneStepAtATime: what is sent side by side is shown to whoever steps one by one.
+// oneStepAtATime: what is sent side by side is shown one by one to a reader who steps.
 func (s *Stage) oneStepAtATime() {
 	if s.step == nil {
 		return
@@ -183,7 +183,7 @@ func (s *Stage) vouched() {
 		s.Cannot("the servers cannot be bootstrapped: %w", err)
 	}
 	s.waited()
-	s.note("the servers are new, and are told so: redlock.Bootstrap")
+	s.note("the servers are new, and learn that: redlock.Bootstrap")
 }
 
 // cutOff ends the client's network to servers of ours.

@@ -19,10 +19,10 @@ var renew = driver.NewScript("renew", renewLua)
 func watchdogLessons() []Lesson {
 	return []Lesson{{
 		Number: 10, Name: "watchdog", Title: "The watchdog: work that takes longer than the TTL",
-		Idea: "Nobody knows how long the work takes, so a watchdog, which runs beside it, has the TTL counted anew again and again, and the lock lives for as long as the work. " +
+		Idea: "Nobody knows how long the work takes, so a watchdog, which runs next to it, has the TTL counted from the start again and again, and the lock lives for as long as the work. " +
 			"But when the work dies or hangs, and its watchdog does not, the lock is held for ever, by nobody.",
 		Fix: "A hold needs a maximum, beyond which no watchdog renews it: Lease.KeepAlive(maxHold). " +
-			"What no watchdog can help is a program that stands still as a whole, for then its watchdog does, too.",
+			"No watchdog helps a program that is paused as a whole, for then its watchdog is paused, too.",
 		Acts: []Act{{
 			Title: "no watchdog: the work goes on when its TTL is over",
 			play: func(s *Stage) {
@@ -31,7 +31,7 @@ func watchdogLessons() []Lesson {
 				s.note("A works, for longer than it thought")
 				s.lapse(s.key())
 				b.takes("token-of-B")
-				a.eval(s.redis(), compareDelete, s.key(), "token-of-A") // only now it is told
+				a.eval(s.redis(), compareDelete, s.key(), "token-of-A") // only now the diagram shows it
 				a.ends()
 			},
 		}, {
@@ -42,7 +42,7 @@ func watchdogLessons() []Lesson {
 				a.opensWith(dog)
 				b.opensWith(b)
 				lease, since := a.keptAlive(0)
-				s.note("A works; its watchdog (dog) runs beside it")
+				s.note("A works; its watchdog (dog) runs next to it")
 				s.until("the lock is renewed, and a TTL is over", func() bool {
 					return s.answers(dog, "extend") >= 3 && time.Since(since) > s.ttl
 				})
@@ -106,22 +106,22 @@ func (s *Stage) freedAfter(death time.Time, c *client, try func() bool) {
 	s.broken(comesFree, "its holder died %d ms ago, its TTL is %s ms, and there are %d ms left: it is renewed for nobody", since.Milliseconds(), s.px(), ttl)
 }
 
-// opensWith has the client lock by package luascript. What its program does beside the work,
-// which is to renew, is written down as another's.
+// opensWith has the client lock by package luascript. The diagram shows the renewals, which the
+// program makes besides its work, as another's.
 func (c *client) opensWith(dog *client) {
 	c.opens(func(n []driver.Node) driver.Protocol {
-		return luascript.On(beside{n[0], c, dog.node(c.s.redis())}, luascript.WithoutFences())
+		return luascript.On(withDog{n[0], c, dog.node(c.s.redis())}, luascript.WithoutFences())
 	})
 }
 
-// beside is the way to a server of a program in which one works and one renews.
-type beside struct {
+// withDog is the way to a server of a program in which one works and one renews.
+type withDog struct {
 	driver.Node
 	works *client
 	dog   driver.Node
 }
 
-func (n beside) Eval(ctx context.Context, due time.Time, script *driver.Script, keys []string, args ...any) (any, error) {
+func (n withDog) Eval(ctx context.Context, due time.Time, script *driver.Script, keys []string, args ...any) (any, error) {
 	if script.Name() == "extend" || n.works.dead {
 		return n.dog.Eval(ctx, due, script, keys, args...)
 	}

@@ -7,7 +7,8 @@
 -- Returns  1  written
 --          0  refused: there was a write with a greater fence
 
-if tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) then
+local greatest = tonumber(redis.call('HGET', KEYS[1], 'fence') or 0)
+if tonumber(ARGV[1]) < greatest then
   return 0
 end
 redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2])

@@ -167,7 +167,7 @@ func delays(f history.Op) bool {
 }
 
 // unkilled tells whether some connection may have outlived its time-out with what it
-// carries: whoever may not end it repeats what it sent on another.
+// carries: a client that may not end it repeats what it sent on another.
 func (e *evidence) unkilled(until time.Duration) bool {
 	return slices.ContainsFunc(e.faults, func(f history.Op) bool { return f.Start <= until && strings.HasPrefix(f.Note, "deny client,") })
 }
@@ -230,7 +230,7 @@ func (e *evidence) explained(v history.Violation) {
 const (
 	twoSteps   = "its release and its renewal are two steps: one that was stuck on its way hit another's lock"
 	overwrites = "a loser's GETSET overwrites the winner's value, with an earlier stamp and a token of its own"
-	unfenced   = "it has no fence: a holder that stood still between looking and writing writes late"
+	unfenced   = "it has no fence: a holder that was paused between looking and writing writes late"
 	followed   = "it follows from an exclusion that was broken before"
 )
 

@@ -1,4 +1,4 @@
-// What a plan breaks and when, and how a history is judged, without servers.
+// Tests what a plan breaks and when, and how a history is judged, without servers.
 package nemesis
 
 import (
@@ -236,7 +236,7 @@ func TestDeclared(t *testing.T) {
 		"which could not be ended":         {"setnxpx", both, []history.Op{a, b, c, release("1.1/1", "a", 100*ms, 110*ms, history.Unknown), fault("deny client, server 1", "", 0, 10*ms)}, twoSteps},
 		"to prolong another's":             {"setnxpx", both, []history.Op{a, b, c, renew("1.1/1", "a", 500*ms, 900*ms, history.OK)}, ""},
 		"to write over another's":          {"setnxgetset", both, []history.Op{a, b, c, renew("1.1/1", "a", 500*ms, 800*ms, history.Unknown)}, twoSteps},
-		"and be told too late":             {"setnxgetset", both, []history.Op{a, b, c, renew("1.1/1", "a", 500*ms, 800*ms, history.Lost)}, twoSteps},
+		"and hear of it late":              {"setnxgetset", both, []history.Op{a, b, c, renew("1.1/1", "a", 500*ms, 800*ms, history.Lost)}, twoSteps},
 		"or find it gone":                  {"setnxgetset", both, []history.Op{a, b, c, renew("1.1/1", "a", 300*ms, 500*ms, history.Lost)}, ""},
 		"in one step":                      {"luascript", both, []history.Op{a, b, c, late}, ""},
 		"in a transaction":                 {"setnxgetset-watch", both, []history.Op{a, b, c, late}, ""},

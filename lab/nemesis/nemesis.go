@@ -2,9 +2,9 @@
 // processes themselves are broken at random, and judges what came of it.
 //
 // What is broken, and when, is a function of a seed: a run that failed is run again with
-// it, though no two runs are the same, since machines are not. Whether a lock kept its
-// guarantees is told from the clients' histories alone (package history), by what each
-// holder believed.
+// it, though no two runs are the same, since machines are not. Package history
+// judges from the clients' histories alone, by what each holder believed, whether a lock
+// kept its guarantees.
 package nemesis
 
 import (
@@ -193,7 +193,7 @@ func (a *arena) each(fn func(*seat) error) error {
 	return errors.Join(errs...)
 }
 
-// begin starts the next process at a seat, and its work. For who holds mu, or is alone.
+// begin starts the next process at a seat, and its work. For callers that hold mu, or are alone.
 func (s *seat) begin(ctx context.Context, a *arena) error {
 	s.born++
 	setup := contender.Setup{
@@ -282,7 +282,7 @@ func (a *arena) unleash(ctx context.Context, plan []Track) error {
 }
 
 // Slow is what a history calls a time in which the machine kept whole servers and
-// processes waiting: a fault of nobody's making, in which no lock has to be had.
+// processes waiting: a fault of nobody's making, in which no lock has to be available.
 const Slow = "slow machine"
 
 // watch writes down when the machine is slow: when what takes a millisecond takes half of
@@ -315,7 +315,7 @@ func (a *arena) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// do breaks something, and mends it again. That it has begun is not undone by ctx.
+// do breaks something, and repairs it. The end of ctx does not stop the repair.
 func (a *arena) do(ctx context.Context, s Step) error {
 	k := kinds[s.Fault]
 	for _, mu := range a.involved(k, s) {
@@ -325,13 +325,13 @@ func (a *arena) do(ctx context.Context, s Step) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	mending := context.WithoutCancel(ctx)
+	lasting := context.WithoutCancel(ctx)
 	op := a.faults.Begin(history.Op{Kind: history.KindFault, Note: s.String(), Client: a.hit(k, s)})
 	defer func() { a.faults.End(op) }()
-	err := k.begin(mending, a, s)
+	err := k.begin(lasting, a, s)
 	if err == nil && k.end != nil {
 		wait.For(ctx, s.For)
-		err = k.end(mending, a, s)
+		err = k.end(lasting, a, s)
 	}
 	if err == nil && k.guarded && a.Variant.Guarded {
 		wait.For(ctx, quarantine) // it is as good as broken

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// variants are all that a contender may be told to be.
+// variants are all that a contender may be.
 func variants() []subjects.Variant {
 	all := subjects.All()
 	for _, p := range planted() {

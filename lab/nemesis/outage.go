@@ -74,8 +74,8 @@ func process(op history.Op) string {
 }
 
 // hinders tells whether a client of several servers may be kept from the lock by a fault: by
-// what is done to itself, by an outage, or by a slow machine. That one server of them is
-// broken is none.
+// what is done to itself, by an outage, or by a slow machine. One broken
+// server of them is no such fault.
 func hinders(f history.Op, client string) bool {
 	seat := process(history.Op{Client: client})
 	switch {

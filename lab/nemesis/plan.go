@@ -235,5 +235,5 @@ func (a *arena) prepare(ctx context.Context) error {
 	for _, n := range a.rig.Nodes {
 		pools = append(pools, n.Server().Pool())
 	}
-	return redlock.Bootstrap(ctx, pools) // whoever used them before is gone
+	return redlock.Bootstrap(ctx, pools) // their former clients are gone
 }

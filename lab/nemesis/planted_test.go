@@ -46,7 +46,7 @@ func planted() []plant {
 			On: func(nodes []driver.Node) driver.Protocol { return spoil(nodes[0], luascript.On(nodes[0])) },
 		}
 	}
-	// What a package is known for must not excuse this.
+	// The known weaknesses of a package must not excuse this.
 	grantedThoughHeld := func(name string, on func(driver.Node) driver.Protocol) plant {
 		return plant{finds: "Exclusion", Variant: subjects.Variant{
 			Name: "planted-granted-though-held-" + name, Package: name, Servers: 1,
@@ -60,7 +60,7 @@ func planted() []plant {
 			finds: "Exclusion", overstay: 30,
 			Variant: script("blind-release", func(n driver.Node, p driver.Protocol) driver.Protocol {
 				return &flawed.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) error {
-					_, err := n.Do(ctx, c.Due, "DEL", c.Key) // whoever's it is by now
+					_, err := n.Do(ctx, c.Due, "DEL", c.Key) // though it may be another's by now
 					return err
 				}}
 			}),
@@ -170,7 +170,7 @@ func (c closesBadly) Close() error {
 	return errors.Join(c.Protocol.Close(), &strategy.ServerError{Kind: strategy.ErrUnknown, Err: errors.New("planted")})
 }
 
-// TestBadEnd: a process that ends otherwise than it should is told of.
+// TestBadEnd: a process that ends otherwise than it should is reported.
 func TestBadEnd(t *testing.T) {
 	t.Parallel()
 	r := borrow(t, 1)

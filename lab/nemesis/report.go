@@ -36,7 +36,7 @@ func (r *Report) Slow() (slow time.Duration) {
 	return slow
 }
 
-// most is how many violations are told in full.
+// most is how many violations are printed in full.
 const most = 3
 
 // Write tells what happened in the run.

@@ -129,7 +129,7 @@ func together(ctx context.Context, jobs []job, at func(step string) error) ([]re
 }
 
 // inTurns runs jobs, each in a process of its own, of which only one is at work at any time:
-// they come in turns, each round in an order drawn anew, so that a burst of noise that lasts
+// they come in turns, each round in an order drawn again, so that a burst of noise that lasts
 // longer than a round meets them all. At the first step they are ready, and each later one,
 // or the report, ends a turn.
 func inTurns(ctx context.Context, jobs []job, random *rand.Rand) ([]report, []error) {

@@ -1,6 +1,6 @@
 package main
 
-// How measured values become sections, plots and lines for benchstat, and that the page has a place for each.
+// Tests how measured values become sections, plots and lines for benchstat, and that the page has a place for each.
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 func played() *outcome {
 	return &outcome{
 		scenario: scenario{
-			name: "some-thing", title: "Something", about: "What is done.",
+			name: "some-thing", title: "Something", about: "It is done.",
 			who: []string{"raw", "redsync", "bsm", "fairqueue"},
 			columns: []column{
 				{"acq/s ÷ fastest peer", "acq/s", bestPeer("acq/s", true)}, {"p99 ÷ raw", "p99", over("raw")}, {"raws", "p99", over("raw")}, {"acq/s", "acq/s", nil},
@@ -38,7 +38,7 @@ func played() *outcome {
 
 func TestSection(t *testing.T) {
 	got := played().section(machine{date: "1 May 2030", redis: "Redis 9"}, false)
-	want := `What is done.
+	want := `It is done.
 
 | | acq/s ÷ fastest peer | p99 ÷ raw | raws | acq/s |
 |---|--:|--:|--:|--:|

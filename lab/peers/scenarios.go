@@ -211,9 +211,9 @@ func scenarios() []scenario {
 			aims:    []aim{{"redlock", "p50 ÷ raw", false, 1.05}},
 		},
 		{
-			name: "redlock-frozen", title: "RedLock, one of five servers stands still",
+			name: "redlock-frozen", title: "RedLock, one of five servers is paused",
 			about: "The same, before and while one server is stopped. A contestant that makes no progress for 5 s is stuck, and is stopped. " +
-				"Goroutines are the additional ones while it stands still, and a second after it goes on; ghosts are keys with a TTL that are then left on any server.",
+				"Goroutines are the additional ones while it is paused, and a second after it goes on; ghosts are keys with a TTL that are then left on any server.",
 			who: []string{"redsync", "redsync-failfast", "redsync-100ms-io", "redlock", "redlock-fenced"}, nodes: 5,
 			measure: measureFrozen,
 			columns: []column{

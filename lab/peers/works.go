@@ -502,7 +502,7 @@ func (s *seat) onNewNames(ctx context.Context) (c client, one func(int) error, e
 	return c, one, warm(200, one)
 }
 
-// frozen: as fresh, before and while one server stands still.
+// frozen: as fresh, before and while one server is paused.
 func frozen(ctx context.Context, s *seat) (report, error) {
 	_, one, err := s.onNewNames(ctx)
 	if err != nil {

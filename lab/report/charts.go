@@ -13,6 +13,7 @@ import (
 type chart struct {
 	ID, Title, About string
 	Bars             []bar
+	Ticks            []tick // of the axis
 }
 
 // A bar goes to the median; its tail to where 99 of 100 are.
@@ -46,6 +47,37 @@ func charts(r *compare.Report) (all []chart) {
 	return all
 }
 
+// A number is the best that was measured of something, and by whom.
+type number struct{ What, Value, Name string }
+
+// numbers are the best of each measurement.
+func numbers(r *compare.Report) (all []number) {
+	solo, hand, most := math.Inf(1), math.Inf(1), 0.0
+	var best [3]number
+	for _, s := range r.Strategies {
+		if s.Solo != nil && s.Solo.P50 < solo {
+			solo = s.Solo.P50
+			best[0] = number{"one caller takes and releases a lock in", compare.Micros(solo), s.Name}
+		}
+		if s.HandOff != nil && s.HandOff.P50 < hand {
+			hand = s.HandOff.P50
+			best[1] = number{"a lock goes from one process to the next in", compare.Micros(hand), s.Name}
+		}
+		for _, c := range s.Contention {
+			if c.PerSecond > most {
+				most = c.PerSecond
+				best[2] = number{fmt.Sprintf("locks granted per second, with %d contenders", c.Contenders), compare.Rate(most), s.Name}
+			}
+		}
+	}
+	for _, n := range best {
+		if n.Value != "" {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
 func (c *chart) add(name string, l compare.Latency, perPing float64) {
 	b := bar{Name: name, P50: compare.Micros(l.P50), P99: compare.Micros(l.P99), p50: l.P50, p99: l.P99}
 	if perPing > 0 {
@@ -65,6 +97,9 @@ func (c *chart) scale() {
 	most := max(longest, min(tail, room*longest))
 	if most <= 0 {
 		most = 1
+	}
+	for _, part := range []float64{0, 0.5, 1} {
+		c.Ticks = append(c.Ticks, tick{percent(100 * part), compare.Micros(part * most)})
 	}
 	for i, b := range c.Bars {
 		c.Bars[i].Length, c.Bars[i].Tail = percent(100*b.p50/most), percent(min(100, 100*b.p99/most))

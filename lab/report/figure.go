@@ -12,7 +12,7 @@ import (
 )
 
 // A figure is an act as a sequence diagram. Each step is a row of a list: a strip of SVG, in
-// which time goes downwards and each actor has a line, and beside it the words, which break
+// which time goes downwards and each actor has a line, and next to it the words, which break
 // as the page is narrow or wide. All x are percentages, so the strips are as wide as there is
 // room; rows are as high as their words, and the strips, one below the other, are one picture.
 type figure struct {
@@ -25,7 +25,7 @@ type figure struct {
 	About  string
 	Text   string // the same for a terminal
 
-	// Names stand upright where two beside each other would touch; they take so many letters.
+	// Names stand upright where two next to each other would touch; they take so many letters.
 	UprightPhone, UprightWide bool
 	Letters                   int
 }
@@ -140,7 +140,7 @@ func (d *drawing) columns() {
 		d.Heads = append(d.Heads, head{a, d.x(a.Name)})
 	}
 	d.Width = strconv.FormatFloat(x, 'f', -1, 64)
-	// What style.css makes of the width, and what a letter takes.
+	// The widths that style.css makes of it, and of a letter.
 	d.UprightPhone = d.touch(min(40*x, 131), 7.3, 14) // on 320 px
 	d.UprightWide = d.touch(min(88*x, 430), 7.6, 22)
 }
@@ -201,13 +201,13 @@ func (d *drawing) row(e lessons.Row) {
 	d.Rows = append(d.Rows, r)
 }
 
-// What the servers' part of a conversation is called where there is none.
+// Names for the servers' part of a conversation where there is none.
 const (
 	noAnswer = "(no answer)"
 	notSent  = "(not sent)"
 )
 
-// sends draws a command to one server or to several, and the answers that are beside it.
+// sends draws a command to one server or to several, and the answers that are next to it.
 func (d *drawing) sends(r *row) {
 	said := map[string]string{} // by server
 	for _, a := range r.Answers {
@@ -284,7 +284,7 @@ func (d *drawing) line(r *row, a lessons.Actor, y1, y2 string) {
 	r.Lines = append(r.Lines, line{class, d.x(a.Name), y1, y2})
 }
 
-// holders is how many live ones believe to hold the lock.
+// holders is how many live ones believe they hold the lock.
 func (d *drawing) holders() (n int) {
 	for _, s := range d.states {
 		if s.holds && !s.dead {
@@ -326,13 +326,13 @@ func legend() []sample {
 	return []sample{
 		{row{Lines: whole("line")}, "a client: a program that wants the lock"},
 		{row{Lines: whole("line"), Ground: server}, "a server, on grey ground"},
-		{row{Lines: whole("hold")}, "it believes to hold the lock"},
-		{row{Lines: whole("hold paused")}, "it stands still, and believes it none the less"},
-		{row{Lines: whole("line paused")}, "it stands still"},
+		{row{Lines: whole("hold")}, "it believes it holds the lock"},
+		{row{Lines: whole("hold paused")}, "it is paused, and believes it none the less"},
+		{row{Lines: whole("line paused")}, "it is paused"},
 		{row{Lines: []line{{"line", x, above, top}}, Marks: []mark{{"dead", x}}}, "it dies"},
 		{row{Arrows: []arrow{{"send", "5%", "95%", "sent-right"}}}, "a command"},
 		{row{Arrows: []arrow{{"back", "95%", "5%", "reply-left"}}}, "its reply, or a message"},
-		{row{Lines: whole("line"), Ground: server, Marks: []mark{{"look", x}}}, "a look at the server, beside the story"},
+		{row{Lines: whole("line"), Ground: server, Marks: []mark{{"look", x}}}, "a look at the server, outside the story"},
 		{row{Lines: whole("hold both"), Class: "violation"}, "a promise is broken here"},
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
-// A Report is what the page tells. What is empty is left out.
+// A Report is what the page tells. Empty parts are left out.
 type Report struct {
 	Version string    // of this module
 	Choice  string    // which Redis, and why
@@ -56,6 +56,7 @@ var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
 	"table":    newGuarantees,
 	"costs":    costs,
 	"charts":   charts,
+	"numbers":  numbers,
 	"race":     newRace,
 	"matrix":   newMatrix,
 	"verdicts": faults.Verdicts,

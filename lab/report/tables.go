@@ -83,14 +83,44 @@ type fault struct {
 	ID    string
 	Cells []faults.Cell
 	Why   []faults.Finding
+
+	Lesson *Lesson // that shows it; nil: none on this page
 }
 
-func newMatrix(g faults.Group) matrix {
+// shownBy is the lesson that shows a fault.
+var shownBy = map[string]string{
+	"restart, nothing persisted":                   "power-loss",
+	"power loss, fsync every second":               "power-loss",
+	"power loss, fsync always":                     "power-loss",
+	"fail-over, write not replicated":              "fail-over",
+	"fail-over, old primary goes on":               "fail-over",
+	"minority down":                                "quorum",
+	"majority down":                                "quorum",
+	"acquire: request late":                        "late-grant",
+	"two ask at once":                              "split-votes",
+	"re-entry: reply lost":                         "reentrant",
+	"holder dies":                                  "setnx",
+	"renewal fails to run":                         "watchdog",
+	"renewal outlives the work":                    "watchdog",
+	"expiry within the release":                    "compare-delete",
+	"release after another has it":                 "fixed-value",
+	"holder paused, looks before it writes":        "fence",
+	"holder paused between look and write":         "fence",
+	"holder paused, and the store looks at fences": "fence",
+	"server's clock jumps ahead":                   "fast-clock",
+	"contender's clock ahead":                      "clock",
+	"holder's clock behind":                        "clock",
+}
+
+func newMatrix(g faults.Group, page []Lesson) matrix {
 	m := matrix{Group: g, Strategies: faults.Strategies()}
 	for _, f := range g.Faults {
 		row := fault{Fault: f, ID: slug(f.Group + " " + f.Name), Why: f.Findings()}
 		for _, s := range m.Strategies {
 			row.Cells = append(row.Cells, f.Cells[s.Name])
+		}
+		if i := slices.IndexFunc(page, func(l Lesson) bool { return l.Name == shownBy[f.Name] }); i >= 0 {
+			row.Lesson = &page[i]
 		}
 		m.Rows = append(m.Rows, row)
 	}

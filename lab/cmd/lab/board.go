@@ -31,7 +31,7 @@ type board struct {
 	actors  int            // for whom it has columns
 	due     *lessons.Event // that the reader has let happen, and that has not yet
 	prompt  string         // stands open
-	where   string         // the servers are, as far as the reader was told
+	where   string         // the servers are, as far as the board has said
 }
 
 // opens: the lesson is about to begin.
@@ -57,9 +57,10 @@ func (b *board) Begins(t lessons.Trace) {
 	b.write(s.String())
 }
 
-const legendOfLines = "Double line ║: believes to hold the lock. Dotted: stands still (┇: and believes it still). In parentheses: a look from outside. Time in ms."
+const legendOfLines = "Double line ║: believes it holds the lock. Dotted: paused (┇: and still believes it). ─: a command; ╌: a message, or a reply that comes later; ┼ ╫: it crosses a line. ━: a promise breaks. " +
+	"EVALSHA and EVAL: a script's name stands for its hash, or its text. In parentheses: a look from outside. Time in ms."
 
-// whereabouts says where the servers are, for whoever looks at them meanwhile; again where they
+// whereabouts says where the servers are, for readers who look at them meanwhile; again where they
 // are others, or have other names.
 func (b *board) whereabouts(on []lessons.Actor) string {
 	s := ""
@@ -109,8 +110,8 @@ func (b *board) Ends(t lessons.Trace) {
 
 // closes: the lesson is over.
 func (b *board) closes(l lessons.Lesson) {
-	const mends = "What mends it:"
-	s := "\n" + strings.Replace(b.look.prose("", mends+" "+l.Fix), mends, b.look.paint(mends, text.Bold), 1)
+	const fixes = "The fix:"
+	s := "\n" + strings.Replace(b.look.prose("", fixes+" "+l.Fix), fixes, b.look.paint(fixes, text.Bold), 1)
 	all := lessons.All()
 	next := slices.IndexFunc(all, func(x lessons.Lesson) bool { return x.Number > l.Number })
 	if next >= 0 && !b.several { // else it comes by itself

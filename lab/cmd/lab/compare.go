@@ -59,14 +59,14 @@ shown, not believed), what each request costs, how fast it is alone, how fast a 
 goes from one process to the next, and what happens when 1, 8 and 64 contend. At the
 end it says which one to take for what.
 
-The Redis is the most real one to be had: what REDIS_ADDRS names, else a Docker
+The Redis is the most real one available: what REDIS_ADDRS names, else a Docker
 container, else a local redis-server, else an embedded imitation, whose timings mean
 nothing. The first line says which it is, and why. Containers and processes that
 were started go away at the end, also after Ctrl-C. On a Redis of your own (--redis,
 or REDIS_ADDRS, which keeps a password out of the list of processes) the locks have
 names that nobody else uses; but it is put under load, and the fence counters of the
-trials stay (lock:{conformance …}:fence). What takes more servers than you give is
-left out; the others take the first.
+trials stay (lock:{conformance …}:fence). Compare leaves out a strategy that takes
+more servers than you give; the others take the first.
 
 Strategies:
 ` + strings.TrimRight(list.String(), "\n"),

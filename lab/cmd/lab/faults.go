@@ -102,6 +102,9 @@ func (t *theatre) run(cmd *cobra.Command, rows []faults.Fault) error {
 	return t.perform(cmd, rows, l)
 }
 
+const playLegend = "Double line ║: believes it holds the lock. Dotted: paused (┇: and still believes it). ━: two hold the lock, or worse. " +
+	"⇒: what the verdict rests on. Time in ms."
+
 // perform plays the rows, and tells what happens as soon as each is over.
 func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err error) {
 	ctx, w := cmd.Context(), cmd.OutOrStdout()
@@ -111,6 +114,7 @@ func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err 
 	}
 	stage := faults.Open(farm)
 	defer func() { err = errors.Join(err, stage.Close(), farm.Close()) }()
+	fmt.Fprint(w, "\n", l.paint(l.prose("", playLegend), text.Faint))
 	played, others := 0, 0
 	var cannot []string
 	for _, f := range rows {
@@ -139,7 +143,7 @@ func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err 
 			for _, before := range out.Before {
 				fmt.Fprintf(w, "\n%s\n%s", l.paint(c.Name, text.Bold), l.prose("↻ ", "played again, as it ended like this: "+before))
 			}
-			fmt.Fprintf(w, "\n%s\n%v\n%s", l.paint(c.Name, text.Bold), out.History, l.prose(verdictMark(out.Verdict, l)+" ", out.String()))
+			fmt.Fprintf(w, "\n%s\n%s\n%s", l.paint(c.Name, text.Bold), out.Trace.Diagram(l.width, l.style), l.prose(verdictMark(out.Verdict, l)+" ", out.String()))
 			if out.Err != nil || out.Verdict != cell.Verdict {
 				others++
 				fmt.Fprint(w, l.prose("! ", fmt.Sprintf("the matrix says: %v: %s.", cell.Verdict, cell.Reason)))

@@ -78,7 +78,7 @@ func TestFaultsPlay(t *testing.T) {
 	}
 }
 
-// TestFaultsNotPlayed: a strategy for which there is no server is told as such, and not as
+// TestFaultsNotPlayed: a strategy for which there is no server is reported as such, and not as
 // one that has failed.
 func TestFaultsNotPlayed(t *testing.T) {
 	for _, name := range []string{"REDIS_ADDRS", "REDIS_SERVER", "REDIS_IMAGE", "REDIS_PACKAGE"} {

@@ -208,7 +208,7 @@ func sectionOf(w flashsale.Way) string {
 	case w.Form == flashsale.NonBlocking:
 		return "NON-BLOCKING LOCK: a refused buyer comes back a little later"
 	case w.Name == flashsale.NoLock:
-		return "AS IF ALONE"
+		return "NO LOCK: each buyer acts as if alone"
 	}
 	return "CHECKED BY REDIS: no lock needed"
 }
@@ -230,8 +230,10 @@ func saleLegend(r *flashsale.Report) string {
 	return fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes. With no lock it thinks until all of its process have looked, "+
 		"so that overselling is no matter of luck; the script looks and writes at once. "+
 		"sold: orders in Redis (✓ as many as goods, ✗ oversold). left: goods in Redis. "+
-		"refused: how often buyers were told to try again; one who gets nowhere for %v gives up. "+
-		"tries: how often buyers, or their locks, asked. commands: what they sent, once connected.",
+		"refused: how often buyers had to try again; one who gets nowhere for %v gives up. "+
+		"A shop whose refused buyers went home instead might keep goods that they wanted. "+
+		"tries: how often buyers, or their locks, asked Redis; fewer than buyers where a process hands its lock from one buyer to the next without asking. "+
+		"commands: what they sent, once connected.",
 		ms(r.Think), ms(r.Patience))
 }
 

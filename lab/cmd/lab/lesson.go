@@ -27,16 +27,15 @@ func lessonCommand() *cobra.Command {
 	var s schooling
 	cmd := &cobra.Command{
 		Use:   "lesson [number or name ...]",
-		Short: "Show how lock designs evolved: each failure, and what mends it",
+		Short: "Show how lock designs evolved: each failure, and what fixes it",
 		Long: `Lesson gives lessons on locks, from SETNX to redlock with fences: each lets a known
-failure happen, and then puts the design that mends it in the same place. Without
+failure happen, and then puts the design that fixes it in the same place. Without
 arguments it lists them.
 
-What is shown are commands that really ran, in the order in which they did, with the
-replies that came; and the verdicts were computed from these. Clients and servers are
-columns, and time runs downwards. A client's line is double while it believes to hold
-the lock, and dotted while it stands still. That a lesson shows a violation is what it
-is for: the exit status is 0.
+The commands shown really ran, in this order, with these replies; and the verdicts
+were computed from these. Clients and servers are columns, and time runs downwards. A
+client's line is double while it believes it holds the lock, and dotted while it is
+paused. That a lesson shows a violation is what it is for: the exit status is 0.
 
 With --step it stops before each command, until you press Enter, and says where the
 server is, so that you can look at it with redis-cli meanwhile. Locks live for half an

@@ -1,6 +1,6 @@
-// Lab compares the lock strategies on a Redis, puts them to work in a flash sale, shows what
-// each does when things break, gives lessons on how lock designs evolved, and writes all that
-// down as one page.
+// Lab compares the lock strategies on a Redis, puts them to work in a flash sale, and shows
+// what each does when things break. It gives lessons on how lock designs evolved, and writes
+// all that down as one page.
 //
 //	lab compare --help
 //	lab flashsale --help

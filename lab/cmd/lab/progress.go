@@ -58,7 +58,7 @@ func startProgress(w io.Writer) *progress {
 	return p
 }
 
-// set is told of every new part of the work.
+// set gets every new part of the work.
 func (p *progress) set(now compare.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A reader is whoever steps through a lesson.
+// A reader steps through a lesson.
 type reader struct {
 	ctx      context.Context
 	lines    chan string

@@ -93,7 +93,7 @@ func render(r *compare.Report, l look) string {
 	b.WriteString(failures(r, l))
 	b.WriteString(method(r, l))
 	b.WriteString(advice(r, l))
-	b.WriteString(warning) // whoever reads the end only must see it as well
+	b.WriteString(warning) // a reader of the end alone must see it as well
 	return b.String()
 }
 

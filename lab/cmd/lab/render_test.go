@@ -15,7 +15,7 @@ import (
 	"github.com/lockstrategies/locks/lab/compare"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func row(title string, v compare.Verdict, p ...compare.Property) compare.Guarantee {
 	return compare.Guarantee{Title: title, Verdict: v, Properties: p}

@@ -45,7 +45,7 @@ came of them as one HTML file: each lesson's diagram, what each lock guarantees,
 becomes of it when things break, and how fast it is. The file needs nothing else, no
 network and no scripts; it can be read on a phone and be printed.
 
-The Redis is the most real one to be had, as for lab compare; the first line says
+The Redis is the most real one available, as for lab compare; the first line says
 which. Lessons that break their servers take some of their own, so on a Redis of your
 own (--redis) the page says which were not given, and why. The matrix of faults is that of
 lab faults: it takes hundreds of plays, and is not played for the page.
@@ -55,7 +55,7 @@ was there before. Where a lesson or the comparison fails, the page has the rest,
 what it lacks and why; the exit status is 1.`,
 		Example: `  lab report                          # locks-report.html
   lab report --quick -o report.html   # with less exact timings, in about a minute and a half
-  lab report -o - > report.html       # what is told meanwhile goes to the standard error`,
+  lab report -o - > report.html       # what it says meanwhile goes to the standard error`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return p.check(cmd) },
 		RunE:    cli.Does(p.run),
@@ -145,8 +145,8 @@ func (p *reporter) command() string {
 // aboutALesson is how long one takes. It serves for progress alone.
 const aboutALesson = 2 * time.Second
 
-// give gives the lessons. What these servers cannot do is no failure; one that could not
-// be played to its end is, and the rest is given all the same.
+// give gives the lessons. A lesson that these servers cannot play is no failure. One
+// that stopped before its end is; give goes on with the others.
 func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (given []reports.Lesson, failed, err error) {
 	school := lessons.Open(farm)
 	defer func() { err = errors.Join(err, school.Close()) }()
@@ -198,7 +198,7 @@ func canReplace(name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// replace writes a file in one step: whoever looks sees what was there before, or all of it.
+// replace writes a file in one step: a reader sees what was there before, or all of it.
 func replace(name string, text []byte) error {
 	name, special, err := where(name)
 	if err != nil {

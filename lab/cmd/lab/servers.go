@@ -61,7 +61,7 @@ func (v *servers) open(ctx context.Context, words, log io.Writer) (*redistest.Fa
 	if err != nil {
 		return nil, v.gaveUp(ctx, err)
 	}
-	fmt.Fprintln(words, v.asAsked(farm.Choice()))
+	io.WriteString(words, lookOf(words).prose("redis: ", strings.TrimPrefix(v.asAsked(farm.Choice()), "redis: ")))
 	return farm, nil
 }
 
@@ -84,8 +84,8 @@ func (v *servers) want(log io.Writer) (redistest.Want, error) {
 	return w, nil
 }
 
-// asAsked says what redistest says of its variables in the words of whoever gave
-// flags, and who has never heard of a package of that name.
+// asAsked says what redistest says of its variables in the words of a user who
+// gave flags, and has never heard of a package of that name.
 func (v *servers) asAsked(s string) string {
 	s = strings.ReplaceAll(s, "redistest: ", "")
 	switch {

@@ -19,10 +19,10 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What docs/migrating.md quotes. None of it runs: the locks are tested in migrate_test.go.
+// The code that docs/migrating.md quotes. None of it runs: the locks are tested in migrate_test.go.
 var _ = []any{
 	withRedsync, insteadOfRedsync, insteadOfRedsyncQuorum, withBSM, insteadOfBSM, withRueidislock, insteadOfRueidislock,
-	insteadOfGoZero, insteadOfRedisson, insteadOfLockTake, sharedKey,
+	insteadOfGoZero, insteadOfRedisPy, insteadOfRedisson, insteadOfLockTake, sharedKey,
 }
 
 var (
@@ -131,6 +131,17 @@ func insteadOfGoZero(ctx context.Context, locks strategy.Strategy) error {
 		return err
 	}
 	return errors.Join(work(ctx), lease.Release(ctx)) // ErrLost is Release's (false, nil)
+}
+
+func insteadOfRedisPy(ctx context.Context, pool *redis.Pool) error {
+	locks, err := luascript.New(pool, strategy.Options{TTL: 10 * time.Second, Key: func(name string) string { return name }})
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	return strategy.DoWithin(ctx, 5*time.Second, locks.NewLock("invoice/42"), func(ctx context.Context, _ strategy.Lease) error {
+		return work(ctx)
+	})
 }
 
 func insteadOfRedisson(ctx context.Context, pool *redis.Pool) error {

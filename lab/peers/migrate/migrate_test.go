@@ -1,5 +1,5 @@
 // Package migrate holds what docs/migrating.md says: its code compiles, and locks of this
-// module and of redsync and bsm/redislock that are given the same key exclude each other, so
+// module and of redsync, bsm/redislock and redis-py that are given the same key exclude each other, so
 // that a fleet can be migrated one process at a time.
 package migrate
 
@@ -59,6 +59,7 @@ var peers = map[string]func(t *testing.T, servers []*redistest.Server, key strin
 		t.Cleanup(func() { c.Close() })
 		return &bsmPeer{c: redislock.New(c), key: key}
 	},
+	"redis-py": newRedisPyPeer,
 }
 
 type redsyncPeer struct{ *redsync.Mutex }

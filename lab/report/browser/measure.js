@@ -50,7 +50,7 @@
 	if (all("h1").length !== 1) out.headings.push(`${all("h1").length} h1`);
 	const ids = new Set();
 	all("[id]").forEach(e => { if (ids.has(e.id)) out.twice.push(e.id); ids.add(e.id); });
-	all("[href]").forEach(e => { const to = e.getAttribute("href"); if (!to.startsWith("data:") && !(to.startsWith("#") && ids.has(to.slice(1)))) out.broken.push(to); });
+	all("[href]").forEach(e => { const to = e.getAttribute("href"); if (!to.startsWith("data:") && !to.startsWith("http") && !(to.startsWith("#") && ids.has(to.slice(1)))) out.broken.push(to); });
 	all("[aria-labelledby]").forEach(e => { if (!ids.has(e.getAttribute("aria-labelledby"))) out.broken.push(e.getAttribute("aria-labelledby")); });
 	all(".steps > li").forEach(li => {
 		const a = li.getBoundingClientRect(), b = li.querySelector(".strip").getBoundingClientRect();

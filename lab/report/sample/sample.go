@@ -20,8 +20,8 @@ func Report() report.Report {
 		Version: "v0.0.0 " + Hostile, Choice: "redis: by hand, " + Hostile, Command: "lab report --quick " + Hostile,
 		Made: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 61500 * time.Millisecond,
 		Lessons: []report.Lesson{
-			{Result: lessons.Result{Number: 1, Name: "every", Title: "Everything that can happen", Idea: "An idea has two sentences. " + Hostile, Fix: "Nothing mends that. " + Hostile, Redis: "Redis 0.0.0", Acts: []lessons.Trace{everything(), {Title: "nothing happens"}}}},
-			{Result: lessons.Result{Number: 2, Name: "quorum", Title: "Three contenders, and five servers", Idea: "Many lines have to fit beside the words. They do.", Acts: []lessons.Trace{quorum()}}},
+			{Result: lessons.Result{Number: 1, Name: "every", Title: "Everything that can happen", Idea: "An idea has two sentences. " + Hostile, Fix: "Nothing fixes that. " + Hostile, Redis: "Redis 0.0.0", Acts: []lessons.Trace{everything(), {Title: "nothing happens"}}}},
+			{Result: lessons.Result{Number: 2, Name: "quorum", Title: "Three contenders, and five servers", Idea: "Many lines have to fit next to the words. They do.", Acts: []lessons.Trace{quorum()}}},
 			{Result: lessons.Result{Number: 3, Name: "left", Title: "A lesson that was not given", Idea: "It breaks its servers."}, Why: "its servers are not its own " + Hostile},
 		},
 		Comparison: comparison(),
@@ -42,16 +42,16 @@ func everything() lessons.Trace {
 		Events: []lessons.Event{
 			{At: ms(1), Kind: lessons.Send, From: "A", To: "redis", Args: []string{"SET", "lock:{" + Hostile + "}", "token", "NX"}},
 			{At: ms(2), Kind: lessons.Reply, From: "redis", To: "A", Of: 0, Answer: "OK"},
-			state(2, "A", lessons.Holds, "A believes to hold the lock"),
+			state(2, "A", lessons.Holds, "A believes it holds the lock"),
 			{At: ms(3), Kind: lessons.Send, From: "B", To: "redis", Args: []string{"SUBSCRIBE", "lock:{tea}:freed"}},
-			state(4, "A", lessons.Paused, "A stands still"),
+			state(4, "A", lessons.Paused, "A is paused"),
 			{At: ms(5), Kind: lessons.Reply, From: "redis", To: "B", Of: 3, Answer: "OK"},
 			{At: ms(6), Kind: lessons.Message, From: "redis", To: "B", Args: []string{"lock:{tea}:freed"}, Answer: Hostile},
 			{At: ms(6), Kind: lessons.Note, Text: "a TTL goes by " + Hostile},
 			{At: ms(7), Kind: lessons.Send, From: "B", To: "replica", Args: []string{"EVALSHA", "acquire.lua", "3", "lock:{tea}", "lock:{tea}:queue", "lock:{tea}:fence", "400", "0", "01a20323-ddaa-78fc-b998-085549e34ab8:B"}},
 			{At: ms(7), Kind: lessons.Reply, From: "replica", To: "B", Of: 8, Answer: "(no answer)"},
-			state(8, "B", lessons.Holds, "B believes to hold the lock"),
-			{At: ms(8), Kind: lessons.Violation, From: "B", Promise: "one holder at a time", Text: "A and B both believe to hold the lock " + Hostile},
+			state(8, "B", lessons.Holds, "B believes it holds the lock"),
+			{At: ms(8), Kind: lessons.Violation, From: "B", Promise: "one holder at a time", Text: "A and B both believe they hold the lock " + Hostile},
 			{At: ms(9), Kind: lessons.Look, To: "redis", Args: []string{"GET", "lock:{tea}"}, Answer: `"token" ` + Hostile},
 			state(9, "replica", lessons.Dead, "replica is killed"),
 			{At: ms(9), Kind: lessons.Send, From: "a-long-name", To: "replica", Args: []string{"PING"}},
@@ -62,12 +62,12 @@ func everything() lessons.Trace {
 			{At: ms(11), Kind: lessons.Send, From: "B", To: "redis", Args: []string{"DEL", ""}},
 			state(12, "A", lessons.Dead, "A dies"),
 			{At: ms(13), Kind: lessons.Reply, From: "redis", To: "B", Of: 19, Answer: "(no answer)"},
-			state(14, "a-long-name", lessons.Paused, "a-long-name stands still"),
+			state(14, "a-long-name", lessons.Paused, "a-long-name is paused"),
 			{Kind: lessons.Note, Text: ""},
 		},
 		Tables: []lessons.Table{{Title: "measured " + Hostile, Head: []string{"how", "sold", "orders"}, Rows: [][]string{{"no lock", "30", "30"}, {"a lock", Hostile, ""}}}},
 		Verdicts: []lessons.Verdict{
-			{Promise: "one holder at a time", Because: "A and B both believe to hold the lock " + Hostile},
+			{Promise: "one holder at a time", Because: "A and B both believe they hold the lock " + Hostile},
 			{Promise: "a dead holder's lock comes free", Held: true, Because: "B has got it"},
 		},
 		Listings: []lessons.Listing{{Name: "compare_delete.lua", Source: "if redis.call('GET', KEYS[1]) == ARGV[1] then\n\treturn redis.call('DEL', KEYS[1])\nend\nreturn 0 -- " + Hostile + "\n"}},
@@ -88,7 +88,7 @@ func quorum() lessons.Trace {
 			lessons.Event{At: ms(at), Kind: lessons.Reply, From: n, To: who, Of: 2 * i, Answer: "OK"})
 	}
 	t.Events = append(t.Events,
-		lessons.Event{Kind: lessons.State, From: "A", Condition: lessons.Holds, Text: "A believes to hold the lock: it has 3 of 5 votes"},
+		lessons.Event{Kind: lessons.State, From: "A", Condition: lessons.Holds, Text: "A believes it holds the lock: it has 3 of 5 votes"},
 		lessons.Event{Kind: lessons.State, From: "n3", Condition: lessons.Dead, Text: "n3 is killed"})
 	t.Verdicts = []lessons.Verdict{{Promise: "one holder at a time", Held: true, Because: "1 hold"}}
 	return t

@@ -1,0 +1,75 @@
+package lessons
+
+import (
+	"context"
+	"time"
+)
+
+// clockBackLessons are about a server whose clock is set back.
+func clockBackLessons() []Lesson {
+	return []Lesson{{
+		Number: 23, Name: "clock-back", Title: "A server's clock is set back: a dead holder's lock stays",
+		Idea: "To Redis a TTL is a moment by its server's wall clock, so when that is set back by an hour, each key lasts an hour longer. " +
+			"A holder that lives still releases its lock, and nobody else gets in before; but a dead holder's lock keeps everybody out for the hour.",
+		Fix: "Slew the servers' clocks, and never set them. A PTTL that is longer than any TTL in use is the sign; an operator who knows that the holder is dead deletes the lock by its token. " +
+			"With RedLock one such server of five does no harm: the others let go in time, and are a majority.",
+		Servers: 5,
+		Acts: []Act{{
+			Title: "one server, and its clock is set back by an hour",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				redis := s.cast("redis")[0]
+				a.takes("token-of-A")
+				a.dies()
+				redis.setBack()
+				s.lapse()
+				s.freedInTime(b, func() bool { return b.takes("token-of-B") })
+				ops := s.client("ops")
+				s.note("an operator (ops) knows that A is dead, and deletes A's lock: no other, should A's be gone")
+				ops.eval(redis, compareDelete, s.key(), "token-of-A")
+				b.takes("token-of-B")
+			},
+		}, {
+			Title: "RedLock: the clock of one of five is set back by an hour",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				a.elects(s.servers)
+				a.dies()
+				s.servers[0].setBack()
+				s.lapseAt(s.servers[1:])
+				s.freedInTime(b, func() bool { return b.elects(s.servers) })
+			},
+		}},
+	}}
+}
+
+// setBack is what a clock that is set back by an hour means for the lock.
+func (srv *server) setBack() {
+	s := srv.s
+	s.happens(srv.name+"'s clock is set back by an hour (emulated: PEXPIRE)", func(context.Context) error {
+		left := srv.ask("PTTL", s.key()).(int64)
+		if left <= 0 {
+			s.late("the lock was gone before the clock was set back")
+		}
+		srv.ask("PEXPIRE", s.key(), left+time.Hour.Milliseconds())
+		return nil
+	})
+	srv.look("PTTL", s.key())
+}
+
+// lapseAt is lapse for the lock at some of the servers.
+func (s *Stage) lapseAt(some []*server) {
+	all := s.servers
+	s.servers = some
+	s.lapse(s.key())
+	s.servers = all
+}
+
+// freedInTime judges whether c gets a dead holder's lock when a TTL is over.
+func (s *Stage) freedInTime(c *client, try func() bool) {
+	if try() {
+		s.judge(comesFree, true, "%s has got it, a TTL after its holder's death", c.name)
+		return
+	}
+	s.broken(comesFree, "a TTL after its holder's death the server keeps the key for %d ms more", s.redis().look("PTTL", s.key()))
+}

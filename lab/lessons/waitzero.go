@@ -1,0 +1,119 @@
+package lessons
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// waitZeroLessons are about a replica that does not confirm.
+func waitZeroLessons() []Lesson {
+	return []Lesson{{
+		Number: 24, Name: "wait-zero", Title: "WAIT returns 0: granted, and not confirmed", Own: true,
+		Servers: 2, names: []string{"master", "replica"},
+		Idea: "WAIT returns how many replicas have confirmed the connection's last write, also when its time is over, so 0 is no error. " +
+			"It is no refusal, either: the master has the lock, and a client that goes away leaves it there until its TTL is over.",
+		Fix: "Take 0 for \"nobody knows\": delete the lock by your token, and ask again. Package luascript does so with its option Acknowledged, and reports ErrUnknown. " +
+			"With min-replicas-to-write 1 the master itself refuses writes, once it has heard of no replica for 10 s.",
+		Acts: []Act{{
+			Title: "A does not look at what WAIT returns",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				master, replica := s.cutPair()
+				began := time.Now()
+				a.unconfirmed(master, "token-of-A")
+				s.note("A has seen the OK, and does not look at the 0")
+				a.holds()
+				master.dies()
+				replica.promoted()
+				b.takesAt(replica, "token-of-B")
+				s.stillHeld(began)
+			},
+		}, {
+			Title: "A takes 0 for a refusal, and goes away",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				master, _ := s.cutPair()
+				a.unconfirmed(master, "token-of-A")
+				s.note("A goes away")
+				s.nobodys(b, func() bool { return b.takesAt(master, "token-of-B") })
+			},
+		}, {
+			Title: "A deletes what nobody has confirmed",
+			play: func(s *Stage) {
+				a, b := s.client("A"), s.client("B")
+				master, replica := s.cutPair()
+				a.unconfirmed(master, "token-of-A")
+				a.eval(master, compareDelete, s.key(), "token-of-A")
+				replica.follows(master)
+				began := time.Now()
+				s.nobodys(b, func() bool {
+					b.takesAndWaits(master, "token-of-B")
+					return b.holding
+				})
+				master.dies()
+				replica.promoted()
+				a.takesAt(replica, "token-of-A")
+				s.stillHeld(began)
+				b.ends()
+				b.eval(replica, compareDelete, s.key(), "token-of-B")
+				a.takesAt(replica, "token-of-A")
+			},
+		}, {
+			Title: "the same by package luascript, with the option Acknowledged",
+			Timed: true, // WAIT waits for a part of the time-out
+			long:  6,    // and is answered up to 100 ms late
+			play:  (*Stage).unacknowledged,
+		}},
+	}}
+}
+
+// cutPair is a master and its replica, which hears of nothing that is written from here on.
+func (s *Stage) cutPair() (master, replica *server) {
+	master, replica = s.servers[0], s.servers[1]
+	replica.follows(master)
+	replica.cutOff()
+	return master, replica
+}
+
+// unconfirmed has the client set the lock, and wait in vain for a replica.
+func (c *client) unconfirmed(master *server, token string) {
+	if n, ok := c.setsAndWaits(master, token, patience); !ok || n != 0 {
+		c.s.Cannot("%s: %d replicas have confirmed the lock, which it has: %v", c.name, n, ok)
+	}
+}
+
+// setsAndWaits is SET, and WAIT for one replica on the same connection. It returns how many
+// have confirmed; not ok: another has the lock.
+func (c *client) setsAndWaits(srv *server, token string, within time.Duration) (confirmed int64, ok bool) {
+	c.session(srv, c.s.key(), func(do func(string, ...any) reply) {
+		if ok = do("SET", c.s.key(), token, "NX", "PX", c.s.px()).is("OK"); ok {
+			confirmed, _ = do("WAIT", 1, within.Milliseconds()).value.(int64)
+		}
+	})
+	return confirmed, ok
+}
+
+// unacknowledged has A ask by package luascript, and B when A has had its answer.
+func (s *Stage) unacknowledged() {
+	on := func(own ...luascript.Option) func([]driver.Node) driver.Protocol {
+		return func(n []driver.Node) driver.Protocol {
+			return luascript.On(n[0], append(own, luascript.WithoutFences())...)
+		}
+	}
+	s.rehearse(on())
+	a, b := s.client("A"), s.client("B")
+	master, _ := s.cutPair()
+	a.opens(on(luascript.Acknowledged(strategy.Acks{Replicas: 1})), func(o *strategy.Options) { o.OpTimeout = s.ttl / 4 })
+	_, err := a.locks.NewLock(s.name).TryAcquire(s.ctx)
+	var acks *strategy.AcksError
+	if !errors.Is(err, strategy.ErrUnknown) || !errors.As(err, &acks) || acks.Err != nil {
+		s.late("A hears: %v", err)
+	}
+	s.note("A hears: %d of %d replicas have confirmed, so nobody knows (ErrUnknown)", acks.Got.Replicas, acks.Want.Replicas)
+	a.locks.Close() // which waits for the undo
+	s.nobodys(b, func() bool { return b.takesAt(master, "token-of-B") })
+}
