@@ -137,7 +137,7 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default: $"+caVar+", or the system's)")
 	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default: $"+certVar+")")
 	f.StringVar(&c.key, "tls-key", "", "the client's key, a PEM `file` (default: $"+keyVar+")")
-	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must bear (default: $"+nameVar+",\nor the address's)")
+	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must have (default: $"+nameVar+",\nor the address's)")
 }
 
 // strategyFlag is for those commands that leave a choice.
@@ -186,7 +186,7 @@ func (c *connection) locate() error {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if a.password != "" && source == "--redis" {
-			return errors.New("--redis bears a password, and everybody on this machine reads arguments in the list of processes: " +
+			return errors.New("--redis has a password, and everybody on this machine reads arguments in the list of processes: " +
 				"change it, and give it by --password-file, " + passwordVar + " or " + redisVar)
 		}
 		c.servers = append(c.servers, a)
@@ -200,7 +200,7 @@ func (c *connection) locate() error {
 	return nil
 }
 
-// parseAddress does not repeat what it was given: it may bear a password.
+// parseAddress does not repeat what it was given: it may have a password.
 func parseAddress(s string) (address, error) {
 	wrong := func(what string) (address, error) {
 		return address{}, fmt.Errorf("%s; allowed are %s", what, addressForms)
@@ -405,7 +405,7 @@ func (c *connection) dial(ctx context.Context, a address) (redis.Conn, error) {
 }
 
 // options are what the commands have in common. An operation has time for a dial over a
-// slow line, and a tool that is told to end ends all the same within this time.
+// slow line, and a tool that gets the signal to end ends within this time all the same.
 func options(ttl time.Duration) strategy.Options {
 	return strategy.Options{TTL: ttl, OpTimeout: min(ttl/6, connectTimeout)}
 }

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-// How the tools find their servers and are let in: addresses, passwords, TLS, Unix sockets.
+// Tests how the tools find their servers and are let in: addresses, passwords, TLS, Unix sockets.
 package main
 
 import (
@@ -40,8 +40,8 @@ func TestConnectMisuse(t *testing.T) {
 		{"inspect a --redis unix://relative", "a unix address without a path"},
 		{"inspect a --redis redis://localhost/x", "whose path is no database's number"},
 		{"inspect a --redis redis://localhost?password=secret", "an address with a ? or #"},
-		{"inspect a --redis redis://me:secret@localhost", "--redis bears a password, and everybody on this machine reads arguments"},
-		{"inspect a --redis me:secret@localhost:6379", "--redis bears a password"},
+		{"inspect a --redis redis://me:secret@localhost", "--redis has a password, and everybody on this machine reads arguments"},
+		{"inspect a --redis me:secret@localhost:6379", "--redis has a password"},
 		{"inspect a --redis me:secret@/tmp/redis.sock", "an address without a host"},
 		{"inspect a --redis redis://:sec%ret@localhost", "an address cannot be read"},
 		{"inspect a --redis me@localhost", "there is a user and no password"},

@@ -57,14 +57,14 @@ The command finds in its environment
   LOCKS_DEADLINE  until when the lock was surely held when the command started, such as
                   2026-01-02T03:04:05.678Z; it is renewed for as long as the command runs
 
-If the lock is lost (the servers forgot it, somebody took it away, they could not be
-reached for a TTL), or --max-hold is over, SIGTERM goes to the command's process group, and
-SIGKILL when the grace is over. So does what the command leaves behind in its group when it
-ends: the lock is held until that is gone. What is to outlive the lock has to leave the
-group (setsid). SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP are passed
-on to the group. In a terminal the command has the foreground as if it ran alone; Ctrl-Z
-stops exec, too, so the lock goes with its TTL then, and a command whose lock is lost is
-ended when it is continued.
+The lock is lost if the servers forgot it, somebody took it away, or they could not be
+reached for a TTL. Then, and when --max-hold is over, SIGTERM goes to the command's process
+group, and SIGKILL when the grace is over. The same happens to processes that the command
+leaves behind in its group when it ends: the lock is held until they are gone. A process
+that has to outlive the lock must leave the group (setsid). SIGINT, SIGTERM, SIGHUP,
+SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP are passed on to the group. In a terminal the command
+has the foreground as if it ran alone; Ctrl-Z stops exec, too, so the lock goes with its
+TTL then, and a command whose lock is lost is ended when it is continued.
 
 If exec is killed or paused, another process, the watcher, ends the command's group in
 the same way: at once, or a second after the lock's deadline. The lock goes with its TTL.
@@ -172,7 +172,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	return e.hold(cmd.Context(), lease, program)
 }
 
-// observe passes on what is told while the lock is held. It must not block: a
+// observe passes on what the strategy reports while the lock is held. It must not block: a
 // reader that has not read the last sixteen events does not need this one.
 func (e *execution) observe(n strategy.Event) {
 	if n.Kind == strategy.EventRenewed || n.Kind == strategy.EventRenewalFailed {
@@ -294,7 +294,7 @@ func (t *teller) end() {
 }
 
 // release ends the hold, after the command ended with status, or because it was lost, which
-// people have been told. Its error is how exec ends.
+// exec has reported. Its error is how exec ends.
 func (e *execution) release(lease strategy.Lease, status int, lost error) error {
 	released := lease.Release(context.Background())
 	switch {

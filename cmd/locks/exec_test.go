@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-// What locks exec does, as a process on a real server: statuses, signals, losses, outages, and what
+// Tests what locks exec does, as a process on a real server: statuses, signals, losses, outages, and what
 // the command inherits and leaves behind.
 package main
 
@@ -332,7 +332,7 @@ func TestExecLost(t *testing.T) {
 	group := c.number()
 	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 	if out := c.wantEnd(76, "lost: the key is gone; ending the command"); out != "told\n" {
-		t.Errorf("the command said %q, want that it was told", out)
+		t.Errorf("the command said %q, want that it got the signal", out)
 	}
 	if alive(group) {
 		t.Error("there is still a process in the group")
@@ -447,7 +447,7 @@ func TestExecFiles(t *testing.T) {
 	w.Close()
 	c.wantEnd(0)
 	if text, err := io.ReadAll(r); string(text) != "three\nfour\n" || err != nil {
-		t.Errorf("the command wrote %q (%v), want what it was told to", text, err)
+		t.Errorf("the command wrote %q (%v), want what it was to write", text, err)
 	}
 }
 
@@ -542,9 +542,10 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(readme), "<!-- tool -->\n```sh\n")
-	block, _, ok2 := strings.Cut(rest, "```\n<!-- /tool -->")
-	if !ok || !ok2 {
+	_, rest, ok := strings.Cut(string(readme), "## The tool")
+	_, rest, ok2 := strings.Cut(rest, "```sh\n")
+	block, _, ok3 := strings.Cut(rest, "```\n")
+	if !ok || !ok2 || !ok3 {
 		t.Fatal("the README has no block of the tool")
 	}
 	const url = "redis://localhost:6379"

@@ -1,4 +1,4 @@
-// What locks exec does in a terminal: the foreground, Ctrl-C, Ctrl-Z, and the jobs of a shell.
+// Tests what locks exec does in a terminal: the foreground, Ctrl-C, Ctrl-Z, and the jobs of a shell.
 package main
 
 import (

@@ -233,8 +233,8 @@ func (j *job) run() {
 	}
 }
 
-// end has the group end, now or when the grace is over. What is stopped is continued, or
-// it could not.
+// end has the group end, now or when the grace is over. It continues stopped
+// processes, which could not end otherwise.
 func (j *job) end() {
 	if j.ending {
 		return
@@ -251,7 +251,7 @@ func (j *job) end() {
 func (j *job) pass(s syscall.Signal) {
 	switch {
 	case s == unix.SIGPIPE:
-	case s == unix.SIGCONT && j.lease.Err() != nil: // it is told to end first
+	case s == unix.SIGCONT && j.lease.Err() != nil: // it gets the signal to end first
 	default:
 		unix.Kill(-j.leader, s)
 	}

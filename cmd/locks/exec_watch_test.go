@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-// What becomes of the command when exec is killed or paused, or its starter or watcher dies.
+// Tests what becomes of the command when exec is killed or paused, or its starter or watcher dies.
 package main
 
 import (
@@ -34,7 +34,7 @@ func TestExecKilled(t *testing.T) {
 	c.kill(syscall.SIGKILL)
 	out, _ := c.end()
 	if strings.ReplaceAll(out, "told\n", "") != "" || out == "" { // by the kernel, too, at the end of each thread of exec
-		t.Errorf("the command said %q, want that it was told", out)
+		t.Errorf("the command said %q, want that it got the signal", out)
 	}
 	if !strings.Contains(c.errs.String(), "the process that held the lock is gone; ending the command") {
 		t.Errorf("on stderr is %q", c.errs)
@@ -253,7 +253,7 @@ func TestExecWatcherWaits(t *testing.T) {
 	}
 }
 
-// TestExecWatcherKilled: with exec and its watcher gone the command itself is told.
+// TestExecWatcherKilled: with exec and its watcher gone the command itself gets a signal.
 func TestExecWatcherKilled(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
@@ -268,6 +268,6 @@ func TestExecWatcherKilled(t *testing.T) {
 	syscall.Kill(watcher, syscall.SIGKILL)
 	c.kill(syscall.SIGKILL)
 	if out, _ := c.end(); out != "told\n" {
-		t.Errorf("the command said %q, want that it was told", out)
+		t.Errorf("the command said %q, want that it got the signal", out)
 	}
 }

@@ -42,7 +42,7 @@ const (
 	tellLimit = 100 * time.Millisecond
 )
 
-// startWatcher starts one, of a group or, with 0, of one that it is still to be told.
+// startWatcher starts one that watches a group; 0: exec names the group later.
 func startWatcher(grace time.Duration, group int) (*watcher, error) {
 	self, err := os.Executable()
 	if err != nil {

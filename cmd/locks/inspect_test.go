@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-// What locks inspect, release and bootstrap print and do, on real servers.
+// Tests what locks inspect, release and bootstrap print and do, on real servers.
 package main
 
 import (

@@ -10,7 +10,7 @@
 // not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
 //
 // locks exec exits as its command does: with the command's own status, or 128 + n when
-// signal n has ended the command. Beside that:
+// signal n has ended the command. Besides:
 //
 //	 69  the servers cannot be reached, refuse, or did not answer: nobody knows whether
 //	     the lock was free, and the command was not started
@@ -20,7 +20,7 @@
 //	127  the command was not found
 //
 // locks inspect, locks release and locks bootstrap exit with 69, too, when the servers do not do as
-// asked, and locks release with 75 when another holds the lock than the one it was to be taken from.
+// asked. locks release exits with 75 when the lock has another holder than the one to take it from.
 package main
 
 import (

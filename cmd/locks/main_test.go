@@ -1,4 +1,4 @@
-// What the program refuses, and its help.
+// Tests what the program refuses, and its help.
 package main
 
 import (

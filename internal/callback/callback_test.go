@@ -77,7 +77,7 @@ func deep(frames int) bool {
 	return deep(frames - 1)
 }
 
-// heard is what a listener's Subscribe was told so far.
+// heard is what a listener's Subscribe has reported so far.
 func heard(l *Listener) string {
 	select {
 	case err := <-l.Ready():
@@ -163,7 +163,7 @@ func TestTopicsEnd(t *testing.T) {
 		t.Errorf("%d live on, want the one that was confirmed, once", len(live))
 	}
 	if got := heard(waits); got != "waits: written true" {
-		t.Errorf("who waits is told %q", got)
+		t.Errorf("the waiting listener hears %q", got)
 	}
 }
 
@@ -184,6 +184,6 @@ func TestTopicsLeave(t *testing.T) {
 	is(t, "who stays", heard(stays), "waits")
 	is(t, "who was subscribed parts, and it is over", ts.Part(moved, lives), false)
 	ts.Confirm(asked, nil) // late
-	is(t, "who waited is told more", heard(waits), "waits")
+	is(t, "the listener that waited hears more", heard(waits), "waits")
 	is(t, "topics that stay", len(ts) == 1 && ts["stays"] == topic, true)
 }

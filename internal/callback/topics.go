@@ -2,12 +2,12 @@ package callback
 
 import "slices"
 
-// Topics are what is subscribed on one connection, or about to be, by channel. Whoever has the
-// connection guards them by a lock, and sends what Join and Part say is to be sent.
+// Topics are what is subscribed on one connection, or about to be, by channel. The node that has
+// the connection guards them by a lock, and sends what Join and Part say is to be sent.
 type Topics map[string]*Topic
 
-// A Topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: who wants the channel
-// again makes another.
+// A Topic is one SUBSCRIBE. It is not revived after its UNSUBSCRIBE: a listener that wants the
+// channel again makes another.
 type Topic struct {
 	Channel string
 	Written bool // the server may have heard of it
@@ -66,8 +66,8 @@ func (ts Topics) Confirm(t *Topic, refusal error) {
 	}
 }
 
-// End is for a connection that is no more: who waits for a confirmation is told why there will
-// be none, and who had it is returned, to be called with the error, without the lock.
+// End is for a connection that is no more: listeners that wait for a confirmation learn why
+// there will be none. It returns those that had it, to be called with the error, without the lock.
 func (ts Topics) End(why func(*Topic) error) (live []*Listener) {
 	for _, t := range ts {
 		live = append(live, t.end(why)...)
@@ -111,6 +111,6 @@ func (ts Topics) forget(t *Topic) bool {
 // Confirmed tells whether the server has said that it is subscribed.
 func (t *Topic) Confirmed() bool { return t.confirmed }
 
-// Listeners are those who listen now. What is returned does not change, so that it can be
-// walked without the lock.
+// Listeners are those who listen now. The slice does not change, so callers can walk it
+// without the lock.
 func (t *Topic) Listeners() []*Listener { return t.listeners }

@@ -1,4 +1,4 @@
-// How a child talks with its parent, says why it fails, is paused and killed, and dies with its parent.
+// Tests how a child talks with its parent, says why it fails, is paused and killed, and dies with its parent.
 package child_test
 
 import (
@@ -206,7 +206,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestCloseKills: a child that does not end when it is told to is killed.
+// TestCloseKills: a child that does not end when it should is killed.
 func TestCloseKills(t *testing.T) {
 	t.Parallel()
 	p := start(t, "ignore")

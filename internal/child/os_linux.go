@@ -20,7 +20,7 @@ func stopSelf() error {
 	return syscall.Tgkill(os.Getpid(), syscall.Gettid(), syscall.SIGSTOP)
 }
 
-// isStopped reports whether all threads of a child stand still.
+// isStopped reports whether all threads of a child are stopped.
 func isStopped(pid int) (bool, error) {
 	// WNOWAIT leaves the state for the next call; without WEXITED the child's end is left to
 	// cmd.Wait. The first field of the answer is 0 if there was nothing to say.

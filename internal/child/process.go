@@ -193,7 +193,7 @@ func (p *Process) Kill() error {
 // killed exits, too.
 func (p *Process) exited() bool { return p.cmd.ProcessState.Exited() && runtime.GOOS != "windows" }
 
-// Close closes the child's input, by which the child is told to end, and returns when it is no
+// Close closes the child's input, at which the child has to end, and returns when it is no
 // more. After limit the child is killed. The error says how the process ended. It is nil for exit
 // status 0 and after Kill.
 func (p *Process) Close(limit time.Duration) error {
@@ -221,7 +221,7 @@ func (p *Process) listenNoMore() {
 	}
 }
 
-// Pause stops the process with SIGSTOP and returns when it stands still. On systems without that
+// Pause stops the process with SIGSTOP and returns when it is paused. On systems without that
 // signal the error is [errors.ErrUnsupported].
 func (p *Process) Pause(ctx context.Context) error {
 	if err := stop(p.cmd.Process); err != nil {
@@ -230,14 +230,14 @@ func (p *Process) Pause(ctx context.Context) error {
 	return p.Stopped(ctx)
 }
 
-// Stopped returns when the process stands still, by Pause or by [StopSelf].
+// Stopped returns when the process is paused, by Pause or by [StopSelf].
 func (p *Process) Stopped(ctx context.Context) error {
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		switch yes, err := isStopped(p.PID()); {
 		case p.hasEnded():
 			return p.end()
 		case err != nil:
-			return fmt.Errorf("waiting until a child stands still: %w", err)
+			return fmt.Errorf("waiting until a child is paused: %w", err)
 		case yes:
 			return nil
 		}
@@ -245,15 +245,15 @@ func (p *Process) Stopped(ctx context.Context) error {
 		case <-time.After(wait):
 		case <-p.ended:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until a child stands still: %w", context.Cause(ctx))
+			return fmt.Errorf("waiting until a child is paused: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// Resume lets a process that stands still go on. It does nothing to others.
+// Resume lets a paused process go on. It does nothing to others.
 func (p *Process) Resume() error { return resume(p.cmd.Process) }
 
-// StopSelf lets this process stand still, and returns when its parent calls [Process.Resume].
+// StopSelf pauses this process, and returns when its parent calls [Process.Resume].
 func StopSelf() error { return stopSelf() }
 
 // tail keeps the last of what is written to it.

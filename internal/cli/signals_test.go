@@ -1,4 +1,4 @@
-// How the signals of a process are handed over from the goroutine that ends the context to the
+// Tests how the signals of a process are handed over from the goroutine that ends the context to the
 // command that wants them. The signals here are sent by the tests, so the order is forced.
 package cli
 

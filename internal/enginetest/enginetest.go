@@ -63,7 +63,7 @@ func Is(t *testing.T, call string, err error, want ...error) {
 	}
 }
 
-// IsNot checks that err is none of those.
+// IsNot checks that err is not one of those.
 func IsNot(t *testing.T, call string, err error, unwanted ...error) {
 	t.Helper()
 	for _, w := range unwanted {

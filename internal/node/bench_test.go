@@ -1,4 +1,4 @@
-// What requests cost, alone and by many.
+// Measures what requests cost, alone and by many.
 package node
 
 import (

@@ -35,7 +35,10 @@ func (n *Node) answered(reply any, err error) (any, error) {
 	case redis.Error:
 		return nil, driver.ErrorReply(n.Name(), r)
 	case []any:
-		return n.array(r)
+		if err := n.array(r); err != nil {
+			return nil, err
+		}
+		return reply, nil
 	}
 	return nil, n.unknown(fmt.Errorf("a reply of type %T", reply))
 }
@@ -43,19 +46,19 @@ func (n *Node) answered(reply any, err error) (any, error) {
 // array does the same for the elements. An error among them (EXEC) came next to
 // commands that took effect, so "nothing has changed" would be a lie: what is true
 // of the whole is that its outcome is unknown.
-func (n *Node) array(rs []any) (any, error) {
+func (n *Node) array(rs []any) error {
 	for i, r := range rs {
 		e, err := n.answered(r, nil)
 		if err != nil {
 			var said redis.Error
 			if errors.As(err, &said) {
-				return nil, n.unknown(fmt.Errorf("element %d of the reply: %w", i, said))
+				return n.unknown(fmt.Errorf("element %d of the reply: %w", i, said))
 			}
-			return nil, err
+			return err
 		}
 		rs[i] = e
 	}
-	return rs, nil
+	return nil
 }
 
 // isReply tells a server's error reply from a broken connection.
@@ -122,8 +125,8 @@ var (
 )
 
 // discreet keeps passwords out of what a dial says: URLs are quoted whole in
-// parse errors, and a server without AUTH quotes its arguments. What had to be
-// changed is not wrapped either, for the original says it still.
+// parse errors, and a server without AUTH quotes its arguments. An error that
+// had to be changed is not wrapped either, for the original says it still.
 func discreet(err error) error {
 	s := userinfo.ReplaceAllString(err.Error(), "://***@")
 	s = echoed.ReplaceAllString(s, "")

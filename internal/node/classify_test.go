@@ -1,4 +1,4 @@
-// What an error reply means.
+// Tests what an error reply means.
 package node
 
 import (

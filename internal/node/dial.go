@@ -22,7 +22,7 @@ const (
 	maxDeaf = 16
 
 	// leastPatience and mostPatience bound the time after which a dial counts as
-	// hanging, whatever its callers' time-outs are, and another is tried beside it.
+	// hanging, whatever its callers' time-outs are, and another is tried next to it.
 	// The hanging one goes on: a server that thaws answers it first.
 	leastPatience = 100 * time.Millisecond
 	mostPatience  = 2 * time.Second
@@ -47,7 +47,7 @@ type attempt struct {
 	cancel   context.CancelFunc
 	ended    chan struct{}
 
-	// Guarded by the lock of whoever dials.
+	// Guarded by the dialler's lock.
 	abandoned bool       // nobody wants the connection any more
 	conn      redis.Conn // dialled, but not ready for use; closed when abandoned
 }

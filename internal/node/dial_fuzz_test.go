@@ -1,4 +1,4 @@
-// What CLIENT INFO may say.
+// Tests what CLIENT INFO may say.
 package node
 
 import (

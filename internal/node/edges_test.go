@@ -41,10 +41,10 @@ func TestDialsBegin(t *testing.T) {
 				t.Errorf("patience after begin(%v) = %v, want %v", asked, a.patience, patience)
 			}
 			if another(&d, patience-1) {
-				t.Errorf("a dial begins beside one that has hung for less than %v", patience)
+				t.Errorf("a dial begins next to one that has hung for less than %v", patience)
 			}
 			if !another(&d, 1) {
-				t.Errorf("no dial begins beside one that has hung for %v", patience)
+				t.Errorf("no dial begins next to one that has hung for %v", patience)
 			}
 			d.abandon()
 		}
@@ -57,7 +57,7 @@ func TestDialsBegin(t *testing.T) {
 		}
 		oldest := d.list[0]
 		if another(&d, time.Until(oldest.began.Add(mostPatience))-1) {
-			t.Errorf("a dial begins beside %d, the oldest of which has not hung for %v", maxDials, mostPatience)
+			t.Errorf("a dial begins next to %d, the oldest of which has not hung for %v", maxDials, mostPatience)
 		}
 		if !another(&d, 1) || !oldest.abandoned || len(d.list) != maxDials || len(d.deaf) != 1 || d.deaf[0] != oldest {
 			t.Fatalf("%d dials, %d deaf, oldest cancelled: %v, want %d, 1, true", len(d.list), len(d.deaf), oldest.abandoned, maxDials)
@@ -73,10 +73,10 @@ func TestDialsBegin(t *testing.T) {
 		}
 		newest := d.list[maxDials-1]
 		if another(&d, time.Until(newest.began.Add(dialLimit))-1) {
-			t.Errorf("a dial begins beside %d deaf ones before %v are over", maxDeaf, dialLimit)
+			t.Errorf("a dial begins next to %d deaf ones before %v are over", maxDeaf, dialLimit)
 		}
 		if !another(&d, 1) {
-			t.Errorf("no dial begins beside %d deaf ones, %v after the last", maxDeaf, dialLimit)
+			t.Errorf("no dial begins next to %d deaf ones, %v after the last", maxDeaf, dialLimit)
 		}
 		d.abandon()
 	})
@@ -174,7 +174,7 @@ func TestFifoThatNeverEmpties(t *testing.T) {
 	}
 }
 
-// What an op's last use had is used again, unless it was huge.
+// An op uses again what its last use had, unless that was huge.
 func TestRecycledArguments(t *testing.T) {
 	t.Parallel()
 	for n, kept := range map[int]bool{64: true, 65: false} {
@@ -186,7 +186,7 @@ func TestRecycledArguments(t *testing.T) {
 	}
 }
 
-// What the writer did not get to send when the node was closed is unsent.
+// An op that the writer did not get to send when the node was closed is unsent.
 func TestUnsendWhenClosed(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []bool{false, true} {
@@ -206,7 +206,7 @@ func TestUnsendWhenClosed(t *testing.T) {
 	}
 }
 
-// A reply that nobody has asked for ends the pipe's connection, and is told; on the line for
+// A reply that nobody has asked for ends the pipe's connection, and the error has it; on the line for
 // subscriptions, where a farewell may come, it ends nothing.
 func TestUnaskedReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -419,7 +419,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// What was to share a command on a connection that broke may have to go alone on the next.
+// Calls that were to share a command on a connection that broke may have to go alone on the next.
 func TestJoinAgain(t *testing.T) {
 	t.Parallel()
 	batch := []*op{{script: tell, args: []any{"", 0}}, {script: tell, args: []any{"", 0}}, {script: tell, args: []any{"", 0}}}
@@ -463,7 +463,7 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// Duties go on when who has one leaves, and when the goroutine ends.
+// Duties go on when a caller that has one leaves, and when the goroutine ends.
 func TestDutiesAreHandedOn(t *testing.T) {
 	t.Parallel()
 	stage := func() (p *pipe, w *wire, first, second *op) {
@@ -519,7 +519,7 @@ func TestWriterWhoseTimeIsOver(t *testing.T) {
 	})
 }
 
-// Each leaves when due, whoever came first.
+// Each leaves when due, in whichever order they came.
 func TestEachLeavesWhenDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, held := holding(t)
@@ -619,7 +619,7 @@ func (s slow) Flush() error {
 	}
 }
 
-// What was sent to a connection that had been given up meanwhile is unknown at once.
+// An op sent to a connection that had been given up meanwhile is unknown at once.
 func TestGivenUpWhileWriting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
@@ -694,7 +694,7 @@ func TestSessionBehindWhatWasLeft(t *testing.T) {
 	}
 }
 
-// Nothing is dialled, and nothing begins, for who comes too late or is refused at the first word.
+// Nothing is dialled, and nothing begins, for a caller that comes too late or is refused at the first word.
 func TestSessionThatCannotBegin(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
@@ -792,7 +792,7 @@ func (m mute) Send(cmd string, args ...any) error {
 	return m.ConnWithTimeout.Send(cmd, args...)
 }
 
-// What ends a line ends it at once; a line that has ended, or rests, asks nothing more.
+// An event that ends a line ends it at once; a line that has ended, or rests, asks nothing more.
 func TestLineEnds(t *testing.T) {
 	t.Parallel()
 	at := func(t *testing.T, what string, start time.Time) {
@@ -946,7 +946,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// Who gets up twice, as one does who is answered before he runs, leaves the ring of sleepers as it is.
+// A caller that gets up twice, as it does if it is answered before it runs, leaves the ring of sleepers as it is.
 func TestGetUpTwice(t *testing.T) {
 	t.Parallel()
 	var p pipe

@@ -1,4 +1,4 @@
-// What all tests of package node use.
+// All tests of package node use these helpers.
 package node
 
 import (

@@ -108,7 +108,7 @@ func (c gated) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// set lets through who waits, and shuts the gate, or not, for who comes then.
+// set lets the waiting callers through, and shuts the gate, or not, for those that come then.
 func (g *gate) set(shut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -445,7 +445,7 @@ func TestNotJoined(t *testing.T) {
 		})
 	}
 
-	// Who gives fewer arguments than are shared harms nobody.
+	// A caller that gives fewer arguments than are shared harms nobody.
 	bubbled(t, "few_arguments", func(t *testing.T) {
 		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
 			if isScript(cmd) {
@@ -468,7 +468,7 @@ func TestNotJoined(t *testing.T) {
 		s.wantSaw("1 EVALSHA tell 4 a0 a1 b0 b1 s")
 	})
 
-	// Who has learnt that the server lacks the script is not sent by its hash again.
+	// A call that has learnt that the server lacks the script does not go by its hash again.
 	bubbled(t, "EVAL", func(t *testing.T) {
 		s := newStage(t, telling)
 		s.gather()
@@ -512,8 +512,8 @@ func sentAs(arg any) string {
 	return fmt.Sprint(arg)
 }
 
-// Who left before the bytes did has no place in the command, and the others have the
-// answers of their own.
+// A caller that left before the bytes did has no place in the command, and the others have
+// the answers of their own.
 func TestJointCallerLeaves(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string][]int{
@@ -825,7 +825,7 @@ func TestJointRefusal(t *testing.T) {
 				t.Errorf("round %d: server saw %q, want them together, then %q", round, got, first)
 			}
 		}
-		// Who is refused what it asked for alone is.
+		// A caller that is refused what it asked for alone stays refused.
 		s.gather()
 		alone := s.ask(t.Context(), 1, "s", "own")
 		s.g.open()
@@ -1096,7 +1096,7 @@ func (m *mob) call(t *testing.T, ctx context.Context, who int) {
 	}
 }
 
-// Callers that come and go mix nothing up, and what they are told is true.
+// Callers that come and go mix nothing up, and what they hear is true.
 func TestJointChaos(t *testing.T) {
 	t.Parallel()
 	t.Run("Redis", func(t *testing.T) {

@@ -6,8 +6,8 @@
 // what the server will still read from it. The next one therefore has it killed
 // (CLIENT KILL) before it carries anything, so that an undo sent on the new
 // connection cannot overtake the acquire that it undoes. Where the server forbids
-// that, [Node.Ordered] says so. What travels together and asks the same joint script
-// ([driver.NewJointScript]) is one command.
+// that, [Node.Ordered] says so. Calls that travel together and ask the same
+// joint script ([driver.NewJointScript]) are one command.
 //
 // Both connections of a Node, for requests and for subscriptions, are dialled with
 // the pool's own settings but outside of it: they take no place of MaxActive. Only
@@ -60,7 +60,7 @@ func New(pool *redis.Pool) (*Node, error) {
 	return n, nil
 }
 
-// Unnamed is the name of every Node whose server has not told its address yet.
+// Unnamed is the name of every Node whose server has not reported its address yet.
 const Unnamed = "redis"
 
 // Name returns the address at which the server sees itself reached, and [Unnamed]
@@ -99,8 +99,8 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // is a call of its own, which is not made when ctx or due have ended meanwhile.
 //
 // Calls of one joint script that travel in the same packet share a command, unless the
-// server turns out to be a cluster, or does not tell what it is. Who is refused because of
-// another's keys is asked again, alone.
+// server turns out to be a cluster, or does not tell what it is. A call that is refused because of
+// another's keys goes again, alone.
 func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, s, "EVALSHA", s.HashArg(), keys, args)
 	if s.Missing(err) {

@@ -20,7 +20,7 @@ type op struct {
 	joined atomic.Int32   // lead: how many of them have been sent
 
 	// progress says how far the command got. The writer moves it on without the
-	// pipe's lock; whoever moves it away from queued decides whether it is sent.
+	// pipe's lock; the one that moves it away from queued decides whether it is sent.
 	progress atomic.Int32
 
 	// Guarded by the pipe's lock.
@@ -39,7 +39,7 @@ type op struct {
 	prev, next *op // the ring
 }
 
-// How far a command got.
+// The stages of a command.
 const (
 	queued  = iota
 	sending // its bytes may be on their way

@@ -30,7 +30,7 @@ import (
 //
 // Everybody else sleeps and may leave at any time. An op that is still queued when
 // its caller leaves is never sent; of one that was sent the outcome is unknown, and
-// its reply is read and dropped by whoever reads.
+// the reader reads its reply and drops it.
 //
 // One timer, the watch, is there for all who sleep: a timer of its own for each op
 // costs about as much as all else that is done for it.
@@ -147,10 +147,10 @@ func (p *pipe) watchFor(at time.Time) {
 	}
 }
 
-// patrol wakes those whose due time has come. It gives up the connection on which the
-// writer has not come back by then (the server takes no more bytes, or does not answer
-// a probe), or the reader's goroutine has had no reply to the op that is its next:
-// closing the connection frees either.
+// patrol wakes those whose due time has come. It gives up a connection on which the
+// writer has not come back by then: the server takes no more bytes, or does not answer a
+// probe. It also gives up one on which the reader's goroutine has had no reply to the op
+// that is its next. Closing the connection frees either.
 func (p *pipe) patrol() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,7 +317,7 @@ func (p *pipe) guard(w *wire, o *op) {
 }
 
 // gather lets others come whose ops are to be sent with o's, for as long as some do and the
-// connection and o's caller can still send them, and tells whether that caller is still the
+// connection and o's caller can still send them. It tells whether that caller is still the
 // one to do so. If not, one of them has, and o's caller waits like any other.
 func (p *pipe) gather(ctx context.Context, w *wire, o *op) bool {
 	w.gathering = true
@@ -461,7 +461,7 @@ func (p *pipe) receive(w *wire, reply any, err error, at time.Time) {
 // being killed, before anything is sent on another connection.
 //
 // A writer that is at work calls it again when it comes back, for what it sent
-// meanwhile. What it did not get to send it puts back; see unsend.
+// meanwhile. It puts back what it did not get to send; see unsend.
 func (p *pipe) giveUp(w *wire, cause error) {
 	if !w.gone {
 		if w.id.known() && w.unanswered() && !p.n.unordered.Load() {

@@ -363,7 +363,7 @@ func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 	}
 }
 
-// What only speaks of the server's state is no refusal.
+// An error that only speaks of the server's state is no refusal.
 func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 	t.Parallel()
 	for _, said := range []string{"-BUSY Redis is busy running a script", "-DENIED protected", "-ERR max number of clients reached"} {
@@ -444,7 +444,7 @@ func (b brittle) Send(cmd string, args ...any) error {
 	return b.ConnWithTimeout.Send(cmd, args...)
 }
 
-// What the writer did not get to send goes out on the next connection.
+// An op that the writer did not get to send goes out on the next connection.
 func TestRestOfABatchIsSentElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -478,7 +478,7 @@ func TestRestOfABatchIsSentElsewhere(t *testing.T) {
 	})
 }
 
-// stalling does not flush before it may, once it is told to stall.
+// stalling does not flush before it may, once stall is set.
 type stalling struct {
 	redis.ConnWithTimeout
 	stall        atomic.Bool
@@ -493,8 +493,8 @@ func (s *stalling) Flush() error {
 	return s.ConnWithTimeout.Flush()
 }
 
-// Half of those who were under way together go before the others: whoever is the last of them sends
-// for all who have come, the writer that has yielded among them, and nobody beside him.
+// Half of those who were under way together go before the others: the last of them sends
+// for all who have come, the writer that has yielded among them, and nobody besides it.
 func TestHalf(t *testing.T) {
 	t.Parallel()
 	bubbled(t, "LastSends", func(t *testing.T) {
@@ -544,10 +544,10 @@ func TestHalf(t *testing.T) {
 			t.Error("the last one is not the writer, or not guarded")
 		}
 		if w.gathered(1000) {
-			t.Error("others may send beside the last one")
+			t.Error("others may send next to the last one")
 		}
 		if p.gather(t.Context(), w, first) {
-			t.Error("the writer before sends beside the last one")
+			t.Error("the writer before sends next to the last one")
 		}
 		w.gathering = false
 		p.mu.Unlock()
@@ -1140,8 +1140,8 @@ func (s shout) RedisArg() any { return strings.ToUpper(string(s)) }
 
 func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		// Nothing is answered before HOLD is, in the order of Redis: whoever is answered
-		// early would have to read for the others.
+		// Nothing is answered before HOLD is, in the order of Redis: a caller that is
+		// answered early would have to read for the others.
 		held, goOn := make(chan *nodetest.Conn, 1), make(chan struct{})
 		letGo := sync.OnceFunc(func() { close(goOn) })
 		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
@@ -1244,7 +1244,7 @@ func TestDialsBesideDeafOnes(t *testing.T) {
 }
 
 // TestNonsenseEndsTheConnection: a reply at which redigo panics is no reply of Redis.
-// Whoever waits learns it, and the node goes on with another connection.
+// The waiting callers learn it, and the node goes on with another connection.
 func TestNonsenseEndsTheConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var nonsense atomic.Bool

@@ -202,7 +202,7 @@ func (g *ghosts) try(t *testing.T, i int) bool {
 		t.Fatal(err)
 	}
 	receive(t, "the end of the undo", undone)
-	// What lay in a socket at the thaw has been read by the time another connection has had an answer.
+	// The bytes that lay in a socket at the thaw have been read by the time another connection has had an answer.
 	redistest.Do(t, g.srv, "PING")
 	return redistest.Do(t, g.srv, "EXISTS", key) == int64(1)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestReplicaIsLeft: once a server turns out to be a replica, the pool's connection to it is
-// not lent again, and who is subscribed there is told, so that he subscribes anew.
+// not lent again, and its subscribers hear of the end, so that they subscribe again.
 func TestReplicaIsLeft(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Own(t, redistest.Config{})
@@ -67,7 +67,7 @@ func TestReplicaIsLeft(t *testing.T) {
 	}
 }
 
-// TestClientInfo: the path of a Unix socket is told as it is, also with blanks in it.
+// TestClientInfo: the path of a Unix socket is reported as it is, also with blanks in it.
 func TestClientInfo(t *testing.T) {
 	for text, want := range map[string]identity{
 		"id=3 addr=127.0.0.1:1 laddr=127.0.0.1:6379 fd=8 name= age=0\n": {"3", "127.0.0.1:1"},

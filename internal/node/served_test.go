@@ -86,7 +86,7 @@ func TestServedCallersGetTheirReplies(t *testing.T) {
 	})
 }
 
-// Whoever is served leaves at once, be it the oldest; the goroutine ends with the last
+// A caller that is served leaves at once, be it the oldest; the goroutine ends with the last
 // reply.
 func TestServedCallersLeaveAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -234,7 +234,7 @@ func (s *session) giveBack() {
 	}
 	if cmd != "" { // past due this fails at once, and the pool closes the connection
 		if _, err := redis.DoWithTimeout(s.conn, remaining(due), cmd); isReply(err) {
-			// Forbidden: whoever had it next would find it in a transaction. The pool keeps none
+			// Forbidden: its next user would find it in a transaction. The pool keeps none
 			// that is broken, and this breaks it, as nothing is to be received.
 			redis.ReceiveWithTimeout(s.conn, time.Nanosecond) //nolint:errcheck // that is what it is for
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What is left open is undone, and the connection is used again.
+// The node undoes what is left open, and uses the connection again.
 func TestSessionsConnectionGoesBackClean(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)

@@ -353,9 +353,9 @@ func (s *subscriber) broken(ln *line, err error) {
 	}
 }
 
-// leave ends a line to a server that has turned out to be a replica: nobody who waits is
-// heard of there by whoever releases at the new master. Who was subscribed is told, and
-// subscribes anew. Not more than one dial per second.
+// leave ends a line to a server that has turned out to be a replica: a holder that
+// releases at the new master does not know of the waiters that listen here. The subscribers hear
+// of the end, and subscribe again. Not more than one dial per second.
 func (s *subscriber) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

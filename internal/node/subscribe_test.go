@@ -21,7 +21,7 @@ func atRest(n *Node) bool {
 	return n.sub.line != nil && n.sub.line.conn != nil && !n.sub.line.reading
 }
 
-// Whoever leaves takes back what he has asked for, and the connection stays.
+// A caller that leaves takes back what it has asked for, and the connection stays.
 func TestSubscribeIsTakenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		got := make(chan struct{}, 10)

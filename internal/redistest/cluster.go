@@ -528,7 +528,7 @@ func (cl *Cluster) Stall(ctx context.Context, master *Server) error {
 
 // FailOver kills a master, and has its replica take over at once, without waiting for the
 // others to find out. It returns the replica once every living node knows it for the master.
-// What a stalled replica did not get is lost.
+// Writes that a stalled replica did not get are lost.
 func (cl *Cluster) FailOver(ctx context.Context, master *Server) (*Server, error) {
 	replica, err := cl.replicaOf(ctx, master)
 	if err != nil {

@@ -97,7 +97,7 @@ func TestClusterMovesASlot(t *testing.T) {
 			t.Errorf("the slot is at %v (%v)", owner, err)
 		}
 
-		// What it is, it is after a restart.
+		// It has the same role after a restart.
 		if err := to.Restart(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestClusterFailsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := redis.Int(cl.Do(ctx, promoted, "GET", "a")); got != 1 {
-			t.Errorf("%d, %v, want what the replica was told before it was stalled", got, err)
+			t.Errorf("%d, %v, want what the replica heard before it was stalled", got, err)
 		}
 		if _, err := cl.FailOver(ctx, promoted); err == nil || !strings.Contains(err.Error(), "no replica") {
 			t.Errorf("a second time: %v", err)

@@ -262,7 +262,7 @@ func (s *dockerSource) start(ctx context.Context, c Config, _ int) (_ machine, e
 
 // dropAnchor starts, once, the container whose network the servers share: this machine's. It
 // listens to nobody. A container that joins another's network has no part in the engine's
-// bookkeeping of networks, which locks up for good (seen on Docker 20.10) when many containers
+// bookkeeping of networks. That locks up for good (seen on Docker 20.10) when many containers
 // on the host's network come and go at once.
 func (s *dockerSource) dropAnchor(ctx context.Context) (name string, err error) {
 	s.anchoring.Lock()

@@ -74,7 +74,7 @@ func serveEmbedded(at string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	r := miniredis.NewMiniRedis()
-	r.ClockTTL(true) // or its time stands still: keys would never expire
+	r.ClockTTL(true) // or its clock is stopped: keys would never expire
 	if password, ok := u.User.Password(); ok && u.User.Username() != "" {
 		r.RequireUserAuth(u.User.Username(), password)
 	} else if ok {

@@ -1,6 +1,6 @@
 package redistest
 
-// What the embedded server needs corrected in it.
+// Tests what the embedded server needs corrected in it.
 
 import (
 	"fmt"

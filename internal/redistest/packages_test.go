@@ -14,8 +14,8 @@ import (
 )
 
 // fakeDebian puts an apt-get on PATH that knows one package, redis-server, which runs the server of
-// this machine. A command that the test does not expect fails. What the real apt-get does, any
-// machine proves that has neither a registry nor a server, and "make editions".
+// this machine. A command that the test does not expect fails. Any machine
+// without a registry and a server proves what the real apt-get does, and so does "make editions".
 func fakeDebian(t *testing.T) {
 	t.Helper()
 	for _, tool := range []string{"apt-get", "apt-config", "dpkg-deb", "tar"} {

@@ -78,8 +78,8 @@ func startReaper() (*reaper, error) {
 	return &reaper{pid: cmd.Process.Pid, pipe: pipe}, nil
 }
 
-// reapContainers and reapDir are called before there is anything to remove. What was written is
-// in the kernel's hands, and reaches the reaper even if its owner is killed now.
+// reapContainers and reapDir are called before there is anything to remove. The kernel has what
+// was written, so it reaches the reaper even if its owner is killed now.
 func reapContainers() error { return reapLater(containers) }
 
 func reapDir(dir string) error { return reapLater(dir) }

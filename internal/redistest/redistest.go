@@ -149,7 +149,7 @@ func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
 
 	image := cmp.Or(w.Image, w.edition().image(), DefaultImage)
 	p, _ := parsePackage(cmp.Or(w.Package, w.edition().pkg())) // it was checked
-	// What several ways need is done once.
+	// The work that several ways need is done once.
 	engine := sync.OnceValues(func() (*engine, error) { return openEngine(ctx) })
 	unpack := sync.OnceValues(func() (dir string, err error) { return f.unpack(ctx, p) })
 	container := func(get func(*dockerSource) error) func() (source, error) {
@@ -223,7 +223,7 @@ type other struct {
 }
 
 // Open chooses, and does the slow work that comes before a first server: it pulls or builds an
-// image. What is slow is said to Want.Log.
+// image. It reports slow work to Want.Log.
 func Open(ctx context.Context, w Want) (*Farm, error) {
 	if err := w.check(); err != nil {
 		return nil, err

@@ -553,7 +553,7 @@ func TestChild(t *testing.T) {
 	fmt.Printf("child serves at %s\n", s.Addr())
 	switch end {
 	case "panic":
-		panic("the child panics, as it was told to")
+		panic("the child panics, as the test wants it")
 	case "exit":
 		os.Exit(3)
 	}

@@ -369,7 +369,7 @@ func (s *Server) Calls(ctx context.Context) (calls map[string]int64, err error) 
 	return calls, nil
 }
 
-// RoundTrips counts how often the server read from its clients' connections, which is
+// RoundTrips counts how often the server read from its clients' connections. That is
 // the number of round trips as long as a request fits into one read (16 KiB) and
 // nobody writes the next one before the reply: a pipeline or a transaction sent at once
 // counts once. Looking does not count, but an AUTH, a SELECT and the end of a connection

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLocalFiles: they are there when the server starts, on this machine and for Files, and so
-// is what the server makes of them; a socket is none of them.
+// is what the server makes of them; a socket is no such file.
 func TestLocalFiles(t *testing.T) {
 	eachKind(t, func(t *testing.T, f *Farm) {
 		c := Config{Files: map[string][]byte{"a": []byte("1")}, Args: []string{"--unixsocket", "b b", "--unixsocketperm", "777"}}

@@ -137,7 +137,7 @@ func (n *Node) StallReplica(ctx context.Context) error {
 }
 
 // FailOver kills the server and promotes its replica, to which links lead from now on.
-// What a stalled replica was not told is lost.
+// Writes that a stalled replica did not get are lost.
 func (n *Node) FailOver(ctx context.Context) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
@@ -150,7 +150,7 @@ func (n *Node) FailOver(ctx context.Context) error {
 	return n.promote(ctx)
 }
 
-// FailOverKeepingOld promotes the replica and leaves the old master alive: whoever is
+// FailOverKeepingOld promotes the replica and leaves the old master alive: a client
 // connected to it stays, and is served; new connections lead to the new one. So there are
 // two masters, until Replicate makes the old one a replica, or Reset.
 func (n *Node) FailOverKeepingOld(ctx context.Context) error {

@@ -28,8 +28,8 @@ const (
 // broken in each direction, for all its connections at once. Faults add up until Heal.
 // It knows nothing of what the bytes mean.
 //
-// What it was given before a fault begins may be on its way already. What it is given
-// after the word has returned meets the fault.
+// Bytes that it got before a fault begins may be on their way already. Bytes that it gets
+// after the word has returned meet the fault.
 type Link struct {
 	node   *Node         // whose link it is; nil in tests
 	target func() string // address of the server
@@ -238,7 +238,7 @@ func (l *Link) change(fn func()) {
 	l.changed = make(chan struct{})
 }
 
-// listen opens or closes the listener, as the state wants it. For who holds mu.
+// listen opens or closes the listener, as the state wants it. For callers that hold mu.
 func (l *Link) listen() {
 	want := !l.closed && !l.refused && !l.down
 	switch {
@@ -303,7 +303,7 @@ func (l *Link) connect(p *passage) {
 	l.pump(p, Replies, p.server, p.client)
 }
 
-// pump brings what from says to to. The reader goes ahead of the writer, so that a delay
+// pump brings to the connection to what from says. The reader goes ahead of the writer, so that a delay
 // is one of time, not of rate.
 func (l *Link) pump(p *passage, d Direction, from, to net.Conn) {
 	way := make(chan piece, maxPieces)
@@ -416,7 +416,7 @@ func (l *Link) lose(p *passage) {
 }
 
 // deafen closes the listener, and with it connections that the kernel has accepted and
-// nobody has looked at: they belong to what was before. For who holds mu, as are resetAll
+// nobody has looked at: they belong to what was before. For callers that hold mu, as are resetAll
 // and hangUp.
 func (l *Link) deafen() {
 	if l.listener != nil {

@@ -307,7 +307,7 @@ func TestChildrenStart(t *testing.T) {
 		l.Heal()
 		l.Cut(Both)
 		l.Heal()
-		if err := l.failure(); err != nil { // which the next would mend
+		if err := l.failure(); err != nil { // which the next would fix
 			t.Error(err)
 			break
 		}

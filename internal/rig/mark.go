@@ -13,7 +13,7 @@ import (
 )
 
 // A Mark is a write of the operator's in the append-only file. By marks the server can be
-// asked how far it has synced that file, whatever the contenders were told.
+// asked how far it has synced that file, whatever the contenders heard.
 type Mark struct {
 	server *server
 	run    string

@@ -20,13 +20,13 @@ func (n *Node) FlushScripts(ctx context.Context) error {
 }
 
 // freeLimit is how long a server that may be frozen by now is asked to take its memory
-// back. What it does not hear Reset undoes.
+// back. Reset undoes what the server does not hear of that.
 const freeLimit = 5 * time.Second
 
 // Evict makes Redis run out of memory until it has evicted every key that the policy
 // lets it evict, and then gives it memory again. Allowed are the policies of Redis that
-// evict: "allkeys-…" takes every key, "volatile-…" every key that has a TTL. What is
-// written in the meantime goes, too, or is refused.
+// evict: "allkeys-…" takes every key, "volatile-…" every key that has a TTL. A key that is
+// written in the meantime goes, too, or the write is refused.
 func (n *Node) Evict(ctx context.Context, policy string) error {
 	volatile := strings.HasPrefix(policy, "volatile-")
 	if !volatile && !strings.HasPrefix(policy, "allkeys-") {
@@ -87,8 +87,8 @@ var jumpScript string
 
 // JumpClock sets the server's clock forward by d, or back if d is negative. It is an
 // emulation: the TTL of every key in the database of Config becomes shorter or longer by
-// that, and what has thereby lapsed is deleted. What Lua and clients are told by TIME
-// does not jump.
+// that, and what has thereby lapsed is deleted. The time that Lua and clients
+// get from TIME does not jump.
 func (n *Node) JumpClock(ctx context.Context, d time.Duration) error {
 	if d%time.Millisecond != 0 {
 		return fmt.Errorf("rig: clock jump by %v: allowed are whole milliseconds", d)

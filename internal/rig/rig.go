@@ -1,6 +1,6 @@
 // Package rig has Redis servers that can be broken, and a network to each that can be
-// broken for each contender, in the few words that tests, the matrix of faults, the
-// nemesis and the lessons share.
+// broken for each contender. Tests, the matrix of faults, the nemesis and the lessons
+// share its few words.
 //
 // A [Node] is a place: what it does happens to the server that serves there now. A
 // [Link] is one contender's way to it. [At] is the point of a protocol at which
@@ -31,7 +31,7 @@ import (
 // by several goroutines; those that change a server wait for each other.
 type Rig struct{ Nodes []*Node }
 
-// operator is the user of whoever breaks things: what is denied to contenders is not
+// operator is the user that breaks things: what is denied to contenders is not
 // denied to it.
 const operator = "rig"
 
@@ -97,10 +97,10 @@ func (r *Rig) Close() error {
 	})
 }
 
-// Reset makes the rig as good as new, for far less than a new one costs: connections
-// through links are reset, links healed, the frozen thawed, the dead restarted, the home
-// server serves again and has no replica, users and settings are as they were at the start,
-// and no server has a key, a script or a contender's connection. Nothing that was sent
+// Reset makes the rig as good as new, for far less than a new one costs. Connections
+// through links are reset, links healed, the frozen thawed, the dead restarted. The home
+// server serves again and has no replica; users and settings are as they were at the start;
+// no server has a key, a script or a contender's connection. Nothing that was sent
 // before takes effect after.
 func (r *Rig) Reset(ctx context.Context) error {
 	return r.each(func(n *Node) error { return n.reset(ctx) })
@@ -115,7 +115,7 @@ type Node struct {
 	changing sync.Mutex // one change of the servers at a time; taken before mu
 	home     *server    // who serves at first, and after a Reset
 	spare    *server    // kept for the next Replicate, since starting one costs a second; nil: none yet
-	replica  *server    // of whoever serves; nil: none
+	replica  *server    // of the server that serves; nil: none
 
 	mu     sync.Mutex
 	now    *server // who serves
@@ -144,7 +144,7 @@ func (n *Node) serving() *server {
 // Config is how its servers are started: the rig's own arguments are the last.
 func (n *Node) Config() redistest.Config { return n.config }
 
-// servers are all that there are, for who holds changing.
+// servers are all that there are, for callers that hold changing.
 func (n *Node) servers() []*server {
 	return slices.DeleteFunc([]*server{n.home, n.spare}, func(s *server) bool { return s == nil })
 }
@@ -165,8 +165,8 @@ func (n *Node) start(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// Do sends an operator's command to whoever serves, around all faults: on a connection
-// of its own, beside the links, as a user to whom nothing is denied. A server that is
+// Do sends an operator's command to the server that serves, around all faults: on a connection
+// of its own, past the links, as a user to whom nothing is denied. A server that is
 // frozen or dead it cannot wake.
 func (n *Node) Do(ctx context.Context, cmd string, args ...any) (any, error) {
 	return n.ask(ctx, n.serving(), cmd, args...)
@@ -242,8 +242,8 @@ func (n *Node) setDown(down bool) {
 	}
 }
 
-// Link is a contender's network to whoever serves here. It ends with the rig. Where it
-// cannot be had, its pools' Dial says why, and so do Reset and Close.
+// Link is a contender's network to the server that serves here. It ends with the rig.
+// Where it is not available, its pools' Dial says why, and so do Reset and Close.
 func (n *Node) Link() *Link {
 	l := newLink(n)
 	n.mu.Lock()
@@ -316,7 +316,7 @@ func (n *Node) renew(ctx context.Context, s *server) error {
 	if err == nil && !s.Dead() {
 		err = n.tell(ctx, s, "CLIENT", "UNPAUSE")
 	}
-	if err != nil && ctx.Err() == nil || s.Dead() { // an end that nobody here gave it is mended as well
+	if err != nil && ctx.Err() == nil || s.Dead() { // also when nobody here ended it
 		err = s.Restart(ctx)
 	}
 	if err != nil {
@@ -338,7 +338,7 @@ func (n *Node) renew(ctx context.Context, s *server) error {
 	return nil
 }
 
-// restoreSettings undoes every CONFIG SET, whoever sent it.
+// restoreSettings undoes every CONFIG SET, also those of others.
 func (n *Node) restoreSettings(ctx context.Context, s *server) error {
 	now, err := redis.StringMap(n.ask(ctx, s, "CONFIG", "GET", "*"))
 	if err != nil {
@@ -361,7 +361,7 @@ func (n *Node) restoreUsers(ctx context.Context, s *server) error {
 		return err
 	}
 	was := map[string]bool{}
-	for _, line := range s.users { // "user name rule rule …"
+	for _, line := range s.users { // as in "user name rule rule …"
 		words := strings.Fields(line)
 		was[words[1]] = true
 		if slices.Contains(now, line) {

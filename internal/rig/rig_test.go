@@ -1,6 +1,6 @@
 package rig
 
-// What a rig breaks at a server, and that a reset makes it whole.
+// Tests what a rig breaks at a server, and that a reset makes it whole.
 
 import (
 	"context"

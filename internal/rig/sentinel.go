@@ -184,7 +184,7 @@ func (s *Sentinels) Master(ctx context.Context) (*redistest.Server, error) {
 			return server, nil
 		}
 	}
-	return nil, fmt.Errorf("rig: the Sentinels name %s, which is none of ours", addr)
+	return nil, fmt.Errorf("rig: the Sentinels name %s, which is not one of ours", addr)
 }
 
 // Heard waits until every replica that lives has what the master has now, and the master
@@ -231,7 +231,7 @@ func (s *Sentinels) Heard(ctx context.Context, master *redistest.Server) error {
 	})
 }
 
-// Stall makes the replicas hear nothing from now on: they stand still, and the master drops
+// Stall makes the replicas hear nothing from now on: they are paused, and the master drops
 // what it would send to them. FailOver lets them go on, when there is nobody left to hear.
 // Call it with less than a few seconds between.
 func (s *Sentinels) Stall(ctx context.Context) error {
@@ -287,7 +287,7 @@ func (s *Sentinels) Promote(ctx context.Context) (master *redistest.Server, err 
 	if err != nil {
 		return nil, err
 	}
-	// It finds none good enough while what it was told last is too old.
+	// It finds none good enough while its last news of them is too old.
 	if err := poll(ctx, "a Sentinel that promotes", func() (bool, error) {
 		_, err := call(ctx, s.sentinels[0], "SENTINEL", "FAILOVER", s.Name)
 		var said redis.Error

@@ -1,6 +1,6 @@
 package rig
 
-// Sentinels promote the replica that they are told to, and one after the master died.
+// Tests that Sentinels promote the replica that the rig names, and one after the master died.
 
 import (
 	"strings"
@@ -11,8 +11,8 @@ import (
 	"github.com/lockstrategies/locks/internal/redistest"
 )
 
-// TestSentinels: they promote whom they are told to, while the old master goes on, and then
-// is made a replica with its connections; and they promote a replica that has not heard of
+// TestSentinels: they promote the replica that the rig names, while the old master goes on, and
+// then is made a replica with its connections; and they promote a replica that has not heard of
 // the last write, once the master is dead.
 func TestSentinels(t *testing.T) {
 	t.Parallel()

@@ -96,8 +96,8 @@ func (n *Node) persist(ctx context.Context, s *server, fsync string) error {
 		return fmt.Errorf("rig: fsync %q: allowed are always, everysec and no", fsync)
 	}
 	s.fsync = fsync // first: Reset undoes what was only begun
-	// What CONFIG SET says ends with the process, and a server that is started without
-	// append-only file would not read it, so the next start is told, too.
+	// The effect of CONFIG SET ends with the process, and a server that is started without
+	// append-only file would not read it. So the next start gets the settings, too.
 	if err := s.Put(ctx, map[string][]byte{overrides: []byte("appendonly yes\nappendfsync " + fsync + "\n")}); err != nil {
 		return wrap(err)
 	}

@@ -95,7 +95,7 @@ func Run(t *testing.T, script *driver.Script, rows []Row) {
 type outcome struct{ reply, after, heard, ran string }
 
 // play returns also how many milliseconds a TTL may have lost meanwhile. It is 0 where the server's
-// time stands still within a script.
+// time is the same all through a script.
 func (r Row) play(t *testing.T, c redis.Conn, source string) (o outcome, slack int64) {
 	t.Helper()
 	input := map[string]any{
@@ -263,7 +263,7 @@ func compare(t *testing.T, what, got, want string, slack int64) {
 }
 
 // BadCounters are the rows of a script that finds in the key fence what is no fence: it says so, and
-// changes nothing. What else the rows have is r's.
+// changes nothing. The rest of the rows is r's.
 func BadCounters(r Row) []Row {
 	const told = 50 // characters of it
 	long := strings.Repeat("x", told)
@@ -271,7 +271,7 @@ func BadCounters(r Row) []Row {
 	for name, value := range map[string]string{
 		"a word": "seven", "empty": "", "negative": "-1", "2^53-1": "9007199254740991", "2^53": "9007199254740992", "infinite": "inf",
 		"not a number": "nan", "a fraction": "1.5", "digits, then more": "7x", "more, then digits": "x7",
-		"as many characters as are told": long, "one more": long + "y",
+		"as many characters as are shown": long, "one more": long + "y",
 	} {
 		bad := r
 		bad.Name = "the counter is " + name

@@ -34,7 +34,7 @@ func (n elsewhere) Close() error {
 
 // TestSuccessorsThatListenElsewhere: what is published reaches every node of a cluster, but PUBLISH
 // counts who hears it at its own. A waiter that listens at another, because its slot has just moved,
-// must not be told of a grant that goes on to the next, since nobody seems to hear.
+// must not hear of a grant that goes on to the next, since nobody seems to hear.
 func TestSuccessorsThatListenElsewhere(t *testing.T) {
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{Masters: 2})
 	for _, v := range All() {
@@ -97,7 +97,7 @@ func listenElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
 			if inside.Add(1) > 1 {
 				t.Error("two hold the lock")
 			}
-			if err := lease.Extend(ctx); err != nil { // the holder, whoever else has heard of a grant
+			if err := lease.Extend(ctx); err != nil { // the holder, though others may have heard of a grant
 				t.Errorf("Extend() = %v, want nil", err)
 			}
 			inside.Add(-1)

@@ -2,7 +2,7 @@ package subjects
 
 import "slices"
 
-// Compared are the variants that are worth a column beside the others.
+// Compared are the variants that are worth a column next to the others.
 func Compared() []Variant {
 	return slices.DeleteFunc(All(), func(v Variant) bool { return v.Aside })
 }

@@ -75,7 +75,7 @@ func hostiles() []hostile {
 
 // TestHostile puts what no lock has written into each of a lock's keys. Every operation gives
 // an error or behaves: none panics or hangs, no two hold the lock, and once the key is gone, or
-// at once where it is not the lock's own, the lock is to be had again.
+// at once where it is not the lock's own, the lock is available again.
 func TestHostile(t *testing.T) {
 	realOnly(t)
 	for _, name := range []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "luascript", "fairqueue", "reentrant", "redlock-1", "redlock-fenced"} {
@@ -208,14 +208,14 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 		t.Errorf("%s: %s in the %s of %q: %s = %v", v.Name, h.what, of, lock, call, err)
 	}
 
-	// Of a lock that is held: its holder is told, or goes on.
+	// Of a lock that is held: its holder learns it, or goes on.
 	lease, err := first.NewLock(lock).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire(%s) = %v", lock, err)
 	}
 	put()
 	if other, err := second.NewLock(lock).TryAcquire(t.Context()); err == nil {
-		// Its own key was overwritten: whoever finds out has lost it.
+		// Its own key was overwritten: the holder that finds out has lost it.
 		if of != "lock" || lease.Extend(t.Context()) == nil {
 			bad("TryAcquire of a held lock", nil)
 		}

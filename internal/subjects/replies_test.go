@@ -1,4 +1,4 @@
-// What a server may answer, and what the strategies make of it.
+// Tests what a server may answer, and what the strategies make of it.
 package subjects
 
 import (

@@ -235,7 +235,7 @@ func crowd(t *testing.T, s strategy.Strategy, name string) {
 					err = lease.Release(ctx)
 				}
 				if err != nil {
-					t.Errorf("Acquire() or Release() beside others = %v, want nil", err)
+					t.Errorf("Acquire() or Release() next to others = %v, want nil", err)
 				}
 			}
 		})
@@ -488,7 +488,7 @@ func TestForbiddenToTidy(t *testing.T) {
 	}
 }
 
-// TestRightsAcknowledged: what it takes beside a set to wait for replicas, or for the file.
+// TestRightsAcknowledged: which rights it takes besides a set to wait for replicas, or for the file.
 func TestRightsAcknowledged(t *testing.T) {
 	own := redistest.ForTests(t)
 	t.Run("WAIT", func(t *testing.T) {
@@ -587,7 +587,7 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 
 var whole = flag.Bool("all", false, "hold the suite on every strategy as a user with the least rights, not only on fairqueue, and on transactions that a replica confirms")
 
-var update = flag.Bool("update", false, "write docs/security.md anew, where it is made of AllRights")
+var update = flag.Bool("update", false, "write docs/security.md again, where it is made of AllRights")
 
 // TestSecurityPage: docs/security.md has the sets.
 func TestSecurityPage(t *testing.T) {
@@ -621,7 +621,7 @@ func TestRightsOfAll(t *testing.T) {
 }
 
 // TestConformanceLeastRights holds the suite as a user that may do what is listed, and no
-// more. That no server has refused anything says that nothing of it went a longer way.
+// more. No server has refused anything, so nothing of it went a longer way.
 func TestConformanceLeastRights(t *testing.T) {
 	const child = "LOCKS_SUBJECTS_USER" // set: the user that is there already
 	names := []string{"fairqueue"}

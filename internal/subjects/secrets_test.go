@@ -22,7 +22,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// secret is a password that no word of ours may bear, nor a part of one.
+// secret is a password that no word of ours may have, nor a part of it.
 const secret = "hunter2-Tr0ub4dor"
 
 // A leak looks at all that a program gets to see.
@@ -73,7 +73,7 @@ func (l *leak) options() strategy.Options {
 }
 
 // TestNoPasswordIsTold provokes errors of every origin while a password is set: of the dial, of
-// TLS, of AUTH, of the ACL, and of renewals that begin to fail. None bears it, nor does an
+// TLS, of AUTH, of the ACL, and of renewals that begin to fail. None has it, nor does an
 // event, a name, or a result of Check.
 func TestNoPasswordIsTold(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{Password: secret})

@@ -57,7 +57,7 @@ type Variant struct {
 	Except map[string]string
 }
 
-// All returns the variants in teaching order: each mends what the one before lacks.
+// All returns the variants in teaching order: each adds what the one before lacks.
 func All() []Variant {
 	const (
 		stamped = "the contender's clock is compared with the holder's stamp"
@@ -356,7 +356,7 @@ func Run(t *testing.T, pkg string, names ...string) {
 
 // Bootstrap tells servers to vote at once, for those of the variants that would have a server
 // wait that may have forgotten locks. A server that has a guard is in use for such locks,
-// and left alone: it votes, or knows why it does not. Whoever starts servers, or is given
+// and left alone: it votes, or knows why it does not. A program that starts servers, or gets
 // some, calls it once, before the first lock. told are those to UndoBootstrap when all is over.
 func Bootstrap(ctx context.Context, variants []Variant, servers []*redistest.Server) (told []*redistest.Server, err error) {
 	guarded := 0

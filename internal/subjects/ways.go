@@ -10,7 +10,7 @@ import (
 )
 
 // RunWays holds what may depend on how contenders wait, on the main variant of a package,
-// for each way to wait that it has beside the best.
+// for each way to wait that it has besides the best.
 func RunWays(t *testing.T, pkg string) {
 	t.Helper()
 	i := slices.IndexFunc(All(), func(v Variant) bool { return v.Name == pkg })

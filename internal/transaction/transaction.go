@@ -1,5 +1,5 @@
 // Package transaction keeps track of what the commands of a session leave on its connection,
-// for the nodes of all clients: whoever is lent it next must not find itself in somebody's
+// for the nodes of all clients: the next caller to get it must not find itself in somebody's
 // transaction.
 package transaction
 

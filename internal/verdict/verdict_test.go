@@ -1,4 +1,4 @@
-// What Eventually and Conclusive do at their limits. They run in bubbles, so the minute takes no
+// Tests what Eventually and Conclusive do at their limits. They run in bubbles, so the minute takes no
 // time.
 package verdict
 

@@ -18,7 +18,7 @@ import (
 	"github.com/lockstrategies/locks/telemetry/lockotel"
 )
 
-// What a request that takes a lock leaves in metrics and traces. In your program the SDK's
+// A request that takes a lock leaves this in metrics and traces. In your program the SDK's
 // readers and processors export them, and the strategy is luascript.New(pool, …) or another;
 // here the server is one in memory.
 func ExampleNew() {

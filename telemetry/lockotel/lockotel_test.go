@@ -328,7 +328,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A call and a release that the servers fail are errors, of which the hold is told, too.
+// A call and a release that the servers fail are errors, and the hold learns of them, too.
 func TestServersFail(t *testing.T) {
 	play(t, Options{}, func(st *stage) {
 		lease := st.take()
@@ -572,7 +572,7 @@ func TestGlobal(t *testing.T) {
 	}
 }
 
-// What the observer costs a lock that is acquired and released, with the SDK's metrics, and
+// Measures what the observer costs a lock that is acquired and released, with the SDK's metrics, and
 // with spans that nobody samples.
 func BenchmarkPair(b *testing.B) {
 	ob, err := newObserver(Options{

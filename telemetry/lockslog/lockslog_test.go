@@ -104,7 +104,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// An attempt has a line, too, for who wants it.
+// An attempt has a line, too, for users who want it.
 func TestLevels(t *testing.T) {
 	var b bytes.Buffer
 	observe := lockslog.New(logger(&b, slog.LevelInfo), lockslog.Options{Level: func(e strategy.Event) slog.Level {
@@ -136,7 +136,7 @@ level=WARN msg="lock renewal failed" lock=n took=0s error="redis:6379: not sent:
 	}
 }
 
-// traceHandler adds what the context bears, as those that know of traces do.
+// traceHandler adds what the context has, as those that know of traces do.
 type traceHandler struct{ slog.Handler }
 
 type traceKey struct{}
@@ -190,7 +190,7 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// What is not logged costs next to nothing.
+// An event that is not logged costs next to nothing.
 func TestAllocations(t *testing.T) {
 	var b bytes.Buffer
 	observe := lockslog.New(logger(&b, slog.LevelWarn), lockslog.Options{})
