@@ -238,6 +238,36 @@ func TestPoolExhausted(t *testing.T) {
 	})
 }
 
+// TestConnectTogether: sessions and commands that connect at the same time share no option of the
+// client without its lock. The race detector is the judge.
+func TestConnectTogether(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		n := to(t, redistest.Shared(t).URL())
+		var callers sync.WaitGroup
+		for i := range 8 {
+			callers.Go(func() {
+				ask := func() error {
+					_, err := n.Do(t.Context(), soon(), "EXISTS", t.Name())
+					return err
+				}
+				if i%2 == 0 {
+					ask = func() error {
+						return n.Session(t.Context(), soon(), t.Name(), func(c driver.Conn) error {
+							_, err := c.Do("EXISTS", t.Name())
+							return err
+						})
+					}
+				}
+				if err := ask(); err != nil {
+					t.Errorf("caller %d = %v, want nil", i, err)
+				}
+			})
+		}
+		callers.Wait()
+	}
+}
+
 // TestSlowGreeting: a connection that takes longer to make than a call may take is made behind
 // the calls, which would otherwise never get through.
 func TestSlowGreeting(t *testing.T) {

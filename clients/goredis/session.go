@@ -32,7 +32,7 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 		return err
 	}
 	call.node = n.to.nameOf(client)
-	s := &session{call: call, conn: client.Conn()}
+	s := &session{call: call, conn: lent(client)}
 	defer func() { // also when fn panics
 		s.giveBack()
 		if call.late() {
@@ -40,6 +40,12 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 		}
 	}()
 	return fn(s)
+}
+
+// lent is a connection of the client's pool. Client.Conn alone would be a data race: when it connects, it
+// writes the client's options under a lock of its own. A client with a time-out has options of its own.
+func lent(client *redis.Client) *redis.Conn {
+	return client.WithTimeout(client.Options().ReadTimeout).Conn()
 }
 
 // settled follows MOVED before a session begins: in the middle it would be too late. It asks
