@@ -4,6 +4,7 @@ package rig
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -46,21 +47,22 @@ func TestMarks(t *testing.T) {
 		redistest.Skip(t, redistest.ErrImpossible, "what a power loss leaves, for the server confirms what it has not synced")
 	}
 	for try := 0; ; try++ {
+		behind := fmt.Sprint("behind-", try) // what an earlier try has written is before the marks of this one
 		w.says("SET", "before", "token")
 		first := mark()
 		if !synced(first, patience) { // so the next second begins now
 			t.Fatal("nothing is synced")
 		}
-		w.says("SET", "behind", "token")
+		w.says("SET", behind, "token")
 		second := mark()
 		err := w.PowerLossBehind(ctx, first, second)
 		if errors.Is(err, ErrStale) && try < 20 { // the machine was too slow
-			w.want("token", "GET", "behind")
+			w.want("token", "GET", behind)
 			continue
 		}
 		w.must(err)
 		w.want("token", "GET", "before")
-		w.want("nil", "GET", "behind")
+		w.want("nil", "GET", behind)
 		if err := w.PowerLossBehind(ctx, first, nil); err == nil || errors.Is(err, ErrStale) {
 			t.Errorf("PowerLossBehind a mark of another run = %v, want another error", err)
 		}
