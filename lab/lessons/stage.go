@@ -168,7 +168,7 @@ func (s *Stage) waited() {
 }
 
 // until waits for what goroutines of clients do, such as renewals, of which the next comes
-// within half a TTL.
+// within half a TTL. If it does not come, a lock may have lapsed meanwhile, so the act is played again.
 func (s *Stage) until(what string, so func() bool) {
 	rests := func(d time.Duration) {
 		s.mu.Lock()
@@ -178,7 +178,7 @@ func (s *Stage) until(what string, so func() bool) {
 	rests(s.ttl / 2)
 	for limit := s.due(); !so(); time.Sleep(time.Millisecond) {
 		if s.ctx.Err() != nil || time.Now().After(limit) {
-			s.Cannot("in vain it is waited that %s", what)
+			s.late("it was too late for this: %s", what)
 		}
 	}
 	rests(0)
