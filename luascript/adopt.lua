@@ -9,7 +9,7 @@
 -- ARGV[3]  TTL in milliseconds
 -- ARGV[4]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
--- Returns  {fence, 1} (integers; {0, 0} without fences): adopted
+-- Returns  fence (integer; 0 without fences): adopted
 --          nil    the lock is gone
 --          token  another holds it
 -- Errors   WRONGTYPE, FENCE: nothing changed
@@ -17,11 +17,11 @@ local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   return holder
 end
-local fence, reserved, err = 0, 0
+local fence, reserved, err = 0
 if KEYS[2] then
   fence, reserved, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- numbers.lua of internal/fences
   if err then return err end
   issue_fences(KEYS[2], fence, reserved, tonumber(ARGV[4]))
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-return {fence, reserved}
+return fence

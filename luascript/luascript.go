@@ -226,16 +226,18 @@ func (p *protocol) keys(l *names.Lock) []string {
 	return l.Keys
 }
 
-// granted reads {fence, how many are reserved}: both positive, or both 0 without fences.
+// granted reads fence, or {fence, how many are reserved}. Without fences it is 0.
 func (p *protocol) granted(reply any) (g driver.Grant, ok bool) {
-	r, _ := reply.([]any)
-	if len(r) != 2 {
-		return g, false
+	reserved := int64(1)
+	if r, _ := reply.([]any); len(r) == 2 {
+		reply = r[0]
+		reserved, _ = r[1].(int64)
 	}
-	fence, isFence := r[0].(int64)
-	reserved, isCount := r[1].(int64)
-	ok = isFence && isCount && fence >= 0 && reserved >= 0 && reserved <= driver.MaxFences &&
-		(fence > 0) == p.fences && (reserved > 0) == p.fences
+	fence, ok := reply.(int64)
+	if !p.fences {
+		return g, ok && fence == 0 && reserved == 1
+	}
+	ok = ok && fence > 0 && reserved > 0 && reserved <= driver.MaxFences
 	return driver.Grant{Fence: uint64(fence), Fences: int(reserved)}, ok
 }
 
