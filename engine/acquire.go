@@ -240,7 +240,7 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 			case broken:
 				w.ln.subscription.close()
 				limit.Reset(w.pauseLimit(n, why, false))
-			case !next.IsZero(): // the line is first now; the new holder has so long, whatever the old one had
+			case !next.IsZero(): // the line is first now; the new holder has this long, whatever the old one had
 				why.until, why.longer, why.silent = next, 0, false
 				w.ln.learn(why)
 				limit.Reset(w.pauseLimit(n, why, true))
@@ -265,8 +265,8 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 	}
 }
 
-// listen sees to it that the head hears of a release, if the servers announce it. ask says that the head
-// has to ask at once: after a new subscription, because it did not hear what came before; and for a
+// listen makes sure that the head hears of a release, if the servers announce it. ask says that the head
+// has to ask at once: after a new subscription, because it did not hear what came before; or to get a
 // place in the servers' queue.
 func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 	if why.held == nil || w.c.o.Wait == strategy.WaitPoll {
@@ -283,7 +283,7 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 		if !ln.subscribe(ctx, w.c.p.(driver.Notifier), c) {
 			return false, false
 		}
-		ln.unanswered() // the next head asks, too, should this one leave now
+		ln.unanswered() // if this head leaves now, the next one asks, too
 		return true, true
 	}
 	if !there || !queues {
@@ -293,8 +293,8 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 	return !refused, !queued && !refused
 }
 
-// distrustClock is called before the line subscribes. After a fail-over that is at another server with
-// another clock, which must not be compared with the last one's. So no direct grant counts until an
+// distrustClock is called before the line subscribes. After a fail-over the line subscribes at another
+// server, whose clock must not be compared with the old server's. So no direct grant counts until an
 // attempt has been answered again.
 func (ln *line) distrustClock() {
 	ln.all.mu.Lock()
@@ -333,7 +333,7 @@ func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 		// has had the lock.
 		listening = false
 	}
-	// A key expires in the millisecond after its TTL. Of a TTL that lasts for ages, ask now and then.
+	// A key expires in the millisecond after its TTL. If the TTL lasts for ages, ask now and then.
 	until := why.until
 	if listening {
 		until = until.Add(why.longer)
@@ -358,9 +358,9 @@ func (w *waiter) lastQuestion(ctx context.Context, why reason) <-chan time.Time 
 	return time.After(time.Until(at))
 }
 
-// outlast is ctx, but ends that much later. A wait is often ended while a request is under way. With
-// its answer, which comes soon, the caller learns that the lock is held; without it, only that nobody
-// knows.
+// outlast is ctx, but ends that much later. ctx often ends a wait while a request is under way. The
+// answer comes soon, and says that the lock is held. Without it the caller would learn only that the
+// outcome is unknown. It has a deadline if ctx has one: some clients end a request by that alone.
 func outlast(ctx context.Context, patience time.Duration) (patient context.Context, done func()) {
 	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -370,17 +370,24 @@ func outlast(ctx context.Context, patience time.Duration) (patient context.Conte
 		case <-patient.Done():
 		}
 	})
+	end := func() {}
+	if deadline, ok := ctx.Deadline(); ok {
+		patient, end = context.WithDeadline(patient, deadline.Add(patience))
+	}
 	return patient, func() {
 		stop()
+		end()
 		cancel(nil)
 	}
 }
 
 // last is the error of a wait that an attempt ended. If ctx ended that attempt before it was sent, the
-// last reason still counts.
+// last reason still counts, unless it is old: the servers may have gone away since.
 func (w *waiter) last(ctx context.Context, err error, asked time.Time) error {
 	if ctx.Err() != nil && errors.Is(err, strategy.ErrUnsent) {
-		return w.gaveUp(ctx, asked)
+		if why := w.ln.reason(); why.err == nil || time.Since(why.at) < w.c.o.OpTimeout {
+			return w.gaveUp(ctx, asked)
+		}
 	}
 	return endedBy(ctx, err)
 }

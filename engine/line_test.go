@@ -364,29 +364,66 @@ func TestSubscriptionsRefusedOrHanging(t *testing.T) {
 	}
 }
 
+// An outage is a Memory that answers no attempt after its first second.
+type outage struct {
+	*conformance.Memory
+	since  time.Time
+	answer func(ctx context.Context, due time.Time) error
+	asked  int
+}
+
+func (o *outage) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if time.Since(o.since) < time.Second {
+		return o.Memory.Acquire(ctx, c)
+	}
+	o.asked++
+	return driver.Grant{}, o.answer(ctx, c.Due)
+}
+
 // A waiter whose servers went away while it slept does not report what it saw before: it asks once more,
 // shortly before its deadline.
 func TestWaiterLearnsOfAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, _ := notices(t, strategy.Options{})
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(bg, 4*time.Second)
-		defer cancel()
-		w := wait(ctx, s)
-		before := len(r.of(conformance.OpAcquire))
-		r.then(func(ctx context.Context, q conformance.Request, serve func() error) error {
-			select { // the server is paused
-			case <-ctx.Done():
-			case <-time.After(time.Until(q.Claims[0].Due)):
-			}
+	silent := func(done <-chan struct{}, due time.Time) {
+		select {
+		case <-done:
+		case <-time.After(time.Until(due)):
+		}
+	}
+	for name, test := range map[string]struct {
+		answer func(ctx context.Context, due time.Time) error
+		want   error
+	}{
+		"it is paused": {func(ctx context.Context, due time.Time) error {
+			silent(ctx.Done(), due)
 			return conformance.Unknown()
+		}, strategy.ErrUnknown},
+		"it is paused, and the client ends with deadlines alone": {func(ctx context.Context, due time.Time) error {
+			if deadline, ok := ctx.Deadline(); ok && deadline.Before(due) {
+				due = deadline
+			}
+			silent(nil, due)
+			return conformance.Unknown()
+		}, strategy.ErrUnknown},
+		"it is out of reach": {func(ctx context.Context, due time.Time) error {
+			silent(ctx.Done(), due)
+			return conformance.Unsent()
+		}, strategy.ErrUnsent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				o := &outage{Memory: &conformance.Memory{}, since: time.Now(), answer: test.answer}
+				take(t, open(t, o.Memory, strategy.Options{}))
+				ctx, cancel := context.WithTimeout(bg, 4*time.Second)
+				defer cancel()
+				w := wait(ctx, open(t, o, strategy.Options{}))
+				<-w.done
+				is(t, "Acquire", w.err, test.want, context.DeadlineExceeded)
+				isNot(t, "Acquire", w.err, strategy.ErrHeld)
+				equal(t, "attempts in the outage", o.asked, 1)
+				equal(t, "Acquire after", w.at.Sub(o.since), 4*time.Second+op/20)
+			})
 		})
-		<-w.done
-		is(t, "Acquire", w.err, strategy.ErrUnknown, context.DeadlineExceeded)
-		isNot(t, "Acquire", w.err, strategy.ErrHeld)
-		equal(t, "attempts since", len(r.of(conformance.OpAcquire))-before, 1)
-		equal(t, "Acquire after", w.at.Sub(start), 4*time.Second+op/20)
-	})
+	}
 }
 
 // Pauses of polling are uniform below the ceiling that Backoff gives for the
