@@ -14,8 +14,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Of everysec: how long a write may wait for its fsync (1.05 s at most of forty, on Redis
-// 8.0 and an idle disk; the rest is for a busy one).
+// everySecond is how long a write may wait for its fsync with appendfsync everysec. The longest of
+// forty waits was 1.05 s, on Redis 8.0 and an idle disk; the rest is for a busy disk.
 const everySecond = 1500 * time.Millisecond
 
 // checkAcks refuses Acks that demand nothing, or nonsense.
@@ -29,10 +29,10 @@ func checkAcks(a strategy.Acks) error {
 	return nil
 }
 
-// Acknowledged is a protocol on n whose grants and renewals count once others have confirmed them: what
-// the option of that name makes of a protocol on one server. on gives that protocol on any node, because
-// each grant and renewal runs on a connection of its own. The protocol has to write whenever it extends,
-// also if the lock lasts long enough: WAIT waits for what its own connection wrote last.
+// Acknowledged returns a protocol on n whose grants and renewals count only once others have confirmed
+// them. The algorithms' options of that name call it. on returns the algorithm on any node: each grant
+// and each renewal runs on a connection of its own. Extend must write every time, even if the lock lasts
+// long enough, because WAIT waits for the last write of its own connection.
 func Acknowledged[P single](n Node, a strategy.Acks, on func(Node) P) Protocol {
 	p := on(n)
 	w := &acknowledged{single: p, node: n, acks: a, on: func(n Node) single { return on(n) }}
@@ -91,8 +91,8 @@ func (w *acknowledged) Acquire(ctx context.Context, c Claim) (Grant, error) {
 	return w.one(ctx, c, func(p single) (Grant, error) { return p.Acquire(ctx, c) })
 }
 
-// Extend is the protocol's, acknowledged: a replica that knew only the TTL before, if
-// promoted, would let go before the new deadline.
+// Extend is the protocol's, acknowledged. A replica that knows only the old TTL would, if promoted,
+// let go before the new deadline.
 func (w *acknowledged) Extend(ctx context.Context, c Claim) (Grant, error) {
 	return w.one(ctx, c, func(p single) (Grant, error) { return p.Extend(ctx, c) })
 }
@@ -116,8 +116,8 @@ func (w *acknowledged) one(ctx context.Context, c Claim, move func(single) (Gran
 }
 
 // confirm makes a move on a connection of its own and, if it wrote, waits there until
-// that is confirmed. An error after the move has written is ErrUnknown, whatever the WAIT
-// met with: the lock is there, and must be undone.
+// that is confirmed. Once the move has written, every error is ErrUnknown, even if WAIT was
+// refused: the lock is there, and must be undone.
 func (w *acknowledged) confirm(ctx context.Context, due time.Time, key string, move func(single) (wrote bool)) error {
 	var wrote, enough bool
 	var got strategy.Acks
@@ -141,7 +141,8 @@ func (w *acknowledged) confirm(ctx context.Context, due time.Time, key string, m
 	return &strategy.ServerError{Node: w.node.Name(), Kind: strategy.ErrUnknown, Err: &strategy.AcksError{Want: w.acks, Got: got, Err: why}}
 }
 
-// ask waits until a, or fewer in time, have confirmed what conn wrote last.
+// ask waits until all that a demands have confirmed the last write of conn, or the time is over. It
+// returns what has confirmed.
 func ask(a strategy.Acks, n Node, conn Conn, due time.Time) (got strategy.Acks, err error) {
 	limit := max(patience(time.Until(due)).Milliseconds(), 1) // 0 would be for ever
 	var reply any
@@ -167,8 +168,8 @@ func ask(a strategy.Acks, n Node, conn Conn, due time.Time) (got strategy.Acks, 
 	return strategy.Acks{}, BadReply(n.Name(), reply)
 }
 
-// patience is how much of what is left until the time-out is spent on waiting for others:
-// the rest is for the answer, without which nobody would know who was missing, and the
+// patience is how long WAIT may wait, of the time that is left until the time-out. The rest is for
+// its reply. Without that reply nobody would know which confirmation is missing, and the
 // connection would have to be killed.
 func patience(left time.Duration) time.Duration { return left * 3 / 4 }
 
@@ -179,8 +180,8 @@ func cover(got, want strategy.Acks) bool {
 // acknowledgedBulk is the ExtendAll of an acknowledged protocol that has one.
 type acknowledgedBulk struct{ w *acknowledged }
 
-// ExtendAll is the protocol's; all are waited for at once. Answers that need no
-// confirming are passed on before that: a holder that has lost its lock has to learn it at once.
+// ExtendAll is the protocol's, with one wait for all. It passes on answers that need no
+// confirmation before that wait: a holder that has lost its lock has to learn it at once.
 func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error)) {
 	if len(cs) == 0 {
 		return
@@ -225,7 +226,7 @@ func (b acknowledgedBulk) ExtendAll(ctx context.Context, cs []Claim, done func(i
 	}
 }
 
-// elsewhere tells that a cluster has the key on another server.
+// elsewhere reports whether a cluster has the key on another server.
 func elsewhere(err error) bool {
 	return errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "MOVED ")
 }
@@ -252,7 +253,7 @@ func (w *acknowledged) Validate(o strategy.Options) error {
 	return nil
 }
 
-// Check is the protocol's, and asks whether the acknowledgements can be had.
+// Check is the protocol's. It also asks whether enough replicas, and the append-only file, confirm.
 func (w *acknowledged) Check(ctx context.Context, o strategy.Options) error {
 	if err := w.single.Check(ctx, o); err != nil {
 		return err
@@ -260,8 +261,8 @@ func (w *acknowledged) Check(ctx context.Context, o strategy.Options) error {
 	return checkAcknowledged(ctx, w.acks, o, w.node)
 }
 
-// check waits for what changes nothing: an empty message to nobody, which replicas get,
-// too. (A user that may not publish learns only whether they answered earlier.)
+// checkAcknowledged publishes an empty message to nobody, which replicas get, too, and waits until they
+// confirm it. (If the user may not publish, it finds out only whether they confirmed earlier writes.)
 func checkAcknowledged(ctx context.Context, a strategy.Acks, o strategy.Options, n Node) error {
 	due := time.Now().Add(o.OpTimeout)
 	var got strategy.Acks
@@ -289,8 +290,8 @@ func checkAcknowledged(ctx context.Context, a strategy.Acks, o strategy.Options,
 	return nil
 }
 
-// checkFsync tells whether a write is made durable within the time that it is waited for. A
-// server that does not tell when it does so is not blamed for it.
+// checkFsync refuses a server that does not make a write durable within the time for which a grant, or
+// a renewal, waits. A server that does not say when it makes writes durable passes.
 func checkFsync(ctx context.Context, due time.Time, o strategy.Options, n Node) error {
 	reply, err := n.Do(ctx, due, "CONFIG", "GET", "appendfsync")
 	if errors.Is(err, strategy.ErrRefused) {
@@ -307,7 +308,7 @@ func checkFsync(ctx context.Context, due time.Time, o strategy.Options, n Node) 
 	shortest := patience(min(o.OpTimeout, o.TTL*2/9))
 	switch when, _ := r[1].([]byte); string(when) {
 	case "no":
-		return fmt.Errorf("%s: leaves it to the kernel when writes become durable (appendfsync no): set it to always or everysec", n.Name())
+		return fmt.Errorf("%s: appendfsync is no, so the kernel decides when writes become durable: set it to always or everysec", n.Name())
 	case "everysec":
 		if shortest < everySecond {
 			return fmt.Errorf("%s: makes writes durable once a second (appendfsync everysec): set it to always, or Options.OpTimeout to 2s or more (it is %v) and TTL to 9s or more (it is %v)", n.Name(), o.OpTimeout, o.TTL)

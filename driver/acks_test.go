@@ -343,7 +343,7 @@ func TestAcks(t *testing.T) {
 			_, err := s.NewLock(name).TryAcquire(bg)
 			since(t, "TryAcquire took", start, 750*ms)
 			unconfirmed(t, "TryAcquire", err, one)
-			if want := "n: outcome unknown: done, but confirmed in time by 1 of 2 replicas"; err == nil || err.Error() != want {
+			if want := "n: outcome unknown: done, but too few confirmed it in time: 1 of 2 replicas"; err == nil || err.Error() != want {
 				t.Errorf("TryAcquire = %q, want %q", err, want)
 			}
 			synctest.Wait()
@@ -429,8 +429,8 @@ func TestAcks(t *testing.T) {
 				p.fewer(int64(few.Replicas), local)
 				_, err := s.NewLock(name).TryAcquire(bg)
 				unconfirmed(t, "TryAcquire", err, few)
-				if few.AOF == strings.Contains(err.Error(), "not by the append-only file") {
-					t.Errorf("TryAcquire = %v, want who is missing", err)
+				if few.AOF == strings.Contains(err.Error(), "not the append-only file") {
+					t.Errorf("TryAcquire = %v, want what is missing", err)
 				}
 				synctest.Wait()
 				equal(t, "holder", p.holder(), "")

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A BulkScript is a Lua script that makes the server count the TTLs of many locks again in one request,
-// and how a protocol whose Extend is such a script uses it.
+// A BulkScript extends many locks in one request. It is a Lua script, with what a protocol needs to use
+// it for Extend and ExtendAll.
 type BulkScript struct {
 	Node Node
 
@@ -46,9 +46,9 @@ func (b BulkScript) ExtendAll(ctx context.Context, cs []Claim, done func(i int, 
 	})
 }
 
-// abreast is how many requests of one ExtendAll are under way at a time: some, for the
-// servers and the network not to wait for us in between, and not all, for others who send
-// on the same connection to get in between.
+// abreast is how many requests of one ExtendAll are under way at a time. It is more than one, so that
+// the servers and the network do not wait for us in between. It is not all, so that other callers on
+// the same connection get in between.
 const abreast = 4
 
 func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err error)) {
@@ -90,7 +90,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 }
 
 // extendEach makes a request for each lock: in a cluster each lies where its name says. Some
-// are under way at a time, for one after the other would take as many round trips as there are
+// are under way at a time: one after the other they would take as many round trips as there are
 // locks, and the last would come too late.
 func (b BulkScript) extendEach(ctx context.Context, cs []Claim, done func(i int, err error)) {
 	sideBySide(len(cs), apart, func(i int) {
@@ -115,8 +115,8 @@ func sideBySide(n, atATime int, do func(i int)) {
 // apart is how many locks of one request are renewed at a time where each needs its own.
 const apart = 32
 
-// SeveralSlots tells that a cluster refuses, and has not run, a script over keys in several
-// slots. For those who write a [Node].
+// SeveralSlots reports whether err says that a cluster refused, and did not run, a script over keys in
+// several slots. For authors of a [Node].
 func SeveralSlots(err error) bool {
 	return err != nil && errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "CROSSSLOT")
 }

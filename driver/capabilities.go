@@ -23,8 +23,8 @@ type Notification struct {
 	Token string
 	Grant Grant
 
-	// Next says: this line is first in the queue now, and another has been made the holder, for so
-	// long unless it extends.
+	// Next says that this line is first in the queue now, and that the servers have made another the
+	// holder: for this long, unless it extends.
 	Next time.Duration
 }
 
@@ -47,11 +47,11 @@ type Notifier interface {
 // other contender can come in between.
 //
 // A claim with a Line that finds the lock held takes a place, and keeps its Token there. Asked again
-// with the same Token, Acquire does what has become due: if the claim is the holder, or if nobody is
-// and it is the first that still listens, that is a grant. It passes over lines that no longer
-// listen. Grant.Place says which the claim is in the queue. The first asks again when the holder's TTL
-// ends; the n-th after up to n - 1 TTLs more. So if the queue loses something, no harm is done, and
-// requests do not grow with the number of waiters.
+// with the same Token, Acquire grants the lock in two cases: the claim is the holder already, or nobody
+// holds the lock and the claim is the first that still listens. It passes over lines that no longer
+// listen. Grant.Place is the claim's place in the queue. The first asks again when the holder's TTL
+// ends; the n-th after up to n - 1 TTLs more. So a lost queue entry does no harm, and the number of
+// requests does not grow with the number of waiters.
 //
 // A claim that becomes the first is notified (Notification.Next), in the step in which the claim before it
 // leaves the queue: because a release or its own attempt made it the holder, or because it withdrew.
@@ -69,8 +69,8 @@ type Queuer interface {
 	Pass(ctx context.Context, c, next Claim) (Grant, error)
 }
 
-// SuccessorTTL is for how long a direct grant makes its successor the holder: the TTL, at most a
-// second.
+// SuccessorTTL is how long a direct grant lasts, if the successor does not extend it: the TTL, at most
+// a second.
 func SuccessorTTL(ttl time.Duration) time.Duration { return min(ttl, time.Second) }
 
 // MaxFences is the greatest [Claim].Fences.
@@ -99,10 +99,10 @@ type Adopter interface {
 	// neither release it nor write after the new one. Errors are those of Extend. After
 	// [strategy.ErrUnknown], and after an error marked by [Remains], the engine undoes c.
 	//
-	// Where owners re-enter, the only hold of an owner becomes c.Owner's, and a [Notifier] sends what a
-	// release of the old owner would send: waiters wait for the owner that they know. One hold of
-	// several stays the owner's that they have, which the Grant names. So a release hands such a lock over
-	// within the process: the next holder adopts it.
+	// Where owners re-enter, there are two cases. The only hold of an owner becomes c.Owner's. A
+	// [Notifier] then sends what a release of the old owner would send, because waiters wait for the
+	// owner that they know. One hold of several stays with its owner, which the Grant names. The engine
+	// hands a re-entrant lock over within the process in this way: the next holder adopts it.
 	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
 }
 
@@ -110,7 +110,7 @@ type Adopter interface {
 type Inspector interface {
 	// Inspect reads and changes nothing. c.Token and c.TTL are empty. It fills in Held, Token, TTL,
 	// Fence and Queue, and, where owners re-enter, Owner and Holds. The engine adds Name, Key, Label
-	// and Since, and for others Owner and Holds.
+	// and Since, and, where owners do not re-enter, Owner and Holds.
 	Inspect(ctx context.Context, c Claim) (strategy.Info, error)
 }
 

@@ -15,7 +15,7 @@ import (
 // This file is how protocols find out before the first lock whether they can rely on their servers. A caller that
 // learns late that it may not release has locked until the TTL ends.
 
-// CheckLock is the Check of most protocols: it asks every check, with the claim of a lock that nobody
+// CheckLock is the Check of most protocols. It runs every check with the claim of a lock that nobody
 // has ([CheckClaim]), and then inspects that lock.
 func CheckLock(ctx context.Context, o strategy.Options, p Inspector, checks ...func(context.Context, Claim) error) error {
 	c := CheckClaim(o)
@@ -29,11 +29,11 @@ func CheckLock(ctx context.Context, o strategy.Options, p Inspector, checks ...f
 }
 
 // CheckNode returns nil if a Redis can be relied on to keep locks: it answers, is a primary, has
-// loaded its data, and does not evict keys. It believes a server that does not report these.
+// loaded its data, and does not evict keys. A server that does not report these passes.
 func CheckNode(ctx context.Context, due time.Time, n Node) error {
 	reply, err := n.Do(ctx, due, "INFO", "default")
 	if errors.Is(err, strategy.ErrRefused) {
-		return nil // it answers, and tells nothing of itself
+		return nil // it answers, and says nothing of itself
 	}
 	if err != nil {
 		return err

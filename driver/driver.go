@@ -58,12 +58,12 @@ type Protocol interface {
 	Release(ctx context.Context, c Claim) error
 }
 
-// A Claim is one contender's wish for one lock. The engine fills it in.
+// A Claim is what one contender asks for, of one lock. The engine fills it in.
 type Claim struct {
 	Name  string        // as the user calls the lock
 	Key   string        // as the servers call it: Options.Key of Name
 	Token string        // of this attempt alone, and of the holder once granted
-	Owner string        // who re-enters; the Token unless ctx names an owner
+	Owner string        // the owner, which may re-enter; the Token unless ctx names an owner
 	TTL   time.Duration // what the servers are to count; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes
 
@@ -75,9 +75,8 @@ type Claim struct {
 	// as many fences. Zero means one.
 	Fences int
 	// FenceTTL is how long the servers are to keep a fence after the time that its number says. Whole
-	// milliseconds; zero: for ever. Not as a TTL that starts when it is stored, but until that moment:
-	// then a fence that is gone is less than the servers' time, whatever was done to their clocks
-	// while it was there.
+	// milliseconds; zero: for ever. The fence expires at that moment, however late it was stored. So a
+	// fence that is gone is less than the servers' time, even if their clocks were set in between.
 	FenceTTL time.Duration
 
 	Asked bool  // Acquire: sent before with this Token, which may have a place in the servers' queue
@@ -96,12 +95,12 @@ type Grant struct {
 	// Fence is this hold's number: greater than that of every earlier hold of the key. All holds of
 	// one owner share theirs. Zero means none.
 	Fence uint64
-	// Fences is for how many holds the grant is: the numbers from Fence on are theirs. Zero means one.
+	// Fences is how many holds the grant is for: the numbers from Fence on are theirs. Zero means one.
 	Fences int
 	// ServerTime is the time of the server's clock when it answered, since 1970; a [Queuer]'s.
 	ServerTime time.Duration
-	// Place says, next to a *[strategy.HeldError], which the claim is in the queue, from 1. Zero: it has
-	// no place. Kept says that it had that place before it asked this time.
+	// Place is the claim's place in the queue, from 1, next to a *[strategy.HeldError]. Zero: it has no
+	// place. Kept says that it had that place before it asked this time.
 	Place int32
 	Kept  bool
 	// Silent says, next to a *[strategy.HeldError], that the holder's release will not be announced to

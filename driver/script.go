@@ -31,7 +31,7 @@ func NewScript(name, source string) *Script {
 // For n callers KEYS has the first key of each, then the second of each, and so on. ARGV has the first
 // arguments, as many as shared says, once: callers that differ in them are not served together. The
 // other arguments follow, in the order of the keys. For several callers the script returns an array of
-// what it returns for each. An error in it is one caller's, for whom nothing has changed.
+// what it returns for each. An error in it is for one caller: nothing has changed for that caller.
 func NewJointScript(name string, shared int, source string) *Script {
 	s := NewScript(name, source)
 	s.joint, s.shared = true, shared

@@ -479,7 +479,7 @@ func allForTheMaximumHold(t *testing.T) {
 			t.Errorf("KeepAlive(5s) = %v, want what is allowed", err)
 		}
 		is(t, "KeepAlive", lease.KeepAlive(25*time.Second))
-		for lease.Err() == nil { // should the process die now, no server keeps it for longer
+		for lease.Err() == nil { // if the process died now, no server would keep it for longer
 			for server, key := range map[*conformance.Memory]string{&m: "lock:{a}", &other: "z:b"} {
 				info, err := server.Inspect(bg, driver.Claim{Key: key})
 				is(t, "Inspect", err)

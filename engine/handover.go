@@ -15,9 +15,8 @@ import (
 // This file passes a lock from one holder to the next. For a while, the process's turn, a holder hands it
 // over within the process, without a request. (If the lock is re-entrant, with one: the next holder adopts
 // it.) Then the holder releases it, so that other processes have their turn. Where the servers keep a
-// queue, the release passes the lock to the first in it, and takes the
-// line's next place there in the same request. Elsewhere the line pauses after the release, as if
-// another process had the lock.
+// queue, the release passes the lock to the first in it, and takes the line's next place there, in the
+// same request. Elsewhere the line pauses after the release, as if another process had the lock.
 
 // handOverLimit is how long a process's turn lasts at most. The longer, the later the waiters of other
 // processes find the lock free.
@@ -28,8 +27,8 @@ const handOverLimit = 2 * time.Millisecond
 const restAfterTurn = 10 * time.Microsecond
 
 // handsOver reports whether locks are handed over without a request. Re-entrant locks are not: the
-// owner may hold the lock once more, which nobody here knows, and the servers would let its successor
-// in under the owner's name. See pass.
+// owner may have another hold, of which this process does not know, and the servers would let its
+// successor in under the owner's name. See pass.
 func (c *core) handsOver() bool { return c.o.HandOver == strategy.HandOverBest && !c.reenters }
 
 // lineClaim is the claim of a new attempt of w, the head, for as many holds as may be handed over. The
@@ -106,9 +105,9 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	ln.refused = errors.Is(err, strategy.ErrHeld) && c.Line != "" && a.Place == 0
 	ln.all.mu.Unlock()
 	if unheard {
-		// It had its place, and the servers passed it over, or lost the queue. Perhaps they do not count
-		// its subscription any more: the lock's slot has moved, or a replica is the master now. It would
-		// be passed over again and again, so it subscribes again.
+		// The line had its place, and the servers passed it over, or lost the queue. Perhaps they do not
+		// count its subscription any more: the lock's slot has moved, or a replica is the master now. They
+		// would pass the line over again and again, so it subscribes again.
 		ln.subscription.close()
 	}
 	if l != nil {
@@ -117,19 +116,20 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	return l, a, err
 }
 
-// offset is the least by which our monotonic clock, counted from the scheduler's epoch, can be ahead
-// of a server's that showed clock when it executed what was sent at start.
+// offset returns by how much our monotonic clock, counted from the scheduler's epoch, is ahead of a
+// server's clock, at least. clock is what the server's clock showed when the server executed a request
+// that was sent at start.
 func (s *shared) offset(start time.Time, clock time.Duration) time.Duration {
 	return s.renewal.Since(start) - clock
 }
 
 // inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none. ask
-// says that there was one of which too little is known, so w has to ask: it may be over, or the offset
-// between the clocks is too old.
+// says that w has to ask, because it knows too little of such a grant: the grant may be over, or the
+// offset between the clocks is too old.
 //
-// The servers count from when they made the grant. By our clock that was, at the latest, what the
-// offset says, and not after we heard of it. The clocks have drifted apart since the offset was taken,
-// by 1 % at most. When that exceeds the drift for which the TTL allows, the offset says too little.
+// The servers count from when they made the grant. By our clock that was no earlier than the offset
+// says, and no later than we heard of it. Since the offset was taken, the clocks have drifted apart by
+// 1 % at most. If that exceeds the drift for which the TTL allows, the offset says too little.
 func (w *waiter) inherit() (l *lease, ask bool) {
 	ln := w.ln
 	d := ln.granted()

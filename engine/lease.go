@@ -74,7 +74,7 @@ type lease struct {
 	end        error           // nil while held; then ErrReleased or the *LostError, for ever
 	renewalErr error           // why the last renewal failed
 	counted    time.Time       // the latest time until which the servers were asked to count
-	doubt      bool            // a server may keep the lock beyond the deadline, by an answer that nobody got
+	doubt      bool            // a server that has not answered may keep the lock beyond the deadline
 	renewing   bool            // a renewal is under way
 	answered   chan struct{}   // closed when that is answered; made by the first who waits for it
 	lost       chan struct{}   // made by the first Lost
@@ -128,8 +128,8 @@ func (l *lease) take(g driver.Grant, start time.Time) driver.Grant {
 	if g.TTL == 0 {
 		g.TTL = l.claim.TTL
 	}
-	// A renewal does not change the fence. Of a hold that was handed over the servers know the number
-	// of the first, and of reserved numbers they know nothing any more.
+	// A renewal does not change the fence. After a hand-over the servers know the number of the first
+	// hold only, and they know nothing of the reserved numbers.
 	if old := l.claim.Grant; g.Fence == 0 || l.own != "" || g.Fence == old.Fence && g.Fences == 0 {
 		g.Fence, g.Fences = old.Fence, old.Fences
 	}
@@ -429,8 +429,8 @@ func (l *lease) plan() {
 	}
 }
 
-// nextRenewal is when the next renewal is due that nothing makes come earlier. Zero: there is nothing
-// to renew. The caller holds mu.
+// nextRenewal returns when the next renewal is due, if nothing makes it come earlier. Zero: there is
+// nothing to renew. The caller holds mu.
 //
 // Where each renewal is a request, that is a third of the TTL after start, give or take a tenth, so
 // that locks acquired together do not stay together. Where one request renews many, a batch stays

@@ -223,7 +223,7 @@ func (ln *line) settle() (after func()) {
 	}
 }
 
-// close ends what the lines hear. No waiter is left in them, but leases may still be held.
+// close ends the lines' subscriptions. No waiter is left in them, but leases may still be held.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	resting := slices.Collect(maps.Values(ls.byKey))
@@ -298,16 +298,16 @@ type reason struct {
 	at     time.Time           // when that was answered
 	held   *strategy.HeldError // nil: err is not ErrHeld
 	until  time.Time           // held, with a TTL: when that ends
-	longer time.Duration       // for so much longer it may sleep, as it is not the first in the servers' queue
+	longer time.Duration       // it may sleep this much longer, because it is not the first in the servers' queue
 	silent bool                // the holder's release will not be announced
 	ask    bool                // a later attempt got no answer, so ask
 }
 
 // reasonOf is what an attempt has learned.
 //
-// The first in the servers' queue asks when the holder's TTL ends. Should it have died, too, somebody
-// else has to. The n-th does so after a random time of up to n - 1 TTLs. So all of them together ask a few
-// times per TTL, however many they are.
+// The first in the servers' queue asks when the holder's TTL ends. If that waiter has died, too,
+// another has to ask: the n-th does so after a random time of up to n - 1 TTLs. So all of them together ask
+// a few times per TTL, however many they are.
 func (c *core) reasonOf(err error, g driver.Grant) reason {
 	r := reason{err: err, at: time.Now(), silent: g.Silent}
 	if errors.As(err, &r.held) && r.held.TTL > 0 {
@@ -319,7 +319,7 @@ func (c *core) reasonOf(err error, g driver.Grant) reason {
 	return r
 }
 
-// grantedTo is what the next in line need not ask: the last head has the lock.
+// grantedTo is the reason that the next in line has without asking: the last head got the lock.
 func grantedTo(l *lease) reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,8 +341,8 @@ func (ln *line) learn(why reason) {
 	ln.why = why
 }
 
-// unanswered is called when an attempt got no answer, or when the lock has changed hands. The last
-// reason is all that can be reported, but nothing to sleep on.
+// unanswered is called when an attempt got no answer, or when the lock has changed hands. A waiter may
+// still report the last reason, but must not sleep on it.
 func (ln *line) unanswered() {
 	ln.known.Lock()
 	defer ln.known.Unlock()

@@ -246,8 +246,8 @@ func TestEventsOfALateAdoption(t *testing.T) {
 	})
 }
 
-// TestLossOfWhatNobodyHasYet: who is given the lock by another's release, while it is kept
-// from taking it until its deadline is over, is first told that it has the lock, and then
+// TestLossOfWhatNobodyHasYet: a waiter that gets the lock by another's release, and is kept
+// from taking it until its deadline is over, is first notified that it has the lock, and then
 // that it is lost.
 func TestLossOfWhatNobodyHasYet(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // probeEvery is how often, and how long an answer may take.
 const probeEvery = time.Second
 
-// probeLater has probe called, unless it will be.
+// probeLater schedules a probe, unless one is scheduled already.
 func (s *shared) probeLater() {
 	if s.prober != nil && !s.probing.Swap(true) {
 		time.AfterFunc(probeEvery, s.probe)
@@ -36,7 +36,7 @@ func (s *shared) probe() {
 	}
 }
 
-// mostSpread is over how long at most renewals are spread that a probe has made due.
+// mostSpread is the longest time over which renewSoon spreads the renewals that a probe has made due.
 const mostSpread = time.Second
 
 // renewSoon makes all renewals due, within a twentieth of the TTL, so that those of thousands of locks,

@@ -215,7 +215,7 @@ func TestNoBarging(t *testing.T) {
 		w := wait(bg, b)
 		m.Evict(bg, key)
 		_, err := late.NewLock(name).TryAcquire(bg)
-		is(t, "TryAcquire of who comes late", err, strategy.ErrHeld)
+		is(t, "TryAcquire of the late caller", err, strategy.ErrHeld)
 		l := w.got(t)
 		equal(t, "holder", tokenAt(&m), l.Token())
 		release(t, l)

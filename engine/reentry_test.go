@@ -162,7 +162,7 @@ func TestWaitersSleepThroughInnerReleases(t *testing.T) {
 	})
 }
 
-// TestTheNextKnowsTheOwner: who comes to the head knows whose release to wait for, though
+// TestTheNextKnowsTheOwner: the new head knows whose release to wait for, though
 // its predecessor has the lock by a name.
 func TestTheNextKnowsTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -363,7 +363,7 @@ func TestNamedContendersWait(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(as("other"))
 		asked := m.Requests(conformance.OpAcquire)
 		second := wait(ctx, s)
-		equal(t, "requests of who comes to a line", m.Requests(conformance.OpAcquire)-asked, 1)
+		equal(t, "requests of a caller that comes to a line", m.Requests(conformance.OpAcquire)-asked, 1)
 		off := errors.New("called off")
 		cancel(off)
 		start := time.Now()

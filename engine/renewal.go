@@ -70,7 +70,7 @@ func (l *lease) KeepAlive(maxHold time.Duration) error {
 	return err
 }
 
-// StopKeepAlive ends what KeepAlive began, but for its maximum hold. strategy.All uses it.
+// StopKeepAlive ends the renewal that KeepAlive began. The maximum hold stays. strategy.All uses it.
 func (l *lease) StopKeepAlive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,9 +113,9 @@ func (l *lease) bounded(ttl time.Duration) time.Duration {
 	return max(min(ttl, time.Until(l.until).Truncate(time.Millisecond)), time.Millisecond)
 }
 
-// bind makes the lease end with the maximum hold although the servers were asked to count beyond it,
-// until asked. The next renewal, at once, cuts their TTL. If none does, the claim is undone at the
-// deadline. The caller holds mu.
+// bind makes the lease end with the maximum hold, although the servers may count beyond it: until asked.
+// The next renewal comes at once and cuts their TTL. If no renewal succeeds, the engine undoes the claim
+// at the deadline. The caller holds mu.
 func (l *lease) bind(asked time.Time) {
 	g, most := l.claim.Grant, l.until.Add(time.Millisecond)
 	if l.until.IsZero() || !g.Start.Add(g.TTL).After(most) {

@@ -35,9 +35,9 @@ type directGrant struct {
 // maxFreed bounds what is remembered while an attempt is under way.
 const maxFreed = 64
 
-// needed reports whether a subscription must be made, for direct grants or without; if not, whether
-// there is one. After one broke there is one pause without: where they never last, they must not set
-// the pace.
+// needed reports whether the line must subscribe, for direct grants or without; if not, whether it has a
+// subscription. After a subscription broke, the line makes one pause without: subscriptions that never
+// last must not set the pace.
 func (s *subscription) needed(queue bool) (needed, there bool) {
 	s.mu.Lock()
 	broken, there, without := s.broken, s.stop != nil, time.Now().Before(s.without)

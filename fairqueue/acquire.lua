@@ -18,8 +18,8 @@
 --          {fence, how many}: granted
 --          {holder's token, its remaining TTL in ms or -1}: held
 --          {holder's token, its remaining TTL, seconds, microseconds, place, before}: held; the
---            server's time; which the contender is in the queue, from 1, or 0 if it has no place; 1 if
---            it had that place before, or else 0
+--            server's time; the contender's place in the queue, from 1, or 0 if it has none; 1 if it had
+--            that place before, or else 0
 --          for several contenders: an array with the reply to each
 --          Where nobody holds the lock and others queue, they come first: "held" then names the
 --          waiter that this script has made the holder.

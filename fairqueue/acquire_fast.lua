@@ -1,5 +1,5 @@
 -- acquire_fast: the common case of acquire: nobody holds the locks, and nobody queues. It runs before
--- acquire.lua and all other functions that acquire.lua needs: to define those takes longer than this.
+-- acquire.lua and all other functions that acquire.lua needs: defining those takes longer than this.
 --
 -- KEYS, ARGV  those of acquire.lua
 --

@@ -56,7 +56,7 @@
 //     n - 1 TTLs after the holder's TTL ends, at a random moment. The first who asks, waiter or
 //     newcomer, makes the first in the queue that still listens the holder. That takes about a
 //     TTL if most waiters live. If few are left of a long queue, it can take those n - 1 TTLs,
-//     with the n of when they came.
+//     where n is the place that the waiter had when it last asked.
 //   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, which
 //     also gives up the place in the queue. It repeats such a release, until Redis confirms it
 //     or the TTL has passed.
@@ -84,20 +84,21 @@
 //
 // # When
 //
-// It is the default on one Redis, if the work can be fenced, or if an exclusion that is
-// broken once in a fail-over costs no more than doing the work twice. Take luascript
-// instead where the same keys are locked by other libraries. Do not take a lock for what a
+// Take it as the default on one Redis, in two cases: the work can be fenced, or a broken
+// exclusion, once in a fail-over, costs no more than work that is done twice. Take luascript
+// instead if other libraries lock the same keys. Do not take a lock for what a
 // single atomic command can do: to decrement a stock, decrement it.
 //
 // # Other lockers of the same keys
 //
 // Given the same key, package luascript, package setnxpx, redsync, bsm/redislock, redis-py
-// and StackExchange.Redis exclude this lock and are excluded by it. They do not know the
+// and StackExchange.Redis exclude this lock, and this lock excludes them. They do not know the
 // queue. They can get the lock when nobody queues, or when a holder's TTL has ended, and their
 // release grants it to nobody. So while one of them holds the lock, the first waiter of each
-// process asks again after pauses of Options.Backoff, and keeps its place. It knows them by
-// their token. The exception is setnxpx, whose tokens look like ours: after its release a
-// waiter sleeps until that TTL ends. There set Options.Wait to strategy.WaitPoll.
+// process asks again after pauses of Options.Backoff, and keeps its place. It recognizes them
+// by their tokens. The exception is setnxpx, whose tokens look like ours: after its release a
+// waiter sleeps until that TTL ends. To share keys with setnxpx, set Options.Wait to
+// strategy.WaitPoll.
 //
 // # On the wire
 //

@@ -13,8 +13,8 @@
 --
 -- Returns  {fence, how many}: released, and granted to the next
 --          {holder's token, its TTL in ms, seconds, microseconds, place, 0}: released, granted to
---            the first in the queue; which the next contender is in the queue, from 1, or 0 if it has
---            no place
+--            the first in the queue; the next contender's place in the queue, from 1, or 0 if it has
+--            none
 --          nil    the lock is gone
 --          token  another holds it
 -- Errors   WRONGTYPE, NOPERM, OOM, FENCE: the lock is as it was; or free, if the grant to the first in

@@ -33,8 +33,8 @@ local function passed_over(channel)
   return redis.pcall('PUBLISH', channel, 'next 1') == 0
 end
 
--- Tells the first in the queue that it is first, and that another is the holder for so many ms. Every
--- script that takes the first entry out tells the next one: the first alone watches the holder's TTL.
+-- Notifies the first in the queue that it is first now, and that another is the holder, for ms. Every
+-- script that takes the first entry out notifies the next one: the first alone watches the holder's TTL.
 local function tell_first(queue, ms)
   local first = redis.pcall('LINDEX', queue, '0')
   if type(first) == 'string' then

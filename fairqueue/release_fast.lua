@@ -1,5 +1,5 @@
 -- release_fast: the common case of release: all still hold their locks, and nobody queues. It runs
--- before release.lua and all functions that release.lua needs: to define those takes longer than this.
+-- before release.lua and all functions that release.lua needs: defining those takes longer than this.
 --
 -- KEYS, ARGV  those of release.lua
 --

@@ -31,7 +31,7 @@ const (
 	renewalFor = 5 * time.Second // what is measured at a time: whole periods of everybody
 )
 
-// renewAll is the floor: one request renews all, as no library does, for it keeps the
+// renewAll is the floor: one request renews all. No library does that, because the request keeps the
 // server from everybody else meanwhile.
 var renewAll = redis.NewScript(-1, `
 for i, lock in ipairs(KEYS) do

@@ -15,8 +15,8 @@ var (
 )
 
 // Adopt replaces the hold whose token is from by c's. If it is the only hold, c.Owner becomes
-// the owner, with a new fence. If it is one of several, owner and fence stay: the adopter is
-// one of those who are in, and Lease.Owner says who they are.
+// the owner, with a new fence. If it is one of several, owner and fence stay: the adopter joins that
+// owner, and Lease.Owner names it.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	l := p.names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, from, l.TTL.Of(c.TTL), c.Token, c.Owner, l.FenceTTL.Of(c.FenceTTL), l.Free)

@@ -1,8 +1,7 @@
--- adopt: put a new hold in the place of one, for a caller that has its token. The old token then
--- adopts and releases nothing. If it is the only hold, the adopter becomes
--- the owner, with a new fence, so that a store refuses the holder before it; and waiters are notified,
--- because they wait for the owner that they know. If it is one of several, owner and fence stay what they
--- are.
+-- adopt: replace a hold by a new one, for a caller that has its token. The old token then adopts and
+-- releases nothing. If it is the only hold, the adopter becomes the owner, with a new fence, so that a
+-- store refuses the holder before it. The script then notifies waiters, because they wait for the owner
+-- that they know. If it is one of several, owner and fence stay.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter

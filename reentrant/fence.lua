@@ -1,8 +1,9 @@
 -- fence: a number that rises with each new owner. Stands before the scripts that issue or read it.
 --
 -- It is greater than every number issued before: the stored one plus one, or the server's
--- time in microseconds if that is greater. So it rises also when the stored one has expired or was lost
--- (by FLUSHALL, a restart, a fail-over), unless the server's clock is behind it. It stays below 2^53, where Lua is exact, until 2255.
+-- time in microseconds if that is greater. So it rises even if the stored one has expired or was lost
+-- (by FLUSHALL, a restart, a fail-over), unless the server's clock is behind it. It stays below 2^53,
+-- where Lua is exact, until 2255.
 
 -- Returns the last number issued, 0 if there was none; nil and an error if the counter holds no number.
 local function last_fence(counter)
@@ -15,8 +16,8 @@ end
 -- Issues and stores the next number: its script's first write, which fails if Redis is out
 -- of memory. A number that is not used afterwards does no harm.
 --
--- The counter expires keep ms after the time that its number says, not after this moment. So the time is
--- past the number when the counter is gone, also if the clock was ahead, and is set back before that.
+-- The counter expires keep ms after the time that its number says, however late it is stored. So when the
+-- counter is gone, the server's time is past the number, even if the clock was ahead and was set back.
 -- keep is '0': for ever. time is the reply of TIME.
 local function issue_fence(counter, keep, time)
   local last, err = last_fence(counter)

@@ -15,10 +15,10 @@
 //		return strategy.Do(ctx, lock, work) // with the outer's ctx it gets in at once
 //	})
 //
-// Each lease is one hold, with a TTL, a deadline and a renewal of its own. Holds end in any
-// order, and one by one. A plain counter could not do that: a release sent twice, because its
-// reply was lost, would count twice, and the hold of a dead process would count for as long as
-// its owner goes on elsewhere. Here each hold is a field with its own end.
+// Each lease is one hold, with a TTL, a deadline and a renewal of its own. Holds end one by one,
+// in any order. A plain counter could not do that. A release that is sent twice, because its
+// reply was lost, would count twice. The hold of a dead process would count for as long as its
+// owner goes on elsewhere. So each hold is a field of the hash, with its own end.
 //
 // # What it guarantees
 //
@@ -62,12 +62,13 @@
 //
 // Acquire (also re-entry), Extend and Release are one script each, one round trip. Within a process a
 // release and the next acquire are one: for 2 ms ([strategy.Options].HandOver) the next waiter adopts
-// the hold (adopt.lua). Renewals that are due together go in one request, up to fifty. The braces are part of the keys (a hash tag).
+// the hold (adopt.lua). Renewals that are due together go in one request, up to fifty. The braces are
+// part of the keys (a hash tag).
 //
 //	lock:{name}         a hash: owner, fence, and hold:<token> for each hold, with the server's
 //	                    time in ms until which it counts. It expires with the latest of its holds
 //	lock:{name}:fence   the last fence, a number; it expires Options.FenceTTL after it was issued
-//	lock:{name}:free    the channel; a message is the owner that has the lock no more
+//	lock:{name}:free    the channel; a message is the owner that no longer has the lock
 //
 // No other library's lock has this form, and a key that has another form is refused. Read
 // holds.lua, acquire.lua, fence.lua and release.lua, in this order.
@@ -109,8 +110,8 @@ var (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's settings
-// (address, password, TLS, database) and dials its own two connections; the pool stays the
-// caller's to close. It does no I/O: see [strategy.Strategy.Check].
+// (address, password, TLS, database) and dials two connections of its own. The caller closes the
+// pool. It does no I/O: see [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
@@ -136,7 +137,7 @@ func On(n driver.Node, own ...Option) driver.Protocol {
 type protocol struct {
 	driver.Node // Close is the node's
 	names       *names.Cache
-	acks        *strategy.Acks // nil: confirmations are not waited for; see acknowledged.go
+	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
@@ -237,4 +238,4 @@ func (p *protocol) notHeld(c driver.Claim, reply any) error {
 	return driver.LostReply(p.Name(), c, reply)
 }
 
-var errOtherHold = errors.New("this hold is over; its owner has the lock by another")
+var errOtherHold = errors.New("this hold is over; its owner holds the lock by another hold")

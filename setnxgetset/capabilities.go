@@ -28,7 +28,7 @@ type Option func(*protocol)
 // extends and releases in one, too. A contender that comes second changes nothing, and a lock
 // that changes hands on the way is left alone. It costs more round trips, needs
 // WATCH and MULTI (proxies may lack them), and borrows connections of the pool. All
-// who contend had better do the same: a GETSET of somebody else's still overwrites.
+// contenders should do the same: another contender's GETSET still overwrites.
 func WatchTakeOver() Option {
 	return func(p *protocol) { p.watch = true }
 }
@@ -39,22 +39,22 @@ func WatchTakeOver() Option {
 // originals would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
-// [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
+// [strategy.Strategy.ForceRelease], compare: they must not touch another's lock.
 func BlindRelease() Option {
 	return func(p *protocol) { p.blind = true }
 }
 
 // Acknowledged makes what grants or prolongs a lock count only once replicas, or the
 // append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
-// see [strategy.Acks], also for what it cannot do. Two more round trips for each, over
-// connections of the pool.
+// see [strategy.Acks], also for what it cannot do. It costs two more round trips for each,
+// over connections of the pool.
 func Acknowledged(a strategy.Acks) Option {
 	return func(p *protocol) { p.acks = &a }
 }
 
 // Clock makes now the clock by which locks are stamped, and stamps read: to keep the
 // time of a server that all contenders agree with, or, in tests, to be wrong. Leases
-// mind the monotonic clock all the same. The default is time.Now.
+// follow the monotonic clock in any case. The default is time.Now.
 func Clock(now func() time.Time) Option {
 	return func(p *protocol) { p.now = now }
 }

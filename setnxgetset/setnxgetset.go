@@ -8,8 +8,8 @@
 // and in two steps a crash between them locks for ever. So the value says until when
 // it counts: Unix milliseconds, a colon, and the holder's token. SETNX sets it if
 // nobody has. Otherwise GET: if the stamp is ahead, the lock is held. If it has passed,
-// the lock may be taken over. DEL and SETNX again would not do: two that have both
-// seen the stamp pass both delete, the second deletes the first one's new lock, and
+// the lock may be taken over. DEL and then SETNX would not be safe: two contenders that have
+// both seen the stamp pass both delete, the second deletes the first one's new lock, and
 // both hold it. GETSET swaps the value and returns the old one: the contender
 // that gets back a stamp that has passed (or nothing) is the first, and holds the lock; a
 // contender that gets back one that is ahead was second.
@@ -35,9 +35,9 @@
 //
 //   - ServiceStack's clients take our values for held until the key is deleted. A dead holder
 //     of ours locks them out until one of our contenders has taken over and released.
-//   - Clocks decide. A contender whose clock is ahead takes a lock that is held; the lock
-//     of a holder whose clock is behind has lapsed before it should, and one whose clock
-//     is ahead locks for longer. All other locks of this module count durations.
+//   - Clocks decide. A contender whose clock is ahead takes a lock that is held. The lock
+//     of a holder whose clock is behind lapses too early. A holder whose clock is ahead
+//     locks for too long. All other locks of this module count durations.
 //   - The loser of a GETSET has overwritten the winner's value, and that stays so: to
 //     write it back would be one more race. The winner's token is hidden, so its own
 //     Extend and Release say ErrLost though nobody else holds the lock, and the lock
@@ -55,9 +55,9 @@
 //     keys when you change over.
 //   - No fences: a number drawn before or after the lock can come in the wrong order,
 //     and stamps are as good as the clocks. No wake-up: a waiter asks again after
-//     random pauses. A renewal writes a value, so a Redis out of memory refuses it; and
-//     with WatchTakeOver the release too, since it takes no transactions then. That
-//     release is repeated in the background for a TTL.
+//     random pauses. A renewal writes a value, so a Redis that is out of memory refuses
+//     it. With WatchTakeOver it also refuses the release, because it takes no
+//     transactions then. The engine repeats that release in the background for a TTL.
 //   - Redis grants again a lock that it has forgotten, as with every lock on one Redis.
 //
 // # When
@@ -83,10 +83,10 @@
 //	err = lease.Release(ctx)                          // Dispose
 //
 // where raw is func(name string) string { return name }. One number for two things
-// has a price: a holder that works for as long as others are ready to wait has its
-// lock taken over by them, as its stamp passes before their wait ends; hardly anybody
-// ever gets the time-out. With two numbers (a TTL longer than the wait) they give up
-// instead. Ours differs in the pauses: none outlasts the wait or the holder's stamp.
+// has a price. If a holder works for as long as the others are ready to wait, its stamp
+// passes before their wait ends, and they take its lock over. Hardly anybody ever gets
+// the time-out. With two numbers (a TTL longer than the wait) they give up instead. Ours
+// differs in the pauses: no pause outlasts the wait or the holder's stamp.
 // The original's do, so that its waiters with a limit of 2 s gave up after 3 s, some
 // after 8.
 //
@@ -115,9 +115,9 @@ import (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials its own connection next to
-// it; transactions (see [WatchTakeOver]) borrow the pool's. The pool stays the
-// caller's to close. It does no I/O: see [strategy.Strategy.Check].
+// settings (address, password, TLS, database) and dials a connection of its own;
+// transactions (see [WatchTakeOver]) borrow the pool's. The caller closes the pool.
+// It does no I/O: see [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
@@ -150,7 +150,7 @@ type protocol struct {
 	driver.Node  // Close is the node's
 	watch, blind bool
 	now          func() time.Time
-	acks         *strategy.Acks // nil: nobody is waited for
+	acks         *strategy.Acks // nil: a grant counts at once
 }
 
 var _ driver.Protocol = (*protocol)(nil) // and more: see capabilities.go
@@ -201,15 +201,15 @@ func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, 
 	}
 	old, err := p.read(c, reply)
 	switch {
-	case err != nil: // what was no lock is overwritten, and whose this is now, nobody knows
+	case err != nil: // GETSET has overwritten what was no lock: nobody knows whose the key is now
 		return driver.Grant{State: mayHide{}}, driver.BadReply(p.Name(), reply)
 	case old.gone || old.lapsed():
 		return driver.Grant{}, nil
 	}
-	// Somebody was quicker, and our value has taken the place of the winner's: from
-	// now on it is our stamp that everybody minds, and our token that the winner finds.
-	// That is this algorithm. To write the old value back would be no better: it could
-	// hit the next one's, or bring back a lock that the winner has released meanwhile.
+	// Another contender was quicker, and our value has replaced the winner's: from now
+	// on every contender reads our stamp, and the winner finds our token. That is this
+	// algorithm. To write the old value back would be no better: it could overwrite the
+	// next holder's, or bring back a lock that the winner has released meanwhile.
 	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old.token, TTL: c.TTL}
 }
 
@@ -246,7 +246,7 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	del := command{"DEL", nil}
 	var err error
-	// An undo and an operator's release have no business with another's lock.
+	// An undo and an operator's release must not touch another's lock.
 	if p.blind && !c.Undo && !c.Force {
 		err = p.write(ctx, c, del)
 	} else {
@@ -315,7 +315,7 @@ func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(st
 			if err := p.expect(conn, "OK", "MULTI"); err != nil {
 				return err
 			}
-			// Not QUEUED would mean executed, whatever came in between.
+			// A reply other than QUEUED would mean: executed, whatever came in between.
 			if err := p.expect(conn, "QUEUED", cmd.name, append([]any{c.Key}, cmd.args...)...); err != nil {
 				return err
 			}

@@ -14,9 +14,9 @@ import (
 // What the key holds: 1700000000000:token, or 1700000000000 alone.
 
 const (
-	// earliest is the least stamp, of March 1973. Less is what a clock that was never
-	// set says, or Unix seconds: taken for milliseconds, a lock that is held would have
-	// lapsed.
+	// earliest is the least stamp, of March 1973. A lesser number comes from a clock that
+	// was never set, or counts seconds: read as milliseconds, a lock that is held would
+	// have lapsed.
 	earliest = 100_000_000_000
 
 	// farthest is how far ahead a stamp may be: ServiceStack stamps a lock without
@@ -34,8 +34,8 @@ type stamp struct {
 
 func (s stamp) lapsed() bool { return s.left <= 0 }
 
-// read reads a value of the claim's key. What is no stamp is an error: it must not
-// pass for held, which would mean waiting for ever, nor for lapsed.
+// read reads a value of the claim's key. A value that is no stamp is an error. It must
+// not count as held, because waiters would wait for ever, and not as lapsed.
 func (p *protocol) read(c driver.Claim, reply any) (stamp, error) {
 	if reply == nil {
 		return stamp{gone: true}, nil

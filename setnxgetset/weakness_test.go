@@ -290,7 +290,7 @@ func TestUnansweredGetSet(t *testing.T) {
 	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
 	}
-	// Close gives the undoing a last try, and tells that it was not done.
+	// Close gives the undo a last try, and reports that it failed.
 	if err := locks.Close(); !errors.Is(err, strategy.ErrRefused) {
 		t.Errorf("Close() = %v, want an error that says what may be left", err)
 	}

@@ -86,8 +86,8 @@
 //
 // # On the wire
 //
-// Acquire: one round trip, SET; if the lock is held two more: GET, to learn by whom
-// and that it is a string, and PTTL, to learn for how long. Extend and Release: two. A
+// Acquire: one round trip, SET; if the lock is held, two more: GET, for the holder and
+// because the key must be a string, and PTTL, for the remaining TTL. Extend and Release: two. A
 // release that does not compare: one. Keys: lock:{name}, and no other.
 //
 // Source: SET, in the Redis documentation (https://redis.io/docs/latest/commands/set/).
@@ -107,9 +107,8 @@ import (
 )
 
 // New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials its own connection next to
-// it; the pool stays the caller's to close. It does no I/O: see
-// [strategy.Strategy.Check].
+// settings (address, password, TLS, database) and dials a connection of its own. The
+// caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
 func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	n, err := node.New(pool)
 	if err != nil {
@@ -146,15 +145,15 @@ type Option func(*protocol)
 // lease past its deadline sends no DEL. ServiceStack would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
-// [strategy.Strategy.ForceRelease], compare: they have no business with another's lock.
+// [strategy.Strategy.ForceRelease], compare: they must not touch another's lock.
 func BlindRelease() Option {
 	return func(p *protocol) { p.blind = true }
 }
 
 // Acknowledged makes what grants or prolongs a lock count only once replicas, or the
 // append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
-// see [strategy.Acks], also for what it cannot do. Two more round trips for each, over
-// connections of the pool.
+// see [strategy.Acks], also for what it cannot do. It costs two more round trips for each,
+// over connections of the pool.
 func Acknowledged(a strategy.Acks) Option {
 	return func(p *protocol) { p.acks = &a }
 }
@@ -163,7 +162,7 @@ func Acknowledged(a strategy.Acks) Option {
 type protocol struct {
 	driver.Node // Close is the node's
 	blind       bool
-	acks        *strategy.Acks // nil: nobody is waited for
+	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
@@ -185,9 +184,9 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	case reply != nil:
 		return driver.Grant{}, driver.BadReply(p.Name(), reply)
 	}
-	// NX says no whatever the key is. Who has it, and for how long? And is it a lock:
-	// waiting for a hash to expire would be waiting for ever. What cannot be learned
-	// stays unknown: somebody has it all the same.
+	// NX refuses whatever the key holds. So find out who has it, for how long, and
+	// whether it is a lock: a hash may never expire. If a question fails, its answer
+	// stays unknown: the key is there all the same.
 	holder, held, err := p.holder(ctx, c)
 	if errors.Is(err, strategy.ErrRefused) {
 		return driver.Grant{}, err
@@ -238,7 +237,7 @@ func isOK(reply any) bool {
 
 // Release is GET, compare, DEL; or DEL alone.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	// An undo and an operator's release have no business with another's lock.
+	// An undo and an operator's release must not touch another's lock.
 	if blind := p.blind && !c.Undo && !c.Force; !blind {
 		holder, held, err := p.holder(ctx, c)
 		if err != nil {
@@ -276,7 +275,7 @@ func (p *protocol) holder(ctx context.Context, c driver.Claim) (token string, he
 }
 
 // Inspect is GET and PTTL, two steps: if the lock changes hands between them, it
-// tells the one's token with the other's TTL.
+// returns the token of one holder with the TTL of the other.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	holder, held, err := p.holder(ctx, c)
 	if err != nil || !held {

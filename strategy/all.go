@@ -19,12 +19,12 @@ import (
 // Acquire keeps the locks in hand alive while it waits for the next. If it loses one, it releases
 // the others and starts again. After an error no lock is held. The error is an *[AllError].
 //
-// Of the lease ([Parts]):
+// The lease has a part for each lock ([Parts]):
 //   - Token has all tokens. Owner is the same for all. Deadline is the earliest.
-//   - Extend, KeepAlive and Release act on all at once. A maximum hold counts from the last grant,
-//     Options.MaxHold from each lock's own.
-//   - To lose one lock is to lose all. Renewal of the others stops, but they stay held until Release
-//     or their TTL, because the work may need a moment to stop. So call Release also after a loss.
+//   - Extend, KeepAlive and Release act on all at once. The maximum hold of KeepAlive counts from the
+//     last grant, that of Options.MaxHold from each lock's own.
+//   - If one lock is lost, the lease is lost. Renewal of the other locks stops, but they stay held until
+//     Release or their TTL, because the work may need a moment to stop. So call Release after a loss, too.
 func All(locks ...Lock) (Lock, error) {
 	all := &allLock{}
 	for i, l := range locks {
@@ -53,8 +53,8 @@ func All(locks ...Lock) (Lock, error) {
 	return all, nil
 }
 
-// Parts returns the leases of which l is made, in the order of their grants: of a lease of [All] one
-// for each lock, of any other l itself. Releasing or detaching one part loses all.
+// Parts returns the leases of which l is made, in the order of their grants: one for each lock if l is a
+// lease of [All], otherwise l alone. If one part is released or detached, the whole lease is lost.
 func Parts(l Lease) []Lease {
 	if all, ok := l.(*allLease); ok {
 		return slices.Clone(all.parts)

@@ -23,8 +23,8 @@ func open(o strategy.Options) strategy.Strategy {
 	return locks
 }
 
-// The deadline of ctx bounds the wait. It does not bound the hold. The error is ErrHeld, too, once an
-// attempt was answered.
+// ctx bounds the wait. It does not bound the hold. If ctx ends the wait, the error matches ErrHeld, too,
+// once an attempt was answered.
 func ExampleLock_Acquire() {
 	locks := open(strategy.Options{})
 	defer locks.Close()
@@ -174,7 +174,7 @@ func ExampleStrategy_Check() {
 	// Output: <nil>
 }
 
-// Operators see who holds a lock, and take it from that holder: from nobody who came later.
+// Operators see who holds a lock, and take it from that holder. A later holder keeps it.
 func ExampleStrategy_ForceRelease() {
 	locks := open(strategy.Options{Label: strategy.Holder{Host: "web-1", PID: 42, Label: "nightly"}.String()})
 	defer locks.Close()
@@ -225,7 +225,7 @@ func ExampleStrategy_With() {
 	// Output: valid for more than 50 s: true
 }
 
-// The owner in a context is who may re-enter, with the strategy reentrant. Others ignore it.
+// The owner that a context names may re-enter, if the strategy is reentrant. Other strategies ignore it.
 func ExampleWithOwner() {
 	locks := open(strategy.Options{})
 	defer locks.Close()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. An outcome that nobody
-// knows is never reported as held, lost or acquired. No text has a whole token: see [ShortToken].
+// The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. No call reports an
+// unknown outcome as held, lost or acquired. No text has a whole token: see [ShortToken].
 var (
 	ErrHeld        = errors.New("held by another")       // somebody else holds the lock; see [HeldError]
 	ErrNoQuorum    = errors.New("no quorum")             // too few of several servers agreed; see [QuorumError]
@@ -181,8 +181,8 @@ func (e *ServerError) Unwrap() []error {
 // comes inside a *[ServerError] that is [ErrUnknown].
 type AcksError struct {
 	Want Acks
-	Got  Acks  // who has confirmed
-	Err  error // why nobody could be waited for; nil: too few in time
+	Got  Acks  // what has confirmed
+	Err  error // why waiting for them failed; nil: too few confirmed in time
 }
 
 func (e *AcksError) Error() string {
@@ -192,11 +192,11 @@ func (e *AcksError) Error() string {
 	replicas := fmt.Sprintf("%d of %d replicas", e.Got.Replicas, e.Want.Replicas)
 	switch {
 	case e.Want.AOF && !e.Got.AOF:
-		return fmt.Sprintf("done, but confirmed in time by %s, and not by the append-only file", replicas)
+		return fmt.Sprintf("done, but too few confirmed it in time: %s, not the append-only file", replicas)
 	case e.Want.AOF:
-		return fmt.Sprintf("done, but confirmed in time by the append-only file and %s", replicas)
+		return fmt.Sprintf("done, but too few confirmed it in time: the append-only file, %s", replicas)
 	}
-	return fmt.Sprintf("done, but confirmed in time by %s", replicas)
+	return fmt.Sprintf("done, but too few confirmed it in time: %s", replicas)
 }
 
 func (e *AcksError) Unwrap() error {

@@ -36,7 +36,7 @@ func (k EventKind) String() string {
 // different leases are in no order. The event of a renewal may come after the end of its lease.
 type Event struct {
 	Kind    EventKind
-	Context context.Context // with the values of the call's, a trace for example; for renewal, loss and Detach Background
+	Context context.Context // has the values of the call's context, such as a trace; for renewal, loss and Detach it is Background
 	Name    string          // the lock's
 	Token   string          // of the attempt or the holder
 	Attempt int             // attempt, held, acquired: of this call, from 1; 0: the call made none

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The function's context ends when the lock is lost, and says why.
+// fn's context ends when the lock is lost. context.Cause says why.
 func ExampleDo() {
 	var server conformance.Memory
 	locks, err := engine.New(&server, strategy.Options{})
@@ -96,16 +96,16 @@ func ExampleStrategy_Adopt() {
 	adopted, err := there.Adopt(ctx, "upload", token)
 	fmt.Println("adopted:", err == nil)
 	_, err = there.Adopt(ctx, "upload", token)
-	fmt.Println("adopted twice:", !errors.Is(err, strategy.ErrLost))
+	fmt.Println("a second adoption is refused:", errors.Is(err, strategy.ErrLost))
 	fmt.Println("released:", adopted.Release(ctx) == nil)
 	// Output:
 	// adopted: true
-	// adopted twice: false
+	// a second adoption is refused: true
 	// released: true
 }
 
-// Both accounts are locked or neither is, and two transfers in opposite directions do not
-// wait for each other.
+// All locks both accounts or neither. It sorts them, so two transfers in opposite directions cannot
+// deadlock.
 func ExampleAll() {
 	var server conformance.Memory
 	locks, err := engine.New(&server, strategy.Options{})

@@ -10,9 +10,9 @@ import (
 type Lease interface {
 	Name() string  // the lock's
 	Owner() string // the owner that ctx named, or else the token
-	// Token returns the name of this hold. No other hold has it. It is enough to take the lock
-	// ([Strategy.Adopt]), so log [ShortToken] of it; who may read the lock's key sees it. After a
-	// hand-over ([Options].HandOver) the servers know the first hold's token instead.
+	// Token returns the name of this hold. No other hold has it. The token alone is enough to take the
+	// lock ([Strategy.Adopt]), so log [ShortToken] of it. Every user that may read the lock's key sees
+	// it. After a hand-over ([Options].HandOver) the servers know the first hold's token instead.
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and
 	// unchanged by renewal and re-entry. A store that refuses numbers below the greatest it has seen is
@@ -35,11 +35,12 @@ type Lease interface {
 	// lost for good. After any other error the old deadline stays, and Extend may be called again.
 	Extend(ctx context.Context) error
 	// KeepAlive renews the lock in the background until the lease ends, each time about a third of the
-	// TTL has passed. It renews again soon after a failure, and soon after a server that was away is
-	// back, which may have forgotten the lock. It does no I/O itself. maxHold bounds the hold,
-	// counted from the grant: at its end the servers let go, and the lease is lost. 0 means
-	// Options.MaxHold; less than the TTL is an error. A second call sets another bound. The error is
-	// what Err returns if the lease is over, or ErrClosed.
+	// TTL has passed. It renews again soon after a failure. It also renews soon after a server that was
+	// away is back, because that server may have forgotten the lock. The call itself does no I/O.
+	//
+	// maxHold bounds the hold, counted from the grant: at its end the servers let go, and the lease is
+	// lost. 0 means Options.MaxHold; less than the TTL is an error. A second call sets another bound. The
+	// error is what Err returns if the lease is over, or ErrClosed.
 	KeepAlive(maxHold time.Duration) error
 	// Context returns a context for the work that the lock protects. It ends when parent does, when the
 	// lease ends ([context.Cause] is then what Err returns), and when cancel is called. It names the
@@ -52,10 +53,11 @@ type Lease interface {
 	// free, or the next waiter has it. ErrLost means: it was lost before, and nothing has changed.
 	// After any other error the lease is over, and the engine repeats the release in the background
 	// until it is certain or the TTL has passed. A second call returns ErrReleased. After
-	// [Strategy.Close] nothing is sent: the error is ErrClosed, and the lock goes with its TTL.
+	// [Strategy.Close] nothing is sent: the error is ErrClosed, and the lock ends with its TTL.
 	Release(ctx context.Context) error
-	// Detach ends the lease and leaves the lock with the servers until its TTL ends, to be adopted with
-	// the token ([Strategy.Adopt]). A lock from a queue may have a second left: Extend it first. For
-	// several locks as one the error is ErrUnsupported, and nothing has changed.
+	// Detach ends the lease and leaves the lock with the servers until its TTL ends. Another process can
+	// adopt it with the token ([Strategy.Adopt]). A lock that came from a queue may have only a second
+	// left: call Extend first. For several locks as one the error is ErrUnsupported, and nothing has
+	// changed.
 	Detach() (token string, err error)
 }

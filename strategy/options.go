@@ -24,17 +24,18 @@ type Options struct {
 	// The TTL or more; default 0: no bound.
 	MaxHold time.Duration
 	// FenceTTL is how long the servers keep the last fence of a lock after the moment at which they
-	// issued it. Fences rise also after that: they are never less than the servers' time in
-	// microseconds. So it is only how far the servers' clocks may be set back without harm. All who
-	// share a lock should have the same; otherwise the least counts. Whole milliseconds, twice the TTL
-	// or more; default the greater of 24 h and twice the TTL; negative: they keep it for ever.
+	// issued it. Fences rise even after that, because they are never less than the servers' time in
+	// microseconds. So FenceTTL only says how far the servers' clocks may be set back without harm. All
+	// users of a lock should have the same FenceTTL; if they differ, the least counts. Whole
+	// milliseconds, twice the TTL or more; default the greater of 24 h and twice the TTL; negative: the
+	// servers keep the fence for ever.
 	FenceTTL time.Duration
 	// OpTimeout bounds one attempt, renewal or release with all its round trips (mostly one). 1 ms …
 	// less than TTL; default the smaller of TTL/6 and 1 s.
 	OpTimeout time.Duration
 	// Key turns a lock's name into the servers' key. It must be pure, and give different keys for
-	// different names. Algorithms append suffixes to it, which begin with a colon: no key may be
-	// another with such a suffix. Default [DefaultKey]: lock:{name}.
+	// different names. Algorithms append suffixes to it, which begin with a colon. So no key may be
+	// another key with such a suffix. Default [DefaultKey]: lock:{name}.
 	Key func(name string) string
 	// Label is appended to every token, for people who inspect the lock. At most [MaxLabelLen] bytes.
 	// See [ThisProcess].
@@ -63,8 +64,8 @@ const (
 	// WaitNotification sleeps until a release is published or the holder's TTL has run out.
 	WaitNotification
 	// WaitQueue takes a place in a queue that the servers keep, one for each process and lock. The
-	// holder's release makes the first its successor in the same step. All who share a lock should
-	// wait in the same way: outside the queue a waiter gets the lock only when nobody queues.
+	// holder's release makes the first its successor in the same step. All users of a lock should
+	// wait in the same way: a waiter outside the queue gets the lock only when nobody queues.
 	WaitQueue
 )
 
@@ -82,15 +83,15 @@ func (w Wait) String() string {
 	return fmt.Sprintf("Wait(%d)", int(w))
 }
 
-// HandOver is whether a lock changes hands within a process, as a rule without a request.
+// HandOver says whether a release may pass the lock to the next waiter of the same process.
 type HandOver int
 
 const (
 	// HandOverBest passes the lock to the next waiter of the process without a request: for at most 2
 	// ms, 256 holds, and half of the TTL. Then other processes have their turn. Each hold has its own
-	// token and fence. A re-entrant lock is passed on by one request, within the same 2 ms. Where the lock
-	// cannot be passed on (its last renewal failed; the algorithm reserved no fences) the next waiter asks
-	// at once, also within the 2 ms.
+	// token and fence. To pass on a re-entrant lock takes one request, within the same 2 ms. If the lock
+	// cannot be passed on (its last renewal failed, or the algorithm reserved no fences), the next waiter
+	// asks at once, also within the 2 ms.
 	HandOverBest HandOver = iota
 	// HandOverNone asks the servers each time.
 	HandOverNone
@@ -106,7 +107,7 @@ func (h HandOver) String() string {
 	return fmt.Sprintf("HandOver(%d)", int(h))
 }
 
-// DefaultKey is lock:{name}. The braces make all keys of a lock lie in one slot of a Redis Cluster. A
+// DefaultKey is the default of Options.Key: lock:{name}. The braces make all keys of a lock lie in one slot of a Redis Cluster. A
 // leading } would end the tag, so it is written %7D, and a leading % is written %25.
 func DefaultKey(name string) string {
 	if name != "" && (name[0] == '}' || name[0] == '%') {
@@ -115,15 +116,16 @@ func DefaultKey(name string) string {
 	return "lock:{" + name + "}"
 }
 
-// DefaultBackoff doubles from 2 ms to 250 ms.
+// DefaultBackoff is the default of Options.Backoff. It doubles from 2 ms to 250 ms.
 func DefaultBackoff(attempt int) time.Duration {
 	const first, most = 2 * time.Millisecond, 250 * time.Millisecond
 	return min(first<<(min(max(attempt, 1), 8)-1), most) // 2 ms << 7 is past the ceiling
 }
 
-// Acks says who has to confirm a grant or a renewal before it counts: the option Acknowledged takes
-// it. Fewer fail-overs then forget a lock; docs/faults.md has those that still do. If too few confirm,
-// a grant is undone and a renewal does not move the deadline: ErrUnknown with an *[AcksError].
+// Acks says what has to confirm a grant or a renewal before it counts: replicas, the append-only file,
+// or both. The option Acknowledged takes it. Fewer fail-overs then forget a lock; docs/faults.md lists
+// those that still do. If too few confirm, the engine undoes a grant, and a renewal does not move the
+// deadline. The error is ErrUnknown, with an *[AcksError].
 type Acks struct {
 	Replicas int // how many replicas have to confirm (WAIT): 0 … [MaxReplicas]
 	// AOF demands that the append-only file has it, too (WAITAOF: Redis 7.2 or Valkey). With

@@ -1,20 +1,20 @@
 // Package strategy is the contract of all locks in this module: what users hold.
 //
 // A [Strategy] is a lock algorithm with its servers. It gives a [Lock] for each name, and the lock
-// gives a [Lease] for each hold. Another algorithm is one other line:
+// gives a [Lease] for each hold. To use another algorithm, change one line:
 //
 //	s, err := fairqueue.New(pool, strategy.Options{}) // or luascript.New, redlock.New, …
 //	err = strategy.Do(ctx, s.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 //		return work(ctx) // ctx ends the moment the lock is lost
 //	})
 //
-// Four durations are set apart ([Options]): the TTL, for which the servers keep a lock without
-// renewal; the wait, which ctx bounds; the operation time-out of one attempt, renewal or release;
-// the maximum hold, after which renewal stops.
+// [Options] keep four durations apart: the TTL, for which the servers keep a lock without renewal; the
+// wait, which ctx bounds; the operation time-out of one attempt, renewal or release; the maximum hold,
+// after which renewal stops.
 //
-// No lease can promise this: a paused holder (a long garbage collection, a stopped process, a
-// suspended machine) does not notice its deadline until it runs again. So give [Lease.Fence] to the
-// store that the lock protects. It can then refuse the late write.
+// No lease can prevent one thing. A paused holder (a long garbage collection, a stopped process, a
+// suspended machine) does not notice its deadline until it runs again, and then it may write late. So
+// give [Lease.Fence] to the store that the lock protects. The store can then refuse the late write.
 package strategy
 
 import (
@@ -33,23 +33,24 @@ type Strategy interface {
 	With(o Options) (Strategy, error)
 
 	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys,
-	// and allow their user all that locks need. (It asks for the rights that only waiting needs if
-	// Options.Wait names that way to wait.) It leaves nothing behind. The error says what to change.
+	// and allow their user all that locks need. If Options.Wait names a way to wait, Check asks for the
+	// rights that this way needs, too. It leaves nothing behind. The error says what to change.
 	Check(ctx context.Context) error
 
 	// Inspect reads who holds the lock of that name. It changes nothing. The lock may have changed
 	// hands when Inspect returns.
 	Inspect(ctx context.Context, name string) (Info, error)
 
-	// ForceRelease takes the lock from the holder that Inspect saw, with all its holds. After ErrLost
-	// that holder had lost it before, and nothing has changed. The old holder learns of it at its next
-	// renewal, or at its deadline: until then only a fence tells it from the next holder.
+	// ForceRelease takes the lock, with all its holds, from the holder that Inspect saw. ErrLost means:
+	// that holder had lost the lock before, and nothing has changed. The old holder learns of its loss at
+	// its next renewal, or at its deadline. Until then only a fence keeps its writes apart from those of
+	// the next holder.
 	ForceRelease(ctx context.Context, seen Info) error
 
 	// Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another process: in one step
-	// it renews the lock and gives the hold a new token and a new fence. So a token is adopted once.
-	// After ErrLost the token was not the holder's any more, or the answer came too late. After
-	// ErrUnknown nobody has adopted the lock, and the engine releases it in the background.
+	// it renews the lock and gives the hold a new token and a new fence. So a token can be adopted
+	// once. ErrLost means: the token was not the holder's any more, or the answer came too late. After
+	// ErrUnknown the caller has not adopted the lock, and the engine releases it in the background.
 	Adopt(ctx context.Context, name, token string) (Lease, error)
 
 	// Close ends everything: waiters get ErrClosed, renewal stops, each undo gets a last try, and the
@@ -63,7 +64,7 @@ type Info struct {
 	Name, Key string
 	Held      bool
 	Token     string        // the holder's, or that of one of its holds; empty if the lock is free
-	Owner     string        // who may re-enter; the Token where nobody may
+	Owner     string        // the owner that may re-enter; the Token if the lock is not re-entrant
 	Holds     int           // how often the lock was acquired and not yet released
 	Label     string        // the holder's Options.Label, if its token has one; see [Info.Holder]
 	Since     time.Time     // when the holder asked for the lock, by its own clock; zero: its token does not say

@@ -10,12 +10,12 @@ const (
 	shownBytes = 6  // of a token: 24 of a UUID's random bits; 50 stay hidden, of a marked token 38
 )
 
-// ShortToken is what a text shows of a token: a … and its last 6 bytes, and its [Options].Label, as in
-// …3f4a5b:host-7. That tells one hold from the other. It is not enough to take the lock, which the
-// whole token is: [Strategy.Adopt]. (Many tokens begin alike, with the time at which they were drawn.)
+// ShortToken returns the part of a token that texts show: a …, its last 6 bytes, and its
+// [Options].Label, as in …3f4a5b:host-7. That part distinguishes holds. (Tokens that were drawn at the
+// same time begin alike.) It is not enough to take the lock; the whole token is ([Strategy.Adopt]).
 //
-// Of any other name of a holder ShortToken shows half at most: of the token of another library, and of
-// an owner, whose name is enough to enter a re-entrant lock. An empty token stays empty.
+// Of any other name ShortToken shows half at most. Such a name is the token of another library, or an
+// owner: the owner's name is enough to enter a re-entrant lock. An empty token stays empty.
 //
 // The texts of all errors follow this rule, so they may be logged. Fields, such as
 // [HeldError].Holder and [Event].Token, have the whole token: log ShortToken of them.

@@ -22,10 +22,9 @@ type processor interface {
 
 // A command is one of go-redis' that knows whether it has been written, and is written once.
 //
-// go-redis does not say whether a command that failed had left: a refused password, for one,
-// looks like the command's own refusal. But it asks some arguments what their bytes are at the
-// moment at which it writes them, and the first argument of a command, its name, is one of
-// those: a verb.
+// go-redis does not say whether a command that failed had left: a refused password, for example,
+// looks like the command's own refusal. But some arguments are asked for their bytes when go-redis
+// writes them. The first argument of a command, its name, is such an argument here: a verb.
 type command struct {
 	*redis.Cmd
 	name string
@@ -69,7 +68,7 @@ func newCommand(c *call, name string, args []any) *command {
 	return cmd
 }
 
-// NoRetry keeps go-redis from trying again; should it try, the verb would refuse.
+// NoRetry keeps go-redis from trying again. If it tried, the verb would refuse.
 func (c *command) NoRetry() bool { return true }
 
 // Name returns the command's name as go-redis writes names, for hooks.
@@ -133,7 +132,7 @@ func (c *call) ended() error {
 	return nil
 }
 
-// late tells that the call has run out of time.
+// late reports whether the call has run out of time.
 func (c *call) late() bool { return !time.Now().Before(c.due) }
 
 // why puts what ended the call, if anything has, before what go-redis says.

@@ -15,9 +15,9 @@
 // ReadTimeout after its caller has left. If the rest of the program should not have that setting,
 // give the locks a client of their own. [New] refuses any other client, and says why.
 //
-// MaxRetries may have any value. go-redis repeats by itself what it has sent, if the answer is
-// lost, and so would find a lock that was granted held by its own token. This package sends each
-// command once: it refuses a second attempt to write it. It does not use client-side caching.
+// MaxRetries may have any value. If an answer is lost, go-redis sends the command again, and would
+// then find the lock held by its own token. This package sends each command once: it refuses a
+// second attempt to write it. It does not use client-side caching.
 //
 // # What is different from redigo
 //
@@ -28,18 +28,19 @@
 //   - An acquire whose answer was lost is undone as soon as its lock is found. If it is not
 //     found, the request may still arrive: the engine looks again until a TTL has passed, or
 //     until [strategy.Strategy.Close]. Callers do not wait for that. On redigo the first look is enough.
-//   - Should the request arrive after the last look, the lock stays until its TTL ends.
-//   - In docs/faults.md, where an acquire or its answer is lost or late, undoing it may take
-//     up to a TTL. The verdicts stay what they are: exclusion, loss and fences do not rest on
-//     order, and nobody waits for an undo that looks for what is not there.
+//   - If the request arrives after the last look, the lock stays until its TTL ends.
+//   - Where docs/faults.md has an acquire, or its answer, that is lost or late, the undo may take up
+//     to a TTL. The verdicts there stay the same: exclusion, loss and fences do not rest on order, and
+//     no caller waits for the undo.
 //
 // A new connection costs up to three round trips after the dial, within the call that needs it
 // first. If that call runs out of time, another connection is made in the background, so that a
 // later call finds it ready.
 //
-// What callers ask at the same time travels on as many connections, not in one packet, and all
-// are the pool's: where the rest of the program keeps them (PoolSize), nothing is sent, and a
-// renewal comes too late. In docs/faults.md the row "pool exhausted" is ○ for all strategies.
+// Requests that callers make at the same time use a connection each, and not one packet. All these
+// connections are the pool's. If the rest of the program uses all of them (PoolSize), locks cannot
+// send, and a renewal comes too late. In docs/faults.md the row "pool exhausted" is ○ for all
+// strategies.
 //
 // A call whose ctx is cancelled after its request has left ends with the reply, or at its due
 // time, as go-redis does not interrupt a read. Close waits for that.
@@ -56,9 +57,9 @@
 //
 // One connection, outside of the pool, is for all subscriptions of a Node; of a cluster, one to
 // each master that has some. go-redis would connect and subscribe again by itself when it
-// breaks, and say nothing of what was published meanwhile; here that is kept from it, and the
-// subscription ends with an error. So it does when the server turns out to be a replica, and when
-// its slot of a cluster has moved. (go-redis itself leaves the pool's connections to a replica.)
+// breaks, and say nothing of the messages that were lost meanwhile. This package prevents that: the
+// subscription ends with an error. It also ends when the server turns out to be a replica, and when
+// the channel's slot has moved. (go-redis itself gives up the pool's connections to a replica.)
 package goredis
 
 import (
@@ -187,9 +188,9 @@ func (n *node) eval(ctx context.Context, due time.Time, cmd string, script any, 
 	return n.send(ctx, due, first, cmd, appendPlain(all, args))
 }
 
-// Probe sends a PING, and once that is answered tells how many connections of the pool have ended. That is
-// all that go-redis tells of those that were lost, so a connection that was closed because of its age
-// counts, too. Of a cluster it is always 0.
+// Probe sends a PING, and once that is answered returns how many connections of the pool have ended.
+// go-redis counts no more than that: a connection that was closed because of its age counts like one that
+// was lost. Of a cluster it is always 0.
 func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	to, one := n.to.(single)
 	if !one {
@@ -273,7 +274,7 @@ func (n *node) warm(client *redis.Client) {
 // A call is one operation under way.
 type call struct {
 	n    *node
-	node string // who is asked
+	node string // the server that is asked
 	user context.Context
 	ctx  context.Context // ends with user, at due and with the Node
 	due  time.Time
@@ -305,8 +306,8 @@ func (c *call) done() {
 }
 
 // Close lets no call begin. Calls under way that wait for a connection end at once; those
-// that wait for a reply end with it, or at their due time, and Close waits for them; where calls
-// have run out of time before, also for a connection that is being made, up to 2 s. It ends
+// that wait for a reply end with it, or at their due time, and Close waits for them. If calls have
+// run out of time before, Close also waits up to 2 s for a connection that is being made. It ends
 // subscriptions, and their connection. The client stays open. Close must not be called from
 // inside a function that was given to Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {

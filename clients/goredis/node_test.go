@@ -396,8 +396,8 @@ func TestClose(t *testing.T) {
 	verdict.Eventually(t, "the other waits", func() bool { return client.PoolStats().PendingRequests > 0 })
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }()
-	want(t, "who waits for a connection", await(t, "return", waiting), strategy.ErrUnsent, strategy.ErrClosed)
-	want(t, "who has subscribed", await(t, "the end", heard), strategy.ErrUnknown, strategy.ErrClosed)
+	want(t, "the caller that waits for a connection", await(t, "return", waiting), strategy.ErrUnsent, strategy.ErrClosed)
+	want(t, "the subscriber", await(t, "the end", heard), strategy.ErrUnknown, strategy.ErrClosed)
 	close(answer)
 	if err := await(t, "return", sent); err != nil {
 		t.Errorf("what was sent = %v, want its reply", err)

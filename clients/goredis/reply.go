@@ -83,8 +83,8 @@ func appendPlain(to, args []any) []any {
 var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
 
 // discreet keeps passwords out of what is said when no connection comes about: a server
-// without AUTH quotes its arguments. An error that had to be changed is not wrapped either,
-// for the original says it still.
+// without AUTH quotes its arguments. It does not wrap an error that it
+// had to change, because the original still says it.
 func discreet(err error) error {
 	if s := echoed.ReplaceAllString(err.Error(), ""); s != err.Error() {
 		return errors.New(s)

@@ -270,7 +270,7 @@ func TestCloseBetween(t *testing.T) {
 	})
 }
 
-// TestCloseEndsStale: who waits on a connection that has rested is not sent to another one by Close.
+// TestCloseEndsStale: Close does not send a caller that waits on a rested connection to another one.
 func TestCloseEndsStale(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
@@ -344,7 +344,7 @@ func TestLateReader(t *testing.T) {
 	})
 }
 
-// TestSubscribeBehindADial: who comes while the connection is being made has sent nothing when he leaves.
+// TestSubscribeBehindADial: a caller that comes while the connection is being made has sent nothing when it leaves.
 func TestSubscribeBehindADial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, f := inMemory(t, (*nodetest.Conn).Plain)

@@ -14,11 +14,11 @@ type route interface {
 	nameOf(client *redis.Client) string
 	at(ctx context.Context, key string) (*redis.Client, error)
 
-	// redirect returns whom a refusal names that says that another serves the key, and whether
+	// redirect returns the server that a refusal names as the one that serves the key, and whether
 	// that one must hear that it was asked for (ASK). nil: it says nothing of the kind.
 	redirect(ctx context.Context, key string, refusal error) (next *redis.Client, asking bool)
 
-	// doubt is called when somebody was not reached, has not answered, or does not write any
+	// doubt is called when a server was not reached, has not answered, or does not write any
 	// more: another may serve by now.
 	doubt()
 }
@@ -31,8 +31,8 @@ func (s single) nameOf(client *redis.Client) string {
 	return cmp.Or(unnamed[client.Options().Addr], client.Options().Addr)
 }
 
-// unnamed is the name of a client that learns from Sentinel where to go: what go-redis puts in
-// the address's place would be the same for all. By this name RedLock knows that it says nothing.
+// unnamed is the name of a client that learns from Sentinel where to go. go-redis puts the same text
+// in the address's place for all such clients. This name says to RedLock that it identifies no server.
 var unnamed = map[string]string{"FailoverClient": "redis"}
 
 func (s single) at(context.Context, string) (*redis.Client, error) { return s.client, nil }
@@ -41,8 +41,8 @@ func (s single) redirect(context.Context, string, error) (*redis.Client, bool) {
 
 func (s single) doubt() {}
 
-// cluster is a Redis Cluster. Commands go by way of its masters' clients, not of the
-// ClusterClient: that one repeats what failed on another node, and sends some commands to all.
+// cluster is a Redis Cluster. Commands go through its masters' clients, not through the
+// ClusterClient, which repeats on another node what failed, and sends some commands to all.
 type cluster struct {
 	client *redis.ClusterClient
 	seeds  string

@@ -13,10 +13,10 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Session lends a connection of the pool to fn; if the pool has none to give until due that
-// is ErrUnsent. ctx is looked at between commands; a command that has been sent ends with its
-// reply, or at due. When one is not answered the connection is closed, and what follows on it
-// is ErrUnsent.
+// Session lends a connection of the pool to fn. If the pool has none until due, the error is
+// ErrUnsent. The session looks at ctx between commands; a command that has been sent ends with its
+// reply, or at due. When a command is not answered, the connection is closed, and the next commands
+// on it are ErrUnsent.
 func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	call, err := n.begin(ctx, due)
 	if err != nil {
@@ -48,9 +48,9 @@ func lent(client *redis.Client) *redis.Conn {
 	return client.WithTimeout(client.Options().ReadTimeout).Conn()
 }
 
-// settled follows MOVED before a session begins: in the middle it would be too late. It asks
-// for the key, where a route may lead elsewhere. ASK it leaves to the session, which can do
-// what it has come for if the lock is still on the old master.
+// settled follows MOVED before a session begins, because inside the session it would be too late. On a
+// cluster it asks for the key. It does not follow ASK: if the lock is still on the old master, the
+// session can do its work there.
 func (n *node) settled(c *call, client *redis.Client, key string) (*redis.Client, error) {
 	for range maxRedirects {
 		if _, leads := n.to.(cluster); !leads {
@@ -110,8 +110,8 @@ func (s *session) giveBack() {
 	s.conn.Close() //nolint:errcheck // it gives back, or closes, and cannot fail
 }
 
-// spoil keeps the connection out of the pool: a command that is not written, or not answered,
-// leaves none that goes back.
+// spoil keeps the connection out of the pool: after a command that is not written, or not answered,
+// go-redis closes the connection.
 func (s *session) spoil() {
 	cmd := newCommand(s.call, "PING", []any{nil})
 	cmd.progress.Store(dropped)

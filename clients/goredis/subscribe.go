@@ -35,10 +35,10 @@ const (
 // While there is one, a goroutine reads; commands are written by a goroutine that ends with
 // them, so that nobody who subscribes or stops waits for the network.
 //
-// In a cluster every node hears what is published, but PUBLISH counts who hears it at its own,
-// and by that scripts tell who is there. So the server is the master of the channel's slot, and a
-// subscription ends when the slot is found to have another: see moved. It is looked for when a
-// command has been redirected, and with each PING, as go-redis learns of moves in other ways, too.
+// In a cluster a message reaches every node, but PUBLISH counts only the subscribers at its own
+// node, and scripts go by that count. So the line leads to the master of the channel's slot, and a
+// subscription ends when that slot has another master: see moved. The subscriber looks for that when a
+// command has been redirected, and with each PING, because go-redis learns of moves in other ways, too.
 //
 // When the last subscription has ended, the reader ends with the server's word on it, and the
 // connection stays, at rest: waiters come in bursts, and a dial costs several round trips.
@@ -84,7 +84,7 @@ type line struct {
 }
 
 // severed is a context that has ended. A PubSub that has a connection uses it whatever the
-// context; one that has lost it would dial and subscribe again, and with this context cannot.
+// context is. A PubSub that has lost it would dial and subscribe again; with this context it cannot.
 var severed = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -318,9 +318,9 @@ func receive(ps *redis.PubSub, limit time.Duration) (said any, err error) {
 	return ps.ReceiveTimeout(severed, limit)
 }
 
-// take takes what came: for a message, it returns it with those who are to hear it. ok is
-// false for an answer that is not the next: had go-redis connected again, it would be that of a
-// second SUBSCRIBE.
+// take takes in what came. It returns a message with the listeners that must hear it. ok is false
+// for an answer that is out of order: go-redis has then connected again, and it answers a second
+// SUBSCRIBE.
 func (s *subscriber) take(ln *line, said any, refusal redis.Error) (msg []byte, hear []*callback.Listener, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -438,7 +438,7 @@ func (s *subscriber) end(ln *line, err error) {
 }
 
 // doubt is what is known of a subscription that was not confirmed. While the first command makes
-// the connection, go-redis does not tell whether it has left yet.
+// the connection, go-redis does not say whether that command has left.
 func (ln *line) doubt(t *callback.Topic) error {
 	if t.Written && !ln.unsent {
 		return strategy.ErrUnknown

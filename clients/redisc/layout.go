@@ -26,11 +26,11 @@ const (
 	askEvery = 100 * time.Millisecond
 )
 
-// A layout is who serves which slot, as far as it is known. It is guarded by Node.mu.
+// A layout says which server has which slot, as far as that is known. It is guarded by Node.mu.
 type layout struct {
 	owners  [redisc.HashSlots]string // addresses; empty: not known
 	addrs   []string                 // of all nodes, masters first
-	guide   string                   // who is asked where a slot's owner is not known; empty: nobody
+	guide   string                   // the server to ask if a slot's owner is not known; empty: none
 	changed bool                     // a slot has changed its server
 
 	asking *inquiry  // under way; nil: none
@@ -71,7 +71,7 @@ func (n *Node) ownerAddr(slot int) string {
 	return n.layout.guide
 }
 
-// learn takes in that a slot is served at addr, and tells whether that is news. The caller
+// learn takes in that a slot is served at addr, and reports whether that is news. The caller
 // holds n.mu.
 func (n *Node) learn(slot int, addr string) bool {
 	l := &n.layout

@@ -20,16 +20,15 @@
 //
 // The Node asks the cluster which server has which slot (CLUSTER SLOTS) before the first request.
 // It asks again when a server says that a slot is not its own any more (MOVED), and when it does not
-// reach a server.
-// If the user may not call CLUSTER SLOTS, the Node learns it slot by slot.
+// reach a server. If the user may not call CLUSTER SLOTS, the Node learns it slot by slot.
 //
 //   - MOVED and ASK are refusals that have changed nothing. They are followed until due.
 //   - TRYAGAIN says that the keys of a lock are just being moved, one by one. It has changed
 //     nothing either, and the request is sent again, at growing intervals, until due; then the
 //     caller gets [strategy.ErrRefused].
-//   - A script that the cluster ends in the middle, as a key that it deleted lies elsewhere now,
-//     is [strategy.ErrUnknown].
-//   - CLUSTERDOWN, READONLY and all else is the caller's at once, in the server's words.
+//   - If the cluster ends a script in the middle, because a key that the script deleted now lies
+//     elsewhere, that is [strategy.ErrUnknown].
+//   - The caller gets CLUSTERDOWN, READONLY and every other refusal at once, in the server's words.
 //   - If a server is not reached ([strategy.ErrUnsent]), the Node asks which server has taken over,
 //     and sends the request there if one has.
 //   - What may have been sent is never sent again: that is [strategy.ErrUnknown].
@@ -39,9 +38,9 @@
 //
 // # What it does not give
 //
-// A fail-over of the cluster forgets what the replica had not heard of, as any: then two hold
-// the lock. Cluster chooses the replica that has heard most, which narrows that and does not close
-// it; so does Acknowledged. A master that is cut off from the others, with clients, serves for
+// A fail-over of the cluster forgets what the replica had not heard of, like any fail-over: then two
+// hold the lock. The cluster chooses the replica that has heard most. That makes the gap smaller and
+// does not close it; so does Acknowledged. A master that is cut off from the others, with clients, serves for
 // cluster-node-timeout, and what it grants in that time is forgotten. For a lock that survives
 // the loss of a Redis take redlock on servers that are independent. The nodes of one cluster are
 // not: redlock refuses them.
@@ -117,8 +116,8 @@ func (n *Node) Name() string { return "cluster of " + n.cluster.StartupNodes[0] 
 // Ordered reports whether commands on one key take effect in the order of the calls, also after
 // a call has timed out. It is true at first: a slot is one server's, on which requests keep
 // their order, and a connection that was given up is killed before the next is used. It turns
-// false, for good, when a slot is found to have changed its server, since nobody asks the old one
-// any more what it still has to read; and where a server forbids what order needs (CLIENT KILL).
+// false, for good, when a slot has changed its server, because nobody asks the old server any more
+// what it still has to read; and when a server forbids what order needs (CLIENT KILL).
 //
 // When it is false an acquire whose reply was lost is undone until its token is found, or for
 // one TTL: that is one request now and then, in the background.
@@ -254,7 +253,7 @@ func (n *Node) retire(gone func(addr string) bool) {
 		}
 		delete(n.servers, addr)
 		n.work.Go(func() {
-			s.users.Wait() // nobody new comes: it is in the map no more
+			s.users.Wait() // no new user comes: the map does not have it any more
 			s.close()
 		})
 	}
@@ -284,7 +283,7 @@ func splitAddr(addr string) (host, port string, err error) {
 	return strings.Trim(addr[:i], "[]"), addr[i+1:], nil
 }
 
-// candidates are whom to ask about the cluster: who is known, then the startup nodes.
+// candidates are the servers to ask about the cluster: those that are known, then the startup nodes.
 func (n *Node) candidates() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -32,8 +32,8 @@ type request struct {
 	asked func(driver.Conn) (any, error)
 }
 
-// route sends a request to whom its slot belongs. All that makes it send again has changed
-// nothing: it was refused, or not sent.
+// route sends a request to the server of its slot. It sends again only what has changed nothing:
+// a request that was refused, or not sent.
 func (n *Node) route(ctx context.Context, due time.Time, slot int, r request) (any, error) {
 	for tries := 1; ; tries++ {
 		if err := timeup.Why(ctx, due); err != nil {
@@ -61,8 +61,8 @@ func (n *Node) route(ctx context.Context, due time.Time, slot int, r request) (a
 	}
 }
 
-// again tells whether a request that failed with err may do better, after the pause that it
-// takes. If not it returns what to tell the caller.
+// again reports whether a request that failed with err may do better, after the pause that it
+// takes. If not, it returns the caller's error.
 func (n *Node) again(ctx context.Context, due time.Time, slot, tries int, s *server, said redirect, err error) (bool, error) {
 	switch said.kind {
 	case moved:
@@ -235,7 +235,7 @@ func (a *asking) then(send func() (any, error)) (any, error) {
 	return send()
 }
 
-// A kind is what a server says of a request that is another's to answer, or its own a little later.
+// A kind is what a server says of a request that another server must answer, or itself a little later.
 type kind int
 
 const (
@@ -306,7 +306,7 @@ func because(why, err error) error {
 	return err
 }
 
-// unsent is the error of a call that could not be sent, since who is to answer is not known.
+// unsent is the error of a call that could not be sent, because the server of its slot is not known.
 func (n *Node) unsent(err error) error {
-	return n.failed(strategy.ErrUnsent, fmt.Errorf("who serves the slot is not known: %w", err))
+	return n.failed(strategy.ErrUnsent, fmt.Errorf("the server of the slot is not known: %w", err))
 }

@@ -60,7 +60,7 @@ func TestRetired(t *testing.T) {
 	}
 }
 
-// TestRetiredInUse: who waits for the answer of a server that is gone gets it.
+// TestRetiredInUse: a caller that waits for the answer of a server that is gone gets it.
 func TestRetiredInUse(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.say(say{to: "a:1 GET", reply: "+late", times: 1, after: time.Second})
@@ -159,7 +159,7 @@ func TestInquiryGivenUp(t *testing.T) {
 				if name == "cancelled" {
 					want /= 2
 				}
-				if _, err := c(t.Context(), f, f.start.Add(time.Second)); !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), "who serves the slot is not known") || f.took() != want {
+				if _, err := c(t.Context(), f, f.start.Add(time.Second)); !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), "the server of the slot is not known") || f.took() != want {
 					t.Errorf("GET: %v after %v, want ErrUnsent after %v", err, f.took(), want)
 				}
 			})

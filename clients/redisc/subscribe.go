@@ -105,8 +105,8 @@ func (sub *subscription) stop() {
 	sub.end() // waits for the call of fn that is under way
 }
 
-// breakMoved ends the subscriptions whose slot is another server's now, as nobody there counts
-// on their being heard. The caller holds n.mu.
+// breakMoved ends the subscriptions whose slot is another server's now, because that server does not
+// count them. The caller holds n.mu.
 func (n *Node) breakMoved() {
 	if n.closed {
 		return // Close tells them

@@ -156,7 +156,7 @@ func TestClusterTriesAgain(t *testing.T) {
 	}
 }
 
-// A frozen master: who asks it leaves in time, and its locks are unknown; the others' go on.
+// A frozen master: its callers leave in time, and its locks are unknown. The other masters go on.
 func TestClusterFrozenMaster(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})

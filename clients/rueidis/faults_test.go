@@ -165,11 +165,15 @@ func TestFrozenServer(t *testing.T) {
 	const op = 200 * time.Millisecond
 	timed := func(what string, ctx context.Context, within time.Duration, kinds ...error) {
 		t.Helper()
-		began := time.Now()
-		_, err := n.Do(ctx, began.Add(op), "SET", "k", "v")
-		if took := time.Since(began); took > within+generous/2 {
-			t.Errorf("%s took %v, want %v", what, took, within)
-		}
+		var err error
+		verdict.Eventually(t, what, func() bool {
+			began := time.Now()
+			_, err = n.Do(ctx, began.Add(within), "SET", "k", "v")
+			if took := time.Since(began); took > op+generous/2 {
+				t.Errorf("%s took %v, want no longer than its time or its context", what, took)
+			}
+			return kinds[0] != strategy.ErrUnknown || !errors.Is(err, strategy.ErrUnsent) // a machine that is slow sends nothing in time
+		})
 		want(t, what, err, kinds...)
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s = %v, which says that the caller's context ended", what, err)
@@ -179,7 +183,7 @@ func TestFrozenServer(t *testing.T) {
 	timed("SET that waits for a connection", t.Context(), op, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	timed("SET whose caller leaves", ctx, op, strategy.ErrUnsent, context.Canceled)
+	timed("SET whose caller leaves", ctx, generous, strategy.ErrUnsent, context.Canceled)
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,8 @@ func (lt *lent) answers(due time.Time) bool {
 }
 
 // lend borrows a connection that lives, and asks who it is. On a cluster it leads to the
-// master that has the key, or to any node if there is no key. rueidis knows no end of waiting
-// for one: ctx bounds only what is said on it.
+// master that has the key, or to any node if there is no key. rueidis has no limit for the wait
+// for a connection: ctx bounds only what is sent on it.
 func (n *Node) lend(ctx context.Context, key string) (*lent, error) {
 	for dead := 0; ; dead++ {
 		client, release := n.client.Dedicate()

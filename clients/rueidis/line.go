@@ -245,8 +245,8 @@ func (l *line) drop() {
 	l.lent = nil
 }
 
-// bring sees to it that there is a connection that can be relied on, and that those given up
-// before it are dead.
+// bring makes sure that there is a connection that can be relied on, and that the connections given
+// up before it are dead.
 func (l *line) bring(due time.Time) error {
 	l.mu.Lock()
 	lt := l.lent

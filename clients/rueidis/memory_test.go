@@ -176,20 +176,20 @@ func TestCallersLeaveABatch(t *testing.T) {
 			}
 		}
 		queued := call(n, t.Context(), time.Now().Add(time.Second), "HOLD", "2")
-		once("who leaves the queue", receive(t, "its end", queued), strategy.ErrUnsent)
+		once("the caller that leaves the queue", receive(t, "its end", queued), strategy.ErrUnsent)
 		ctx, cancel := context.WithCancel(t.Context())
 		leaver := call(n, ctx, soon(), "HOLD", "3")
 		synctest.Wait()
 		late, stays := call(n, t.Context(), time.Now().Add(time.Second), "HOLD", "4"), call(n, t.Context(), soon(), "HOLD", "5")
 		synctest.Wait()
 		c.Say("+OK\r\n")
-		noError(t, "who is alone", receive(t, "its end", alone))
+		noError(t, "the caller that is alone", receive(t, "its end", alone))
 		for range 3 {
 			receive(t, "HOLD", m.held)
 		}
 		cancel()
-		want(t, "who leaves the batch", receive(t, "its end", leaver), strategy.ErrUnknown, context.Canceled)
-		once("who is late in the batch", receive(t, "its end", late), strategy.ErrUnknown)
+		want(t, "the caller that leaves the batch", receive(t, "its end", leaver), strategy.ErrUnknown, context.Canceled)
+		once("the late caller in the batch", receive(t, "its end", late), strategy.ErrUnknown)
 		// What they have left may still happen: a session waits for it.
 		began := make(chan bool, 1)
 		session := make(chan error, 1)
@@ -612,12 +612,12 @@ func TestTooLateToBegin(t *testing.T) {
 		cancel()
 		dialled := m.Dialled()
 		fn := func(driver.Conn) error { t.Error("fn was called"); return nil }
-		want(t, "Session of who has left", n.Session(done, soon(), "k", fn), strategy.ErrUnsent, context.Canceled)
+		want(t, "Session of a caller that has left", n.Session(done, soon(), "k", fn), strategy.ErrUnsent, context.Canceled)
 		want(t, "Session past due", n.Session(t.Context(), time.Now(), "k", fn), strategy.ErrUnsent, os.ErrDeadlineExceeded)
 		_, err := n.Do(done, soon(), "ECHO", "x")
-		want(t, "Do of who has left", err, strategy.ErrUnsent, context.Canceled)
+		want(t, "Do of a caller that has left", err, strategy.ErrUnsent, context.Canceled)
 		_, err = n.Subscribe(done, "c", nil)
-		want(t, "Subscribe of who has left", err, strategy.ErrUnsent, context.Canceled)
+		want(t, "Subscribe of a caller that has left", err, strategy.ErrUnsent, context.Canceled)
 		synctest.Wait()
 		if m.Dialled() != dialled {
 			t.Errorf("%d connections were made", m.Dialled()-dialled)
@@ -672,7 +672,7 @@ func TestSessionsConnection(t *testing.T) {
 			_, err := c.Do("HOLD", "k")
 			return err
 		})
-		want(t, "a command that is lost, of who has left", err, strategy.ErrUnknown, cause, errLost)
+		want(t, "a lost command of a caller that has left", err, strategy.ErrUnknown, cause, errLost)
 	})
 }
 

@@ -8,10 +8,10 @@
 //
 // Do and Eval share one connection, which the client lends for good: what is called while
 // others wait for their replies is sent next, in one packet, and the order of the calls is
-// the order of the effects. When that connection has to be given up, nobody knows what the
-// server will still read from it. The next one therefore has it killed (CLIENT KILL) before
-// it carries anything, so that an undo on the new connection cannot overtake the acquire that
-// it undoes. Where the server forbids that, [Node.Ordered] says so.
+// the order of the effects. When the Node gives that connection up, nobody knows what the server
+// will still read from it. So the Node kills it (CLIENT KILL) before the next connection carries
+// anything: an undo on the new connection cannot overtake the acquire that it undoes. If the
+// server forbids that, [Node.Ordered] is false.
 //
 // The client's own pipelines would not do: it has up to four to a server, and gives commands
 // to them at random.
@@ -20,8 +20,8 @@
 //
 // On a cluster Do and Eval go through the client's own pipelines: it knows which master has
 // the key, and follows MOVED and ASK; TRYAGAIN, which has changed nothing either, is asked again
-// until due. There the order of the effects cannot be known, and
-// [Node.Ordered] is false from the start. A lock's keys share a hash tag, so they share a slot.
+// until due. The order of the effects is not known there, so [Node.Ordered] is false from the
+// start. A lock's keys share a hash tag, so they share a slot.
 //
 // A rueidis client with a ConnLifetime sends a command again, on a new connection, if it was
 // unanswered for a second after the old one's time was up, although the server may have had
@@ -34,8 +34,8 @@
 // marked as read-only, and none is marked so here, whatever DisableRetry says.
 //
 // Dialer.Timeout bounds the making of a connection. Callers leave in their own time, but
-// while a server's address swallows packets no second attempt begins before the first has
-// ended: let it be a second or two, not the default of five. Dialer.KeepAlive and
+// while a server's address swallows packets, no second attempt begins before the first has
+// ended. So set it to a second or two; the default is five. Dialer.KeepAlive and
 // ConnWriteTimeout say how soon the client's own PING finds that a quiet server is dead. By
 // default a subscription to a server that has gone without a word ends after eleven seconds; until
 // then waiters wake by the holder's remaining TTL.
@@ -121,7 +121,7 @@ func addressOf(client rueidis.Client, cluster bool) string {
 }
 
 // Unnamed is the name of a Node that leads to more than one address until its server has
-// told its own.
+// reported its own.
 const Unnamed = "redis"
 
 // Name returns the address that the client was given. With Sentinel, and with replicas next
@@ -142,10 +142,10 @@ func (n *Node) Name() string {
 // connection who it is (CLIENT INFO, Redis 6.2) or to kill one that was given up (CLIENT
 // KILL). Of a cluster it is false from the start.
 //
-// Then an undo that finds nothing proves nothing: the strategy repeats it until it finds the
-// token, or a TTL has passed since the server gave a sign of life. So after a lost reply a
-// lock that nobody holds may show up in between, and keep others out for that long; two
-// holders there are not.
+// If it is false, an undo that finds nothing proves nothing: the engine repeats it until it finds
+// the token, or a TTL has passed since the server gave a sign of life. So after a lost reply a lock
+// that nobody holds may appear in between, and keep others out for that time. There are never two
+// holders.
 func (n *Node) Ordered() bool { return !n.unordered.Load() }
 
 // Do sends one command. An empty key without further arguments sends the bare command, such
@@ -208,8 +208,8 @@ func (n *Node) send(ctx context.Context, due time.Time, cmd rueidis.Completed) (
 	return n.line.do(ctx, &op{cmd: cmd, due: due})
 }
 
-// Probe sends a PING, and tells how often another connection for requests took the place of one that was
-// lost. Of a cluster the client does not tell that: it is always 0.
+// Probe sends a PING, and returns how often another connection for requests took the place of one that
+// was lost. Of a cluster the client does not report that: it is always 0.
 func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	if n.cluster {
 		return 0

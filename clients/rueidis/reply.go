@@ -165,8 +165,8 @@ func isReadOnly(err error) bool { return err != nil && driver.ReadOnly(err) }
 var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
 
 // discreet keeps the password out of what a login says: a server that knows no HELLO quotes
-// its arguments. An error that had to be changed is not wrapped either, for the original
-// says it still.
+// its arguments. It does not wrap an error that it had to change, because the
+// original still says it.
 func discreet(err error) error {
 	s := echoed.ReplaceAllString(err.Error(), "")
 	if s == err.Error() {

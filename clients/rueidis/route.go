@@ -78,8 +78,8 @@ func doubt(maybeSent bool) error {
 }
 
 // routed reads what the client brings: a reply, or why there is none. If the last server
-// could not be reached, none has done anything, for those before it have said that it was not
-// theirs to do.
+// could not be reached, no server has done anything: those before it have said that they do not serve
+// the key.
 func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult) (any, error) {
 	err := r.NonRedisError()
 	if err == nil {
@@ -94,10 +94,10 @@ func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult)
 	return nil, n.unknown(lost(err))
 }
 
-// unreached tells what the client says when it had no connection: nobody listens, or no node
-// has the slot. Of a login that was refused it tells those in flight, too, when it has to log
-// in again (AuthCredentialsFn), and so that proves nothing; nor does a dial inside of another
-// error, which may be AuthCredentialsFn's own.
+// unreached reports whether the client had no connection: no server listens, or no node has the slot.
+// A refused login proves nothing: when the client has to log in again (AuthCredentialsFn), requests in
+// flight get that error, too. Nor does a dial inside of another error, which may be
+// AuthCredentialsFn's own.
 func unreached(err error) bool {
 	op, ok := err.(*net.OpError)
 	return ok && op.Op == "dial" || errors.Is(err, rueidis.ErrNoSlot)

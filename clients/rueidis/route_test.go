@@ -240,7 +240,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		moved.Store(true)
 		time.Sleep(lookEvery)
 		synctest.Wait()
-		want(t, "the end of who has moved", receive(t, "it", h.Ends), strategy.ErrUnknown, errMoved)
+		want(t, "the end of the subscription that has moved", receive(t, "it", h.Ends), strategy.ErrUnknown, errMoved)
 		if !same.Silent() || !other.Silent() {
 			t.Error("another subscription has ended")
 		}

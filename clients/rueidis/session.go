@@ -53,16 +53,16 @@ func (c *calls) close() {
 	}
 }
 
-// Session lends a connection of the client's to fn; if none is available until due that
-// is ErrUnsent. A command of fn's ends at due: ctx is looked at between commands, as rueidis
-// cannot always be interrupted in one.
+// Session lends a connection of the client's to fn. If none is available until due, the error is
+// ErrUnsent. A command of fn's ends at due. The session looks at ctx between commands, because
+// rueidis cannot always be interrupted inside one.
 //
 // On one server a session is in the order of the calls, too. Before it, a PING makes sure that
-// what Do and Eval left unanswered has been done, or never will be. And its connection is
-// asked who it is: if one of its commands goes unanswered, that connection is killed before
-// the Node sends anything else. On a cluster it is the connection to the master that has the
-// key; if the key has moved, the commands are refused with MOVED, and the client looks for the
-// new one.
+// what Do and Eval left unanswered has been done, or never will be. Then the session asks its
+// connection for its identity. If one of its commands goes unanswered, the Node kills that
+// connection before it sends anything else. On a cluster it is the connection to the master that
+// has the key. If the key has moved, the server refuses the commands with MOVED, and the client
+// looks for the new master.
 func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
@@ -84,9 +84,9 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(d
 	return fn(s)
 }
 
-// settle waits until the server has answered for all that Do and Eval left unanswered, if
-// there is such: an answer to a PING comes after theirs, or from a connection that has killed
-// theirs. Also a refusal is one.
+// settle waits until the server can do nothing more of what Do and Eval left unanswered. The answer
+// to a PING shows that: it comes after their answers, or from a connection that has killed theirs. A
+// refusal is an answer, too.
 func (n *Node) settle(ctx context.Context, due time.Time) error {
 	if !n.line.unsettled() {
 		return nil

@@ -28,9 +28,10 @@ const (
 // A subscriber keeps one connection for all subscriptions of a Node, on a cluster one to each
 // master. A message reaches every node of a cluster, but a script counts only the subscribers at its
 // own node, and makes no other waiter the successor. So a subscription ends when its slot has moved.
-// rueidis follows MOVED without a word, so the subscriber has to ask: see look. rueidis reads the connection, and calls the
-// subscriber with each message; a goroutine that ends with the subscriptions writes the commands.
-// When the last subscription has ended the connection stays, at rest: waiters come in bursts.
+// rueidis follows MOVED without a word, so the subscriber has to ask: see look. rueidis reads the
+// connection, and calls the subscriber with each message. A goroutine that ends with the subscriptions
+// writes the commands. When the last subscription has ended, the connection stays, at rest: waiters
+// come in bursts.
 //
 // The client's own Receive subscribes again without a word when the connection breaks, and what was
 // published in between is lost.
@@ -149,7 +150,7 @@ func (n *Node) home(ctx context.Context, channel string) (server, key string, er
 	}
 	defer n.giveBack(lt)
 	if lt.server == "" {
-		return "where " + channel + " is", channel, nil // it does not tell: a connection for each channel
+		return "where " + channel + " is", channel, nil // the server does not say which it is: a connection for each channel
 	}
 	return lt.server, channel, nil
 }
@@ -244,8 +245,8 @@ func (s *subscriber) lookDue(h *hearing) {
 	}
 }
 
-// look asks the server for keys in the slots of the channels. The subscriptions of those that it
-// says to have moved end, as nobody counts them here. The subscribers hear of the end, and
+// look asks the server for keys in the slots of the channels. If the server says that a slot has moved,
+// the subscriptions there end, because this server does not count them. The subscribers hear of the end, and
 // subscribe again. rueidis learns of the move by the same answers.
 func (s *subscriber) look(h *hearing, channels []string) {
 	cmds := make([]rueidis.Completed, len(channels))

@@ -93,7 +93,7 @@ func TestSubscribeWaitsForItsConnection(t *testing.T) {
 	})
 }
 
-// A server that does not answer SUBSCRIBE: its connection is closed after five seconds, and who waits behind
+// A server that does not answer SUBSCRIBE: its connection is closed after five seconds, and a caller that waits behind
 // it has sent nothing.
 func TestSubscribeIsNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestConnectionForSubscriptions(t *testing.T) {
 			time.Sleep(time.Minute)
 			last, _ = nodetest.Subscribe(t, n, "d")
 			if !h.Silent() {
-				t.Error("who has stopped hears something")
+				t.Error("a listener that has stopped hears something")
 			}
 		}
 		wantSeen(t, m, "SUBSCRIBE c", 3)

@@ -1,4 +1,4 @@
-// Package callback ends callbacks: who has stopped a subscription is not called again, also where
+// Package callback ends callbacks: a listener that has stopped is not called again, also where
 // it is stopped from inside of the call. The nodes of all clients have it from here.
 package callback
 
@@ -19,7 +19,7 @@ type Callback struct {
 // Of makes one of a function.
 func Of(fn func(msg []byte, err error)) *Callback { return &Callback{fn: fn} }
 
-// Over tells whether fn will not be called again.
+// Over reports whether fn will not be called again.
 func (c *Callback) Over() bool { return c.over.Load() }
 
 // Call calls fn unless the subscription is over; with an error it is, after that.

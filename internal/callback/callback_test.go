@@ -116,7 +116,7 @@ func TestTopics(t *testing.T) {
 		ts.Confirm(topic, nil)
 		walked := topic.Listeners()
 		ts.Join("a", second)
-		is(t, "who comes later", heard(second), "<nil>")
+		is(t, "the later listener", heard(second), "<nil>")
 		is(t, "listeners that somebody walks", len(walked), 1)
 	})
 	t.Run("parted", func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestTopics(t *testing.T) {
 		ts, first := Topics{}, listener()
 		topic, _ := ts.Join("a", first)
 		ts.Confirm(topic, errLost)
-		is(t, "who is refused", heard(first), "connection lost")
+		is(t, "the refused listener", heard(first), "connection lost")
 		is(t, "topics", len(ts), 0)
 		is(t, "who was refused parts, and it is over", ts.Part(topic, first), false)
 	})
@@ -143,7 +143,7 @@ func TestTopics(t *testing.T) {
 		topic, _ := ts.Join("a", first)
 		ts.Part(topic, first)
 		next, fresh := ts.Join("a", second)
-		is(t, "who comes after the last is to subscribe", fresh, true)
+		is(t, "the next listener has to subscribe", fresh, true)
 		is(t, "it has another topic", next != topic, true)
 		ts.Confirm(topic, errLost) // late, of the one before
 		is(t, "the next topic stays", ts["a"], next)

@@ -66,7 +66,7 @@ func (ts Topics) Confirm(t *Topic, refusal error) {
 	}
 }
 
-// End is for a connection that is no more: listeners that wait for a confirmation learn why
+// End is for a connection that is gone: listeners that wait for a confirmation learn why
 // there will be none. It returns those that had it, to be called with the error, without the lock.
 func (ts Topics) End(why func(*Topic) error) (live []*Listener) {
 	for _, t := range ts {
@@ -108,7 +108,7 @@ func (ts Topics) forget(t *Topic) bool {
 	return true
 }
 
-// Confirmed tells whether the server has said that it is subscribed.
+// Confirmed reports whether the server has said that it is subscribed.
 func (t *Topic) Confirmed() bool { return t.confirmed }
 
 // Listeners are those who listen now. The slice does not change, so callers can walk it

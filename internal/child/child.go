@@ -46,7 +46,7 @@ type birth struct {
 // mark begins a child's messages: other lines of its output are text for people.
 const mark = "message: "
 
-// ErrParentGone says that the parent has closed the child's input, or is no more.
+// ErrParentGone says that the parent has closed the child's input, or is gone.
 var ErrParentGone = errors.New("the parent is gone")
 
 // Run does work and returns true if this process was started as a child in that role; then main

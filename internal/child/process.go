@@ -29,7 +29,7 @@ type Config struct {
 	CleansUp bool
 }
 
-// ErrEnded says that a child's process is no more.
+// ErrEnded says that a child's process is gone.
 var ErrEnded = errors.New("the process ended")
 
 // A Process is a child as its parent sees it.
@@ -39,7 +39,7 @@ type Process struct {
 	messages chan []byte
 	text     tail          // what it wrote for people
 	deaf     chan struct{} // closed when nobody receives any more
-	ended    chan struct{} // closed when the process is no more
+	ended    chan struct{} // closed when the process is gone
 
 	mu             sync.Mutex
 	killed, closed bool // by us, while it lived
@@ -166,7 +166,7 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// Kill ends the process with SIGKILL and returns when it is no more. [ErrEnded] says that it had
+// Kill ends the process with SIGKILL and returns when it is gone. [ErrEnded] says that it had
 // ended by itself before, without [Process.Close].
 func (p *Process) Kill() error {
 	p.mu.Lock()

@@ -13,7 +13,7 @@ import (
 type signals struct {
 	c     chan os.Signal
 	taken chan struct{} // closed by TakeSignals
-	over  chan struct{} // closed when the goroutine reads no more
+	over  chan struct{} // closed when the goroutine has stopped reading
 }
 
 type signalsKey struct{}

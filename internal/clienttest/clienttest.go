@@ -291,7 +291,7 @@ func strayFrom(t testing.TB, cl *redistest.Cluster, channel string) string {
 }
 
 // HeldLockMoves moves the slot of a lock that is held to another master. Its holder goes on,
-// others are refused, and after the release one who has queued gets it, then a rival. It does so for
+// others are refused, and after the release a contender that has queued gets it, then a rival. It does so for
 // all strategies on one server but those named.
 func HeldLockMoves(t *testing.T, open func(t testing.TB, addrs []string) driver.Node, except ...string) {
 	cl := Cluster(t)

@@ -1,7 +1,7 @@
 -- expiry: when a fence counter expires. Prepended to the scripts that grant.
 --
--- That is keep ms after the time that its number says, not after it is stored. So the time is past the
--- number when the counter is gone, also if the clock was ahead, and is set back before that.
+-- That is keep ms after the time that its number says, however late it is stored. So when the counter is
+-- gone, the server's time is past the number, even if the clock was ahead and was set back.
 --
 -- fence    the number
 -- keep     in ms; 0: the counter never expires

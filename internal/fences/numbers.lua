@@ -1,10 +1,10 @@
 -- numbers: the numbers of the next holds. Prepended, after expiry.lua, to the scripts that grant.
 --
 -- The first number is the stored one plus one, so it is greater than every number issued before.
--- It is also at least the server's time in microseconds. So fences still rise when the counter has
--- expired or is lost (FLUSHALL, a restart, a fail-over), unless the server's clock is behind the last fence:
--- the time rises faster than locks are granted. Numbers stay below 2^53, where Lua's numbers are
--- exact, until the year 2255.
+-- It is also at least the server's time in microseconds, which rises faster than locks are granted. So
+-- fences still rise when the counter has expired or is lost (FLUSHALL, a restart, a fail-over), unless
+-- the server's clock is behind the last fence. Numbers stay below 2^53, where Lua's numbers are exact,
+-- until the year 2255.
 --
 -- Several are reserved for holders of one process that hand the lock on among themselves, so
 -- numbers run ahead of the clock. A reservation that would take them ahead by more than 512 is cut

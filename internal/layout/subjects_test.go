@@ -62,7 +62,7 @@ func functions(t *testing.T, dir string, files []string) map[string]*ast.FuncDec
 	return found
 }
 
-// runsSuite tells whether a statement of the test's own, one that nothing decides
+// runsSuite reports whether a statement of the test's own, one that nothing decides
 // about, is subjects.Run(t, pkg).
 func runsSuite(test *ast.FuncDecl, pkg string) bool {
 	return slices.ContainsFunc(test.Body.List, func(s ast.Stmt) bool {

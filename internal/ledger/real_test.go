@@ -120,7 +120,7 @@ func acquire(t *testing.T, s strategy.Strategy, name string, r *mrand.Rand) stra
 	return lease
 }
 
-// end ends a lease in one of many ways, and tells whether it was one more call.
+// end ends a lease in one of many ways, and reports whether it was one more call.
 func end(t *testing.T, s strategy.Strategy, subject conformance.Subject, lease strategy.Lease, r *mrand.Rand) (call bool) {
 	ctx := context.Background()
 	switch r.IntN(10) {

@@ -125,8 +125,8 @@ var (
 )
 
 // discreet keeps passwords out of what a dial says: URLs are quoted whole in
-// parse errors, and a server without AUTH quotes its arguments. An error that
-// had to be changed is not wrapped either, for the original says it still.
+// parse errors, and a server without AUTH quotes its arguments. It does not wrap an error
+// that it had to change, because the original still says it.
 func discreet(err error) error {
 	s := userinfo.ReplaceAllString(err.Error(), "://***@")
 	s = echoed.ReplaceAllString(s, "")

@@ -17,8 +17,8 @@ const (
 	maxDials = 4
 
 	// maxDeaf is how many more may hang after they were cancelled, in a Dial that knows
-	// no context. They must not keep the node from dialling, for the server may be long
-	// since back: when there are so many, one more is dialled every dialLimit.
+	// no context. They must not keep the node from dialling, because the server may be
+	// back: when maxDeaf hang, the node dials one more every dialLimit.
 	maxDeaf = 16
 
 	// leastPatience and mostPatience bound the time after which a dial counts as
@@ -269,7 +269,7 @@ func ask(conn redis.ConnWithTimeout, cmds ...[]any) ([]any, error) {
 	for range cmds {
 		r, err := readReply(conn, dialLimit)
 		if err != nil && !isReply(err) {
-			return nil, errors.Join(said, err) // what it said before it hung up is the better reason
+			return nil, errors.Join(said, err) // what the server said before it hung up is the better reason
 		}
 		if err != nil {
 			said = err

@@ -21,7 +21,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// another tells whether a dial may begin after a pause.
+// another reports whether a dial may begin after a pause.
 func another(d *dials, after time.Duration) bool {
 	time.Sleep(after)
 	a, _ := d.begin(0)

@@ -13,17 +13,17 @@ import (
 // command. They are all still under way, so none of their callers knows of an order among
 // them, and they may change places with others of the batch.
 
-// mostJoined is how many ops share a command at most: enough that what it costs as such
+// mostJoined is how many ops share a command at most: enough that the cost of the command itself
 // hardly counts, few enough that its script takes well under a millisecond.
 const mostJoined = 64
 
-// mayJoin tells whether ops may share a command. A server that has not introduced itself
+// mayJoin reports whether ops may share a command. A server that has not introduced itself
 // may be a proxy, which sends them where the first key belongs. It is known only when the
 // connection is there.
 func (n *Node) mayJoin() bool { return !n.apart.Load() && !n.unordered.Load() }
 
-// alone tells whether an op is to be sent again, as a command of its own, since one that it
-// shared has been refused, and has done nothing, for the keys of some.
+// alone reports whether an op is to be sent again, as a command of its own, because a
+// command that it shared was refused, and has done nothing, for the keys of another op.
 func (n *Node) alone(err error) bool {
 	if err == nil {
 		return false // before there is anything to allocate: it is asked of every reply
@@ -55,7 +55,7 @@ func (o *op) sharing() int {
 	return int(o.lead.joined.Load())
 }
 
-// joins tells whether o may share the command of other.
+// joins reports whether o may share the command of other.
 func (o *op) joins(other *op) bool {
 	if o.script != other.script || o.cmd != other.cmd || len(o.args) != len(other.args) || o.keys() != other.keys() {
 		return false
@@ -69,7 +69,7 @@ func (o *op) joins(other *op) bool {
 	return true
 }
 
-// same tells that two arguments are, of the kinds that callers have in common.
+// same reports whether two arguments are equal, of the kinds that callers have in common.
 func same(a, b any) bool {
 	switch a := a.(type) {
 	case string:
@@ -85,8 +85,8 @@ func same(a, b any) bool {
 	return false
 }
 
-// join appends a batch to ordered so that those who are to share a command stand side by
-// side, if any may, and returns that. Each of them knows the first, its lead.
+// join appends a batch to ordered, and returns that. Ops that will share a command stand side by side
+// in it, if any may. Each of them knows the first, its lead.
 func join(ordered, batch []*op, may bool) []*op {
 	var open [4]struct { // commands to which more may be added
 		last *op
@@ -122,8 +122,8 @@ find:
 	return ordered
 }
 
-// sendJoint writes the command of those at the head of the batch who share one, less
-// those whose callers have left. It returns how many they were.
+// sendJoint writes the command that the ops at the head of the batch share, without those
+// whose callers have left. It returns how many ops they were.
 func (w *wire) sendJoint(batch []*op) (n int, err error) {
 	lead := batch[0]
 	together := w.together[:0]
@@ -132,7 +132,7 @@ func (w *wire) sendJoint(batch []*op) (n int, err error) {
 			together = append(together, batch[n])
 		}
 	}
-	lead.joined.Store(int32(len(together))) // before the bytes: the reply is for so many
+	lead.joined.Store(int32(len(together))) // before the bytes: the reply is for this many
 	if len(together) > 0 {
 		w.args = jointArgs(w.args[:0], together)
 		err = w.conn.Send(together[0].cmd, w.args...)
@@ -146,7 +146,7 @@ func (w *wire) sendJoint(batch []*op) (n int, err error) {
 	return n, err
 }
 
-// jointArgs are the arguments of all, as NewJointScript lays them out.
+// jointArgs returns the arguments of all ops, as NewJointScript lays them out.
 func jointArgs(args []any, together []*op) []any {
 	o := together[0]
 	shared, _ := o.script.Joint()
@@ -185,7 +185,7 @@ func (w *wire) deliverJoint(n int, reply any, err error) bool {
 	return true
 }
 
-// saysReadOnly tells that a server refuses to write, to one op or to one of several.
+// saysReadOnly reports whether a server refuses to write, to one op or to one of several.
 func saysReadOnly(reply any, err error) bool {
 	answers, _ := reply.([]any)
 	for _, a := range answers {

@@ -72,7 +72,7 @@ func perform(c *nodetest.Conn, cmd []string) {
 	}
 }
 
-// isScript tells that a command runs one.
+// isScript reports whether a command runs one.
 func isScript(cmd []string) bool { return cmd[0] == "EVALSHA" || cmd[0] == "EVAL" }
 
 // telling answers all as a healthy server would.

@@ -2,11 +2,10 @@
 //
 // Do and Eval share one pipelined connection: what is called while another
 // request is on its way rides in the same packet, and the order of the calls is
-// the order of the effects. When that connection has to be given up, nobody knows
-// what the server will still read from it. The next one therefore has it killed
-// (CLIENT KILL) before it carries anything, so that an undo sent on the new
-// connection cannot overtake the acquire that it undoes. Where the server forbids
-// that, [Node.Ordered] says so. Calls that travel together and ask the same
+// the order of the effects. When the Node gives that connection up, nobody knows what
+// the server will still read from it. So the Node kills it (CLIENT KILL) before the next
+// connection carries anything: an undo on the new connection cannot overtake the acquire
+// that it undoes. If the server forbids that, [Node.Ordered] is false. Calls that travel together and ask the same
 // joint script ([driver.NewJointScript]) are one command.
 //
 // Both connections of a Node, for requests and for subscriptions, are dialled with
@@ -35,7 +34,7 @@ var _ interface {
 // A Node is one Redis server behind a pool.
 type Node struct {
 	pool      *redis.Pool
-	name      atomic.Pointer[string] // the server's address, once it has told us
+	name      atomic.Pointer[string] // the server's address, once the server has reported it
 	unordered atomic.Bool            // the server forbids what order needs; for good
 	apart     atomic.Bool            // it is a cluster: several locks lie in several slots; for good
 
@@ -81,8 +80,8 @@ func (n *Node) Ordered() bool { return !n.unordered.Load() }
 // Do sends one command. An empty key without further arguments sends the bare
 // command, such as TIME.
 //
-// A caller that reads for itself, as one does who is alone, cannot be interrupted
-// meanwhile: when its ctx ends it returns with the next reply, at due at the latest.
+// A caller that is alone reads for itself, and cannot be interrupted meanwhile: when its
+// ctx ends, it returns with the next reply, at due at the latest.
 func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 	o := n.pipe.newOp(cmd, due)
 	if key != "" || len(args) > 0 {
@@ -99,8 +98,8 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // is a call of its own, which is not made when ctx or due have ended meanwhile.
 //
 // Calls of one joint script that travel in the same packet share a command, unless the
-// server turns out to be a cluster, or does not tell what it is. A call that is refused because of
-// another's keys goes again, alone.
+// server turns out to be a cluster, or does not say what it is. A call that is refused because
+// of another's keys is sent again, alone.
 func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, s, "EVALSHA", s.HashArg(), keys, args)
 	if s.Missing(err) {
@@ -135,9 +134,9 @@ func (n *Node) scriptOp(cmd string, script any, due time.Time, keys []string, ar
 	return o
 }
 
-// Probe sends a PING, and tells how often a connection for requests was made in the place of one that
-// was lost, or too old. Nobody reads a connection at rest, so without it a loss would be found by the
-// next request only.
+// Probe sends a PING, and returns how often a connection for requests was made in the place of one that
+// was lost, or too old. Nobody reads a connection at rest, so without Probe only the next request would
+// find a loss.
 func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	for range 2 { // the first may find the connection lost, the second makes another
 		if _, err := n.Do(ctx, due, "PING", ""); !errors.Is(err, strategy.ErrUnknown) {

@@ -20,11 +20,11 @@ type op struct {
 	joined atomic.Int32   // lead: how many of them have been sent
 
 	// progress says how far the command got. The writer moves it on without the
-	// pipe's lock; the one that moves it away from queued decides whether it is sent.
+	// pipe's lock; the goroutine that moves it away from queued decides whether it is sent.
 	progress atomic.Int32
 
 	// Guarded by the pipe's lock.
-	role   role  // what its caller is to do for all
+	role   role  // what its caller does for all
 	on     *wire // where
 	asleep bool  // its caller is woken through wake; in the ring of sleepers
 	gone   bool  // its caller has left; nobody wants the reply
@@ -77,9 +77,9 @@ func (p *pipe) newOp(cmd string, due time.Time) *op {
 
 func (o *op) add(arg any) { o.args = append(o.args, arg) }
 
-// addKey adds a string, for which there is room. The op's last use may have had it in the same
-// place, as callers go on with their locks: then that serves, for to make an any of a string is
-// an allocation.
+// addKey adds a string, for which there is room. The op's last use may have had the same string in
+// the same place, because callers go on with their locks. Then addKey uses that again: to make an
+// any of a string is an allocation.
 func (o *op) addKey(key string) {
 	n := len(o.args)
 	if o.args[:n+1][n] == key {

@@ -18,15 +18,15 @@ import (
 //
 // The writer, a caller, sends everything queued. Before it starts it yields, so that others
 // that are ready to call can join, and yields again if some have: then one packet carries
-// many commands. But when half of those who were under way together have come the one who
-// comes last sends in its place. So there are halves, more or less, of which one is the
-// server's while the other is ours; otherwise each would wait for the other.
+// many commands. But when half of the callers that were under way together have come, the last
+// of these sends in its place. So the callers form two halves, more or less: the server works
+// for one while the other prepares. Otherwise each would wait for the other.
 //
 // The reader hands every reply to its op. A single caller reads for itself: to be woken
-// by another goroutine costs more than the reply. Where callers come together that is
-// the other way about, for each that leaves with its reply would have to wake the next
-// to read; so a goroutine reads for all, for as long as somebody waits. Where neither is
-// at work the caller of the oldest op ("leader") reads.
+// by another goroutine costs more than the reply. Where callers come together it is the
+// other way round: each caller that leaves with its reply would have to wake the next
+// to read. So a goroutine reads for all, for as long as somebody waits. If neither is
+// at work, the caller of the oldest op ("leader") reads.
 //
 // Everybody else sleeps and may leave at any time. An op that is still queued when
 // its caller leaves is never sent; of one that was sent the outcome is unknown, and
@@ -167,7 +167,7 @@ func (p *pipe) patrol() {
 		return false
 	}
 	if w := p.wire; w != nil {
-		if !w.guardAt.IsZero() && passed(w.guardAt) && !w.gathering { // who yields comes back
+		if !w.guardAt.IsZero() && passed(w.guardAt) && !w.gathering { // a writer that yields comes back
 			p.giveUp(w, errStuck)
 		} else if o := w.served(); o != nil && passed(o.due) {
 			p.giveUp(w, errGivenUp)
@@ -263,9 +263,9 @@ func (p *pipe) nextQueued() *op {
 	return p.queue[0]
 }
 
-// settle closes a connection that is to be replaced once its last reply has come.
-// If nobody waits for the replies that are missing new ops must not wait for them: then
-// it is given up, unless a caller whose ctx has ended is in the middle of reading.
+// settle closes a retired connection once its last reply has come. If nobody waits for the
+// replies that are missing, new ops must not wait for them: then settle gives the connection
+// up, unless a caller whose ctx has ended is in the middle of reading.
 func (p *pipe) settle() {
 	w := p.wire
 	switch {
@@ -316,9 +316,9 @@ func (p *pipe) guard(w *wire, o *op) {
 	p.watchFor(o.due)
 }
 
-// gather lets others come whose ops are to be sent with o's, for as long as some do and the
-// connection and o's caller can still send them. It tells whether that caller is still the
-// one to do so. If not, one of them has, and o's caller waits like any other.
+// gather waits for other callers whose ops can go with o's, for as long as some come and the
+// connection and o's caller can still send them. It reports whether o's caller must still send
+// them. If not, another caller has sent them, and o's caller waits like any other.
 func (p *pipe) gather(ctx context.Context, w *wire, o *op) bool {
 	w.gathering = true
 	for before := 0; len(p.queue) > before && w.writer == o; {
@@ -333,8 +333,8 @@ func (p *pipe) gather(ctx context.Context, w *wire, o *op) bool {
 	return w.writer == o
 }
 
-// tested runs the pool's tests for o's caller. They are the user's: should one
-// panic, its caller must not keep the writer's duty, or everybody waits for it.
+// tested runs the pool's tests for o's caller. They are the user's: if one
+// panics, its caller must not keep the writer's duty, or everybody waits for it.
 func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok bool) {
 	returned := false
 	defer func() {

@@ -998,7 +998,7 @@ func TestWriterSeesThatItsConnectionIsRetired(t *testing.T) {
 	})
 }
 
-// An old connection that is busy takes no more, and is closed with its last reply.
+// An old connection that is busy takes no new ops, and is closed with its last reply.
 func TestRetiredConnectionDrains(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, held := holding(t)

@@ -1,4 +1,4 @@
-// Callers for whom a goroutine reads.
+// Tests callers that have a goroutine read for them.
 package node
 
 import (
@@ -86,7 +86,7 @@ func TestServedCallersGetTheirReplies(t *testing.T) {
 	})
 }
 
-// A caller that is served leaves at once, be it the oldest; the goroutine ends with the last
+// A caller that is served leaves at once, even the oldest one. The goroutine ends with the last
 // reply.
 func TestServedCallersLeaveAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -30,15 +30,15 @@ type sessions struct {
 
 func (ss *sessions) init(n *Node) { ss.n = n }
 
-// Session lends a connection of the pool to fn; if the pool has none to give until
-// due that is ErrUnsent. A command of fn's ends at due: ctx is looked at between
-// commands, as redigo cannot be interrupted in one.
+// Session lends a connection of the pool to fn. If the pool has none until due, the error
+// is ErrUnsent. A command of fn's ends at due. The session looks at ctx between commands,
+// because redigo cannot be interrupted inside one.
 //
 // A session is in the order of the calls, too. Before it, a PING makes sure that what
-// Do and Eval left unanswered has been done, or never will be. And its connection is
-// asked who it is, which also finds dead ones while nothing is lost by it: if one of
-// its commands goes unanswered, that connection is killed before the Node sends
-// anything else.
+// Do and Eval left unanswered has been done, or never will be. Then the session asks its
+// connection for its identity, which also finds dead connections while nothing is lost by
+// that. If one of its commands goes unanswered, the Node kills that connection before it
+// sends anything else.
 func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
@@ -59,9 +59,9 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(d
 	return fn(s)
 }
 
-// settle waits until the server has answered for all that Do and Eval left
-// unanswered, if there is such: an answer to a PING comes after theirs, or from a
-// connection that has killed theirs. Also a refusal is one.
+// settle waits until the server can do nothing more of what Do and Eval left
+// unanswered. The answer to a PING shows that: it comes after their answers, or from a
+// connection that has killed theirs. A refusal is an answer, too.
 func (n *Node) settle(ctx context.Context, due time.Time) error {
 	if !n.pipe.unsettled() {
 		return nil

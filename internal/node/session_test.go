@@ -180,7 +180,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 		}
 		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
 
-		// Nothing of a session is sent when that cannot be had in time.
+		// Nothing of a session is sent if that does not come in time.
 		first = hold(n, t.Context(), soon())
 		receive(t, "first HOLD", held)
 		ctx, cancel = context.WithCancel(t.Context())

@@ -27,7 +27,7 @@ const (
 
 // A subscriber keeps one connection for all subscriptions of a Node. While there is
 // one, a goroutine reads; commands are written by a goroutine that ends with them,
-// so that nobody who subscribes or stops waits for the network in a place that he
+// so that no caller that subscribes or stops waits for the network in a place that it
 // cannot leave.
 //
 // When the last subscription has ended, the reader ends with the server's word on
@@ -294,7 +294,7 @@ func (s *subscriber) read(ln *line) {
 			l.Call(msg, nil)
 		}
 		if len(hear) > 0 {
-			runtime.Gosched() // whom that has woken goes first: it has waited, and the next read has time
+			runtime.Gosched() // the caller that this has woken goes first: it has waited, and the next read has time
 		}
 		if s.rests(ln) {
 			return
@@ -302,7 +302,7 @@ func (s *subscriber) read(ln *line) {
 	}
 }
 
-// take takes what came: for a message, it returns it with those who are to hear it.
+// take takes in what came. It returns a message with the listeners that must hear it.
 func (s *subscriber) take(ln *line, reply any, err error) (msg []byte, hear []*callback.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,10 +46,10 @@ type wire struct {
 // written ends the writer's duty.
 func (w *wire) written() { w.writer, w.guardAt, w.gathering = nil, time.Time{}, false }
 
-// leastHalf is how many at least go before the others: each request has a price, too.
+// leastHalf is how many ops at least go before the others: each request has a price, too.
 const leastHalf = 4
 
-// gathered tells whether so many are enough to be sent although the writer still waits for
+// gathered reports whether n ops are enough to be sent, although the writer still waits for
 // others.
 func (w *wire) gathered(n int) bool {
 	return w.gathering && !w.retired && n >= max(w.crowd/2, leastHalf)

@@ -32,7 +32,7 @@ type Server struct {
 	mu    sync.Mutex
 	serve func(c *Conn, cmd []string)
 	conns []*Conn
-	over  bool // the test is: who comes now is too late to be cut off with the others
+	over  bool // the test is: a client that comes now is too late to be cut off with the others
 	log   []string
 	work  sync.WaitGroup
 }
@@ -317,14 +317,14 @@ func (c *Conn) mark() string {
 	return "*"
 }
 
-// ended tells that the client has hung up, or was cut off.
+// ended reports whether the client has hung up, or was cut off.
 func (c *Conn) ended() bool {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	return c.over
 }
 
-// listens tells that it is for messages.
+// listens reports whether it is for messages.
 func (c *Conn) listens() bool {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Any number listen to one channel, on one connection; who has stopped hears nothing more.
+// Any number listen to one channel, on one connection; a listener that has stopped hears nothing more.
 func subscriptionHearsItsChannel(t *testing.T, s Subject) {
 	s.each(t, func(t *testing.T, protocol int) {
 		n := s.Open(t, Options{URL: redistest.Shared(t).URL(), Protocol: protocol})

@@ -142,7 +142,7 @@ type Heard struct {
 	Ends chan error
 }
 
-// Silent tells that there is nothing left to hear.
+// Silent reports whether there is nothing left to hear.
 func (h Heard) Silent() bool { return len(h.Msgs) == 0 && len(h.Ends) == 0 }
 
 // Subscribe subscribes to a channel.

@@ -54,7 +54,7 @@ func Check(doc string) (from map[string]int, err error) {
 	return from, errors.Join(errs...)
 }
 
-// stands tells whether the lines stand in the file, all indented by as many tabs.
+// stands reports whether the lines stand in the file, all indented by as many tabs.
 func stands(block []string, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

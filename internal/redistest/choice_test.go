@@ -28,7 +28,7 @@ func TestWays(t *testing.T) {
 		ways  []string
 		notes string
 	}{
-		{"nothing named: the most real first", Want{}, slices.Concat(containers, []string{"server on PATH", "server unpacked", "server embedded"}), "no REDIS_ADDRS"},
+		{"nothing named: in the order of the kinds", Want{}, slices.Concat(containers, []string{"server on PATH", "server unpacked", "server embedded"}), "no REDIS_ADDRS"},
 		{"servers given: nothing else", Want{Addrs: addrs}, []string{"given servers"}, ""},
 		{"servers given and demanded", Want{Kind: Given, Addrs: addrs}, []string{"given servers"}, ""},
 		{"servers given, containers demanded", Want{Kind: Docker, Addrs: addrs}, containers, "REDIS_ADDRS passed over; REDIS_KIND=docker"},
@@ -64,6 +64,32 @@ func TestNoWayNamesTheWaysOut(t *testing.T) {
 	for _, want := range []string{"REDIS_KIND=process", "REDIS_IMAGE=redis:8", "Ways out: name servers that you have in REDIS_ADDRS", "unset REDIS_KIND"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open = %v, want an error with %q", err, want)
+		}
+	}
+}
+
+// TestChoiceLine: a substitute for the image reads as a choice, and not as a failure.
+func TestChoiceLine(t *testing.T) {
+	t.Parallel()
+	const built, local = "Docker container, Redis 7.0.15, image built", "local process, Redis 7.0.15, /bin/redis-server"
+	noEngine := errors.New("no Docker engine at\nunix:///x")
+	for _, c := range []struct {
+		what     string
+		settings []string
+		failed   []error
+		want     string
+	}{
+		{built, []string{noAddrs}, nil, built},
+		{built, []string{noAddrs}, []error{missingImage("redis:7.0")}, built + ", in place of image redis:7.0"},
+		{built, []string{noAddrs}, []error{missingImage("redis:7.0"), missingImage("built"), errors.New("pulling redis:7.0: nothing within 1s")},
+			built + ", in place of image redis:7.0 (not available: pulling redis:7.0: nothing within 1s)"},
+		{"Docker container, image redis:7.0", []string{noAddrs}, []error{missingImage("redis:7.0"), missingImage("built")}, "Docker container, image redis:7.0"},
+		{local, []string{noAddrs}, []error{noEngine}, local + " (not available: no Docker engine at unix:///x)"},
+		{local, []string{noAddrs, "REDIS_KIND=process"}, nil, local + " (REDIS_KIND=process)"},
+		{"servers given", nil, nil, "servers given"},
+	} {
+		if got, want := choiceLine(c.what, c.settings, c.failed), "redis: "+c.want; got != want {
+			t.Errorf("choiceLine(%q, %q, %v) = %q, want %q", c.what, c.settings, c.failed, got, want)
 		}
 	}
 }

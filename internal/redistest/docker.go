@@ -122,9 +122,17 @@ func (s *dockerSource) describe() string {
 	return fmt.Sprintf("Docker container, %simage %s", s.version, s.image)
 }
 
+// A missingImage is not on the engine's machine.
+type missingImage string
+
+func (image missingImage) Error() string { return "no image " + string(image) }
+
 // look finds the image here, and what it runs.
 func (s *dockerSource) look(image string) error {
 	img, err := s.e.client.InspectImage(image)
+	if errors.Is(err, docker.ErrNoSuchImage) {
+		return missingImage(image)
+	}
 	if err != nil {
 		return fmt.Errorf("image %s: %w", image, err)
 	}
@@ -166,7 +174,7 @@ func (s *dockerSource) obtain(ctx context.Context, image string, make func() err
 	return s.look(image)
 }
 
-// pull gives up a registry that keeps silent for so long.
+// pull gives up on a registry that is silent for that time.
 func (s *dockerSource) pull(ctx context.Context, image string, silence time.Duration) error {
 	return s.obtain(ctx, image, func() error {
 		fmt.Fprintf(s.f.log, "redis: pulling %s\n", image)

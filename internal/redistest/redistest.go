@@ -2,7 +2,7 @@
 // machine allows it. Tests and the command line tool use it, so only testing.go and tls.go know
 // about the testing package.
 //
-// The most real server available is chosen, in this order:
+// It takes the first of these that is available:
 //
 //  1. the servers named by REDIS_ADDRS, used as they are;
 //  2. containers of the image REDIS_IMAGE, or of one that was built here earlier;
@@ -27,7 +27,7 @@
 // one than REDIS_SERVER names is an error.
 //
 // Containers, processes and directories also go away when their owner is killed (see
-// reaper.go). Should the reaper itself be killed, look for the containers by their label:
+// reaper.go). If the reaper itself is killed, look for the containers by their label:
 //
 //	docker ps -a --filter label=io.github.lockstrategies.redistest
 package redistest
@@ -65,7 +65,7 @@ var (
 	ErrClosed = errors.New("redistest: closed")
 )
 
-// Want says which servers are wanted. The zero value takes the most real ones.
+// Want says which servers are wanted. The zero value takes the first kind that is available.
 type Want struct {
 	Kind    Kind      // "": any
 	Addrs   []string  // host:port or redis:// URLs of servers to use
@@ -99,7 +99,7 @@ func (w Want) check() error {
 	switch w.Kind {
 	case "", Given, Docker, Process, Embedded:
 	default:
-		return fmt.Errorf("redistest: REDIS_KIND=%q is not known: allowed are %s, %s, %s, %s, or unset for the most real one",
+		return fmt.Errorf("redistest: REDIS_KIND=%q is not known: allowed are %s, %s, %s, %s, or unset for the first that is available",
 			string(w.Kind), Given, Docker, Process, Embedded)
 	}
 	if w.Kind == Given && len(w.Addrs) == 0 {
@@ -131,11 +131,13 @@ type way struct {
 	try  func() (source, error)
 }
 
+const noAddrs = "no REDIS_ADDRS"
+
 // ways lists those that are worth a try, in order, and what ruled out others.
 func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
 	w := f.want
 	if len(w.Addrs) == 0 {
-		notes = append(notes, "no REDIS_ADDRS")
+		notes = append(notes, noAddrs)
 	} else if w.Kind == "" || w.Kind == Given {
 		return []way{{name: "given servers", try: func() (source, error) { return openGiven(ctx, w.Addrs, w.edition()) }}}, nil
 	} else {
@@ -237,24 +239,50 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 		return nil, err
 	}
 	ways, notes := f.ways(ctx)
+	var failed []error
 	for _, way := range ways {
 		if f.source, err = way.try(); err == nil {
-			f.choice = "redis: " + f.source.describe()
-			if len(notes) > 0 {
-				f.choice += " (" + strings.Join(notes, "; ") + ")"
-			}
+			f.choice = choiceLine(f.source.describe(), notes[:len(notes)-len(failed)], failed)
 			return f, nil
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("redistest: %s: %w", way.name, errors.Join(err, context.Cause(ctx)))
 		}
 		if n := oneLine(err); !slices.Contains(notes, n) { // several ways fail for one reason
-			notes = append(notes, n)
+			notes, failed = append(notes, n), append(failed, err)
 		}
 	}
 	return nil, fmt.Errorf("redistest: no Redis is available (%s). Ways out: name servers that you have in REDIS_ADDRS; "+
 		"run a Docker engine that has, or can pull, an image of Redis; install redis-server; "+
 		"or unset REDIS_KIND, REDIS_SERVER, REDIS_IMAGE and REDIS_PACKAGE to take what there is", strings.Join(notes, "; "))
+}
+
+// choiceLine says what was chosen, by which settings, and what would have come first but is not available.
+// A substitute for an image is no failure, and the line does not sound like one.
+func choiceLine(what string, settings []string, failed []error) string {
+	line := "redis: " + what
+	var over []string
+	first := true // of the images that are missing: the one that was to be used
+	for _, err := range failed {
+		var image missingImage
+		switch {
+		case !errors.As(err, &image):
+			over = append(over, oneLine(err))
+		case first && !strings.Contains(what, string(image)):
+			line += ", in place of image " + string(image)
+			fallthrough
+		default:
+			first = false
+		}
+	}
+	notes := slices.DeleteFunc(slices.Clone(settings), func(s string) bool { return s == noAddrs })
+	if len(over) > 0 {
+		notes = append(notes, "not available: "+strings.Join(over, "; "))
+	}
+	if len(notes) > 0 {
+		line += " (" + strings.Join(notes, "; ") + ")"
+	}
+	return line
 }
 
 // oneLine cuts out the middle of what is too long.

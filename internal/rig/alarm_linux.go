@@ -26,7 +26,7 @@ func (a *alarm) wait(d time.Duration) {
 	}
 }
 
-// ring waits, and tells whether it could.
+// ring waits, and reports whether it could.
 func (a *alarm) ring(d time.Duration) bool {
 	if a.timer == nil {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)

@@ -90,7 +90,7 @@ func (n *Node) follow(ctx context.Context, master, replica *server) error {
 	})
 }
 
-// allOnline tells whether there are replicas, and the master has started to feed each.
+// allOnline reports whether there are replicas, and the master has started to feed each.
 func allOnline(replication map[string]string) bool {
 	n := 0
 	for ; replication[fmt.Sprint("slave", n)] != ""; n++ {

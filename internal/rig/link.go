@@ -194,7 +194,7 @@ func (l *Link) heal() {
 	}
 }
 
-// setDown is for the node: the server is dead, or no more.
+// setDown is for the node: the server is dead, or removed.
 func (l *Link) setDown(down bool) { l.change(func() { l.down = down }) }
 
 // Close ends the link, its connections and its pools.
@@ -359,7 +359,7 @@ func offer(way chan<- piece, x piece, dead <-chan struct{}) bool {
 	}
 }
 
-// passes waits until the piece may go on, and tells whether it does.
+// passes waits until the piece may go on, and reports whether it does.
 func (l *Link) passes(p *passage, d Direction, x piece, a *alarm) bool {
 	for {
 		l.mu.Lock()

@@ -47,7 +47,7 @@ func (n *Node) Mark(ctx context.Context) (*Mark, error) {
 	return m, nil
 }
 
-// Synced tells whether the server confirms, at once or within the time, that what it had
+// Synced reports whether the server confirms, at once or within the time, that what it had
 // written up to the mark is synced. It
 // takes a server that has WAITAOF: Redis 7.2 and later, and Valkey.
 func (m *Mark) Synced(within time.Duration) (bool, error) {
@@ -58,7 +58,7 @@ func (m *Mark) Synced(within time.Duration) (bool, error) {
 	return len(reply) == 2 && reply[0] == 1, nil
 }
 
-// SyncsTruly tells whether the server, whose file must be synced every second, confirms
+// SyncsTruly reports whether the server, whose file must be synced every second, confirms
 // what it has synced and no more: Valkey 8.1 and 9.1 confirm what they have only written
 // (https://github.com/redis/redis/pull/13793). Such syncs are about a second apart, so who
 // confirms two writes within less has not waited for them.

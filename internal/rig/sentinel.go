@@ -338,8 +338,8 @@ func (s *Sentinels) another(ctx context.Context, old *redistest.Server) (master 
 	return master, err
 }
 
-// NewSentinels is OpenSentinels for a test, with whose end they end. Where that cannot be had
-// the test is skipped, and says so.
+// NewSentinels is OpenSentinels for a test. They end with the test. If they are not available, it skips
+// the test, and says why.
 func NewSentinels(t testing.TB, n int, c redistest.Config) *Sentinels {
 	t.Helper()
 	s, err := OpenSentinels(t.Context(), redistest.ForTests(t), n, c)

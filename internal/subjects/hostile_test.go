@@ -161,10 +161,10 @@ func fuzzed(kind uint8, value []byte) hostile {
 	return text(anything, string(value))
 }
 
-// anything may be a lock, too, that counts no more.
+// anything may be a lock, too, that has lapsed.
 const anything = "anything"
 
-// has tells whether the variant has a key of that kind.
+// has reports whether the variant has a key of that kind.
 func (v Variant) has(of string) bool {
 	switch of {
 	case "queue":
@@ -285,12 +285,12 @@ func besets(t *testing.T, v Variant, s *redistest.Server, h hostile, lock, of st
 	clear()
 }
 
-// lapsed tells whether a value is a lock of v's that counts no more.
+// lapsed reports whether a value is a lock of v's that has lapsed.
 func lapsed(v Variant, h hostile) bool {
 	return h.what == anything || v.Package == "reentrant" && strings.HasPrefix(h.what, "a hash with the fence") // its hold
 }
 
-// known tells that an error is one of the contract's, for what the servers said.
+// known reports whether an error is one of the contract's, for what the servers said.
 func known(err error) bool {
 	for _, kind := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrRefused, strategy.ErrNoQuorum} {
 		if errors.Is(err, kind) {

@@ -116,7 +116,7 @@ type liarConn struct{ n *liar }
 
 func (c liarConn) Do(string, ...any) (any, error) { return c.n.answer() }
 
-// grants tells whether a reply is one by which a server may grant a lock of v.
+// grants reports whether a reply is one by which a server may grant a lock of v.
 func grants(v Variant, reply any) bool {
 	n, isInt := reply.(int64)
 	text, _ := reply.([]byte)
@@ -266,7 +266,7 @@ func believe(t *testing.T, v Variant, call string, said [][]byte) {
 	}
 }
 
-// sound tells that an error is one of the contract's kinds, and says what can be.
+// sound reports whether an error is one of the contract's kinds, and says what can be.
 func sound(t *testing.T, v Variant, call string, err error) {
 	t.Helper()
 	if err == nil {

@@ -268,7 +268,11 @@ func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, name str
 		}
 		ended <- err
 	}()
-	<-waits // at first
+	select {
+	case <-waits: // at first
+	case err := <-ended: // it has not waited
+		return err
+	}
 	select {
 	case <-waits: // it has subscribed, and asked again
 	case <-time.After(o.TTL / 4): // or it may not, and sleeps
@@ -360,7 +364,7 @@ func takesOver(t *testing.T, v Variant, u user, name string) {
 	}
 }
 
-// says tells whether an error names what a rule would allow.
+// says reports whether an error names what a rule would allow.
 func says(err error, rule string) bool {
 	what := strings.ToLower(strings.Trim(rule[1:], "*"))
 	if _, kind, ok := strings.Cut(rule, "{*}"); ok && rule[0] == '~' {
@@ -562,7 +566,7 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	if p.Wait != strategy.WaitBest {
 		s := u.open(t, v, unhurriedBy(p.Wait))
 		if err := s.Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
-			t.Errorf("Check() of who asks for %v = %v, want ErrRefused, and %q", p.Wait, err, p.Rule)
+			t.Errorf("Check() with Wait %v = %v, want ErrRefused, and %q", p.Wait, err, p.Rule)
 		}
 	}
 	drill(t, v, u, name)

@@ -399,7 +399,7 @@ func exists(ctx context.Context, pool *redis.Pool, key string) (bool, error) {
 	return redis.Bool(redis.DoContext(c, ctx, "EXISTS", key))
 }
 
-// spoil puts a list where a lock may be, be it that of a vote that came too late.
+// spoil puts a list where a lock may be, even the lock of a vote that came too late.
 const spoil = `redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'not a lock')`
 
 func do(ctx context.Context, pool *redis.Pool, cmd string, args ...any) error {

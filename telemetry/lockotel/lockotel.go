@@ -16,8 +16,8 @@
 //
 // The calls are TryAcquire, Acquire and Adopt. Contention is the attempts whose error.type is held.
 // Only the head of a process's wait line asks the servers, so the waiters behind it are not counted.
-// A lease counts as lost also if only its release finds that. Without LockName losses begin at zero, so
-// that the first loss of a process is seen, too. Names and units follow the semantic conventions, which
+// A lease counts as lost even if only its release finds the loss. Without LockName the counter of losses
+// begins at zero, so that a monitor sees the first loss of a process, too. Names and units follow the semantic conventions, which
 // have none for locks: https://opentelemetry.io/docs/specs/semconv/general/naming/.
 //
 // Attributes are few, and none is the lock's name unless [Options].LockName says so:
@@ -38,7 +38,7 @@
 //	unsent       no server was reached
 //	unsupported  the algorithm or the server cannot do that
 //	timeout      the context's deadline came, before anything else was known
-//	canceled     the context was cancelled, likewise
+//	canceled     the context was cancelled, before anything else was known
 //	_OTHER       anything else: a name that is not allowed
 //
 // # Spans
@@ -96,8 +96,8 @@ type Options struct {
 	// LockName gives the attribute lock.name of metrics from a lock's name. Each value is a
 	// time series of its own, in every metric, for as long as the process lives: so give back
 	// the name itself only if there are few locks, and otherwise what kind of lock it is
-	// (invoice for invoice/42), or nothing. It must be fast and pure: the same for the same
-	// name, or nobody could count down again what was counted up. Default: no such attribute.
+	// (invoice for invoice/42), or nothing. It must be fast and pure: if it gave different values
+	// for one name, active leases would not be counted down again. Default: no such attribute.
 	LockName func(name string) string
 
 	// MeterProvider makes the metrics. Default: the global one ([otel.GetMeterProvider]);
@@ -213,7 +213,7 @@ type labels struct {
 	record []metric.RecordOption
 }
 
-// labelsOf is by what labels are known: of those of all, what LockName gives; and their own.
+// labelsOf is the key by which labels are found: what LockName gives, and the label of their own.
 type labelsOf struct {
 	name  string
 	key   attribute.Key
@@ -263,7 +263,7 @@ func (ob *observer) called(e strategy.Event) {
 func (ob *observer) begin(e strategy.Event) {
 	_, span := ob.span(e, "hold lock", time.Now())
 	if !span.IsRecording() {
-		return // nobody would see it: so nobody has to remember it
+		return // nobody would see the span, so it need not be kept
 	}
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
@@ -286,7 +286,7 @@ func (ob *observer) renewalFailed(e strategy.Event) {
 	ob.mu.Lock()
 	span := ob.holds[e.Token]
 	ob.mu.Unlock()
-	if span != nil { // which may have ended just now: then it takes in no more
+	if span != nil { // it may have ended just now: then it takes in nothing
 		span.AddEvent("lock.renewal_failed", trace.WithAttributes(keyType.String(typeOf(e.Err)), keyError.String(e.Err.Error())))
 	}
 }
@@ -316,8 +316,8 @@ func finish(span trace.Span, e strategy.Event, bad bool, now time.Time) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// failed tells a call that the servers failed from one that found the lock held, that its
-// caller ended, or that was not allowed.
+// failed reports whether the servers failed the call. Otherwise it found the lock held, its caller
+// ended it, or it was not allowed.
 func failed(err error) bool {
 	var server *strategy.ServerError
 	return errors.As(err, &server)

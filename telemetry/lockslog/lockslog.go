@@ -51,8 +51,8 @@ type Options struct {
 	// and must not call back into the Strategy. Default [DefaultLevel].
 	Level func(strategy.Event) slog.Level
 
-	// WholeTokens logs token and holder in full; the words of an error have them in short all the same.
-	// Set it only if all readers of the log may take locks, too.
+	// WholeTokens logs token and holder in full. The text of an error still has them in short. Set it
+	// only if all readers of the log may take locks, too.
 	WholeTokens bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// MaxBatch is how many items are due at a time. To wake up costs about as much as to renew hundreds of
-// locks, so there are many; others must get in between, so there are no more.
+// MaxBatch is how many items are due at a time, at most. A wake-up costs about as much as the renewal of
+// hundreds of locks, so a batch is large. Other requests must get in between, so it is not larger.
 const MaxBatch = 2048
 
 // An Item has one entry in a scheduler. Item and scheduler lock in this order.
