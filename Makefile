@@ -13,15 +13,19 @@ TEST ?= $(GO) test
 # Modules of their own, so that nobody who uses locks depends on what they need.
 MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc telemetry/lockotel docs/fencing docs/telemetry
 
+BUILDING = echo "building; the first time this takes a minute or two" >&2
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## compare the locks, and hold a flash sale, on the most real Redis available
+	@$(BUILDING)
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab compare
 	@$(GO) run -C lab ./cmd/lab flashsale
 
 lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, command by command
+	@$(BUILDING)
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab lesson $(ARGS)
 
