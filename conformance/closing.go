@@ -14,7 +14,7 @@ func closing() []Property {
 	return []Property{
 		{
 			Name: "CloseEndsWaits", Group: group, Scripted: true,
-			Clause: "Close sends everybody home who waits: they get ErrClosed.",
+			Clause: "Close ends all waits: the waiters get ErrClosed.",
 			check: func(t *trial) {
 				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
@@ -69,7 +69,7 @@ func closing() []Property {
 		},
 		{
 			Name: "ExpiryLeavesNothing", Group: group, Scripted: true,
-			Clause: "Of a lock whose holder is gone the servers keep nothing after its TTL, though nobody comes to take it over.",
+			Clause: "If a holder is gone, the servers keep nothing of its lock after its TTL, though nobody takes it over.",
 			check: func(t *trial) {
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)

@@ -17,7 +17,7 @@
 //	}
 //
 // Each property is a subtest with a sentence that says what it demands
-// ([Properties] lists them, in the order in which to learn them). What fails, says
+// ([Properties] lists them, in the order in which to learn them). A failure says
 // what was observed and what was wanted, with the history of the trial:
 //
 //	B.TryAcquire() = <nil>, want ErrHeld: A holds the lock
@@ -28,23 +28,23 @@
 // # Weaknesses
 //
 // A lock may be weak on purpose. Its Subject says so in Except, with the reason.
-// Then the suite shows the weakness, with its history, instead of failing; and it
-// fails if the lock turns out not to have it. So a claim is checked whichever way
-// it goes, and the list of exceptions cannot go stale.
+// Then the suite shows the weakness, with its history, instead of failing. It fails
+// if the lock does not have the weakness. So the suite checks every claim, and the
+// list of exceptions cannot go stale.
 //
 // # Slow machines
 //
-// A trial measures by how much this process's own timers are late. Where that, or a TTL that ended
-// too early for the script, may be why it failed, it is held again with TTLs that are four times as
-// long, three times in all. If the machine was late in the last trial, too, the property is skipped
-// as INCONCLUSIVE; if it was on time, the slowness is the lock's, and a failure.
+// A trial measures by how much this process's own timers are late. If that, or a TTL that ended too
+// early for the script, may be why it failed, the suite repeats the trial with TTLs that are four times
+// as long: three trials in all. If the machine was late in the last trial, too, the suite skips the
+// property as INCONCLUSIVE. If the machine was on time, the lock was slow, and that is a failure.
 //
 // # Several servers
 //
 // A lock that lives on several independent servers, of which a majority decides, says
 // so in Nodes, and gives the suite OpenNodes. Then each contender gets a network of its
-// own, in which the suite loses, delays and freezes servers, and the quorum properties
-// are judged. They are black box: nothing but what contenders get is looked at.
+// own, in which the suite loses, delays and freezes servers, and judges the quorum
+// properties. They are black box: the suite looks at nothing but what contenders get.
 //
 // # Several processes
 //
@@ -110,7 +110,7 @@ type Subject struct {
 	// servers are lost, slow or frozen for it alone.
 	OpenNodes func(o strategy.Options, gates []Gate) (strategy.Strategy, error)
 
-	// Evict takes key from its holder and tells nobody, as an expiry would. If expired
+	// Evict takes key from its holder without a notification, as an expiry would. If expired
 	// locks stay with the servers until somebody takes their place, as rows of a table
 	// do, let Evict leave them there, expired: then ExtendNeverRecreates also finds an
 	// Extend that revives them. (LateExtension finds it too, with OpenGated.) If key
@@ -126,8 +126,8 @@ type Subject struct {
 	Spoil func(ctx context.Context, key string) error
 
 	// Leftovers names what the servers still keep of a lock that nobody holds or
-	// waits for: keys, subscriptions. A key that is meant to outlive the lock
-	// (a fence counter that expires) is none.
+	// waits for: keys, subscriptions. It leaves out a key that must outlive the lock
+	// (a fence counter that expires).
 	Leftovers func(ctx context.Context, key string) ([]string, error)
 
 	// ChildEnv is added to the environment of child processes, so that Open

@@ -308,7 +308,7 @@ func TestCalledOff(t *testing.T) {
 	}
 }
 
-// calledOff tells whether the trial came to its k-th request, at which it is called off.
+// calledOff reports whether the trial came to its k-th request, at which it is called off.
 func calledOff(t *testing.T, subject func(func(Gate) Gate) Subject, p Property, k int64) (came bool) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, callOff := context.WithCancelCause(t.Context())

@@ -188,7 +188,7 @@ func expiry() []Property {
 }
 
 // dieAfter lets A die after its k-th request of an acquisition, and b inherit. It
-// tells if A lived on, for it had not that many requests to make.
+// reports whether A lived on, because it made fewer requests than that.
 func (t *trial) dieAfter(k int, b *contender) (alive bool) {
 	name := fmt.Sprintf("%s/%d", t.name, k)
 	a := t.gated("A", t.brief()).on(name)

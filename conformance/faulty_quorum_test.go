@@ -21,7 +21,7 @@ var quorumMutants = []mutant{
 	quorumMutant("every server has to extend", 5, mistakes{extendsAll: true}, "MinorityDown", "MinorityForgets", "HungNode"),
 	quorumMutant("takes the error of one server for a loss", 5, mistakes{loses: true}, "MinorityDown"),
 	quorumMutant("lets a minority say that a lock is lost", 5, mistakes{believesLoss: true}, "MinorityForgets"),
-	quorumMutant("needs every server to tell of releases", 3, mistakes{watchesAll: true}, "WokenByMajority"),
+	quorumMutant("needs every server to announce releases", 3, mistakes{watchesAll: true}, "WokenByMajority"),
 	quorumMutant("listens to one server", 3, mistakes{watchesFirst: true}, "WokenByMajority"),
 }
 

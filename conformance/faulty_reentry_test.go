@@ -22,7 +22,7 @@ func (m *Memory) change(key string, f func(l *memoryLock)) {
 	}
 }
 
-// first tells whether token is the first hold of key, and whether there are others.
+// first reports whether token is the first hold of key, and whether there are others.
 func (m *Memory) first(key, token string) (first, several bool) {
 	m.change(key, func(l *memoryLock) { first, several = l.holds[0].token == token, len(l.holds) > 1 })
 	return first, several

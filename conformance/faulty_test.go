@@ -345,6 +345,34 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
+		name: "ignores Due on adopt", killed: []string{"TimeOut"},
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			c.Due = time.Time{}
+			return p.Adopt(ctx, c, from)
+		}}),
+	},
+	{
+		name: "ignores Due on inspect", killed: []string{"TimeOut"},
+		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error) {
+			c.Due = time.Time{}
+			return p.Inspect(ctx, c)
+		}}),
+	},
+	{
+		name: "ignores Due on pass", killed: []string{"TimeOutInLine"},
+		moves: always(moves{pass: func(p gatedMemory, ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+			c.Due = time.Time{}
+			return p.Pass(ctx, c, next)
+		}}),
+	},
+	{
+		name: "ignores Due on watch", killed: []string{"UnansweredWaiter"},
+		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+			c.Due = time.Time{}
+			return p.Watch(ctx, c, fn)
+		}}),
+	},
+	{
 		name: "calls a server that does not answer held", killed: []string{"TimeOut", "Persist"},
 		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
@@ -399,7 +427,7 @@ var commonMutants = []mutant{
 		},
 	},
 	{
-		name: "does not tell that a watch broke", killed: []string{"BrokenWatch"},
+		name: "does not report that a watch broke", killed: []string{"BrokenWatch"},
 		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 			return p.Watch(ctx, c, func(n driver.Notification) {
 				if !n.Broken() {
@@ -431,6 +459,15 @@ var commonMutants = []mutant{
 				return p.Acquire(ctx, c)
 			}}
 		},
+	},
+	{
+		name: "a holder that asks again hears that the lock is held", killed: []string{"LongQueue"},
+		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			if c.Asked && p.at(c.Key) == c.Token {
+				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: c.Token, TTL: time.Until(p.until(c.Key))}
+			}
+			return p.Acquire(ctx, c)
+		}}),
 	},
 	{
 		name: "who asks again goes to the end of the queue", killed: []string{"AskingAgain"},

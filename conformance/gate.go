@@ -24,10 +24,10 @@ import (
 //	func(_ string, send func()) { <-thaw; send() }  // slow there, or frozen
 //	func(_ string, send func()) { send(); <-thaw }  // slow back, or the reply is lost
 //
-// Nobody waits for a gate longer than for a server: when the request's time-out comes
-// or its ctx ends, the caller goes away with ErrUnknown. A request that the gate sends after
-// that takes effect all the same, as with a server that was frozen and thaws; only a
-// subscription and a command of a Session, whose connection is gone by then, do not.
+// A caller waits for a gate no longer than for a server: when the request's time-out
+// comes or its ctx ends, the caller leaves with ErrUnknown. A request that the gate sends
+// after that still takes effect, as with a server that was frozen and thaws. Only a
+// subscription, and a command of a Session, do not: their connection is gone by then.
 type Gate func(request string, send func())
 
 // GateNode makes every request to n pass g, on a goroutine of its own, while the caller
@@ -166,7 +166,7 @@ func (n *gatedNode) leave(p *passage) (late, ok bool) {
 	return p.gone, true
 }
 
-// again tells whether a request that was sent can be sent once more.
+// again reports whether a request that was sent can be sent once more.
 func (n *gatedNode) again(p *passage) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -80,7 +80,7 @@ func handingOver() []Property {
 		},
 		{
 			Name: "Inspect", Group: group, Scripted: true,
-			Clause: "Inspect tells who holds a lock, its label, since when, and for how long at most, and changes nothing.",
+			Clause: "Inspect shows who holds a lock, its label, since when, and for how long at most, and changes nothing.",
 			check: func(t *trial) {
 				o := ample
 				o.Label = "host 7, shelf 3"

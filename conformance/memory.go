@@ -21,7 +21,7 @@ import (
 //	a, err := engine.New(&server, strategy.Options{})
 //	b, err := engine.New(&server, strategy.Options{})
 //
-// It does everything that a [driver.Protocol] may do: fences, notices, a queue with
+// It does everything that a [driver.Protocol] may do: fences, notifications, a queue with
 // direct grants, renewal in bulk, Inspect and Check. To test without one of these, hide it:
 //
 //	engine.New(struct{ driver.Protocol }{&server}, o) // a protocol and nothing else
@@ -30,8 +30,8 @@ import (
 // at home inside a testing/synctest bubble.
 type Memory struct {
 	// Reentrant lets the owner of a lock in again. Each hold has a TTL of its own; the
-	// lock is held until the last has ended. Holders are then called by their owner.
-	// Set it before the first request.
+	// lock is held until the last has ended. Errors and notifications then name the
+	// holder by its owner. Set Reentrant before the first request.
 	Reentrant bool
 
 	mu        sync.Mutex
@@ -39,7 +39,7 @@ type Memory struct {
 	locks     map[string]*memoryLock // by key
 	fences    map[string]uint64      // by key; they outlive the locks
 	watches   map[string][]*memoryWatch
-	queues    map[string][]driver.Claim // who waits, by key; the first comes next
+	queues    map[string][]driver.Claim // claims that wait, by key; the first comes next
 	requests  map[Op]int
 	arriving  map[string]int // acquires that may still take effect, by token
 }
@@ -123,10 +123,10 @@ type Request struct {
 //	return conformance.Unsent()                  // nobody there
 //	return conformance.Refused("READONLY")       // the server says no
 //
-// Nobody waits for it longer than the request's time-out: when that comes, or ctx
-// ends, the caller gets ErrUnknown, while the request goes on and may take effect
-// later, as with a server that was frozen and thaws. The ctx that the interceptor gets
-// does not end with that time-out: to lose a request, return, and do not wait for it.
+// The caller waits no longer than the request's time-out. When that comes, or ctx
+// ends, the caller gets ErrUnknown. The request goes on, and may take effect later, as
+// with a server that was frozen and thaws. The interceptor's ctx does not end with that
+// time-out: to lose a request, return, and do not wait for it.
 type Interceptor func(ctx context.Context, r Request, serve func() error) error
 
 const memoryName = "memory"
@@ -167,7 +167,7 @@ func (m *Memory) Requests(ops ...Op) int {
 	return n
 }
 
-// Evict takes key away from its holder, and tells nobody, as an expiry does.
+// Evict takes key away from its holder without a notification, as an expiry does.
 func (m *Memory) Evict(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -290,7 +290,7 @@ func (m *Memory) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, 
 	})
 }
 
-// enqueue gives c its place, if it has a line. It returns which that is, and whether c had it before. The
+// enqueue gives c a place, if it has a line. It returns the place, and whether c had it before. The
 // caller holds mu.
 func (m *Memory) enqueue(c driver.Claim) (place int32, kept bool) {
 	if c.Line == "" {
@@ -323,7 +323,7 @@ func (m *Memory) dequeue(c driver.Claim) (first bool) {
 	return first
 }
 
-// tellFirst tells the first in the queue that it is first, and for how long another is the holder. The
+// tellFirst notifies the first in the queue that it is first, and how long another is the holder. The
 // caller holds mu, and calls tell without it.
 func (m *Memory) tellFirst(key string, next time.Duration) (tell func()) {
 	if q := m.queues[key]; len(q) > 0 {
@@ -334,9 +334,9 @@ func (m *Memory) tellFirst(key string, next time.Duration) (tell func()) {
 	return nothing
 }
 
-// grantNext makes the first who queues for a free key, and whose line still listens, its
-// holder, unless that is the one who asks: its token is asks. The caller holds mu, and calls
-// tell without it.
+// grantNext makes the first claim in the queue for a free key whose line still listens its holder,
+// unless that is the claim that asks: its token is asks. The caller holds mu, and calls tell without
+// it.
 func (m *Memory) grantNext(key, asks string) (tell func()) {
 	now := time.Now()
 	for len(m.queues[key]) > 0 {
@@ -428,9 +428,9 @@ func (m *Memory) grant(l *memoryLock) driver.Grant {
 	return g
 }
 
-// Adopt puts the claim's token in another's place, with a new fence and the claim's
-// owner; or, if that is one hold of several, with the fence and the owner of these. It tells who watches
-// of the owner that holds the lock no more.
+// Adopt puts the claim's token in another's place, with a new fence and the claim's owner. If that is
+// one hold of several, it keeps their fence and owner. Otherwise it notifies the watches that the old
+// owner does not hold the lock any more.
 func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	m.arrives(c.Token, 1)
 	return ask(m, ctx, Request{OpAdopt, []driver.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (driver.Grant, error) {
@@ -457,8 +457,8 @@ func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver
 	})
 }
 
-// Release takes the token's hold away and, if it was the last, tells who watches. With
-// Force it takes all away.
+// Release takes the token's hold away and, if it was the last, notifies the watches. With
+// Force it takes all holds away.
 func (m *Memory) Release(ctx context.Context, c driver.Claim) error {
 	_, err := ask(m, ctx, Request{OpRelease, []driver.Claim{c}}, nil, func() (struct{}, error) {
 		return struct{}{}, m.release(c)
@@ -502,8 +502,8 @@ func (m *Memory) release(c driver.Claim) error {
 	return nil
 }
 
-// tellReleased tells who watches without a line that holder has released the lock. The caller holds mu, and
-// calls tell without it.
+// tellReleased notifies the watches without a line that holder has released the lock. The caller holds mu,
+// and calls tell without it.
 func (m *Memory) tellReleased(key, holder string) (tell func()) {
 	told := slices.Clone(m.watches[key])
 	return func() {
@@ -515,7 +515,7 @@ func (m *Memory) tellReleased(key, holder string) (tell func()) {
 	}
 }
 
-// Watch tells fn of releases of the claim's key, or, for a line, of direct grants to it.
+// Watch notifies fn of releases of the claim's key, or, for a line, of direct grants to it.
 func (m *Memory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	w := &memoryWatch{line: c.Line, fn: fn}
 	stop = func() {
@@ -527,7 +527,7 @@ func (m *Memory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notif
 			delete(m.watches, c.Key)
 		}
 		m.mu.Unlock()
-		w.mu.Lock() // a notice being delivered is waited for
+		w.mu.Lock() // waits for a notification that is being delivered
 		defer w.mu.Unlock()
 		w.fn = nil
 	}
@@ -567,7 +567,7 @@ func (w *memoryWatch) tell(n driver.Notification) {
 	}
 }
 
-// Inspect tells who holds the claim's key, and who queues for it.
+// Inspect reports who holds the claim's key, and which claims queue for it.
 func (m *Memory) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	return ask(m, ctx, Request{OpInspect, []driver.Claim{c}}, nil, func() (strategy.Info, error) {
 		m.mu.Lock()

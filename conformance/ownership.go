@@ -132,7 +132,7 @@ func ownership() []Property {
 		},
 		{
 			Name: "ForceRelease", Group: group, Scripted: true,
-			Clause: "An operator frees a lock from the holder that he saw, and from nobody else; that holder's own release then says ErrLost.",
+			Clause: "An operator frees a lock from the holder that the operator saw, and from no other; that holder's own release then says ErrLost.",
 			check: func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				first := a.try().want(nil, "the lock is free")
@@ -182,7 +182,7 @@ func (t *trial) handOverInside(move func(*hold) call, check func(moved call, suc
 }
 
 // inside has step called just before the k-th of the requests that a's move waits for,
-// and tells whether there are so many.
+// and reports whether there are so many.
 //
 // A move may make its requests side by side, to several servers. They pass one at a
 // time, so that those before have been answered, and those after have not been sent. It
@@ -216,7 +216,7 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	return reached
 }
 
-// within tells whether ch is closed within d.
+// within reports whether ch is closed within d.
 func within(ch <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -216,7 +216,7 @@ func quorum() []Property {
 				if k := a.try(); k.err == nil {
 					t.failf("%s = <nil>, want an error: no server has answered", k.text)
 				}
-				t.sleep(t.ttl / 4) // A withdraws what is not there yet: were the time too short, the trial would be less severe
+				t.sleep(t.ttl / 4) // A withdraws what is not there yet: if the time is too short, the trial is less severe
 				frost.melt()
 				b.reaches(s.first(s.need))
 				b.eventually("A's attempt has failed, and its late votes are taken back")
@@ -298,7 +298,7 @@ func quorum() []Property {
 		},
 		{
 			Name: "WokenByMajority", Group: group, Scripted: true,
-			Clause: "Where the servers tell of releases, a waiter is notified though a minority of them says nothing.",
+			Clause: "Where the servers announce releases, a waiter is notified though a minority of them says nothing.",
 			check: func(t *trial) {
 				s := t.servers().withSpare(t)
 				o := t.listening()
@@ -418,7 +418,7 @@ func evenSplit(t *trial) {
 	}
 }
 
-// A barrier is passed by so many before who waits goes on, or after some time.
+// A barrier lets its callers go on when n have come, or after some time.
 type barrier struct {
 	t      *trial
 	left   atomic.Int32
@@ -543,8 +543,8 @@ func (l *links) pass(i int, request string, send func()) {
 	way(request, send)
 }
 
-// tryAll is try, and waits until also the servers that the majority did not need have
-// answered, but for what a frost holds up.
+// tryAll is try. It also waits until the servers that the majority did not need have
+// answered, except those that a frost holds up.
 func (c *contender) tryAll() call {
 	l := c.links
 	l.mu.Lock()

@@ -108,7 +108,7 @@ type mistakes struct {
 	extendsAll      bool // every server has to extend
 	loses           bool // an error is a loss
 	believesLoss    bool // so is one server that says so
-	watchesAll      bool // needs all servers to tell of releases
+	watchesAll      bool // needs all servers to announce releases
 	watchesFirst    bool // listens to one server
 }
 
@@ -144,7 +144,7 @@ func (v *votes) end() []vote {
 	return slices.Clone(v.of)
 }
 
-// set tells whether the votes have been withdrawn before.
+// set reports whether the votes have been withdrawn before.
 func (v *votes) set(i int, x vote) (over bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

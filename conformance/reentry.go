@@ -21,7 +21,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryByOwner", Group: group, Scripted: true,
-			Clause: "Another owner is refused, however often the lock is held, and learns which owner holds it.",
+			Clause: "Another owner is refused, however often the first one holds the lock, and learns which owner that is.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				rival := strategy.WithOwner(t.ctx, "another "+t.name)
@@ -38,7 +38,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryUnnamed", Group: group, Scripted: true,
-			Clause: "Whose context names no owner, or an empty one, never re-enters; who is called with the context of a lease does.",
+			Clause: "A caller whose context names no owner, or an empty one, never re-enters; a caller with the context of a lease does.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				nobody := strategy.WithOwner(t.owner(), "")
@@ -58,7 +58,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryByContext", Group: group, Scripted: true,
-			Clause: "A function that Do runs gets the same lock again with its context, by Do as by Acquire, and the lock is free after the outermost.",
+			Clause: "A function that Do runs gets the same lock again with its context, by Do or by Acquire, and the lock is free after the outermost call.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				depth := 0
@@ -82,7 +82,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryFence", Group: group, Scripted: true,
-			Clause: "Re-entry does not change the fence, and the next owner's is greater, as is the same owner's when it comes again.",
+			Clause: "Re-entry does not change the fence; the next owner's fence is greater, and so is the same owner's when it comes again.",
 			check: reentrant(func(t *trial) {
 				t.needs(t.Fenced, "Subject.Fenced is false")
 				a, b := t.contender("A", ample), t.contender("B", ample)
@@ -111,7 +111,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryCount", Group: group, Scripted: true,
-			Clause: "Inspect tells the owner, and how often it holds the lock: one more with each entry, one less with each release.",
+			Clause: "Inspect shows the owner, and how often it holds the lock: one more with each entry, one less with each release.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var holds []*hold
@@ -241,7 +241,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryDeadHold", Group: group, Scripted: true,
-			Clause: "A hold whose holder died is over with its own TTL, though its owner goes on elsewhere.",
+			Clause: "A hold whose holder died ends with its own TTL, though its owner goes on elsewhere.",
 			check: reentrant(func(t *trial) {
 				a, dies, b := t.contender("A", t.brief()), t.contender("A", t.brief()), t.contender("B", ample)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
@@ -262,7 +262,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryAfterLoss", Group: group, Scripted: true,
-			Clause: "When the lock was lost, all its holds are, and its owner does not get in again while another has it.",
+			Clause: "When a lock is lost, all its holds are lost, and its owner does not get in again while another has it.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
@@ -278,7 +278,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryBesideWaiters", Group: group, Scripted: true,
-			Clause: "The owner gets in again at once, though others of its process wait for it; and these keep their order.",
+			Clause: "The owner gets in again at once, though others of its process wait for the lock; the others keep their order.",
 			check: reentrant(func(t *trial) {
 				patient := t.patient()
 				a := t.contender("A", patient)
@@ -294,7 +294,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryOvertakesNobody", Group: group, Scripted: true,
-			Clause: "A contender with a name asks whether it holds the lock already, and does not take one that is free before those who wait in its process.",
+			Clause: "A contender with an owner asks whether it holds the lock already; if the lock is free, it does not take it before the waiters of its process.",
 			check: reentrant(func(t *trial) {
 				patient := t.listening()
 				a, b := t.gated("A", patient), t.contender("B", patient)
@@ -327,7 +327,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryWakes", Group: group, Scripted: true,
-			Clause: "Where the servers tell of releases, waiters sleep through those of inner holds, and are woken by the last.",
+			Clause: "Where the servers announce releases, waiters sleep through the releases of inner holds, and wake at the last one.",
 			check: reentrant(func(t *trial) {
 				a, b := t.contender("A", t.listening()), t.gated("B", t.listening())
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
@@ -348,7 +348,7 @@ func reentering() []Property {
 		},
 		{
 			Name: "ReentryForce", Group: group, Scripted: true,
-			Clause: "An operator who frees a lock ends all its holds, and none of a later tenure, not of the same owner's either.",
+			Clause: "An operator who frees a lock ends all its holds, and no hold of a later tenure, not even of the same owner.",
 			check: reentrant(func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")

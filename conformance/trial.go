@@ -275,7 +275,7 @@ func (t *trial) sleep(d time.Duration) {
 	t.unlessCalledOff()
 }
 
-// pause is sleep for those who are not the check: gates, and what runs under a lock.
+// pause is sleep for code that is not the check: gates, and what runs under a lock.
 func (t *trial) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -311,7 +311,7 @@ func (t *trial) breakWatches() {
 	t.rec.add("the subscriptions break")
 }
 
-// A contender is who wants locks: a Strategy of its own, as a process would have.
+// A contender wants locks. It has a Strategy of its own, as a process would have.
 type contender struct {
 	t        *trial
 	who      string
@@ -512,7 +512,7 @@ func (c *contender) eventually(why string) *hold {
 	return got
 }
 
-// takenOverBy is the common tragedy: the lock goes to b, and its first holder does not know.
+// takenOverBy plays the common tragedy: the lock goes to b, and its first holder does not know.
 func (c *contender) takenOverBy(b *contender) (late, successor *hold) {
 	late = c.try().want(nil, "the lock is free")
 	c.t.evict(c.t.name)
@@ -529,7 +529,7 @@ type hold struct {
 	left  atomic.Bool // detached
 }
 
-// lapsed tells whether the deadline has come of a lock that its holder has not released.
+// lapsed reports whether the deadline has come of a lock that its holder has not released.
 func (h *hold) lapsed() bool {
 	released := !h.left.Load() && errors.Is(h.lease.Err(), strategy.ErrReleased)
 	return !released && !time.Now().Before(h.lease.Deadline())
@@ -637,9 +637,8 @@ func (p *pending) settles() *pending {
 }
 
 // settle gives a waiter time to do what it does before it sleeps: listen, and ask
-// again. So what comes next has to wake it. Were the time too short, the trial
-// would be less severe, not wrong. Where requests are counted it ends when there are no
-// more.
+// again. So what comes next has to wake it. If the time is too short, the trial
+// is less severe, not wrong. Where requests are counted, settle ends when no more come.
 func (c *contender) settle() {
 	for last := -1; ; last = c.requests.count() {
 		c.t.sleep(c.t.ttl / 4)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -12,24 +13,70 @@ func unanswered() []Property {
 	return []Property{
 		{
 			Name: "TimeOut", Group: group, Scripted: true,
-			Clause: "Acquiring, extending and releasing end by the operation time-out, with an error, though no server answers.",
+			Clause: "Acquiring, extending, adopting, inspecting and releasing end by the operation time-out, with an error, though no server answers.",
 			check: func(t *trial) {
 				o := t.hasty()
 				a := t.gated("A", o)
 				h := a.try().want(nil, "the lock is free")
-				other := a.on(t.name + "/other")
+				other, left := a.on(t.name+"/other"), a.on(t.name+"/left")
+				token := left.try().want(nil, "the lock is free").detach()
+				inspect := func() call {
+					return a.do("Inspect()", func() (strategy.Lease, error) {
+						_, err := a.s.Inspect(t.ctx, t.name)
+						return nil, err
+					})
+				}
+				adopt := func() call { // a protocol that cannot says ErrUnsupported, which claims nothing either
+					return left.do("Adopt()", func() (strategy.Lease, error) { return left.s.Adopt(t.ctx, left.lock.Name(), token) })
+				}
 				defer a.holdUp().melt()
-				for _, move := range []func() call{other.try, h.extend, h.release} {
+				for _, x := range []struct {
+					text string
+					move func() call
+				}{{"TryAcquire()", other.try}, {"Extend()", h.extend}, {"Inspect()", inspect}, {"Adopt()", adopt}, {"Release()", h.release}} {
 					ended := make(chan call, 1)
-					go func() { ended <- move() }()
+					go func() { ended <- x.move() }()
 					select {
 					case k := <-ended:
 						if k.err == nil || errors.Is(k.err, strategy.ErrHeld) || errors.Is(k.err, strategy.ErrLost) {
 							t.failf("%s = %w, want an error that claims nothing: no server has answered", k.text, orNil{k.err})
 						}
 					case <-t.late(o.OpTimeout + t.patience):
-						t.failf("a call has not returned %v after its time-out of %v, want an error: no server answers", t.patience, o.OpTimeout)
+						t.failf("A.%s has not returned %v after its time-out of %v, want an error: no server answers", x.text, t.patience, o.OpTimeout)
 					}
+				}
+			},
+		},
+		{
+			Name: "TimeOutInLine", Group: group, Scripted: true,
+			Clause: "A release ends by the operation time-out, though no server answers and another of its process waits for the lock.",
+			check: func(t *trial) {
+				o := t.hasty()
+				a := t.gated("A", o)
+				h := a.try().want(nil, "the lock is free")
+				line := newQueue(a, 2, t.ttl) // for so long that the first does not hand over to the second
+				h.release().want(nil, "A holds the lock")
+				select {
+				case first := <-line.calls:
+					first.k.want(nil, "its turn comes")
+				case <-t.late(t.patience):
+					t.failf("after %v no waiter has had the lock, want the first", t.patience)
+				}
+				defer a.holdUp().melt() // before the first releases: if the time is too short, the trial is less severe
+				select {
+				case <-line.ended: // in time, or before it was held up
+				case <-t.late(t.ttl + o.OpTimeout + t.patience):
+					t.failf("A.Release() number 1 has not returned %v after its time-out of %v, want an error: no server answers", t.patience, o.OpTimeout)
+				}
+			},
+		},
+		{
+			Name: "UnansweredWaiter", Group: group, Scripted: true,
+			Clause: "A waiter gets the lock when it is released, or an error that claims nothing, though one of its requests gets no answer.",
+			check: func(t *trial) {
+				asks := true
+				for k := 1; asks && k <= 3*max(t.Nodes, 1); k++ { // it asks, listens, and asks again; then it may poll
+					asks = t.unanswered(k)
 				}
 			},
 		},
@@ -43,7 +90,7 @@ func unanswered() []Property {
 					t.failf("%s = <nil>, want an error: no server has answered", k.text)
 				}
 				a.requests.each(nil)
-				t.sleep(t.ttl / 4) // A undoes what is not there yet: were the time too short, the trial would be less severe
+				t.sleep(t.ttl / 4) // A undoes what is not there yet: if the time is too short, the trial is less severe
 				late.melt()
 				t.sleep(t.ttl / 8) // so that it arrives before B asks
 				b.eventually("A's late acquisition is taken back")
@@ -72,6 +119,40 @@ func unanswered() []Property {
 			},
 		},
 	}
+}
+
+// unanswered holds the k-th request up that B makes to acquire A's lock, for ever, and lets A release. It
+// reports whether B made so many.
+func (t *trial) unanswered(k int) (asks bool) {
+	name := fmt.Sprintf("%s/%d", t.name, k)
+	a, b := t.contender("A", t.patient()).on(name), t.gated("B", t.hasty()).on(name)
+	h := a.try().want(nil, "the lock is free")
+	caught, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	b.requests.each(func(i int, send func()) {
+		if i == k {
+			close(caught)
+			<-over // then its caller is gone
+		}
+		send()
+	})
+	ended := make(chan call, 1)
+	go func() { ended <- b.acquire() }()
+	select {
+	case <-caught:
+		asks = true
+	case <-t.late(t.ttl): // it makes no more requests, and waits
+	}
+	h.release().want(nil, "A holds the lock")
+	select {
+	case got := <-ended:
+		if errors.Is(got.err, strategy.ErrHeld) || errors.Is(got.err, strategy.ErrLost) {
+			t.failf("%s = %w, though its request %d got no answer and A has released, want the lock, or an error that claims nothing", got.text, got.err, k)
+		}
+	case <-t.late(b.o.OpTimeout + 2*t.patience):
+		t.failf("B.Acquire() has not returned, though its request %d got no answer and A has released, want the lock, or an error that claims nothing", k)
+	}
+	return asks
 }
 
 // hasty is patient, but for answers.

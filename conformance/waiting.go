@@ -54,7 +54,7 @@ func waiting() []Property {
 		},
 		{
 			Name: "WokenByNotification", Group: group, Scripted: true,
-			Clause: "Where the servers tell of releases, a waiter needs no polling: it is notified.",
+			Clause: "Where the servers announce releases, a waiter needs no polling: it is notified.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.listening()), t.contender("B", t.listening())
 				h := a.try().want(nil, "the lock is free")
@@ -84,7 +84,7 @@ func waiting() []Property {
 		},
 		{
 			Name: "WokenAtExpiry", Group: group, Scripted: true,
-			Clause: "A waiter gets the lock when its holder's TTL is over, though nobody tells of that.",
+			Clause: "A waiter gets the lock when its holder's TTL is over, though nobody announces that.",
 			check: func(t *trial) {
 				a, c := t.contender("A", t.brief()), t.contender("C", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -103,7 +103,7 @@ func waiting() []Property {
 		},
 		{
 			Name: "NoMissedRelease", Group: group, Scripted: true,
-			Clause: "A release is not missed, between whichever requests of the waiter it comes: not between being refused and listening either.",
+			Clause: "A waiter does not miss a release, between whichever of its requests that comes: not even between its refusal and its subscription.",
 			check: func(t *trial) {
 				for k, asks := 1, true; asks; k++ {
 					asks = t.releaseAt(k, (*requests).before) && t.releaseAt(k, (*requests).after)
@@ -176,7 +176,7 @@ func waiting() []Property {
 		},
 		{
 			Name: "FirstComeFirstServed", Group: group, Scripted: true,
-			Clause: "Those who wait in one process get the lock in the order in which they came.",
+			Clause: "The waiters of one process get the lock in the order in which they came.",
 			check: func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -187,7 +187,7 @@ func waiting() []Property {
 		},
 		{
 			Name: "WaitersAreCheap", Group: group, Scripted: true,
-			Clause: "However many of one process wait, only one of them asks the servers: where the servers tell of releases, an acquisition costs as much as without rivals.",
+			Clause: "However many of one process wait, only one of them asks the servers: where the servers announce releases, an acquisition costs as much as without rivals.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.listening()), t.gated("B", t.listening())
 				h := a.try().want(nil, "the lock is free")
@@ -315,6 +315,7 @@ type queue struct {
 	c     *contender
 	n     int
 	calls chan numbered
+	ended chan numbered  // the releases
 	all   sync.WaitGroup // until they have released
 }
 
@@ -326,7 +327,7 @@ type numbered struct {
 // newQueue lets n waiters get in line, each after the one before it stands there.
 // Each releases the lock once it has had it for that long.
 func newQueue(c *contender, n int, linger time.Duration) *queue {
-	q := &queue{c: c, n: n, calls: make(chan numbered, n)}
+	q := &queue{c: c, n: n, calls: make(chan numbered, n), ended: make(chan numbered, n)}
 	o := c.o
 	var refused sync.Once
 	held := make(chan struct{})
@@ -348,7 +349,8 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 			q.calls <- numbered{i + 1, k}
 			if k.hold != nil {
 				c.t.pause(linger)
-				k.hold.lease.Release(c.t.ctx)
+				k := waiter.do(fmt.Sprintf("Release() number %d", i+1), func() (strategy.Lease, error) { return nil, k.hold.lease.Release(c.t.ctx) })
+				q.ended <- numbered{i + 1, k}
 			}
 		})
 		select {

@@ -108,7 +108,7 @@ func (s *Server) adopt(m message) message {
 
 func (s *Server) release(m message) message {
 	if m.Undo {
-		s.undone[m.Token] = true // should the acquire come only now
+		s.undone[m.Token] = true // the acquire may come only now
 	}
 	h := s.at(m.Key)
 	if h.token != m.Token {
