@@ -26,7 +26,7 @@ func WithoutGuard() Option {
 // guard takes: a server that may have forgotten locks does not vote until MaxTTL has passed since
 // the first request for a lock that reached it afterwards. Until then it counts as down
 // ([GuardError]), but goes on to extend and release what it has. If more than a minority of the
-// servers restart within one MaxTTL, nothing is granted for the rest of it.
+// servers restart within one MaxTTL, nothing is granted until so many vote again that they are a majority.
 //
 // Whole milliseconds, strategy.MinTTL to strategy.MaxTTL; a longer [strategy.Options].TTL is
 // refused. The default is the longest TTL that this strategy has used or has learned from a server.
@@ -51,7 +51,7 @@ const (
 type GuardError struct {
 	Reason string        // ReasonEmpty or ReasonRestarted
 	For    time.Duration // until it votes, by its clock; 0: it votes, but has forgotten since it granted this lock
-	Begun  bool          // whether this time runs. After Check it may not: it begins when the server is first asked for a lock
+	Begun  bool          // whether this time has begun. After Check it may not have: it begins with the first request for a lock
 }
 
 func (e *GuardError) Error() string {
@@ -63,7 +63,7 @@ func (e *GuardError) Error() string {
 	case e.For <= 0:
 		return "it votes, but has forgotten since it granted this lock: " + why
 	case !e.Begun:
-		return fmt.Sprintf("it does not vote until %v after it is first asked for a lock, which Check does not do: %s", e.For, why)
+		return fmt.Sprintf("it does not vote until %v after its first request for a lock (Check makes none): %s", e.For, why)
 	}
 	return fmt.Sprintf("it does not vote for %v: %s", e.For, why)
 }
@@ -111,21 +111,26 @@ func (p *protocol) learnTTL(ms int64) {
 
 const bootstrapHelps = "if they have forgotten no lock that is held, redlock.Bootstrap (locks bootstrap) lets them vote at once"
 
-// advised adds to an error of too few votes what ends the wait, if the guard is the reason.
+// advised adds to an error of too few votes what ends the wait, if the guard is the reason. Bootstrap is
+// for new servers: nobody can vouch for one that was restarted or promoted.
 func (p *protocol) advised(err error) error {
 	var none *strategy.QuorumError
 	if !errors.As(err, &none) || none.Held != nil {
 		return err
 	}
-	guarded, longest := 0, time.Duration(0)
+	guarded, restarted, longest := 0, false, time.Duration(0)
 	for _, a := range none.Nodes {
 		var g *GuardError
 		if errors.As(a.Err, &g) && g.For > 0 {
 			guarded, longest = guarded+1, max(longest, g.For)
+			restarted = restarted || g.Reason != ReasonEmpty
 		}
 	}
 	if guarded <= len(p.nodes)-p.quorum {
 		return err
+	}
+	if restarted {
+		return fmt.Errorf("%w; they vote in %v", err, longest)
 	}
 	return fmt.Errorf("%w; they vote in %v; %s", err, longest, bootstrapHelps)
 }

@@ -10,7 +10,7 @@ type memory struct {
 
 type item struct {
 	value string
-	last  Holder // the greatest that has touched the item, be it to read
+	last  Holder // the greatest that has touched the item, also to read
 }
 
 // touch is the rule, and the read, or with a value the write, that it allows.

@@ -11,7 +11,7 @@ const Schema = `
 CREATE TABLE IF NOT EXISTS items (
 	id    TEXT PRIMARY KEY,
 	value TEXT NOT NULL,
-	fence BIGINT NOT NULL, -- the greatest that has touched the item, be it to read
+	fence BIGINT NOT NULL, -- the greatest that has touched the item, also to read
 	owner TEXT NOT NULL    -- whose that was
 )`
 

@@ -1,7 +1,7 @@
 -- touch: the rule, and the read or the write that it allows, in one step.
 --
 -- KEYS[1]  the item: a hash of value, fence (the greatest that has touched the item,
---          be it to read) and owner (whose that was)
+--          also to read) and owner (whose that was)
 -- ARGV[1]  the holder's fence, below 2^53, where Lua's numbers are exact
 -- ARGV[2]  the holder's owner
 -- ARGV[3]  the new value; absent: a read

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -25,13 +26,14 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	}
 	alone := func(c Strategy) bool { return c.Servers == 1 }
 	reentrant := func(c Strategy) bool { return c.verdict(reentrantTitle) == Kept }
-	sound := func(c Strategy) bool { return c.lacks() == 0 }
+	queues := func(c Strategy) bool { return c.verdict(queueTitle) == Kept }
+	sound := func(c Strategy) bool { return c.sound() }
 
-	best := func(of []string) []string { // those with the fewest weaknesses
+	best := func(of []string) []string { // those with the fewest weaknesses; what is unclear may be one
 		least := -1
 		var found []string
 		for _, c := range columns {
-			switch n := c.lacks(); {
+			switch n := c.lacks() + c.doubts(); {
 			case !slices.Contains(of, c.Name):
 			case least < 0 || n < least:
 				least, found = n, []string{c.Name}
@@ -50,41 +52,57 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	if len(who) == 0 {
 		who = names(columns, func(c Strategy) bool { return sound(c) && alone(c) })
 	}
+	doubtful := names(columns, func(c Strategy) bool { return c.doubts() > 0 })
+	orUnclear := ""
+	if len(doubtful) > 0 {
+		orUnclear = ", or could not be judged in full"
+	}
 	if len(who) > 0 {
-		add("production, on one Redis", who, "no weakness was seen here. One Redis stays one point of failure: what it forgets, it grants again.")
+		why := "no weakness was seen here. One Redis stays one point of failure: what it forgets, it grants again."
+		fair := names(columns, func(c Strategy) bool { return slices.Contains(who, c.Name) && queues(c) })
+		if plain := without(who, fair); len(fair) > 0 && len(plain) > 0 {
+			who = fair
+			why += " Its queue serves waiters in the order of arrival, in all processes. Without a queue: " + strings.Join(plain, ", ") + "."
+		}
+		add("production, on one Redis", who, why)
 	} else {
-		add("production, on one Redis", nil, "none of these: each showed a weakness, or takes several.")
+		add("production, on one Redis", nil, "none of these: each showed a weakness, or takes several"+orUnclear+".")
 	}
 	if who := names(columns, func(c Strategy) bool { return !alone(c) && sound(c) }); len(who) > 0 {
 		add("a lock that outlives one of its servers", who, quorum(columns, who, comparable))
 	}
 	if who := best(names(columns, reentrant)); len(who) > 0 {
-		add("who holds the lock calls what takes it", who, "the owner that the context names gets in again, and the lock is free after the last release"+besides(columns, who)+". Where the code can be changed, hand the lease on instead.")
+		add("code that holds the lock takes it again", who, "the owner that the context names gets in again, and its last release frees the lock"+besides(columns, who)+". Where the code can be changed, hand the lease on instead.")
 	}
 	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
 	if len(fenced) > 0 {
 		add("writes that a paused holder must never overwrite", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
 	} else {
-		add("writes that a paused holder must never overwrite", nil, "none of these: it takes fences, and a store that compares them.")
+		add("writes that a paused holder must never overwrite", nil, "none of these showed fences"+orUnclear+": it takes fences, and a store that compares them.")
 	}
 	if who, why := quickest(columns); comparable && len(who) > 0 {
 		add("many contend for one lock", who, why)
 	}
 	// A race is rare, a wrong clock is wrong all day: it is not one weakness among others.
-	scriptless := func(c Strategy) bool { return !c.Cost.sends("EVAL") && c.verdict(clocksTitle) != Weak }
+	scriptless := func(c Strategy) bool { return !c.Cost.sends("EVAL") && !c.mayLack(clocksTitle) }
 	if who := best(names(columns, scriptless)); len(who) > 0 {
-		add("scripts are forbidden", who, "sends none"+besides(columns, who)+".")
+		add("scripts are forbidden", who, "it sends none"+besides(columns, who)+".")
 	}
-	if bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) }); len(bare) > 0 {
+	// A waiter that queues in Redis takes precedence over one that only polls.
+	if bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) && !queues(c) }); len(bare) > 0 {
 		who := best(bare)
-		add("keys shared with redsync, redis-py, StackExchange.Redis …", who, "the key holds the bare token, as theirs does, so all exclude each other; Options.Key names their key. They publish no releases; luascript and fairqueue see that by the token, and poll."+lesser(bare, who, "can share them, too"))
+		why := "the key holds the bare token, as theirs does, so all exclude each other" + besides(columns, who) + ". Options.Key names their key. They publish no releases: luascript sees that by the token, and asks again after pauses."
+		if q := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) && queues(c) }); len(q) > 0 {
+			why += " Not " + strings.Join(q, ", ") + ": its waiters would take precedence over the others."
+		}
+		add("keys shared with redsync, redis-py, StackExchange.Redis …", who, why+lesser(columns, bare, who, "can share them, too"))
 	}
 	stamped := func(c Strategy) bool { return c.Cost.sends("SETNX") }
 	if who := best(names(columns, stamped)); len(who) > 0 {
 		add("keys shared with clients that store a time (SETNX, GETSET)", who, "and for nothing else: the key has no TTL, so the contenders' clocks decide who may take it. They must be able to read ours, too: milliseconds, a colon, a token.")
 	}
 	traceless := func(c Strategy) bool {
-		return alone(c) && c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 && c.verdict(cleanTitle) != Weak
+		return alone(c) && c.Cost.KeysLeft != nil && *c.Cost.KeysLeft == 0 && !c.mayLack(cleanTitle)
 	}
 	who = best(names(columns, traceless))
 	fenceless := names(columns, func(c Strategy) bool {
@@ -92,14 +110,17 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	})
 	switch {
 	case len(fenceless) > 0:
-		add("very many names, each used once", fenceless, "with its option WithoutFences, which was not tried here: without it the fence counter of each name stays until Options.FenceTTL is over."+lesser(who, nil, "leave no key as they are"))
+		add("very many names, each used once", fenceless, "with its option WithoutFences, which was not tried here: without it the fence counter of each name stays until Options.FenceTTL is over."+lesser(columns, who, nil, "leave no key as they are"))
 	case len(who) > 0:
-		add("very many names, each used once", who, "no key stays behind"+besides(columns, who)+leavers(columns)+".")
+		add("very many names, each used once", who, "it leaves no key"+besides(columns, who)+leavers(columns)+".")
 	}
-	weak := slices.DeleteFunc(slices.Clone(columns), sound)
+	weak := slices.DeleteFunc(slices.Clone(columns), func(c Strategy) bool { return c.lacks() == 0 })
 	slices.SortStableFunc(weak, func(a, b Strategy) int { return b.lacks() - a.lacks() })
 	if len(weak) > 0 {
-		add("teaching: to see a lock fail", names(weak, func(Strategy) bool { return true }), "the suite plays each weakness by script, so it shows every time; --json has it call by call.")
+		add("teaching: to see a lock fail", names(weak, func(Strategy) bool { return true }), "the suite plays each weakness by script, so it shows every time; --json has it call by call."+suffixes(columns))
+	}
+	if len(doubtful) > 0 {
+		add("another run", doubtful, "what has a ? may be a weakness, as the machine was too slow to say; so these are not taken for sound here. Compare again when the machine has less to do.")
 	}
 	return advice
 }
@@ -113,7 +134,7 @@ func quorum(columns []Strategy, who []string, comparable bool) string {
 		case c.Solo == nil:
 		case c.Name == who[0]:
 			all = &columns[i]
-		case c.Servers == 1 && c.lacks() == 0 && (one == nil || c.Solo.PerPing < one.Solo.PerPing):
+		case c.Servers == 1 && c.sound() && (one == nil || c.Solo.PerPing < one.Solo.PerPing):
 			one = &columns[i]
 		}
 	}
@@ -133,34 +154,30 @@ func quorum(columns []Strategy, who []string, comparable bool) string {
 // machine is less.
 const alike = 1.5
 
-// quickest are those that grant a lock most often where most contend for it, if that
-// sets them apart.
+// quickest are those of the sound strategies that grant a lock most often where most contend for it. It
+// returns none if the rates are alike, or if a round of the others was as good as one of these.
 func quickest(columns []Strategy) (who []string, why string) {
-	rate := func(c Strategy) float64 {
-		if len(c.Contention) == 0 {
-			return 0
-		}
-		return c.Contention[len(c.Contention)-1].PerSecond
-	}
-	best, others := 0.0, 0.0
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c Strategy) bool { return !c.sound() })
+	most := func(c Strategy) Contention { return c.Contention[len(c.Contention)-1] }
+	best := 0.0
 	for _, c := range columns {
-		best = max(best, rate(c))
-	}
-	for _, c := range columns {
-		switch {
-		case rate(c) == 0:
+		if len(c.Contention) == 0 || most(c).PerSecond == 0 {
 			return nil, "" // not all were measured
-		case rate(c)*alike >= best:
-			who = append(who, c.Name)
-		default:
-			others = max(others, rate(c))
+		}
+		best = max(best, most(c).PerSecond)
+	}
+	others, highest, lowest := 0.0, 0.0, math.Inf(1)
+	for _, c := range columns {
+		if m := most(c); m.PerSecond*alike >= best {
+			who, lowest = append(who, c.Name), min(lowest, m.Lowest)
+		} else {
+			others, highest = max(others, m.PerSecond), max(highest, m.Highest)
 		}
 	}
-	if others == 0 {
+	if others == 0 || lowest <= highest {
 		return nil, ""
 	}
-	last := columns[0].Contention[len(columns[0].Contention)-1].Contenders
-	why = fmt.Sprintf("%.0f times as many grants a second as the next, with %d contending in one process", best/others, last)
+	why = fmt.Sprintf("%.0f times as many grants a second as the next without a weakness, with %d contending in one process", best/others, most(columns[0]).Contenders)
 	if slices.Contains(who, "fairqueue") {
 		why += " (where fairqueue hands the lock on without asking Redis)"
 	}
@@ -182,6 +199,26 @@ func (s *Strategy) lacks() int {
 	return n
 }
 
+// doubts is how many demands the machine was too slow to judge.
+func (s *Strategy) doubts() int {
+	n := 0
+	for _, g := range s.Guarantees {
+		if g.Verdict == Unclear {
+			n++
+		}
+	}
+	return n
+}
+
+// sound reports whether all was judged, and no weakness was seen.
+func (s *Strategy) sound() bool { return s.lacks()+s.doubts() == 0 }
+
+// mayLack reports whether a demand is not met, or may not be.
+func (s *Strategy) mayLack(title string) bool {
+	v := s.verdict(title)
+	return v == Weak || v == Failed || v == Unclear
+}
+
 func (s *Strategy) verdict(title string) Verdict {
 	for _, g := range s.Guarantees {
 		if g.Title == title {
@@ -191,7 +228,7 @@ func (s *Strategy) verdict(title string) Verdict {
 	return Unknown
 }
 
-// sends tells whether any call sends a command of this name, or one that begins so.
+// sends reports whether any call sends a command of this name, or one that begins so.
 func (c *Cost) sends(prefix string) bool {
 	for _, r := range []Requests{c.Acquire, c.Release, c.HeldTry} {
 		for _, k := range r.Commands {
@@ -215,30 +252,45 @@ func names(columns []Strategy, is func(Strategy) bool) []string {
 
 // besides warns of what the recommended lack.
 func besides(columns []Strategy, who []string) string {
-	var lacks []string
-	for _, c := range columns {
-		if !slices.Contains(who, c.Name) {
-			continue
-		}
-		for _, g := range c.Guarantees {
-			if g.Verdict == Weak || g.Verdict == Failed {
-				lacks = append(lacks, g.Title)
-			}
-		}
+	switch {
+	case slices.ContainsFunc(columns, func(c Strategy) bool { return slices.Contains(who, c.Name) && c.lacks() > 0 }):
+		return ", but it is weak, as its guarantees show: keep the TTL far above the work, and renew"
+	case slices.ContainsFunc(columns, func(c Strategy) bool { return slices.Contains(who, c.Name) && c.doubts() > 0 }):
+		return ", but it may be weak where its guarantees have a ?"
 	}
-	if len(lacks) == 0 {
-		return ""
-	}
-	return ", but is weak, as shown above: keep the TTL far above the work, and renew"
+	return ""
 }
 
 // lesser names those of some who are not the ones to take.
-func lesser(some, take []string, what string) string {
-	others := slices.DeleteFunc(slices.Clone(some), func(s string) bool { return slices.Contains(take, s) })
+func lesser(columns []Strategy, some, take []string, what string) string {
+	others := without(some, take)
 	if len(others) == 0 {
 		return ""
 	}
-	return " Weaker, as shown above, but " + what + ": " + strings.Join(others, ", ") + "."
+	weaker := " Weaker, as their guarantees show, but "
+	if slices.ContainsFunc(columns, func(c Strategy) bool { return slices.Contains(others, c.Name) && c.lacks() == 0 }) {
+		weaker = " Weaker, or not judged in full, but "
+	}
+	return weaker + what + ": " + strings.Join(others, ", ") + "."
+}
+
+// without returns those of some that are not among the others.
+func without(some, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(some), func(s string) bool { return slices.Contains(others, s) })
+}
+
+// suffixes says what the ends of names stand for.
+func suffixes(columns []Strategy) string {
+	var said []string
+	for _, s := range []struct{ suffix, option string }{{"-blind", "BlindRelease"}, {"-watch", "WatchTakeOver"}} {
+		if slices.ContainsFunc(columns, func(c Strategy) bool { return strings.HasSuffix(c.Name, s.suffix) }) {
+			said = append(said, s.suffix+" is "+s.option)
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " A suffix names an option of the same lock: " + strings.Join(said, ", ") + "."
 }
 
 // leavers tells who leaves how many keys.

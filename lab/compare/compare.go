@@ -4,7 +4,8 @@
 //
 // # How it is measured
 //
-// Guarantees are trials of the suite, held in this run. Requests are counted: what is sent,
+// Guarantees are trials of the suite, held in this run. A trial for which the machine was too slow is
+// held again, alone. Requests are counted: what is sent,
 // by a connection that counts; round trips, by the servers, where they serve nobody else;
 // and how many of these come one after another, by the time that a call takes where each
 // takes 20 ms. A strategy on several servers takes the first of them, and all counts are of
@@ -25,6 +26,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
 )
@@ -48,6 +50,9 @@ type Config struct {
 	Each time.Duration
 
 	titles []string // of the guarantees that are judged; nil: all
+
+	// check holds a trial; nil: conformance.Check.
+	check func(context.Context, conformance.Subject, conformance.Property) conformance.Result
 
 	// Progress, if set, hears what goes on. It must be fast, and is called by one
 	// goroutine at a time.

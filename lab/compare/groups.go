@@ -19,10 +19,10 @@ const titleWidth = 33
 // groups are the rows, in teaching order. Every property of the suite is in exactly
 // one, which a test holds.
 var groups = []group{
-	{title: "one holder at a time", properties: []string{"Exclusive", "Contention", "NoLostUpdate"}},
+	{title: "one holder, if nothing goes wrong", properties: []string{"Exclusive", "Contention", "NoLostUpdate"}},
 	{title: "… among processes too", properties: []string{"Processes"}},
 	{title: "any name, each its own lock", properties: []string{"NamesIndependent", "OddNames"}},
-	{title: "a try answers at once", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore", "TimeOut"}},
+	{title: "a try answers at once", properties: []string{"TryDoesNotWait", "FailedTryChangesNothing", "CancelledBefore", "TimeOut", "TimeOutInLine"}},
 	{title: "a release frees the lock", properties: []string{"ReleaseFrees", "ReleaseOnce", "ReleaseAnywhere", "ReleaseDetached"}},
 
 	{title: "a dead holder's lock becomes free", properties: []string{"Expires", "NoDeadlock", "HolderKilled"}},
@@ -32,19 +32,19 @@ var groups = []group{
 	{title: clocksTitle, properties: []string{"ClockAhead", "ClockBehind"}},
 
 	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
-	{title: "… even if overtaken midway", properties: []string{"ReleaseAtomic"}},
+	{title: "… even if the lock expires midway", properties: []string{"ReleaseAtomic"}},
 	{title: "a late extension is refused", properties: []string{"ExtendOnlyOwn", "ExtendNeverRecreates", "LateExtension"}},
-	{title: "… also if overtaken midway", properties: []string{"ExtendAtomic"}},
+	{title: "… also if the lock expires midway", properties: []string{"ExtendAtomic"}},
 
 	{title: "works while a majority answers", properties: []string{"OneRound", "MinorityDown", "HungNode", "MinorityForgets", "WokenByMajority"}},
 	{title: "nothing without a majority", properties: []string{"QuorumNeeded", "MajorityDown", "MajorityForgets", "SlowQuorum"}},
 	{title: "every vote is taken back", properties: []string{"FailedAttemptLeavesNothing", "LateGrantUndone", "ReleaseEverywhere", "EvenSplit"}},
 
-	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry"}},
+	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry", "UnansweredWaiter"}},
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
 	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "BrokenWatch", "WaitersAreCheap"}},
-	{title: "first come first served, locally", properties: []string{"FirstComeFirstServed", "HandedOn"}},
-	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "DeafWaiter"}},
+	{title: "served in turn within one process", properties: []string{"FirstComeFirstServed", "HandedOn"}},
+	{title: queueTitle, properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "DeafWaiter"}},
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
 	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},
@@ -68,4 +68,5 @@ const (
 	reentrantTitle = "re-entrant for the same owner"
 	clocksTitle    = "contenders' clocks may disagree"
 	cleanTitle     = "cleans up behind itself"
+	queueTitle     = "… and among processes"
 )

@@ -22,6 +22,8 @@ const (
 	Absent Verdict = "absent"
 	// Failed: the trial ended otherwise than the strategy claims.
 	Failed Verdict = "failed"
+	// Unclear: the machine was too slow, each time that the trial was held.
+	Unclear Verdict = "unclear"
 	// Unknown: it was not looked at.
 	Unknown Verdict = ""
 )
@@ -37,6 +39,8 @@ func (v Verdict) Mark() string {
 		return "–"
 	case Failed:
 		return "!"
+	case Unclear:
+		return "?"
 	}
 	return "·"
 }
@@ -54,7 +58,7 @@ type Property struct {
 	Clause  string  `json:"clause"`
 	Verdict Verdict `json:"verdict"`
 
-	// Reason says why a weakness is known, or why the trial does not apply.
+	// Reason says why a weakness is known, why the trial does not apply, or how late the machine was.
 	Reason string `json:"reason,omitempty"`
 	// Evidence is what was observed, and what was wanted.
 	Evidence string `json:"evidence,omitempty"`
@@ -67,9 +71,9 @@ type Property struct {
 // to end, but too many would make the machine too slow for the short ones.
 const atOnce = 16
 
-// judge holds the suite's trials on all variants. Columns are complete or not: a
-// trial that ctx's end prevented is Unknown. step gets the number of those that are done. Its error says
-// which server is gone.
+// judge holds the suite's trials on all variants. It holds a trial again, alone, if the machine was too
+// slow the first time. Columns are complete or not: a trial that ctx's end prevented is Unknown. step gets
+// the number of those that are done. Its error says which server is gone.
 func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarantee, error) {
 	servers, variants := c.Servers, c.Variants
 	ctx, giveUp := context.WithCancelCause(ctx)
@@ -116,12 +120,24 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 	step(0, all)
 	var mu sync.Mutex // step is called by one at a time
 	done := 0
-	hold := func(t trial) {
-		r := conformance.Check(ctx, t.subject, t.p)
+	var late []trial // to be held again
+	check := c.check
+	if check == nil {
+		check = conformance.Check
+	}
+	hold := func(t trial, last bool) {
+		r := check(ctx, t.subject, t.p)
 		if ctx.Err() != nil {
 			return // it may have ended for that reason alone
 		}
-		*t.out = propertyOf(r)
+		p := propertyOf(r)
+		if p.Verdict == Unclear && !last {
+			mu.Lock()
+			defer mu.Unlock()
+			late = append(late, t)
+			return
+		}
+		*t.out = p
 		if r.Status == conformance.Broken {
 			if err := pingAll(ctx, servers); err != nil {
 				giveUp(err) // all other trials would fail, too
@@ -141,7 +157,7 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			hold(t)
+			hold(t, false)
 		})
 	}
 	wg.Wait()
@@ -149,7 +165,13 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 		if ctx.Err() != nil {
 			break
 		}
-		hold(t)
+		hold(t, false)
+	}
+	for _, t := range late {
+		if ctx.Err() != nil {
+			break
+		}
+		hold(t, true)
 	}
 	for i := range rows {
 		for j, g := range groups {
@@ -162,6 +184,9 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 	}
 	return rows, context.Cause(ctx)
 }
+
+// inconclusive begins the reason of a trial that the suite skipped since the machine was slow.
+const inconclusive = "INCONCLUSIVE"
 
 func propertyOf(r conformance.Result) Property {
 	p := Property{
@@ -176,6 +201,9 @@ func propertyOf(r conformance.Result) Property {
 		return p
 	case conformance.Skipped:
 		p.Verdict = Absent
+		if strings.HasPrefix(r.Reason, inconclusive) {
+			p.Verdict = Unclear
+		}
 		return p
 	case conformance.Excused:
 		p.Verdict = Weak
@@ -197,7 +225,7 @@ func propertyOf(r conformance.Result) Property {
 
 // verdictOf is the worst that is known of any property.
 func verdictOf(ps []Property) Verdict {
-	for _, worst := range []Verdict{Failed, Weak, Unknown, Kept} {
+	for _, worst := range []Verdict{Failed, Weak, Unknown, Unclear, Kept} {
 		if slices.ContainsFunc(ps, func(p Property) bool { return p.Verdict == worst }) {
 			return worst
 		}

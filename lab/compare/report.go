@@ -84,7 +84,7 @@ type Strategy struct {
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// failed tells whether the strategy's measurement could not be taken.
+// failed reports whether the strategy's measurement could not be taken.
 func (s *Strategy) failed(what string) bool {
 	for _, f := range s.Failures {
 		if f.Measurement == what {

@@ -19,14 +19,16 @@ func (v Verdict) Meaning() string {
 		return "not offered"
 	case Failed:
 		return "failed and should not have"
+	case Unclear:
+		return "the machine was too slow to say"
 	}
 	return "not looked at"
 }
 
 // Verdicts are all that there are, in the order of a legend.
-func Verdicts() []Verdict { return []Verdict{Kept, Weak, Absent, Failed, Unknown} }
+func Verdicts() []Verdict { return []Verdict{Kept, Weak, Absent, Failed, Unclear, Unknown} }
 
-// Notes are what was seen where a mark is neither ✓ nor –, each told once.
+// Notes are what was seen where a mark is ✗ or !, each told once.
 type Notes []Note
 
 // A Note is what was seen of some strategies.

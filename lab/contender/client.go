@@ -339,7 +339,7 @@ func (h *hold) release(ctx context.Context) error {
 	return err
 }
 
-// isKept tells whether the lease keeps itself alive.
+// isKept reports whether the lease keeps itself alive.
 func (h *hold) isKept() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

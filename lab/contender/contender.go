@@ -101,7 +101,7 @@ func (c *Contender) Stopped(ctx context.Context) error {
 // Thaw lets the process go on. It does nothing to one that is not paused.
 func (c *Contender) Thaw() error { return c.process.named(c.process.Resume()) }
 
-// Kill ends the process with SIGKILL and returns when it is no more. A second Kill does
+// Kill ends the process with SIGKILL and returns when it has ended. A second Kill does
 // nothing, nor does one after Close. [ErrEnded] says that it had ended by itself: then it
 // was not killed, and Close says so, too.
 func (c *Contender) Kill() error {

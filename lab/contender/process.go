@@ -29,7 +29,7 @@ type birth struct {
 	Log   string // the file of its history
 }
 
-// ErrEnded says that a contender's process is no more.
+// ErrEnded says that a contender's process has ended.
 var ErrEnded = child.ErrEnded
 
 // startLimit is how long a process may take to come up on a loaded machine.

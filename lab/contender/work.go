@@ -223,7 +223,7 @@ func (w *worker) over(h *hold, err error) error {
 	return nil
 }
 
-// isStrategys tells whether an error is one of the contract's.
+// isStrategys reports whether an error is one of the contract's.
 func isStrategys(err error) bool {
 	for _, s := range []error{strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum} {
 		if errors.Is(err, s) {

@@ -53,7 +53,7 @@ func clientFaults() []Fault {
 				lease, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				close(returned)
 				if err != nil {
-					s.say("A's context ends, and A hears: %s", words(err))
+					s.say("A's context ends, and A hears: %s", s.words(err))
 				}
 				if h := a.got(lease, err); h != nil {
 					s.Cannot("A hears of it in time")
@@ -157,7 +157,7 @@ func clientFaults() []Fault {
 				a.saysExtended(err)
 				switch {
 				case errors.Is(err, strategy.ErrLost):
-					s.note(Detected, "A has lost the lock, and hears: %s", words(err))
+					s.note(Detected, "A has lost the lock, and hears: %s", s.words(err))
 				case err == nil && b != nil && b.lease.Err() == nil:
 					s.note(Violated, "B holds the lock, and A hears that it has extended it")
 				}
@@ -196,7 +196,7 @@ func misuse() []Fault {
 					s.Cannot("Inspect: %w", err)
 				}
 				err = op.locks.ForceRelease(s.ctx, seen)
-				s.say("an operator takes the lock from A: %s", words(err))
+				s.say("an operator takes the lock from A: %s", s.words(err))
 				s.follow(a)
 			},
 		},

@@ -47,8 +47,9 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 		s.Cannot("%s reads no clock that could be wrong", s.column.Name)
 	}
 	var nodes []driver.Node
-	for _, place := range s.rig.Nodes {
+	for i, place := range s.rig.Nodes {
 		l := place.Link()
+		s.linked.Store(l.Addr(), i)
 		n, err := s.node(l)
 		if err != nil {
 			s.Cannot("opening %s: %w", who, err)
@@ -164,7 +165,7 @@ func (c *contender) leave() {
 func (c *contender) try() (*hold, error) {
 	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
 	if err != nil {
-		c.s.say("%s asks once: %s", c.who, words(err))
+		c.s.say("%s asks once: %s", c.who, c.s.words(err))
 	}
 	return c.got(lease, err), err
 }
@@ -177,12 +178,12 @@ func (c *contender) acquire(atMost time.Duration) *hold {
 		lease, err := c.locks.NewLock(c.s.name).Acquire(ctx)
 		if err == nil || ctx.Err() != nil || errors.Is(err, strategy.ErrClosed) {
 			if err != nil {
-				c.s.say("%s waits for %v in vain: %s", c.who, atMost, words(err))
+				c.s.say("%s waits for %v in vain: %s", c.who, atMost, c.s.words(err))
 			}
 			return c.got(lease, err)
 		}
 		if first {
-			c.s.say("%s waits, asks again and again: %s", c.who, words(err))
+			c.s.say("%s waits, asks again and again: %s", c.who, c.s.words(err))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -195,11 +196,16 @@ func (c *contender) got(lease strategy.Lease, err error) *hold {
 	}
 	h := &hold{by: c, lease: lease}
 	s := c.s
-	s.becomes(c.who, lessons.Holds, "gets the lock")
 	s.mu.Lock()
 	others := append([]*hold(nil), s.holds...)
 	s.holds = append(s.holds, h)
 	s.mu.Unlock()
+	for _, o := range others {
+		if !o.over.Load() && !o.by.dead && errors.Is(o.lease.Err(), strategy.ErrLost) {
+			o.learns()
+		}
+	}
+	s.becomes(c.who, lessons.Holds, "gets the lock")
 	for _, o := range others {
 		o.look()
 		// The other's belief first: if it still believes now, it did when the grant came.
@@ -215,6 +221,14 @@ type hold struct {
 	by    *contender
 	lease strategy.Lease
 	over  atomic.Bool
+	knows atomic.Bool // that it is lost: the trace says so
+}
+
+// learns adds to the trace that the holder knows of its loss, once.
+func (h *hold) learns() {
+	if !h.knows.Swap(true) {
+		h.by.s.becomes(h.by.who, lessons.Ended, "knows that it has lost the lock")
+	}
 }
 
 // look notices that the lock has lapsed which ought not to: the play has taken too long.
@@ -233,13 +247,14 @@ func (h *hold) release() error {
 	h.look()
 	h.over.Store(true)
 	err := h.lease.Release(context.WithoutCancel(h.by.s.ctx))
-	if err == nil {
+	switch {
+	case err == nil:
 		h.by.s.becomes(h.by.who, lessons.Ended, "releases the lock")
-	} else {
-		h.by.s.becomes(h.by.who, lessons.Ended, "releases the lock, and hears: %s", words(err))
-	}
-	if errors.Is(err, strategy.ErrLost) {
-		h.by.s.note(Detected, "%s has lost the lock, and hears: %s", h.by.who, words(err))
+	case !errors.Is(err, strategy.ErrLost):
+		h.by.s.becomes(h.by.who, lessons.Ended, "releases the lock, and hears: %s", h.by.s.words(err))
+	default:
+		h.by.s.becomes(h.by.who, lessons.Ended, "releases the lock, too late")
+		h.by.s.note(Detected, "%s has lost the lock, and hears: %s", h.by.who, h.by.s.words(err))
 	}
 	return err
 }
@@ -250,22 +265,42 @@ func (h *hold) saysExtended(err error) {
 	case err == nil:
 		h.by.s.say("%s extends the lock", h.by.who)
 	case errors.Is(err, strategy.ErrLost):
-		h.by.s.becomes(h.by.who, lessons.Ended, "extends the lock, and hears: %s", words(err))
+		h.by.s.becomes(h.by.who, lessons.Ended, "extends the lock, too late")
 	default:
-		h.by.s.say("%s extends the lock in vain: %s", h.by.who, words(err))
+		h.by.s.say("%s extends the lock in vain: %s", h.by.who, h.by.s.words(err))
 	}
 }
 
-var labelled = regexp.MustCompile(`"…[0-9a-f]+:(\w+)"`) // a contender's token
+var (
+	labelled = regexp.MustCompile(`"…[0-9a-f]+:(\w+)"`) // a contender's token
+	address  = regexp.MustCompile(`127\.0\.0\.1:\d+`)   // a server's, or that of somebody's link to it
+)
+
+// place is an address as a story tells it: which server that is.
+func (s *Stage) place(addr string) string {
+	if len(s.rig.Nodes) == 1 {
+		return "the server"
+	}
+	for i, n := range s.rig.Nodes {
+		if n.Server().Addr() == addr {
+			return fmt.Sprintf("node %d", i+1)
+		}
+	}
+	if i, ok := s.linked.Load(addr); ok {
+		return fmt.Sprintf("node %d", i.(int)+1)
+	}
+	return "a node"
+}
 
 // words are an error as a story tells it: for a lock that is held, by whom and for how long.
-func words(err error) string {
+func (s *Stage) words(err error) string {
 	var held *strategy.HeldError
 	if err == nil {
 		return "done"
 	}
 	if !errors.As(err, &held) {
-		return labelled.ReplaceAllString(strings.TrimPrefix(err.Error(), `lock "job": `), "$1")
+		said := strings.TrimPrefix(err.Error(), `lock "job": `)
+		return address.ReplaceAllStringFunc(labelled.ReplaceAllString(said, "$1"), s.place)
 	}
 	said := "the lock is held"
 	if i := strings.LastIndex(held.Holder, ":"); i >= 0 { // each contender's label is its name
@@ -287,7 +322,7 @@ func (h *hold) extend() error {
 	h.saysExtended(err)
 	if errors.Is(err, strategy.ErrLost) {
 		h.over.Store(true)
-		h.by.s.note(Detected, "%s has lost the lock, and hears: %s", h.by.who, words(err))
+		h.by.s.note(Detected, "%s has lost the lock, and hears: %s", h.by.who, h.by.s.words(err))
 	}
 	return err
 }
@@ -305,8 +340,8 @@ func (h *hold) awaitLoss(atMost time.Duration) {
 		}
 	}
 	h.over.Store(true)
-	h.by.s.becomes(h.by.who, lessons.Ended, "knows: %s", words(h.lease.Err()))
-	h.by.s.note(Detected, "%s has lost the lock, and knows: %s", h.by.who, words(h.lease.Err()))
+	h.learns()
+	h.by.s.note(Detected, "%s has lost the lock, and knows: %s", h.by.who, h.by.s.words(h.lease.Err()))
 }
 
 // points are where a contender's requests to one server can be stepped into.
@@ -343,7 +378,7 @@ func (p *points) recount() {
 	p.asked, p.answered = p.asked-p.answered, 0
 }
 
-// idle tells whether the server has been asked, and all that has been is over.
+// idle reports whether the server has been asked, and all that has been is over.
 func (p *points) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -154,7 +154,7 @@ func networkFaults() []Fault {
 				s.lost(a, "replies to A are lost on the way", rig.Replies)
 				again, err := a.locks.NewLock(s.name).TryAcquire(ctx)
 				if err != nil {
-					s.say("A asks again: %s", words(err))
+					s.say("A asks again: %s", s.words(err))
 				}
 				if a.got(again, err) != nil {
 					s.Cannot("A hears of it")

@@ -30,7 +30,7 @@ func pauses() []Fault {
 				s.becomes("A", lessons.Paused, "is paused: its process is stopped")
 				a.overtaken(s)
 				err := a.hold.Write(s.ctx, "A's")
-				s.becomes("A", lessons.Awake, "goes on, and writes: %s", words(err))
+				s.becomes("A", lessons.Awake, "goes on, and wants to write: %s", s.words(err))
 				a.judge(s, err)
 			},
 		},
@@ -44,7 +44,7 @@ func pauses() []Fault {
 			Name: "holder paused, and the store looks at fences", Group: "client",
 			Story: "A reads, and looks whether it still holds the lock; then its process is stopped (SIGSTOP) past its TTL. B gets the lock, reads and writes. A goes on, and writes. Both show their fences to the store, which accepts none that is less than what it has seen.",
 			Cells: every(Detected, refused,
-				in(Violated, "there is no fence: without a script a number cannot be had in the same step as the lock, and so may be of the wrong order", "setnxgetset", "setnxpx"),
+				in(Violated, "there is no fence: without a script the lock and a number would come in two steps, so the numbers may have the wrong order", "setnxgetset", "setnxpx"),
 				in(Violated, "there is no fence unless it is asked for, and "+late, "redlock"),
 				in(Detected, refused, "redlock-fenced")),
 			play: func(s *Stage) { s.lateWrite(steered.OpenStore) },
@@ -74,7 +74,10 @@ func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker
 	if w.by, err = steered.Start(s.ctx, setup); err != nil {
 		s.Cannot("starting %s: %w", who, err)
 	}
-	s.later(anyway(w.by.Close))
+	s.later(func(context.Context) error {
+		defer s.becomes(who, lessons.Ended, "leaves: its process ends")
+		return w.by.Close()
+	})
 	s.work(who, w)
 	return w
 }
@@ -82,8 +85,10 @@ func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker
 // setup is a contender's, who has a network of its own to each server.
 func (s *Stage) setup(who string, store *steered.Store) steered.Setup {
 	setup := steered.Setup{Name: who, Variant: s.column.Name, TTL: s.ttl, OpTimeout: s.op, Store: store.Addr()}
-	for _, n := range s.rig.Nodes {
-		setup.Addrs = append(setup.Addrs, n.Link().Addr())
+	for i, n := range s.rig.Nodes {
+		addr := n.Link().Addr()
+		s.linked.Store(addr, i)
+		setup.Addrs = append(setup.Addrs, addr)
 	}
 	return setup
 }
@@ -118,7 +123,10 @@ func (w *worker) overtaken(s *Stage) {
 	if err := w.by.Thaw(); err != nil {
 		s.Cannot("A does not go on: %w", err)
 	}
-	s.later(anyway(func() error { return b.hold.Release(s.ctx) }))
+	s.later(func(ctx context.Context) error {
+		defer s.becomes("B", lessons.Ended, "releases the lock")
+		return b.hold.Release(ctx)
+	})
 }
 
 // lateWrite stops A's process between its look and its write.
@@ -132,7 +140,7 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	s.becomes("A", lessons.Paused, "has looked, and is paused before it writes: its process is stopped")
 	a.overtaken(s)
 	err := <-wrote
-	s.becomes("A", lessons.Awake, "goes on, and writes: %s", words(err))
+	s.becomes("A", lessons.Awake, "goes on, and writes: %s", s.words(err))
 	a.judge(s, err)
 }
 
@@ -156,9 +164,11 @@ func (w *worker) judge(s *Stage, err error) {
 	case err == nil:
 		s.Cannot("A's write is nowhere")
 	case errors.Is(err, steered.ErrStale):
+		s.becomes("A", lessons.Ended, "no longer believes it holds the lock")
 		s.note(Detected, "the store refuses A's write: %v", err)
 	default:
-		s.note(Detected, "A has lost the lock, and knows: %s", words(err))
+		s.becomes("A", lessons.Ended, "knows that it has lost the lock")
+		s.note(Detected, "A has lost the lock, and knows: %s", s.words(err))
 	}
 }
 

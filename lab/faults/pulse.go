@@ -9,8 +9,8 @@ import (
 )
 
 // A pulse tells how slow the machine is. It writes to a server that nobody breaks, again
-// and again, and measures how long it is from one answer to the next: what delays these,
-// be it the disk, the server or this process, delays what is played as well.
+// and again, and measures how long it is from one answer to the next. If the disk, the server or this
+// process delays these, it delays what is played as well.
 type pulse struct {
 	end func()
 

@@ -183,7 +183,7 @@ func serverFaults() []Fault {
 			Story: "A holds the lock, and somebody puts a list in its place. B asks, A releases, C asks.",
 			Cells: every(Unavailable, "the error says that the key is no lock, and the list is left alone: it may be somebody's data",
 				in(Kept, allowance, "redlock"),
-				in(Violated, "DEL does not compare: it deletes whatever is there, be it somebody's data", "setnxgetset-blind", "setnxpx-blind")),
+				in(Violated, "DEL does not compare: it deletes whatever is there, also somebody's data", "setnxgetset-blind", "setnxpx-blind")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				a := s.holder("A")

@@ -41,6 +41,7 @@ type Stage struct {
 	repairs    []func(context.Context) error
 	tired      func(*rig.Link) *redis.Pool   // what the next contenders dial with; nil: pools of their own
 	weather    map[*rig.Node]func(*rig.Link) // everybody's network to a server
+	linked     sync.Map                      // the address of each link: the number of its server, from 0
 	late       string                        // which lock lapsed that had ample time
 }
 
@@ -111,7 +112,7 @@ func (s *Stage) prologue() {
 	c := s.contender("somebody")
 	h := c.acquire(s.longest())
 	if h == nil {
-		s.Cannot("the lock cannot be had to begin with")
+		s.Cannot("nobody gets the lock to begin with")
 	}
 	if err := errors.Join(h.extend(), h.release()); err != nil {
 		s.Cannot("the lock cannot be used to begin with: %w", err)

@@ -170,7 +170,7 @@ type Result struct {
 	Errors   []string `json:"errors,omitempty"`
 }
 
-// AsWanted tells whether the goods went as this way promises.
+// AsWanted reports whether the goods went as this way promises.
 func (r *Result) AsWanted() bool { return r.Verdict == r.Want }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

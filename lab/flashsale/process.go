@@ -134,7 +134,7 @@ func (t *team) hear(ctx context.Context, i int, limit time.Duration, message any
 	return nil
 }
 
-// end ends the processes, and returns when they are no more.
+// end ends the processes, and returns when they have ended.
 func (t *team) end() {
 	for _, m := range t.members {
 		if t.broken == nil {

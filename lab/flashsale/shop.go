@@ -120,7 +120,7 @@ func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
 	}
 }
 
-// mayRetry tells whether a refused buyer may have more luck later: another holds the
+// mayRetry reports whether a refused buyer may have more luck later: another holds the
 // lock, or the servers did not agree in time. A server that refuses a request refuses it again.
 func mayRetry(err error) bool {
 	for _, e := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrNoQuorum, strategy.ErrUnknown} {

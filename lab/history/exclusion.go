@@ -119,7 +119,7 @@ func (h *hold) deadlineBefore(t time.Duration) (time.Duration, Op) {
 	return last.Deadline, last
 }
 
-// excused tells whether a hold may be gone when op said so: something made a server forget it.
+// excused reports whether a hold may be gone when op said so: something made a server forget it.
 func (b *book) excused(h *hold, op Op, forgets func(Op) bool) bool {
 	return forgets != nil && slices.ContainsFunc(b.faults, func(f Op) bool {
 		return hits(f, h.grant.Key) && f.Start <= op.End && f.End >= h.grant.Start && forgets(f)

@@ -108,10 +108,10 @@ func (b *book) keys() []string {
 	return keys
 }
 
-// hits tells whether a fault concerns a key.
+// hits reports whether a fault concerns a key.
 func hits(fault Op, key string) bool { return fault.Key == "" || fault.Key == key }
 
-// over is when the holder knew, without looking at its deadline, that it holds no more,
+// over is when the holder knew, without looking at its deadline, that it holds nothing,
 // and by which operation.
 func (h *hold) over() (time.Duration, Op) {
 	at, by := Forever, Op{}
@@ -200,7 +200,7 @@ func (h *hold) released() (Op, bool) {
 	return Op{}, false
 }
 
-// rival tells whether two holds exclude each other.
+// rival reports whether two holds exclude each other.
 func rival(a, b *hold, reentrant bool) bool {
 	return a != b && !(reentrant && a.owner == b.owner)
 }

@@ -209,7 +209,7 @@ func (s lockState) step(step lockStep, r Rules) (lockState, bool) {
 	}
 }
 
-// allows tells whether a grant has the fence that it must have. A new
+// allows reports whether a grant has the fence that it must have. A new
 // tenure has a greater fence than all before it, a re-entry its tenure's.
 func (s lockState) allows(step lockStep, tenure bool) bool {
 	fence := step.op.Fence

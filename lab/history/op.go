@@ -30,7 +30,7 @@ const (
 
 var kinds = []Kind{KindAcquire, KindRenew, KindRelease, KindLost, KindRead, KindWrite, KindFault}
 
-// silent tells whether such an operation asks nobody, and so has no result.
+// silent reports whether such an operation asks nobody, and so has no result.
 func (k Kind) silent() bool { return k == KindLost || k == KindFault }
 
 // A Result says how an [Op] ended, as its client heard.
@@ -141,7 +141,7 @@ func (op Op) Ended(err error) Op {
 // owner is who holds: without a name the hold owns itself.
 func (op Op) owner() string { return cmp.Or(op.Owner, op.Hold) }
 
-// grants tells whether the operation made a hold.
+// grants reports whether the operation made a hold.
 func (op Op) grants() bool {
 	return op.Kind == KindAcquire && op.Result == OK
 }
@@ -175,14 +175,14 @@ func (op Op) Check() error {
 	return nil
 }
 
-// remains tells whether an acquire may have left something with the servers for a
+// remains reports whether an acquire may have left something with the servers for a
 // while, of which its client has no hold: nobody knows, it was granted too late to be of
 // use, or when the client gave up.
 func (op Op) remains() bool {
 	return op.Result == Unknown || op.Result == Lost && op.Kind == KindAcquire || op.GaveUp || op.Doubts > 0
 }
 
-// repeated tells whether a release that was not confirmed is repeated in the background.
+// repeated reports whether a release that was not confirmed is repeated in the background.
 func (op Op) repeated() bool {
 	return op.Kind == KindRelease && (op.Result == Unknown || op.Result == Refused || op.Result == Unsent)
 }

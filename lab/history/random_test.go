@@ -215,14 +215,14 @@ var mutations = []mutation{
 	}},
 }
 
-// within tells whether somebody surely held for all of an operation, and a while longer.
+// within reports whether somebody surely held for all of an operation, and a while longer.
 func (b *book) within(op Op, more time.Duration) bool {
 	op.End += more
 	_, ok := b.byKey[op.Key].covering()(op, func(*hold) bool { return true })
 	return ok
 }
 
-// early tells whether an operation ended while its hold was surely held.
+// early reports whether an operation ended while its hold was surely held.
 func (b *book) early(op Op) bool {
 	for _, h := range b.holds {
 		if h.grant.Hold == op.Hold {

@@ -230,7 +230,7 @@ func (s *sim) undo(token string) {
 	s.after(s.some(s.ttl), func() { s.whenThawed(func() { delete(s.holds, token) }) })
 }
 
-// lost tells whether the deadline has come, and if so, that the client knows.
+// lost reports whether the deadline has come, and if so, that the client knows.
 func (c *client) lost() bool {
 	if c.s.now < c.deadline {
 		return false

@@ -71,7 +71,7 @@ func (c *client) goesBy(srv *server, n driver.Node) *recorder {
 // A reply is what a client got for a command.
 type reply struct{ value any }
 
-// is tells whether the reply is that: nil, a whole number, or a string.
+// is reports whether the reply is that: nil, a whole number, or a string.
 func (r reply) is(want any) bool {
 	switch want := want.(type) {
 	case nil:

@@ -9,8 +9,8 @@ import (
 func clockBackLessons() []Lesson {
 	return []Lesson{{
 		Number: 23, Name: "clock-back", Title: "A server's clock is set back: a dead holder's lock stays",
-		Idea: "To Redis a TTL is a moment by its server's wall clock, so when that is set back by an hour, each key lasts an hour longer. " +
-			"A holder that lives still releases its lock, and nobody else gets in before; but a dead holder's lock keeps everybody out for the hour.",
+		Idea: "To Redis a TTL is a moment by its server's wall clock. When an operator sets that clock back by an hour, each key lasts an hour longer. " +
+			"A living holder still releases its lock, and nobody else gets in before. But a dead holder's lock keeps everybody out for the hour.",
 		Fix: "Slew the servers' clocks, and never set them. A PTTL that is longer than any TTL in use is the sign; an operator who knows that the holder is dead deletes the lock by its token. " +
 			"With RedLock one such server of five does no harm: the others let go in time, and are a majority.",
 		Servers: 5,

@@ -120,13 +120,13 @@ func (r *row) waits() bool {
 	return slices.ContainsFunc(r.all(), func(r *row) bool { return r.open })
 }
 
-// joins tells whether the next row is the same command to another server.
+// joins reports whether the next row is the same command to another server.
 func (r *row) joins(next *row) bool {
 	return r.Kind == Send && next.Kind == Send && r.From == next.From && slices.Equal(r.Args, next.Args) &&
 		!slices.ContainsFunc(r.all(), func(r *row) bool { return r.To == next.To })
 }
 
-// Waits tells whether a row waits for its answer. Others may wait for what comes next.
+// Waits reports whether a row waits for its answer. Others may wait for what comes next.
 func (d *Drawing) Waits() bool { return slices.ContainsFunc(d.rows, (*row).waits) }
 
 // Rest is the rows that wait.

@@ -17,10 +17,10 @@ func durabilityLessons() []Lesson { return []Lesson{powerLoss(), failOver()} }
 func powerLoss() Lesson {
 	return Lesson{
 		Number: 13, Name: "power-loss", Title: "Power loss: Redis forgets the lock", Own: true,
-		Idea: "Redis has its keys in memory, and a disk is written to later, or never: what is not there yet is gone when Redis ends. " +
-			"A lock that is forgotten is free, whatever its holder believes.",
-		Fix: "appendfsync always: each write is on the disk before it is answered, which makes every grant as slow as the disk. " +
-			"Where that is too slow, a Redis that may have forgotten locks has to stay away until the longest TTL is over.",
+		Idea: "Redis has its keys in memory, and writes to the disk later, or never. Redis loses the rest when it ends. " +
+			"A lock that Redis has forgotten is free, whatever its holder believes.",
+		Fix: "appendfsync always: Redis writes to the disk before it answers, which makes every grant as slow as the disk. " +
+			"Where that is too slow, keep a Redis that may have forgotten locks away until the longest TTL is over.",
 		Acts: []Act{{
 			Title: "nothing is kept, and Redis is killed",
 			long:  restarts,
@@ -135,8 +135,8 @@ const served = "who asks is served within a TTL"
 func failOver() Lesson {
 	return Lesson{
 		Number: 14, Name: "fail-over", Title: "Fail-over: the replica has not heard of the lock", Own: true, Servers: 3,
-		Idea: "A replica has a copy of what its master has, and takes over when the master dies, so that there is a Redis to ask. " +
-			"But a master answers first and tells its replicas after that, and what it did not get to tell dies with it.",
+		Idea: "A replica has a copy of its master's keys. When the master dies the replica takes over, so that there is a Redis to ask. " +
+			"But a master answers first and tells its replicas after that. A lock that it did not tell them of dies with it.",
 		Fix: "Promote a replica only when a TTL has gone by, which costs service, or believe in a grant only when every replica that may be promoted has it, " +
 			"which stops all locks while one of them is down (luascript.Acknowledged). Where no one server is to be relied on, let several vote that know nothing of each other.",
 		Acts: []Act{{

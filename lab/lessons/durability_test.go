@@ -5,12 +5,12 @@ func init() {
 		"one holder at a time: VIOLATED",
 		"one holder at a time: VIOLATED",
 		"one holder at a time: VIOLATED",
-		"one holder at a time: HELD",
+		"one holder at a time: KEPT",
 	}
 	shown["fail-over"] = []string{
-		"one holder at a time: VIOLATED; who asks is served within a TTL: HELD",
-		"one holder at a time: HELD; who asks is served within a TTL: VIOLATED",
-		"one holder at a time: HELD; who asks is served within a TTL: HELD",
-		"one holder at a time: VIOLATED; who asks is served within a TTL: HELD",
+		"one holder at a time: VIOLATED; who asks is served within a TTL: KEPT",
+		"one holder at a time: KEPT; who asks is served within a TTL: VIOLATED",
+		"one holder at a time: KEPT; who asks is served within a TTL: KEPT",
+		"one holder at a time: VIOLATED; who asks is served within a TTL: KEPT",
 	}
 }

@@ -16,10 +16,10 @@ var fencedWrite = driver.NewScript("fenced_write", fencedWriteLua)
 func fenceLessons() []Lesson {
 	return []Lesson{{
 		Number: 11, Name: "fence", Title: "The late write: a holder is paused, and goes on",
-		Idea: "A program can be paused at any moment, while its garbage is collected or its machine is moved. When it goes on it does not know that its lock's TTL is over. " +
-			"So it writes what it was about to write, over what the next holder has written, and no lock can hold it back, because it does not ask.",
-		Fix: "The store can: each hold has a number, its fence, greater than those of all holds before, and the store refuses a write with a lesser one than it has seen. " +
-			"Two may still believe they hold the lock, but only the later one can write.",
+		Idea: "A program can be paused at any moment, while its garbage is collected or its machine is moved. When it goes on, it does not know that its lock's TTL is over. " +
+			"So it writes what it was about to write, over what the next holder has written. No lock can stop it, because it does not ask.",
+		Fix: "The store can stop it. Each hold has a number, its fence, greater than those of all holds before, and the store refuses a write with a lesser fence than it has seen. " +
+			"Two clients may still believe they hold the lock, but only the later one can write.",
 		Acts: []Act{{
 			Title: "a store that takes every write",
 			play: func(s *Stage) {
@@ -56,6 +56,7 @@ func fenceLessons() []Lesson {
 					return lease.Token(), fence
 				}
 				token, fence := hold(a)
+				s.note("acquire.lua returns a fence and how many: a grant; a token and its TTL would be a refusal")
 				s.note("A is about to write")
 				a.pauses()
 				s.lapse(s.key())

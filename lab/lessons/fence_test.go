@@ -3,6 +3,6 @@ package lessons
 func init() {
 	shown["fence"] = []string{
 		"one holder at a time: VIOLATED; the store takes no write of a holder whose lock is gone: VIOLATED",
-		"one holder at a time: VIOLATED; the store takes no write of a holder whose lock is gone: HELD",
+		"one holder at a time: VIOLATED; the store takes no write of a holder whose lock is gone: KEPT",
 	}
 }

@@ -19,12 +19,12 @@ var releasePublish = driver.NewScript("release_publish", releasePublishLua)
 func herdLessons() []Lesson {
 	return []Lesson{{
 		Number: 21, Name: "herd", Title: "Those who wait: polling, the herd, and the direct grant",
-		Idea: "A client that finds the lock held has to learn somehow that it has come free: by asking again and again, by a message to all, or by being made the next holder. " +
-			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in who is served first.",
+		Idea: "A client that finds the lock held has to learn somehow that the lock is free again. It can ask again and again, get a message that goes to all, or be made the next holder. " +
+			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in which waiter is served first.",
 		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package fairqueue does. " +
 			"Where the server can keep no queue, ask again after random pauses that grow.",
 		Acts: []Act{{
-			Title: "polling: who waits asks again and again",
+			Title: "polling: a waiter asks again and again",
 			play:  func(s *Stage) { s.pollers(); s.relays(polling) },
 		}, {
 			Title: "wake-up: a release notifies all, and all ask",
@@ -91,7 +91,7 @@ func (s *Stage) successors() {
 	}
 	held := a.acquires()
 	if held == nil {
-		s.Cannot("the lock cannot be had to begin with")
+		s.Cannot("A does not get the lock to begin with")
 	}
 	s.note("acquire.lua returns the fence, 0 without: a grant; the holder's token and its TTL are a refusal")
 	got := map[*client]chan strategy.Lease{}

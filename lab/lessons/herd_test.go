@@ -2,8 +2,8 @@ package lessons
 
 func init() {
 	shown["herd"] = []string{
-		"one holder at a time: HELD; who comes first is served first: VIOLATED; a hand-off costs the same however many wait: VIOLATED",
-		"one holder at a time: HELD; who comes first is served first: VIOLATED; a hand-off costs the same however many wait: VIOLATED",
-		"one holder at a time: HELD; who comes first is served first: HELD; a hand-off costs the same however many wait: HELD",
+		"one holder at a time: KEPT; who comes first is served first: VIOLATED; a hand-off costs the same however many wait: VIOLATED",
+		"one holder at a time: KEPT; who comes first is served first: VIOLATED; a hand-off costs the same however many wait: VIOLATED",
+		"one holder at a time: KEPT; who comes first is served first: KEPT; a hand-off costs the same however many wait: KEPT",
 	}
 }

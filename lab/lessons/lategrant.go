@@ -23,10 +23,10 @@ const freeIfUnheld = "a lock that nobody holds is free"
 func lateGrantLessons() []Lesson {
 	return []Lesson{{
 		Number: 20, Name: "late-grant", Title: "A late grant: the undo overtakes the request",
-		Idea: "A client without an answer in time does not know whether it has got the lock, so it gives up and takes back what it may have got. " +
-			"But its request may still be on its way, and if it arrives after that, the lock goes to somebody who has left.",
-		Fix: "What takes the request back has to come behind it: on the same connection, or on another when the server has closed the first one. " +
-			"This module's connections see to that by themselves.",
+		Idea: "A client without an answer in time does not know whether it has got the lock. So it gives up, and takes back what it may have got. " +
+			"But its request may still be on its way. If it arrives after that, the server grants the lock to a client that has left.",
+		Fix: "The command that takes the request back has to arrive after it: on the same connection, or on another when the server has closed the first one. " +
+			"This module's connections do that by themselves.",
 		Own: true,
 		Acts: []Act{{
 			Title: "undone on another connection",

@@ -17,7 +17,7 @@ type Lesson struct {
 	Number int
 	Name   string // one word, or some with hyphens
 	Title  string
-	Idea   string // in two sentences
+	Idea   string // how it works, and how it fails
 	Fix    string // what fixes the failure that was shown, or bounds it
 	Acts   []Act
 

@@ -64,7 +64,7 @@ func (l *line) carries(shown []string, cmd string, args ...any) {
 	l.waiting = append(l.waiting, s.add(e))
 }
 
-// receives waits for the next answer, for so long at most, and then hangs up.
+// receives waits for the next answer, for this time at most, and then hangs up.
 func (l *line) receives(within time.Duration) (reply, bool) {
 	s, of := l.c.s, l.waiting[0]
 	l.waiting = l.waiting[1:]

@@ -38,7 +38,7 @@ func (r *recorder) loses(request string) {
 	r.lose = request
 }
 
-// lost tells whether the reply to a request is lost.
+// lost reports whether the reply to a request is lost.
 func (r *recorder) lost(args []string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

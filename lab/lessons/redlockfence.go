@@ -30,8 +30,8 @@ const fencesRise = "fences rise"
 func redlockFenceLessons() []Lesson {
 	return append([]Lesson{{
 		Number: 19, Name: "redlock-fence", Title: "RedLock's fences: each server counts by itself",
-		Idea: "A fence is a number that comes with the lock and is greater for each holder than for those before it, so that a store can refuse a write that comes too late. " +
-			"But RedLock's servers know nothing of each other: each counts the votes that it gave itself, and those who vote next may have counted less.",
+		Idea: "A fence is a number that comes with the lock. It is greater for each holder than for those before it, so a store can refuse a write that comes too late. " +
+			"But RedLock's servers know nothing of each other: each counts the votes that it gave itself, and the servers that vote next may have counted less.",
 		Fix: "The new fence is one more than the greatest that a majority knows, and the lock counts only when a majority has noted it: among the next to vote is one that knows it. " +
 			"Package redlock does this if made with WithFences.",
 		Servers: fenceVoters + 1, Own: true, names: []string{"n1", "n2", "n3", "db"},
@@ -131,13 +131,10 @@ func (c *client) calls(srv *server, script *driver.Script, args ...any) (reply, 
 func (s *Stage) inVain(take func(*client) uint64, says string) {
 	a := s.client("A")
 	a.cutOff(s.servers[1], s.servers[2])
+	s.note("%s", says)
 	for range 2 {
 		if take(a) != 0 {
 			s.Cannot("A gets the lock from a minority")
-		}
-		if says != "" {
-			s.note("%s", says)
-			says = ""
 		}
 	}
 }

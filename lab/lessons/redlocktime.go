@@ -16,10 +16,10 @@ const stopsInTime = "a holder stops before its majority ends"
 func redlockTimeLessons() []Lesson {
 	return []Lesson{{
 		Number: 17, Name: "fast-clock", Title: "RedLock: a server whose clock runs fast",
-		Idea: "Each server counts a vote's TTL by its own clock, and one whose clock is ahead of the others' ends its vote early. " +
-			"A holder with just three votes of five has no majority then, and does not know it, while another client finds three servers that are free.",
-		Fix: "A holder stops a little before the TTL is over: by the drift allowance, 1 % of it and 2 ms, so clocks may differ in speed by so much. " +
-			"Servers' clocks have to be slewed, not set; for one that jumps there is no help but fences.",
+		Idea: "Each server counts a vote's TTL by its own clock. A server whose clock is ahead of the others' ends its vote early. " +
+			"A holder with just three votes of five then has no majority, and does not know it, while another client finds three servers that are free.",
+		Fix: "A holder stops a little before the TTL is over: by the drift allowance, 1 % of it and 2 ms. So clocks may differ in speed by so much. " +
+			"Slew the servers' clocks, do not set them. If a clock jumps, only fences help.",
 		Servers: 5,
 		Acts: []Act{{
 			Title: "a clock is set ahead",
@@ -68,7 +68,7 @@ func redlockTimeLessons() []Lesson {
 		Number: 18, Name: "restart", Title: "RedLock: a server that restarts votes twice",
 		Idea: "A server that keeps nothing on disk, or not all, comes back from a restart without the vote that it has given, and gives it again. " +
 			"So a holder with just three votes of five and another client can both have a majority.",
-		Fix:     "A server that may have forgotten votes does not vote until all that it may have forgotten is over: for the longest TTL in use. Package redlock sees to that by itself, by the restart guard, and meanwhile the server counts as if it were down.",
+		Fix:     "A server that may have forgotten votes does not vote for the longest TTL in use: by then all that it may have forgotten is over. Package redlock keeps to that by itself, by the restart guard. Meanwhile the server counts as if it were down.",
 		Servers: 5, Own: true,
 		Acts: []Act{{
 			Title: "a server comes back, and votes",

@@ -65,7 +65,7 @@ func (c *client) countsTime(start time.Time, votes []*server) bool {
 		s.note("%s: %s has no lock", sum, c.name)
 		return false
 	}
-	s.note("%s: %s has the lock for so long", sum, c.name)
+	s.note("%s: for this time %s has the lock", sum, c.name)
 	c.holds()
 	return true
 }

@@ -29,10 +29,10 @@ const (
 func reentrantLessons() []Lesson {
 	return []Lesson{{
 		Number: 12, Name: "reentrant", Title: "The holder asks again: re-entry",
-		Idea: "A function that holds a lock calls another that takes the same lock, and is kept out by itself; a re-entrant lock knows its owner, lets it in again, and counts how often. " +
-			"But if the answer to an unlock is lost, the client sends it again, and it is counted twice: the inner function has given up the outer one's lock.",
-		Fix: "Each hold has an id of its own, and a release says which hold it ends; sent a second time it finds that hold gone, and ends no other: package reentrant. " +
-			"Better still is to take a lock in one place only.",
+		Idea: "A function that holds a lock calls another function that takes the same lock, and keeps itself out. A re-entrant lock knows its owner, lets it in again, and counts how often. " +
+			"But if the answer to an unlock is lost, the client sends the unlock again, and the lock counts it twice: the inner function has given up the outer one's lock.",
+		Fix: "Each hold has an id of its own, and a release says which hold it ends. A release that comes a second time finds that hold gone, and ends no other: package reentrant. " +
+			"Better still, take a lock in one place only.",
 		Acts: []Act{{
 			Title: "a lock that does not know its owner: luascript",
 			play: func(s *Stage) {

@@ -44,7 +44,7 @@ type way struct {
 	name  string
 	joins func(r *relay, c *client) contender
 
-	// wait tells whether all others than the holder wait, since the last release.
+	// wait reports whether all others than the holder wait, since the last release.
 	wait func(r *relay, holder *client) bool
 }
 
@@ -275,7 +275,7 @@ func (r *relay) passedOn(turn int) bool {
 	return r.turn > turn
 }
 
-// eachRefused tells whether everybody but the holder was refused so often since the last
+// eachRefused reports whether everybody but the holder was refused so often since the last
 // release.
 func (r *relay) eachRefused(holder *client, times int) bool {
 	r.mu.Lock()

@@ -53,7 +53,7 @@ const (
 	stepTTL  = 30 * time.Minute
 )
 
-// Perform gives a lesson. Where the servers cannot be had that it takes, the error wraps
+// Perform gives a lesson. If the servers that it takes are not available, the error wraps
 // redistest.ErrImpossible.
 func (sc *School) Perform(ctx context.Context, l Lesson) (Result, error) {
 	r := Result{Number: l.Number, Name: l.Name, Title: l.Title, Idea: l.Idea, Fix: l.Fix}

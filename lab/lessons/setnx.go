@@ -4,9 +4,9 @@ package lessons
 func setnxLessons() []Lesson {
 	return []Lesson{{
 		Number: 1, Name: "setnx", Title: "SETNX alone: the holder dies",
-		Idea: "SETNX sets a key only if it does not exist, so of all who ask one gets the answer 1 and holds the lock; who is done deletes the key. " +
-			"But only the holder does, and a holder can die.",
-		Fix: "A lock needs an end of its own, which Redis brings about without the holder: a TTL, a time to live.",
+		Idea: "SETNX sets a key only if the key does not exist. So of all clients that ask, one gets the answer 1, and holds the lock; it deletes the key when its work is done. " +
+			"But nobody else deletes it, and a holder can die.",
+		Fix: "A lock needs an end that Redis brings about without the holder: a TTL, a time to live.",
 		Acts: []Act{{
 			Title: "before SETNX: look, then set (IsLock, then Add)",
 			play: func(s *Stage) {
@@ -55,9 +55,9 @@ func setnxLessons() []Lesson {
 		}},
 	}, {
 		Number: 2, Name: "expire", Title: "SETNX, then EXPIRE: the holder dies in between",
-		Idea: "SETNX makes the key, EXPIRE (or PEXPIRE, which takes milliseconds) gives it a TTL, and Redis drops it when that is over, whatever became of the holder. " +
-			"But these are two commands, and a client that dies between them leaves a key that has no end.",
-		Fix: "The key and its TTL have to come into being in one step, between whose halves nobody can die: SET with NX and PX.",
+		Idea: "SETNX makes the key. EXPIRE (or PEXPIRE, which takes milliseconds) gives it a TTL, and Redis deletes the key when the TTL is over, even if the holder is dead. " +
+			"But these are two commands. A client that dies between them leaves a key that has no end.",
+		Fix: "One command makes the key and its TTL, so that nobody can die in between: SET with NX and PX.",
 		Acts: []Act{{
 			Title: "two commands, and a death between them",
 			play: func(s *Stage) {

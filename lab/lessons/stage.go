@@ -198,7 +198,7 @@ func (s *Stage) answers(c *client, request string) int {
 	return n
 }
 
-// slower tells whether at some time nothing happened for longer than that.
+// slower reports whether at some time nothing happened for longer than that.
 func (s *Stage) slower(than time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

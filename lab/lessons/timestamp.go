@@ -13,9 +13,9 @@ const ownDeadline = "nobody but the holder moves its deadline"
 func timestampLessons() []Lesson {
 	return []Lesson{{
 		Number: 3, Name: "take-over", Title: "A deadline in the value: two take the lapsed lock over",
-		Idea: "When Redis could not yet set a key and its TTL in one command, the value of the lock was the moment at which it lapses: a client that finds that this has passed deletes the key, and sets its own. " +
-			"But between the look and the deletion another may have done the same, and then it is that one's new lock which is deleted.",
-		Fix: "The writer has to learn in the same command what was there until then: GETSET.",
+		Idea: "Redis could not always set a key and its TTL in one command. So the value of the lock was the time at which it lapses: a client that finds that this time has passed deletes the key, and sets its own. " +
+			"But between the look and the deletion a second client may have done the same. Then the first one deletes the second one's new lock.",
+		Fix: "The command that writes has to return the value before it: GETSET.",
 		Acts: []Act{{
 			Title: "GET, DEL and SETNX, by one alone",
 			play: func(s *Stage) {
@@ -46,9 +46,9 @@ func timestampLessons() []Lesson {
 		}},
 	}, {
 		Number: 4, Name: "getset", Title: "GETSET: one wins, and the loser writes, too",
-		Idea: "GETSET writes a value and returns the one before it, so of all who take a lapsed lock over only the first gets a moment back that has passed: a client that gets one that is ahead has lost. " +
-			"But a loser has written as well, and from then on the winner's lock lapses when the loser's value says.",
-		Fix: "A loser must not write at all: a transaction, which does nothing when another has written since the look.",
+		Idea: "GETSET writes a value and returns the one before it. So of all clients that take a lapsed lock over, only the first gets back a time that has passed; a client that gets back a time in the future has lost. " +
+			"But the loser has written, too. From then on the winner's lock lapses at the time that the loser wrote.",
+		Fix: "A loser must not write at all: a transaction, which does nothing when another client has written since the look.",
 		Acts: []Act{{
 			Title: "take-over by GETSET",
 			play: func(s *Stage) {
@@ -77,9 +77,9 @@ func timestampLessons() []Lesson {
 		}},
 	}, {
 		Number: 5, Name: "clock", Title: "Everybody's own clock: the fast one steals",
-		Idea: "A deadline that is a moment in time means the same to all only if all clocks agree, and those of two machines never quite do. " +
-			"A client whose clock is ahead finds that a lock has lapsed whose holder is still at work, and takes it.",
-		Fix: "Redis gets no moment, only how long: a TTL, which Redis counts by one clock, its own.",
+		Idea: "A deadline that is a time of day means the same to all clients only if all clocks agree, and the clocks of two machines never quite agree. " +
+			"A client whose clock is ahead finds that a lock has lapsed, and takes it, while the holder is still at work.",
+		Fix: "Tell Redis no time of day, only how long: a TTL, which Redis counts by one clock, its own.",
 		Acts: []Act{{
 			Title: "a deadline by everybody's own clock",
 			play: func(s *Stage) {
@@ -106,7 +106,7 @@ func timestampLessons() []Lesson {
 	}, {
 		Number: 6, Name: "servicestack", Title: "ServiceStack: a sound take-over, and one timeout for two things",
 		Idea: "AcquireLock(key, timeout) of ServiceStack.Redis takes a lapsed lock over in a transaction, which writes nothing for the client that comes second. " +
-			"But its one timeout is how long the lock counts and also how long others wait for it, so a client that comes after the holder has patience left when the holder's time is over.",
+			"But it has one timeout for two things: how long the lock counts, and how long others wait for it. So a client that comes after the holder still waits when the holder's time is over.",
 		Fix: "Two numbers: the holder's work says how long a lock counts, and each waiter says how long it waits.",
 		Acts: []Act{{
 			Title: "WATCH, GET, MULTI, SET, EXEC, by two at a time",
@@ -134,7 +134,7 @@ func timestampLessons() []Lesson {
 }
 
 // acquireLock has A work for longer than a TTL, and B come in the middle of that, and wait
-// for a TTL at most. The lock counts for so many TTLs.
+// for a TTL at most. counts is the number of TTLs for which the lock counts.
 func acquireLock(counts int) func(*Stage) {
 	return func(s *Stage) {
 		a, b := s.client("A"), s.client("B")
@@ -200,7 +200,7 @@ func (c *client) findsLapsed() bool {
 	return c.stamps() == "" && c.past(c.do(c.s.redis(), "GET", c.s.key()))
 }
 
-// past tells whether a deadline has passed, by the client's clock, and shows that.
+// past reports whether a deadline has passed, by the client's clock, and shows that.
 func (c *client) past(deadline reply) bool {
 	left := time.Duration(c.s.moment(deadline.text())-c.now().UnixMilli()) * time.Millisecond
 	if left > 0 {

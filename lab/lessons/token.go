@@ -18,9 +18,9 @@ var compareDelete = driver.NewScript("compare_delete", compareDeleteLua)
 func tokenLessons() []Lesson {
 	return []Lesson{{
 		Number: 7, Name: "fixed-value", Title: "SET NX PX with a fixed value: a late DEL frees another's lock",
-		Idea: "SET with NX and PX makes the key and its TTL in one command, and a client that is done deletes the key. " +
-			"But the key looks the same for every holder, so a holder that is done only after its TTL deletes the lock of the next one.",
-		Fix: "Each hold has a value that is nobody else's, a random token, and its holder deletes the key only if it finds that there.",
+		Idea: "SET with NX and PX makes the key and its TTL in one command. The holder deletes the key when its work is done. " +
+			"But the key looks the same for every holder. So a holder that is done only after its TTL deletes the lock of the next one.",
+		Fix: "Each hold has a value that no other hold has, a random token. Its holder deletes the key only if it finds that token there.",
 		Acts: []Act{{
 			Title: "the same value for all, and DEL when the work is done",
 			play: func(s *Stage) {
@@ -48,10 +48,10 @@ func tokenLessons() []Lesson {
 		}},
 	}, {
 		Number: 8, Name: "compare-delete", Title: "GET, compare, DEL: the lock expires in between",
-		Idea: "Each holder writes a token of its own, and before it deletes the key it reads it: only if the token is still there the lock is its own. " +
-			"But reading and deleting are two commands, and between them the lock can expire and be taken by another.",
-		Fix: "Comparison and deletion have to be one step, in which nothing else happens on the server: a Lua script. " +
-			"(Valkey 9.0 and Redis 8.4 have a command for this one step; a script does it on every server, and can do more in it.)",
+		Idea: "Each holder writes a token of its own. It reads the key before it deletes it: the lock is its own only if the token is still there. " +
+			"But reading and deleting are two commands. Between them the lock can expire, and another client can take it.",
+		Fix: "Comparison and deletion have to be one step, in which the server does nothing else: a Lua script. " +
+			"(Valkey 9.0 and Redis 8.4 have a command for this one step. A script does it on every server, and can do more in it.)",
 		Acts: []Act{{
 			Title: "release in two steps, in peace",
 			play: func(s *Stage) {
@@ -83,9 +83,9 @@ func tokenLessons() []Lesson {
 		}},
 	}, {
 		Number: 9, Name: "lua", Title: "Lua: compare and delete in one step",
-		Idea: "Redis runs a script from its beginning to its end before it looks at the next command, so nothing can come between a comparison and a deletion. " +
+		Idea: "Redis runs a whole script before it looks at the next command, so nothing can come between a comparison and a deletion. " +
 			"A holder that comes late compares, finds another's token, and deletes nothing.",
-		Fix: "On one Redis this is the lock to take: package luascript. What is left is a holder that works on when its TTL is over: the next two lessons.",
+		Fix: "On one Redis, take this lock: package luascript. One failure is left, a holder that works on when its TTL is over: the next two lessons.",
 		Acts: []Act{{
 			Title: "release in one script, and a pause before it",
 			lists: []string{"compare_delete"},
@@ -130,7 +130,7 @@ func tokenLessons() []Lesson {
 				s.lapse(s.key())
 				next := b.acquires()
 				if lease == nil || next == nil {
-					s.Cannot("the lock cannot be had to begin with")
+					s.Cannot("A or B does not get the lock to begin with")
 				}
 				a.wakes()
 				if err := a.releases(lease); errors.Is(err, strategy.ErrLost) {

@@ -37,7 +37,7 @@ const (
 	Holds  Condition = "holds"  // it believes it holds the lock
 	Ended  Condition = "ended"  // it does not believe that any more
 	Paused Condition = "paused" // it does nothing
-	Awake  Condition = "awake"  // it does no more
+	Awake  Condition = "awake"  // it does nothing more
 	Dead   Condition = "dead"
 	Alive  Condition = "alive" // again
 )
@@ -65,7 +65,7 @@ type Verdict struct {
 
 func (v Verdict) String() string {
 	if v.Held {
-		return "HELD"
+		return "KEPT"
 	}
 	return "VIOLATED"
 }

@@ -76,7 +76,7 @@ func (s *Stage) freed(c *client, try func() bool) {
 	s.broken(comesFree, "PTTL is -1: the key has no end, and nobody is left to delete it")
 }
 
-// Violated tells whether a promise was broken in an act.
+// Violated reports whether a promise was broken in an act.
 func (t Trace) Violated() bool {
 	for _, v := range t.Verdicts {
 		if !v.Held {

@@ -14,8 +14,8 @@ func waitZeroLessons() []Lesson {
 	return []Lesson{{
 		Number: 24, Name: "wait-zero", Title: "WAIT returns 0: granted, and not confirmed", Own: true,
 		Servers: 2, names: []string{"master", "replica"},
-		Idea: "WAIT returns how many replicas have confirmed the connection's last write, also when its time is over, so 0 is no error. " +
-			"It is no refusal, either: the master has the lock, and a client that goes away leaves it there until its TTL is over.",
+		Idea: "WAIT returns how many replicas have confirmed the connection's last write. It returns that also when its time is over, so 0 is no error. " +
+			"And 0 is no refusal: the master has the lock, and a client that goes away leaves it there until its TTL is over.",
 		Fix: "Take 0 for \"nobody knows\": delete the lock by your token, and ask again. Package luascript does so with its option Acknowledged, and reports ErrUnknown. " +
 			"With min-replicas-to-write 1 the master itself refuses writes, once it has heard of no replica for 10 s.",
 		Acts: []Act{{

@@ -19,10 +19,10 @@ var renew = driver.NewScript("renew", renewLua)
 func watchdogLessons() []Lesson {
 	return []Lesson{{
 		Number: 10, Name: "watchdog", Title: "The watchdog: work that takes longer than the TTL",
-		Idea: "Nobody knows how long the work takes, so a watchdog, which runs next to it, has the TTL counted from the start again and again, and the lock lives for as long as the work. " +
-			"But when the work dies or hangs, and its watchdog does not, the lock is held for ever, by nobody.",
+		Idea: "Nobody knows how long the work takes. So a watchdog runs next to it, and starts the TTL again and again: the lock lives for as long as the work. " +
+			"But when the work dies or hangs, and its watchdog does not, nobody works under the lock, and nobody else gets it.",
 		Fix: "A hold needs a maximum, beyond which no watchdog renews it: Lease.KeepAlive(maxHold). " +
-			"No watchdog helps a program that is paused as a whole, for then its watchdog is paused, too.",
+			"No watchdog helps a program that is paused as a whole, because its watchdog is paused, too.",
 		Acts: []Act{{
 			Title: "no watchdog: the work goes on when its TTL is over",
 			play: func(s *Stage) {
@@ -42,7 +42,8 @@ func watchdogLessons() []Lesson {
 				a.opensWith(dog)
 				b.opensWith(b)
 				lease, since := a.keptAlive(0)
-				s.note("A works; its watchdog (dog) runs next to it")
+				s.note(luascriptSays)
+				s.note("A works; its watchdog (dog) runs next to it; extend.lua returns 1: renewed")
 				s.until("the lock is renewed, and a TTL is over", func() bool {
 					return s.answers(dog, "extend") >= 3 && time.Since(since) > s.ttl
 				})
@@ -128,10 +129,10 @@ func (n withDog) Eval(ctx context.Context, due time.Time, script *driver.Script,
 	return n.Node.Eval(ctx, due, script, keys, args...)
 }
 
-// keptAlive has the client acquire the lock, and a watchdog renew it, for so long at most.
+// keptAlive has the client acquire the lock, and a watchdog renew it, up to this maximum.
 func (c *client) keptAlive(most time.Duration) (lease strategy.Lease, since time.Time) {
 	if lease = c.acquires(); lease == nil {
-		c.s.Cannot("the lock cannot be had to begin with")
+		c.s.Cannot("%s does not get the lock to begin with", c.name)
 	}
 	since = time.Now()
 	if err := lease.KeepAlive(most); err != nil {

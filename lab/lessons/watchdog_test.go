@@ -3,8 +3,8 @@ package lessons
 func init() {
 	shown["watchdog"] = []string{
 		"one holder at a time: VIOLATED",
-		"one holder at a time: HELD",
+		"one holder at a time: KEPT",
 		"a dead holder's lock comes free: VIOLATED",
-		"one holder at a time: HELD; a dead holder's lock comes free: HELD",
+		"one holder at a time: KEPT; a dead holder's lock comes free: KEPT",
 	}
 }

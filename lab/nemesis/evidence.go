@@ -119,14 +119,14 @@ func (e *evidence) stray(op history.Op) (stray, bool) {
 	return s, s.until >= s.gone
 }
 
-// doubtful tells whether an acquire may have left something of which its client has no
+// doubtful reports whether an acquire may have left something of which its client has no
 // hold: by an attempt of unknown end, or a grant that came too late.
 func doubtful(op history.Op) bool {
 	return op.End == history.Forever || op.Result == history.Unknown || op.Result == history.Lost || op.Doubts > 0
 }
 
-// arrives is when the last can come to the server that an operation sent, or what repeats
-// it for so long: an attempt that nothing holds up takes its time-out.
+// arrives is when the last request of an operation can reach the server, or the last that repeats
+// it within that time: an attempt that nothing holds up takes its time-out.
 func (e *evidence) arrives(op history.Op, repeated time.Duration) time.Duration {
 	at, end := process(op), op.End
 	if end == history.Forever {
@@ -166,7 +166,7 @@ func delays(f history.Op) bool {
 	return f.Note == Slow || kindOf(f).delays
 }
 
-// unkilled tells whether some connection may have outlived its time-out with what it
+// unkilled reports whether some connection may have outlived its time-out with what it
 // carries: a client that may not end it repeats what it sent on another.
 func (e *evidence) unkilled(until time.Duration) bool {
 	return slices.ContainsFunc(e.faults, func(f history.Op) bool { return f.Start <= until && strings.HasPrefix(f.Note, "deny client,") })
@@ -328,7 +328,7 @@ func (e *evidence) overwrites() bool {
 // before, but the deadline counts from the request that was granted.
 func decided(grant history.Op) time.Duration { return max(grant.Start, grant.Deadline-grant.TTL) }
 
-// impossible tells whether another's key was there for all of the time in which a server may
+// impossible reports whether another's key was there for all of the time in which a server may
 // have granted this: nobody deleted it or wrote over it, so there is nothing to excuse.
 func (e *evidence) impossible(grant history.Op) bool {
 	return slices.ContainsFunc(e.grants[grant.Key], func(g history.Op) bool {
@@ -336,7 +336,7 @@ func (e *evidence) impossible(grant history.Op) bool {
 	})
 }
 
-// kept tells whether a holder's key surely was there from its grant until some time: a
+// kept reports whether a holder's key surely was there from its grant until some time: a
 // renewal or release that began after it found the token, which no other ever writes, and
 // which no renewal of the holder's own has brought back.
 func (e *evidence) kept(grant history.Op, until time.Duration) bool {
@@ -351,7 +351,7 @@ func (e *evidence) kept(grant history.Op, until time.Duration) bool {
 	return false
 }
 
-// stuck tells whether the second step of some other hold's move may have come to the
+// stuck reports whether the second step of some other hold's move may have come to the
 // server after the victim got the lock, and its first before.
 func (e *evidence) stuck(victim, after history.Op) bool {
 	return slices.ContainsFunc(e.strays[victim.Key], func(s stray) bool {
@@ -360,7 +360,7 @@ func (e *evidence) stuck(victim, after history.Op) bool {
 	})
 }
 
-// raced tells whether a loser's GETSET may have hit the victim's key: the loser had seen
+// raced reports whether a loser's GETSET may have hit the victim's key: the loser had seen
 // that a stamp had passed before the victim wrote its own. Where the victim's key must
 // not only be hidden by that, the loser's stamp passed before the rival came.
 func (e *evidence) raced(victim, after history.Op, hidden bool) bool {
@@ -376,7 +376,7 @@ func (e *evidence) raced(victim, after history.Op, hidden bool) bool {
 	})
 }
 
-// passed tells whether somebody may have read a stamp that had passed.
+// passed reports whether somebody may have read a stamp that had passed.
 func (e *evidence) passed(key string, from, until time.Duration) bool {
 	for _, s := range e.strays[key] { // it may have brought an old one
 		if s.from <= until && s.until >= from {

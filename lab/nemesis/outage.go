@@ -73,7 +73,7 @@ func process(op history.Op) string {
 	return p
 }
 
-// hinders tells whether a client of several servers may be kept from the lock by a fault: by
+// hinders reports whether a client of several servers may be kept from the lock by a fault: by
 // what is done to itself, by an outage, or by a slow machine. One broken
 // server of them is no such fault.
 func hinders(f history.Op, client string) bool {

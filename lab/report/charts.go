@@ -50,11 +50,21 @@ func charts(r *compare.Report) (all []chart) {
 // A number is the best that was measured of something, and by whom.
 type number struct{ What, Value, Name string }
 
-// numbers are the best of each measurement.
+// sound: all was judged, and no weakness was seen.
+func sound(s compare.Strategy) bool {
+	return !slices.ContainsFunc(s.Guarantees, func(g compare.Guarantee) bool {
+		return g.Verdict == compare.Weak || g.Verdict == compare.Failed || g.Verdict == compare.Unclear
+	})
+}
+
+// numbers are the best of each measurement, of the strategies that showed no weakness.
 func numbers(r *compare.Report) (all []number) {
 	solo, hand, most := math.Inf(1), math.Inf(1), 0.0
 	var best [3]number
 	for _, s := range r.Strategies {
+		if !sound(s) {
+			continue
+		}
 		if s.Solo != nil && s.Solo.P50 < solo {
 			solo = s.Solo.P50
 			best[0] = number{"one caller takes and releases a lock in", compare.Micros(solo), s.Name}
@@ -63,8 +73,8 @@ func numbers(r *compare.Report) (all []number) {
 			hand = s.HandOff.P50
 			best[1] = number{"a lock goes from one process to the next in", compare.Micros(hand), s.Name}
 		}
-		for _, c := range s.Contention {
-			if c.PerSecond > most {
+		if n := len(s.Contention); n > 0 { // where most contend
+			if c := s.Contention[n-1]; c.PerSecond > most {
 				most = c.PerSecond
 				best[2] = number{fmt.Sprintf("locks granted per second, with %d contenders", c.Contenders), compare.Rate(most), s.Name}
 			}

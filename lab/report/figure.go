@@ -145,7 +145,7 @@ func (d *drawing) columns() {
 	d.UprightWide = d.touch(min(88*x, 430), 7.6, 22)
 }
 
-// touch tells whether names do that in strips of that width, if each takes so much for a
+// touch reports whether names do that in strips of that width, if each takes so much for a
 // letter, and so much for what is around it.
 func (d *drawing) touch(width, letter, around float64) bool {
 	for i, a := range d.Trace.Actors[min(1, len(d.Trace.Actors)):] {

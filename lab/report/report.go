@@ -54,6 +54,7 @@ var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
 	"kind":     func(v faults.Verdict) string { return kinds[v] },
 	"legend":   legend,
 	"table":    newGuarantees,
+	"terms":    terms,
 	"costs":    costs,
 	"charts":   charts,
 	"numbers":  numbers,

@@ -46,7 +46,7 @@ func read(t *testing.T, page string) (text string, elements []xml.StartElement) 
 			b.Write(token)
 		case xml.EndElement:
 			switch token.Name.Local {
-			case "span", "strong", "code", "sup": // inside of a line
+			case "a", "span", "strong", "code", "sup": // inside of a line
 			default:
 				b.WriteByte(' ')
 			}

@@ -19,8 +19,9 @@ type guarantees struct {
 }
 
 type guarantee struct {
-	Title string
-	Cells []cell
+	Title  string
+	Cells  []cell
+	Lesson *Lesson // that shows what happens without it; nil: none on this page
 }
 
 // A cell is a mark; Note is the number of what was seen, or 0.
@@ -29,7 +30,7 @@ type cell struct {
 	Note int
 }
 
-func newGuarantees(r *compare.Report) guarantees {
+func newGuarantees(r *compare.Report, page []Lesson) guarantees {
 	g := guarantees{Strategies: r.Strategies}
 	if len(r.Strategies) == 0 {
 		return g
@@ -37,6 +38,11 @@ func newGuarantees(r *compare.Report) guarantees {
 	seen := map[compare.Verdict]bool{}
 	for i, first := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered as they are read
 		row := guarantee{Title: first.Title}
+		for _, p := range first.Properties {
+			if l := lessonNamed(page, taughtBy[p.Name]); row.Lesson == nil {
+				row.Lesson = l
+			}
+		}
 		for _, s := range r.Strategies {
 			c := cell{}
 			if i < len(s.Guarantees) {
@@ -87,11 +93,39 @@ type fault struct {
 	Lesson *Lesson // that shows it; nil: none on this page
 }
 
+// lessonNamed is the lesson of this name, or nil.
+func lessonNamed(page []Lesson, name string) *Lesson {
+	if i := slices.IndexFunc(page, func(l Lesson) bool { return l.Name == name }); i >= 0 {
+		return &page[i]
+	}
+	return nil
+}
+
+// taughtBy is the lesson that shows what happens without a property of the suite.
+var taughtBy = map[string]string{
+	"Exclusive":           "setnx",
+	"Expires":             "expire",
+	"TakeOverRace":        "take-over",
+	"LoserChangesNothing": "getset",
+	"ClockAhead":          "clock",
+	"ReleaseOnlyOwn":      "fixed-value",
+	"ReleaseAtomic":       "compare-delete",
+	"MinorityDown":        "quorum",
+	"EvenSplit":           "split-votes",
+	"WokenByNotification": "herd",
+	"FairAcrossProcesses": "herd",
+	"KeptAlive":           "watchdog",
+	"FenceRises":          "fence",
+	"Reentry":             "reentrant",
+	"ReentryLastRelease":  "reentrant",
+}
+
 // shownBy is the lesson that shows a fault.
 var shownBy = map[string]string{
 	"restart, nothing persisted":                   "power-loss",
 	"power loss, fsync every second":               "power-loss",
 	"power loss, fsync always":                     "power-loss",
+	"fail-over, write replicated":                  "fail-over",
 	"fail-over, write not replicated":              "fail-over",
 	"fail-over, old primary goes on":               "fail-over",
 	"minority down":                                "quorum",
@@ -107,7 +141,9 @@ var shownBy = map[string]string{
 	"holder paused, looks before it writes":        "fence",
 	"holder paused between look and write":         "fence",
 	"holder paused, and the store looks at fences": "fence",
+	"too few replicas (min-replicas-to-write)":     "wait-zero",
 	"server's clock jumps ahead":                   "fast-clock",
+	"server's clock jumps back":                    "clock-back",
 	"contender's clock ahead":                      "clock",
 	"holder's clock behind":                        "clock",
 }
@@ -119,9 +155,7 @@ func newMatrix(g faults.Group, page []Lesson) matrix {
 		for _, s := range m.Strategies {
 			row.Cells = append(row.Cells, f.Cells[s.Name])
 		}
-		if i := slices.IndexFunc(page, func(l Lesson) bool { return l.Name == shownBy[f.Name] }); i >= 0 {
-			row.Lesson = &page[i]
-		}
+		row.Lesson = lessonNamed(page, shownBy[f.Name])
 		m.Rows = append(m.Rows, row)
 	}
 	return m

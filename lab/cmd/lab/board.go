@@ -115,7 +115,7 @@ func (b *board) closes(l lessons.Lesson) {
 	all := lessons.All()
 	next := slices.IndexFunc(all, func(x lessons.Lesson) bool { return x.Number > l.Number })
 	if next >= 0 && !b.several { // else it comes by itself
-		s += b.look.prose("", fmt.Sprintf("Next: lab lesson %d (%s)", all[next].Number, all[next].Title))
+		s += b.look.prose("", fmt.Sprintf("Next: lesson %d (%s)", all[next].Number, all[next].Title))
 	}
 	b.say(s)
 }
@@ -237,7 +237,7 @@ func renderEnd(t lessons.Trace, l look) string {
 		b.WriteString("\n")
 	}
 	for _, v := range t.Verdicts {
-		mark := l.paint("✓ HELD", text.FgGreen) + strings.Repeat(" ", len("VIOLATED  ")-len("HELD"))
+		mark := l.paint("✓ KEPT", text.FgGreen) + strings.Repeat(" ", len("VIOLATED  ")-len("KEPT"))
 		if !v.Held {
 			mark = l.paint("✗ VIOLATED", text.FgRed, text.Bold) + "  "
 		}
@@ -281,7 +281,7 @@ func lessonTable(x lessons.Table, l look) string {
 	return b.String()
 }
 
-// figures tells whether each cell of a column begins with a digit.
+// figures reports whether each cell of a column begins with a digit.
 func figures(rows [][]string, column int) bool {
 	return !slices.ContainsFunc(rows, func(r []string) bool {
 		return r[column] == "" || r[column][0] < '0' || r[column][0] > '9'

@@ -155,7 +155,7 @@ func TestLessonScript(t *testing.T) {
 	if strings.Index(out, "\nLESSON 1  ") > strings.Index(out, "\nLESSON 9  ") || strings.Contains(out, "\nNext: ") {
 		t.Errorf("want lesson 1, and then 9, which says by itself that it is next:\n%s", out)
 	}
-	for _, want := range []string{"\ncompare_delete.lua:\n    -- compare_delete: ", "\n      return redis.call('DEL', KEYS[1])\n", "✓ HELD      one holder"} {
+	for _, want := range []string{"\ncompare_delete.lua:\n    -- compare_delete: ", "\n      return redis.call('DEL', KEYS[1])\n", "✓ KEPT      one holder"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in\n%s", want, out)
 		}
@@ -289,7 +289,7 @@ func TestLessonStep(t *testing.T) {
 	for _, want := range []string{
 		"redis is there:  redis-cli -u redis://" + s.Addr() + "\n", "1800000   [Enter] \n    ms    A      B      redis\n",
 		"      → OK\n          ║      │        │    A believes", "a TTL goes by (by hand: PEXPIRE)",
-		"[Enter] \n    ms    A      B      C      redis\n", "\n✗ VIOLATED  one holder at a time: ", "\nThe fix: ", "\nNext: lab lesson ",
+		"[Enter] \n    ms    A      B      C      redis\n", "\n✗ VIOLATED  one holder at a time: ", "\nThe fix: ", "\nNext: lesson ",
 	} {
 		if !strings.Contains(st.shown, want) {
 			t.Errorf("there is no %q in\n%s", want, st.shown)

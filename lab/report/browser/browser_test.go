@@ -33,10 +33,12 @@ import (
 //go:embed measure.js
 var measure string
 
-var pictures = flag.String("pictures", "", "keep pictures of the pages in this `folder`")
-
-// published is the project's own run.
-const published = "../../../docs/report.html"
+var (
+	pictures = flag.String("pictures", "", "keep pictures of the pages in this `folder`")
+	picture  = flag.String("picture", "", "write the picture of the published page's first screen to this `file`")
+	// published is the project's own run.
+	published = flag.String("page", "../../../docs/report.html", "the published page is this `file`")
+)
 
 // TestPages: both the sample, which has one of everything, and the page that is published.
 func TestPages(t *testing.T) {
@@ -46,10 +48,10 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := map[string]string{"sample": page.String()}
-	own, err := os.ReadFile(published)
+	own, err := os.ReadFile(*published)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		t.Logf("there is no %s to look at: make report makes it", published)
+		t.Logf("there is no %s to look at: make report makes it", *published)
 	case err != nil:
 		t.Fatal(err)
 	default:
@@ -152,9 +154,9 @@ func look(t *testing.T, browser context.Context, html, name string, width int64,
 	if err := errors.Join(e1, e2, e3, e4); err != nil {
 		t.Fatal(err)
 	}
-	var picture, paper []byte
+	var screen, paper []byte
 	if *pictures != "" { // before all that is folded is opened
-		if picture, err = chromedp.Run(ctx, chromedp.FullScreenshot(100)); err == nil && width == 1400 && scheme == "light" {
+		if screen, err = chromedp.Run(ctx, chromedp.FullScreenshot(100)); err == nil && width == 1400 && scheme == "light" {
 			paper, err = chromedp.Run(ctx, chromedp.PrintToPDF(chromedp.PDFPreferCSSPageSize()))
 		}
 		if err != nil {
@@ -165,7 +167,7 @@ func look(t *testing.T, browser context.Context, html, name string, width int64,
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep(t, fmt.Sprintf("%s-%d-%s.png", name, width, scheme), picture)
+	keep(t, fmt.Sprintf("%s-%d-%s.png", name, width, scheme), screen)
 	keep(t, name+".pdf", paper)
 	if s.Scheme != scheme {
 		t.Errorf("the page is %s, want %s: the test has lost its sight", s.Scheme, scheme)
@@ -195,6 +197,40 @@ func look(t *testing.T, browser context.Context, html, name string, width int64,
 	defer mu.Unlock()
 	if len(requests) != 1 {
 		t.Errorf("requests %v, want the page alone", requests)
+	}
+}
+
+// TestPicture: a first screen of 1000 by 1000 has the numbers and all the advice. With
+// -picture it is written, for the README.
+func TestPicture(t *testing.T) {
+	own, err := os.ReadFile(*published)
+	if err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := chromedp.NewContext(start(t))
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Write(own)
+	}))
+	defer server.Close()
+	const side = 1000
+	_, e1 := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
+	e2 := chromedp.Do(ctx, chromedp.EmulateViewport(side, side), chromedp.Navigate(server.URL+"/"))
+	end, e3 := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.querySelector(".failures")?.getBoundingClientRect().bottom ?? 0`))
+	screen, e4 := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err := errors.Join(e1, e2, e3, e4); err != nil {
+		t.Fatal(err)
+	}
+	if end > side {
+		t.Errorf("the advice ends at %.0f px, want it on the first screen of %d", end, side)
+	}
+	if *picture != "" {
+		if err := os.WriteFile(*picture, screen, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

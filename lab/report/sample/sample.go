@@ -114,7 +114,7 @@ func comparison() *compare.Report {
 	one := func(name string, x float64, p compare.Property) compare.Strategy {
 		return compare.Strategy{
 			Name: name, Servers: 1,
-			Guarantees: []compare.Guarantee{row("one holder at a time", kept), row("a late release is harmless", p), row("every hold has a greater fence", compare.Property{Verdict: compare.Absent}), row("not looked at", compare.Property{})},
+			Guarantees: []compare.Guarantee{row("one holder, if nothing goes wrong", kept), row("a late release is harmless", p), row("every hold has a greater fence", compare.Property{Verdict: compare.Absent}), row("not looked at", compare.Property{})},
 			Cost:       &compare.Cost{Acquire: requests("SET"), Release: requests("GET", "DEL"), HeldTry: requests("SET"), KeysLeft: &none},
 			Solo:       &compare.Solo{Latency: latency(x), PerPing: 2},
 			HandOff:    &compare.HandOff{Latency: latency(10 * x), PerPing: 20},
