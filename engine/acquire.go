@@ -362,17 +362,17 @@ func (w *waiter) lastQuestion(ctx context.Context, why reason) <-chan time.Time 
 // answer comes soon, and says that the lock is held. Without it the caller would learn only that the
 // outcome is unknown. It has a deadline if ctx has one: some clients end a request by that alone.
 func outlast(ctx context.Context, patience time.Duration) (patient context.Context, done func()) {
-	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-time.After(patience):
 			cancel(contextError(ctx))
-		case <-patient.Done():
+		case <-late.Done():
 		}
 	})
-	end := func() {}
+	patient, end := late, func() {}
 	if deadline, ok := ctx.Deadline(); ok {
-		patient, end = context.WithDeadline(patient, deadline.Add(patience))
+		patient, end = context.WithDeadline(late, deadline.Add(patience))
 	}
 	return patient, func() {
 		stop()
