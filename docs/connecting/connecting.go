@@ -1,6 +1,6 @@
-// Package connecting is the code of docs/connecting.md and docs/operating.md: how a program with
-// redigo connects, and how a service answers and stops. Copy it and change it. The caller closes
-// each pool, after the strategy that uses it.
+// Package connecting is the code of docs/connecting.md: how a program with redigo connects. Copy it
+// and change it. The caller closes each pool, after the strategy that uses it. The folder service has a
+// whole program.
 package connecting
 
 import (

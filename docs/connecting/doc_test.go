@@ -15,7 +15,7 @@ func TestDocQuotes(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"connecting/connecting.go", "connecting/example_test.go"} {
+	for _, want := range []string{"connecting/connecting.go", "connecting/example_test.go", "connecting/service/main.go"} {
 		if from[want] == 0 {
 			t.Errorf("nothing is quoted from %s", want)
 		}

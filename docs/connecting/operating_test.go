@@ -1,6 +1,6 @@
 package connecting
 
-// That docs/operating.md quotes compiled code, and that its command tells whether a server of redlock votes.
+// Tests that docs/operating.md quotes compiled code, and that its command reports whether a server of redlock votes.
 
 import (
 	"fmt"
@@ -20,8 +20,8 @@ func TestOperatingQuotes(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if from["connecting/handler.go"] == 0 {
-		t.Error("nothing is quoted from connecting/handler.go")
+	if from["connecting/service/main.go"] == 0 {
+		t.Error("nothing is quoted from connecting/service/main.go")
 	}
 }
 

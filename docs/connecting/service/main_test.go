@@ -1,26 +1,90 @@
-package connecting
+package main
 
-// Tests what Handler answers when the lock is free, held or lost, when the server is away, and when the
-// release is not confirmed; and that Stop lets requests end. A server in memory plays the faults, in
-// virtual time.
+// Tests what the service answers and logs when the lock is free, held or lost, when the server is away, when
+// the release is not confirmed, and when the client hangs up; that it becomes ready when Redis comes; and
+// that it lets requests end when it stops. A server in memory plays the faults, in virtual time.
 
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(catcher{slog.DiscardHandler}))
+	redistest.Main(m)
+}
+
+// A catcher writes each request's log lines to the builder in its context.
+type catcher struct{ slog.Handler }
+
+type lineKey struct{}
+
+func (catcher) Enabled(context.Context, slog.Level) bool { return true }
+
+func (catcher) Handle(ctx context.Context, r slog.Record) error {
+	if lines, ok := ctx.Value(lineKey{}).(*strings.Builder); ok {
+		return slog.NewTextHandler(lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if slices.Contains([]string{slog.TimeKey, slog.LevelKey, "error"}, a.Key) {
+				return slog.Attr{}
+			}
+			return a
+		}}).Handle(ctx, r)
+	}
+	return nil
+}
+
+// process returns the locks of one more process.
+func process(t *testing.T, server *conformance.Memory) strategy.Strategy {
+	t.Helper()
+	s, err := engine.New(server, strategy.Options{TTL: 10 * time.Second, OpTimeout: opTimeout, MaxHold: workTime + 10*time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// request is a request for invoice 42, as the routes give it to the handler.
+func request(ctx context.Context, lines *strings.Builder) *http.Request {
+	r := httptest.NewRequestWithContext(context.WithValue(ctx, lineKey{}, lines), http.MethodPost, "/invoices/42/pay", nil)
+	r.SetPathValue("id", "42")
+	return r
+}
+
+// fails returns what happens to requests of one kind.
+func fails(op conformance.Op, with func() error) func(*conformance.Memory) {
+	return func(m *conformance.Memory) {
+		m.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
+			if r.Op == op {
+				return with()
+			}
+			return serve()
+		})
+	}
+}
+
+func works(context.Context, string, uint64) error { return nil }
+
 func TestHandler(t *testing.T) {
 	t.Parallel()
-	works := func(context.Context, string, uint64) error { return nil }
 	lasts := func(ctx context.Context, _ string, _ uint64) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -29,116 +93,307 @@ func TestHandler(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}
-	// fails returns what happens to requests of one kind.
-	fails := func(op conformance.Op, with func() error) func(*conformance.Memory) {
-		return func(m *conformance.Memory) {
-			m.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
-				if r.Op == op {
-					return with()
-				}
-				return serve()
-			})
-		}
-	}
 	for name, c := range map[string]struct {
 		before func(m *conformance.Memory)
 		held   bool // by another process
-		work   func(ctx context.Context, id string, fence uint64) error
+		work   Work
 		status int
 		after  time.Duration // less than a second more is for requests
+		log    string
 	}{
 		"free":                {work: works, status: http.StatusOK},
-		"held":                {held: true, work: works, status: http.StatusConflict, after: 2 * time.Second},
-		"away":                {before: fails(conformance.OpAcquire, conformance.Unsent), work: works, status: http.StatusServiceUnavailable},
-		"no answer":           {before: fails(conformance.OpAcquire, conformance.Unknown), work: works, status: http.StatusServiceUnavailable},
-		"work fails":          {work: func(context.Context, string, uint64) error { return errors.New("no") }, status: http.StatusInternalServerError},
-		"work takes too long": {work: lasts, status: http.StatusInternalServerError, after: 30 * time.Second},
-		"lost":                {before: fails(conformance.OpExtendAll, conformance.Unsent), work: lasts, status: http.StatusInternalServerError, after: 9 * time.Second},
-		"lost, work done":     {before: fails(conformance.OpExtendAll, conformance.Unsent), work: outlasts, status: http.StatusInternalServerError, after: 9 * time.Second},
-		"release lost":        {before: fails(conformance.OpRelease, conformance.Unknown), work: works, status: http.StatusOK},
-		"release unsent":      {before: fails(conformance.OpRelease, conformance.Unsent), work: works, status: http.StatusOK},
+		"held":                {held: true, work: works, status: http.StatusConflict, after: waitTime, log: `began=false done=false outcome="held by another" status=409`},
+		"away":                {before: fails(conformance.OpAcquire, conformance.Unsent), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="not sent" status=503`},
+		"no answer":           {before: fails(conformance.OpAcquire, conformance.Unknown), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="outcome unknown" status=503`},
+		"work fails":          {work: func(context.Context, string, uint64) error { return errors.New("no") }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"work takes too long": {work: lasts, status: http.StatusInternalServerError, after: workTime, log: `began=true done=false outcome=other status=500`},
+		"lost":                {before: fails(conformance.OpExtendAll, conformance.Unsent), work: lasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=false outcome="lock lost" status=500`},
+		"lost, work done":     {before: fails(conformance.OpExtendAll, conformance.Unsent), work: outlasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=true outcome="lock lost" status=500`},
+		"release lost":        {before: fails(conformance.OpRelease, conformance.Unknown), work: works, status: http.StatusOK, log: `began=true done=true outcome="outcome unknown" status=200`},
+		"release unsent":      {before: fails(conformance.OpRelease, conformance.Unsent), work: works, status: http.StatusOK, log: `began=true done=true outcome="not sent" status=200`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var server conformance.Memory
-				open := func() strategy.Strategy {
-					s, err := engine.New(&server, strategy.Options{TTL: 10 * time.Second, MaxHold: 40 * time.Second})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { s.Close() })
-					return s
-				}
 				if c.held {
-					if _, err := open().NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
+					if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
 				if c.before != nil {
 					c.before(&server)
 				}
-				r, w := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/invoices/42/pay", nil), httptest.NewRecorder()
-				r.SetPathValue("id", "42")
-				began := time.Now()
-				Handler(open(), c.work)(w, r)
+				var lines strings.Builder
+				w, began := httptest.NewRecorder(), time.Now()
+				handler(process(t, &server), c.work)(w, request(t.Context(), &lines))
 				if took := time.Since(began); w.Code != c.status || took < c.after || took > c.after+time.Second {
 					t.Errorf("status %d after %v, want %d after %v", w.Code, took, c.status, c.after)
+				}
+				want := ""
+				if c.log != "" {
+					want = "msg=invoice id=42 " + c.log + "\n"
+				}
+				if got := lines.String(); got != want {
+					t.Errorf("the log has %q, want %q", got, want)
 				}
 			})
 		})
 	}
 }
 
-// TestStop: a request that runs finishes its work and releases its lock before Stop closes the locks,
-// and Stop closes the client last.
-func TestStop(t *testing.T) {
+// TestHangUp: a client that hangs up ends the wait, and not the work.
+func TestHangUp(t *testing.T) {
 	t.Parallel()
-	var server conformance.Memory
-	open := func() strategy.Strategy {
-		s, err := engine.New(&server, strategy.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		var server conformance.Memory
+		rival := process(t, &server).NewLock("invoice/42")
+		held, err := rival.TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		locks := process(t, &server)
+		ask := func(after time.Duration, work Work) (took time.Duration, log string) {
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer time.AfterFunc(after, hangUp).Stop()
+			var lines strings.Builder
+			start := time.Now()
+			handler(locks, work)(httptest.NewRecorder(), request(ctx, &lines))
+			return time.Since(start), lines.String()
+		}
+		if took, log := ask(time.Second, works); took != time.Second || !strings.Contains(log, "began=false") {
+			t.Errorf("a client that hangs up after a second of waiting: %v, %q; want a second, and that no work began", took, log)
+		}
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		took, log := ask(time.Second, func(ctx context.Context, _ string, _ uint64) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Second):
+			}
+			if _, err := rival.TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+				t.Errorf("TryAcquire of another process during the work = %v, want ErrHeld", err)
+			}
+			return ctx.Err()
+		})
+		if took != 20*time.Second || log != "" {
+			t.Errorf("a client that hangs up after a second of work: %v, %q; want all 20 s of work, and no complaint", took, log)
+		}
+		if _, err := rival.TryAcquire(t.Context()); err != nil {
+			t.Errorf("TryAcquire of another process after the work = %v, want the lock", err)
+		}
+	})
+}
+
+// TestRequestTime: no request takes longer than the time that stop leaves it. Redis does not answer any
+// more while a request waits, or while the lease is renewed and the work ends.
+func TestRequestTime(t *testing.T) {
+	t.Parallel()
+	t.Run("wait", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var server conformance.Memory
+			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
+			if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(waitTime/2, func() { mute(&server, "") })
+			start := time.Now()
+			handler(process(t, &server), works)(httptest.NewRecorder(), request(t.Context(), new(strings.Builder)))
+			if took := time.Since(start); took < waitTime || took > waitTime+opTimeout {
+				t.Errorf("the wait took %v, want %v to %v", took, waitTime, waitTime+opTimeout)
+			}
+		})
+	})
+	t.Run("work", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var server conformance.Memory
+			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
+			held, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(waitTime-100*time.Millisecond, func() {
+				if err := held.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			var ended time.Time
+			renewed := make(chan struct{})
+			w, start := httptest.NewRecorder(), time.Now()
+			handler(process(t, &server), func(context.Context, string, uint64) error {
+				time.Sleep(workTime - 6*time.Second)
+				mute(&server, conformance.OpExtendAll, func() { close(renewed) })
+				<-renewed // the renewal has begun, and gets no answer
+				ended = time.Now()
+				return nil
+			})(w, request(t.Context(), new(strings.Builder)))
+			if took := time.Since(ended); took <= opTimeout || took > 2*opTimeout {
+				t.Errorf("the release took %v, want more than %v, and %v at most", took, opTimeout, 2*opTimeout)
+			}
+			if took := time.Since(start); w.Code != http.StatusOK || took > requestTime {
+				t.Errorf("status %d after %v, want 200 within %v", w.Code, took, requestTime)
+			}
+		})
+	})
+}
+
+// mute has the server answer nothing from now on. begun is called at the first request of that kind.
+func mute(m *conformance.Memory, op conformance.Op, begun ...func()) {
+	var once atomic.Bool
+	m.Intercept(func(_ context.Context, r conformance.Request, _ func() error) error {
+		if r.Op == op && len(begun) > 0 && !once.Swap(true) {
+			begun[0]()
+		}
+		time.Sleep(time.Minute)
+		return conformance.Unknown()
+	})
+}
+
+// TestChecked: a service that starts before Redis is not ready, asks again after growing pauses, and is
+// ready when Redis has come.
+func TestChecked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var server conformance.Memory
+		fails(conformance.OpCheck, conformance.Unsent)(&server)
+		time.AfterFunc(time.Minute, func() { server.Intercept(nil) })
+		start := time.Now()
+		if err := checked(t.Context(), process(t, &server)); err != nil {
+			t.Errorf("checked() = %v, want nil", err)
+		}
+		if took := time.Since(start); took < time.Minute || took > time.Minute+10*time.Second {
+			t.Errorf("it noticed after %v, want a minute, and 10 s at most", took)
+		}
+		if n := server.Requests(conformance.OpCheck); n < 5 || n > 20 {
+			t.Errorf("%d checks in a minute, want few", n)
+		}
+
+		fails(conformance.OpCheck, conformance.Unsent)(&server)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := checked(ctx, process(t, &server)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("checked() of a service that stops = %v, want why", err)
+		}
+	})
+}
+
+// TestServe: the service becomes ready, and answers by its routes. When it stops, a request that runs
+// finishes its work and releases its lock before the locks close; the client closes last.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	var server conformance.Memory
+	locks, rival := process(t, &server), process(t, &server)
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	locks, rival := open(), open()
-	defer rival.Close()
-	began, finish := make(chan struct{}), make(chan struct{})
-	web := httptest.NewServer(Handler(locks, func(context.Context, string, uint64) error {
-		close(began)
-		<-finish
-		return nil
-	}))
-	defer web.Close()
-	status := make(chan int, 1)
-	go func() {
-		r, err := http.Post(web.URL, "", nil)
+	at := "http://" + listener.Addr().String()
+	ask := func(method, path string) int {
+		r, err := http.NewRequestWithContext(t.Context(), method, at+path, nil)
 		if err != nil {
 			t.Error(err)
-			status <- 0
-			return
+			return 0
 		}
-		r.Body.Close()
-		status <- r.StatusCode
-	}()
-	<-began
-	web.Config.RegisterOnShutdown(func() { close(finish) }) // the work ends after Stop has begun
-
+		reply, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		io.Copy(io.Discard, reply.Body)
+		reply.Body.Close()
+		return reply.StatusCode
+	}
+	began, finish := make(chan string, 1), make(chan struct{})
 	last := closerFunc(func() error {
 		if _, err := locks.NewLock("any").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrClosed) {
 			t.Errorf("TryAcquire when the client is closed = %v, want ErrClosed", err)
 		}
 		return nil
 	})
-	if err := Stop(web.Config, locks, last); err != nil {
-		t.Errorf("Stop() = %v, want nil", err)
+	ctx, sigterm := context.WithCancel(t.Context())
+	defer sigterm()
+	served, status := make(chan error, 1), make(chan int, 1)
+	go func() {
+		served <- serve(ctx, listener, locks, last, func(_ context.Context, id string, _ uint64) error {
+			began <- id
+			<-finish
+			return nil
+		})
+	}()
+	verdict.Eventually(t, "the service is ready", func() bool { return ask(http.MethodGet, "/readyz") == http.StatusOK })
+	if got := ask(http.MethodGet, "/livez"); got != http.StatusOK {
+		t.Errorf("/livez: status %d, want 200", got)
 	}
+	if got := ask(http.MethodPost, "/invoices/pay"); got != http.StatusNotFound {
+		t.Errorf("an invoice without a number: status %d, want 404", got)
+	}
+	go func() { status <- ask(http.MethodPost, "/invoices/42/pay") }()
+	if id := <-began; id != "42" {
+		t.Errorf("the work is for invoice %q, want 42", id)
+	}
+	sigterm()
+	verdict.Eventually(t, "no new requests", func() bool {
+		c, err := net.Dial("tcp", listener.Addr().String())
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	close(finish)
 	if got := <-status; got != http.StatusOK {
 		t.Errorf("the request that ran: status %d, want 200", got)
 	}
-	if _, err := rival.NewLock("invoice/").TryAcquire(t.Context()); err != nil {
-		t.Errorf("TryAcquire of another process = %v, want the lock, which Stop has left free", err)
+	if err := <-served; err != nil {
+		t.Errorf("serve() = %v, want nil", err)
+	}
+	if _, err := rival.NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
+		t.Errorf("TryAcquire of another process = %v, want the lock, which the service has left free", err)
+	}
+}
+
+// TestPort: a service without its port ends, and closes its locks and its client.
+func TestPort(t *testing.T) {
+	t.Parallel()
+	var server conformance.Memory
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	closed := false
+	err = serve(t.Context(), listener, process(t, &server), closerFunc(func() error { closed = true; return nil }), works)
+	if !errors.Is(err, net.ErrClosed) || !closed {
+		t.Errorf("serve() = %v, client closed: %t; want ErrClosed, true", err, closed)
+	}
+}
+
+// TestOpen: with the variables of the environment the service reaches a real Redis.
+func TestOpen(t *testing.T) {
+	server := redistest.Shared(t)
+	at, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := at.User.Password()
+	t.Setenv("REDIS_ADDR", server.Addr())
+	t.Setenv("REDIS_USER", at.User.Username())
+	t.Setenv("REDIS_PASSWORD", password)
+	locks, client, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	defer locks.Close()
+	if err := checked(t.Context(), locks); err != nil {
+		t.Error(err)
+	}
+	w := httptest.NewRecorder()
+	handler(locks, pay)(w, request(t.Context(), new(strings.Builder)))
+	if w.Code != http.StatusOK {
+		t.Errorf("status %d, want 200", w.Code)
 	}
 }
 
