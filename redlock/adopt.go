@@ -21,5 +21,5 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 		}
 		return reply, err
 	})
-	return g, p.markUnknown(err, p.all, "given back, if it was adopted, as too few others were")
+	return g, p.markUnknown(err, p.all, "it may have adopted the lock, and given it back because too few others did")
 }

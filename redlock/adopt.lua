@@ -1,5 +1,5 @@
--- adopt: a new holder takes over a lock whose token it was given: its own token takes that one's
--- place, so on each node a lock is adopted once. It counts as a vote. A node that forgot an
+-- adopt: replace the holder's token by that of an adopter, which brings the holder's token. So on each
+-- node a token can be adopted once. It counts as a vote. A node that forgot an
 -- adoption (an AOF that ends early) shows the old token again, so the guard has a veto here, too.
 --
 -- KEYS[1]  the lock

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -29,6 +30,7 @@ var _ interface {
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	c := driver.CheckClaim(o)
 	due := c.Due
+	var empty, restarted atomic.Bool // whether a server does not vote for this reason
 	errs := []error{p.each(func(n driver.Node) error {
 		if err := driver.CheckNode(ctx, due, n); err != nil {
 			return err
@@ -42,10 +44,15 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if _, err := n.Eval(ctx, due, inspect, []string{c.Key}); err != nil {
 			return err
 		}
-		return p.checkVote(ctx, due, n, o.TTL)
+		err := p.checkVote(ctx, due, n, o.TTL)
+		var guard *GuardError
+		if errors.As(err, &guard) {
+			empty.CompareAndSwap(false, guard.Reason == ReasonEmpty)
+			restarted.CompareAndSwap(false, guard.Reason != ReasonEmpty)
+		}
+		return err
 	}), driver.CheckWatch(ctx, c, o.Wait, p)}
-	var guard *GuardError
-	if errors.As(errs[0], &guard) {
+	if empty.Load() && !restarted.Load() { // nobody can vouch for a server that was restarted
 		errs = append(errs, errors.New(bootstrapHelps))
 	}
 	names := p.names()

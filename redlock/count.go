@@ -18,7 +18,7 @@ type voteCount struct {
 	yes     int  // nodes that did what they were asked, or, of Inspect, where the lock is free
 	held    int  // nodes where another token has the lock, or, of Inspect, any token
 	lost    int  // nodes without the token that they were asked about
-	twin    bool // node twinAt is another one, too
+	twin    bool // node twinAt is the same server as another node
 	twinAt  int
 	errs    []error     // of each node; nil: it is one of yes
 	until   []time.Time // of each node: when the lock is free there; zero: it is, or that is not known
@@ -113,7 +113,7 @@ func (vc *voteCount) end() {
 	}
 }
 
-// awaits tells whether a node has not answered that is expected to.
+// awaits reports whether a node that is expected to answer has not answered.
 func (vc *voteCount) awaits(expected func(i int) bool) bool {
 	for i, err := range vc.errs {
 		if err == errPending && expected(i) {

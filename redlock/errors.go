@@ -22,7 +22,7 @@ func (p *protocol) refusal(c driver.Claim, count *voteCount) error {
 	return e
 }
 
-var errNotThere = errors.New("it is not there: not granted, or gone since")
+var errNotThere = errors.New("the lock is not there: this server did not grant it, or it is gone")
 
 // answers is what each node said, for a QuorumError.
 func (p *protocol) answers(c driver.Claim, count *voteCount) []strategy.NodeAnswer {
@@ -37,9 +37,9 @@ func (p *protocol) answers(c driver.Claim, count *voteCount) []strategy.NodeAnsw
 	return answers
 }
 
-// markUnknown corrects an error of too few nodes. Those of some that agreed, or that were not waited
-// for, may have been changed, which the caller has to know: "not sent" of the other nodes alone
-// would mean that nothing has changed.
+// markUnknown corrects an error of too few nodes. A node of some that agreed, or for whose answer nobody
+// waited, may have changed something. The caller has to know that: an error that has only the "not sent"
+// of the other nodes would mean that nothing has changed.
 func (p *protocol) markUnknown(err error, some []int, what string) error {
 	var none *strategy.QuorumError
 	if errors.As(err, &none) {

@@ -24,8 +24,8 @@ func WithFences() Option {
 //  2. The fence is written back to the voters: each notes it if the token is still there. The lock
 //     counts when a quorum has noted it.
 //
-// A counter expires FenceTTL after the time that its number says: then the node's time, which it tells
-// with its vote, is greater than all that it noted.
+// A counter expires FenceTTL after the time that its number says: then the node's time, which comes with
+// its vote, is greater than every number that it noted.
 //
 // A node may have lost its counter, as it may lose a lock. So each number is noted with the
 // generation of the node's guard (guard.lua): a counter that is missing, or of an older generation,

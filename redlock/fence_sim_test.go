@@ -286,7 +286,7 @@ func (s *simState) finish(a *simTry) (wrong string) {
 	return wrong
 }
 
-// wanted tells whether the key on node is that of somebody who is still at it.
+// wanted reports whether the key on node is that of somebody who is still at it.
 func (s *simState) wanted(node int) bool {
 	for i := range s.tries {
 		if a := &s.tries[i]; a.token == s.nodes[node].key && a.phase != simOver {

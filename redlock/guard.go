@@ -32,7 +32,7 @@ func WithoutGuard() Option {
 // refused. The default is the longest TTL that this strategy has used or has learned from a server.
 // That is best effort: a client with a short TTL that finds a server empty cannot learn of a longer
 // one. The server then votes too early, and stops again when a client brings the longer TTL. So
-// where TTLs differ, set the same MaxTTL everywhere.
+// where TTLs differ, set the same MaxTTL everywhere, also in locks exec (--max-ttl).
 //
 // A server remembers the longest TTL that a client brought: one lock of a day makes each later restart
 // cost a day.

@@ -408,7 +408,7 @@ func TestBootstrap(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "does not vote") != 3 {
 		t.Errorf("Check() of new servers = %v, want that none of the three votes", err)
 	}
-	if err == nil || strings.Count(err.Error(), "redlock.Bootstrap") != 1 || strings.Count(err.Error(), "until 1m0s after it is first asked for a lock") != 3 {
+	if err == nil || strings.Count(err.Error(), "redlock.Bootstrap") != 1 || strings.Count(err.Error(), "until 1m0s after its first request for a lock") != 3 {
 		t.Errorf("Check() of new servers = %v, want it to say, once, what to do, and of each that to check again is no use", err)
 	}
 	for i, s := range servers {

@@ -46,13 +46,13 @@
 //   - Without fences, a holder that was paused past its deadline can still write (Kleppmann, 2016).
 //   - The guard does not see an eviction (set maxmemory-policy noeviction), a key deleted by hand, or a
 //     machine set back to a snapshot. Where TTLs differ and [MaxTTL] is not set, it may wait too
-//     briefly. [WithoutGuard], a node that forgets votes twice.
+//     briefly. With [WithoutGuard], a node that forgets votes twice.
 //   - No queue between processes: the next holder is chance.
 //
 // # When
 //
-// Take it if the lock must go on when a server dies, and five (or three) servers without replication
-// are available. Run `locks bootstrap` ([Bootstrap]) once, at installation; never at application
+// Take it if the lock must stay available when a server dies, and five (or three) servers without
+// replication are available. Run `locks bootstrap` ([Bootstrap]) once, at installation; never at application
 // start. Without it nothing is granted until MaxTTL has passed. While no server fails, RedLock is no
 // safer than one server.
 //
@@ -67,8 +67,8 @@
 //	lock:{name}:free    the channel; a message is the token that was released
 //
 // The guard is in another slot than the lock, so no node may be of a Redis Cluster. The key and its
-// value are redsync's. A waiter polls next to a holder whose token does not say that its release is
-// published; see package luascript.
+// value are redsync's. If the holder's token does not say that its release will be published, waiters
+// poll; see package luascript.
 //
 // Acquire, Extend and Release are one round of N requests, sent at once. Acquire and Extend wait for
 // the quickest quorum; Release waits for every node that may have the lock. Fences add a round, and
@@ -118,7 +118,7 @@ type protocol struct {
 	silent   []atomic.Bool  // of each node: the last request to it has ended without an answer
 	pace     atomic.Int64   // how long the last quorum took, in nanoseconds
 	known    atomic.Int64   // the longest TTL in use that this client knows of, in milliseconds
-	twin     atomic.Int64   // a node that is another one, too, counted from 1; 0: none is known
+	twin     atomic.Int64   // a node that is the same server as another, counted from 1; 0: none is known
 }
 
 // Acquire is the vote: each node is asked to set the key if it is free.
@@ -267,11 +267,11 @@ func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVote
 	}
 	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
 	left := votes.mayHold()
-	err = p.markUnknown(p.advised(err), votes.holding(), "perhaps granted, and not yet given back")
+	err = p.markUnknown(p.advised(err), votes.holding(), "it may have granted its vote, and not have given it back")
 	return driver.Grant{State: votes, Silent: unannounced(err)}, remains(left, err)
 }
 
-// unannounced tells whether the lock is held, and the holder's token does not say that its release will
+// unannounced reports whether the lock is held, and the holder's token does not say that its release will
 // be published: then waiters have to poll.
 func unannounced(err error) bool {
 	var held *strategy.HeldError
@@ -308,7 +308,7 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 	if count.yes < p.quorum {
 		// A minority may have extended it. The engine undoes that, but only after the holder has
 		// heard of the loss: until then the holder may be alone with the lock.
-		return driver.Grant{}, remains(votes.mayHold(), p.markUnknown(p.refusal(c, count), votes.holding(), "extended, if it got so far, but too few others were"))
+		return driver.Grant{}, remains(votes.mayHold(), p.markUnknown(p.refusal(c, count), votes.holding(), "it may have extended the lock, but too few others did"))
 	}
 	extended.Store(true) // before rejoin looks for nodes without the lock: it misses those that answer later
 	p.rejoin(count.round.all, c, votes, start)
@@ -354,7 +354,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	case len(p.nodes)-left >= p.quorum: // free for others
 		return remains(left, nil)
 	}
-	return p.markUnknown(p.refusal(c, count), p.all, "released, but too few others were")
+	return p.markUnknown(p.refusal(c, count), p.all, "it may have released the lock, but too few others did")
 }
 
 // deleteAll deletes the lock on all nodes that may have it; on each only if the token is there.

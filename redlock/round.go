@@ -67,7 +67,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 	return count
 }
 
-// expected tells whether the node has answered the last request to it that has ended.
+// expected reports whether the node has answered the last request to it that has ended.
 func (p *protocol) expected(i int) bool { return !p.silent[i].Load() }
 
 // patience is how long stragglers may take: three times what the quorum took, and 1 … 50 ms. A node

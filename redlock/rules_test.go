@@ -427,6 +427,26 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckAdvice: Check recommends Bootstrap for new servers; not if one of them was restarted.
+func TestCheckAdvice(t *testing.T) {
+	o := strategy.Options{TTL: 10 * time.Second, OpTimeout: time.Minute, Key: strategy.DefaultKey, Wait: strategy.WaitPoll}
+	for why, want := range map[[2]string]bool{
+		{ReasonEmpty, ReasonEmpty}: true, {ReasonEmpty, ReasonRestarted}: false, {ReasonRestarted, ReasonRestarted}: false, {"", ""}: false, {"", ReasonEmpty}: true,
+	} {
+		p := saying(2, func(i int, script string, _ []any) (any, error) {
+			if script == "check" && why[i] != "" {
+				return []any{[]byte("guard"), []byte(why[i]), int64(3000), int64(5000)}, nil
+			}
+			return map[string]any{"rights": []any{}, "check": int64(1)}[script], nil
+		})
+		p.nodes[0].(*says).info = func(string) (any, error) { return []byte(nil), nil }
+		p.nodes[1].(*says).info = p.nodes[0].(*says).info
+		if got := strings.Contains(fmt.Sprint(p.Check(t.Context(), o)), bootstrapHelps); got != want {
+			t.Errorf("Check() of servers that wait because of %q recommends Bootstrap: %t, want %t", why, got, want)
+		}
+	}
+}
+
 // TestRightsNeeded: Check tries what the scripts run on each key, and no more.
 func TestRightsNeeded(t *testing.T) {
 	const lock = "lock:{n} GET SET DEL PTTL PEXPIRE"
@@ -950,13 +970,21 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("the error of a lock that is held says what to do about %d nodes that wait", n)
 		}
 	}
+	e := &strategy.QuorumError{Need: 3}
+	for i, reason := range []string{ReasonRestarted, ReasonEmpty, ReasonEmpty, ReasonEmpty, ReasonEmpty} {
+		g := &GuardError{Reason: reason, For: time.Duration(9-i) * time.Second, Begun: true}
+		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: "n", Err: &strategy.ServerError{Kind: strategy.ErrRefused, Err: g}})
+	}
+	if got := p.advised(e).Error(); !strings.HasSuffix(got, "; they vote in 9s") {
+		t.Errorf("%q: want the time alone, because Bootstrap is not for a server that was restarted", got)
+	}
 	other := errors.New("another")
 	if p.advised(other) != other {
 		t.Error("advised() changes another error")
 	}
 	for e, want := range map[GuardError]string{
 		{Reason: ReasonEmpty, For: time.Second, Begun: true}:     "it does not vote for 1s: it is new or was emptied",
-		{Reason: ReasonEmpty, For: time.Second}:                  "it does not vote until 1s after it is first asked for a lock, which Check does not do: it is new or was emptied",
+		{Reason: ReasonEmpty, For: time.Second}:                  "it does not vote until 1s after its first request for a lock (Check makes none): it is new or was emptied",
 		{Reason: ReasonRestarted, For: time.Second, Begun: true}: "it does not vote for 1s: it was restarted or promoted",
 		{Reason: ReasonRestarted, Begun: true}:                   "it votes, but has forgotten since it granted this lock: it was restarted",
 	} {

@@ -177,7 +177,7 @@ func TestScripts(t *testing.T) {
 		{"note in another generation", writeback, []string{mine5m, lasted}, "L G C | mine 8 older 600000 0", "[guard empty -1m 10m]", ""},
 		{"note after a restart", writeback, []string{mine5m, another}, "L G C | mine 8 old 600000 0", "[guard restarted 10m 10m]", ""},
 		{"note, may not INFO", writeback, []string{mine5m, open10m, "ACL SETUSER default -info"}, "L G C | mine 8 old 600000 0", "GUARD", ""},
-		{"note for so long", writeback, []string{mine5m, open10m}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW}/20m"},
+		{"note until its expiry", writeback, []string{mine5m, open10m}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW}/20m"},
 		{"note for longer than before", writeback, []string{mine5m, open10m, "HSET C n US-1m gen old", "PEXPIREAT C NOW+5m"}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW}/20m"},
 		{"note what is ahead of the clock", writeback, []string{mine5m, open10m}, "L G C | mine US+60m old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW+60m}/80m"},
 		{"note next to what is ahead of the clock", writeback, []string{mine5m, open10m, "HSET C n US+60m gen old"}, "L G C | mine US old 600000 1200000", "1", "L=mine/5m " + isOpen + " C{gen=old n=NOW+60m}/80m"},

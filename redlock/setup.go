@@ -17,10 +17,10 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// New returns the strategy on the Redis servers that the pools dial: one pool for each server, best
-// an odd number of them: four servers survive no more failures than three. It takes the
-// pools' settings and dials two connections of its own to each server; the pools stay the caller's to
-// close. New does no I/O. [strategy.Strategy.Check] does, and also finds two pools for one server.
+// New returns the strategy on the Redis servers that the pools dial: one pool for each server. An odd
+// number is best, because four servers survive no more failures than three. It takes the pools' settings
+// and dials two connections of its own to each server. The caller closes the pools. New does no I/O.
+// [strategy.Strategy.Check] does, and also finds two pools for one server.
 func New(pools []*redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
 	nodes, err := dialled(pools)
 	if err != nil {

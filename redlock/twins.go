@@ -17,7 +17,8 @@ import (
 
 var errTwin = errors.New("the node has this attempt's token already")
 
-// lateTwin is for a node that was found to be another one, too, when the last attempt was over.
+// lateTwin returns the error of two nodes that are one server, if that was found after the last attempt
+// had ended.
 func (p *protocol) lateTwin(ctx context.Context, c driver.Claim) error {
 	if i := p.twin.Swap(0); i != 0 {
 		return p.twinError(ctx, c, int(i-1))
@@ -25,8 +26,8 @@ func (p *protocol) lateTwin(ctx context.Context, c driver.Claim) error {
 	return nil
 }
 
-// twinError refuses an attempt of which node i had the token before it was asked. It names the other
-// node, too, if the servers show their run ids.
+// twinError refuses an attempt whose token node i had before it was asked for its vote. It names the
+// other node, too, if the servers show their run ids.
 func (p *protocol) twinError(ctx context.Context, c driver.Claim, i int) error {
 	names, other := p.names(), "another of the nodes"
 	ids := p.identities(ctx, p.due(c))

@@ -33,8 +33,8 @@ local function vote(token, ttl, longest)
   if not KEYS[3] then
     return most
   end
-  -- On a bootstrapped node a counter that is missing was never there, or has expired. Then g.us, which is
-  -- told with the vote, is past every number that was noted here. On any other node it may be lost.
+  -- On a bootstrapped node a counter that is missing was never there, or has expired. Then g.us, which goes
+  -- with the vote, is past every number that was noted here. On any other node it may be lost.
   local remembers = gen == g.gen or not gen and g.new
   return {most, last, remembers and 1 or 0, g.us, g.gen}
 end

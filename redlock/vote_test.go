@@ -375,7 +375,7 @@ func TestWatchDeaf(t *testing.T) {
 	})
 }
 
-// TestWatchInTime: who has gone asks nothing of the servers.
+// TestWatchInTime: a waiter that has gone asks nothing of the servers.
 func TestWatchInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)

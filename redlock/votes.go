@@ -248,7 +248,7 @@ func (vs *nodeVotes) waitTurn(ctx context.Context, due time.Time, i int) error {
 	return nil
 }
 
-// latest tells whether ctx is of the last round that has begun: each round has contexts of its own. The
+// latest reports whether ctx is of the last round that has begun: each round has contexts of its own. The
 // caller holds mu.
 func (vs *nodeVotes) latest(ctx context.Context) bool {
 	return ctx == vs.round.all || ctx == vs.round.silent

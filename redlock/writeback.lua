@@ -35,7 +35,7 @@ if g.gen ~= ARGV[3] then
 end
 local n = math.max(redis.call('HGET', KEYS[3], 'n') or 0, ARGV[2])
 -- The expiry comes from the number, not from this moment: when the counter is gone, this node's time, which
--- it tells with each vote, is past all that it noted.
+-- goes with each vote, is past every number that it noted.
 local function expire()
   if ARGV[5] == '0' then
     redis.call('PERSIST', KEYS[3])

@@ -18,7 +18,9 @@ func Do(ctx context.Context, l Lock, fn func(context.Context, Lease) error) erro
 }
 
 // DoWithin is [Do] that waits for the lock no longer than wait; 0: one attempt. ctx still bounds the
-// work. When the wait is over, the error is ErrHeld and [context.DeadlineExceeded].
+// work. If the servers do not answer, the wait may end up to Options.OpTimeout later. When the wait is
+// over, the error is [context.DeadlineExceeded] and why the lock was not available: ErrHeld, or what the
+// servers failed with, such as ErrUnsent.
 func DoWithin(ctx context.Context, wait time.Duration, l Lock, fn func(context.Context, Lease) error) error {
 	switch {
 	case wait < 0:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,8 @@ no server votes until the longest TTL has passed since it was first asked.
 The operator vouches: no server that does not vote yet has forgotten a lock that may be held,
 or a fence that a store remembers. On a server that votes already it changes nothing.
 
-Exit status: 0 if all servers vote; 69 if some may not, which the error names: run it again;
-2 if the command was not understood.
+Exit status: 0 if all servers vote; 69 if some may not (the error names them: run it again);
+2 if the flags or arguments are wrong.
 
 ` + connectionHelp,
 		Example: `  locks bootstrap --redis a:6379 --redis b:6379 --redis c:6379`,
@@ -31,7 +32,7 @@ Exit status: 0 if all servers vote; 69 if some may not, which the error names: r
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 		RunE: cli.Does(func(cmd *cobra.Command) error {
 			if err := redlock.Bootstrap(cmd.Context(), c.pools()); err != nil {
-				return unavailable(cmd.Context(), err)
+				return unavailable(cmd.Context(), errors.New(c.addressed(err.Error())))
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d servers vote\n", len(c.servers))
 			return err

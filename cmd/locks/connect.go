@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -43,6 +46,7 @@ type connection struct {
 	cert, key    string
 	serverName   string
 	strategy     string
+	maxTTL       time.Duration // redlock's; 0: not given
 
 	algorithm algorithm
 	servers   []address
@@ -80,7 +84,7 @@ const (
 type algorithm struct {
 	name    string
 	servers int // that it takes at least; one takes exactly one
-	open    func([]*redis.Pool, strategy.Options) (strategy.Strategy, error)
+	open    func(pools []*redis.Pool, o strategy.Options, maxTTL time.Duration) (strategy.Strategy, error)
 }
 
 func algorithms() []algorithm {
@@ -97,13 +101,17 @@ func algorithms() []algorithm {
 }
 
 func onOne[O any](name string, open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) algorithm {
-	return algorithm{name, 1, func(pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+	return algorithm{name, 1, func(pools []*redis.Pool, o strategy.Options, _ time.Duration) (strategy.Strategy, error) {
 		return open(pools[0], o, own...)
 	}}
 }
 
 func onSeveral(name string, own ...redlock.Option) algorithm {
-	return algorithm{name, 3, func(pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+	return algorithm{name, 3, func(pools []*redis.Pool, o strategy.Options, maxTTL time.Duration) (strategy.Strategy, error) {
+		own := slices.Clone(own)
+		if maxTTL > 0 {
+			own = append(own, redlock.MaxTTL(maxTTL))
+		}
 		// A process that has just begun dials first: by default that would have 50 ms. An
 		// attempt has up to three rounds.
 		return redlock.New(pools, o, append(own, redlock.NodeTimeout(max(o.OpTimeout/4, time.Millisecond)))...)
@@ -123,7 +131,7 @@ there is no default, because a lock on the wrong Redis keeps nobody out. An addr
 host:port, redis://host:port/database, rediss://… for TLS, unix:///path, or a path. User and
 password: --user and --password-file, or those in REDIS_URL, or REDIS_USER and
 REDIS_PASSWORD, in this order. A password in an argument is refused: everybody on this
-machine reads arguments in the list of processes. TLS files: the flags, or REDIS_TLS_CA,
+machine can read arguments in the list of processes. TLS files: the flags, or REDIS_TLS_CA,
 REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.`
 
 func (c *connection) flags(cmd *cobra.Command) {
@@ -186,7 +194,7 @@ func (c *connection) locate() error {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if a.password != "" && source == "--redis" {
-			return errors.New("--redis has a password, and everybody on this machine reads arguments in the list of processes: " +
+			return errors.New("--redis has a password, and everybody on this machine can read arguments in the list of processes: " +
 				"change it, and give it by --password-file, " + passwordVar + " or " + redisVar)
 		}
 		c.servers = append(c.servers, a)
@@ -285,7 +293,7 @@ func (c *connection) protect(cmd *cobra.Command) error {
 		}
 	}
 	if (cert == "") != (key == "") {
-		return errors.New("a client's certificate takes both --tls-cert and --tls-key, and there is one of them")
+		return errors.New("a client's certificate needs both --tls-cert and --tls-key: one is missing")
 	}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
@@ -377,7 +385,7 @@ func notEmpty(line []byte, err error) (string, error) {
 
 // open makes the strategy. It does no I/O.
 func (c *connection) open(o strategy.Options) (strategy.Strategy, error) {
-	return c.algorithm.open(c.pools(), o)
+	return c.algorithm.open(c.pools(), o, c.maxTTL)
 }
 
 func (c *connection) pools() (pools []*redis.Pool) {
@@ -401,7 +409,44 @@ func (c *connection) dial(ctx context.Context, a address) (redis.Conn, error) {
 	if a.tls {
 		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(c.secure), redis.DialTLSHandshakeTimeout(connectTimeout))
 	}
-	return redis.DialContext(ctx, a.network, a.at, options...)
+	conn, err := redis.DialContext(ctx, a.network, a.at, options...)
+	if said, ok := err.(redis.Error); ok { // of AUTH or SELECT: its words name no user
+		return nil, fmt.Errorf("user %q: %w", cmp.Or(a.user, "default"), said)
+	}
+	return conn, err
+}
+
+// A script's error ends with the script's hash and a line in it, which say nothing to people.
+var scriptPlace = regexp.MustCompile(` script: [0-9a-f]{40}, on @[\w:]+\.?`)
+
+// explained adds to a refusal what the server's words leave out.
+func (c *connection) explained(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	words := c.addressed(scriptPlace.ReplaceAllString(err.Error(), ""))
+	switch {
+	case strings.Contains(words, "WRONGTYPE "):
+		return fmt.Errorf("%s: the key %q, or one that belongs to it, is not of a %s lock: give the --strategy of the lock's holder",
+			words, strategy.DefaultKey(name), c.strategy)
+	case strings.Contains(words, "NOPERM "):
+		return fmt.Errorf("%s: ACL LOG on the server names the user, and the key or command that it lacks", words)
+	case words != err.Error():
+		return errors.New(words)
+	}
+	return err
+}
+
+// addressed puts addresses in the place of what a node is called until its server has said where it is:
+// one that lets nobody in says nothing.
+func (c *connection) addressed(words string) string {
+	for i, a := range c.servers {
+		words = strings.ReplaceAll(words, fmt.Sprintf("node %d: %s: ", i+1, node.Unnamed), a.at+": ")
+	}
+	if rest, unnamed := strings.CutPrefix(words, node.Unnamed+": "); unnamed && len(c.servers) == 1 {
+		return c.servers[0].at + ": " + rest
+	}
+	return words
 }
 
 // options are what the commands have in common. An operation has time for a dial over a

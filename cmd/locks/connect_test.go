@@ -40,7 +40,7 @@ func TestConnectMisuse(t *testing.T) {
 		{"inspect a --redis unix://relative", "a unix address without a path"},
 		{"inspect a --redis redis://localhost/x", "whose path is no database's number"},
 		{"inspect a --redis redis://localhost?password=secret", "an address with a ? or #"},
-		{"inspect a --redis redis://me:secret@localhost", "--redis has a password, and everybody on this machine reads arguments"},
+		{"inspect a --redis redis://me:secret@localhost", "--redis has a password, and everybody on this machine can read arguments"},
 		{"inspect a --redis me:secret@localhost:6379", "--redis has a password"},
 		{"inspect a --redis me:secret@/tmp/redis.sock", "an address without a host"},
 		{"inspect a --redis redis://:sec%ret@localhost", "an address cannot be read"},
@@ -54,7 +54,7 @@ func TestConnectMisuse(t *testing.T) {
 		{"inspect a --redis localhost --password-file /there/is/none", "--password-file: open /there/is/none"},
 		{"inspect a --redis localhost --tls-ca " + empty, "--tls-ca without TLS"},
 		{"inspect a --redis localhost --tls --tls-ca " + empty, "there is no certificate in"},
-		{"inspect a --redis localhost --tls --tls-cert " + empty, "takes both --tls-cert and --tls-key"},
+		{"inspect a --redis localhost --tls --tls-cert " + empty, "needs both --tls-cert and --tls-key"},
 		{"inspect a --redis localhost --tls --tls-cert " + empty + " --tls-key " + empty, "--tls-cert and --tls-key: "},
 		{"inspect a --redis /tmp/redis.sock --tls", "--tls with a Unix socket"},
 		{"inspect a b", "accepts 1 arg(s), received 2"},
@@ -161,8 +161,8 @@ func TestPasswordRefused(t *testing.T) {
 	silent := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
 	open := redistest.Shared(t)
 	for _, c := range []struct{ addr, user, says string }{
-		{s.Addr(), "angler", "WRONGPASS"},
-		{s.Addr(), "", "WRONGPASS"},
+		{s.Addr(), "angler", s.Addr() + ": not sent: user \"angler\": WRONGPASS"},
+		{s.Addr(), "", s.Addr() + ": not sent: user \"default\": WRONGPASS"},
 		{open.Addr(), "", "AUTH"}, // it asks for none
 		{quoting, "", "unknown command 'AUTH'"},
 		{closing, "", "not sent"},

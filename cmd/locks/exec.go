@@ -63,25 +63,32 @@ group, and SIGKILL when the grace is over. The same happens to processes that th
 leaves behind in its group when it ends: the lock is held until they are gone. A process
 that has to outlive the lock must leave the group (setsid). SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP are passed on to the group. In a terminal the command
-has the foreground as if it ran alone; Ctrl-Z stops exec, too, so the lock goes with its
-TTL then, and a command whose lock is lost is ended when it is continued.
+has the foreground as if it ran alone. Ctrl-Z stops exec, too, so the lock ends with its
+TTL. If the lock is lost, the command is ended when it is continued.
 
 If exec is killed or paused, another process, the watcher, ends the command's group in
-the same way: at once, or a second after the lock's deadline. The lock goes with its TTL.
-If the watcher is killed, too, on Linux the command itself still gets SIGTERM, but not what
-it has started.
+the same way: at once, or a second after the lock's deadline. The lock ends with its TTL.
+If the watcher is killed, too, then on Linux the command itself still gets SIGTERM, and the
+processes that it has started do not.
 
-A server that fails at the first attempt ends exec at once. Later the wait outlasts that.
+If the servers fail at the first attempt, exec ends at once, also with --wait. A wait that
+has begun goes on while they fail.
+
+With redlock, give --ttl and --max-ttl the TTL and the MaxTTL of the programs that use the
+same servers. The servers remember the longest TTL that anybody used: a longer one here makes
+each server that restarts later wait longer before it votes. Where TTLs differ and not
+all have the same MaxTTL, a server that lost its locks may vote too early.
 
 Exit status: the command's; 128 + n if signal n has ended it, or exec while it waited;
   69  the servers cannot be reached, refuse, or did not answer; nothing was started
   75  another holds the lock, and the wait is over (another status: -E)
-  76  the lock was lost, or --max-hold was over, before the command ended; also if that
-      was found out only when it was to be released, and the command had succeeded
+  76  the lock was lost, or --max-hold was over, before the command ended; also if the
+      command succeeded, and exec found the loss only at the release
  126  the command cannot be executed
  127  the command was not found
-   2  exec was not understood
-When the release fails the command's status counts, and a warning is on the standard error.
+   2  the flags or arguments are wrong
+If the release fails, exec exits with the command's status and writes a warning to the
+standard error.
 
 ` + connectionHelp + ` The command inherits the environment as it is.`,
 		Example: `  export REDIS_URL=redis://localhost:6379
@@ -95,10 +102,11 @@ When the release fails the command's status counts, and a warning is on the stan
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.DurationVar(&e.ttl, "ttl", usualTTL, "how long the servers keep the lock when nobody renews it")
-	f.DurationVar(&e.wait, "wait", 0, "wait for so long at most (default: for as long as it takes)")
+	f.DurationVar(&e.maxTTL, "max-ttl", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\nthe longest that exec learns of)")
+	f.DurationVar(&e.wait, "wait", 0, "wait for at most this time (default: without limit)")
 	f.BoolVar(&e.try, "try", false, "do not wait")
-	f.DurationVar(&e.maxHold, "max-hold", 0, "end the command, and let go, after so long (default: never)")
-	f.DurationVar(&e.grace, "grace", 10*time.Second, "how long a command that is to end has between SIGTERM and SIGKILL")
+	f.DurationVar(&e.maxHold, "max-hold", 0, "end the command, and let go, after this time (default: never)")
+	f.DurationVar(&e.grace, "grace", 10*time.Second, "the time between SIGTERM and SIGKILL, when exec ends the command")
 	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
 	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
 	e.strategyFlag(cmd)
@@ -141,7 +149,22 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	if most := strategy.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
 		return fmt.Errorf("--label has %d bytes: allowed are %d, with host and process", len(e.label), most)
 	}
-	return e.connection.check(cmd)
+	if err := e.connection.check(cmd); err != nil {
+		return err
+	}
+	return e.checkMaxTTL(cmd)
+}
+
+func (e *execution) checkMaxTTL(cmd *cobra.Command) error {
+	switch {
+	case !cmd.Flags().Changed("max-ttl"):
+		return nil
+	case e.algorithm.servers == 1:
+		return fmt.Errorf("--max-ttl with %s: only redlock has it", e.algorithm.name)
+	case e.maxTTL < e.ttl || e.maxTTL > strategy.MaxTTL || e.maxTTL%time.Millisecond != 0:
+		return fmt.Errorf("--max-ttl is %v: allowed are whole milliseconds from the TTL of %v to %v", e.maxTTL, e.ttl, strategy.MaxTTL)
+	}
+	return nil
 }
 
 func (e *execution) run(cmd *cobra.Command) (err error) {
@@ -218,7 +241,7 @@ func (e *execution) notAcquired(ctx context.Context, err error) error {
 	case errors.Is(err, strategy.ErrHeld):
 		return &cli.Exit{Status: e.conflict, Err: whoHolds(err)}
 	}
-	return &cli.Exit{Status: exitUnavailable, Err: err}
+	return &cli.Exit{Status: exitUnavailable, Err: e.explained(e.name, err)}
 }
 
 // whoHolds says what the error says, for people.
@@ -250,7 +273,7 @@ func (e *execution) environment(lease strategy.Lease) []string {
 	return append(env, ours[3]+lease.Deadline().UTC().Format(time.RFC3339Nano))
 }
 
-// say tells people what their command does not.
+// say writes a line for people that their command does not write.
 func (e *execution) say(format string, args ...any) { e.said.say(format, args...) }
 
 // A teller writes lines for people. The caller does not wait until they are read: a paused

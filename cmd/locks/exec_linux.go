@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWithExec has the kernel tell the command to end when exec is gone, should the watcher
-// be, too.
+// endWithExec makes the kernel send the command SIGTERM when exec is gone, in case the watcher is gone,
+// too.
 func endWithExec(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGTERM }
 
 // adoptOrphans makes what the command leaves behind our children, so that we see them end

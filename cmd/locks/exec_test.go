@@ -41,6 +41,8 @@ func TestExecMisuse(t *testing.T) {
 		{"exec a --wait 0s -- true", "--wait is 0s: allowed is more than 0"},
 		{"exec a --ttl 1ms -- true", "--ttl is 1ms: allowed are whole milliseconds from 10ms to 24h0m0s"},
 		{"exec a --ttl 1m --max-hold 30s -- true", "--max-hold is 30s: allowed are the TTL of 1m0s and more"},
+		{"exec a --max-ttl 1m --redis a -- true", "--max-ttl with fairqueue: only redlock has it"},
+		{"exec a --max-ttl 10s --strategy redlock --redis a --redis b --redis c -- true", "--max-ttl is 10s: allowed are whole milliseconds from the TTL of 30s to 24h0m0s"},
 		{"exec a --grace -1s -- true", "--grace is -1s: allowed are 0 (SIGKILL at once) and more"},
 		{"exec a -E 256 -- true", "--conflict-exit-code is 256: allowed are 0 to 255"},
 		{"exec a --label " + strings.Repeat("x", 257) + " -- true", "--label has 257 bytes: allowed are "},

@@ -148,7 +148,7 @@ func (j *job) replaceWatcher() {
 		w, err = startWatcher(j.e.grace, j.leader)
 	}
 	if err != nil {
-		j.e.say("warning: nobody would end the command if this process were killed: its watcher is gone, and there is no other: %v", err)
+		j.e.say("warning: the watcher is gone, and another cannot be started: if this process is killed, the command may go on without the lock: %v", err)
 		j.watcher.pid = -1
 		return
 	}
@@ -158,8 +158,8 @@ func (j *job) replaceWatcher() {
 	}
 }
 
-// listen tells what becomes of children: that they stop, too, which os.Process does not
-// tell; and it reaps those that were orphaned to us.
+// listen reports what becomes of children, also that they stop, which os.Process does not
+// report. It reaps the orphans that became our children.
 func (j *job) listen() {
 	for {
 		var c change
@@ -210,7 +210,7 @@ func (j *job) run() {
 				j.had = j.tty.take(j.leader)
 				if err := j.lease.Err(); err != nil && j.lost == nil { // exec was paused, and hears of both at once
 					lost, j.lost = nil, err
-					j.e.say("%v; the command has ended only after that", err)
+					j.e.say("%v; the command ended after that", err)
 				}
 				poll, settled = time.After(0), time.Now().Add(settle)
 			}
@@ -319,7 +319,7 @@ func suspend(all bool) {
 	}
 }
 
-// alive tells whether there is anybody in the group.
+// alive reports whether the group has a process.
 func alive(group int) bool { return unix.Kill(-group, 0) != unix.ESRCH }
 
 // A terminal is the one that controls us. Where there is none it does nothing.
@@ -341,7 +341,7 @@ func openTerminal() *terminal {
 
 func (t *terminal) open() bool { return t.fd >= 0 }
 
-// ours tells whether we are in the foreground.
+// ours reports whether we are in the foreground.
 func (t *terminal) ours() bool { return t.holder() == t.group }
 
 // holder is the group in the foreground.
@@ -356,7 +356,7 @@ func (t *terminal) holder() int {
 	return group
 }
 
-// wholly tells that the command is to have the terminal from the beginning. In a pipeline
+// wholly reports whether the command is to have the terminal from the beginning. In a pipeline
 // others may need the foreground (… | less): there it gets it when it asks, by stopping.
 func (t *terminal) wholly() bool {
 	return t.front && isTerminal(os.Stdin) && isTerminal(os.Stdout)
@@ -369,7 +369,7 @@ func isTerminal(f *os.File) bool {
 
 func (t *terminal) give(group int) { unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) }
 
-// take takes the foreground back, if that group has it, and tells whether it had.
+// take takes the foreground back, if that group has it, and reports whether it had.
 func (t *terminal) take(group int) bool {
 	if t.holder() != group {
 		return false

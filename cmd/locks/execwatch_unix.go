@@ -71,7 +71,7 @@ func (w *watcher) pause(d time.Duration) {
 	w.tell("pause " + strconv.FormatInt(d.Milliseconds(), 10))
 }
 
-// tell does without a watcher that is gone.
+// tell writes a line to the watcher. It does nothing if the watcher is gone.
 func (w *watcher) tell(line string) {
 	w.pipe.SetWriteDeadline(time.Now().Add(tellLimit))
 	io.WriteString(w.pipe, line+"\n")
@@ -177,7 +177,7 @@ func (w *watch) run(in io.Reader) {
 			poll = nil
 		}
 		if (lines == nil || w.ending) && (w.group == 0 || !alive(w.group)) {
-			return // exec is gone, and so are those it has started, be it by themselves; or we have ended them
+			return // exec is gone; the processes that it started have ended by themselves, or we have ended them
 		}
 		if w.ending && poll == nil {
 			poll = time.After(pollPause)

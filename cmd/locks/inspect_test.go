@@ -96,8 +96,10 @@ func TestInspectOther(t *testing.T) {
 	}
 	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 	redistest.Do(t, s, "RPUSH", strategy.DefaultKey(name), "no lock")
-	toolFor(t, s, "inspect", name).start().wantEnd(69, "WRONGTYPE")
-	toolFor(t, s, "exec", name, "--", "true").start().wantEnd(69, "WRONGTYPE")
+	hint := fmt.Sprintf("wrong kind of value: the key %q, or one that belongs to it, is not of a fairqueue lock: give the --strategy of the lock's holder\n", strategy.DefaultKey(name))
+	toolFor(t, s, "inspect", name).start().wantEnd(69, "WRONGTYPE", hint)
+	toolFor(t, s, "exec", name, "--", "true").start().wantEnd(69, "WRONGTYPE", hint)
+	toolFor(t, s, "release", name, "--force").start().wantEnd(69, "WRONGTYPE", hint)
 	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 }
 
@@ -182,6 +184,26 @@ func TestReleaseAll(t *testing.T) {
 			c.wantEnd(76, "lost: ")
 		})
 	}
+}
+
+// TestReleaseFromMost: a lock is taken when a majority of the servers has let it go, and a server that is
+// down is named.
+func TestReleaseFromMost(t *testing.T) {
+	t.Parallel()
+	nodes, err := redistest.TryNodes(t, 2)
+	redistest.Must(t, err)
+	bootstrap(t, nodes)
+	name, flags := newName(t), []string{"--strategy", "redlock", "--redis", nodes[0].URL(), "--redis", nodes[1].URL(), "--redis", "127.0.0.1:1"}
+	with := func(args ...string) []string { return append(args, flags...) }
+	c := toolFor(t, nil, append(with("exec", name, "--ttl", "9s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()
+	c.line()
+	release := toolFor(t, nil, with("release", name, "--force", "--json")...).start()
+	out := release.wantEnd(0, "note: ", "127.0.0.1:1: connect: connection refused")
+	var r removed
+	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Released {
+		t.Errorf("%v, it says\n%s", err, out)
+	}
+	c.wantEnd(76, "lost: ")
 }
 
 // TestBootstrap: new servers grant nothing, and then everything.

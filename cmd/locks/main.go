@@ -19,8 +19,10 @@
 //	126  the command cannot be executed
 //	127  the command was not found
 //
-// locks inspect, locks release and locks bootstrap exit with 69, too, when the servers do not do as
-// asked. locks release exits with 75 when the lock has another holder than the one to take it from.
+// locks inspect, locks release and locks bootstrap exit with 69, too, when the servers do not answer or
+// refuse. locks release exits with 75 when another holder has the lock than the one named by --token, or
+// than the one that it has seen. In redlock a majority is enough for locks release to exit with 0: a note
+// names each server that was down.
 package main
 
 import (

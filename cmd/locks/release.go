@@ -31,11 +31,16 @@ at its next renewal, or at its deadline: until then it goes on as if it held the
 and only a fence keeps it and the next holder apart. So without --force it only says what it
 would do.
 
-It takes the lock from the holder that it has seen; if another has it by then, nothing is
-changed. --token (as inspect shows it) says which holder you have seen.
+It takes the lock only from the holder that it has seen. If another holder has the lock by
+then, nothing is changed. --token (as inspect shows it) says which holder you have seen.
+
+Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
+release does not find the lock of a program that sets Options.Key.
 
 Exit status: 0 if the lock was taken away, or was free already; 75 if another holder has it,
-69 if the servers did not do as asked, 2 without --force, or if it was not understood.
+69 if the servers do not answer or refuse, 2 without --force, or if the flags or arguments
+are wrong. In redlock a majority of the servers is enough for 0. A note on the standard error
+then names each server that was not reached: it keeps the key until the TTL ends.
 
 ` + connectionHelp,
 		Example: `  locks release deploy/web --redis localhost:6379           # whose is it?
@@ -69,11 +74,11 @@ type removed struct {
 }
 
 func (r *removal) run(cmd *cobra.Command) error {
-	return r.using(func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
+	return r.using(cmd, func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
 }
 
 func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Writer) error {
-	seen, err := inspect(ctx, s, r.name)
+	seen, err := r.inspect(ctx, s, r.name)
 	if err != nil {
 		return err
 	}
@@ -98,7 +103,7 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	case errors.As(err, &lost) && lost.Err == nil:
 		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free: %s has let go meanwhile", plain(r.name), whose)
 	}
-	return unavailable(ctx, err)
+	return unavailable(ctx, r.explained(r.name, err))
 }
 
 func (r *removal) print(out io.Writer, what removed, words string, args ...any) error {

@@ -170,7 +170,7 @@ func groupGone(group int) func() bool {
 	return func() bool { return !alive(group) || onlyZombies(group) }
 }
 
-// onlyZombies tells that only zombies are left of a group: this system may have no init that reaps
+// onlyZombies reports whether only zombies are left of a group: this system may have no init that reaps
 // them.
 func onlyZombies(group int) bool {
 	if state, _ := statOf(group); state != "" && state != "Z" { // without a look at each process of the system
