@@ -200,7 +200,7 @@ func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
 		if f.update == "" {
 			continue
 		}
-		if len(o.panels) > 0 {
+		if o.drawn() {
 			if err := o.draw(filepath.Dir(f.update)); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,9 +34,15 @@ var shapes = []draw.GlyphDrawer{
 	draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.RingGlyph{},
 }
 
+// drawn reports whether the scenario has a plot.
+func (o *outcome) drawn() bool { return len(o.panels) > 0 || o.bars.unit != "" }
+
 // draw writes the plot into the directory: both axes are logarithmic, so that what grows in
 // proportion is a straight line.
 func (o *outcome) draw(dir string) error {
+	if o.bars.unit != "" {
+		return o.drawBars(dir)
+	}
 	plots := make([][]*plot.Plot, 1)
 	legend := plot.NewLegend()
 	legend.TextStyle.Font.Variant = "Sans"
@@ -58,6 +65,55 @@ func (o *outcome) draw(dir string) error {
 		plots[0][i].Draw(c)
 	}
 	legend.Draw(draw.Crop(page, width-legendWidth, 0, 0, -5*vg.Millimeter))
+	return o.write(dir, canvas)
+}
+
+// drawBars draws a bar for each contestant, on an axis that begins at 0. Ours have another colour.
+func (o *outcome) drawBars(dir string) error {
+	d := plot.New()
+	fonts(d)
+	d.X.Label.Text = o.bars.x
+	d.X.Tick.Marker = plot.TickerFunc(func(least, most float64) []plot.Tick {
+		ticks := plot.DefaultTicks{}.Ticks(least, most)
+		for i, t := range ticks {
+			if t.Label != "" {
+				ticks[i].Label = tick(t.Value)
+			}
+		}
+		return ticks
+	})
+	who := o.present()
+	slices.Reverse(who) // the first is at the top
+	sides := map[kind]plotter.Values{peer: make(plotter.Values, len(who)), ours: make(plotter.Values, len(who))}
+	for i, w := range who {
+		if v := summarize(o.series(w, 0, o.bars.unit)); v.n > 0 {
+			sides[kindOf(w)][i] = v.center
+		}
+	}
+	for _, k := range []kind{peer, ours} {
+		bars, err := plotter.NewBarChart(sides[k], 4*vg.Millimeter)
+		if err != nil {
+			return err
+		}
+		bars.Horizontal, bars.LineStyle.Width = true, 0
+		if bars.Color = colours[1]; k == ours {
+			bars.Color = colours[0]
+		}
+		d.Add(bars)
+	}
+	d.NominalY(who...)
+	d.X.Min = 0
+	width, height := 18*vg.Centimeter, vg.Length(len(who))*7*vg.Millimeter+15*vg.Millimeter
+	canvas := vgsvg.New(width, height)
+	page := draw.New(canvas)
+	page.SetColor(color.White)
+	page.Fill(page.Rectangle.Path())
+	d.Draw(draw.Crop(page, 2*vg.Millimeter, -6*vg.Millimeter, 2*vg.Millimeter, -2*vg.Millimeter))
+	return o.write(dir, canvas)
+}
+
+// write writes the plot to its file.
+func (o *outcome) write(dir string, canvas *vgsvg.Canvas) error {
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
@@ -67,11 +123,15 @@ func (o *outcome) draw(dir string) error {
 	return os.WriteFile(filepath.Join(dir, o.file()), []byte(text), 0o644)
 }
 
-func (o *outcome) panel(p panel, legend *plot.Legend, first bool) (*plot.Plot, error) {
-	d := plot.New()
+func fonts(d *plot.Plot) {
 	for _, style := range []*font.Font{&d.Title.TextStyle.Font, &d.X.Label.TextStyle.Font, &d.Y.Label.TextStyle.Font, &d.X.Tick.Label.Font, &d.Y.Tick.Label.Font} {
 		style.Variant = "Sans"
 	}
+}
+
+func (o *outcome) panel(p panel, legend *plot.Legend, first bool) (*plot.Plot, error) {
+	d := plot.New()
+	fonts(d)
 	d.X.Label.Text, d.Y.Label.Text = p.x, p.y
 	d.X.Scale, d.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	d.X.Tick.Marker, d.Y.Tick.Marker = sizes(o.xs), decades{}

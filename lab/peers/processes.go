@@ -32,9 +32,11 @@ type job struct {
 	N      int           // callers, waiters, names or locks
 	TTL    time.Duration // of each lock
 	Hold   time.Duration // of each lock
+	Pause  time.Duration // between a release and the next acquire
 	For    time.Duration // how long to measure; each turn, if there are such
 	Turns  int           // see inTurns
 	Keys   string        // what the names of all locks begin with
+	AsKeys bool          // names are the keys that our locks have for them: a peer then contends for our locks
 	Rank   int           // among the processes that do the job together
 	Grants string        // a file that these share, of one number: how many grants there were
 	Trace  string        // the file for a profile of its CPU; empty: none

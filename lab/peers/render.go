@@ -43,6 +43,9 @@ func (o *outcome) section(m machine, quick bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", o.about)
 	if o.xs == nil {
+		if o.drawn() {
+			fmt.Fprintf(&b, "![%s](%s)\n\n", o.title, o.file())
+		}
 		o.table(&b)
 		o.bases(&b)
 		o.judge(&b)

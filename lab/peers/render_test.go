@@ -151,7 +151,7 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(page, s.title+"\n\n<!-- "+s.name+" -->\n\n"+s.about+"\n") {
 			t.Errorf("%s has no heading %q, mark of %s and text %q", name, s.title, s.name, s.about)
 		}
-		if len(s.panels) > 0 && strings.Contains(page, "("+s.name+".svg)") {
+		if (&outcome{scenario: s}).drawn() && strings.Contains(page, "("+s.name+".svg)") {
 			if _, err := os.Stat("../../docs/" + s.name + ".svg"); err != nil {
 				t.Errorf("the page shows a plot that is not there: %v", err)
 			}
@@ -311,6 +311,28 @@ func TestDraw(t *testing.T) {
 	}
 	if err := o.draw(t.TempDir()); err == nil {
 		t.Error("drawn of nothing: nil, want an error")
+	}
+}
+
+// TestDrawBars: a bar for each contestant.
+func TestDrawBars(t *testing.T) {
+	o := &outcome{
+		scenario: scenario{name: "loop-x", who: []string{"redsync", "fairqueue", "setnxpx"}, bars: panel{unit: "a", x: "things per second"}},
+		reps:     1, got: map[entry][]values{{"redsync", 0}: {{"a": 2}}, {"fairqueue", 0}: {{"a": 40_000}}, {"setnxpx", 0}: {{stuck: 1}}},
+	}
+	dir := t.TempDir()
+	if err := o.draw(dir); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(dir + "/loop-x.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">redsync<", ">fairqueue<", ">things per second<", ">" + grouped(40_000) + "<"} {
+
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the plot has no %q", want)
+		}
 	}
 }
 

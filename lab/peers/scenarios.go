@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -33,6 +34,7 @@ type scenario struct {
 	columns            []column
 	aims               []aim
 	panels             []panel // of the plot, if something grows
+	bars               panel   // the plot of a table: a bar for each contestant, y is not used; unit empty: none
 }
 
 // A column is a unit, or its ratio to a base's in the same repetition.
@@ -58,12 +60,15 @@ func over(who string) base {
 }
 
 // bestPeer is the peer with the greatest median of what is the best, or with the least.
-func bestPeer(best string, greatest bool) base {
+func bestPeer(best string, greatest bool) base { return bestOf("", best, greatest) }
+
+// bestOf is the same among the settings of one peer; empty: of all.
+func bestOf(peerName, best string, greatest bool) base {
 	return func(o *outcome, unit string) (string, []float64) {
 		name, at := "", 0.0
 		for _, who := range o.present() {
 			v := summarize(o.series(who, 0, best)).center
-			if kindOf(who) == peer && !math.IsNaN(v) && (name == "" || greatest && v > at || !greatest && v < at) {
+			if kindOf(who) == peer && strings.HasPrefix(who, peerName) && !math.IsNaN(v) && (name == "" || greatest && v > at || !greatest && v < at) {
 				name, at = who, v
 			}
 		}
@@ -122,24 +127,38 @@ func scenarios() []scenario {
 				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
 			},
 			columns: []column{
-				{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil},
-				{"allocations", "allocs/pair", nil}, {"requests", "requests/pair", nil},
+				{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50 ÷ redsync", "p50-µs", over("redsync")}, {"p50 ÷ luascript", "p50-µs", over("luascript")},
+				{"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}, {"allocations", "allocs/pair", nil}, {"requests", "requests/pair", nil},
 			},
-			aims: []aim{{"fairqueue", "p50 ÷ raw", false, 1.10}, {"fairqueue", "allocations", false, 10}},
+			aims: []aim{
+				{"fairqueue", "p50 ÷ raw", false, 1.10}, {"fairqueue", "allocations", false, 10},
+				{"luascript", "p50 ÷ redsync", false, 1}, {"luascript", "allocations", false, 9.5},
+				{"reentrant", "p50 ÷ luascript", false, 1.3}, {"reentrant", "allocations", false, 10.5},
+			},
 		},
 		distinctCallers(8, 1.3), distinctCallers(64, 2.8), distinctCallers(256, 3.0),
 		{
-			name: "loop-64", title: "64 waiters in one process",
+			name: "loop-64", title: "64 waiters in one process", bars: panel{unit: "acq/s", x: "acquisitions per second, 64 waiters of one process"},
 			about: "64 goroutines want one lock. The holder releases at once, and asks again at once. " +
 				"A waiter who has not got the lock when the time is up counts with the time that it has waited so far.",
 			who:     crowd,
 			measure: measureLoop(1, 64, 0),
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
-			aims: []aim{
+			aims: append(handedOver("setnxpx", "setnxgetset", "luascript"), []aim{
+				{"reentrant", "acq/s", true, 12_000},
 				{"fairqueue", "acq/s ÷ fastest peer", true, 12}, {"fairqueue", "acq/s ÷ fairest peer", true, 30},
 				{"fairqueue", "Jain", true, 0.99}, {"fairqueue", "max/min", false, 1.2},
 				{"fairqueue", "p99 ÷ fairest peer", false, 0.2}, {"fairqueue", "requests", false, 0.2},
-			},
+			}...),
+		},
+		{
+			name: "loop-64-redlock", title: "64 waiters in one process, five servers",
+			about:   "As with one server.",
+			who:     []string{"redsync", "redsync-1ms", "redsync-failfast", "redlock", "redlock-unguarded"},
+			nodes:   5,
+			measure: measureLoop(1, 64, 0),
+			columns: append(contended(), column{"requests", "requests/acq", nil}),
+			aims:    handedOver("redlock"),
 		},
 		{
 			name: "drain-256", title: "256 waiters once each",
@@ -173,6 +192,8 @@ func scenarios() []scenario {
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
 			aims:    []aim{{"fairqueue", "acq/s ÷ fastest peer", true, 2}, {"fairqueue", "Jain", true, 0.99}},
 		},
+		nextToRedsync("redsync", "as it comes: it asks again after 50 to 250 ms"),
+		nextToRedsync("redsync-1ms", "with a pause of 1 ms between tries"),
 		{
 			name: "renewal", title: "10 000 locks kept alive",
 			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive. After one and a third TTL, one TTL is measured. Ours use KeepAlive, redsync and bsm a goroutine " +
@@ -197,10 +218,10 @@ func scenarios() []scenario {
 			who: quorum, nodes: 5,
 			measure: measureFresh(5, 5000, 6*time.Second),
 			columns: []column{
-				{"p50 ÷ raw-all", "p50-µs", over("raw-all")}, {"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil},
-				{"p99, µs", "p99-µs", nil}, {"pairs", "pairs", nil}, {"orphans", "orphans", nil},
+				{"p50 ÷ raw-all", "p50-µs", over("raw-all")}, {"p50 ÷ redsync", "p50-µs", over("redsync")}, {"p50 ÷ raw", "p50-µs", over("raw")},
+				{"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}, {"pairs", "pairs", nil}, {"orphans", "orphans", nil},
 			},
-			aims: []aim{{"redlock", "p50 ÷ raw-all", false, 1.10}, {"redlock", "orphans", false, 0}},
+			aims: []aim{{"redlock", "p50 ÷ raw-all", false, 1.10}, {"redlock", "p50 ÷ redsync", false, 1}, {"redlock", "orphans", false, 0}},
 		},
 		{
 			name: "redlock-5ms", title: "RedLock, five servers 5 ms away",
@@ -270,11 +291,42 @@ func distinctCallers(n int, least float64) scenario {
 	}
 }
 
+// nextToRedsync is about a waiter of another library, whose clients are notified of nothing.
+func nextToRedsync(third, setting string) scenario {
+	return scenario{
+		name: "next-to-" + third, title: "Two processes of 32 waiters, and a third that uses " + third,
+		about: "The third process has one waiter, which uses redsync " + setting + ". After each release it does something else for 50 ms. " +
+			"The share is that of the process which got less, of what the two processes of 32 waiters got. " +
+			"A wait that is not over when the time is up counts with the time so far.",
+		who:     []string{"fairqueue", "luascript", "setnxpx", "setnxgetset"},
+		every:   2,
+		measure: measureNextTo(third),
+		columns: []column{
+			{"acq/s", "acq/s", nil}, {"share, %", "share-%", nil}, {"redsync's p50, ms", "third-p50-ms", nil},
+			{"redsync's p99, ms", "third-p99-ms", nil}, {"redsync's acq/s", "third-acq/s", nil},
+		},
+		aims: []aim{
+			{"luascript", "share, %", true, 40}, {"luascript", "redsync's p99, ms", false, 1000},
+			{"setnxpx", "share, %", true, 40}, {"setnxpx", "redsync's p99, ms", false, 1000},
+			{"setnxgetset", "share, %", true, 40}, {"setnxgetset", "redsync's p99, ms", false, 1000},
+		},
+	}
+}
+
+// handedOver are the aims of locks that a process hands over among its waiters.
+func handedOver(who ...string) (aims []aim) {
+	for _, w := range who {
+		aims = append(aims, aim{w, "acq/s ÷ fastest redsync", true, 10}, aim{w, "Jain", true, 0.99}, aim{w, "max/min", false, 1.2})
+	}
+	return aims
+}
+
 // contended are the columns of what many want.
 func contended() []column {
 	fastest, fairest := bestPeer("acq/s", true), bestPeer("jain", true)
 	return []column{
-		{"acq/s ÷ fastest peer", "acq/s", fastest}, {"acq/s ÷ fairest peer", "acq/s", fairest}, {"acq/s", "acq/s", nil},
+		{"acq/s ÷ fastest peer", "acq/s", fastest}, {"acq/s ÷ fastest redsync", "acq/s", bestOf("redsync", "acq/s", true)},
+		{"acq/s ÷ fairest peer", "acq/s", fairest}, {"acq/s", "acq/s", nil},
 		{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil}, {"p99 ÷ fairest peer", "p99-ms", fairest},
 	}
 }
@@ -300,6 +352,9 @@ func perAcquisition(v values, n int, rs ...report) {
 func measureLoop(processes, waiters int, hold time.Duration) func(context.Context, *bench, string, int) (values, error) {
 	return func(ctx context.Context, b *bench, who string, _ int) (v values, err error) {
 		j := job{Work: "loop", Who: who, N: waiters, TTL: ttl, Hold: hold, For: b.window(800 * time.Millisecond)}
+		if b.rig != nil {
+			j.URLs = b.urls(len(b.rig.Nodes))
+		}
 		if hold > 0 {
 			if j.Grants, err = sharedNumber(); err != nil {
 				return nil, err
@@ -316,6 +371,32 @@ func measureLoop(processes, waiters int, hold time.Duration) func(context.Contex
 			return nil, err
 		}
 		return contention(rs), nil
+	}
+}
+
+func measureNextTo(third string) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+		j := job{Work: "loop", Who: who, N: 32, TTL: ttl, For: b.window(8 * time.Second)}
+		other := j
+		other.Who, other.N, other.Pause, other.AsKeys = third, 1, 50*time.Millisecond, true
+		jobs := []job{j, j, other}
+		for i := range jobs {
+			jobs[i].Rank = i
+		}
+		rs, err := b.run(ctx, jobs, nil)
+		if err != nil {
+			return nil, err
+		}
+		v := contention(rs[:2])
+		if rs[2].Stuck || v[stuck] > 0 {
+			return values{stuck: 1}, nil
+		}
+		one, two := sum(rs[0].Counts), sum(rs[1].Counts)
+		v["share-%"] = 100 * float64(min(one, two)) / float64(max(one+two, 1))
+		for _, unit := range []string{"p50-ms", "p99-ms", "acq/s"} {
+			v["third-"+unit] = rs[2].Values[unit]
+		}
+		return v, nil
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // works are what children do, by name.
@@ -32,7 +33,13 @@ var works = map[string]func(context.Context, *seat) (report, error){
 // giveUp is how long a contestant may go without any progress.
 const giveUp = 5 * time.Second
 
-func (s *seat) name(i int) string { return fmt.Sprintf("%s-%d", s.Keys, i) }
+func (s *seat) name(i int) string {
+	name := fmt.Sprintf("%s-%d", s.Keys, i)
+	if s.AsKeys {
+		return strategy.DefaultKey(name)
+	}
+	return name
+}
 
 // profile records where the child's CPU time goes, if the job says so.
 func (s *seat) profile() (stop func(), err error) {
@@ -245,6 +252,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 					if errs[i] = h.Release(context.Background()); errs[i] != nil {
 						return
 					}
+					time.Sleep(s.Pause)
 					continue
 				}
 				mine := grants.Add(1)
@@ -285,6 +293,7 @@ func loop(ctx context.Context, s *seat) (report, error) {
 	}
 	r.Values = map[string]float64{
 		"acq/s":   float64(sum(counts)) / took.Seconds(),
+		"p50-ms":  micros(quantile(all, 0.5)) / 1e3,
 		"p99-ms":  micros(quantile(all, 0.99)) / 1e3,
 		"ping-µs": micros(ping),
 	}
