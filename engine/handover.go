@@ -186,7 +186,7 @@ func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
 		return nil
 	case e == nil:
 		err := l.c.release(ctx, c)
-		ln.released(l)
+		ln.released(l, err)
 		return err
 	}
 	start := time.Now()
@@ -245,14 +245,15 @@ func (ln *line) passes(l *lease, w *waiter) bool {
 	return w.c == l.c && l.c.adopter != nil && time.Since(ln.turn) < handOverLimit
 }
 
-// released is called when the servers have answered the release of l. Within the process's turn the
-// next head asks at once, and the turn goes on. When the turn is over, others come first: where the
+// released is called when the release of l is over, and err is its outcome. Within the process's turn
+// the next head asks at once, and the turn goes on. When the turn is over, others come first: where the
 // servers keep no queue, nobody here can see who waits. So the line rests in proportion to what it has
-// handed over, and then the head waits as next to any holder.
-func (ln *line) released(l *lease) {
+// handed over, and then the head waits as next to any holder. If the release failed, the head asks at
+// once, to learn whether the servers are away.
+func (ln *line) released(l *lease, err error) {
 	ln.all.mu.Lock()
 	waited := ln.releasing
-	over := l.c.queue == nil && time.Since(ln.turn) >= handOverLimit
+	over := err == nil && l.c.queue == nil && time.Since(ln.turn) >= handOverLimit
 	rest := 2 * min(restAfterTurn*time.Duration(ln.handed), handOverLimit)
 	ln.all.mu.Unlock()
 	goOn := func() {

@@ -476,6 +476,38 @@ func TestNextHeadAsksAfterTheRelease(t *testing.T) {
 	}
 }
 
+// A head whose predecessor's release got no answer asks at once: it learns that the servers are away, and
+// does not sleep until the TTL of a holder that is gone.
+func TestNextHeadLearnsOfALostRelease(t *testing.T) {
+	for what, o := range map[string]strategy.Options{
+		"of a queue":      {},
+		"by polling":      {Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }},
+		"by notification": {Wait: strategy.WaitNotification},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m conformance.Memory
+				r := record(&m)
+				s := open(t, &m, o)
+				holder := take(t, s)
+				first, next := wait(bg, s), wait(bg, s)
+				release(t, holder)
+				first.got(t)
+				time.Sleep(3 * ms) // the turn is over
+				r.then(func(context.Context, conformance.Request, func() error) error { return conformance.Unknown() })
+				start := time.Now()
+				is(t, "Release", first.lease.Release(bg), strategy.ErrUnknown)
+				<-next.done
+				is(t, "Acquire of the next", next.err, strategy.ErrUnknown)
+				if took := next.at.Sub(start); took > 10*ms {
+					t.Errorf("the next learned of it after %v, want at once", took)
+				}
+				r.then(nil)
+			})
+		})
+	}
+}
+
 // A re-entrant lock is handed over by one request for each hold, in the process's turn: the next holder
 // adopts it. Then the server knows its owner, and others are not let in.
 func TestTurnOfOwners(t *testing.T) {
