@@ -11,8 +11,8 @@
 //  1. Acquire finds the lock held. The process subscribes to a channel of its own: without
 //     that it would look dead. Then it asks again, now with its entry, which goes to the
 //     end of the queue.
-//  2. Release takes the first entry, sets the key to the token in it, and publishes that to
-//     the process. This is a direct grant: the successor holds the lock when it hears of it.
+//  2. Release takes the first entry, sets the key to its token, and publishes that to the
+//     process. This is a direct grant: the successor holds the lock when it hears of it.
 //     Nobody asks, and nobody can come in between. If nobody queues, Release deletes the key.
 //  3. The next entry's process is notified that it is first now, and for how long the
 //     successor has the lock.
@@ -62,7 +62,7 @@
 //     or the TTL has passed.
 //   - A waiter dies: nobody listens on its channel, and the release passes over its entry.
 //   - A waiter listens, but the server of the lock does not count it, because the slot has moved
-//     or a replica is the master now: it is passed over once. When it asks again, it learns that
+//     or a replica is the primary now: it is passed over once. When it asks again, it learns that
 //     it has lost its place, and subscribes again.
 //   - A waiter is paused: it listens, and does not answer. So a direct grant is short: its TTL
 //     is a second at most ([driver.SuccessorTTL]), and the successor extends it when it runs. A

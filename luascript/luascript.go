@@ -9,7 +9,7 @@
 // (package setnxpx) the key can expire and be taken between the comparison and the
 // deletion, which then frees another's lock. Redis runs a script as one step.
 //
-// Being a script, acquire can do one thing more than SET: it issues a fence, the number
+// As a script, acquire can do one thing more than SET: it issues a fence, the number
 // of the hold, in the same step as the lock.
 //
 // # What it guarantees
@@ -33,9 +33,9 @@
 // # What it does not guarantee
 //
 // Fairness between processes. A release wakes one waiter of each process, and the first to
-// ask gets the lock. Within a process waiters stand in line, and for 2 ms the lock is handed on
-// in it without a request ([strategy.Options].HandOver): so an acquire in line reserves several
-// fences. Package fairqueue queues the processes, too, and needs fewer requests where many wait.
+// ask gets the lock. Within a process waiters stand in line, and for 2 ms the holder hands the
+// lock on without a request ([strategy.Options].HandOver). So an acquire reserves several fences
+// if others stand in line. Package fairqueue queues the processes, too: fewer requests, if many wait.
 //
 // One Redis is one point of failure. It forgets a lock when it restarts without having
 // persisted it, when a replica is promoted that does not know the lock yet, when somebody

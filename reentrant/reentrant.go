@@ -43,7 +43,7 @@
 // # What it does not guarantee
 //
 //   - It does not keep an owner's own calls apart: two goroutines with one owner are both in.
-//     A caller that names the owner enters, so make the name unique; texts show its end alone
+//     A caller that names the owner enters, so make the name unique; errors and logs show only its end
 //     ([strategy.ShortToken]). All its holds have one fence, so a fence does not stop a hold
 //     that has lapsed while another goes on.
 //   - It is first come, first served within a process only. Redis keeps no queue: of several
@@ -55,8 +55,8 @@
 // # When
 //
 // Take it where code that holds a lock calls code that takes the lock, and you cannot change
-// that. Otherwise take package luascript: it costs less, and its deadlock shows you what
-// re-entry hides, two pieces of code that both believe they are alone.
+// that. Otherwise take package fairqueue: its deadlock shows you what re-entry hides, two pieces
+// of code that both believe they are alone.
 //
 // # On the wire
 //

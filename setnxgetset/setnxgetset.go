@@ -5,22 +5,22 @@
 // # The idea
 //
 // The key has no TTL: once there was no command to set it in one step with the key,
-// and in two steps a crash between them locks for ever. So the value says until when
-// it counts: Unix milliseconds, a colon, and the holder's token. SETNX sets it if
-// nobody has. Otherwise GET: if the stamp is ahead, the lock is held. If it has passed,
-// the lock may be taken over. DEL and then SETNX would not be safe: two contenders that have
-// both seen the stamp pass both delete, the second deletes the first one's new lock, and
-// both hold it. GETSET swaps the value and returns the old one: the contender
-// that gets back a stamp that has passed (or nothing) is the first, and holds the lock; a
-// contender that gets back one that is ahead was second.
+// and in two steps a crash between them locks for ever. So the value has a stamp, the time at
+// which the lock lapses, in Unix milliseconds; then a colon, and the holder's token. SETNX sets
+// it if there is no key. Otherwise GET: if the stamp is ahead, the lock is held. If it has
+// passed, a contender may take the lock over. DEL and then SETNX would not be safe: if two
+// contenders see that the stamp has passed, the second deletes the first one's new lock, and
+// both hold it. GETSET swaps the value and returns the old one. The contender that gets back a
+// stamp that has passed (or nothing) is the first, and holds the lock. A contender that gets
+// back one that is ahead was second.
 //
 // [WatchTakeOver] takes over in a transaction instead: WATCH, GET, and, if the stamp
 // has passed, MULTI, SET, EXEC, which does nothing if anybody wrote in between.
 //
 // # What it guarantees
 //
-// Exclusion, if all clocks agree, holders stop at their deadline, and the races below
-// are not hit. No deadlock: a contender that comes after a dead holder's stamp takes over. Redis'
+// Exclusion, if all clocks agree, holders stop at their deadline, and none of the races below
+// happens. No deadlock: a contender that comes after a dead holder's stamp takes over. Redis'
 // own clock and expiry play no part.
 //
 // # When something breaks
@@ -28,13 +28,11 @@
 //   - The holder dies: its key stays. A contender takes it over once the stamp has passed.
 //   - A reply is lost: nobody knows what Redis did. The engine undoes an unanswered SETNX, and
 //     repeats an unanswered release, until Redis confirms it or the stamp has passed. It leaves
-//     the value of an unanswered GETSET to lapse, because that may hide another's lock.
+//     the value of an unanswered GETSET to lapse: that may be a loser's, which hides a lock.
 //   - A waiter dies: it has left nothing in Redis, unless it had just lost a GETSET.
 //
 // # What it does not guarantee
 //
-//   - ServiceStack's clients take our values for held until the key is deleted. A dead holder
-//     of ours locks them out until one of our contenders has taken over and released.
 //   - Clocks decide. A contender whose clock is ahead takes a lock that is held. The lock
 //     of a holder whose clock is behind lapses too early. A holder whose clock is ahead
 //     locks for too long. All other locks of this module count durations.
@@ -43,9 +41,7 @@
 //     Extend and Release say ErrLost though nobody else holds the lock, and the lock
 //     stays until the loser's stamp has passed. If that is earlier than the winner's
 //     (a shorter TTL, a clock behind, a GETSET that was long on its way), a third takes
-//     the lock while the winner holds it. And a GETSET that was not answered may have
-//     been a loser's, so it is not undone: its value is left to lapse. With
-//     WatchTakeOver a loser writes nothing.
+//     the lock while the winner holds it. With WatchTakeOver a loser writes nothing.
 //   - Release (GET, compare, DEL), Extend and Adopt (GET, compare, SET XX) are two
 //     steps: if the lock lapses and is taken between them, the DEL frees the other's
 //     lock, and the SET takes it away. With WatchTakeOver they are transactions, and
@@ -62,14 +58,15 @@
 //
 // # When
 //
-// Where others already lock the same keys in this way, and for teaching. Otherwise
-// take package luascript, or setnxpx where scripts are forbidden.
+// Where others already lock the same keys in this way, and for teaching. Otherwise take package
+// fairqueue. Where scripts are forbidden take setnxpx, or this lock with WatchTakeOver.
 //
 // A value that is only digits is the lock of a client without tokens (the original
-// algorithm's, ServiceStack's); the stamp stands in for the token. Such a client may
-// not read our values: ServiceStack's takes them for held until the key is deleted.
-// Any other value is no lock of this kind, and an error: "123", "1700000000" (that is
-// seconds), a stamp more than a year ahead.
+// algorithm's, ServiceStack's); the stamp stands in for the token. ServiceStack's clients do
+// not read our values: they take such a lock for held until the key is deleted. A dead holder of
+// ours locks them out until one of our contenders has taken over and released. Any other value
+// is no lock of this kind, and an error: "123", "1700000000" (that is seconds), a stamp more than
+// a year ahead.
 //
 // # The same lock under another name
 //
@@ -82,13 +79,11 @@
 //	lease, err := s.NewLock(key).Acquire(wait)           // DeadlineExceeded is its TimeoutException
 //	err = lease.Release(ctx)                          // Dispose
 //
-// where raw is func(name string) string { return name }. One number for two things
-// has a price. If a holder works for as long as the others are ready to wait, its stamp
-// passes before their wait ends, and they take its lock over. Hardly anybody ever gets
-// the time-out. With two numbers (a TTL longer than the wait) they give up instead. Ours
-// differs in the pauses: no pause outlasts the wait or the holder's stamp.
-// The original's do, so that its waiters with a limit of 2 s gave up after 3 s, some
-// after 8.
+// where raw is func(name string) string { return name }. If a holder works for as long as the
+// others are ready to wait, its stamp passes before their wait ends, and they take its lock
+// over. With two numbers (a TTL longer than the wait) they give up instead. Here no pause
+// outlasts the wait or the holder's stamp. The original's pauses do: its waiters with a limit
+// of 2 s gave up after 3 s, some after 8.
 //
 // # On the wire
 //

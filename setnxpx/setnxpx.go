@@ -14,7 +14,7 @@
 // # What it guarantees
 //
 // Exclusion, for as long as Redis keeps the key, holders stop at their deadline, and
-// the race below is not hit. No deadlock: a holder that dies is gone after its TTL.
+// the race below does not happen. No deadlock: a holder that dies is gone after its TTL.
 //
 // # When something breaks
 //
@@ -40,12 +40,13 @@
 // # When
 //
 // Where scripts are forbidden; where others already lock the same keys in this way;
-// for teaching. With TTLs far longer than the work and a renewal that stops in
-// time, the race is rare. If rare is not enough, take luascript.
+// for teaching. With a long TTL, such as a minute, and a renewal that stops in
+// time, the race is rare. If rare is not enough, take luascript, or without scripts
+// setnxgetset with WatchTakeOver.
 //
 // # The same lock under other names
 //
-// ServiceStack.Redis, Add(key, value, ttl) and Remove(key): take it or leave it, and
+// ServiceStack.Redis, Add(key, value, ttl) and Remove(key): one attempt, and a
 // release without comparing.
 //
 //	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw}, setnxpx.BlindRelease())
@@ -54,35 +55,9 @@
 //
 // where raw is func(name string) string { return name }.
 //
-// The next two have the same wire format, but not the hole: StackExchange.Redis compares
-// and deletes in a transaction, CSRedisCore in a script. The code below shares keys with
-// them; for what they guarantee write luascript.New for setnxpx.New.
-//
-// StackExchange.Redis, LockTake, LockRelease, LockExtend, LockQuery(key, token, ttl):
-//
-//	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw})
-//	lease, err := s.NewLock(key).TryAcquire(ctx) // LockTake: ErrHeld is its false
-//	err = lease.Extend(ctx)                   // LockExtend: ErrLost is its false
-//	info, err := s.Inspect(ctx, key)          // LockQuery: info.Token
-//	err = lease.Release(ctx)                  // LockRelease: ErrLost is its false
-//
-// The token is drawn here, not the caller's: one token for two holders would undo
-// the lock. [strategy.Lease.Detach] and [strategy.Strategy.Adopt] pass it on.
-//
-// CSRedisCore, Lock(name, seconds, autoDelay): asks every 3 ms (here, after random
-// pauses below 3 ms) for up to the TTL, and renews by itself, at half the TTL (here, at
-// a third), if autoDelay is set.
-//
-//	s, err := setnxpx.New(pool, strategy.Options{
-//		TTL:     seconds,
-//		Key:     func(name string) string { return "CSRedisClientLock:" + name },
-//		Backoff: func(int) time.Duration { return 3 * time.Millisecond },
-//	})
-//	wait, cancel := context.WithTimeout(ctx, seconds) // its one number stands for both
-//	lease, err := s.NewLock(name).Acquire(wait)          // ErrHeld is its null
-//	if autoDelay {
-//		err = lease.KeepAlive(0)
-//	}
+// StackExchange.Redis (LockTake) and CSRedisCore (Lock) have the same wire format, but not the
+// hole: the one compares and deletes in a transaction, the other in a script. The examples of
+// New share keys with them; for what they guarantee write luascript.New for setnxpx.New.
 //
 // # On the wire
 //

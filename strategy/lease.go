@@ -34,8 +34,8 @@ type Lease interface {
 	// Extend makes the servers count the TTL again, once, and moves Deadline. After ErrLost the lock is
 	// lost for good. After any other error the old deadline stays, and Extend may be called again.
 	Extend(ctx context.Context) error
-	// KeepAlive renews the lock in the background until the lease ends, each time about a third of the
-	// TTL has passed. It renews again soon after a failure. It also renews soon after a server that was
+	// KeepAlive renews the lock in the background until the lease ends, each time a third to a half of
+	// the TTL has passed. It renews again soon after a failure. It also renews soon after a server that was
 	// away is back, because that server may have forgotten the lock. The call itself does no I/O.
 	//
 	// maxHold bounds the hold, counted from the grant: at its end the servers let go, and the lease is

@@ -9,9 +9,9 @@ import (
 func clockBackLessons() []Lesson {
 	return []Lesson{{
 		Number: 23, Name: "clock-back", Title: "A server's clock is set back: a dead holder's lock stays",
-		Idea: "To Redis a TTL is a moment by its server's wall clock. When an operator sets that clock back by an hour, each key lasts an hour longer. " +
+		Idea: "Redis notes a TTL as a moment by its server's wall clock. When an operator sets that clock back by an hour, each key lasts an hour longer. " +
 			"A living holder still releases its lock, and nobody else gets in before. But a dead holder's lock keeps everybody out for the hour.",
-		Fix: "Slew the servers' clocks, and never set them. A PTTL that is longer than any TTL in use is the sign; an operator who knows that the holder is dead deletes the lock by its token. " +
+		Fix: "Slew the servers' clocks, and never set them. A PTTL that is longer than any TTL in use shows the fault. Then an operator who knows that the holder is dead deletes the lock by its token. " +
 			"With RedLock one such server of five does no harm: the others let go in time, and are a majority.",
 		Servers: 5,
 		Acts: []Act{{
@@ -25,7 +25,7 @@ func clockBackLessons() []Lesson {
 				s.lapse()
 				s.freedInTime(b, func() bool { return b.takes("token-of-B") })
 				ops := s.client("ops")
-				s.note("an operator (ops) knows that A is dead, and deletes A's lock: no other, should A's be gone")
+				s.note("an operator (ops) knows that A is dead, and deletes A's lock, by its token")
 				ops.eval(redis, compareDelete, s.key(), "token-of-A")
 				b.takes("token-of-B")
 			},

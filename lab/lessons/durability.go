@@ -17,7 +17,7 @@ func durabilityLessons() []Lesson { return []Lesson{powerLoss(), failOver()} }
 func powerLoss() Lesson {
 	return Lesson{
 		Number: 13, Name: "power-loss", Title: "Power loss: Redis forgets the lock", Own: true,
-		Idea: "Redis has its keys in memory, and writes to the disk later, or never. Redis loses the rest when it ends. " +
+		Idea: "Redis has its keys in memory, and writes them to the disk later, or never. Redis loses what is not on the disk when it ends. " +
 			"A lock that Redis has forgotten is free, whatever its holder believes.",
 		Fix: "appendfsync always: Redis writes to the disk before it answers, which makes every grant as slow as the disk. " +
 			"Where that is too slow, keep a Redis that may have forgotten locks away until the longest TTL is over.",
@@ -135,22 +135,22 @@ const served = "who asks is served within a TTL"
 func failOver() Lesson {
 	return Lesson{
 		Number: 14, Name: "fail-over", Title: "Fail-over: the replica has not heard of the lock", Own: true, Servers: 3,
-		Idea: "A replica has a copy of its master's keys. When the master dies the replica takes over, so that there is a Redis to ask. " +
-			"But a master answers first and tells its replicas after that. A lock that it did not tell them of dies with it.",
-		Fix: "Promote a replica only when a TTL has gone by, which costs service, or believe in a grant only when every replica that may be promoted has it, " +
-			"which stops all locks while one of them is down (luascript.Acknowledged). Where no one server is to be relied on, let several vote that know nothing of each other.",
+		Idea: "A replica has a copy of its primary's keys. When the primary dies the replica takes over, so that there is a Redis to ask. " +
+			"But a primary answers first and tells its replicas after that. A lock that it did not tell them of dies with it.",
+		Fix: "Promote a replica only when a TTL has gone by; until then nobody gets a lock. Or believe in a grant only when every replica that may be promoted has it (luascript.Acknowledged); " +
+			"then nobody gets a lock while one of them is down. Or let several servers vote that know nothing of each other: RedLock, the next lesson.",
 		Acts: []Act{{
 			Title: "the replica is behind, and is promoted at once",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				c := s.cast("master", "replica")
-				master, replica := c[0], c[1]
-				replica.follows(master)
+				c := s.cast("primary", "replica")
+				primary, replica := c[0], c[1]
+				replica.follows(primary)
 				replica.cutOff()
 				began := time.Now()
-				a.takesAt(master, "token-of-A")
-				b.takesAt(master, "token-of-B")
-				died := master.dies()
+				a.takesAt(primary, "token-of-A")
+				b.takesAt(primary, "token-of-B")
+				died := primary.dies()
 				replica.look("GET", s.key())
 				replica.promoted()
 				b.takesAt(replica, "token-of-B")
@@ -161,15 +161,15 @@ func failOver() Lesson {
 			Title: "the replica is promoted when a TTL has gone by",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				c := s.cast("master", "replica")
-				master, replica := c[0], c[1]
-				replica.follows(master)
+				c := s.cast("primary", "replica")
+				primary, replica := c[0], c[1]
+				replica.follows(primary)
 				replica.cutOff()
 				deadline := a.now().Add(s.ttl)
-				a.takesAt(master, "token-of-A")
-				b.takesAt(master, "token-of-B")
-				died := master.dies()
-				b.tries(master, "token-of-B")
+				a.takesAt(primary, "token-of-A")
+				b.takesAt(primary, "token-of-B")
+				died := primary.dies()
+				b.tries(primary, "token-of-B")
 				b.tries(replica, "token-of-B")
 				s.lapse()
 				a.stops(deadline)
@@ -181,12 +181,12 @@ func failOver() Lesson {
 			Title: "WAIT: A believes in a lock that the replica has",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				c := s.cast("master", "replica")
-				master, replica := c[0], c[1]
-				replica.follows(master)
+				c := s.cast("primary", "replica")
+				primary, replica := c[0], c[1]
+				replica.follows(primary)
 				began := time.Now()
-				a.takesAndWaits(master, "token-of-A")
-				died := master.dies()
+				a.takesAndWaits(primary, "token-of-A")
+				died := primary.dies()
 				replica.promoted()
 				b.takesAt(replica, "token-of-B")
 				s.serves(b, died)
@@ -199,16 +199,16 @@ func failOver() Lesson {
 			Title: "WAIT, and another replica is promoted than the one that has the lock",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				c := s.cast("master", "r1", "r2")
-				master, first, second := c[0], c[1], c[2]
-				first.follows(master)
-				second.follows(master)
+				c := s.cast("primary", "r1", "r2")
+				primary, first, second := c[0], c[1], c[2]
+				first.follows(primary)
+				second.follows(primary)
 				second.cutOff()
 				began := time.Now()
-				a.takesAndWaits(master, "token-of-A")
+				a.takesAndWaits(primary, "token-of-A")
 				first.look("GET", s.key())
 				second.look("GET", s.key())
-				died := master.dies()
+				died := primary.dies()
 				second.promoted()
 				b.takesAt(second, "token-of-B")
 				s.serves(b, died)
@@ -233,26 +233,26 @@ func (s *Stage) cast(names ...string) []*server {
 	return s.servers
 }
 
-// follows makes it the master's replica.
-func (srv *server) follows(master *server) {
-	srv.s.happens(srv.name+" copies "+master.name+", and follows it", func(ctx context.Context) error {
-		return srv.node.Follow(ctx, master.node)
+// follows makes it the primary's replica.
+func (srv *server) follows(primary *server) {
+	srv.s.happens(srv.name+" copies "+primary.name+", and follows it", func(ctx context.Context) error {
+		return srv.node.Follow(ctx, primary.node)
 	})
 }
 
-// cutOff: it hears nothing of its master any more.
+// cutOff: it hears nothing of its primary any more.
 func (srv *server) cutOff() {
 	srv.s.happens(srv.name+" is cut off, and falls behind", srv.node.ReadOnly)
 }
 
-// dies is the end of a master. It returns when that was.
+// dies is the end of a primary. It returns when that was.
 func (srv *server) dies() time.Time {
 	srv.becomes(Dead, "dies", srv.node.Kill)
 	srv.disconnected()
 	return srv.s.clock()
 }
 
-// promoted makes a replica a master, to which clients turn.
+// promoted makes a replica a primary, to which clients turn.
 func (srv *server) promoted() {
 	srv.s.happens(srv.name+" is promoted: clients turn to it", srv.node.Writable)
 }
@@ -268,10 +268,10 @@ func (s *Stage) clock() time.Time {
 func (s *Stage) serves(c *client, died time.Time) {
 	gap := s.clock().Sub(died)
 	if gap >= s.ttl {
-		s.broken(served, "nobody is served for %v after the master's death, and a TTL is %v", gap.Round(time.Millisecond), s.ttl)
+		s.broken(served, "nobody is served for %v after the primary's death, and a TTL is %v", gap.Round(time.Millisecond), s.ttl)
 		return
 	}
-	s.judge(served, true, "%s is served %v after the master's death, and a TTL is %v", c.name, gap.Round(time.Millisecond), s.ttl)
+	s.judge(served, true, "%s is served %v after the primary's death, and a TTL is %v", c.name, gap.Round(time.Millisecond), s.ttl)
 }
 
 // stops: its own clock tells the holder that the lock is over.

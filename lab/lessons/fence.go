@@ -56,7 +56,7 @@ func fenceLessons() []Lesson {
 					return lease.Token(), fence
 				}
 				token, fence := hold(a)
-				s.note("acquire.lua returns a fence and how many: a grant; a token and its TTL would be a refusal")
+				s.note("acquire.lua grants: it returns the fence; a token and a TTL would be a refusal")
 				s.note("A is about to write")
 				a.pauses()
 				s.lapse(s.key())

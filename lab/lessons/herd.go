@@ -93,7 +93,7 @@ func (s *Stage) successors() {
 	if held == nil {
 		s.Cannot("A does not get the lock to begin with")
 	}
-	s.note("acquire.lua returns the fence, 0 without: a grant; the holder's token and its TTL are a refusal")
+	s.note("acquire.lua grants: it returns a fence (0: none); the holder's token and its TTL are a refusal")
 	got := map[*client]chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
 		granted := make(chan strategy.Lease, 1)

@@ -25,8 +25,8 @@ func lateGrantLessons() []Lesson {
 		Number: 20, Name: "late-grant", Title: "A late grant: the undo overtakes the request",
 		Idea: "A client without an answer in time does not know whether it has got the lock. So it gives up, and takes back what it may have got. " +
 			"But its request may still be on its way. If it arrives after that, the server grants the lock to a client that has left.",
-		Fix: "The command that takes the request back has to arrive after it: on the same connection, or on another when the server has closed the first one. " +
-			"This module's connections do that by themselves.",
+		Fix: "The undo has to arrive after the request: on the same connection, or on another one when the server has closed the first. " +
+			"This module's connections see to that.",
 		Own: true,
 		Acts: []Act{{
 			Title: "undone on another connection",

@@ -29,7 +29,7 @@ func redlockLessons() []Lesson {
 		Number: 15, Name: "quorum", Title: "RedLock: the votes of five servers",
 		Idea: "A lock on one Redis is gone when that Redis is. So RedLock asks five servers that know nothing of each other, and a client with the votes of three of them holds the lock. " +
 			"Each server votes for one client at a time, so two clients cannot have three votes each, and two servers may die.",
-		Fix: "Five servers tolerate the death of two, and seven that of three; a sixth would tolerate no third. When more are dead, package redlock says that there is no quorum (ErrNoQuorum). To wait helps when a lock is held; it does not help here. " +
+		Fix: "Of five servers two may die, of six also two, of seven three. When more are dead, package redlock says that there is no quorum (ErrNoQuorum, not ErrHeld): to wait for the holder would not help. " +
 			"Votes end, too: a majority counts for the TTL less the time that the vote took, and less the drift allowance, 1 % of the TTL and 2 ms.",
 		Servers: 5, Own: true,
 		Acts: []Act{{
@@ -64,7 +64,7 @@ func redlockLessons() []Lesson {
 		Number: 16, Name: "split-votes", Title: "RedLock: votes that are split, again and again",
 		Idea: "When several clients ask at the same moment, each server votes for the client that reaches it first. So it can happen that nobody has a majority: all give their votes back, and ask again. " +
 			"If all of them wait for the same time before they ask again, they meet again.",
-		Fix:     "Each client waits for a random time before it asks again, so that one of them comes first. It also helps to ask all servers at the same time, which is quicker, and to give votes back at once.",
+		Fix:     "Each client waits for a random time before it asks again, so that one of them comes first. It also helps to ask all servers at once, and to give votes back at once.",
 		Servers: 3,
 		Acts: []Act{{
 			Title: "three clients, and the same pause for each",

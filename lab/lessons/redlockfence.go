@@ -31,22 +31,22 @@ func redlockFenceLessons() []Lesson {
 	return append([]Lesson{{
 		Number: 19, Name: "redlock-fence", Title: "RedLock's fences: each server counts by itself",
 		Idea: "A fence is a number that comes with the lock. It is greater for each holder than for those before it, so a store can refuse a write that comes too late. " +
-			"But RedLock's servers know nothing of each other: each counts the votes that it gave itself, and the servers that vote next may have counted less.",
-		Fix: "The new fence is one more than the greatest that a majority knows, and the lock counts only when a majority has noted it: among the next to vote is one that knows it. " +
-			"Package redlock does this if made with WithFences.",
+			"But RedLock's servers know nothing of each other: each counts for itself, and the servers that vote next may have counted less.",
+		Fix: "The new fence is one more than the greatest that a majority knows, and the lock counts only when a majority has noted it. So one of the servers that vote next knows it. " +
+			"Package redlock does this with its option WithFences.",
 		Servers: fenceVoters + 1, Own: true, names: []string{"n1", "n2", "n3", "db"},
 		Acts: []Act{{
 			Title: "each server counts its votes, and the greatest count is the fence",
 			lists: []string{"vote", "write"},
 			play: func(s *Stage) {
-				s.inVain(s.counts, "vote.lua returns the vote's number: a grant; -1 would be a refusal")
+				s.inVain(s.counts, "vote.lua grants: it returns the vote's number; -1 would be a refusal")
 				s.lateWrite(s.counts)
 			},
 		}, {
 			Title: "a majority notes the fence before the lock counts",
 			lists: []string{"ask", "note"},
 			play: func(s *Stage) {
-				s.inVain(s.notes, "ask.lua returns the greatest fence noted, 0 for none: a grant; -1 would be a refusal")
+				s.inVain(s.notes, "ask.lua grants: it returns the greatest fence noted, 0 for none; -1 would be a refusal")
 				s.lateWrite(s.notes)
 			},
 		}, {
@@ -60,7 +60,7 @@ func redlockFenceLessons() []Lesson {
 					}, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 }) // a machine that takes longer is too slow for the act, which is then played again
 					if lease := c.acquires(); lease != nil {
 						if c.name == "B" {
-							s.note("five answers are a vote: 1, the last fence noted there, 1 if none is forgotten, the server's time, and the guard's generation")
+							s.note("a vote is five values: 1, the last fence noted there, 1 if none is forgotten, the server's time, and the guard's generation")
 						}
 						n, _ := lease.Fence()
 						return n

@@ -16,9 +16,9 @@ const stopsInTime = "a holder stops before its majority ends"
 func redlockTimeLessons() []Lesson {
 	return []Lesson{{
 		Number: 17, Name: "fast-clock", Title: "RedLock: a server whose clock runs fast",
-		Idea: "Each server counts a vote's TTL by its own clock. A server whose clock is ahead of the others' ends its vote early. " +
-			"A holder with just three votes of five then has no majority, and does not know it, while another client finds three servers that are free.",
-		Fix: "A holder stops a little before the TTL is over: by the drift allowance, 1 % of it and 2 ms. So clocks may differ in speed by so much. " +
+		Idea: "Each server counts a vote's TTL by its own clock. If that clock runs fast, or jumps ahead, the vote ends early. " +
+			"A holder with just three votes of five then has no majority, and does not know it, and another client finds three servers that are free.",
+		Fix: "A holder stops before the TTL is over, by the drift allowance: 1 % of the TTL and 2 ms. So the speeds of the clocks may differ by 1 %. " +
 			"Slew the servers' clocks, do not set them. If a clock jumps, only fences help.",
 		Servers: 5,
 		Acts: []Act{{
@@ -68,7 +68,7 @@ func redlockTimeLessons() []Lesson {
 		Number: 18, Name: "restart", Title: "RedLock: a server that restarts votes twice",
 		Idea: "A server that keeps nothing on disk, or not all, comes back from a restart without the vote that it has given, and gives it again. " +
 			"So a holder with just three votes of five and another client can both have a majority.",
-		Fix:     "A server that may have forgotten votes does not vote for the longest TTL in use: by then all that it may have forgotten is over. Package redlock keeps to that by itself, by the restart guard. Meanwhile the server counts as if it were down.",
+		Fix:     "A server that may have forgotten votes does not vote for the longest TTL in use: by then all that it may have forgotten is over. Meanwhile it counts as down. The restart guard of package redlock sees to that.",
 		Servers: 5, Own: true,
 		Acts: []Act{{
 			Title: "a server comes back, and votes",

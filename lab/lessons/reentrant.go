@@ -91,7 +91,7 @@ func reentrantLessons() []Lesson {
 					who.opens(func(n []driver.Node) driver.Protocol { return reentrant.On(n[0]) })
 				}
 				outer := a.enters()
-				s.note("a number is a grant, and the fence of A's first hold; an owner and a time would be a refusal")
+				s.note("acquire.lua grants: it returns the fence of A's first hold; an owner and a time would be a refusal")
 				s.note("A calls a function that takes the lock, too")
 				inner := a.enters()
 				s.letIn(a, inner != nil)

@@ -30,8 +30,8 @@ func saleLessons() []Lesson {
 		Number: 22, Name: "flash-sale", Title: "The flash sale: a lock, or one command?",
 		Idea: "A shop has a few goods, and all buyers come at once. Each looks at what is left, and writes down one less. " +
 			"A buyer that looks while another is about to write sees goods that are gone.",
-		Fix: "A lock around looking and writing keeps the books right, and has all buyers wait for each other. " +
-			"Where both happen in Redis, one atomic script does the same without a lock: take a lock only for what no single step can do. " +
+		Fix: "A lock around looking and writing keeps the books right, and makes all buyers wait for each other. " +
+			"If both happen in Redis, one atomic script does the same without a lock: take a lock only for what no single step can do. " +
 			"In SQL, too: UPDATE goods SET left = left - 1 WHERE id = 1 AND left > 0 is one step, and a version column (… WHERE version = 7) does what WATCH does.",
 		Acts: []Act{{
 			Title: "one left, two buyers, no lock",

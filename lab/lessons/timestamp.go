@@ -13,8 +13,8 @@ const ownDeadline = "nobody but the holder moves its deadline"
 func timestampLessons() []Lesson {
 	return []Lesson{{
 		Number: 3, Name: "take-over", Title: "A deadline in the value: two take the lapsed lock over",
-		Idea: "Redis could not always set a key and its TTL in one command. So the value of the lock was the time at which it lapses: a client that finds that this time has passed deletes the key, and sets its own. " +
-			"But between the look and the deletion a second client may have done the same. Then the first one deletes the second one's new lock.",
+		Idea: "Redis could not always set a key and its TTL in one command. So the value of the lock was the time at which it lapses, its stamp. A client that finds a stamp that has passed deletes the key, and sets its own. " +
+			"But two clients may find it at the same time. The first deletes and sets; then the second deletes the first one's new lock.",
 		Fix: "The command that writes has to return the value before it: GETSET.",
 		Acts: []Act{{
 			Title: "GET, DEL and SETNX, by one alone",
@@ -48,7 +48,7 @@ func timestampLessons() []Lesson {
 		Number: 4, Name: "getset", Title: "GETSET: one wins, and the loser writes, too",
 		Idea: "GETSET writes a value and returns the one before it. So of all clients that take a lapsed lock over, only the first gets back a time that has passed; a client that gets back a time in the future has lost. " +
 			"But the loser has written, too. From then on the winner's lock lapses at the time that the loser wrote.",
-		Fix: "A loser must not write at all: a transaction, which does nothing when another client has written since the look.",
+		Fix: "A loser must not write at all. In a transaction (WATCH, MULTI, EXEC) it writes nothing if another client has written since the look: lesson 6.",
 		Acts: []Act{{
 			Title: "take-over by GETSET",
 			play: func(s *Stage) {
@@ -106,8 +106,8 @@ func timestampLessons() []Lesson {
 	}, {
 		Number: 6, Name: "servicestack", Title: "ServiceStack: a sound take-over, and one timeout for two things",
 		Idea: "AcquireLock(key, timeout) of ServiceStack.Redis takes a lapsed lock over in a transaction, which writes nothing for the client that comes second. " +
-			"But it has one timeout for two things: how long the lock counts, and how long others wait for it. So a client that comes after the holder still waits when the holder's time is over.",
-		Fix: "Two numbers: the holder's work says how long a lock counts, and each waiter says how long it waits.",
+			"But it has one timeout for two things: how long the lock lasts, and how long others wait for it. A client that comes after the holder still waits when the holder's time is over, and takes the lock while the holder works.",
+		Fix: "Two numbers: the holder says how long its lock lasts, and each waiter says how long it waits.",
 		Acts: []Act{{
 			Title: "WATCH, GET, MULTI, SET, EXEC, by two at a time",
 			play: func(s *Stage) {
@@ -124,10 +124,10 @@ func timestampLessons() []Lesson {
 				})
 			},
 		}, {
-			Title: "one timeout: the holder's is over before the contender's",
+			Title: "one timeout: the holder's time is over before the waiter's",
 			play:  acquireLock(1),
 		}, {
-			Title: "two numbers: the lock counts for longer than anybody waits",
+			Title: "two numbers: the lock lasts for longer than anybody waits",
 			play:  acquireLock(10),
 		}},
 	}}

@@ -85,7 +85,7 @@ func tokenLessons() []Lesson {
 		Number: 9, Name: "lua", Title: "Lua: compare and delete in one step",
 		Idea: "Redis runs a whole script before it looks at the next command, so nothing can come between a comparison and a deletion. " +
 			"A holder that comes late compares, finds another's token, and deletes nothing.",
-		Fix: "On one Redis, take this lock: package luascript. One failure is left, a holder that works on when its TTL is over: the next two lessons.",
+		Fix: "This is the lock of package luascript. Package fairqueue adds a queue to it (lesson 21). One failure is left, a holder that works on when its TTL is over: the next two lessons.",
 		Acts: []Act{{
 			Title: "release in one script, and a pause before it",
 			lists: []string{"compare_delete"},
@@ -102,7 +102,7 @@ func tokenLessons() []Lesson {
 				c.takes("token-of-C")
 			},
 		}, {
-			Title: "release in one script, and a pause after it: within there is no place for one",
+			Title: "release in one script, and a pause after it: no pause fits within",
 			play: func(s *Stage) {
 				a, b, c := s.client("A"), s.client("B"), s.client("C")
 				a.takes("token-of-A")
@@ -110,7 +110,7 @@ func tokenLessons() []Lesson {
 				a.eval(s.redis(), compareDelete, s.key(), "token-of-A")
 				a.pauses()
 				b.takes("token-of-B")
-				s.note("whatever A still has to hear or to do, it sends no DEL any more")
+				s.note("whatever A does now, it sends no DEL any more")
 				a.wakes()
 				b.stillHas(s.redis(), "token-of-B")
 				c.takes("token-of-C")
@@ -144,7 +144,7 @@ func tokenLessons() []Lesson {
 }
 
 // luascriptSays is what that package's replies mean.
-const luascriptSays = "acquire.lua returns a fence (0: without) and how many: a grant; a token and its TTL would be a refusal"
+const luascriptSays = "acquire.lua grants: it returns a fence (0: none); a token and a TTL would be a refusal"
 
 // takes is SET NX PX with a token.
 func (c *client) takes(token string) bool { return c.takesAt(c.s.redis(), token) }

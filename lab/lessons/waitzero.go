@@ -13,21 +13,21 @@ import (
 func waitZeroLessons() []Lesson {
 	return []Lesson{{
 		Number: 24, Name: "wait-zero", Title: "WAIT returns 0: granted, and not confirmed", Own: true,
-		Servers: 2, names: []string{"master", "replica"},
+		Servers: 2, names: []string{"primary", "replica"},
 		Idea: "WAIT returns how many replicas have confirmed the connection's last write. It returns that also when its time is over, so 0 is no error. " +
-			"And 0 is no refusal: the master has the lock, and a client that goes away leaves it there until its TTL is over.",
+			"And 0 is no refusal: the primary has the lock, and a client that goes away leaves it there until its TTL is over.",
 		Fix: "Take 0 for \"nobody knows\": delete the lock by your token, and ask again. Package luascript does so with its option Acknowledged, and reports ErrUnknown. " +
-			"With min-replicas-to-write 1 the master itself refuses writes, once it has heard of no replica for 10 s.",
+			"With min-replicas-to-write 1 the primary itself refuses writes when no replica has answered it for 10 s.",
 		Acts: []Act{{
 			Title: "A does not look at what WAIT returns",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				master, replica := s.cutPair()
+				primary, replica := s.cutPair()
 				began := time.Now()
-				a.unconfirmed(master, "token-of-A")
+				a.unconfirmed(primary, "token-of-A")
 				s.note("A has seen the OK, and does not look at the 0")
 				a.holds()
-				master.dies()
+				primary.dies()
 				replica.promoted()
 				b.takesAt(replica, "token-of-B")
 				s.stillHeld(began)
@@ -36,25 +36,25 @@ func waitZeroLessons() []Lesson {
 			Title: "A takes 0 for a refusal, and goes away",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				master, _ := s.cutPair()
-				a.unconfirmed(master, "token-of-A")
+				primary, _ := s.cutPair()
+				a.unconfirmed(primary, "token-of-A")
 				s.note("A goes away")
-				s.nobodys(b, func() bool { return b.takesAt(master, "token-of-B") })
+				s.nobodys(b, func() bool { return b.takesAt(primary, "token-of-B") })
 			},
 		}, {
 			Title: "A deletes what nobody has confirmed",
 			play: func(s *Stage) {
 				a, b := s.client("A"), s.client("B")
-				master, replica := s.cutPair()
-				a.unconfirmed(master, "token-of-A")
-				a.eval(master, compareDelete, s.key(), "token-of-A")
-				replica.follows(master)
+				primary, replica := s.cutPair()
+				a.unconfirmed(primary, "token-of-A")
+				a.eval(primary, compareDelete, s.key(), "token-of-A")
+				replica.follows(primary)
 				began := time.Now()
 				s.nobodys(b, func() bool {
-					b.takesAndWaits(master, "token-of-B")
+					b.takesAndWaits(primary, "token-of-B")
 					return b.holding
 				})
-				master.dies()
+				primary.dies()
 				replica.promoted()
 				a.takesAt(replica, "token-of-A")
 				s.stillHeld(began)
@@ -71,17 +71,17 @@ func waitZeroLessons() []Lesson {
 	}}
 }
 
-// cutPair is a master and its replica, which hears of nothing that is written from here on.
-func (s *Stage) cutPair() (master, replica *server) {
-	master, replica = s.servers[0], s.servers[1]
-	replica.follows(master)
+// cutPair is a primary and its replica, which hears of nothing that is written from here on.
+func (s *Stage) cutPair() (primary, replica *server) {
+	primary, replica = s.servers[0], s.servers[1]
+	replica.follows(primary)
 	replica.cutOff()
-	return master, replica
+	return primary, replica
 }
 
 // unconfirmed has the client set the lock, and wait in vain for a replica.
-func (c *client) unconfirmed(master *server, token string) {
-	if n, ok := c.setsAndWaits(master, token, patience); !ok || n != 0 {
+func (c *client) unconfirmed(primary *server, token string) {
+	if n, ok := c.setsAndWaits(primary, token, patience); !ok || n != 0 {
 		c.s.Cannot("%s: %d replicas have confirmed the lock, which it has: %v", c.name, n, ok)
 	}
 }
@@ -106,7 +106,7 @@ func (s *Stage) unacknowledged() {
 	}
 	s.rehearse(on())
 	a, b := s.client("A"), s.client("B")
-	master, _ := s.cutPair()
+	primary, _ := s.cutPair()
 	a.opens(on(luascript.Acknowledged(strategy.Acks{Replicas: 1})), func(o *strategy.Options) { o.OpTimeout = s.ttl / 4 })
 	_, err := a.locks.NewLock(s.name).TryAcquire(s.ctx)
 	var acks *strategy.AcksError
@@ -115,5 +115,5 @@ func (s *Stage) unacknowledged() {
 	}
 	s.note("A hears: %d of %d replicas have confirmed, so nobody knows (ErrUnknown)", acks.Got.Replicas, acks.Want.Replicas)
 	a.locks.Close() // which waits for the undo
-	s.nobodys(b, func() bool { return b.takesAt(master, "token-of-B") })
+	s.nobodys(b, func() bool { return b.takesAt(primary, "token-of-B") })
 }
