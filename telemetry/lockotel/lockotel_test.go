@@ -248,6 +248,7 @@ func TestHeld(t *testing.T) {
 		defer cancel()
 		_, err = st.s.NewLock(name).Acquire(ctx)
 		st.is(err, strategy.ErrHeld)
+		synctest.Wait() // the line has given up its place; until then the next waiter would take it over
 		time.AfterFunc(time.Second, func() { lease.Release(st.Context()) })
 		next, err := st.s.NewLock(name).Acquire(st.Context())
 		st.is(err, nil)
