@@ -14,6 +14,9 @@ func TestMilliseconds(t *testing.T) {
 		if got := m.Of(d); got != d.Milliseconds() {
 			t.Errorf("Of(%v) = %v, want %v", d, got, d.Milliseconds())
 		}
+		if last := m.last.Load(); last == nil || last.d != d {
+			t.Errorf("after Of(%v) it remembers %v", d, last)
+		}
 	}
 }
 

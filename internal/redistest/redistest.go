@@ -300,6 +300,14 @@ func (f *Farm) Choice() string { return f.choice }
 // Kind is what was chosen.
 func (f *Farm) Kind() Kind { return f.source.kind() }
 
+// Program is the server that is started as a process; empty: servers are of another kind.
+func (f *Farm) Program() string {
+	if s, ok := f.source.(*processSource); ok {
+		return s.program
+	}
+	return ""
+}
+
 // Shared is one server for everybody, started on first use. Others' keys are on it, and nobody
 // may break it.
 func (f *Farm) Shared(ctx context.Context) (*Server, error) {

@@ -82,6 +82,7 @@ type exam struct {
 	mutants []*mutant
 	tests   []*test // the quickest first
 	broken  map[*mutant]bool
+	server  string // the redis-server that tests start; empty: there are no scripts
 }
 
 // prepare finds the mutants of a subject and compiles its tests, with all Go mutants in them.
@@ -250,6 +251,7 @@ func (x *exam) checkLua() error {
 		return err
 	}
 	defer farm.Close()
+	x.server = farm.Program()
 	server, err := farm.Shared(interrupted)
 	if err != nil {
 		return err
@@ -309,17 +311,17 @@ func (x *exam) control(judge, workers int) error {
 	return failed
 }
 
-// shim is a directory with a redis-server that writes what scripts log to the file MUTANT_LOG.
+// shim is a directory with a redis-server, the first on the tests' PATH, that writes what scripts log to
+// the file MUTANT_LOG.
 func (x *exam) shim() (string, error) {
 	dir := filepath.Join(x.work, "bin")
-	program, err := exec.LookPath("redis-server")
-	if err != nil || len(x.scripts) == 0 {
-		return dir, nil // then no script counts as reached by some tests alone
+	if x.server == "" {
+		return dir, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	script := "#!/bin/sh\n[ $# -gt 1 ] && exec " + program + " \"$@\" --logfile \"$MUTANT_LOG\"\nexec " + program + " \"$@\"\n"
+	script := "#!/bin/sh\n[ $# -gt 1 ] && exec " + x.server + " \"$@\" --logfile \"$MUTANT_LOG\"\nexec " + x.server + " \"$@\"\n"
 	return dir, os.WriteFile(filepath.Join(dir, "redis-server"), []byte(script), 0o700)
 }
 
