@@ -384,10 +384,8 @@ func outlast(ctx context.Context, patience time.Duration) (patient context.Conte
 // last is the error of a wait that an attempt ended. If ctx ended that attempt before it was sent, the
 // last reason still counts, unless it is old: the servers may have gone away since.
 func (w *waiter) last(ctx context.Context, err error, asked time.Time) error {
-	if ctx.Err() != nil && errors.Is(err, strategy.ErrUnsent) {
-		if why := w.ln.reason(); why.err == nil || time.Since(why.at) < w.c.o.OpTimeout {
-			return w.gaveUp(ctx, asked)
-		}
+	if ctx.Err() != nil && errors.Is(err, strategy.ErrUnsent) && time.Since(w.ln.reason().at) < w.c.o.OpTimeout {
+		return w.gaveUp(ctx, asked)
 	}
 	return endedBy(ctx, err)
 }

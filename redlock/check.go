@@ -47,8 +47,11 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		err := p.checkVote(ctx, due, n, o.TTL)
 		var guard *GuardError
 		if errors.As(err, &guard) {
-			empty.CompareAndSwap(false, guard.Reason == ReasonEmpty)
-			restarted.CompareAndSwap(false, guard.Reason != ReasonEmpty)
+			if guard.Reason == ReasonEmpty {
+				empty.Store(true)
+			} else {
+				restarted.Store(true)
+			}
 		}
 		return err
 	}), driver.CheckWatch(ctx, c, o.Wait, p)}

@@ -1,4 +1,4 @@
-// Tests what a node sends, what it makes of each kind of reply, and what its errors say when there is none.
+// Tests what a node sends, what it makes of each kind of reply, and what its errors say when no reply comes.
 package goredis
 
 import (

@@ -57,7 +57,7 @@ func TestSubscribeIsMisunderstood(t *testing.T) {
 	_, err := n.Subscribe(t.Context(), "hostile", nil)
 	want(t, "what is no answer", err, strategy.ErrUnknown)
 	if !strings.Contains(err.Error(), "not a message of Redis") {
-		t.Errorf("what is no answer = %v, want that it is none", err)
+		t.Errorf("Subscribe = %v, want that this is not a message of Redis", err)
 	}
 	await(t, "the end of the others", h.Ends)
 	stop()

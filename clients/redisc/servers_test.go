@@ -177,7 +177,7 @@ func TestOthersLetGo(t *testing.T) {
 	}, "hang:1", "a:1")
 }
 
-// TestOrderForbidden: where a server forbids what order needs there is none.
+// TestOrderForbidden: a node is not ordered if the server forbids what order needs.
 func TestOrderForbidden(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.say(say{to: "a:1 CLIENT KILL", reply: "-NOPERM no", times: ever})

@@ -77,7 +77,7 @@ func doubt(maybeSent bool) error {
 	return strategy.ErrUnsent
 }
 
-// routed reads what the client brings: a reply, or why there is none. If the last server
+// routed reads what the client brings: a reply, or the reason why no reply came. If the last server
 // could not be reached, no server has done anything: those before it have said that they do not serve
 // the key.
 func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult) (any, error) {

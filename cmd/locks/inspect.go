@@ -75,17 +75,17 @@ func (i *inspection) run(cmd *cobra.Command) error {
 	})
 }
 
-// using runs fn with the strategy, and closes that. If fn did what was asked for, what Close reports does
-// not change the exit status: fn has taken a lock from a majority, and a server that was down keeps its key
-// until the TTL ends.
+// using runs fn with the strategy, and closes that. An error of Close is a note and does not change the exit
+// status: fn may have taken the lock from a majority, while a server that was down keeps its key until the
+// TTL ends.
 func (c *connection) using(cmd *cobra.Command, fn func(strategy.Strategy) error) error {
 	s, err := c.open(options(usualTTL))
 	if err != nil {
 		return err
 	}
 	err = fn(s)
-	if left := s.Close(); err == nil && left != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "locks: note: not all servers have answered: %v\n", left)
+	if left := s.Close(); left != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "locks: note: not all servers have answered: %s\n", c.addressed(left.Error()))
 	}
 	return err
 }

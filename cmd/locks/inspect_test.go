@@ -23,7 +23,7 @@ func TestInspect(t *testing.T) {
 	if out := toolFor(t, s, "inspect", name).start().wantEnd(0); !strings.Contains(out, "held by  nobody\n") || strings.Contains(out, "expires") {
 		t.Errorf("of a free lock it says\n%s", out)
 	}
-	held := toolFor(t, s, "exec", name, "--label", "by hand", "--", "sh", "-c", "echo $LOCKS_TOKEN; echo $LOCKS_FENCE; read x")
+	held := toolFor(t, s, "exec", name, "--ttl", "10m", "--label", "by hand", "--", "sh", "-c", "echo $LOCKS_TOKEN; echo $LOCKS_FENCE; read x")
 	in := held.input()
 	began := time.Now()
 	held.start()
@@ -39,7 +39,7 @@ func TestInspect(t *testing.T) {
 	for _, want := range []string{
 		"lock     " + name + "\n", "key      " + strategy.DefaultKey(name) + "\n",
 		fmt.Sprintf("held by  %s, process %d, \"by hand\"\n", host, held.Process.Pid),
-		"since    20", "s ago\n", "expires  in ", "s, unless renewed\n",
+		"s ago\n", "s, unless renewed\n",
 		"token    " + token + "\n", "fence    " + fence + "\n",
 		fmt.Sprintf("queue    %s, process %d, \"me too\"\n", host, waiting.Process.Pid),
 	} {
@@ -54,9 +54,17 @@ func TestInspect(t *testing.T) {
 	}
 	if r.Name != name || r.Key != strategy.DefaultKey(name) || !r.Held || r.Token != token || r.Owner != "" || r.Holds != 1 ||
 		*r.Holder != (holder{host, held.Process.Pid, "by hand"}) || fmt.Sprint(r.Fence) != fence ||
-		r.Since.Before(began.Add(-time.Minute)) || r.Since.After(time.Now()) || *r.TTL <= 0 || *r.TTL > 30_000 ||
+		r.Since.Before(began.Add(-time.Minute)) || r.Since.After(time.Now()) || *r.TTL < 300_000 || *r.TTL > 600_000 ||
 		len(r.Queue) != 1 || *r.Queue[0].Holder != (holder{host, waiting.Process.Pid, "me too"}) {
 		t.Errorf("the JSON is\n%s", text)
+	}
+	if since := "since    " + r.Since.Format(time.RFC3339) + ", "; !strings.Contains(out, since) {
+		t.Errorf("there is no %q in\n%s", since, out)
+	}
+	_, ttl, _ := strings.Cut(out, "expires  in ")
+	ttl, _, _ = strings.Cut(ttl, ",")
+	if left, err := time.ParseDuration(ttl); err != nil || left < 300*time.Second || left > 10*time.Minute {
+		t.Errorf("it expires in %q, want 5 to 10 min: it is renewed before half of the TTL is over", ttl)
 	}
 	in.Close()
 	held.end()

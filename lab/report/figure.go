@@ -201,7 +201,7 @@ func (d *drawing) row(e lessons.Row) {
 	d.Rows = append(d.Rows, r)
 }
 
-// Names for the servers' part of a conversation where there is none.
+// Names for the servers' part of a conversation in which the servers say nothing.
 const (
 	noAnswer = "(no answer)"
 	notSent  = "(not sent)"
