@@ -238,11 +238,12 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 	if f.cache, err = cacheDir(w.Cache); err != nil {
 		return nil, err
 	}
-	ways, notes := f.ways(ctx)
+	ways, settings := f.ways(ctx)
+	notes := slices.Clone(settings)
 	var failed []error
 	for _, way := range ways {
 		if f.source, err = way.try(); err == nil {
-			f.choice = choiceLine(f.source.describe(), notes[:len(notes)-len(failed)], failed)
+			f.choice = choiceLine(f.source.describe(), settings, failed)
 			return f, nil
 		}
 		if ctx.Err() != nil {
@@ -262,18 +263,18 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 func choiceLine(what string, settings []string, failed []error) string {
 	line := "redis: " + what
 	var over []string
-	first := true // of the images that are missing: the one that was to be used
+	var image missingImage // the first, which was to be used
 	for _, err := range failed {
-		var image missingImage
+		var missing missingImage
 		switch {
-		case !errors.As(err, &image):
+		case !errors.As(err, &missing):
 			over = append(over, oneLine(err))
-		case first && !strings.Contains(what, string(image)):
-			line += ", in place of image " + string(image)
-			fallthrough
-		default:
-			first = false
+		case image == "":
+			image = missing
 		}
+	}
+	if image != "" && !strings.Contains(what, string(image)) {
+		line += ", in place of image " + string(image)
 	}
 	notes := slices.DeleteFunc(slices.Clone(settings), func(s string) bool { return s == noAddrs })
 	if len(over) > 0 {
