@@ -252,22 +252,3 @@ func TestExecWatcherWaits(t *testing.T) {
 		t.Errorf("the command ended by %v, want SIGTERM", command.ProcessState)
 	}
 }
-
-// TestExecWatcherKilled: with exec and its watcher gone the command itself gets a signal.
-func TestExecWatcherKilled(t *testing.T) {
-	t.Parallel()
-	s, name := redistest.Shared(t), newName(t)
-	// In a loop: a signal that comes just before the shell's wait would be noticed only after it.
-	c := toolFor(t, s, "exec", name, "--", "sh", "-c", "trap 'echo told; exit' TERM; echo $$; while :; do sleep 0.1; done").start()
-	c.number()
-	watcher := watcherOf(t, c.Process.Pid)
-	if watcher == 0 {
-		t.Fatal("there is no watcher")
-	}
-	c.kill(syscall.SIGSTOP) // or it would start another
-	syscall.Kill(watcher, syscall.SIGKILL)
-	c.kill(syscall.SIGKILL)
-	if out, _ := c.end(); out != "told\n" {
-		t.Errorf("the command said %q, want that it got the signal", out)
-	}
-}

@@ -75,15 +75,23 @@ func (s *starter) failed() error {
 	return s.err
 }
 
+func isStarter() bool { return len(os.Args) >= 5 && os.Args[1] == startName }
+
+// The starter stays on its main thread. When the command is executed, the process loses what the
+// other threads have: a signal that one of them has taken, and, if one of them executes the
+// command, the order to end with exec. Only an init function is sure to run on the main thread.
+func init() {
+	if isStarter() {
+		runtime.LockOSThread()
+	}
+}
+
 // becomeCommand is the starter's side, and comes before all else in main: a signal is to do
 // to it what it would to the command. It returns if this process is not a starter.
 func becomeCommand() {
-	if len(os.Args) < 5 || os.Args[1] != startName {
+	if !isStarter() {
 		return
 	}
-	// On the main thread, to which the kernel gives signals first: one that another thread has
-	// taken would be lost with that thread when the command is executed.
-	runtime.LockOSThread()
 	fd, _ := strconv.Atoi(os.Args[2])
 	unix.CloseOnExec(fd)
 	socket := os.NewFile(uintptr(fd), "exec")

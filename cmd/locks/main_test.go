@@ -11,8 +11,11 @@ import (
 // other is what else the test binary may be: a command under a lock. It returns if it is not.
 var other = func() {}
 
+// program is what the test binary is in place of the tool.
+var program = main
+
 func TestMain(m *testing.M) {
-	if clitest.Main(main) {
+	if clitest.Main(program) {
 		return
 	}
 	other()
