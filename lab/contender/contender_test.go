@@ -140,8 +140,11 @@ func TestSteps(t *testing.T) {
 	if _, err := b.Acquire(ctx, contender.Bid{Lock: lock, Try: true}); !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
 		t.Errorf("B asks once while A holds: %v, want ErrHeld", err)
 	}
-	if _, err := b.Acquire(ctx, contender.Bid{Lock: lock, Wait: 10 * time.Millisecond}); !errors.Is(err, strategy.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("B waits for 10ms while A holds: %v, want ErrHeld and that the time is over", err)
+	late := "acquire held"
+	if _, err := b.Acquire(ctx, contender.Bid{Lock: lock, Wait: 10 * time.Millisecond}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("B waits for 10ms while A holds: %v, want that the time is over", err)
+	} else if !errors.Is(err, strategy.ErrHeld) { // on a busy machine 10ms end before the server is asked, or answers
+		late = "acquire " + string(history.ResultOf(err))
 	}
 	if v := must[string](t)(h.Read(ctx)); v != "" {
 		t.Errorf("A reads %q, want nothing", v)
@@ -159,7 +162,7 @@ func TestSteps(t *testing.T) {
 
 	want := map[string][]string{
 		"A": {"acquire ok", "read ok", "write ok", "release ok"},
-		"B": {"acquire held", "acquire held", "acquire ok", "read ok", "release ok"},
+		"B": {"acquire held", late, "acquire ok", "read ok", "release ok"},
 	}
 	for _, c := range []*contender.Contender{a, b} {
 		var got []string
