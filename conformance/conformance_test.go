@@ -198,6 +198,16 @@ func TestSlowMachines(t *testing.T) {
 		}, Kept, 2, "kept"},
 		"never an answer": {func(t *trial) { answers(t, strategy.ErrUnknown) }, Broken, 3, "on time"},
 		"refused once":    {func(t *trial) { answers(t, strategy.ErrRefused) }, Broken, 1, "refused"},
+		"no answer once for one who is to wait": {func(t *trial) {
+			a := t.gated("A", t.hasty())
+			h := a.try().want(nil, "the lock is free")
+			if t.ttl == shortTTL {
+				defer a.holdUp().melt()
+			}
+			line := newQueue(a, 1, 0)
+			h.release().want(nil, "A holds the lock")
+			line.wantInOrder()
+		}, Kept, 2, "kept"},
 		"too slow once": {func(t *trial) {
 			if t.ttl == shortTTL {
 				t.tooSlow("A's TTL")

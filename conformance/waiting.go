@@ -355,6 +355,8 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 		})
 		select {
 		case <-ctx.waits:
+		case got := <-q.calls: // no answer came in time, or the holder's lock is gone; every time, if it is not the machine
+			c.t.tooSlow(fmt.Sprintf("%s = %v, want that it waits: the lock is held", got.k.text, got.k.err))
 		case <-c.t.late(c.t.patience):
 			c.t.brokef("%s.Acquire() number %d does not wait after %v", c.who, i+1, c.t.patience)
 		}
