@@ -122,8 +122,8 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	if r.Comparison == nil {
 		return errors.Join(err, failed)
 	}
-	if n := len(surprises(r.Comparison)); n > 0 {
-		failed = errors.Join(failed, fmt.Errorf("%d of the trials and measurements ended as they should not: the page has them", n))
+	if all := surprises(r.Comparison); len(all) > 0 {
+		failed = errors.Join(failed, fmt.Errorf("%d of the trials and measurements ended as they should not: %s", len(all), strings.Join(all, "; ")))
 	}
 	return errors.Join(err, failed)
 }
