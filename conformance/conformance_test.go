@@ -208,6 +208,18 @@ func TestSlowMachines(t *testing.T) {
 			h.release().want(nil, "A holds the lock")
 			line.wantInOrder()
 		}, Kept, 2, "kept"},
+		"too slow once for one who polls": {func(t *trial) {
+			if t.ttl == shortTTL {
+				t.tooSlow("A's TTL")
+			}
+			o := t.hasty()
+			o.Wait = strategy.WaitPoll
+			a := t.gated("A", o)
+			h := a.try().want(nil, "the lock is free")
+			line := newQueue(a, 1, 0)
+			h.release().want(nil, "A holds the lock")
+			line.wantInOrder()
+		}, Kept, 2, "kept"},
 		"too slow once": {func(t *trial) {
 			if t.ttl == shortTTL {
 				t.tooSlow("A's TTL")

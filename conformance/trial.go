@@ -638,13 +638,16 @@ func (p *pending) settles() *pending {
 
 // settle gives a waiter time to do what it does before it sleeps: listen, and ask
 // again. So what comes next has to wake it. If the time is too short, the trial
-// is less severe, not wrong. Where requests are counted, settle ends when no more come.
+// is less severe, not wrong. Where requests are counted, settle ends when no more come, or,
+// as some waiters ask for ever, after a while.
 func (c *contender) settle() {
-	for last := -1; ; last = c.requests.count() {
+	last := -1
+	for range 8 {
 		c.t.sleep(c.t.ttl / 4)
 		if c.requests == nil || c.requests.count() == last || c.t.ctx.Err() != nil {
 			return
 		}
+		last = c.requests.count()
 	}
 }
 
