@@ -78,6 +78,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/plain"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -162,13 +163,13 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	// NX refuses whatever the key holds. So find out who has it, for how long, and
 	// whether it is a lock: a hash may never expire. If a question fails, its answer
 	// stays unknown: the key is there all the same.
-	holder, held, err := p.holder(ctx, c)
+	holder, held, err := plain.Holder(ctx, p, c)
 	if errors.Is(err, strategy.ErrRefused) {
 		return driver.Grant{}, err
 	}
 	var ttl time.Duration
 	if held {
-		ttl, _ = p.remaining(ctx, c)
+		ttl, _ = plain.Remaining(ctx, p, c)
 	}
 	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder, TTL: ttl}
 }
@@ -185,7 +186,7 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 
 // compareThen is GET, compare with the token, and, if it holds the lock, the command.
 func (p *protocol) compareThen(ctx context.Context, c driver.Claim, token, cmd, key string, args ...any) (driver.Grant, error) {
-	holder, held, err := p.holder(ctx, c)
+	holder, held, err := plain.Holder(ctx, p, c)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -214,7 +215,7 @@ func isOK(reply any) bool {
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	// An undo and an operator's release must not touch another's lock.
 	if blind := p.blind && !c.Undo && !c.Force; !blind {
-		holder, held, err := p.holder(ctx, c)
+		holder, held, err := plain.Holder(ctx, p, c)
 		if err != nil {
 			return err
 		}
@@ -234,49 +235,9 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// holder reads the token in the key, if there is one.
-func (p *protocol) holder(ctx context.Context, c driver.Claim) (token string, held bool, err error) {
-	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
-	if err != nil {
-		return "", false, err
-	}
-	switch r := reply.(type) {
-	case nil:
-		return "", false, nil
-	case []byte:
-		return string(r), true, nil
-	}
-	return "", false, driver.BadReply(p.Name(), reply)
-}
-
-// Inspect is GET and PTTL, two steps: if the lock changes hands between them, it
-// returns the token of one holder with the TTL of the other.
+// Inspect is GET and PTTL: see [plain.Inspect].
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	holder, held, err := p.holder(ctx, c)
-	if err != nil || !held {
-		return strategy.Info{}, err
-	}
-	ttl, err := p.remaining(ctx, c)
-	if err != nil || ttl == 0 { // it has gone meanwhile
-		return strategy.Info{}, err
-	}
-	return strategy.Info{Held: true, Token: holder, TTL: ttl}, nil
-}
-
-// remaining reads how long the key lasts; negative: it has no expiry; 0: there is no key.
-func (p *protocol) remaining(ctx context.Context, c driver.Claim) (time.Duration, error) {
-	reply, err := p.Do(ctx, c.Due, "PTTL", c.Key)
-	if err != nil {
-		return 0, err
-	}
-	ms, ok := reply.(int64)
-	switch {
-	case !ok:
-		return 0, driver.BadReply(p.Name(), reply)
-	case ms == -2:
-		return 0, nil
-	}
-	return driver.RemainingTTL(ms), nil
+	return plain.Inspect(ctx, p, c)
 }
 
 // Check looks at the server, and tries the commands on a key that is not there.

@@ -80,6 +80,7 @@ func TestDirections(t *testing.T) {
 		token    = module + "internal/token"
 		fences   = module + "internal/fences"
 		names    = module + "internal/names"
+		plain    = module + "internal/plain"
 	)
 	allowed := map[string][]string{
 		"strategy": {},
@@ -96,13 +97,14 @@ func TestDirections(t *testing.T) {
 		"internal/token":    {uuid},
 		"internal/fences":   {},
 		"internal/names":    {driver},
+		"internal/plain":    {strategy, driver},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 
 		"telemetry/lockslog": {strategy},
 	}
 	for name := range strategies(all) {
-		allowed[name] = []string{strategy, driver, engine, token, fences, names, module + "internal/node", redigo}
+		allowed[name] = []string{strategy, driver, engine, token, fences, names, plain, module + "internal/node", redigo}
 	}
 	for name, may := range allowed {
 		p, ok := all[module+name]

@@ -1,0 +1,56 @@
+// Package plain reads a lock that is one string key, whose value is the holder's token. It is for
+// the algorithms without scripts: each function is one command, or several that are no single step.
+package plain
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Holder reads the token in the key, if there is one.
+func Holder(ctx context.Context, n driver.Node, c driver.Claim) (token string, held bool, err error) {
+	reply, err := n.Do(ctx, c.Due, "GET", c.Key)
+	if err != nil {
+		return "", false, err
+	}
+	switch r := reply.(type) {
+	case nil:
+		return "", false, nil
+	case []byte:
+		return string(r), true, nil
+	}
+	return "", false, driver.BadReply(n.Name(), reply)
+}
+
+// Remaining reads how long the key lasts; negative: it has no expiry; 0: there is no key.
+func Remaining(ctx context.Context, n driver.Node, c driver.Claim) (time.Duration, error) {
+	reply, err := n.Do(ctx, c.Due, "PTTL", c.Key)
+	if err != nil {
+		return 0, err
+	}
+	ms, ok := reply.(int64)
+	switch {
+	case !ok:
+		return 0, driver.BadReply(n.Name(), reply)
+	case ms == -2:
+		return 0, nil
+	}
+	return driver.RemainingTTL(ms), nil
+}
+
+// Inspect is GET and PTTL, two steps: if the lock changes hands between them, it
+// returns the token of one holder with the TTL of the other.
+func Inspect(ctx context.Context, n driver.Node, c driver.Claim) (strategy.Info, error) {
+	holder, held, err := Holder(ctx, n, c)
+	if err != nil || !held {
+		return strategy.Info{}, err
+	}
+	ttl, err := Remaining(ctx, n, c)
+	if err != nil || ttl == 0 { // it has gone meanwhile
+		return strategy.Info{}, err
+	}
+	return strategy.Info{Held: true, Token: holder, TTL: ttl}, nil
+}
