@@ -1,7 +1,7 @@
 # Everything here runs on a bare machine with Go: what it needs, it fetches.
 # A server for the tests is looked for in this order: REDIS_ADDRS, Docker, a local
 # redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one,
-# and REDIS_SERVER=redis-7.0|redis-8.0|valkey-8.1|valkey-9.1 a version; what else there
+# and REDIS_SERVER=redis-7.0|redis-8.0|redis-8.6|valkey-8.1|valkey-9.1 a version; what else there
 # is, "go doc ./internal/redistest" says.
 
 .DEFAULT_GOAL := help
@@ -71,7 +71,7 @@ soak: ## an hour of random faults on all strategies; ARGS='-for 10m -seed 7' for
 	@$(GO) run -race ./internal/redistest/which
 	cd lab && $(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived|Planted)$$' ./nemesis -parallel 6 -for 1h $(ARGS)
 
-editions: ## the suite on all strategies, and the lessons, on Redis 7.0, 8.0, Valkey 8.1, 9.1, in containers
+editions: ## the suite on all strategies, and the lessons, on Redis 7.0, 8.0, 8.6, Valkey 8.1, 9.1, in containers
 	@$(GO) mod download
 	@$(GO) run -C lab ./editions $(ARGS)
 

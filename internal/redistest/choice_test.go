@@ -113,7 +113,7 @@ func TestFromEnv(t *testing.T) {
 		{"REDIS_KIND", "given", "REDIS_ADDRS"},
 		{"REDIS_SERVER", "valkey-9.1", ""},
 		{"REDIS_SERVER", "redis-7.4", ""},
-		{"REDIS_SERVER", "valkey 9.1", "such as redis-7.0, redis-8.0, valkey-8.1, valkey-9.1"},
+		{"REDIS_SERVER", "valkey 9.1", "such as redis-7.0, redis-8.0, redis-8.6, valkey-8.1, valkey-9.1"},
 		{"REDIS_SERVER", "redis-latest", "want redis-version"},
 		{"REDIS_PACKAGE", "valkey-server@trixie", ""},
 		{"REDIS_PACKAGE", "valkey", "package[@suite]"},
@@ -313,8 +313,12 @@ func TestNoOtherEdition(t *testing.T) {
 			}
 		}
 	}
-	f := &Farm{log: io.Discard, source: embeddedSource{}, others: map[string]other{}}
-	if _, err := f.Having(t.Context(), "WAITAOF", "redis-8.0"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "the servers know no WAITAOF") {
+	f, err := Open(t.Context(), Want{Kind: Embedded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Having(t.Context(), "redis-8.0", "WAITAOF"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "the servers know no WAITAOF") {
 		t.Errorf("Having, embedded servers = %v, want ErrImpossible, and what they do not know", err)
 	}
 	if _, err := f.Of(t.Context(), "redis 8"); err == nil || errors.Is(err, ErrImpossible) {

@@ -12,6 +12,7 @@ import (
 var packaged = []struct{ edition, pkg string }{
 	{"redis-7.0", "redis-server@bookworm"},
 	{"redis-8.0", "redis-server@trixie"},
+	{"redis-8.6", "redis-server@experimental"},
 	{"valkey-8.1", "valkey-server@trixie"},
 	{"valkey-9.1", "valkey-server@forky"},
 }

@@ -43,8 +43,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/gomodule/redigo/redis"
 )
 
 // Kind is a way to run a Redis server.
@@ -464,24 +462,18 @@ func (f *Farm) openOther(ctx context.Context, edition string) (*Farm, error) {
 	return o, nil
 }
 
-// Having is the farm, if its servers know the command, or a farm Of the edition, which does.
-func (f *Farm) Having(ctx context.Context, command, edition string) (*Farm, error) {
-	if f.Kind() != Embedded { // which does not know the question
-		s, err := f.Shared(ctx)
-		if err != nil {
-			return nil, err
-		}
-		known, err := redis.Values(s.do(ctx, "COMMAND", "INFO", command))
-		if err != nil {
-			return nil, err
-		}
-		if len(known) == 1 && known[0] != nil {
-			return f, nil
-		}
+// Having is the farm, if its servers know one of the commands, or a farm Of the edition, which does.
+func (f *Farm) Having(ctx context.Context, edition string, commands ...string) (*Farm, error) {
+	s, err := f.Shared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if known, err := s.Knows(ctx, commands...); err != nil || known {
+		return f, err
 	}
 	o, err := f.Of(ctx, edition)
 	if err != nil {
-		return nil, fmt.Errorf("redistest: the servers know no %s: %w", command, err)
+		return nil, fmt.Errorf("redistest: the servers know no %s: %w", strings.Join(commands, " or "), err)
 	}
 	return o, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -201,6 +202,15 @@ func (s *Server) Addr() string {
 
 // URL is redis://[user:password@]host:port[/database].
 func (s *Server) URL() string { return s.url }
+
+// Knows reports whether the server has one of the commands.
+func (s *Server) Knows(ctx context.Context, commands ...string) (bool, error) {
+	if s.Version() == Imitation { // which does not know the question
+		return false, nil
+	}
+	known, err := redis.Values(s.do(ctx, "COMMAND", redis.Args{}.Add("INFO").AddFlat(commands)...))
+	return slices.ContainsFunc(known, func(k any) bool { return k != nil }), err
+}
 
 // Version is what runs there, as it says itself: "Redis 7.0.15", "Valkey 8.1.1".
 func (s *Server) Version() string {

@@ -31,7 +31,13 @@ mirror=
 mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial"
 cd "$dir"
 : >apt/status
-echo "deb [signed-by=$keys] ${mirror:-http://deb.debian.org/debian} $suite main" >apt/sources.list
+suites=$suite from=
+if [ "$suite" = experimental ]; then # it has only what differs from sid, and is asked only where it is named
+	suites="sid experimental" from=/experimental
+fi
+for s in $suites; do
+	echo "deb [signed-by=$keys] ${mirror:-http://deb.debian.org/debian} $s main"
+done >apt/sources.list
 apt-config dump | grep '^Acquire::' | grep -v -e '::IndexTargets' -e '::Languages' -e '""' >apt/apt.conf || true
 cat >>apt/apt.conf <<END
 Dir::Etc::main "/dev/null";
@@ -48,7 +54,7 @@ APT::Sandbox::User "root";
 END
 export APT_CONFIG="$PWD/apt/apt.conf" LC_ALL=C
 apt-get -qq -o APT::Update::Error-Mode=any update
-apt-get -qq -y --no-install-recommends --download-only install "$package"
+apt-get -qq -y --no-install-recommends --download-only install "$package$from"
 
 for d in bin lib lib64 sbin; do
 	mkdir -p root/usr/$d

@@ -15,7 +15,7 @@ import (
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	farm, err := redistest.ForTests(t).Having(ctx, "WAITAOF", "redis-8.0")
+	farm, err := redistest.ForTests(t).Having(ctx, "redis-8.0", "WAITAOF")
 	redistest.Skip(t, err, "what a power loss leaves of a file that is synced every second, by the server's own word")
 	r, err := Open(ctx, farm, 1, redistest.Config{})
 	redistest.Skip(t, err, "what a power loss leaves of a file that is synced every second, by the server's own word")
