@@ -23,6 +23,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/ifeq"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/luascript"
@@ -92,6 +93,7 @@ func algorithms() []algorithm {
 		onOne("setnxgetset", setnxgetset.New),
 		onOne("setnxgetset-watch", setnxgetset.New, setnxgetset.WatchTakeOver()),
 		onOne("setnxpx", setnxpx.New),
+		onOne("ifeq", ifeq.New),
 		onOne("luascript", luascript.New),
 		onOne("fairqueue", fairqueue.New),
 		onOne("reentrant", reentrant.New),

@@ -142,15 +142,9 @@ func TestExecHeld(t *testing.T) {
 // TestExecEnvironment: of each strategy; and that the standard streams are the command's.
 func TestExecEnvironment(t *testing.T) {
 	t.Parallel()
-	nodes, err := redistest.TryNodes(t, 3)
 	for _, a := range algorithms() {
 		t.Run(a.name, func(t *testing.T) {
-			args := []string{"exec", newName(t), "--strategy", a.name, "--ttl", "20s"}
-			for i := range a.servers {
-				redistest.Must(t, err)
-				args = append(args, "--redis", nodes[i].URL())
-			}
-			bootstrap(t, nodes[:a.servers])
+			args := append([]string{"exec", newName(t), "--ttl", "20s"}, onServers(t, a)...)
 			t.Parallel()
 			args = append(args, "--", "sh", "-c", `read line; echo "$line"; echo "$LOCKS_NAME"; echo "$LOCKS_TOKEN"; echo "${LOCKS_FENCE-none}"; echo "$LOCKS_DEADLINE"`)
 			var last uint64

@@ -167,17 +167,10 @@ func TestRelease(t *testing.T) {
 // TestReleaseAll: what each strategy holds can be seen and taken away.
 func TestReleaseAll(t *testing.T) {
 	t.Parallel()
-	nodes, err := redistest.TryNodes(t, 3)
 	for _, a := range algorithms() {
 		t.Run(a.name, func(t *testing.T) {
-			var flags []string
-			for i := range a.servers {
-				redistest.Must(t, err)
-				flags = append(flags, "--redis", nodes[i].URL())
-			}
-			bootstrap(t, nodes[:a.servers])
+			flags := onServers(t, a)
 			t.Parallel()
-			flags = append(flags, "--strategy", a.name)
 			with := func(args ...string) []string { return append(args, flags...) }
 			name := newName(t)
 			c := toolFor(t, nil, append(with("exec", name, "--ttl", "9s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()

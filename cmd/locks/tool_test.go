@@ -216,6 +216,24 @@ func wantFree(t *testing.T, s *redistest.Server, name string) {
 	}
 }
 
+// onServers are the flags that name the strategy, and servers for it.
+func onServers(t *testing.T, a algorithm) (flags []string) {
+	t.Helper()
+	f := redistest.ForTests(t)
+	if a.name == "ifeq" {
+		newer, err := f.Having(t.Context(), "valkey-9.1", "DELEX", "DELIFEQ")
+		redistest.Skip(t, err, "what the tool does with ifeq")
+		f = newer
+	}
+	nodes, err := f.Nodes(t.Context(), a.servers)
+	redistest.Must(t, err)
+	bootstrap(t, nodes)
+	for _, n := range nodes {
+		flags = append(flags, "--redis", n.URL())
+	}
+	return append(flags, "--strategy", a.name)
+}
+
 func onServer(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
 	o.TTL = max(o.TTL, time.Minute)

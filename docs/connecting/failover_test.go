@@ -89,7 +89,7 @@ func (w *world) wait(s strategy.Strategy, master *redistest.Server, name string)
 
 // oneServer are the main strategies on one server.
 func oneServer() []subjects.Variant {
-	return slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Servers != 1 || v.Guarded })
+	return slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Servers != 1 || v.Guarded || v.Aside })
 }
 
 // long is a TTL that no fail-over outlasts; persistent who goes on asking in between.

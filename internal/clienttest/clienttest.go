@@ -50,7 +50,7 @@ var Patient = strategy.Options{TTL: 10 * time.Minute, OpTimeout: 20 * time.Secon
 func Variants(servers int, names ...string) (vs []subjects.Variant) {
 	for _, v := range subjects.All() {
 		all := *whole || os.Getenv(allVar) != ""
-		if v.Servers <= servers && (all || slices.Contains(names, v.Name)) {
+		if v.Servers <= servers && len(v.Commands) == 0 && (all || slices.Contains(names, v.Name)) {
 			vs = append(vs, v)
 		}
 	}

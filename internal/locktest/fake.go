@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,29 +101,37 @@ type Talk struct {
 func Talks(t *testing.T, talks ...Talk) {
 	t.Helper()
 	for _, talk := range talks {
-		play := func(what string, replies []any, asked []string, wanted error) {
-			t.Helper()
-			d := &Dialog{Replies: replies}
-			got, err := talk.Do(d)
-			if !errors.Is(err, wanted) && !reflect.DeepEqual(err, wanted) {
-				t.Errorf("%s%s = %v, want %v", talk.Name, what, err, wanted)
-			}
-			if what == "" && !reflect.DeepEqual(got, talk.Got) {
-				t.Errorf("%s = %+v, want %+v", talk.Name, got, talk.Got)
-			}
-			if !reflect.DeepEqual(d.Asked, asked) {
-				t.Errorf("%s%s asks %q, want %q", talk.Name, what, d.Asked, asked)
-			}
-		}
-		play("", talk.Replies, talk.Asked, talk.Err)
+		Play(t, talk)
 		for i := range talk.Replies {
 			if talk.Err == nil {
 				before := talk.Replies[:i:i]
-				play(fmt.Sprintf(" with an error for request %d", i+1), append(before, errBroken), talk.Asked[:i+1], errBroken)
-				play(fmt.Sprintf(" with garbage for request %d", i+1), append(before, []any{}), talk.Asked[:i+1], strategy.ErrUnknown)
+				talk.play(t, fmt.Sprintf(" with an error for request %d", i+1), append(before, errBroken), talk.Asked[:i+1], errBroken)
+				talk.play(t, fmt.Sprintf(" with garbage for request %d", i+1), append(before, []any{}), talk.Asked[:i+1], strategy.ErrUnknown)
 			}
 		}
 	}
+}
+
+// Play plays one as it stands.
+func Play(t *testing.T, talk Talk) {
+	t.Helper()
+	got := talk.play(t, "", talk.Replies, talk.Asked, talk.Err)
+	if !reflect.DeepEqual(got, talk.Got) {
+		t.Errorf("%s = %+v, want %+v", talk.Name, got, talk.Got)
+	}
+}
+
+func (talk Talk) play(t *testing.T, what string, replies []any, asked []string, wanted error) any {
+	t.Helper()
+	d := &Dialog{Replies: replies}
+	got, err := talk.Do(d)
+	if !errors.Is(err, wanted) && !reflect.DeepEqual(err, wanted) {
+		t.Errorf("%s%s = %v, want %v", talk.Name, what, err, wanted)
+	}
+	if !reflect.DeepEqual(d.Asked, asked) {
+		t.Errorf("%s%s asks %q, want %q", talk.Name, what, d.Asked, asked)
+	}
+	return got
 }
 
 // AClaim is a claim for the lock "a" by the token "t", which fake nodes are asked with.
@@ -175,13 +184,13 @@ var errBroken = errors.New("broken")
 
 // GrantsOnceConfirmed fails the test unless an acknowledged protocol grants once
 // a replica has confirmed, and asks that on the connection that has written: WAIT waits for no other's writes.
-// set is the command of an acquire, granted the reply to it.
-func GrantsOnceConfirmed(t *testing.T, on func(driver.Node, strategy.Acks) driver.Protocol, set string, granted any) {
+// set is the command of an acquire that grants, and replies are those to all commands of one.
+func GrantsOnceConfirmed(t *testing.T, on func(driver.Node, strategy.Acks) driver.Protocol, set string, replies ...any) {
 	t.Helper()
 	for confirmed, want := range []error{strategy.ErrUnknown, nil} {
-		n := &Dialog{Replies: []any{granted, int64(confirmed)}}
+		n := &Dialog{Replies: append(slices.Clone(replies), int64(confirmed))}
 		_, err := on(onlyLent{n}, strategy.Acks{Replicas: 1}).Acquire(t.Context(), AClaim())
-		if !errors.Is(err, want) || len(n.Asked) != 2 || !strings.HasPrefix(n.Asked[0], set+" ") || !strings.HasPrefix(n.Asked[1], "WAIT 1 ") {
+		if last := len(replies); !errors.Is(err, want) || len(n.Asked) != last+1 || !strings.HasPrefix(n.Asked[last-1], set+" ") || !strings.HasPrefix(n.Asked[last], "WAIT 1 ") {
 			t.Errorf("Acquire() with %d replicas that confirm = %v after %v, want %v after %s and WAIT on one connection", confirmed, err, n.Asked, want, set)
 		}
 	}

@@ -356,7 +356,7 @@ func TestAcknowledgedAOF(t *testing.T) {
 	own := redistest.ForTests(t)
 	t.Run("Own", func(t *testing.T) { acknowledgedAOF(t, own) })
 	t.Run("Newer", func(t *testing.T) {
-		newer, err := own.Having(t.Context(), "WAITAOF", "redis-8.0")
+		newer, err := own.Having(t.Context(), "redis-8.0", "WAITAOF")
 		redistest.Skip(t, err, "that locks are acknowledged by an append-only file")
 		if newer != own { // or it was seen above
 			acknowledgedAOF(t, newer)

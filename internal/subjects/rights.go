@@ -63,6 +63,7 @@ func AllRights() []Rights {
 		speed    = "time: the scripts need more commands"
 		lists    = "Inspect does not report the queue"
 		grants   = "one more message for each direct grant"
+		full     = "time, where Redis has no memory left: it refuses a renewal, and the lock is lost at its deadline"
 		stays    = "subscriptions end only with their connection, and waiters that have left count as waiting"
 	)
 	needed := func(rules ...string) (parts []Part) {
@@ -100,6 +101,12 @@ func AllRights() []Rights {
 		{
 			Variant: "setnxpx", Also: []string{"setnxpx-blind"},
 			Parts: slices.Concat(needed(lockKey, "+get", "+set", "+pexpire", "+del"), optional(inspect, 0, "+pttl"), node),
+		},
+		{
+			Variant: "ifeq", Of: "on Valkey 9.0 or later (+delex in place of +delifeq on Redis 8.4 or later)",
+			Parts: slices.Concat(needed(lockKey, "+get", "+set", "+delifeq"), optional(inspect, 0, "+pttl"),
+				optional(full, 0, "+watch", "+multi", "+pexpire", "+exec"), optional(tidy, 0, "+unwatch", "+discard"),
+				told(strategy.WaitNotification, freeChan), node),
 		},
 		{
 			Variant: "luascript", Of: "WithoutFences does without the fence key and TIME",

@@ -18,6 +18,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/ifeq"
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/luascript"
@@ -37,6 +38,10 @@ type Variant struct {
 	Servers int  // how many it needs, each on its own
 	Dead    int  // how many more it is given, at addresses where nobody answers
 	Aside   bool // too much like another one to be compared: for the suite alone
+
+	// Commands are those of which it needs one, and Edition a server that has it. Empty: any server does.
+	Commands []string
+	Edition  string
 
 	// On is the algorithm on Servers + Dead nodes.
 	On func([]driver.Node) driver.Protocol
@@ -128,6 +133,16 @@ func All() []Variant {
 				"ReleaseAtomic": "GET, compare, DEL are two steps: the lock can change hands between them",
 				"ExtendAtomic":  "GET, compare, PEXPIRE are two steps: the lock can change hands between them",
 			},
+		},
+		{
+			Name:     "ifeq",
+			Package:  "ifeq",
+			Summary:  "SET NX PX, released by a command that compares: Redis 8.4, Valkey 9.0",
+			Servers:  1,
+			Aside:    true,
+			Commands: []string{"DELEX", "DELIFEQ"},
+			Edition:  "valkey-9.1",
+			On:       one(func(n driver.Node) driver.Protocol { return ifeq.On(n) }),
 		},
 		{
 			Name:    "luascript",
@@ -342,7 +357,7 @@ func Run(t *testing.T, pkg string, names ...string) {
 		if v.Package != pkg || len(names) > 0 && !slices.Contains(names, v.Name) {
 			continue
 		}
-		servers, err := redistest.TryNodes(t, v.Servers)
+		servers, err := v.Farm(t).Nodes(t.Context(), v.Servers)
 		if err != nil {
 			t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
 			continue
@@ -352,6 +367,18 @@ func Run(t *testing.T, pkg string, names ...string) {
 		}
 		conformance.Run(t, v.Subject(servers))
 	}
+}
+
+// Farm has servers for the variant: the tests' own, or, where those lack the Commands, of the Edition.
+func (v Variant) Farm(t testing.TB) *redistest.Farm {
+	t.Helper()
+	f := redistest.ForTests(t)
+	if len(v.Commands) > 0 {
+		newer, err := f.Having(t.Context(), v.Edition, v.Commands...)
+		redistest.Skip(t, err, "what "+v.Name+" does")
+		f = newer
+	}
+	return f
 }
 
 // Bootstrap tells servers to vote at once, for those of the variants that would have a server

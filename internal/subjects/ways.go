@@ -15,7 +15,7 @@ func RunWays(t *testing.T, pkg string) {
 	t.Helper()
 	i := slices.IndexFunc(All(), func(v Variant) bool { return v.Name == pkg })
 	v := All()[i]
-	servers, err := redistest.TryNodes(t, v.Servers)
+	servers, err := v.Farm(t).Nodes(t.Context(), v.Servers)
 	redistest.Must(t, err)
 	for _, way := range []strategy.Options{
 		{Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {HandOver: strategy.HandOverNone},

@@ -1,0 +1,54 @@
+package ifeq
+
+import (
+	"context"
+
+	"github.com/lockstrategies/locks/driver"
+)
+
+// extendWithoutMemory is Extend as a transaction: Redis allows PEXPIRE also when its memory is full. EXEC
+// does nothing if the key was written, or has expired, since the WATCH.
+func (p *protocol) extendWithoutMemory(ctx context.Context, c driver.Claim) error {
+	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
+		for {
+			if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
+				return err
+			}
+			reply, err := conn.Do("GET", c.Key)
+			if err != nil {
+				return err
+			}
+			if holder, ok := reply.([]byte); !ok || string(holder) != c.Token {
+				return driver.LostReply(p.Name(), c, reply)
+			}
+			if err := p.expect(conn, "OK", "MULTI"); err != nil {
+				return err
+			}
+			if err := p.expect(conn, "QUEUED", "PEXPIRE", c.Key, c.TTL.Milliseconds()); err != nil {
+				return err
+			}
+			if reply, err = conn.Do("EXEC"); err != nil {
+				return err
+			}
+			if reply == nil {
+				continue // somebody has written the key since, or it has expired: look again
+			}
+			if replies, ok := reply.([]any); ok && len(replies) == 1 && replies[0] == int64(1) {
+				return nil
+			}
+			return driver.BadReply(p.Name(), reply)
+		}
+	})
+}
+
+// expect sends a command that has one good answer.
+func (p *protocol) expect(conn driver.Conn, answer, cmd string, args ...any) error {
+	reply, err := conn.Do(cmd, args...)
+	if err != nil {
+		return err
+	}
+	if text, ok := reply.([]byte); !ok || string(text) != answer {
+		return driver.BadReply(p.Name(), reply)
+	}
+	return nil
+}
