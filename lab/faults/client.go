@@ -30,6 +30,7 @@ func clientFaults() []Fault {
 			Cells: every(Unavailable, "the request that takes the lock also says when it lapses, in one step: the lock is free when its TTL is over"),
 			play: func(s *Stage) {
 				a := s.contender("A")
+				a.prepare()
 				died := a.at(1, nil, func() { s.granted(); a.die() })
 				h, _ := a.try()
 				if died(); h != nil {
@@ -45,6 +46,7 @@ func clientFaults() []Fault {
 			Turned: []Sloppy{undoesNothing, releasesNothing},
 			play: func(s *Stage) {
 				a := s.contender("A")
+				a.prepare()
 				a.beyond((*rig.Link).Refuse)
 				ctx, cancel := context.WithCancel(s.ctx)
 				defer cancel()

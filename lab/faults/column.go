@@ -91,6 +91,7 @@ func Columns() []Column {
 		variant("setnxpx", "blind", blind, Column{deletes: 1, renews: 2}),
 		variant("setnxpx", "acknowledged", confirmed, waiting(2, replica, func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(replica)) })),
 		variant("setnxpx", "synced", synced, waiting(2, file, func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(file)) })),
+		plain("ifeq", 1, 1),
 		plain("luascript", 1, 1),
 		plain("fairqueue", 1, 1),
 		variant("fairqueue", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(replica)) })),

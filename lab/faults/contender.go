@@ -121,6 +121,13 @@ func (c *contender) connect() {
 	}
 }
 
+// prepare lets a strategy find out which of its commands the server knows, so that its next request acquires.
+func (c *contender) prepare() {
+	if len(c.s.column.Commands) > 0 {
+		c.connect()
+	}
+}
+
 // beyond does something to the networks to the servers that a quorum can do without.
 func (c *contender) beyond(f func(*rig.Link)) {
 	for i := c.s.quorum(); i < len(c.links); i++ {

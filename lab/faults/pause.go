@@ -44,7 +44,7 @@ func pauses() []Fault {
 			Name: "holder paused, and the store looks at fences", Group: "client",
 			Story: "A reads, and looks whether it still holds the lock; then its process is stopped (SIGSTOP) past its TTL. B gets the lock, reads and writes. A goes on, and writes. Both show their fences to the store, which accepts none that is less than what it has seen.",
 			Cells: every(Detected, refused,
-				in(Violated, "there is no fence: without a script the lock and a number would come in two steps, so the numbers may have the wrong order", "setnxgetset", "setnxpx"),
+				in(Violated, "there is no fence: without a script the lock and a number would come in two steps, so the numbers may have the wrong order", "setnxgetset", "setnxpx", "ifeq"),
 				in(Violated, "there is no fence unless it is asked for, and "+late, "redlock"),
 				in(Detected, refused, "redlock-fenced")),
 			play: func(s *Stage) { s.lateWrite(steered.OpenStore) },

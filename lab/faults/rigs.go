@@ -56,10 +56,13 @@ func (t *Theatre) Ready(ctx context.Context, f Fault, c Column) error {
 
 // farmFor has the servers on which the fault can be played on a column.
 func (t *Theatre) farmFor(ctx context.Context, f Fault, c Column) (*redistest.Farm, error) {
+	if len(c.Commands) > 0 {
+		return t.farm.Having(ctx, c.Edition, c.Commands...)
+	}
 	if !c.synced {
 		return t.farm, nil
 	}
-	farm, err := t.farm.Having(ctx, "WAITAOF", newer)
+	farm, err := t.farm.Having(ctx, newer, "WAITAOF")
 	if err == nil && f.fsync == "everysec" {
 		farm, err = t.syncsTruly(ctx, farm)
 	}

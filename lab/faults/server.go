@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"strings"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -153,7 +154,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				a := s.holder("A")
-				s.denied("del")
+				s.denied(s.deleting()...)
 				s.follow(a)
 			},
 		},
@@ -237,6 +238,21 @@ func (s *Stage) spare() int {
 func (s *Stage) denied(commands ...string) {
 	s.do("the server's ACL denies "+commands[0], func(ctx context.Context) error { return s.victim().Deny(ctx, commands...) })
 	s.later(s.victim().Allow)
+}
+
+// deleting are the commands by which the strategy may delete a key.
+func (s *Stage) deleting() []string {
+	all := []string{"del"}
+	for _, cmd := range s.column.Commands {
+		known, err := redis.Values(s.victim().Do(s.ctx, "COMMAND", "INFO", cmd))
+		if err != nil {
+			s.Cannot("asking for %s: %w", cmd, err)
+		}
+		if known[0] != nil {
+			all = append(all, strings.ToLower(cmd))
+		}
+	}
+	return all
 }
 
 func (s *Stage) spoil() {

@@ -245,7 +245,12 @@ var extendsAnything = Sloppy{Name: "takes any answer for an extension", protocol
 var releasesAnything = Sloppy{Name: "releases without a look", node: func(n driver.Node) driver.Node {
 	var mu sync.Mutex
 	var wrote any
+	var comparing comparing
 	do := func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+		if comparing.releases(cmd, args) {
+			_, err := n.Do(ctx, due, "DEL", key)
+			return int64(1), err
+		}
 		reply, err := n.Do(ctx, due, cmd, key, args...)
 		mu.Lock()
 		defer mu.Unlock()
@@ -266,9 +271,31 @@ var releasesAnything = Sloppy{Name: "releases without a look", node: func(n driv
 	}}
 }}
 
+// comparing tells which commands that compare and delete are releases: the first of them, which finds out
+// what the server knows, has a token that was never set.
+type comparing struct{ set sync.Map }
+
+func (c *comparing) releases(cmd string, args []any) bool {
+	switch cmd {
+	case "SET":
+		c.set.Store(args[0], true)
+	case "DELEX", "DELIFEQ":
+		_, set := c.set.Load(args[len(args)-1])
+		return set
+	}
+	return false
+}
+
 // releasesNothing lets every lock lapse.
 var releasesNothing = Sloppy{Name: "leaves its locks to their TTL", blunt: true, node: func(n driver.Node) driver.Node {
-	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+	var comparing comparing
+	do := func(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+		if comparing.releases(cmd, args) {
+			return int64(1), nil
+		}
+		return n.Do(ctx, due, cmd, key, args...)
+	}
+	return &forgetful{Node: n, do: do, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 		if s.Name() == "release" {
 			return int64(1), nil
 		}

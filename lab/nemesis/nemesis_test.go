@@ -80,7 +80,7 @@ func TestNemesis(t *testing.T) {
 	for _, v := range tried() {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			r := borrow(t, v.Servers)
+			r := borrow(t, v)
 			acquired, faults, declared, busy := 0, 0, 0, 0
 			planned := int((total + round - 1) / round)
 			for rounds, seed := 0, seed; rounds < planned; seed++ {
@@ -170,27 +170,34 @@ func keep(t *testing.T, report *nemesis.Report) {
 // idle are rigs that no test uses at the moment. They end with the farm.
 var (
 	idleMu sync.Mutex
-	idle   = map[int][]*rig.Rig{}
+	idle   = map[stock][]*rig.Rig{}
 )
 
+// A stock is of rigs with as many servers of a farm.
+type stock struct {
+	farm    *redistest.Farm
+	servers int
+}
+
 // borrow lends a rig to a test: starting servers takes longer than resetting them.
-func borrow(t *testing.T, servers int) *rig.Rig {
+func borrow(t *testing.T, v subjects.Variant) *rig.Rig {
 	t.Helper()
+	kind := stock{v.Farm(t), v.Servers}
 	idleMu.Lock()
 	var r *rig.Rig
-	if free := idle[servers]; len(free) > 0 {
-		r, idle[servers] = free[0], free[1:]
+	if free := idle[kind]; len(free) > 0 {
+		r, idle[kind] = free[0], free[1:]
 	}
 	idleMu.Unlock()
 	if r == nil {
 		var err error
-		r, err = rig.Open(t.Context(), redistest.ForTests(t), servers, redistest.Config{})
+		r, err = rig.Open(t.Context(), kind.farm, kind.servers, redistest.Config{})
 		redistest.Skip(t, err, "what faults do to "+t.Name())
 	}
 	t.Cleanup(func() {
 		idleMu.Lock()
 		defer idleMu.Unlock()
-		idle[servers] = append(idle[servers], r)
+		idle[kind] = append(idle[kind], r)
 	})
 	return r
 }

@@ -173,7 +173,7 @@ func (c closesBadly) Close() error {
 // TestBadEnd: a process that ends otherwise than it should is reported.
 func TestBadEnd(t *testing.T) {
 	t.Parallel()
-	r := borrow(t, 1)
+	r := borrow(t, endsBadly())
 	c := nemesis.Config{Variant: endsBadly(), Seed: 1, For: 2 * time.Second, Calm: time.Second}
 	if _, err := nemesis.Run(t.Context(), r, c); !errors.Is(err, contender.ErrEnded) || !strings.Contains(err.Error(), "exit status 66") {
 		t.Errorf("Run: %v, want ErrEnded, and the status", err)
@@ -256,7 +256,7 @@ func search(t *testing.T, c nemesis.Config, property string) {
 		c.Calm = time.Second
 	}
 	c.For = cmp.Or(c.For, 4*time.Second) + c.Calm
-	r := borrow(t, c.Variant.Servers)
+	r := borrow(t, c.Variant)
 	var last *nemesis.Report
 	for rounds, busy := 0, 0; rounds < searchRounds; {
 		c.Seed++

@@ -41,7 +41,7 @@ func judge(c Config, began time.Duration, ops []history.Op) *Report {
 	case "setnxgetset": // losers leave their stamps, so "held" is all that is ever known
 	case "setnxpx":
 		rules.Linger = linger
-	case "luascript", "fairqueue", "reentrant":
+	case "ifeq", "luascript", "fairqueue", "reentrant":
 		rules.Linger, oneStep = linger, true
 	}
 	known := ops

@@ -173,7 +173,7 @@ func renderFaults(rows []faults.Fault, l look) string {
 	for _, f := range rows {
 		first = max(first, textWidth(f.Name)+2)
 	}
-	const column = 3
+	const column = 2
 	for i, c := range strategies { // a flight of stairs: names are far wider than marks
 		title := ""
 		if i == 0 {
