@@ -85,7 +85,7 @@ func tokenLessons() []Lesson {
 		Number: 9, Name: "lua", Title: "Lua: compare and delete in one step",
 		Idea: "Redis runs a whole script before it looks at the next command, so nothing can come between a comparison and a deletion. " +
 			"A holder that comes late compares, finds another's token, and deletes nothing.",
-		Fix: "This is the lock of package luascript. Package fairqueue adds a queue to it (lesson 21). One failure is left, a holder that works on when its TTL is over: the next two lessons.",
+		Fix: "This is the lock of package luascript, and, with the command in place of the script, of package ifeq. Package fairqueue adds a queue to it (lesson 21). One failure is left, a holder that works on when its TTL is over: the next two lessons.",
 		Acts: []Act{{
 			Title: "release in one script, and a pause before it",
 			lists: []string{"compare_delete"},
@@ -112,6 +112,20 @@ func tokenLessons() []Lesson {
 				b.takes("token-of-B")
 				s.note("whatever A does now, it sends no DEL any more")
 				a.wakes()
+				b.stillHas(s.redis(), "token-of-B")
+				c.takes("token-of-C")
+			},
+		}, {
+			Title: "the step that Redis now has as a command",
+			play: func(s *Stage) {
+				a, b, c := s.client("A"), s.client("B"), s.client("C")
+				a.takes("token-of-A")
+				a.worked()
+				a.pauses()
+				s.lapse(s.key())
+				b.takes("token-of-B")
+				a.wakes()
+				a.deletesIfEqual("token-of-A")
 				b.stillHas(s.redis(), "token-of-B")
 				c.takes("token-of-C")
 			},
@@ -173,6 +187,20 @@ func (s *Stage) lateRelease(token func(*client) string) {
 	b.ends()
 	b.comparesAndDeletes(token(b))
 	c.takes(token(c))
+}
+
+// deletesIfEqual is a release in one command, Redis' or Valkey's, or, where the server has neither, in a script.
+func (c *client) deletesIfEqual(token string) {
+	srv, key := c.s.redis(), c.s.key()
+	if _, err := c.try(srv, "DELEX", key, "IFEQ", token); err == nil {
+		return
+	}
+	c.s.note("DELEX: Redis 8.4 has it, and Valkey 9.2; this server has not")
+	if _, err := c.try(srv, "DELIFEQ", key, token); err == nil {
+		return
+	}
+	c.s.note("DELIFEQ: Valkey 9.0 has it; this server has not: so a script has to do")
+	c.eval(srv, compareDelete, key, token)
 }
 
 // comparesAndDeletes is a release in two commands.

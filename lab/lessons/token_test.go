@@ -14,5 +14,6 @@ func init() {
 		"only its holder ends a hold: KEPT; one holder at a time: KEPT",
 		"only its holder ends a hold: KEPT; one holder at a time: KEPT",
 		"only its holder ends a hold: KEPT; one holder at a time: KEPT",
+		"only its holder ends a hold: KEPT; one holder at a time: KEPT",
 	}
 }

@@ -155,6 +155,9 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	if err := c.enough(len(nodes)); err != nil {
 		return err
 	}
+	if err := c.known(ctx, nodes); err != nil {
+		return c.gaveUp(ctx, err)
+	}
 	report, err := c.measure(ctx, farm, nodes, stderr)
 	if c.markdown && len(report.LeftOut) > 0 {
 		fmt.Fprintln(words, tooFew(report.LeftOut))
@@ -192,6 +195,22 @@ func (c *comparison) enough(servers int) error {
 	for _, v := range c.variants {
 		if len(c.strategies) > 0 && v.Servers > servers {
 			return errors.New(c.asAsked(fmt.Sprintf("%s takes %d servers, REDIS_ADDRS names %d. %s", v.Name, v.Servers, servers, waysToMore)))
+		}
+	}
+	return nil
+}
+
+// known adds the strategies whose commands the servers know, or is an error if they do not know those of a
+// strategy that was asked for by its name.
+func (c *comparison) known(ctx context.Context, nodes []*redistest.Server) (err error) {
+	if len(c.strategies) == 0 {
+		c.variants, err = subjects.ComparedOn(ctx, nodes)
+		return err
+	}
+	for _, v := range c.variants {
+		if known, err := v.Known(ctx, nodes); err != nil || !known {
+			return errors.Join(err, fmt.Errorf("%s takes servers that know %s. Ways out: give newer ones by --redis, or set REDIS_SERVER=%s",
+				v.Name, strings.Join(v.Commands, " or "), v.Edition))
 		}
 	}
 	return nil

@@ -178,7 +178,7 @@ func TestLessonJSON(t *testing.T) {
 	if err := d.Decode(&got); err != nil || d.More() {
 		t.Fatalf("%v in\n%s", err, out)
 	}
-	if len(got) != 2 || got[0].Number != 9 || got[1].Name != "setnx" || len(got[0].Acts) != 3 || len(got[0].Acts[0].Listings) != 1 {
+	if len(got) != 2 || got[0].Number != 9 || got[1].Name != "setnx" || len(got[0].Acts) != 4 || len(got[0].Acts[0].Listings) != 1 {
 		t.Fatalf("there is %+v", got)
 	}
 	for _, r := range got {
