@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -1140,18 +1141,25 @@ func (s shout) RedisArg() any { return strings.ToUpper(string(s)) }
 
 func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		// Nothing is answered before HOLD is, in the order of Redis: a caller that is
-		// answered early would have to read for the others.
-		held, goOn := make(chan *nodetest.Conn, 1), make(chan struct{})
-		letGo := sync.OnceFunc(func() { close(goOn) })
+		// From HOLD on the server answers nothing before an ECHO comes: a caller that is answered early
+		// would have to read for the others.
+		held, holding := make(chan *nodetest.Conn, 1), false
+		var asked [][]string
 		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			asked = append(asked, cmd)
 			if cmd[0] == "HOLD" {
+				holding = true
 				held <- c
-				<-goOn
 			}
-			c.Plain(cmd)
+			if holding && cmd[0] != "ECHO" {
+				return
+			}
+			holding = false
+			for _, cmd := range asked {
+				c.Plain(cmd)
+			}
+			asked = nil
 		})
-		t.Cleanup(letGo)
 		n := newNode(t, poolOf(f))
 		echo(t, n, "warm")
 		buf := []byte("mine")
@@ -1162,16 +1170,18 @@ func TestArgumentsAreTheCallersAgainAfterReturn(t *testing.T) {
 		receive(t, "HOLD", held)
 		got := make(chan error, 1)
 		go func() { _, err := n.Do(ctx, soon(), "SET", "k", args...); got <- err }()
+		synctest.Wait() // it is sent, and waits for its reply
 		cancel()
-		receive(t, "return", got)
+		if err := receive(t, "return", got); !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("SET = %v, want ErrUnknown: it was sent", err)
+		}
 		copy(buf, "ours")
 		if string(kept.([]byte)) != "mine" {
 			t.Errorf("plain keeps %q, want a copy", kept)
 		}
 		clear(args)
-		letGo()
-		receive(t, "HOLD's return", leader)
 		echo(t, n, "end")
+		receive(t, "HOLD's return", leader)
 		for _, l := range f.Log() {
 			if strings.Contains(l, "SET") && l != "1 SET k mine LOUD 7 8 1.5 1  1s" {
 				t.Errorf("server saw %q, want the arguments of the call", l)
