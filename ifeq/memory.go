@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/plain"
 )
 
 // extendWithoutMemory is Extend as a transaction: Redis allows PEXPIRE also when its memory is full. EXEC
@@ -11,7 +12,7 @@ import (
 func (p *protocol) extendWithoutMemory(ctx context.Context, c driver.Claim) error {
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {
-			if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
+			if err := plain.Expect(conn, p.Name(), "OK", "WATCH", c.Key); err != nil {
 				return err
 			}
 			reply, err := conn.Do("GET", c.Key)
@@ -21,10 +22,10 @@ func (p *protocol) extendWithoutMemory(ctx context.Context, c driver.Claim) erro
 			if holder, ok := reply.([]byte); !ok || string(holder) != c.Token {
 				return driver.LostReply(p.Name(), c, reply)
 			}
-			if err := p.expect(conn, "OK", "MULTI"); err != nil {
+			if err := plain.Expect(conn, p.Name(), "OK", "MULTI"); err != nil {
 				return err
 			}
-			if err := p.expect(conn, "QUEUED", "PEXPIRE", c.Key, c.TTL.Milliseconds()); err != nil {
+			if err := plain.Expect(conn, p.Name(), "QUEUED", "PEXPIRE", c.Key, c.TTL.Milliseconds()); err != nil {
 				return err
 			}
 			if reply, err = conn.Do("EXEC"); err != nil {
@@ -39,16 +40,4 @@ func (p *protocol) extendWithoutMemory(ctx context.Context, c driver.Claim) erro
 			return driver.BadReply(p.Name(), reply)
 		}
 	})
-}
-
-// expect sends a command that has one good answer.
-func (p *protocol) expect(conn driver.Conn, answer, cmd string, args ...any) error {
-	reply, err := conn.Do(cmd, args...)
-	if err != nil {
-		return err
-	}
-	if text, ok := reply.([]byte); !ok || string(text) != answer {
-		return driver.BadReply(p.Name(), reply)
-	}
-	return nil
 }

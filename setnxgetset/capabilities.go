@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/plain"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -127,7 +128,7 @@ func (p *protocol) checkTransaction(ctx context.Context, c driver.Claim) error {
 			{"QUEUED", "SET", c.Key, lapsed, "XX"}, {"QUEUED", "DEL", c.Key},
 		}
 		for _, s := range steps {
-			if err := p.expect(conn, s[0].(string), s[1].(string), s[2:]...); err != nil {
+			if err := plain.Expect(conn, p.Name(), s[0].(string), s[1].(string), s[2:]...); err != nil {
 				return fmt.Errorf("%w (%s of %s: allow it, and the key)", err, s[1], c.Key)
 			}
 		}

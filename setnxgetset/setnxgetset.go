@@ -106,6 +106,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/plain"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -292,7 +293,7 @@ func (p *protocol) compareThen(ctx context.Context, c driver.Claim, choose func(
 func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(stamp) (command, error)) error {
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {
-			if err := p.expect(conn, "OK", "WATCH", c.Key); err != nil {
+			if err := plain.Expect(conn, p.Name(), "OK", "WATCH", c.Key); err != nil {
 				return err
 			}
 			reply, err := conn.Do("GET", c.Key)
@@ -307,11 +308,11 @@ func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(st
 			if err != nil {
 				return err // Session takes the WATCH back
 			}
-			if err := p.expect(conn, "OK", "MULTI"); err != nil {
+			if err := plain.Expect(conn, p.Name(), "OK", "MULTI"); err != nil {
 				return err
 			}
 			// A reply other than QUEUED would mean: executed, whatever came in between.
-			if err := p.expect(conn, "QUEUED", cmd.name, append([]any{c.Key}, cmd.args...)...); err != nil {
+			if err := plain.Expect(conn, p.Name(), "QUEUED", cmd.name, append([]any{c.Key}, cmd.args...)...); err != nil {
 				return err
 			}
 			reply, err = conn.Do("EXEC")
@@ -353,15 +354,6 @@ func (p *protocol) written(c driver.Claim, reply any) error {
 		return &strategy.LostError{Name: c.Name}
 	}
 	return driver.BadReply(p.Name(), reply)
-}
-
-// expect sends a command that has one good answer.
-func (p *protocol) expect(conn driver.Conn, answer, cmd string, args ...any) error {
-	reply, err := conn.Do(cmd, args...)
-	if err == nil && !isText(reply, answer) {
-		err = driver.BadReply(p.Name(), reply)
-	}
-	return err
 }
 
 func isText(reply any, text string) bool {

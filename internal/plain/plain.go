@@ -1,5 +1,5 @@
-// Package plain reads a lock that is one string key, whose value is the holder's token. It is for
-// the algorithms without scripts: each function is one command, or several that are no single step.
+// Package plain has what the algorithms without scripts share. Their lock is one string key, which they
+// read by single commands, and some of them write in transactions.
 package plain
 
 import (
@@ -53,4 +53,16 @@ func Inspect(ctx context.Context, n driver.Node, c driver.Claim) (strategy.Info,
 		return strategy.Info{}, err
 	}
 	return strategy.Info{Held: true, Token: holder, TTL: ttl}, nil
+}
+
+// Expect sends a command of a transaction, which has one good answer. server is a name for errors.
+func Expect(conn driver.Conn, server, answer, cmd string, args ...any) error {
+	reply, err := conn.Do(cmd, args...)
+	if err != nil {
+		return err
+	}
+	if text, ok := reply.([]byte); !ok || string(text) != answer {
+		return driver.BadReply(server, reply)
+	}
+	return nil
 }
