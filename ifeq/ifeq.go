@@ -8,8 +8,8 @@
 // 9.0), which deletes the key only if it holds the token. So the hole of package setnxpx, between
 // reading the key and writing it, is closed.
 //
-// Which of the two a server has is found out by trying, before the first acquire and again whenever
-// a server does not know the command any more. A server that has neither grants nothing: the first
+// The lock tries which of the two the server has, before the first acquire and again when the server
+// does not know the command any more. On a server that has neither it grants nothing: the first
 // call and Check return [strategy.ErrUnsupported].
 //
 // # What it guarantees
@@ -57,7 +57,7 @@
 //	lock:{name}         the key, with the holder's token
 //	lock:{name}:free    the channel; a message is the token that was released
 //
-// A late extension could shorten the lock: SET replaces the TTL. It does no harm, because the TTL of
+// SET replaces the TTL, and yet a late extension shortens no lock that its holder relies on: the TTL of
 // a token is always the same. The exception is the last extension of a hold with a maximum
 // ([strategy.Options].MaxHold): it is shorter, and nothing relies on the lock after it.
 //
@@ -282,5 +282,5 @@ func isOOM(err error) bool { return refusedWith(err, "OOM ") }
 // refusedWith reports whether err is a server's error reply that begins so.
 func refusedWith(err error, words string) bool {
 	var said *strategy.ServerError
-	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && strings.HasPrefix(said.Err.Error(), words)
+	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), words)
 }

@@ -80,6 +80,7 @@ func TestRequests(t *testing.T) {
 		return &strategy.ServerError{Node: "fake", Kind: strategy.ErrRefused, Err: errors.New(words)}
 	}
 	unknown := refused("ERR unknown command 'DELEX', with args beginning with: 'a' 'IFEQ' 't'")
+	wordless := &strategy.ServerError{Node: "fake", Kind: strategy.ErrRefused}
 	full := refused("OOM command not allowed when used memory > 'maxmemory'.")
 	announced := "017f22e2-79b0-7e11-98c4-dc0c0c07398f"
 	gone, lost := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
@@ -106,6 +107,7 @@ func TestRequests(t *testing.T) {
 		talk("adopt", adopt, replies{from}, asks{adopted}, none, nil),
 		talk("adopt another's", adopt, replies{other}, asks{adopted}, none, lost),
 		talk("adopt one that is gone", adopt, replies{nil}, asks{adopted}, none, gone),
+		talk("extend, refused without words", extend, replies{wordless}, asks{extended}, none, wordless),
 		talk("adopt without memory", adopt, replies{full}, asks{adopted}, none, full),
 		talk("release another's", release, replies{int64(0), other}, asks{delex, get}, nil, lost),
 		talk("release one that is gone", release, replies{int64(0), nil}, asks{delex, get}, nil, gone),

@@ -91,7 +91,7 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	// A waiter that queues in Redis takes precedence over one that only polls.
 	if bare := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) && !queues(c) }); len(bare) > 0 {
 		who := best(bare)
-		why := "the key holds the bare token, as theirs does, so all exclude each other" + besides(columns, who) + ". Options.Key names their key. They publish no releases: luascript sees that by the token, and asks again after pauses."
+		why := "the key holds the bare token, as theirs does, so all exclude each other" + besides(columns, who) + ". Options.Key names their key. They publish no releases: a waiter sees that by the token, and asks again after pauses."
 		if q := names(columns, func(c Strategy) bool { return c.Cost.TokenInKey && alone(c) && queues(c) }); len(q) > 0 {
 			why += " Not " + strings.Join(q, ", ") + ": its waiters would take precedence over the others."
 		}

@@ -208,9 +208,13 @@ func (c *comparison) known(ctx context.Context, nodes []*redistest.Server) (err 
 		return err
 	}
 	for _, v := range c.variants {
-		if known, err := v.Known(ctx, nodes); err != nil || !known {
-			return errors.Join(err, fmt.Errorf("%s takes servers that know %s. Ways out: give newer ones by --redis, or set REDIS_SERVER=%s",
-				v.Name, strings.Join(v.Commands, " or "), v.Edition))
+		known, err := v.Known(ctx, nodes)
+		if err != nil {
+			return err
+		}
+		if !known {
+			return fmt.Errorf("%s takes servers that know %s. Ways out: give newer ones by --redis, or set REDIS_SERVER=%s",
+				v.Name, strings.Join(v.Commands, " or "), v.Edition)
 		}
 	}
 	return nil

@@ -176,6 +176,24 @@ func TestTooFewServers(t *testing.T) {
 	}
 }
 
+// TestTooOldServers: a strategy whose commands the servers lack is refused where it was asked for, and left out
+// of what is compared by itself.
+func TestTooOldServers(t *testing.T) {
+	t.Parallel()
+	out, errs, code := clitest.Run(t, "compare", "--embedded", "--strategy", "ifeq")
+	if code != 1 || !strings.Contains(errs, "ifeq takes servers that know DELEX or DELIFEQ") || strings.Contains(out, "GUARANTEES") {
+		t.Errorf("exit %d, on stderr %q, want 1, which commands it takes, and no table:\n%s", code, errs, out)
+	}
+	all, err := subjects.ComparedOn(t.Context(), []*redistest.Server{redistest.Shared(t)})
+	if i := slices.IndexFunc(all, func(v subjects.Variant) bool { return v.Name == "luascript" }); err != nil || i < 0 {
+		t.Errorf("ComparedOn() = %v, %v, want luascript, which every server can do", all, err)
+	}
+	known, err := redistest.Shared(t).Knows(t.Context(), "DELEX", "DELIFEQ")
+	if there := slices.ContainsFunc(all, func(v subjects.Variant) bool { return v.Name == "ifeq" }); err != nil || there != known {
+		t.Errorf("ComparedOn() has ifeq: %v, %v, want %v, as the server knows its commands", there, err, known)
+	}
+}
+
 func TestMarkdown(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
