@@ -40,7 +40,7 @@ local function acquire(i)
   if unproven or redis.pcall('EXISTS', lock, queue) ~= 0 then
     holder = redis.call('GET', lock)
     if not holder then -- it has expired, or was deleted: no release has granted it
-      holder, left, now = grant_next(lock, queue, counter, keep, entry) -- queue.lua, which stands before this script
+      holder, left, now = grant_next(lock, queue, counter, keep, entry) -- grant.lua, which stands before this script
     end
   end
   if holder and holder ~= token then

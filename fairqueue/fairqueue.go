@@ -109,15 +109,15 @@
 //
 //	lock:{name}               the key, with the holder's token. The braces are part of it (a
 //	                          hash tag), so the three keys lie in one slot of a Redis Cluster
-//	lock:{name}:queue         the queue, while somebody waits; entries: see queue.lua
+//	lock:{name}:queue         the queue, while somebody waits; entries: see internal/queue/queue.lua
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:queue:<line>  the channel for direct grants to the process with this line;
-//	                          messages: see queue.lua
+//	                          messages: likewise
 //	lock:{name}:free          the channel for those who wait by notification; a message is the
 //	                          token that was released while nobody queued
 //
-// The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over queue.lua,
-// enqueue.lua and, in internal/fences, numbers.lua and expiry.lua. Then come two shortcuts:
+// The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over grant.lua. What other
+// algorithms share is in internal/queue and internal/fences. Then come two shortcuts:
 // acquire_fast.lua and release_fast.lua stand before acquire and release and answer their
 // common case, a lock that nobody else wants, with fewer commands.
 // each.lua makes a script a joint one. To change the release, change release.lua, and
@@ -141,14 +141,14 @@ import (
 	"github.com/lockstrategies/locks/internal/fences"
 	"github.com/lockstrategies/locks/internal/names"
 	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 var (
-	//go:embed queue.lua
-	queueLua string
-	//go:embed enqueue.lua
-	enqueueLua string
+	//go:embed grant.lua
+	grantLua string
 	//go:embed each.lua
 	eachLua string
 
@@ -165,9 +165,9 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", acquireShared, fences.Expiry+acquireFastLua+eachLua+enqueueLua+fences.Numbers+queueLua+acquireLua)
-	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fences.Expiry+fences.Numbers+queueLua+releaseLua)
-	pass    = driver.NewScript("pass", enqueueLua+fences.Expiry+fences.Numbers+queueLua+passLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, fences.Expiry+acquireFastLua+eachLua+queue.Enqueue+fences.Numbers+queue.Entries+grantLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fences.Expiry+fences.Numbers+queue.Entries+grantLua+releaseLua)
+	pass    = driver.NewScript("pass", queue.Enqueue+fences.Expiry+fences.Numbers+queue.Entries+grantLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
 )
 
@@ -249,7 +249,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if !l.Proven.Load() {
 		prove = "1"
 	}
-	args := []any{l.TTL.Of(c.TTL), p.reserve(c), l.FenceTTL.Of(c.FenceTTL), p.entry(c), prove, c.Token}
+	args := []any{l.TTL.Of(c.TTL), p.reserve(c), l.FenceTTL.Of(c.FenceTTL), queue.Entry(c, p.reserve(c)), prove, c.Token}
 	if c.Asked && c.Line != "" {
 		args = append(args, "1")
 	}
@@ -269,7 +269,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	entry := ""
 	if c.Undo {
-		entry = p.entry(c) // an undo also gives up the place in the queue
+		entry = queue.Entry(c, p.reserve(c)) // an undo also gives up the place in the queue
 	}
 	l := p.names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, entry, l.FenceTTL.Of(c.FenceTTL), c.Token, l.Free)
@@ -283,7 +283,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 	l := p.names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, c.Token, next.Token, l.TTL.Of(next.TTL), p.reserve(next), p.entry(next), l.FenceTTL.Of(next.FenceTTL))
+	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, c.Token, next.Token, l.TTL.Of(next.TTL), p.reserve(next), queue.Entry(next, p.reserve(next)), l.FenceTTL.Of(next.FenceTTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -298,7 +298,7 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	l := p.names.Of(c.Key)
 	if c.Line != "" {
-		return watchQueue(ctx, p, c, lineChannel(l, c.Line), fn)
+		return queue.Watch(ctx, p, c, lineChannel(l, c.Line), fn)
 	}
 	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
 }
@@ -330,7 +330,8 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, 1)
 	}
-	if g, held, ok := heldReply(c, reply); ok {
+	if g, held, ok := queue.HeldReply(c, reply); ok {
+		g.Silent = silent(c, held.Holder)
 		return g, held
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
@@ -341,6 +342,14 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 		}
 	}
 	return driver.Grant{}, driver.BadReply(p.Name(), reply)
+}
+
+// silent reports whether c would wait in vain for the holder's release. Another library's release
+// announces nothing. Package luascript's, whose tokens are marked, is published to those who wait by
+// notification, and does not serve the queue.
+func silent(c driver.Claim, holder string) bool {
+	marked, ours := token.Announced(holder)
+	return !ours || (marked && c.Line != "")
 }
 
 func (p *protocol) lost(c driver.Claim, reply any) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -294,6 +295,26 @@ func TestNewRefuses(t *testing.T) {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
 	if _, err := fairqueue.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
 		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
+	}
+}
+
+// TestSilent: a refused contender learns whether the holder's release wakes it.
+func TestSilent(t *testing.T) {
+	ours, marked := token.New("", false), token.New("", true)
+	const strangers = "a stranger"
+	for _, tt := range []struct {
+		line, holder string
+		silent       bool
+	}{
+		{"", ours, false}, {"line", ours, false},
+		{"", marked, false}, {"line", marked, true},
+		{"", strangers, true}, {"line", strangers, true},
+	} {
+		p := fairqueue.On(locktest.OneReply{Reply: []any{[]byte(tt.holder), int64(1000)}})
+		g, err := p.Acquire(t.Context(), driver.Claim{Name: "n", Key: "n", Token: ours, Line: tt.line})
+		if !errors.Is(err, strategy.ErrHeld) || g.Silent != tt.silent {
+			t.Errorf("Acquire with line %q of a lock held by %s = %+v, %v, want ErrHeld, and Silent: %t", tt.line, tt.holder, g, err, tt.silent)
+		}
 	}
 }
 

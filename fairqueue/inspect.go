@@ -5,6 +5,7 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/queue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -12,7 +13,7 @@ var (
 	//go:embed inspect.lua
 	inspectLua string
 
-	inspect = driver.NewScript("inspect", inspectLua)
+	inspect = driver.NewScript("inspect", queue.Entries+inspectLua)
 )
 
 // Inspect reads the lock, its queue and its fence counter in one step.
@@ -33,11 +34,11 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	if err != nil {
 		return strategy.Info{}, err
 	}
-	queue, ok := r[3].([]any)
+	waiting, ok := r[3].([]any)
 	if !ok {
 		return strategy.Info{}, driver.BadReply(p.Name(), reply)
 	}
-	info := strategy.Info{Queue: tokens(queue), Fence: fence}
+	info := strategy.Info{Queue: queue.Tokens(waiting), Fence: fence}
 	if r[0] == nil {
 		return info, nil
 	}
@@ -48,14 +49,4 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	}
 	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
 	return info, nil
-}
-
-// tokens reads the tokens in the queue, in its order; nil: nobody queues.
-func tokens(queue []any) (all []string) {
-	for _, t := range queue {
-		if text, ok := t.([]byte); ok {
-			all = append(all, string(text))
-		}
-	}
-	return all
 }

@@ -10,7 +10,7 @@
 local fence = KEYS[3] and redis.call('GET', KEYS[3])
 local waiting, queue = {}, redis.pcall('LRANGE', KEYS[2], 0, -1)
 for _, entry in ipairs(queue) do -- of an error, none
-  local token = string.match(entry, '^%S+ %d+ %d+ (.+)$') -- see queue.lua
+  local _, _, _, token = read_entry(entry) -- queue.lua, which stands before this script
   if token then table.insert(waiting, token) end
 end
 return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), fence or false, waiting}

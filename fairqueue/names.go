@@ -1,6 +1,9 @@
 package fairqueue
 
-import "github.com/lockstrategies/locks/internal/names"
+import (
+	"github.com/lockstrategies/locks/internal/names"
+	"github.com/lockstrategies/locks/internal/queue"
+)
 
 // The keys of a lock are the lock, its queue and its fence counter. The counter is there without fences, too:
 // a successor may want a fence. Proven says that an acquire has found that this user may release; a release
@@ -10,4 +13,4 @@ func queueKey(l *names.Lock) string   { return l.Keys[1] }
 func counterKey(l *names.Lock) string { return l.Keys[2] }
 
 // lineChannel is where a line hears of direct grants.
-func lineChannel(l *names.Lock, line string) string { return queueKey(l) + ":" + line }
+func lineChannel(l *names.Lock, line string) string { return queue.Channel(queueKey(l), line) }

@@ -25,7 +25,7 @@ if holder ~= ARGV[1] then
   return holder
 end
 local keep = tonumber(ARGV[6])
-local successor, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3], keep) -- queue.lua, which stands before this script
+local successor, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3], keep) -- grant.lua, which stands before this script
 if successor then
   return {successor, left, tonumber(now[1]), tonumber(now[2]), enqueue(KEYS[2], ARGV[5], left, ARGV[3])} -- enqueue.lua, likewise
 end

@@ -35,7 +35,7 @@ local function release(i)
     if first then tell_first(queue, 1) end -- it asks how long the holder has: queue.lua
     return holder
   end
-  if not grant_next(lock, queue, counter, tonumber(ARGV[2])) then -- queue.lua, which stands before this script
+  if not grant_next(lock, queue, counter, tonumber(ARGV[2])) then -- grant.lua, which stands before this script
     redis.call('DEL', lock)
     redis.pcall('PUBLISH', freed, token) -- a hint: where it is forbidden, the release stands
   end

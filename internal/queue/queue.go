@@ -1,31 +1,43 @@
-package fairqueue
+// Package queue is what algorithms share whose servers keep a queue of those who wait: what is written to
+// the queue, and what is heard of it. See queue.lua and enqueue.lua.
+package queue
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// What is written to the queue, and what is heard of it: see queue.lua.
+var (
+	// Entries reads entries and notifies lines.
+	//
+	//go:embed queue.lua
+	Entries string
 
-// entry is c's in the queue. Empty: c does not queue.
-func (p *protocol) entry(c driver.Claim) string {
+	// Enqueue gives an entry its place.
+	//
+	//go:embed enqueue.lua
+	Enqueue string
+)
+
+// Entry is c's in the queue, for what it asks. Empty: c does not queue.
+func Entry(c driver.Claim, count int) string {
 	if c.Line == "" {
 		return ""
 	}
 	ms := driver.SuccessorTTL(c.TTL).Milliseconds()
-	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(p.reserve(c)) + " " + c.Token
+	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(count) + " " + c.Token
 }
 
-// heldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, the claim's place, 1 if it
+// HeldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, the claim's place, 1 if it
 // had that before}. ok is false for any other reply.
-func heldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldError, ok bool) {
+func HeldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldError, ok bool) {
 	r, _ := reply.([]any)
 	if len(r) == 6 {
 		var n [4]int64
@@ -37,18 +49,8 @@ func heldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldEr
 		g.ServerTime, g.Place, g.Kept = serverTime(n[0], n[1]), int32(min(n[2], math.MaxInt32)), n[3] == 1
 		reply = r[:2]
 	}
-	if held, ok = driver.HeldReply(c, reply); ok {
-		g.Silent = silent(c, held.Holder)
-	}
+	held, ok = driver.HeldReply(c, reply)
 	return g, held, ok
-}
-
-// silent reports whether c would wait in vain for the holder's release. Another library's release
-// announces nothing. Package luascript's, whose tokens are marked, is published to those who wait by
-// notification, and does not serve the queue.
-func silent(c driver.Claim, holder string) bool {
-	marked, ours := token.Announced(holder)
-	return !ours || (marked && c.Line != "")
 }
 
 // serverTime is what TIME says: seconds, at most maxSeconds, and microseconds.
@@ -58,9 +60,12 @@ func serverTime(sec, us int64) time.Duration {
 
 const maxSeconds = int64(math.MaxInt64/time.Second) - 1
 
-// watchQueue is the Watch of a [driver.Queuer] on one node. On the channel it reads "grant fence fences ms
-// seconds microseconds token" and "next ms". It ignores any other message.
-func watchQueue(ctx context.Context, n driver.Node, c driver.Claim, channel string, fn func(driver.Notification)) (stop func(), err error) {
+// Channel is where a line hears of direct grants.
+func Channel(queue, line string) string { return queue + ":" + line }
+
+// Watch is the Watch of a protocol on one node for a claim with a Line. On the line's channel it reads "grant
+// fence fences ms seconds microseconds token" and "next ms". It ignores any other message.
+func Watch(ctx context.Context, n driver.Node, c driver.Claim, channel string, fn func(driver.Notification)) (stop func(), err error) {
 	ctx, cancel := context.WithDeadline(ctx, c.Due)
 	defer cancel()
 	return n.Subscribe(ctx, channel, func(msg []byte, err error) {
@@ -97,4 +102,14 @@ func readNotification(msg string) (n driver.Notification, ok bool) {
 		return n, ok && n.Token != "" && n.Grant.TTL > 0
 	}
 	return n, false
+}
+
+// Tokens reads the tokens in the queue, in its order; nil: nobody queues.
+func Tokens(queue []any) (all []string) {
+	for _, t := range queue {
+		if text, ok := t.([]byte); ok {
+			all = append(all, string(text))
+		}
+	}
+	return all
 }

@@ -1,5 +1,5 @@
 // Tests how the protocol reads what the server says of the queue and on its channels, or passes over it.
-package fairqueue
+package queue
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -34,7 +33,7 @@ func FuzzNotification(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		c := driver.Claim{Name: "n", Key: "n", Line: "line", Due: time.Now().Add(time.Minute)}
-		stop, err := watchQueue(t.Context(), published{msg: msg}, c, "queue:line", func(n driver.Notification) {
+		stop, err := Watch(t.Context(), published{msg: msg}, c, "queue:line", func(n driver.Notification) {
 			g := n.Grant
 			switch {
 			case n.Broken() || n.Holder != "":
@@ -82,7 +81,7 @@ func TestNotifications(t *testing.T) {
 	} {
 		var heard []driver.Notification
 		c := driver.Claim{Name: "n", Key: "n", Line: "line", Due: time.Now().Add(time.Minute)}
-		if _, err := watchQueue(t.Context(), published{msg: []byte(msg)}, c, "queue:line", func(n driver.Notification) { heard = append(heard, n) }); err != nil {
+		if _, err := Watch(t.Context(), published{msg: []byte(msg)}, c, "queue:line", func(n driver.Notification) { heard = append(heard, n) }); err != nil {
 			t.Fatal(err)
 		}
 		if want == none && len(heard) > 0 || want != none && (len(heard) != 1 || heard[0] != want) {
@@ -91,29 +90,23 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestHeldReplies: what a refused contender learns of its place, and of whether a release wakes it.
+// TestHeldReplies: what a refused contender learns of its place.
 func TestHeldReplies(t *testing.T) {
-	ours, marked := token.New("", false), token.New("", true)
-	const strangers = "a stranger"
+	now := 3*time.Second + 5*time.Microsecond
 	for _, c := range []struct {
-		line, holder string
-		place        []any // seconds, microseconds, its place, and whether it had that before
-		want         driver.Grant
+		place []any // seconds, microseconds, its place, and whether it had that before
+		want  driver.Grant
 	}{
-		{"", ours, nil, driver.Grant{}},
-		{"line", ours, nil, driver.Grant{}},
-		{"", marked, nil, driver.Grant{}},
-		{"line", marked, nil, driver.Grant{Silent: true}},
-		{"", strangers, nil, driver.Grant{Silent: true}},
-		{"line", strangers, nil, driver.Grant{Silent: true}},
-		{"line", ours, []any{int64(3), int64(5), int64(2), int64(0)}, driver.Grant{Place: 2, ServerTime: 3*time.Second + 5*time.Microsecond}},
-		{"line", ours, []any{int64(3), int64(5), int64(7), int64(1)}, driver.Grant{Place: 7, Kept: true, ServerTime: 3*time.Second + 5*time.Microsecond}},
-		{"line", ours, []any{int64(3), int64(5), int64(0), int64(0)}, driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond}},
-		{"line", ours, []any{int64(math.MaxInt64), int64(5), int64(0), int64(0)}, driver.Grant{ServerTime: time.Duration(maxSeconds)*time.Second + 5*time.Microsecond}},
+		{nil, driver.Grant{}},
+		{[]any{int64(3), int64(5), int64(2), int64(0)}, driver.Grant{Place: 2, ServerTime: now}},
+		{[]any{int64(3), int64(5), int64(7), int64(1)}, driver.Grant{Place: 7, Kept: true, ServerTime: now}},
+		{[]any{int64(3), int64(5), int64(0), int64(0)}, driver.Grant{ServerTime: now}},
+		{[]any{int64(3), int64(5), int64(math.MaxInt64), int64(0)}, driver.Grant{Place: math.MaxInt32, ServerTime: now}},
+		{[]any{int64(math.MaxInt64), int64(5), int64(0), int64(0)}, driver.Grant{ServerTime: time.Duration(maxSeconds)*time.Second + 5*time.Microsecond}},
 	} {
-		g, held, ok := heldReply(driver.Claim{Name: "n", Line: c.line}, append([]any{[]byte(c.holder), int64(1000)}, c.place...))
-		if !ok || g != c.want || held.Holder != c.holder || held.TTL != time.Second {
-			t.Errorf("the reply of a lock held by %s, for line %q, with place %v = %+v, %v, %t, want %+v", c.holder, c.line, c.place, g, held, ok, c.want)
+		g, held, ok := HeldReply(driver.Claim{Name: "n"}, append([]any{[]byte("holder"), int64(1000)}, c.place...))
+		if !ok || g != c.want || held.Holder != "holder" || held.TTL != time.Second {
+			t.Errorf("the reply of a lock that is held, with place %v = %+v, %v, %t, want %+v", c.place, g, held, ok, c.want)
 		}
 	}
 }

@@ -1,5 +1,4 @@
--- enqueue: gives an entry its place in the queue, if it has none yet. Prepended to acquire.lua and
--- pass.lua.
+-- enqueue: gives an entry its place in the queue, if it has none yet. Prepended to the scripts that acquire.
 --
 -- left   the holder's remaining TTL, in ms
 -- ttl    the waiter's TTL, in ms
@@ -12,7 +11,7 @@
 -- late.
 --
 -- Returns  its place, from 1, or 0 if it has none; 1: it had that place before, or else 0
--- Must not raise an error: pass.lua has already released the lock when it calls this.
+-- Must not raise an error: fairqueue's pass.lua has already released the lock when it calls this.
 local function enqueue(queue, entry, left, ttl, asked)
   local before, place = asked and redis.pcall('LPOS', queue, entry)
   if type(before) == 'table' then return 0, 0 end
