@@ -15,10 +15,19 @@ import (
 // ends without a verdict if one of the holders lapses meanwhile.
 func (c *contender) queues(n int, holders ...*hold) *pending {
 	p := c.start().settles()
-	c.t.eventually(fmt.Sprintf("%d claims queue", n), func() bool {
+	c.queued(n, func() bool {
 		for _, h := range holders {
 			c.t.unlessLapsed(h)
 		}
+		return isClosed(p.done)
+	})
+	return p
+}
+
+// queued waits until the servers' queue has n claims, or until over.
+func (c *contender) queued(n int, over func() bool) {
+	c.t.eventually(fmt.Sprintf("%d claims queue", n), func() bool {
+		ended := over()
 		info, err := c.s.Inspect(c.t.ctx, c.lock.Name())
 		switch {
 		case errors.Is(err, strategy.ErrUnsupported):
@@ -26,9 +35,8 @@ func (c *contender) queues(n int, holders ...*hold) *pending {
 		case err != nil:
 			c.t.brokef("Inspect: %w", err)
 		}
-		return len(info.Queue) >= n || isClosed(p.done)
+		return len(info.Queue) >= n || ended
 	})
-	return p
 }
 
 // unlessGrantIsLate ends the trial without a verdict if a direct grant made at that time may have been
@@ -161,6 +169,7 @@ func queueing() []Property {
 			Clause: "A waiter whose process passes the lock on to another process gets it back when that releases it, if the lock says that it is fair.",
 			check: func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
+				t.needs(!t.EachQueues, "Subject.EachQueues is true: no process passes the lock on for another waiter")
 				a, b, c := t.contender("A", t.patient()), t.contender("B", t.patient()), t.contender("C", t.patient())
 				h := a.try().want(nil, "the lock is free")
 				line := newQueue(a, 2, 20*time.Millisecond) // for so long that the first does not hand over to the second

@@ -69,6 +69,19 @@ type Queuer interface {
 	Pass(ctx context.Context, c, next Claim) (Grant, error)
 }
 
+// A Sharer is a [Protocol] of a lock that several may hold at a time. Its servers keep a queue as those of
+// a [Queuer] do, with two differences. Each waiter has an entry of its own, because one may get in while
+// another waits: so the Line is the waiter's, and nobody else's. And whatever frees a part of the lock (a
+// release, an undo, an attempt that finds that a holder's TTL is over) makes the first in the queue holders in
+// the same step, as many as there is room for.
+//
+// The engine does not hand such a lock over within the process.
+type Sharer interface {
+	Notifier
+	// MaxShare is the greatest [Claim].Share.
+	MaxShare() int
+}
+
 // SuccessorTTL is how long a direct grant lasts, if the successor does not extend it: the TTL, at most
 // a second.
 func SuccessorTTL(ttl time.Duration) time.Duration { return min(ttl, time.Second) }

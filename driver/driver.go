@@ -8,7 +8,7 @@
 //	s, err := engine.New(p, strategy.Options{})     // a strategy.Strategy
 //
 // A protocol may do more. The engine finds the interfaces [Reenterer], [Notifier], [Queuer],
-// [BulkExtender], [Adopter], [Inspector], [Checker], [Validator], [Prober] and io.Closer by type
+// [Sharer], [BulkExtender], [Adopter], [Inspector], [Checker], [Validator], [Prober] and io.Closer by type
 // assertion.
 //
 // The rest of this package helps protocols that speak to Redis: [Node] is a server, [Script] runs on
@@ -78,6 +78,10 @@ type Claim struct {
 	// milliseconds; zero: for ever. The fence expires at that moment, however late it was stored. So a
 	// fence that is gone is less than the servers' time, even if their clocks were set in between.
 	FenceTTL time.Duration
+
+	// Share is how much of the lock is asked for, where several may hold it at a time: see [Sharer]. Zero:
+	// what NewLock asks for.
+	Share int32
 
 	Asked bool  // Acquire: sent before with this Token, which may have a place in the servers' queue
 	Again bool  // Acquire: only if Owner holds the lock already; see Reenterer

@@ -13,6 +13,7 @@ local refused = {}
 local harmless = {
   SET = {'-', 'XX'}, PEXPIRE = {'1'}, PEXPIREAT = {'1'}, LINDEX = {'0'}, LPOS = {'-'}, LREM = {'0', '-'}, RPUSH = {'-'},
   HGET = {'-'}, HMGET = {'-'}, HDEL = {'-'}, HSET = {'-', '-'},
+  ZRANGE = {'0', '0'}, ZADD = {'XX', '1', '-'}, ZREM = {'-'}, ZREMRANGEBYSCORE = {'1', '0'}, ZSCORE = {'-'},
 }
 local keyless = {TIME = {}, PUBLISH = {ARGV[1], ''}}
 local writes = {RPUSH = true, HSET = true}

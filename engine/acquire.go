@@ -233,7 +233,7 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 		var wake <-chan struct{}
 		if listening {
 			wake = w.ln.wake
-			freed, next, broken := w.ln.heard(why.held.Holder)
+			freed, next, broken := w.ln.heard(w.c.awaited(why.held))
 			switch {
 			case freed:
 				return nil, nil
@@ -272,12 +272,12 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 	if why.held == nil || w.c.o.Wait == strategy.WaitPoll {
 		return false, false
 	}
-	ln, queues := w.ln, w.c.queue != nil
+	ln, queues := w.ln, w.c.queues
 	needed, there := ln.needed(queues)
 	if needed {
 		c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Due: time.Now().Add(w.c.o.OpTimeout)}
 		if queues {
-			c.Line = ln.all.id
+			c.Line = ln.id
 		}
 		ln.distrustClock()
 		if !ln.subscribe(ctx, w.c.p.(driver.Notifier), c) {

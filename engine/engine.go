@@ -1,7 +1,7 @@
 // Package engine makes a lock of an algorithm: it adds what every algorithm needs.
 //
-// [New] is all that it exports, for authors of algorithms (package driver) and for tests. Inside, each
-// mechanism knows only those above it in this list:
+// [New] is for authors of algorithms (package driver) and for tests; so are [NewShare] and [Exchange], for
+// locks that several may hold. Inside, each mechanism knows only those above it in this list:
 //
 //	internal/lifecycle   what Close waits for
 //	internal/scheduler   one timer for all renewals and deadlines
@@ -13,6 +13,7 @@
 //	subscription, line   the waiters of this process, and what they hear from the servers
 //	handover             how a lock passes from one holder to the next
 //	acquire              waiting: from the end of the line to the lock
+//	share                parts of a lock
 package engine
 
 import (
@@ -70,12 +71,12 @@ func (e *engine) With(o strategy.Options) (strategy.Strategy, error) {
 	}
 	made.o = o
 	made.bulk, _ = e.p.(driver.BulkExtender)
-	if o.Wait == strategy.WaitQueue {
-		made.queue = e.p.(driver.Queuer)
+	made.queues = o.Wait == strategy.WaitQueue
+	if sharer, ok := e.p.(driver.Sharer); ok {
+		made.maxShare = sharer.MaxShare()
 	}
 	_, notifies := e.p.(driver.Notifier)
-	_, queues := e.p.(driver.Queuer)
-	made.announces = notifies && !queues
+	made.announces = notifies && !keepsQueue(e.p)
 	if r, ok := e.p.(driver.Reenterer); ok {
 		made.reenters = r.Reenters()
 	}
@@ -173,7 +174,7 @@ func (e *engine) operatorClaim(ctx context.Context, name string) (driver.Claim, 
 
 func (e *engine) Adopt(ctx context.Context, name, token string) (strategy.Lease, error) {
 	start := time.Now()
-	lease, err := e.adopt(ctx, name, token, start)
+	lease, err := e.adopt(ctx, name, token, 0, start)
 	if err != nil {
 		e.missed(ctx, name, start, err)
 		return nil, err
@@ -181,7 +182,8 @@ func (e *engine) Adopt(ctx context.Context, name, token string) (strategy.Lease,
 	return lease, nil
 }
 
-func (e *engine) adopt(ctx context.Context, name, from string, start time.Time) (*lease, error) {
+// adopt is Adopt for a share of the lock; zero: the one that the hold has.
+func (e *engine) adopt(ctx context.Context, name, from string, share int, start time.Time) (*lease, error) {
 	if from == "" {
 		return nil, errors.New("locks: Adopt with an empty token: allowed is what Lease.Detach returned")
 	}
@@ -197,7 +199,7 @@ func (e *engine) adopt(ctx context.Context, name, from string, start time.Time) 
 		return nil, err
 	}
 	defer e.leave()
-	c.Due = start.Add(e.o.OpTimeout)
+	c.Due, c.Share = start.Add(e.o.OpTimeout), int32(share)
 	g, err := adopter.Adopt(ctx, c, from)
 	if err != nil {
 		err, remains := driver.Unmark(err)

@@ -28,8 +28,10 @@ const restAfterTurn = 10 * time.Microsecond
 
 // handsOver reports whether locks are handed over without a request. Re-entrant locks are not: the
 // owner may have another hold, of which this process does not know, and the servers would let its
-// successor in under the owner's name. See pass.
-func (c *core) handsOver() bool { return c.o.HandOver == strategy.HandOverBest && !c.reenters }
+// successor in under the owner's name. See pass. Nor are locks that several may hold.
+func (c *core) handsOver() bool {
+	return c.o.HandOver == strategy.HandOverBest && !c.reenters && c.maxShare == 0
+}
 
 // lineClaim is the claim of a new attempt of w, the head, for as many holds as may be handed over. The
 // caller holds all.mu.
@@ -43,7 +45,7 @@ func (w *waiter) lineClaim() driver.Claim {
 
 // ask makes the head's attempt. With its success the line rests.
 func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
-	if w.c.queue != nil {
+	if w.c.queues {
 		return w.askByEntry(ctx, n)
 	}
 	ln := w.ln
@@ -86,7 +88,7 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	c.Asked = known
 	c.Grant = driver.Grant{} // in case this attempt gets no answer
 	if c.Line = ""; ln.hearsGrants() {
-		c.Line = ln.all.id // otherwise nobody would hear of a direct grant
+		c.Line = ln.id // otherwise nobody would hear of a direct grant
 	}
 	start := time.Now()
 	l, a, err := w.attempt(ctx, c, n)
@@ -171,8 +173,12 @@ func (w *waiter) took(l *lease) {
 
 // restOn makes the line rest until l is over: its release serves the line next. w, which has the lease
 // now, leaves the line. turn is when the process's turn began. The caller holds all.mu.
+//
+// If several may hold the lock, the next one asks at once, and the lease is released without the line.
 func (ln *line) restOn(w *waiter, l *lease, turn time.Time) {
-	ln.waiters.Leave(w)
+	if ln.waiters.Leave(w); w.c.maxShare > 0 {
+		return
+	}
 	ln.holder, ln.turn, l.release = l, turn, ln
 }
 
@@ -198,8 +204,8 @@ func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
 // pass releases last and acquires next in one request. Where the servers keep a queue, others may come before
 // next. A re-entrant lock is adopted.
 func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) (driver.Grant, error) {
-	if c.queue != nil {
-		return c.queue.Pass(ctx, *last, next)
+	if c.queues {
+		return c.p.(driver.Queuer).Pass(ctx, *last, next)
 	}
 	g, err := c.adopter.Adopt(ctx, next, last.Token)
 	if err == nil && g.Owner != next.Owner {
@@ -227,7 +233,7 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 			w.given <- next
 		} else if ln.entry == nil && ln.passes(l, w) {
 			e = w.newEntry()
-			e.claim.Line, e.sent, e.passing = ln.all.id, true, true
+			e.claim.Line, e.sent, e.passing = ln.id, true, true
 			ln.entry = e
 		} else {
 			ln.releasing = true
@@ -239,8 +245,8 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 // passes reports whether the release of l can grant the lock to w. Without a queue it does so for the
 // process's turn. The caller holds all.mu.
 func (ln *line) passes(l *lease, w *waiter) bool {
-	if l.c.queue != nil {
-		return w.c.queue != nil
+	if l.c.queues {
+		return w.c.queues
 	}
 	return w.c == l.c && l.c.adopter != nil && time.Since(ln.turn) < handOverLimit
 }
@@ -253,7 +259,7 @@ func (ln *line) passes(l *lease, w *waiter) bool {
 func (ln *line) released(l *lease, err error) {
 	ln.all.mu.Lock()
 	waited := ln.releasing
-	over := err == nil && l.c.queue == nil && time.Since(ln.turn) >= handOverLimit
+	over := err == nil && !l.c.queues && time.Since(ln.turn) >= handOverLimit
 	rest := 2 * min(restAfterTurn*time.Duration(ln.handed), handOverLimit)
 	ln.all.mu.Unlock()
 	goOn := func() {
@@ -321,7 +327,7 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 		case next != nil && ln.waiters.Len() > 0 && e.suits(ln.waiters.First()):
 			w := ln.waiters.First()
 			next.claim.Owner = e.claimOf(w).Owner
-			if ln.entry = nil; e.c.queue != nil {
+			if ln.entry = nil; e.c.queues {
 				ln.turn = time.Now() // of a lock that is adopted it goes on
 			}
 			ln.restOn(w, next, ln.turn)

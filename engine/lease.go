@@ -22,7 +22,8 @@ import (
 type core struct {
 	p         driver.Protocol
 	bulk      driver.BulkExtender // p, if it is one
-	queue     driver.Queuer       // p, if it is one and Options.Wait is WaitQueue
+	queues    bool                // Options.Wait is WaitQueue
+	maxShare  int                 // the greatest share of a lock that several may hold; 0: one holds it
 	reenters  bool                // p lets owners in again
 	adopter   driver.Adopter      // p, if locks are handed over by adoption; see handover.go
 	announces bool                // p publishes each release to waiters that subscribe

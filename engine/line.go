@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/waitline"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -30,7 +31,8 @@ type lines struct {
 // lease is over.
 type line struct {
 	all *lines
-	key string
+	key string // in all.byKey
+	id  string // in the servers' queues
 	subscription
 
 	// Guarded by all.mu.
@@ -107,10 +109,15 @@ func (ls *lines) join(t *target, named string, why reason) *waiter {
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln := ls.byKey[t.key]
+	key, id := t.key, ls.id
+	if t.c.queued() { // others may get in while w waits, so it has a line, and a place, of its own
+		id = token.New("", false)
+		key += " " + id
+	}
+	ln := ls.byKey[key]
 	if ln == nil {
-		ln = &line{all: ls, key: t.key, subscription: subscription{wake: make(chan struct{}, 1)}, why: why}
-		ls.byKey[t.key] = ln
+		ln = &line{all: ls, key: key, id: id, subscription: subscription{wake: make(chan struct{}, 1)}, why: why}
+		ls.byKey[key] = ln
 	}
 	w.ln = ln
 	ln.waiters.Join(w)
@@ -290,6 +297,17 @@ func (ln *line) checkHolder(c *holderCheck) {
 	if ln.check = nil; ln.holder != nil {
 		ln.startCheck(max(again, time.Millisecond), ln.holder.claim.TTL)
 	}
+}
+
+// queued reports whether each waiter has a place of its own in the servers' queue: see [driver.Sharer].
+func (c *core) queued() bool { return c.maxShare > 0 && c.queues }
+
+// awaited is whose release a waiter waits for; empty: any.
+func (c *core) awaited(held *strategy.HeldError) string {
+	if c.maxShare > 0 {
+		return "" // any of several holders
+	}
+	return held.Holder
 }
 
 // A reason says why a waiter did not get the lock.

@@ -50,10 +50,17 @@ func withDefaults(o strategy.Options) (strategy.Options, error) {
 	return o, nil
 }
 
+// keepsQueue reports whether p's servers keep a queue of those who wait.
+func keepsQueue(p driver.Protocol) bool {
+	_, queues := p.(driver.Queuer)
+	_, shares := p.(driver.Sharer)
+	return queues || shares
+}
+
 // waitOn is how to wait for p's locks, if w is what the user asks for.
 func waitOn(p driver.Protocol, w strategy.Wait) (strategy.Wait, error) {
 	_, notifies := p.(driver.Notifier)
-	_, queues := p.(driver.Queuer)
+	queues := keepsQueue(p)
 	allowed := ""
 	switch {
 	case w == strategy.WaitBest && queues:

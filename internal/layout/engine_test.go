@@ -19,7 +19,7 @@ import (
 // engineFiles are the files of package engine, from the bottom to the top. Each knows only what is below
 // it.
 var engineFiles = []string{
-	"context.go", "options.go", "lease.go", "probe.go", "renewal.go", "attempt.go", "subscription.go", "line.go", "handover.go", "acquire.go", "engine.go",
+	"context.go", "options.go", "lease.go", "probe.go", "renewal.go", "attempt.go", "subscription.go", "line.go", "handover.go", "acquire.go", "engine.go", "share.go",
 }
 
 // TestEngineDirections: no file of package engine uses what is declared in one above it.

@@ -81,6 +81,8 @@ func TestDirections(t *testing.T) {
 		fences   = module + "internal/fences"
 		names    = module + "internal/names"
 		plain    = module + "internal/plain"
+		queue    = module + "internal/queue"
+		holders  = module + "internal/holders"
 	)
 	allowed := map[string][]string{
 		"strategy": {},
@@ -98,13 +100,15 @@ func TestDirections(t *testing.T) {
 		"internal/fences":   {},
 		"internal/names":    {driver},
 		"internal/plain":    {strategy, driver},
+		"internal/queue":    {strategy, driver},
+		"internal/holders":  {},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 
 		"telemetry/lockslog": {strategy},
 	}
 	for name := range strategies(all) {
-		allowed[name] = []string{strategy, driver, engine, token, fences, names, plain, module + "internal/node", redigo}
+		allowed[name] = []string{strategy, driver, engine, token, fences, names, plain, queue, holders, module + "internal/node", redigo}
 	}
 	for name, may := range allowed {
 		p, ok := all[module+name]

@@ -24,6 +24,7 @@ import (
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -58,6 +59,8 @@ type Variant struct {
 	Fenced    bool
 	Fair      bool
 	Reentrant bool
+	// EachQueues: see conformance.Subject.
+	EachQueues bool
 	// Except is what it is known to lack, and why; see conformance.Subject.
 	Except map[string]string
 }
@@ -160,6 +163,17 @@ func All() []Variant {
 			On:      one(func(n driver.Node) driver.Protocol { return fairqueue.On(n) }),
 			Fenced:  true,
 			Fair:    true,
+		},
+		{
+			Name:       "semaphore",
+			Package:    "semaphore",
+			Summary:    "a sorted set of permits, here of one, with a queue",
+			Servers:    1,
+			Aside:      true,
+			On:         one(func(n driver.Node) driver.Protocol { return semaphore.On(n, 1) }),
+			Fenced:     true,
+			Fair:       true,
+			EachQueues: true,
 		},
 		{
 			Name:      "reentrant",
@@ -341,10 +355,11 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 			})
 			return left, err
 		},
-		Fenced:    v.Fenced,
-		Fair:      v.Fair,
-		Reentrant: v.Reentrant,
-		Except:    v.Except,
+		Fenced:     v.Fenced,
+		Fair:       v.Fair,
+		Reentrant:  v.Reentrant,
+		EachQueues: v.EachQueues,
+		Except:     v.Except,
 	}
 }
 

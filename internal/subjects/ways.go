@@ -23,6 +23,7 @@ func RunWays(t *testing.T, pkg string) {
 		t.Run(way.Wait.String()+", hand-over "+way.HandOver.String(), func(t *testing.T) {
 			s := v.Subject(servers)
 			s.Fair = s.Fair && way.Wait == strategy.WaitBest
+			s.EachQueues = s.EachQueues && way.Wait == strategy.WaitBest
 			in := func(o strategy.Options) strategy.Options {
 				if o.Wait == strategy.WaitBest {
 					o.Wait = way.Wait
@@ -31,8 +32,10 @@ func RunWays(t *testing.T, pkg string) {
 				return o
 			}
 			open, gated := s.Open, s.OpenGated
-			s.Open = func(o strategy.Options) (strategy.Strategy, error) { return open(in(o)) }
-			s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) { return gated(in(o), g) }
+			s.Open = func(o strategy.Options) (strategy.Strategy, error) { return waitsSo(in)(open(in(o))) }
+			s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
+				return waitsSo(in)(gated(in(o), g))
+			}
 			for _, p := range conformance.Properties() {
 				if !slices.Contains([]string{"exclusion", "racing", "waiting", "handing over", "re-entry", "closing"}, p.Group) {
 					continue
@@ -48,4 +51,23 @@ func RunWays(t *testing.T, pkg string) {
 			}
 		})
 	}
+}
+
+// waitsSo makes strategies whose With keeps the way to wait.
+func waitsSo(in func(strategy.Options) strategy.Options) func(strategy.Strategy, error) (strategy.Strategy, error) {
+	return func(s strategy.Strategy, err error) (strategy.Strategy, error) {
+		if err != nil {
+			return nil, err
+		}
+		return soWaiting{s, in}, nil
+	}
+}
+
+type soWaiting struct {
+	strategy.Strategy
+	in func(strategy.Options) strategy.Options
+}
+
+func (s soWaiting) With(o strategy.Options) (strategy.Strategy, error) {
+	return waitsSo(s.in)(s.Strategy.With(s.in(o)))
 }

@@ -53,6 +53,8 @@ var subjects = []subject{
 	{"ifeq", []judge{{"ifeq", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
 	{"fairqueue", []judge{{"fairqueue", ""}, {"internal/subjects", onServers}}},
 	{"internal/fences", []judge{{"fairqueue", ""}, {"luascript", ""}}},
+	{"semaphore", []judge{{"semaphore", ""}, {"internal/subjects", onServers}}},
+	{"internal/queue", []judge{{"fairqueue", ""}, {"semaphore", ""}}},
 	{"reentrant", []judge{{"reentrant", ""}, {"internal/subjects", onServers}}},
 	{"redlock", []judge{{"redlock", ""}, {"internal/subjects", ""}}},
 	{"internal/node", []judge{{"internal/node", ""}}},

@@ -1,0 +1,15 @@
+-- limit: set how many permits there are. If there are more now, they go to the first in the queue. If there are
+-- fewer, the holders keep theirs until they release them.
+--
+-- KEYS     those of acquire
+-- ARGV[1]  how many permits there are, if they are not set
+-- ARGV[2]  how long the counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[3]  how many permits to set; 0: no longer set
+--
+-- Returns  1
+-- Errors   WRONGTYPE, NOLOCK, OOM, NOPERM: nothing changed
+local _, _, err = drop_lapsed(KEYS[1]) -- holders.lua
+if err then return err end
+if ARGV[3] == '0' then redis.call('DEL', KEYS[4]) else redis.call('SET', KEYS[4], ARGV[3]) end
+serve((open(ARGV[1], ARGV[2]))) -- permits.lua
+return 1

@@ -1,0 +1,89 @@
+-- permits: who holds permits, and who gets those that are free. Prepended, after internal/holders,
+-- internal/fences and internal/queue, to every script.
+--
+-- A permit is a member of the lock (holders.lua). A hold of one permit is its token; a hold of several is the
+-- token, token:2, token:3 and so on. So the size of the set says how many permits are taken.
+
+-- Reads the semaphore whose keys are KEYS, and drops the holds that have lapsed.
+-- permits  how many there are, unless they were set at run time
+-- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
+-- Returns  the semaphore; nil, error
+local function open(permits, keep)
+  local now, time, err = drop_lapsed(KEYS[1])
+  if err then return nil, err end
+  local set = redis.pcall('GET', KEYS[4])
+  local limit = type(set) == 'string' and tonumber(set) or tonumber(permits)
+  return {lock = KEYS[1], queue = KEYS[2], counter = KEYS[3], limit = limit, keep = tonumber(keep), now = now, time = time}
+end
+
+-- Returns how many permits the token holds.
+local function count(lock, token)
+  local n = 0
+  while redis.call('ZSCORE', lock, n == 0 and token or token .. ':' .. n + 1) do n = n + 1 end
+  return n
+end
+
+-- Returns the members that are so many permits of the token.
+local function members(token, permits)
+  local all = {token}
+  for i = 2, permits do all[i] = token .. ':' .. i end
+  return all
+end
+
+-- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.
+local function free(s) return s.limit - redis.call('ZCARD', s.lock) end
+
+-- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
+-- Returns  the fence; nil, error
+local function grant(s, token, permits, ends)
+  local fence, _, err = next_fences(s.counter, 1, s.time)
+  if err then return nil, err end
+  issue_fences(s.counter, fence, 1, s.keep)
+  hold(s.lock, members(token, permits), ends)
+  return fence
+end
+
+-- Tells the first in the queue that it is first, and when to ask.
+local function call_first(s)
+  local _, left = first_to_end(s.lock, s.now)
+  tell_first(s.queue, math.max(left or 1, 1))
+end
+
+-- The direct grant to an entry that has left the queue. Returns false if it cannot be published: then nobody
+-- can be served.
+local function serve_entry(s, line, ms, permits, token)
+  local channel = s.queue .. ':' .. line
+  if permits > s.limit then -- it asks, and learns that it can never have so many
+    redis.pcall('PUBLISH', channel, 'next 1')
+    return true
+  end
+  if passed_over(channel) then return true end
+  local held, fence = pcall(grant, s, token, permits, s.now + ms)
+  if not held then return false end
+  if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
+    let_go(s.lock, members(token, permits)) -- forbidden: its holder would not know
+    return false
+  end
+  return true
+end
+
+-- Serves the queue in its order, as long as the permits of the first are free. A waiter for many permits is not
+-- overtaken by those behind it that want few. Stops at the entry own, which is the caller's.
+-- After its first write it raises no error: where the queue cannot be served, a release is a mere release.
+-- Returns whether nobody in the queue comes before the caller.
+local function serve(s, own)
+  local served = false
+  while true do
+    local entry = redis.pcall('LINDEX', s.queue, '0')
+    if type(entry) ~= 'string' or entry == own then return true end
+    local line, ms, permits, token = read_entry(entry)
+    if line and permits <= s.limit and permits > free(s) then break end
+    local _, _, err = next_fences(s.counter, 1, s.time)
+    -- LPOP is the first write, and needs no memory: after it, Redis refuses none to this script.
+    if err or type(redis.pcall('LPOP', s.queue)) ~= 'string' then return true end
+    if line and not serve_entry(s, line, ms, permits, token) then return true end
+    served = true
+  end
+  if served then call_first(s) end
+  return false
+end

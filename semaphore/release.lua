@@ -1,0 +1,28 @@
+-- release: give permits back. In the same step they go to the first in the queue. If nobody queues, the release
+-- is published.
+--
+-- KEYS     those of acquire
+-- ARGV[1]  how many permits there are, if KEYS[4] does not say
+-- ARGV[2]  how long the counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[3]  the holder's token
+-- ARGV[4]  an entry to take out of the queue, in an undo; otherwise empty
+-- ARGV[5]  the channel for waiters that do not queue
+--
+-- Returns  1    released
+--          nil  this token holds no permits
+-- Errors   WRONGTYPE, NOLOCK, NOPERM: the holder keeps its permits
+-- Works also when Redis is out of memory.
+local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
+if err then return err end
+local token, entry = ARGV[3], ARGV[4]
+
+local held = count(s.lock, token)
+if held > 0 then let_go(s.lock, members(token, held)) end
+local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
+if entry ~= '' then redis.pcall('LREM', s.queue, 0, entry) end
+
+local unwanted = serve(s)
+if first then call_first(s) end
+if held == 0 then return nil end
+if unwanted then redis.pcall('PUBLISH', ARGV[5], token) end -- a hint: where it is forbidden, the release stands
+return 1

@@ -1,0 +1,298 @@
+// Package semaphore is a lock on one Redis that several may hold at a time: as many as it has permits.
+//
+// # The idea
+//
+// Five jobs may use the database at once, the sixth waits. A counter would do it, if nobody died: who takes a
+// permit and dies never counts down again. So each permit is a lease, with a TTL, a deadline and a renewal of
+// its own. The permit of a holder that died comes back when its TTL ends.
+//
+//	s, err := semaphore.New(pool, 5, strategy.Options{})
+//	err = strategy.Do(ctx, s.NewLock("reports"), func(ctx context.Context, lease strategy.Lease) error {
+//		return work(ctx) // at most five at a time, in all processes together
+//	})
+//
+// An acquisition may take several permits at once ([strategy.Semaphore].NewWeightedLock): it gets all of them or
+// waits. The number of permits can be changed while they are in use ([strategy.Semaphore].SetPermits).
+//
+// # How it works
+//
+// The lock is a sorted set. Its members are the permits that are taken, their scores the times at which they
+// end by the server's clock. A script first drops what has lapsed; then the size of the set says how many
+// permits are free. So nothing is counted that could be counted wrong.
+//
+// Those who wait stand in a queue, each with an entry of its own. A release serves it in the same step: it
+// makes the first a holder and notifies it, as package fairqueue does (a direct grant).
+//
+// # What it guarantees
+//
+//   - Never more permits are taken than there are, for as long as Redis keeps the key and holders stop at
+//     their deadline ([strategy.Lease.Deadline], Lost, Context). Who lowers the number takes no permit from
+//     anybody: until holders release, more are taken than there are now.
+//   - Ownership: only the holder releases or extends its permits. A late release changes nothing.
+//   - A dead holder does not keep its permits for ever: they are free after its TTL.
+//   - Fairness: first come, first served, among all callers of all processes. Who waits for many permits is
+//     not overtaken by those that want few.
+//   - Fencing: each hold has a number greater than all that were issued before it. With several holders at a
+//     time a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that
+//     it knows to be gone.
+//   - Quiet waiting: a waiter sleeps until it has its permits. The requests for an acquisition do not grow with
+//     the number of waiters.
+//
+// # When something breaks
+//
+//   - A holder dies: its permits are free after its TTL. The first in the queue knows when the next hold ends,
+//     and asks.
+//   - A waiter dies: nobody listens on its channel, and the next release passes over its entry.
+//   - A waiter is paused: a direct grant is for a second at most ([driver.SuccessorTTL]), and the waiter
+//     extends it when it runs. So it costs that second.
+//   - A reply or a message is lost: as in package fairqueue. The engine undoes an acquire, and repeats a
+//     release, until Redis confirms it or the TTL has passed.
+//   - Processes were started with different numbers of permits: each request goes by that of the process that
+//     sends it. Set it with SetPermits, which goes for all.
+//
+// # What it does not guarantee
+//
+// One Redis is one point of failure. If it forgets the key (a restart without persistence, a fail-over, an
+// eviction, a FLUSHALL), all permits are free again while their holders still work. If it may evict keys, or its clock
+// is set forward, permits are free too early. It bounds how many work at a time; it does not bound how often: for
+// requests per second take a rate limiter.
+//
+// # When
+//
+// Take it to bound how many use something at the same time: a database, an API with a quota of connections, a
+// licence. If one at a time is wanted, take package fairqueue, which is faster: it hands the lock on within a
+// process.
+//
+// # On the wire
+//
+// Acquire, Release and Extend are one script each, one round trip. A waiter subscribes, and asks once more for
+// its place. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
+// hash tag).
+//
+//	lock:{name}               a sorted set: the permits that are taken; see internal/holders/holders.lua
+//	lock:{name}:queue         the queue, while somebody waits; see internal/queue/queue.lua
+//	lock:{name}:queue:<line>  the channel for direct grants to one waiter
+//	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
+//	lock:{name}:permits       the number of permits, if SetPermits has set it; it stays
+//	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
+//	                          released while nobody queued
+//
+// No other library's lock has this form, and a key that has another form is refused. Read permits.lua,
+// acquire.lua and release.lua, in this order.
+//
+// Redis 6.2 or later, or Valkey.
+//
+// Source: the sorted set of holders is that of "Redis in Action", section 6.3
+// (https://redis.io/ebook/part-2-core-concepts/chapter-6-application-components-in-redis/6-3-counting-semaphores/),
+// with the server's clock in place of the holders'. Permits that expire are those of Redisson's
+// RPermitExpirableSemaphore.
+package semaphore
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/fences"
+	"github.com/lockstrategies/locks/internal/holders"
+	"github.com/lockstrategies/locks/internal/names"
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const (
+	// MaxPermits is the greatest number of permits.
+	MaxPermits = 1_000_000
+	// MaxWeight is the greatest number of permits for one acquisition.
+	MaxWeight = 1000
+)
+
+var (
+	//go:embed permits.lua
+	permitsLua string
+	//go:embed acquire.lua
+	acquireLua string
+	//go:embed extend.lua
+	extendLua string
+	//go:embed release.lua
+	releaseLua string
+	//go:embed limit.lua
+	limitLua string
+
+	shared = holders.Lua + fences.Expiry + fences.Numbers + queue.Entries + permitsLua
+
+	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
+	extend  = driver.NewScript("extend", shared+extendLua)
+	release = driver.NewScript("release", shared+releaseLua)
+	limit   = driver.NewScript("limit", shared+limitLua)
+)
+
+// New returns the strategy, with so many permits for each lock, on the Redis that pool dials. It takes the
+// pool's settings (address, password, TLS, database) and dials two connections of its own. The caller closes
+// the pool. It does no I/O: see [strategy.Strategy.Check].
+func New(pool *redis.Pool, permits int, o strategy.Options) (strategy.Semaphore, error) {
+	n, err := node.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return Make(On(n, permits), o)
+}
+
+// On returns the algorithm on any node: for other clients, decorators and tests. Closing the protocol closes
+// the node.
+func On(n driver.Node, permits int) driver.Protocol {
+	return &protocol{Node: n, names: names.New("queue", "fence", "permits"), permits: permits}
+}
+
+// Make is engine.New for what [On] returns.
+func Make(p driver.Protocol, o strategy.Options) (strategy.Semaphore, error) {
+	own, ok := p.(*protocol)
+	if !ok {
+		return nil, fmt.Errorf("locks: the protocol is a %T: allowed is what semaphore.On returns", p)
+	}
+	s, err := engine.New(p, o)
+	if err != nil {
+		return nil, err
+	}
+	return semaphore{s, own}, nil
+}
+
+// semaphore adds to the engine's strategy what only a semaphore can do.
+type semaphore struct {
+	strategy.Strategy
+	p *protocol
+}
+
+func (s semaphore) With(o strategy.Options) (strategy.Strategy, error) {
+	made, err := s.Strategy.With(o)
+	if err != nil {
+		return nil, err
+	}
+	return semaphore{made, s.p}, nil
+}
+
+func (s semaphore) NewWeightedLock(name string, permits int) strategy.Lock {
+	return engine.NewShare(s.Strategy, name, permits)
+}
+
+func (s semaphore) SetPermits(ctx context.Context, name string, permits int) error {
+	if permits < 0 || permits > MaxPermits {
+		return fmt.Errorf("locks: SetPermits of %q to %d: allowed are 1 to %d, and 0 for the number that each process was started with", name, permits, MaxPermits)
+	}
+	return engine.Ask(ctx, s.Strategy, name, func(ctx context.Context, c driver.Claim) error {
+		l := s.p.names.Of(c.Key)
+		_, err := s.p.Eval(ctx, c.Due, limit, l.Keys, s.p.permits, l.FenceTTL.Of(c.FenceTTL), permits)
+		return err
+	})
+}
+
+// protocol is the algorithm on one node.
+type protocol struct {
+	driver.Node // Close is the node's
+	names       *names.Cache
+	permits     int
+}
+
+var _ interface {
+	driver.Protocol
+	driver.Sharer
+	driver.BulkExtender
+	driver.Validator
+	driver.Adopter   // adopt.go
+	driver.Inspector // inspect.go
+	driver.Checker   // check.go
+	driver.Prober    // check.go
+} = (*protocol)(nil)
+
+// MaxShare is how many permits an acquisition may take.
+func (p *protocol) MaxShare() int { return MaxWeight }
+
+// Validate refuses a number of permits that is not allowed.
+func (p *protocol) Validate(strategy.Options) error {
+	if p.permits < 1 || p.permits > MaxPermits {
+		return fmt.Errorf("locks: a semaphore of %d permits: allowed are 1 to %d", p.permits, MaxPermits)
+	}
+	return nil
+}
+
+// Acquire takes permits if they are free and nobody waits for some. Otherwise a claim with a Line takes its
+// place in the queue.
+func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	l, permits := p.names.Of(c.Key), int(max(c.Share, 1))
+	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, permits, queue.Entry(c, permits)}
+	if c.Asked && c.Line != "" {
+		args = append(args, "1")
+	}
+	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if fence, ok := reply.(int64); ok {
+		return p.granted(fence)
+	}
+	if g, held, ok := queue.HeldReply(c, reply); ok {
+		return g, held
+	}
+	return driver.Grant{}, driver.BadReply(p.Name(), reply)
+}
+
+// Extend lets the hold last for its TTL from now, if it still counts.
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return p.bulk().Extend(ctx, c)
+}
+
+// ExtendAll does the same for many holds, up to a hundred in a request.
+func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
+	p.bulk().ExtendAll(ctx, cs, done)
+}
+
+func (p *protocol) bulk() driver.BulkScript {
+	return driver.BulkScript{Node: p, Script: extend, Most: 100, Refused: p.lost}
+}
+
+// Release gives the permits back, and serves the queue.
+func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
+	entry := ""
+	if c.Undo {
+		entry = queue.Entry(c, int(max(c.Share, 1))) // an undo also gives up the place in the queue
+	}
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys, p.permits, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
+	if err != nil {
+		return err
+	}
+	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
+}
+
+// Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
+func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	l := p.names.Of(c.Key)
+	if c.Line != "" {
+		return queue.Watch(ctx, p, c, queue.Channel(l.Keys[1], c.Line), fn)
+	}
+	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
+}
+
+// granted reads the fence of a grant.
+func (p *protocol) granted(fence int64) (driver.Grant, error) {
+	if fence <= 0 {
+		return driver.Grant{}, driver.BadReply(p.Name(), fence)
+	}
+	return driver.Grant{Fence: uint64(fence)}, nil
+}
+
+// lost reads the reply of a script that did not find c's permits.
+func (p *protocol) lost(c driver.Claim, reply any) error {
+	return driver.LostReply(p.Name(), c, reply)
+}
+
+// Probe asks the server whether it was away.
+func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
+	return driver.ProbeNodes(ctx, due, p.Node)
+}
