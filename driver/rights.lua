@@ -16,7 +16,7 @@ local harmless = {
   ZRANGE = {'0', '0'}, ZADD = {'XX', '1', '-'}, ZREM = {'-'}, ZREMRANGEBYSCORE = {'1', '0'}, ZSCORE = {'-'},
 }
 local keyless = {TIME = {}, PUBLISH = {ARGV[1], ''}}
-local writes = {RPUSH = true, HSET = true}
+local undone = {RPUSH = 'LPOP', HSET = 'DEL'} -- by what
 
 local function try(command)
   local args = keyless[command] or {KEYS[1], unpack(harmless[command] or {})}
@@ -25,10 +25,10 @@ local function try(command)
     if not known then return 'the server has no such command' end
     return not may and '' or nil
   end
-  local undo = writes[command] and redis.pcall('DEL', KEYS[1])
-  if type(undo) == 'table' then return nil end -- it would stay; and try('DEL') reports a user without DEL
+  local undo = undone[command]
+  if undo and type(redis.pcall(undo, KEYS[1])) == 'table' then return nil end -- it would stay; and try(undo) reports that
   local said = redis.pcall(command, unpack(args))
-  if undo then redis.call('DEL', KEYS[1]) end
+  if undo then redis.call(undo, KEYS[1]) end
   return type(said) == 'table' and said.err or nil
 end
 

@@ -7,11 +7,10 @@
 -- Errors   WRONGTYPE, NOPERM
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local first = redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local taken = redis.call('ZRANGE', KEYS[1], now, '+inf', 'BYSCORE', 'WITHSCORES') -- members, each with its score
 local waiting, queue = {}, redis.pcall('LRANGE', KEYS[2], 0, -1)
 for _, entry in ipairs(queue) do -- of an error, none
   local _, _, _, token = read_entry(entry) -- queue.lua
   if token then table.insert(waiting, token) end
 end
-local taken = redis.call('ZCOUNT', KEYS[1], now, '+inf')
-return {taken, first[1] or false, first[2] and first[2] - now or 0, redis.call('GET', KEYS[3]), waiting}
+return {#taken / 2, taken[1] or false, taken[2] and taken[2] - now or 0, redis.call('GET', KEYS[3]), waiting}

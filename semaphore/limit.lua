@@ -10,6 +10,10 @@
 -- Errors   WRONGTYPE, NOLOCK, OOM, NOPERM: nothing changed
 local _, _, err = drop_lapsed(KEYS[1]) -- holders.lua
 if err then return err end
-if ARGV[3] == '0' then redis.call('DEL', KEYS[4]) else redis.call('SET', KEYS[4], ARGV[3]) end
+if ARGV[3] == '0' then
+  redis.call('SET', KEYS[4], '', 'PX', 1) -- no number; DEL would be one more right that a user needs
+else
+  redis.call('SET', KEYS[4], ARGV[3])
+end
 serve((open(ARGV[1], ARGV[2]))) -- permits.lua
 return 1

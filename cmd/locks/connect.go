@@ -29,6 +29,7 @@ import (
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -48,6 +49,7 @@ type connection struct {
 	serverName   string
 	strategy     string
 	maxTTL       time.Duration // redlock's; 0: not given
+	permits      int           // semaphore's; 0: not given
 
 	algorithm algorithm
 	servers   []address
@@ -85,7 +87,7 @@ const (
 type algorithm struct {
 	name    string
 	servers int // that it takes at least; one takes exactly one
-	open    func(pools []*redis.Pool, o strategy.Options, maxTTL time.Duration) (strategy.Strategy, error)
+	open    func(c *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error)
 }
 
 func algorithms() []algorithm {
@@ -97,22 +99,28 @@ func algorithms() []algorithm {
 		onOne("luascript", luascript.New),
 		onOne("fairqueue", fairqueue.New),
 		onOne("reentrant", reentrant.New),
+		{withPermits, 1, func(c *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+			return semaphore.New(pools[0], max(c.permits, 1), o)
+		}},
 		onSeveral("redlock"),
 		onSeveral("redlock-fenced", redlock.WithFences()),
 	}
 }
 
+// withPermits is the name of the strategy that has permits.
+const withPermits = "semaphore"
+
 func onOne[O any](name string, open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) algorithm {
-	return algorithm{name, 1, func(pools []*redis.Pool, o strategy.Options, _ time.Duration) (strategy.Strategy, error) {
+	return algorithm{name, 1, func(_ *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
 		return open(pools[0], o, own...)
 	}}
 }
 
 func onSeveral(name string, own ...redlock.Option) algorithm {
-	return algorithm{name, 3, func(pools []*redis.Pool, o strategy.Options, maxTTL time.Duration) (strategy.Strategy, error) {
+	return algorithm{name, 3, func(c *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
 		own := slices.Clone(own)
-		if maxTTL > 0 {
-			own = append(own, redlock.MaxTTL(maxTTL))
+		if c.maxTTL > 0 {
+			own = append(own, redlock.MaxTTL(c.maxTTL))
 		}
 		// A process that has just begun dials first: by default that would have 50 ms. An
 		// attempt has up to three rounds.
@@ -153,12 +161,13 @@ func (c *connection) flags(cmd *cobra.Command) {
 // strategyFlag is for those commands that leave a choice.
 func (c *connection) strategyFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm: "+strings.Join(algorithmNames(), ", "))
+	cmd.Flags().IntVar(&c.permits, "permits", 0, "how many may hold the lock at a time, a `number`: its strategy is "+withPermits)
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // check understands the flags and the environment. It reads files, and sends nothing.
 func (c *connection) check(cmd *cobra.Command) error {
-	if err := c.choose(); err != nil {
+	if err := c.choose(cmd); err != nil {
 		return err
 	}
 	if err := c.locate(); err != nil {
@@ -170,13 +179,32 @@ func (c *connection) check(cmd *cobra.Command) error {
 	return c.authenticate(cmd)
 }
 
-func (c *connection) choose() error {
+func (c *connection) choose(cmd *cobra.Command) error {
+	if given := cli.Given(cmd, "strategy", "permits"); len(given) == 1 && given[0] == "--permits" {
+		c.strategy = withPermits
+	}
 	all := algorithms()
 	i := slices.IndexFunc(all, func(a algorithm) bool { return a.name == c.strategy })
 	if i < 0 {
 		return fmt.Errorf("there is no strategy %q: there are %s", c.strategy, strings.Join(algorithmNames(), ", "))
 	}
 	c.algorithm = all[i]
+	switch {
+	case len(cli.Given(cmd, "permits")) == 0:
+		return nil
+	case c.strategy != withPermits:
+		return fmt.Errorf("--permits with %s: only %s has them", c.strategy, withPermits)
+	case c.permits < 1 || c.permits > semaphore.MaxPermits:
+		return fmt.Errorf("--permits is %d: allowed are 1 to %d", c.permits, semaphore.MaxPermits)
+	}
+	return nil
+}
+
+// needsPermits is for commands that serve those who wait: nobody else knows how many permits there are.
+func (c *connection) needsPermits() error {
+	if c.strategy == withPermits && c.permits == 0 {
+		return errors.New("--strategy " + withPermits + " without --permits: how many may hold the lock at a time?")
+	}
 	return nil
 }
 
@@ -387,7 +415,7 @@ func notEmpty(line []byte, err error) (string, error) {
 
 // open makes the strategy. It does no I/O.
 func (c *connection) open(o strategy.Options) (strategy.Strategy, error) {
-	return c.algorithm.open(c.pools(), o, c.maxTTL)
+	return c.algorithm.open(c, c.pools(), o)
 }
 
 func (c *connection) pools() (pools []*redis.Pool) {

@@ -74,6 +74,9 @@ processes that it has started do not.
 If the servers fail at the first attempt, exec ends at once, also with --wait. A wait that
 has begun goes on while they fail.
 
+With --permits 5 up to five may hold the lock at a time, each with a fence and a TTL of its
+own. Give all programs that use the lock the same number.
+
 With redlock, give --ttl and --max-ttl the TTL and the MaxTTL of the programs that use the
 same servers. The servers remember the longest TTL that anybody used: a longer one here makes
 each server that restarts later wait longer before it votes. Where TTLs differ and not
@@ -94,6 +97,7 @@ standard error.
 		Example: `  export REDIS_URL=redis://localhost:6379
   locks exec nightly --try -- /usr/local/bin/import     # not if another does it already
   locks exec deploy/web --wait 5m -- make deploy
+  locks exec reports --permits 5 -- ./report            # five at a time, on all machines together
   locks exec report --max-hold 2h --label "by cron" -- sh -c 'echo "$LOCKS_FENCE"'`,
 		Args:    cobra.ArbitraryArgs,
 		PreRunE: func(cmd *cobra.Command, args []string) error { return e.check(cmd, args) },
@@ -150,6 +154,9 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--label has %d bytes: allowed are %d, with host and process", len(e.label), most)
 	}
 	if err := e.connection.check(cmd); err != nil {
+		return err
+	}
+	if err := e.needsPermits(); err != nil {
 		return err
 	}
 	return e.checkMaxTTL(cmd)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -43,6 +44,10 @@ func TestExecMisuse(t *testing.T) {
 		{"exec a --ttl 1m --max-hold 30s -- true", "--max-hold is 30s: allowed are the TTL of 1m0s and more"},
 		{"exec a --max-ttl 1m --redis a -- true", "--max-ttl with fairqueue: only redlock has it"},
 		{"exec a --max-ttl 10s --strategy redlock --redis a --redis b --redis c -- true", "--max-ttl is 10s: allowed are whole milliseconds from the TTL of 30s to 24h0m0s"},
+		{"exec a --permits 5 --strategy fairqueue --redis a -- true", "--permits with fairqueue: only semaphore has them"},
+		{"exec a --permits 0 --redis a -- true", "--permits is 0: allowed are 1 to 1000000"},
+		{"exec a --permits 1000001 --redis a -- true", "--permits is 1000001: allowed are 1 to 1000000"},
+		{"exec a --strategy semaphore --redis a -- true", "--strategy semaphore without --permits: how many may hold the lock at a time?"},
 		{"exec a --grace -1s -- true", "--grace is -1s: allowed are 0 (SIGKILL at once) and more"},
 		{"exec a -E 256 -- true", "--conflict-exit-code is 256: allowed are 0 to 255"},
 		{"exec a --label " + strings.Repeat("x", 257) + " -- true", "--label has 257 bytes: allowed are "},
@@ -139,6 +144,42 @@ func TestExecHeld(t *testing.T) {
 	}
 }
 
+// TestExecPermits: as many commands run at a time as there are permits; the next one waits for the first that
+// ends.
+func TestExecPermits(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), newName(t)
+	begin := func() (*tool, io.Closer) {
+		c := toolFor(t, s, "exec", name, "--permits", "2", "--", "sh", "-c", "echo in; read line; echo out")
+		in := c.input()
+		return c.start(), in
+	}
+	first, end := begin()
+	second, endSecond := begin()
+	first.line()
+	second.line()
+	toolFor(t, s, "exec", name, "--permits", "2", "--try", "--", "echo", "ran").start().wantEnd(75, "is held by ")
+	third, endThird := begin()
+	inspect := []string{"inspect", name, "--strategy", "semaphore", "--json"}
+	verdict.Eventually(t, "the third queues", func() bool {
+		return strings.Contains(toolFor(t, s, inspect...).start().wantEnd(0), `"queue": [
+    {`)
+	})
+	end.Close()
+	if out := first.wantEnd(0); out != "out\n" {
+		t.Errorf("the first printed %q", out)
+	}
+	third.line()
+	endSecond.Close()
+	endThird.Close()
+	second.wantEnd(0)
+	third.wantEnd(0)
+	toolFor(t, s, "release", name, "--strategy", "semaphore").start().wantEnd(2, "--strategy semaphore without --permits")
+	if out := toolFor(t, s, inspect...).start().wantEnd(0); !strings.Contains(out, `"held": false`) {
+		t.Errorf("inspect says\n%s", out)
+	}
+}
+
 // TestExecEnvironment: of each strategy; and that the standard streams are the command's.
 func TestExecEnvironment(t *testing.T) {
 	t.Parallel()
@@ -163,7 +204,7 @@ func TestExecEnvironment(t *testing.T) {
 					t.Errorf("LOCKS_TOKEN is %q, want one of process %d", token, c.Process.Pid)
 				}
 				fence := c.line()
-				fenced := a.name == "luascript" || a.name == "fairqueue" || a.name == "reentrant" || a.name == "redlock-fenced"
+				fenced := slices.Contains([]string{"luascript", "fairqueue", "reentrant", withPermits, "redlock-fenced"}, a.name)
 				if n, err := strconv.ParseUint(fence, 10, 64); fenced && (err != nil || n <= last) || !fenced && fence != "none" {
 					t.Errorf("LOCKS_FENCE is %q after %d", fence, last)
 				} else {

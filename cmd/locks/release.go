@@ -31,6 +31,8 @@ at its next renewal, or at its deadline: until then it goes on as if it held the
 and only a fence keeps it and the next holder apart. So without --force it only says what it
 would do.
 
+If several hold the lock, it takes it from the holder whose time ends first.
+
 It takes the lock only from the holder that it has seen. If another holder has the lock by
 then, nothing is changed. --token (as inspect shows it) says which holder you have seen.
 
@@ -64,7 +66,10 @@ func (r *removal) check(cmd *cobra.Command, name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return r.connection.check(cmd)
+	if err := r.connection.check(cmd); err != nil {
+		return err
+	}
+	return r.needsPermits()
 }
 
 // A removed is what release prints.

@@ -231,6 +231,9 @@ func onServers(t *testing.T, a algorithm) (flags []string) {
 	for _, n := range nodes {
 		flags = append(flags, "--redis", n.URL())
 	}
+	if a.name == withPermits {
+		flags = append(flags, "--permits", "1")
+	}
 	return append(flags, "--strategy", a.name)
 }
 

@@ -42,6 +42,7 @@ const (
 	lockKey   = "~lock:{*}"
 	queueKey  = "~lock:{*}:queue"
 	fenceKey  = "~lock:{*}:fence"
+	permitKey = "~lock:{*}:permits"
 	guardKey  = "~lock:redlock:guard"
 	freeChan  = "&lock:{*}:free"
 	queueChan = "&lock:{*}:queue:*"
@@ -123,6 +124,12 @@ func AllRights() []Rights {
 			Parts: slices.Concat(needed(lockKey, fenceKey), scripts,
 				needed("+get", "+set", "+del", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpireat", "+time"),
 				told(strategy.WaitNotification, freeChan), node),
+		},
+		{
+			Variant: "semaphore",
+			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey, permitKey), scripts,
+				needed("+get", "+set", "+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+zcard", "+pttl", "+pexpireat", "+time"),
+				optional(fifo, strategy.WaitQueue, "+pexpire"), queue, node),
 		},
 		{
 			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",

@@ -426,7 +426,7 @@ func TestRights(t *testing.T) {
 // TestRightsBefore7: also where a script can only find out by trying, Check says what is
 // missing, and leaves nothing behind.
 func TestRightsBefore7(t *testing.T) {
-	for _, name := range []string{"luascript", "fairqueue", "reentrant", "redlock-fenced"} {
+	for _, name := range []string{"luascript", "fairqueue", "semaphore", "reentrant", "redlock-fenced"} {
 		t.Run(name, func(t *testing.T) {
 			v := variantOf(name)
 			servers := serversFor(t, v)
@@ -633,7 +633,7 @@ func TestConformanceLeastRights(t *testing.T) {
 	const child = "LOCKS_SUBJECTS_USER" // set: the user that is there already
 	names := []string{"fairqueue"}
 	if *whole || os.Getenv(child) != "" {
-		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "ifeq", "luascript", "fairqueue", "reentrant", "redlock-1", "redlock-fenced"}
+		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "ifeq", "luascript", "fairqueue", "semaphore", "reentrant", "redlock-1", "redlock-fenced"}
 	}
 	for _, name := range names {
 		v, as := plainly(name), "suite-of-"+name
