@@ -2,16 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	osexec "os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
@@ -31,7 +34,7 @@ const (
 type execution struct {
 	connection
 	ttl, wait, maxHold, grace time.Duration
-	try                       bool
+	try, failFast             bool
 	label                     string
 	conflict                  int
 
@@ -71,8 +74,10 @@ the same way: at once, or a second after the lock's deadline. The lock ends with
 If the watcher is killed, too, then on Linux the command itself still gets SIGTERM, and the
 processes that it has started do not.
 
-If the servers fail at the first attempt, exec ends at once, also with --wait. A wait that
-has begun goes on while they fail.
+If the servers fail at the first attempt, --wait covers that, too: exec says so, and asks
+again until the time is over. Without --wait, and with --fail-fast, it ends at once. A wait
+that has begun goes on while they fail. A wrong password or certificate, or a missing right,
+ends exec at once in any case.
 
 With --permits 5 up to five may hold the lock at a time, each with a fence and a TTL of its
 own. Give all programs that use the lock the same number.
@@ -108,6 +113,7 @@ standard error.
 	f.DurationVar(&e.ttl, "ttl", usualTTL, "how long the servers keep the lock when nobody renews it")
 	f.DurationVar(&e.maxTTL, "max-ttl", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\nthe longest that exec learns of)")
 	f.DurationVar(&e.wait, "wait", 0, "wait for at most this time (default: without limit)")
+	f.BoolVar(&e.failFast, "fail-fast", false, "with --wait: end at once if the servers fail at the first attempt")
 	f.BoolVar(&e.try, "try", false, "do not wait")
 	f.DurationVar(&e.maxHold, "max-hold", 0, "end the command, and let go, after this time (default: never)")
 	f.DurationVar(&e.grace, "grace", 10*time.Second, "the time between SIGTERM and SIGKILL, when exec ends the command")
@@ -137,6 +143,9 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	}
 	if set := cli.Given(cmd, "wait", "try"); len(set) > 1 {
 		return errors.New("--wait and --try exclude each other: --try does not wait")
+	}
+	if e.failFast && len(cli.Given(cmd, "wait")) == 0 {
+		return errors.New("--fail-fast without --wait: without it exec ends at once in any case")
 	}
 	switch {
 	case e.ttl < strategy.MinTTL || e.ttl > strategy.MaxTTL || e.ttl%time.Millisecond != 0:
@@ -229,8 +238,12 @@ func find(name string) (string, error) {
 // waits.
 func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Lease, error) {
 	lease, err := l.TryAcquire(ctx)
-	if e.try || err == nil || !errors.Is(err, strategy.ErrHeld) && !errors.Is(err, strategy.ErrLost) {
+	held := errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost)
+	if e.try || err == nil || !held && !e.outlasts(err) {
 		return lease, err
+	}
+	if !held {
+		e.say("waiting for the server for up to %v: %v", e.wait, e.explained(e.name, err))
 	}
 	if e.wait > 0 {
 		var cancel context.CancelFunc
@@ -238,6 +251,22 @@ func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Leas
 		defer cancel()
 	}
 	return l.Acquire(ctx)
+}
+
+// passes are the errors of a server that obeys again soon: it starts, fails over, is full or busy.
+var passes = regexp.MustCompile(`^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|OOM|ERR max number of clients) `)
+
+// outlasts reports whether a wait covers what made the first attempt fail.
+func (e *execution) outlasts(err error) bool {
+	var said redis.Error
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case e.wait == 0 || e.failFast, errors.As(err, &certificate):
+		return false
+	case errors.As(err, &said):
+		return passes.MatchString(string(said))
+	}
+	return errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrUnknown)
 }
 
 // notAcquired gives the reason its exit status.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -39,6 +40,7 @@ func TestExecMisuse(t *testing.T) {
 		{"exec a b -- true", "want one name before the --, and there are 2"},
 		{"exec a --", "there is no command after the --"},
 		{"exec a --try --wait 1s -- true", "--wait and --try exclude each other"},
+		{"exec a --fail-fast -- true", "--fail-fast without --wait: without it exec ends at once in any case"},
 		{"exec a --wait 0s -- true", "--wait is 0s: allowed is more than 0"},
 		{"exec a --ttl 1ms -- true", "--ttl is 1ms: allowed are whole milliseconds from 10ms to 24h0m0s"},
 		{"exec a --ttl 1m --max-hold 30s -- true", "--max-hold is 30s: allowed are the TTL of 1m0s and more"},
@@ -545,6 +547,58 @@ func TestExecServerDown(t *testing.T) {
 	}
 	in.Close()
 	c.wantEnd(5, "warning: the release of the lock was not confirmed")
+}
+
+// TestExecServerAway: a wait covers a server that is away when exec starts, and one that has just started; it
+// does not cover what passes only when somebody changes something.
+func TestExecServerAway(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Own(t, redistest.Config{}), newName(t)
+	redistest.Skip(t, s.Kill(t.Context()), "what exec does when its server is away")
+	const away = "waiting for the server for up to "
+	toolFor(t, s, "exec", name, "--", "echo", "ran").start().wantEnd(69, "connection refused")
+	toolFor(t, s, "exec", name, "--wait", "5m", "--fail-fast", "--", "echo", "ran").start().wantEnd(69, "connection refused")
+	toolFor(t, s, "exec", name, "--wait", "300ms", "--", "echo", "ran").start().wantEnd(69, away, "connection refused")
+	c := toolFor(t, s, "exec", name, "--ttl", "1m", "--wait", "5m", "--", "echo", "ran")
+	said := &lockedBuffer{}
+	c.Stderr = said
+	c.start()
+	verdict.Eventually(t, "exec says that it waits", func() bool { return strings.Contains(said.String(), away+"5m0s: ") })
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := c.wantEnd(0); out != "ran\n" {
+		t.Errorf("it printed %q, want ran; it said %s", out, said)
+	}
+	wantFree(t, s, name)
+
+	for words, status := range map[string]int{"LOADING Redis is loading": 0, "NOPERM no": 69} {
+		e := execution{wait: time.Minute}
+		err := &strategy.ServerError{Kind: strategy.ErrRefused, Err: redis.Error(words)}
+		if e.outlasts(err) != (status == 0) {
+			t.Errorf("a wait covers %q: %t", words, status != 0)
+		}
+	}
+	redistest.Do(t, s, "CONFIG", "SET", "requirepass", "secret")
+	toolFor(t, s, "exec", name, "--wait", "5m", "--", "echo", "ran").start().wantEnd(69, "NOAUTH")
+}
+
+// A lockedBuffer is written to by one goroutine and read by another.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // TestExecPipeBroken: nobody reads its warnings any more, and it does its work.
