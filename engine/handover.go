@@ -177,6 +177,7 @@ func (w *waiter) took(l *lease) {
 // If several may hold the lock, the next one asks at once, and the lease is released without the line.
 func (ln *line) restOn(w *waiter, l *lease, turn time.Time) {
 	if ln.waiters.Leave(w); w.c.maxShare > 0 {
+		ln.unanswered()
 		return
 	}
 	ln.holder, ln.turn, l.release = l, turn, ln

@@ -28,7 +28,7 @@ type lines struct {
 // its subscription, and its entry in the servers' queue.
 //
 // While a lease that came through the line holds the lock, nobody asks: the line rests until that
-// lease is over.
+// lease is over. If several may hold the lock, it does not rest.
 type line struct {
 	all *lines
 	key string // in all.byKey

@@ -2,8 +2,8 @@
 //
 // # The idea
 //
-// Five jobs may use the database at once, the sixth waits. A counter would do it, if nobody died: who takes a
-// permit and dies never counts down again. So each permit is a lease, with a TTL, a deadline and a renewal of
+// Five jobs may use the database at once, the sixth waits. A counter would do it, if nobody died: a holder that
+// dies never counts down again. So each permit is a lease, with a TTL, a deadline and a renewal of
 // its own. The permit of a holder that died comes back when its TTL ends.
 //
 //	s, err := semaphore.New(pool, 5, strategy.Options{})
@@ -26,12 +26,12 @@
 // # What it guarantees
 //
 //   - Never more permits are taken than there are, for as long as Redis keeps the key and holders stop at
-//     their deadline ([strategy.Lease.Deadline], Lost, Context). Who lowers the number takes no permit from
-//     anybody: until holders release, more are taken than there are now.
+//     their deadline ([strategy.Lease.Deadline], Lost, Context). One exception: SetPermits with a lower number
+//     takes no permit from a holder. Until holders release, more are taken than there are now.
 //   - Ownership: only the holder releases or extends its permits. A late release changes nothing.
 //   - A dead holder does not keep its permits for ever: they are free after its TTL.
-//   - Fairness: first come, first served, among all callers of all processes. Who waits for many permits is
-//     not overtaken by those that want few.
+//   - Fairness: first come, first served, among all callers of all processes. A waiter for many permits is not
+//     overtaken by waiters for few.
 //   - Fencing: each hold has a number greater than all that were issued before it. With several holders at a
 //     time a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that
 //     it knows to be gone.
@@ -53,9 +53,10 @@
 // # What it does not guarantee
 //
 // One Redis is one point of failure. If it forgets the key (a restart without persistence, a fail-over, an
-// eviction, a FLUSHALL), all permits are free again while their holders still work. If it may evict keys, or its clock
-// is set forward, permits are free too early. It bounds how many work at a time; it does not bound how often: for
-// requests per second take a rate limiter.
+// eviction, a FLUSHALL), all permits are free again while their holders still work. If its clock is set forward, permits
+// are free too early. There is no option Acknowledged: a direct grant would be unconfirmed.
+//
+// A semaphore bounds how many work at a time. To bound requests per second, take a rate limiter.
 //
 // # When
 //
@@ -75,7 +76,7 @@
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:permits       the number of permits, if SetPermits has set it; it stays
 //	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
-//	                          released while nobody queued
+//	                          released while nobody queued, or "permits" when SetPermits leaves some free
 //
 // No other library's lock has this form, and a key that has another form is refused. Read permits.lua,
 // acquire.lua and release.lua, in this order.
@@ -187,7 +188,10 @@ func (s semaphore) SetPermits(ctx context.Context, name string, permits int) err
 	}
 	return engine.Ask(ctx, s.Strategy, name, func(ctx context.Context, c driver.Claim) error {
 		l := s.p.names.Of(c.Key)
-		_, err := s.p.Eval(ctx, c.Due, limit, l.Keys, s.p.permits, l.FenceTTL.Of(c.FenceTTL), permits)
+		reply, err := s.p.Eval(ctx, c.Due, limit, l.Keys, s.p.permits, l.FenceTTL.Of(c.FenceTTL), permits, l.Free)
+		if err == nil && reply != int64(1) {
+			err = driver.BadReply(s.p.Name(), reply)
+		}
 		return err
 	})
 }
