@@ -129,7 +129,7 @@ func TestTurns(t *testing.T) {
 		reenters bool
 		span     time.Duration
 	}{
-		{strategy.WaitNotification, false, 4 * time.Second}, {strategy.WaitPoll, false, 4 * time.Second},
+		{strategy.WaitNotification, false, time.Second}, {strategy.WaitPoll, false, 4 * time.Second},
 		{strategy.WaitNotification, true, time.Second}, {strategy.WaitPoll, true, 4 * time.Second},
 	} {
 		how := tt.how
