@@ -39,7 +39,7 @@ func (e *HeldError) Error() string {
 	}
 	switch {
 	case e.TTL > 0:
-		fmt.Fprintf(&b, " for up to %v", e.TTL)
+		fmt.Fprintf(&b, " for up to %v", max(e.TTL.Round(time.Millisecond), time.Millisecond))
 	case e.TTL < 0:
 		b.WriteString(" without expiry")
 	}

@@ -50,6 +50,7 @@ type connection struct {
 	strategy     string
 	maxTTL       time.Duration // redlock's; 0: not given
 	permits      int           // semaphore's; 0: not given
+	strict       bool          // see examine
 
 	algorithm algorithm
 	servers   []address

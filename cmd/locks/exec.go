@@ -11,11 +11,14 @@ import (
 	osexec "os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/strategy"
@@ -35,6 +38,7 @@ type execution struct {
 	connection
 	ttl, wait, maxHold, grace time.Duration
 	try, failFast             bool
+	verbose, quiet            bool
 	label                     string
 	conflict                  int
 
@@ -42,12 +46,13 @@ type execution struct {
 	command []string
 	said    *teller
 	news    chan strategy.Event // renewals, and those that fail
+	who     chan error          // who holds the lock for which exec waits
 }
 
 func execCommand() *cobra.Command {
 	var e execution
 	cmd := &cobra.Command{
-		Use:   "exec NAME [flags] -- COMMAND [ARGUMENT …]",
+		Use:   "exec NAME [flags] [--] COMMAND [ARGUMENT …]",
 		Short: "Hold a lock while a command runs",
 		Long: `Exec waits for the lock NAME, runs the command while it keeps the lock alive, and lets
 go when the command has ended.
@@ -110,18 +115,45 @@ standard error.
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.DurationVar(&e.ttl, "ttl", usualTTL, "how long the servers keep the lock when nobody renews it")
-	f.DurationVar(&e.maxTTL, "max-ttl", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\nthe longest that exec learns of)")
-	f.DurationVar(&e.wait, "wait", 0, "wait for at most this time (default: without limit)")
+	f.SetInterspersed(false) // what follows the command's name is the command's
+	durationVar(f, &e.ttl, "ttl", "", usualTTL, "how long the servers keep the lock when nobody renews it: a `time` such as\n90 (seconds), 90s or 2m")
+	durationVar(f, &e.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\nthe longest that exec learns of)")
+	durationVar(f, &e.wait, "wait", "w", 0, "wait for at most this `time` (default: without limit)")
 	f.BoolVar(&e.failFast, "fail-fast", false, "with --wait: end at once if the servers fail at the first attempt")
-	f.BoolVar(&e.try, "try", false, "do not wait")
-	f.DurationVar(&e.maxHold, "max-hold", 0, "end the command, and let go, after this time (default: never)")
-	f.DurationVar(&e.grace, "grace", 10*time.Second, "the time between SIGTERM and SIGKILL, when exec ends the command")
+	f.BoolVarP(&e.try, "try", "n", false, "do not wait")
+	durationVar(f, &e.maxHold, "max-hold", "", 0, "end the command, and let go, after this `time`: the TTL or more (default: never)")
+	durationVar(f, &e.grace, "grace", "", 10*time.Second, "the `time` between SIGTERM and SIGKILL, when exec ends the command; what it\ndoes after SIGKILL, such as waiting for a disk, has no bound")
 	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
 	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
+	f.BoolVarP(&e.verbose, "verbose", "v", false, "say while it waits who holds the lock (default: in a terminal)")
+	f.BoolVarP(&e.quiet, "quiet", "q", false, "say nothing but why exec, or the command, was ended")
+	e.strictFlag(cmd)
 	e.strategyFlag(cmd)
 	e.connection.flags(cmd)
 	return cmd
+}
+
+// A span is a time on the command line: plain seconds, as with timeout and flock, or as Go writes it.
+type span time.Duration
+
+func (s *span) String() string { return time.Duration(*s).String() }
+func (s *span) Type() string   { return "time" }
+
+func (s *span) Set(text string) error {
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("allowed are seconds, such as 90 or 0.5, and times such as 90s, 2m or 300ms")
+	}
+	*s = span(d)
+	return nil
+}
+
+func durationVar(f *pflag.FlagSet, p *time.Duration, name, short string, value time.Duration, usage string) {
+	*p = value
+	f.VarP((*span)(p), name, short, usage)
 }
 
 // check finds what makes no sense before anything is sent.
@@ -129,17 +161,21 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	if errNoExec != nil {
 		return errNoExec
 	}
-	switch dash := cmd.ArgsLenAtDash(); {
-	case dash < 0:
-		return errors.New("want the lock's name, --, and the command: locks exec NAME -- COMMAND")
-	case dash != 1:
-		return fmt.Errorf("want one name before the --, and there are %d", dash)
-	case len(args) == 1:
-		return errors.New("there is no command after the --")
+	if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
+		return errors.New("want the lock's name and the command: locks exec NAME -- COMMAND")
 	}
-	e.name, e.command = args[0], args[1:]
+	e.name = args[0]
 	if err := checkName(e.name); err != nil {
 		return err
+	}
+	if err := cmd.ParseFlags(args[1:]); err != nil { // those between the name and the command
+		return err
+	}
+	if e.command = cmd.Flags().Args(); len(e.command) == 0 {
+		return errors.New("there is no command: locks exec NAME -- COMMAND")
+	}
+	if e.verbose && e.quiet {
+		return errors.New("--verbose and --quiet exclude each other")
 	}
 	if set := cli.Given(cmd, "wait", "try"); len(set) > 1 {
 		return errors.New("--wait and --try exclude each other: --try does not wait")
@@ -193,7 +229,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	o := options(e.ttl)
 	o.Label = strategy.ThisProcess(e.label).String()
 	o.RetryOnError = true // a wait that has begun outlasts an outage
-	e.news = make(chan strategy.Event, 16)
+	e.news, e.who = make(chan strategy.Event, 16), make(chan error, 1)
 	o.Observe = e.observe
 	s, err := e.open(o)
 	if err != nil {
@@ -204,6 +240,9 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 			e.say("warning: %v", err)
 		}
 	}()
+	if err := e.examine(cmd.Context(), e.note); err != nil {
+		return err
+	}
 	lease, err := e.acquire(cmd.Context(), s.NewLock(e.name))
 	if err != nil {
 		return e.notAcquired(cmd.Context(), err)
@@ -211,12 +250,18 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	return e.hold(cmd.Context(), lease, program)
 }
 
-// observe passes on what the strategy reports while the lock is held. It must not block: a
-// reader that has not read the last sixteen events does not need this one.
+// observe passes on what the strategy reports. It must not block: a reader that has not read the last
+// sixteen events does not need this one.
 func (e *execution) observe(n strategy.Event) {
-	if n.Kind == strategy.EventRenewed || n.Kind == strategy.EventRenewalFailed {
+	switch n.Kind {
+	case strategy.EventRenewed, strategy.EventRenewalFailed:
 		select {
 		case e.news <- n:
+		default:
+		}
+	case strategy.EventHeld:
+		select {
+		case e.who <- n.Err:
 		default:
 		}
 	}
@@ -242,8 +287,10 @@ func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Leas
 	if e.try || err == nil || !held && !e.outlasts(err) {
 		return lease, err
 	}
-	if !held {
-		e.say("waiting for the server for up to %v: %v", e.wait, e.explained(e.name, err))
+	if held {
+		defer e.tellWho(err)()
+	} else {
+		e.note("waiting for the server for up to %v: %v", e.wait, e.explained(e.name, err))
 	}
 	if e.wait > 0 {
 		var cancel context.CancelFunc
@@ -251,6 +298,36 @@ func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Leas
 		defer cancel()
 	}
 	return l.Acquire(ctx)
+}
+
+// tellWho says, until done is called, for whom exec waits: to a terminal, or with --verbose.
+func (e *execution) tellWho(err error) (done func()) {
+	if !e.verbose && !term.IsTerminal(int(os.Stderr.Fd())) {
+		return func() {}
+	}
+	began, who, ended := time.Now(), e.who, make(chan struct{})
+	e.note("waiting: %v", whoHolds(err))
+	go func() {
+		pause := time.NewTicker(10 * time.Second)
+		defer pause.Stop()
+		for {
+			select {
+			case err = <-who:
+			case <-pause.C:
+				e.note("waiting for %v: %v", time.Since(began).Round(time.Second), whoHolds(err))
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended) }
+}
+
+// note says what --quiet leaves out.
+func (e *execution) note(format string, args ...any) {
+	if !e.quiet {
+		e.say(format, args...)
+	}
 }
 
 // passes are the errors of a server that obeys again soon: it starts, fails over, is full or busy.

@@ -34,11 +34,13 @@ import (
 
 func TestExecMisuse(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"exec", "want the lock's name, --, and the command"},
-		{"exec name true", "want the lock's name, --, and the command"},
-		{"exec -- true", "want one name before the --, and there are 0"},
-		{"exec a b -- true", "want one name before the --, and there are 2"},
-		{"exec a --", "there is no command after the --"},
+		{"exec", "want the lock's name and the command"},
+		{"exec -- true", "want the lock's name and the command"},
+		{"exec a", "there is no command"},
+		{"exec a --", "there is no command"},
+		{"exec a --nope true", "unknown flag: --nope"},
+		{"exec a --wait soon -- true", `invalid argument "soon" for "-w, --wait" flag: allowed are seconds, such as 90 or 0.5, and times such as 90s, 2m or 300ms`},
+		{"exec a -v -q -- true", "--verbose and --quiet exclude each other"},
 		{"exec a --try --wait 1s -- true", "--wait and --try exclude each other"},
 		{"exec a --fail-fast -- true", "--fail-fast without --wait: without it exec ends at once in any case"},
 		{"exec a --wait 0s -- true", "--wait is 0s: allowed is more than 0"},
@@ -144,6 +146,30 @@ func TestExecHeld(t *testing.T) {
 	if out := waiting.wantEnd(0); out != "ran\n" {
 		t.Errorf("it printed %q, want ran", out)
 	}
+}
+
+// TestExecSpelling: the command needs no --, flags may stand before and after the name, what follows the
+// command is its own, -n and -w are those of flock, and times may be plain seconds.
+func TestExecSpelling(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), newName(t)
+	for _, args := range []string{
+		"exec NAME echo -n -v --try", "exec NAME -- echo -n -v --try", "exec -n NAME echo -n -v --try", "exec NAME --wait 10 -q -- echo -n -v --try",
+		"exec -w 0.5 NAME --ttl 20 --grace 1m echo -n -v --try",
+	} {
+		words := strings.Fields(args)
+		words[slices.Index(words, "NAME")] = name
+		if out := toolFor(t, s, words...).start().wantEnd(0); out != "-v --try" {
+			t.Errorf("%s: it printed %q, want what echo makes of its arguments", args, out)
+		}
+	}
+	lease, err := onServer(t, s, strategy.Options{}).NewLock(name).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release(t.Context())
+	toolFor(t, s, "exec", name, "-n", "echo", "ran").start().wantEnd(75, "is held by ")
+	toolFor(t, s, "exec", name, "-v", "-w", "0.3", "echo", "ran").start().wantEnd(75, "locks: waiting: lock ", "is held by ")
 }
 
 // TestExecPermits: as many commands run at a time as there are permits; the next one waits for the first that

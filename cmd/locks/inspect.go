@@ -37,6 +37,9 @@ holder asked for the lock, by the holder's clock.
 Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
 inspect does not find the lock of a program that sets Options.Key.
 
+A replica may not know of a lock, and a server that evicts keys may forget it: inspect warns of
+both, and with --strict it refuses.
+
 Exit status: 0 whether the lock is held or free, 69 if the servers do not answer or refuse,
 2 if the flags or arguments are wrong.
 
@@ -49,6 +52,7 @@ Exit status: 0 whether the lock is held or free, 69 if the servers do not answer
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&i.json, "json", false, "print it as JSON")
+	i.strictFlag(cmd)
 	i.strategyFlag(cmd)
 	i.connection.flags(cmd)
 	return cmd
@@ -63,6 +67,11 @@ func (i *inspection) check(cmd *cobra.Command, name string) error {
 }
 
 func (i *inspection) run(cmd *cobra.Command) error {
+	if err := i.examine(cmd.Context(), func(format string, args ...any) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "locks: "+format+"\n", args...)
+	}); err != nil {
+		return err
+	}
 	return i.using(cmd, func(s strategy.Strategy) error {
 		info, err := i.inspect(cmd.Context(), s, i.name)
 		if err != nil {

@@ -4,6 +4,7 @@
 //	locks exec --help
 //	locks inspect --help
 //	locks release --help
+//	locks check --help
 //	locks bootstrap --help
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
@@ -19,7 +20,7 @@
 //	126  the command cannot be executed
 //	127  the command was not found
 //
-// locks inspect, locks release and locks bootstrap exit with 69, too, when the servers do not answer or
+// locks inspect, locks release, locks check and locks bootstrap exit with 69, too, when the servers do not answer or
 // refuse. locks release exits with 75 when another holder has the lock than the one named by --token, or
 // than the one that it has seen. In redlock a majority is enough for locks release to exit with 0: a note
 // names each server that was down.
@@ -41,9 +42,9 @@ func rootCommand() *cobra.Command {
 		Use:   "locks",
 		Short: "Redis locks: held for a command, inspected, and taken away",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nand locks release takes it away. locks bootstrap lets new servers vote in redlock.",
+			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nand locks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock.",
 	}
-	root.AddCommand(execCommand(), inspectCommand(), releaseCommand(), bootstrapCommand())
+	root.AddCommand(execCommand(), inspectCommand(), releaseCommand(), checkCommand(), bootstrapCommand())
 	root.AddCommand(watchCommands()...)
 	return root
 }
