@@ -71,9 +71,9 @@ type Queuer interface {
 
 // A Sharer is a [Protocol] of a lock that several may hold at a time. Its servers keep a queue as those of
 // a [Queuer] do, with two differences. Each waiter has an entry of its own, because one may get in while
-// another waits: so the Line is the waiter's, and nobody else's. And whatever frees a part of the lock (a
-// release, an undo, an attempt that finds that a holder's TTL is over) makes the first in the queue holders in
-// the same step, as many as there is room for.
+// another waits: so the Line is the waiter's, and nobody else's. Each step that frees a part of the lock makes
+// those holders whose turn it is, as many as there is room for: a release, an undo, an attempt that finds that a
+// holder's TTL is over.
 //
 // The engine does not hand such a lock over within the process.
 type Sharer interface {

@@ -275,7 +275,7 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 	ln, queues := w.ln, w.c.queues
 	needed, there := ln.needed(queues)
 	if needed {
-		c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Due: time.Now().Add(w.c.o.OpTimeout)}
+		c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Share: w.part, Due: time.Now().Add(w.c.o.OpTimeout)}
 		if queues {
 			c.Line = ln.id
 		}

@@ -1,11 +1,11 @@
--- holders: the holders of a lock that several may hold at a time. Prepended to every script of semaphore.
+-- holders: the holders of a lock that several may hold at a time. Prepended to the scripts of semaphore and rwlock.
 --
 -- The lock is a sorted set. Its members are what is held, their scores the server's time in ms at which each
 -- ends. A member whose time has passed has lapsed: it does not count, even if it is still there. The key
 -- expires with its last member.
 
 -- Drops the members that have lapsed. The first write, if there is one, needs no memory.
--- Returns  the server's time in ms, the reply of TIME
+-- Returns  the server's time in ms, the reply of TIME, nil, one of the members that it dropped (nil: none)
 --          nil, nil, error: the key is no such lock (WRONGTYPE, NOLOCK), or may not be read (NOPERM)
 local function drop_lapsed(lock)
   local first = redis.pcall('ZRANGE', lock, 0, 0, 'WITHSCORES')
@@ -15,10 +15,9 @@ local function drop_lapsed(lock)
   end
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  if first[2] and tonumber(first[2]) < now then
-    redis.call('ZREMRANGEBYSCORE', lock, '-inf', '(' .. now)
-  end
-  return now, time
+  if not first[2] or tonumber(first[2]) >= now then return now, time end
+  redis.call('ZREMRANGEBYSCORE', lock, '-inf', '(' .. now)
+  return now, time, nil, first[1]
 end
 
 -- Returns the member that ends first, and in how many ms; nil: there is none.

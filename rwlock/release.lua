@@ -1,0 +1,31 @@
+-- release: give up a hold. In the same step those in the queue come in whose turn it is. If others may
+-- come in then, the release is published.
+--
+-- KEYS     those of acquire
+-- ARGV[1]  how long the counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[2]  the holder's token
+-- ARGV[3]  an entry to take out of the queue, in an undo; otherwise empty
+-- ARGV[4]  the channel for waiters that do not queue
+--
+-- Returns  1    released
+--          nil  this token holds nothing
+-- Errors   WRONGTYPE, NOLOCK, NOPERM: the holder keeps the lock
+-- Works also when Redis is out of memory.
+local s, err = open(ARGV[1]) -- turns.lua
+if err then return err end
+local token, entry = ARGV[2], ARGV[3]
+local mode = held_by(s.lock, token)
+if mode then let_go(s.lock, {mode .. ':' .. token}) end
+if entry ~= '' then
+  for _, queue in ipairs({'read', 'write'}) do
+    s.changed[queue] = redis.pcall('LREM', s[queue], 0, entry) == 1 or nil
+  end
+end
+
+serve(s, mode or s.gone)
+if not mode then return nil end
+local holds = held(s.lock)
+if not holds or holds == 'read' and mode == 'write' then
+  redis.pcall('PUBLISH', ARGV[4], token) -- a hint: where it is forbidden, the release stands
+end
+return 1

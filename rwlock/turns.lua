@@ -1,0 +1,123 @@
+-- turns: who holds the lock, and whose turn is next. Prepended, after internal/holders, internal/fences and
+-- internal/queue, to every script that changes the lock.
+--
+-- A hold is a member of the lock (holders.lua): read:<token> or write:<token>. Either all members are readers,
+-- or there is one, a writer. Those who wait stand in two queues (queue.lua), one of readers, one of writers.
+--
+-- Readers and writers take turns. Who comes in depends on who went:
+--
+--   a writer          all readers that wait; if none waits, the first writer
+--   the last reader   the first writer; if none waits, all readers
+--   nobody knows      the same: the key has expired
+--
+-- A reader that comes while a writer waits, waits, too. So a reader waits for one writer at most, once the readers
+-- before it have gone; and a writer for the writers before it, and between two of them for the readers that wait by
+-- then. If the writers that wait leave their queue while others read, the readers that wait come in.
+
+-- Returns whether a member is a reader or a writer: 'read' or 'write'; nil: it is no hold.
+local function mode_of(member) return string.match(member, '^(read):') or string.match(member, '^(write):') end
+
+-- Returns the token of a member.
+local function token_of(member) return string.match(member, ':(.*)$') end
+
+-- Returns how the lock is held: 'read' or 'write'; nil: nobody holds it.
+local function held(lock)
+  local first = redis.call('ZRANGE', lock, 0, 0)[1]
+  return first and mode_of(first)
+end
+
+-- Returns how the token holds the lock: 'read' or 'write'; nil: not at all.
+local function held_by(lock, token)
+  for _, mode in ipairs({'read', 'write'}) do
+    if redis.call('ZSCORE', lock, mode .. ':' .. token) then return mode end
+  end
+end
+
+-- Reads the lock whose keys are KEYS, and drops the holds that have lapsed.
+-- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
+-- Returns  the lock; nil, error. gone is 'read' or 'write' if such a hold has been dropped
+local function open(keep)
+  local now, time, err, lapsed = drop_lapsed(KEYS[1])
+  if err then return nil, err end
+  local first = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+  if first and not mode_of(first) then
+    return nil, redis.error_reply('NOLOCK the key ' .. KEYS[1] .. ' holds no read-write lock')
+  end
+  return {lock = KEYS[1], read = KEYS[2], write = KEYS[3], counter = KEYS[4], keep = tonumber(keep), now = now, time = time,
+    gone = lapsed and mode_of(lapsed), changed = {}}
+end
+
+-- Makes the token a holder until ends. The fence comes first: if it fails, nothing is held. It is a new one; that of a
+-- reader that joins others is theirs, if it is still stored.
+-- Returns  the fence; nil, error
+local function grant(s, mode, token, ends)
+  local fence, _, err = next_fences(s.counter, 1, s.time)
+  if err then return nil, err end
+  local last = mode == 'read' and held(s.lock) and tonumber(redis.call('GET', s.counter) or 0) or 0
+  if last > 0 then
+    fence = last
+  else
+    issue_fences(s.counter, fence, 1, s.keep)
+  end
+  hold(s.lock, {mode .. ':' .. token}, ends)
+  return fence
+end
+
+-- Takes the first entry out of the queue of readers or writers. It is the first write, and needs no memory: after it,
+-- Redis refuses none to this script. Returns whether it could.
+local function take_out(s, mode)
+  s.changed[mode] = type(redis.pcall('LPOP', s[mode])) == 'string'
+  return s.changed[mode]
+end
+
+-- Returns the first entry in the queue of readers or writers that listens; nil: none. Those before it, which do not
+-- listen, leave the queue. The caller's own entry counts as listening.
+local function first_waiting(s, mode, own)
+  while true do
+    local entry = redis.pcall('LINDEX', s[mode], '0')
+    if type(entry) ~= 'string' then return nil end
+    local line = read_entry(entry)
+    if entry == own or line and not passed_over(s[mode] .. ':' .. line) then return entry end
+    if not take_out(s, mode) then return nil end
+  end
+end
+
+-- Lets in the first reader or writer that waits: the direct grant. If that is own, the caller's entry, s.turn is set,
+-- and it needs none. Returns whether somebody has come in.
+local function let_in(s, mode, own)
+  local entry = first_waiting(s, mode, own)
+  local _, _, err = next_fences(s.counter, 1, s.time)
+  if not entry or err or not take_out(s, mode) then return false end
+  if entry == own then
+    s.turn = true
+    return true
+  end
+  local line, ms, _, token = read_entry(entry)
+  local done, fence = pcall(grant, s, mode, token, s.now + ms)
+  if not done then return false end
+  if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
+    let_go(s.lock, {mode .. ':' .. token}) -- forbidden: its holder would not know
+    return false
+  end
+  return true
+end
+
+-- Tells those who are first in a queue now, and when to ask.
+local function call_first(s)
+  local _, left = first_to_end(s.lock, s.now)
+  for mode in pairs(s.changed) do tell_first(s[mode], math.max(left or 1, 1)) end
+end
+
+-- Lets those in whose turn it is, as the table above says.
+-- gone  who went: 'read' or 'write'; nil: nobody, or nobody knows
+-- own   the caller's entry
+-- After its first write it raises no error: where the queues cannot be served, a release is a mere release.
+local function serve(s, gone, own)
+  if held(s.lock) == 'write' then return end
+  local writer = first_waiting(s, 'write', own)
+  if gone == 'write' or not writer then
+    while let_in(s, 'read', own) do end
+  end
+  if writer and not s.turn and not held(s.lock) then let_in(s, 'write', own) end
+  call_first(s)
+end
