@@ -39,6 +39,12 @@
 // as long: three trials in all. If the machine was late in the last trial, too, the suite skips the
 // property as INCONCLUSIVE. If the machine was on time, the lock was slow, and that is a failure.
 //
+// # Several holders
+//
+// A lock that several may hold is also a lock for one: Open makes a semaphore of one permit, or a lock to read and
+// to write, of which the suite uses the writers alone. With OpenPermits, or OpenRW, the suite judges what several holders
+// may rely on.
+//
 // # Several servers
 //
 // A lock that lives on several independent servers, of which a majority decides, says
@@ -96,6 +102,13 @@ type Subject struct {
 	// OpenSkewed is Open, with the contender's wall clock put forward by that much (back,
 	// if negative). For an algorithm that takes no clock from its contenders it is Open.
 	OpenSkewed func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error)
+
+	// OpenPermits is Open for a lock of so many permits, each of which is a share of it: see
+	// [strategy.Semaphore]. Contenders of one lock may be opened with different numbers.
+	OpenPermits func(permits int, o strategy.Options) (strategy.Semaphore, error)
+
+	// OpenRW is Open for a lock that many may hold to read, or one to write.
+	OpenRW func(strategy.Options) (strategy.ReadWriter, error)
 
 	// Nodes is on how many independent servers the lock lives, of which a majority has
 	// to agree. 0 and 1 mean no quorum: then the quorum properties are skipped.
@@ -177,7 +190,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), renewal(), unanswered(), handingOver(), fencing(), reentering(), quorum(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), renewal(), unanswered(), handingOver(), fencing(), reentering(), sharing(), readingAndWriting(), quorum(), input(), closing())
 }
 
 // A Status is what became of a property.

@@ -139,6 +139,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	for name, missing := range map[string]string{
 		"ReleaseOnlyOwn": "Evict", "WrongType": "Spoil", "LeavesNothing": "Leftovers", "NoDeadlock": "OpenGated", "Persist": "OpenGated",
 		"Processes": "ChildEnv", "WokenByNotification": "Notifier", "BrokenWatch": "BreakWatches", "NoBarging": "Fair", "Inspect": "Inspector", "ForceRelease": "Inspector", "Adopt": "Adopter",
+		"PermitsBound": "OpenPermits", "ReadersTogether": "OpenRW",
 	} {
 		if r := check(t, named(t, name)); r.Status != Skipped || !strings.Contains(r.Reason, missing) {
 			t.Errorf("Check of %s = %v (%s) %v, want skipped, for %s is missing", name, r.Status, r.Reason, r.Err, missing)
@@ -293,6 +294,22 @@ func TestCalledOff(t *testing.T) {
 	for name, subject := range map[string]func(count func(Gate) Gate) Subject{
 		"memory":    func(count func(Gate) Gate) Subject { return gated(&Memory{}, count) },
 		"reentrant": func(count func(Gate) Gate) Subject { return gated(&Memory{Reentrant: true}, count) },
+		"semaphore": func(count func(Gate) Gate) Subject {
+			m := &Memory{}
+			s := m.semaphores("semaphore")
+			s.OpenPermits = func(permits int, o strategy.Options) (strategy.Semaphore, error) {
+				return newSemaphore(m.shares(count(open), permits), o)
+			}
+			return s
+		},
+		"read-write": func(count func(Gate) Gate) Subject {
+			m := &Memory{}
+			s := m.readWriters("read-write")
+			s.OpenRW = func(o strategy.Options) (strategy.ReadWriter, error) {
+				return newReadWriter(m.shares(count(open), 0), o)
+			}
+			return s
+		},
 		"quorum": func(count func(Gate) Gate) Subject {
 			s := quorumSubject("quorum", 3, 0, mistakes{})
 			openNodes := s.OpenNodes

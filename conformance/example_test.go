@@ -69,3 +69,29 @@ func ExampleMemory() {
 	// true
 	// true <nil>
 }
+
+// Memory also stands in for a server of locks that several may hold.
+func ExampleMemory_Semaphore() {
+	ctx := context.Background()
+	var server conformance.Memory
+	shop, err := server.Semaphore(2, strategy.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer shop.Close()
+
+	tills := shop.NewLock("tills")
+	for range 3 {
+		_, err := tills.TryAcquire(ctx)
+		fmt.Println(err == nil, errors.Is(err, strategy.ErrHeld))
+	}
+	fmt.Println(shop.SetPermits(ctx, "tills", 3))
+	_, err = tills.TryAcquire(ctx)
+	fmt.Println(err)
+	// Output:
+	// true false
+	// true false
+	// false true
+	// <nil>
+	// <nil>
+}

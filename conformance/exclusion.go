@@ -105,6 +105,11 @@ func exclusion() []Property {
 // compete lets n contenders of several threads each acquire the lock and call work
 // in it, rounds times a thread.
 func (t *trial) compete(n, threads, rounds int, work func(*hold) error) {
+	t.competeAs(t.contender, n, threads, rounds, work)
+}
+
+// competeAs is compete with contenders that open makes.
+func (t *trial) competeAs(open func(who string, o strategy.Options) *contender, n, threads, rounds int, work func(*hold) error) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	// A lock that does not hear of releases polls: at a pace that lets all have their turn.
@@ -112,7 +117,7 @@ func (t *trial) compete(n, threads, rounds int, work func(*hold) error) {
 	o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
 	var all sync.WaitGroup
 	for i := range n {
-		c := t.contender(fmt.Sprintf("%c", 'A'+i), o)
+		c := open(fmt.Sprintf("%c", 'A'+i), o)
 		for range threads {
 			all.Go(func() {
 				for range rounds {

@@ -116,7 +116,7 @@ func onAll(f func(*driver.Claim)) moves {
 func (m *Memory) set(c driver.Claim, until time.Time) driver.Grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := &memoryLock{owner: c.Owner, holds: []memoryHold{{c.Token, until}}, fence: m.nextFences(c.Key, 1)}
+	l := &memoryLock{owner: c.Owner, holds: []memoryHold{{token: c.Token, until: until}}, fence: m.nextFences(c.Key, 1)}
 	m.put(c.Key, l)
 	return m.grant(l)
 }
@@ -168,7 +168,7 @@ type mutant struct {
 }
 
 // mutants are all that must be convicted.
-var mutants = slices.Concat(commonMutants, clockMutants, reentryMutants)
+var mutants = slices.Concat(commonMutants, clockMutants, reentryMutants, sharingMutants)
 
 // always are moves that need no state.
 func always(m moves) func(*testing.T) moves { return func(*testing.T) moves { return m } }

@@ -26,6 +26,9 @@ import (
 //
 //	engine.New(struct{ driver.Protocol }{&server}, o) // a protocol and nothing else
 //
+// Locks that several may hold come from [Memory.Semaphore] and [Memory.ReadWriter]. They need names of their own: on one
+// name they and locks of one holder do not mix.
+//
 // Time is that of package time, and nothing runs in the background, so Memory is
 // at home inside a testing/synctest bubble.
 type Memory struct {
@@ -40,6 +43,7 @@ type Memory struct {
 	fences    map[string]uint64      // by key; they outlive the locks
 	watches   map[string][]*memoryWatch
 	queues    map[string][]driver.Claim // claims that wait, by key; the first comes next
+	limits    map[string]int            // how many permits, by key, where that was set
 	requests  map[Op]int
 	arriving  map[string]int // acquires that may still take effect, by token
 }
@@ -50,12 +54,14 @@ type memoryLock struct {
 	foreign bool // not a lock: what SET is to LPUSH
 	owner   string
 	fence   uint64
-	holds   []memoryHold // in the order of their grants; more than one only if re-entrant
+	holds   []memoryHold // in the order of their grants; more than one only if re-entrant, or if several may hold it
 }
 
 type memoryHold struct {
 	token string
 	until time.Time
+	share int32  // see driver.Claim
+	fence uint64 // of a lock that several may hold; otherwise the lock has it
 }
 
 // hold returns the token's, if it has one.
@@ -104,6 +110,7 @@ const (
 	OpWatch     Op = "watch"
 	OpInspect   Op = "inspect"
 	OpCheck     Op = "check"
+	OpPermits   Op = "set permits"
 )
 
 // A Request is what an [Interceptor] gets to see.
@@ -260,7 +267,7 @@ func (m *Memory) acquire(c driver.Claim) (driver.Grant, error) {
 		return driver.Grant{ServerTime: serverTime(now), Place: place, Kept: kept}, held
 	}
 	l.end(c.Token) // asked twice: counts once
-	l.holds = append(l.holds, memoryHold{c.Token, now.Add(c.TTL)})
+	l.holds = append(l.holds, memoryHold{token: c.Token, until: now.Add(c.TTL)})
 	g := m.grant(l)
 	if first {
 		g.Fences = max(c.Fences, 1)
@@ -296,14 +303,19 @@ func (m *Memory) enqueue(c driver.Claim) (place int32, kept bool) {
 	if c.Line == "" {
 		return 0, false
 	}
-	if m.queues == nil {
-		m.queues = map[string][]driver.Claim{}
-	}
 	if i := m.queued(c); c.Asked && i >= 0 {
 		return int32(i + 1), true
 	}
-	m.queues[c.Key] = append(m.queues[c.Key], c)
+	m.joinQueue(c)
 	return int32(len(m.queues[c.Key])), false
+}
+
+// joinQueue gives c the last place. The caller holds mu.
+func (m *Memory) joinQueue(c driver.Claim) {
+	if m.queues == nil {
+		m.queues = map[string][]driver.Claim{}
+	}
+	m.queues[c.Key] = append(m.queues[c.Key], c)
 }
 
 // queued returns how many come before c in the queue; negative: it has no place. The caller holds mu.
@@ -350,7 +362,7 @@ func (m *Memory) grantNext(key, asks string) (tell func()) {
 			continue
 		}
 		ttl := driver.SuccessorTTL(c.TTL)
-		l := &memoryLock{owner: c.Owner, fence: m.nextFences(key, c.Fences), holds: []memoryHold{{c.Token, now.Add(ttl)}}}
+		l := &memoryLock{owner: c.Owner, fence: m.nextFences(key, c.Fences), holds: []memoryHold{{token: c.Token, until: now.Add(ttl)}}}
 		m.put(key, l)
 		g := m.grant(l)
 		g.TTL, g.ServerTime, g.Fences = ttl, serverTime(now), max(c.Fences, 1)
@@ -446,7 +458,7 @@ func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver
 		if err != nil {
 			return driver.Grant{}, err
 		}
-		*l.hold(from) = memoryHold{c.Token, time.Now().Add(c.TTL)}
+		*l.hold(from) = memoryHold{token: c.Token, until: time.Now().Add(c.TTL)}
 		if len(l.holds) == 1 {
 			if m.Reentrant {
 				tell = m.tellReleased(c.Key, l.owner)
@@ -735,7 +747,7 @@ func ask[T any](m *Memory, ctx context.Context, r Request, ended func(), serve f
 	}
 }
 
-// gatedMemory has its gate stand before each request.
+// gatedMemory has its gate, if it has one, stand before each request.
 type gatedMemory struct {
 	*Memory
 	gate Gate
@@ -744,6 +756,9 @@ type gatedMemory struct {
 type gateKey struct{}
 
 func (g gatedMemory) through(ctx context.Context) context.Context {
+	if g.gate == nil {
+		return ctx
+	}
 	return context.WithValue(ctx, gateKey{}, g.gate)
 }
 

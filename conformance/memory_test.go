@@ -1,9 +1,11 @@
 // The suite on Memory: it keeps all properties, as a lock that lets its owner in again and as one
-// that does not. Time is fake: each trial runs in a bubble.
+// that does not, as a semaphore, and as a lock to read and to write. Time is fake: each trial runs in a
+// bubble.
 package conformance
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +37,30 @@ func (m *Memory) subject(name string) Subject {
 	}
 }
 
+// semaphores is a Memory of semaphores as the suite sees it.
+func (m *Memory) semaphores(name string) Subject {
+	s := m.several(name, func(o strategy.Options, g Gate) (strategy.Strategy, error) { return newSemaphore(m.shares(g, 1), o) })
+	s.OpenPermits = m.Semaphore
+	return s
+}
+
+// readWriters is a Memory of locks to read and to write as the suite sees it.
+func (m *Memory) readWriters(name string) Subject {
+	s := m.several(name, func(o strategy.Options, g Gate) (strategy.Strategy, error) { return newReadWriter(m.shares(g, 0), o) })
+	s.OpenRW = m.ReadWriter
+	return s
+}
+
+// several is a Memory of locks that several may hold, which open opens.
+func (m *Memory) several(name string, gated func(strategy.Options, Gate) (strategy.Strategy, error)) Subject {
+	s := m.subject(name)
+	s.OpenGated = gated
+	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return gated(o, open) }
+	s.OpenSkewed = func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { return s.Open(o) }
+	s.EachQueues = true
+	return s
+}
+
 // checkInBubbles checks all properties, each in a bubble and on a subject of its own.
 func checkInBubbles(t *testing.T, subject func() Subject) {
 	t.Helper()
@@ -54,4 +80,37 @@ func checkInBubbles(t *testing.T, subject func() Subject) {
 func TestMemory(t *testing.T) {
 	checkInBubbles(t, func() Subject { return (&Memory{}).subject("memory") })
 	checkInBubbles(t, func() Subject { return (&Memory{Reentrant: true}).subject("reentrant") })
+	checkInBubbles(t, func() Subject { return (&Memory{}).semaphores("semaphore") })
+	checkInBubbles(t, func() Subject { return (&Memory{}).readWriters("read-write") })
+}
+
+// TestMemoryRefuses: what makes no sense is refused with what is allowed, or with what the options lack.
+func TestMemoryRefuses(t *testing.T) {
+	var m Memory
+	bad := strategy.Options{TTL: -time.Second}
+	_, noPermits := m.Semaphore(0, strategy.Options{})
+	_, badSemaphore := m.Semaphore(1, bad)
+	_, badReadWriter := m.ReadWriter(bad)
+	s, err := m.Semaphore(1, strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	rw, err := m.ReadWriter(strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rw.Close()
+	_, badWith := s.With(bad)
+	_, badWithRW := rw.With(bad)
+	_, tooHeavy := s.NewWeightedLock("lock", 1001).TryAcquire(t.Context())
+	for what, err := range map[string]error{
+		"a semaphore of no permits": noPermits, "a semaphore with a bad TTL": badSemaphore, "a read-write lock with a bad TTL": badReadWriter,
+		"With of a semaphore": badWith, "With of a read-write lock": badWithRW,
+		"SetPermits to less than none": s.SetPermits(t.Context(), "lock", -1), "more permits than a claim may have": tooHeavy,
+	} {
+		if err == nil || !strings.Contains(err.Error(), "allowed") {
+			t.Errorf("%s = %v, want an error that says what is allowed", what, err)
+		}
+	}
 }

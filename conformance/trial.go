@@ -32,6 +32,7 @@ type trial struct {
 	mu         sync.Mutex
 	contenders []*contender
 	holds      []*hold
+	limited    []*contender  // have set how many permits their lock has
 	lag        time.Duration // see relies
 	end        verdict
 }
@@ -219,7 +220,7 @@ func (t *trial) needs(has bool, missing string) {
 func (t *trial) cleanUp() {
 	t.cancel() // for those that wait still
 	t.mu.Lock()
-	holds, contenders := t.holds, t.contenders
+	holds, contenders, limited := t.holds, t.contenders, t.limited
 	t.mu.Unlock()
 	for _, c := range contenders {
 		if c.requests != nil {
@@ -231,6 +232,9 @@ func (t *trial) cleanUp() {
 	}
 	for _, h := range slices.Backward(holds) {
 		h.lease.Release(t.ctx)
+	}
+	for _, c := range limited {
+		c.unlimit()
 	}
 	for _, c := range contenders {
 		c.s.Close()
@@ -320,6 +324,8 @@ type contender struct {
 	lock     strategy.Lock
 	requests *requests // if gated
 	links    *links    // if linked
+	permits  int       // so many at once; 0: it does not say
+	reads    bool
 }
 
 // ample is for trials in which nothing expires.
@@ -377,8 +383,38 @@ func (t *trial) enrol(c *contender, open func(strategy.Options) (strategy.Strate
 // on returns the same contender for another lock.
 func (c *contender) on(name string) *contender {
 	other := *c
-	other.lock = c.s.NewLock(name)
+	other.lock = c.lockOf(c.s, name)
 	return &other
+}
+
+// lockOf is the lock of that name as the contender wants to hold it.
+func (c *contender) lockOf(s strategy.Strategy, name string) strategy.Lock {
+	switch shared := s.(type) {
+	case strategy.Semaphore:
+		if c.permits > 0 {
+			return shared.NewWeightedLock(name, c.permits)
+		}
+	case strategy.ReadWriter:
+		if c.reads {
+			return shared.NewRLock(name)
+		}
+	default:
+		if c.permits > 0 || c.reads {
+			c.t.brokef("With returns a %T, want what With was called on: a strategy.Semaphore, or a strategy.ReadWriter", s)
+		}
+	}
+	return s.NewLock(name)
+}
+
+// wants is how the contender wants to hold the lock, for texts.
+func (c *contender) wants() string {
+	switch {
+	case c.permits > 0:
+		return fmt.Sprintf("%d permits", c.permits)
+	case c.reads:
+		return "to read"
+	}
+	return ""
 }
 
 // A call is a finished call on a lock.
@@ -412,7 +448,7 @@ func (c *contender) do(text string, f func() (strategy.Lease, error)) call {
 func (c *contender) try() call { return c.tryWith(c.t.ctx) }
 
 func (c *contender) tryWith(ctx context.Context) call {
-	return c.do("TryAcquire()", func() (strategy.Lease, error) { return c.lock.TryAcquire(ctx) })
+	return c.do("TryAcquire("+c.wants()+")", func() (strategy.Lease, error) { return c.lock.TryAcquire(ctx) })
 }
 
 // acquire is Acquire, as long as patience lasts.
@@ -423,7 +459,7 @@ func (c *contender) acquire() call {
 }
 
 func (c *contender) acquireWith(ctx context.Context) call {
-	return c.do("Acquire()", func() (strategy.Lease, error) { return c.lock.Acquire(ctx) })
+	return c.do("Acquire("+c.wants()+")", func() (strategy.Lease, error) { return c.lock.Acquire(ctx) })
 }
 
 // want ends the trial unless the call ended as it should; nil for success. why
@@ -489,6 +525,8 @@ func nameOf(err error) string {
 		return "ErrReleased"
 	case strategy.ErrClosed:
 		return "ErrClosed"
+	case strategy.ErrRefused:
+		return "ErrRefused"
 	case strategy.ErrNoQuorum:
 		return "ErrNoQuorum"
 	case context.Canceled:
@@ -615,7 +653,7 @@ func (c *contender) start() *pending {
 		c.t.brokef("With: %w", err)
 	}
 	waiter := *c
-	waiter.lock = s.NewLock(c.lock.Name())
+	waiter.lock = c.lockOf(s, c.lock.Name())
 	go func() {
 		defer close(p.done)
 		defer cancel(nil)

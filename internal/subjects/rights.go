@@ -41,11 +41,15 @@ func (r Rights) Line(all bool) string {
 const (
 	lockKey   = "~lock:{*}"
 	queueKey  = "~lock:{*}:queue"
+	readKey   = "~lock:{*}:readers"
+	writeKey  = "~lock:{*}:writers"
 	fenceKey  = "~lock:{*}:fence"
 	permitKey = "~lock:{*}:permits"
 	guardKey  = "~lock:redlock:guard"
 	freeChan  = "&lock:{*}:free"
 	queueChan = "&lock:{*}:queue:*"
+	readChan  = "&lock:{*}:readers:*"
+	writeChan = "&lock:{*}:writers:*"
 )
 
 // AllRights returns the sets, in the order of All.
@@ -83,9 +87,12 @@ func AllRights() []Rights {
 	told := func(w strategy.Wait, channels ...string) []Part {
 		return slices.Concat(optional(wakeUp, w, channels...), optional(wakeUp, w, "+publish", "+subscribe"), optional(stays, 0, "+unsubscribe"))
 	}
-	queue := slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+rpush"), optional(quiet, strategy.WaitQueue, "+lpos"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
-		optional(lists, 0, "+lrange"), optional(grants, 0, "+pubsub|numsub"),
-		told(strategy.WaitQueue, queueChan), optional(notified, strategy.WaitNotification, freeChan))
+	queued := func(channels ...string) []Part {
+		return slices.Concat(optional(fifo, strategy.WaitQueue, "+lindex", "+lpop", "+rpush"), optional(quiet, strategy.WaitQueue, "+lpos"), optional(gaveUp, strategy.WaitQueue, "+lrem"),
+			optional(lists, 0, "+lrange"), optional(grants, 0, "+pubsub|numsub"),
+			told(strategy.WaitQueue, channels...), optional(notified, strategy.WaitNotification, freeChan))
+	}
+	queue := queued(queueChan)
 	scripts := needed("+eval", "+evalsha")
 	guard := needed(guardKey, "+info", "+hmget", "+hset", "+time")
 	quorum := slices.Concat(needed(lockKey), scripts, needed("+get", "+set", "+del", "+pttl", "+pexpire"))
@@ -130,6 +137,12 @@ func AllRights() []Rights {
 			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey, permitKey), scripts,
 				needed("+get", "+set", "+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+zcard", "+pttl", "+pexpireat", "+time"),
 				optional(fifo, strategy.WaitQueue, "+pexpire"), queue, node),
+		},
+		{
+			Variant: "rwlock",
+			Parts: slices.Concat(needed(lockKey, readKey, writeKey, fenceKey), scripts,
+				needed("+get", "+set", "+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+pttl", "+pexpireat", "+time"),
+				optional(fifo, strategy.WaitQueue, "+pexpire"), queued(readChan, writeChan), node),
 		},
 		{
 			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",

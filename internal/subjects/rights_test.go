@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/redlock"
@@ -198,15 +199,25 @@ func drillOnce(ctx context.Context, t *testing.T, v Variant, u user, name string
 	}
 	done("TryAcquire of a held lock", err)
 	done("Extend", lease.Extend(ctx))
-	err = wait(ctx, second, o, name, func(leave func()) { leave() })
+	err = wait(ctx, second, o, plain(name), func(leave func()) { leave() })
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	done("Acquire of a waiter that gives up", err)
 	done("Extend", lease.Extend(ctx))
-	err = wait(ctx, second, o, name, func(func()) { done("Release", lease.Release(ctx)) })
+	err = wait(ctx, second, o, plain(name), func(func()) { done("Release", lease.Release(ctx)) })
 	began = time.Now() // the waiter may have waited for the end of the TTL
 	done("Acquire that waits, or its Release", err)
+	if v.ReadWriter != nil {
+		lease, err := first.NewLock(name).Acquire(ctx)
+		if done("Acquire to write", err); err != nil {
+			return longest, failed
+		}
+		reader := func(s strategy.Strategy) strategy.Lock { return engine.NewShare(s, name, 1) }
+		err = wait(ctx, second, o, reader, func(func()) { done("Release", lease.Release(ctx)) })
+		began = time.Now()
+		done("Acquire to read that waits, or its Release", err)
+	}
 
 	lease, err = first.NewLock(name).Acquire(ctx)
 	began = time.Now() // likewise, for a place that was given up
@@ -246,8 +257,12 @@ func crowd(t *testing.T, s strategy.Strategy, name string) {
 	callers.Wait()
 }
 
+func plain(name string) func(strategy.Strategy) strategy.Lock {
+	return func(s strategy.Strategy) strategy.Lock { return s.NewLock(name) }
+}
+
 // wait acquires a lock that is held, and releases it. It calls meanwhile when it waits.
-func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, name string, meanwhile func(leave func())) error {
+func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, lock func(strategy.Strategy) strategy.Lock, meanwhile func(leave func())) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	waits := make(chan struct{}, 2)
@@ -265,7 +280,7 @@ func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, name str
 	}
 	ended := make(chan error, 1)
 	go func() {
-		lease, err := s.NewLock(name).Acquire(ctx)
+		lease, err := lock(s).Acquire(ctx)
 		if err == nil {
 			err = lease.Release(ctx)
 		}
@@ -426,7 +441,7 @@ func TestRights(t *testing.T) {
 // TestRightsBefore7: also where a script can only find out by trying, Check says what is
 // missing, and leaves nothing behind.
 func TestRightsBefore7(t *testing.T) {
-	for _, name := range []string{"luascript", "fairqueue", "semaphore", "reentrant", "redlock-fenced"} {
+	for _, name := range []string{"luascript", "fairqueue", "semaphore", "rwlock", "reentrant", "redlock-fenced"} {
 		t.Run(name, func(t *testing.T) {
 			v := variantOf(name)
 			servers := serversFor(t, v)
@@ -633,7 +648,7 @@ func TestConformanceLeastRights(t *testing.T) {
 	const child = "LOCKS_SUBJECTS_USER" // set: the user that is there already
 	names := []string{"fairqueue"}
 	if *whole || os.Getenv(child) != "" {
-		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "ifeq", "luascript", "fairqueue", "semaphore", "reentrant", "redlock-1", "redlock-fenced"}
+		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "ifeq", "luascript", "fairqueue", "semaphore", "rwlock", "reentrant", "redlock-1", "redlock-fenced"}
 	}
 	for _, name := range names {
 		v, as := plainly(name), "suite-of-"+name

@@ -24,6 +24,7 @@ import (
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
@@ -50,6 +51,11 @@ type Variant struct {
 	// Skewed is On with the contender's wall clock put forward by that much. nil: the
 	// algorithm takes no clock from its contenders, which internal/layout holds.
 	Skewed func(nodes []driver.Node, ahead time.Duration) driver.Protocol
+
+	// Permits is a lock of so many permits on a node, and ReadWriter one to read and to write, whose writers are
+	// On's. nil: the algorithm has no such lock.
+	Permits    func(n driver.Node, permits int, o strategy.Options) (strategy.Semaphore, error)
+	ReadWriter func(n driver.Node, o strategy.Options) (strategy.ReadWriter, error)
 
 	// Foreign is a value that is no lock of this kind; empty: any string might be one,
 	// and a list is taken.
@@ -165,12 +171,29 @@ func All() []Variant {
 			Fair:    true,
 		},
 		{
-			Name:       "semaphore",
-			Package:    "semaphore",
-			Summary:    "a sorted set of permits, here of one, with a queue",
-			Servers:    1,
-			Aside:      true,
-			On:         one(func(n driver.Node) driver.Protocol { return semaphore.On(n, 1) }),
+			Name:    "semaphore",
+			Package: "semaphore",
+			Summary: "a sorted set of permits, here of one, with a queue",
+			Servers: 1,
+			Aside:   true,
+			On:      one(func(n driver.Node) driver.Protocol { return semaphore.On(n, 1) }),
+			Permits: func(n driver.Node, permits int, o strategy.Options) (strategy.Semaphore, error) {
+				return semaphore.Make(semaphore.On(n, permits), o)
+			},
+			Fenced:     true,
+			Fair:       true,
+			EachQueues: true,
+		},
+		{
+			Name:    "rwlock",
+			Package: "rwlock",
+			Summary: "a sorted set of readers, or of one writer, with a queue of each",
+			Servers: 1,
+			Aside:   true,
+			On:      one(func(n driver.Node) driver.Protocol { return rwlock.On(n) }),
+			ReadWriter: func(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) {
+				return rwlock.Make(rwlock.On(n), o)
+			},
 			Fenced:     true,
 			Fair:       true,
 			EachQueues: true,
@@ -265,18 +288,29 @@ func (v Variant) New(pools []*redis.Pool, o strategy.Options) (strategy.Strategy
 
 // open is New with something around each node.
 func (v Variant) open(pools []*redis.Pool, o strategy.Options, on func([]driver.Node) driver.Protocol, around func(i int, n driver.Node) driver.Node) (strategy.Strategy, error) {
+	nodes, err := v.nodes(pools)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range nodes {
+		nodes[i] = around(i, n)
+	}
+	return engine.New(on(nodes), o)
+}
+
+// nodes are what the pools dial, and the dead ones.
+func (v Variant) nodes(pools []*redis.Pool) (nodes []driver.Node, err error) {
 	if len(pools) != v.Servers {
 		return nil, fmt.Errorf("subjects: %s takes %d servers, not %d", v.Name, v.Servers, len(pools))
 	}
-	var nodes []driver.Node
-	for i, pool := range slices.Concat(pools, v.deadPools()) {
+	for _, pool := range slices.Concat(pools, v.deadPools()) {
 		n, err := node.New(pool)
 		if err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, around(i, n))
+		nodes = append(nodes, n)
 	}
-	return engine.New(on(nodes), o)
+	return nodes, nil
 }
 
 // deadPools dial addresses where nobody answers: no two the same.
@@ -317,7 +351,7 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 		}
 		return nil
 	}
-	return conformance.Subject{
+	s := conformance.Subject{
 		Name: v.Name,
 		Open: func(o strategy.Options) (strategy.Strategy, error) { return v.New(pools, o) },
 		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
@@ -361,6 +395,25 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 		EachQueues: v.EachQueues,
 		Except:     v.Except,
 	}
+	if v.Permits != nil {
+		s.OpenPermits = func(permits int, o strategy.Options) (strategy.Semaphore, error) {
+			nodes, err := v.nodes(pools)
+			if err != nil {
+				return nil, err
+			}
+			return v.Permits(nodes[0], permits, o)
+		}
+	}
+	if v.ReadWriter != nil {
+		s.OpenRW = func(o strategy.Options) (strategy.ReadWriter, error) {
+			nodes, err := v.nodes(pools)
+			if err != nil {
+				return nil, err
+			}
+			return v.ReadWriter(nodes[0], o)
+		}
+	}
+	return s
 }
 
 // Run holds the suite on the variants of one package, each on servers that it shares

@@ -1,0 +1,512 @@
+// Faults of locks that several may hold: see TestMutants.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// faultyShares is shares that makes one of its moves wrongly.
+type faultyShares struct {
+	shares
+	sharesMoves
+}
+
+// sharesMoves replaces those that are not nil. Each gets the sound protocol.
+type sharesMoves struct {
+	acquire func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error)
+	extend  func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error)
+	adopt   func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error)
+	release func(p shares, ctx context.Context, c driver.Claim) error
+	set     func(p shares, ctx context.Context, c driver.Claim, permits int) error
+	watch   func(p shares, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error)
+	turn    func(sound turn) turn
+}
+
+func (f faultyShares) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if f.acquire == nil {
+		return f.shares.Acquire(ctx, c)
+	}
+	return f.acquire(f.shares, ctx, c)
+}
+
+func (f faultyShares) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if f.extend == nil {
+		return f.shares.Extend(ctx, c)
+	}
+	return f.extend(f.shares, ctx, c)
+}
+
+func (f faultyShares) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i int, g driver.Grant, err error)) {
+	for i, c := range cs {
+		g, err := f.Extend(ctx, c)
+		done(i, g, err)
+	}
+}
+
+func (f faultyShares) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+	if f.adopt == nil {
+		return f.shares.Adopt(ctx, c, from)
+	}
+	return f.adopt(f.shares, ctx, c, from)
+}
+
+func (f faultyShares) Release(ctx context.Context, c driver.Claim) error {
+	if f.release == nil {
+		return f.shares.Release(ctx, c)
+	}
+	return f.release(f.shares, ctx, c)
+}
+
+func (f faultyShares) setPermits(ctx context.Context, c driver.Claim, permits int) error {
+	if f.set == nil {
+		return f.shares.setPermits(ctx, c, permits)
+	}
+	return f.set(f.shares, ctx, c, permits)
+}
+
+func (f faultyShares) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	if f.watch == nil {
+		return f.shares.Watch(ctx, c, fn)
+	}
+	return f.watch(f.shares, ctx, c, fn)
+}
+
+// shared makes a subject of locks with these faults: permits, and to read and to write.
+func shared(faults sharesMoves) func(*Subject) {
+	return func(s *Subject) {
+		m := &Memory{}
+		on := func(permits int) faultyShares {
+			p := m.shares(nil, permits)
+			if faults.turn != nil {
+				p.next = faults.turn(p.next)
+			}
+			return faultyShares{p, faults}
+		}
+		*s = m.semaphores(s.Name)
+		s.OpenPermits = func(permits int, o strategy.Options) (strategy.Semaphore, error) { return newSemaphore(on(permits), o) }
+		s.OpenRW = func(o strategy.Options) (strategy.ReadWriter, error) { return newReadWriter(on(0), o) }
+	}
+}
+
+// onShares changes what an Acquire asks for.
+func onShares(f func(c *driver.Claim)) func(*Subject) {
+	return shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+		f(&c)
+		return p.Acquire(ctx, c)
+	}})
+}
+
+// releasing makes releases serve the queue in another order.
+func releasing(t func(sound turn) turn) func(*Subject) {
+	return shared(sharesMoves{release: func(p shares, ctx context.Context, c driver.Claim) error {
+		p.next = t(p.next)
+		return p.Release(ctx, c)
+	}})
+}
+
+// nobody is the turn of nobody.
+func nobody(*memoryLock, []driver.Claim, int, bool) int { return -1 }
+
+// anybody is the turn of each in the queue who would have it if there were no others.
+func anybody(sound turn) turn {
+	return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+		for i := range queue {
+			if sound(l, queue[i:i+1], permits, wrote) == 0 {
+				return i
+			}
+		}
+		return -1
+	}
+}
+
+// last is the turn of the last in the queue, if it would have it without the others.
+func last(sound turn) turn {
+	return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+		i := len(queue) - 1
+		if i < 0 || sound(l, queue[i:], permits, wrote) < 0 {
+			return -1
+		}
+		return i
+	}
+}
+
+// sharingMutants are faults of locks that several may hold.
+var sharingMutants = []mutant{
+	{
+		name: "one permit too many", killed: []string{"PermitsBound", "PermitsLowered", "PermitsForAll"},
+		claims: shared(sharesMoves{turn: func(sound turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				return sound(l, queue, permits+1, wrote)
+			}
+		}}),
+	},
+	{
+		name: "one holder, whatever the number", killed: []string{"PermitsBound", "PermitsUnderContention", "PermitsRaised", "ReadersTogether"},
+		claims: shared(sharesMoves{turn: func(sound turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				if len(l.holds) > 0 {
+					return -1
+				}
+				return sound(l, queue, permits, wrote)
+			}
+		}}),
+	},
+	{
+		name: "looks who holds, then takes", killed: []string{"PermitsUnderContention", "ReadersAndWriters"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			looked := &memoryLock{}
+			p.change(c.Key, func(l *memoryLock) { looked.holds = slices.Clone(l.holds) })
+			<-time.After(time.Millisecond) // others look meanwhile
+			sound := p.next
+			p.next = func(_ *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				i := slices.IndexFunc(queue, func(x driver.Claim) bool { return x.Token == c.Token })
+				if i < 0 || sound(looked, queue[i:i+1], permits, wrote) < 0 {
+					return -1
+				}
+				return i
+			}
+			return p.Acquire(ctx, c)
+		}}),
+	},
+	{
+		name: "weights are ignored", killed: []string{"Weights", "TooManyPermits"},
+		claims: onShares(func(c *driver.Claim) { c.Share = min(c.Share, 1) }),
+	},
+	{
+		name: "a waiter for several has what is there", killed: []string{"Weights"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrHeld) && c.Share > 1 {
+				c.Share = 1
+				return p.Acquire(ctx, c)
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "an attempt for several that is refused keeps what was there", killed: []string{"Weights"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrHeld) && c.Share > 1 {
+				c.Share, c.Token = 1, c.Token+":1"
+				_, _ = p.Acquire(ctx, c)
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "a release of several gives one back", killed: []string{"Weights", "PermitsApart", "PermitsLeaveNothing"},
+		claims: shared(sharesMoves{release: func(p shares, ctx context.Context, c driver.Claim) error {
+			p.change(c.Key, func(l *memoryLock) {
+				if h := l.hold(c.Token); h != nil && h.share > 1 {
+					rest := *h
+					rest.token, rest.share = "the rest", h.share-1
+					l.holds = append(l.holds, rest)
+				}
+			})
+			return p.Release(ctx, c)
+		}}),
+	},
+	{
+		name: "calls it held when too many are asked for", killed: []string{"TooManyPermits", "TooManyNow"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if errors.Is(err, strategy.ErrRefused) {
+				err = &strategy.HeldError{Name: c.Name}
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "a waiter for more than there are now stays in the way", killed: []string{"TooManyNow"},
+		claims: shared(sharesMoves{turn: func(sound turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				if len(queue) > 0 && weight(queue[0].Share) > permits-l.taken() {
+					return -1
+				}
+				return sound(l, queue, permits, wrote)
+			}
+		}}),
+	},
+	{
+		name: "serves last the waiter for permits that came first", killed: []string{"PermitsInOrder"},
+		claims: shared(sharesMoves{turn: last}),
+	},
+	{
+		name: "a release serves waiters out of turn", killed: []string{"HeavyNotOvertaken"},
+		claims: releasing(anybody),
+	},
+	{
+		name: "lets in newcomers next to the holders", killed: []string{"HeavyNotOvertaken", "WriterNotStarved"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			p.next = last(p.next)
+			return p.Acquire(ctx, c)
+		}}),
+	},
+	{
+		name: "a waiter that gives up leaves those behind it waiting", killed: []string{"HeavyGivesUp", "WriterGivesUp"},
+		claims: shared(sharesMoves{release: func(p shares, ctx context.Context, c driver.Claim) error {
+			if c.Undo {
+				p.next = nobody
+			}
+			return p.Release(ctx, c)
+		}}),
+	},
+	{
+		name: "more permits serve nobody", killed: []string{"PermitsRaised"},
+		claims: shared(sharesMoves{set: func(p shares, ctx context.Context, c driver.Claim, permits int) error {
+			p.next = nobody
+			return p.setPermits(ctx, c, permits)
+		}}),
+	},
+	{
+		name: "fewer permits take some away", killed: []string{"PermitsLowered"},
+		claims: shared(sharesMoves{set: func(p shares, ctx context.Context, c driver.Claim, permits int) error {
+			p.change(c.Key, func(l *memoryLock) { l.holds = l.holds[:min(permits, len(l.holds))] })
+			return p.setPermits(ctx, c, permits)
+		}}),
+	},
+	{
+		name: "fewer permits count for nothing", killed: []string{"PermitsLowered", "TooManyNow"},
+		claims: shared(sharesMoves{set: func(p shares, ctx context.Context, c driver.Claim, permits int) error {
+			return p.setPermits(ctx, c, max(permits, p.permits))
+		}}),
+	},
+	{
+		name: "a process's own number counts, too", killed: []string{"PermitsForAll"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			sound := p.next
+			p.next = func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				return sound(l, queue, min(permits, p.permits), wrote)
+			}
+			return p.Acquire(ctx, c)
+		}}),
+	},
+	{
+		name: "zero does not take the number back", killed: []string{"PermitsForAll"},
+		claims: shared(sharesMoves{set: func(p shares, ctx context.Context, c driver.Claim, permits int) error {
+			if permits == 0 {
+				return nil
+			}
+			return p.setPermits(ctx, c, permits)
+		}}),
+	},
+	{
+		name: "one holder of several never expires", killed: []string{"DeadPermits", "DeadReader"},
+		claims: onShares(func(c *driver.Claim) { c.TTL = time.Hour }),
+	},
+	{
+		name: "renewal is that of all, and so the dead are kept alive", killed: []string{"DeadPermits", "DeadReader"},
+		claims: shared(sharesMoves{extend: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Extend(ctx, c)
+			if err == nil {
+				p.counts(c.Key, time.Now().Add(c.TTL))
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "the last to come sets the TTL of all", killed: []string{"DeadPermits", "DeadReader"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if err == nil {
+				p.counts(c.Key, time.Now().Add(c.TTL))
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "a late release ends another hold", killed: []string{"PermitsOnlyOwn", "ReadersOnlyOwn"},
+		claims: shared(sharesMoves{release: func(p shares, ctx context.Context, c driver.Claim) error {
+			err := p.Release(ctx, c)
+			if errors.Is(err, strategy.ErrLost) {
+				p.change(c.Key, func(l *memoryLock) { l.holds = l.holds[1:] })
+			}
+			return err
+		}}),
+	},
+	{
+		name: "a late renewal is another holder's", killed: []string{"PermitsOnlyOwn", "ReadersOnlyOwn"},
+		claims: shared(sharesMoves{extend: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			p.change(c.Key, func(l *memoryLock) {
+				if l.hold(c.Token) == nil {
+					c.Token = l.holds[0].token
+				}
+			})
+			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "a release ends the oldest hold", killed: []string{"PermitsApart"},
+		claims: shared(sharesMoves{release: func(p shares, ctx context.Context, c driver.Claim) error {
+			p.change(c.Key, func(l *memoryLock) { c.Token = l.holds[0].token })
+			return p.Release(ctx, c)
+		}}),
+	},
+	{
+		name: "a release ends all holds", killed: []string{"PermitsBound", "PermitsApart", "PermitsLowered", "ReadersTogether"},
+		claims: shared(sharesMoves{release: func(p shares, ctx context.Context, c driver.Claim) error {
+			p.change(c.Key, func(l *memoryLock) {
+				if l.hold(c.Token) != nil {
+					l.holds = []memoryHold{*l.hold(c.Token)}
+				}
+			})
+			return p.Release(ctx, c)
+		}}),
+	},
+	{
+		name: "several holders have one fence", killed: []string{"PermitFences", "WriterFences"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			g.Fence = min(g.Fence, 1)
+			return g, err
+		}}),
+	},
+	{
+		name: "renewal tells the last fence of the lock", killed: []string{"PermitFences"},
+		claims: shared(sharesMoves{extend: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Extend(ctx, c)
+			p.change(c.Key, func(l *memoryLock) { g.Fence = l.holds[len(l.holds)-1].fence })
+			return g, err
+		}}),
+	},
+	{
+		name: "subscriptions of those who waited for a share stay", killed: []string{"PermitsLeaveNothing", "ReadersLeaveNothing"},
+		claims: shared(sharesMoves{watch: func(p shares, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+			_, err := p.Watch(ctx, c, fn)
+			return func() {}, err
+		}}),
+	},
+	{
+		name: "a reader gets in next to a writer", killed: []string{"WriterAlone"},
+		claims: shared(sharesMoves{turn: func(sound turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				if i := reader(queue); i >= 0 {
+					return i
+				}
+				return sound(l, queue, permits, wrote)
+			}
+		}}),
+	},
+	{
+		name: "a writer gets in next to readers", killed: []string{"ReadersTogether", "DeadReader", "ReadersOnlyOwn"},
+		claims: shared(sharesMoves{turn: func(turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, _ int, _ bool) int {
+				if len(queue) == 0 || l.writes() {
+					return -1
+				}
+				return 0
+			}
+		}}),
+	},
+	{
+		name: "when readers have gone, readers come first", killed: []string{"WriterNotStarved", "ReadersNotStarved"},
+		claims: releasing(func(sound turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				if i := reader(queue); i >= 0 && !l.writes() {
+					return i
+				}
+				return sound(l, queue, permits, wrote)
+			}
+		}),
+	},
+	{
+		name: "when a writer has gone, writers come first", killed: []string{"ReadersNotStarved"},
+		claims: releasing(func(sound turn) turn {
+			return func(l *memoryLock, queue []driver.Claim, permits int, _ bool) int {
+				return sound(l, queue, permits, false)
+			}
+		}),
+	},
+	{
+		name: "when a writer has gone, one reader gets in", killed: []string{"ReadersNotStarved"},
+		claims: releasing(func(sound turn) turn {
+			served := false
+			return func(l *memoryLock, queue []driver.Claim, permits int, wrote bool) int {
+				if served {
+					return -1
+				}
+				i := sound(l, queue, permits, wrote)
+				served = i >= 0
+				return i
+			}
+		}),
+	},
+	{
+		name: "a downgrade releases, then acquires", killed: []string{"Downgrade"},
+		claims: downgrading(func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			writes := c
+			writes.Token = from
+			if err := p.Release(ctx, writes); err != nil {
+				return driver.Grant{}, err
+			}
+			return p.Acquire(ctx, c)
+		}),
+	},
+	{
+		name: "a downgrade lets nobody in", killed: []string{"Downgrade", "ReadersLeaveNothing"},
+		claims: downgrading(func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			p.next = nobody
+			return p.Adopt(ctx, c, from)
+		}),
+	},
+	{
+		name: "a lease that was downgraded still writes", killed: []string{"Downgrade"},
+		claims: downgrading(func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			c.Share = 0
+			return p.Adopt(ctx, c, from)
+		}),
+	},
+	{
+		name: "a downgrade ends with the write", killed: []string{"Downgrade"},
+		claims: downgrading(func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			g, err := p.Adopt(ctx, c, from)
+			p.change(c.Key, func(l *memoryLock) { l.end(c.Token) })
+			return g, err
+		}),
+	},
+	{
+		name: "readers have no fence", killed: []string{"WriterFences"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if c.Share == reading {
+				g.Fence = 0
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "a reader has the next writer's fence", killed: []string{"WriterFences"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			if c.Share == reading {
+				g.Fence++
+			}
+			return g, err
+		}}),
+	},
+	{
+		name: "a downgrade has the fence before the writer's", killed: []string{"WriterFences"},
+		claims: downgrading(func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			g, err := p.Adopt(ctx, c, from)
+			g.Fence--
+			return g, err
+		}),
+	},
+}
+
+// downgrading replaces what makes a writer a reader.
+func downgrading(f func(p shares, ctx context.Context, c driver.Claim, from string) (driver.Grant, error)) func(*Subject) {
+	return shared(sharesMoves{adopt: f})
+}
+
+// reader is the place of the first in the queue who wants to read; negative: nobody does.
+func reader(queue []driver.Claim) int {
+	return slices.IndexFunc(queue, func(c driver.Claim) bool { return c.Share == reading })
+}
