@@ -25,6 +25,7 @@ type client struct {
 	ears  chan chan struct{}   // not nil: messages wait until it hears
 
 	holding bool // it believes it holds the lock
+	writes  bool // … and may write, where others may only read
 	dead    bool
 }
 
@@ -157,6 +158,12 @@ func (c *client) session(srv *server, key string, do func(do func(cmd string, ar
 
 // opens has the client lock by one of this module's algorithms, on those servers.
 func (c *client) opens(on func([]driver.Node) driver.Protocol, set ...func(*strategy.Options)) {
+	opensAs(c, engine.New, on, set...)
+}
+
+// opensAs is opens for an algorithm whose strategy can do more than others, which it returns.
+func opensAs[S strategy.Strategy](c *client, create func(driver.Protocol, strategy.Options) (S, error),
+	on func([]driver.Node) driver.Protocol, set ...func(*strategy.Options)) S {
 	var nodes []driver.Node
 	for _, srv := range c.s.servers {
 		nodes = append(nodes, c.node(srv))
@@ -165,26 +172,34 @@ func (c *client) opens(on func([]driver.Node) driver.Protocol, set ...func(*stra
 	for _, f := range set {
 		f(&o)
 	}
-	locks, err := engine.New(on(nodes), o)
+	locks, err := create(on(nodes), o)
 	if err != nil {
 		c.s.Cannot("%s: %w", c.name, err)
 	}
 	c.locks = locks
 	c.s.ending = append(c.s.ending, func() { locks.Close() })
+	return locks
 }
 
 // acquires asks once, and returns nil where another holds the lock.
 func (c *client) acquires() strategy.Lease {
-	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
-	switch {
-	case err == nil:
+	lease := c.gets(c.locks.NewLock(c.s.name))
+	if lease != nil {
 		c.holds()
-		return lease
-	case errors.Is(err, strategy.ErrHeld):
+	}
+	return lease
+}
+
+// gets asks once for a lock, and returns nil where the client is kept out.
+func (c *client) gets(lock strategy.Lock) strategy.Lease {
+	lease, err := lock.TryAcquire(c.s.ctx)
+	if err != nil && !errors.Is(err, strategy.ErrHeld) {
+		c.s.Cannot("%s gets no lock: %w", c.name, err)
+	}
+	if err != nil {
 		return nil
 	}
-	c.s.Cannot("%s gets no lock: %w", c.name, err)
-	return nil
+	return lease
 }
 
 // releases gives the lock back, and returns what it hears.
@@ -206,18 +221,25 @@ func (c *client) stamp(ahead time.Duration) string {
 	return fmt.Sprint(c.now().Add(ahead).UnixMilli())
 }
 
-// holds: from here on the client believes it holds the lock. If another does, too, that is
-// where the promise breaks.
+// holds: from here on the client believes it holds the lock. If others do, too, who must not,
+// that is where the promise breaks.
 func (c *client) holds() {
 	if c.holding {
 		return
 	}
-	c.s.add(Event{Kind: State, From: c.name, Condition: Holds, Text: c.name + " believes it holds the lock"})
+	s := c.s
+	s.add(Event{Kind: State, From: c.name, Condition: Holds, Text: c.name + " believes it " + s.shares.believes(c)})
 	c.holding = true
-	for _, other := range c.s.clients {
+	var others []*client
+	for _, other := range s.clients {
 		if other != c && other.holding && !other.dead {
-			c.s.add(Event{Kind: Violation, From: c.name, Promise: oneHolder, Text: fmt.Sprintf("%s and %s both believe they hold the lock", other.name, c.name)})
+			others = append(others, other)
 		}
+	}
+	s.held++
+	s.most = max(s.most, len(others)+1)
+	for _, text := range s.shares.broken(c, others) {
+		s.add(Event{Kind: Violation, From: c.name, Promise: s.shares.promise, Text: text})
 	}
 }
 

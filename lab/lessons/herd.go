@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
@@ -85,7 +86,6 @@ func (s *Stage) herd() {
 // successors stand in a queue.
 func (s *Stage) successors() {
 	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
-	queue := s.queue(s.key())
 	for _, w := range s.clients {
 		w.opens(queueing)
 	}
@@ -94,22 +94,9 @@ func (s *Stage) successors() {
 		s.Cannot("A does not get the lock to begin with")
 	}
 	s.note("acquire.lua grants: it returns a fence (0: none); the holder's token and its TTL are a refusal")
-	got := map[*client]chan strategy.Lease{}
+	got := map[*client]<-chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
-		granted := make(chan strategy.Lease, 1)
-		got[w] = granted
-		w.listens()
-		go func() {
-			lease, err := w.locks.NewLock(s.name).Acquire(s.ctx)
-			if err != nil {
-				s.note("%s gives up: %v", w.name, err) // the act ends for want of it
-			}
-			granted <- lease
-		}()
-		s.until(w.name+" has its place in the queue", func() bool {
-			return s.redis().ask("LLEN", queue) == int64(i+1) && s.answers(w, "acquire.lua") == 2
-		})
-		s.note("%s has its place in the queue, and sleeps", w.name)
+		got[w] = w.queues(w.locks.NewLock(s.name), i+1)
 	}
 	passes := func(from, to *client) { // the lock
 		from.releases(held)
@@ -117,9 +104,7 @@ func (s *Stage) successors() {
 			s.redis().look("GET", s.key()) // which is B's already, who does not know yet
 		}
 		to.hears() // that it is the holder
-		if held = <-got[to]; held == nil {
-			s.Cannot("%s does not get the lock", to.name)
-		}
+		held = to.leased(got[to])
 		to.holds()
 		s.served(to)
 	}
@@ -132,6 +117,44 @@ func (s *Stage) successors() {
 		passes(c, d)
 		d.releases(held)
 	})
+}
+
+// queues has the client wait for a lock, in that place of the server's queue. Its lease comes when
+// the story is there: see hears.
+func (c *client) queues(lock strategy.Lock, place int) <-chan strategy.Lease {
+	s, queue, asked := c.s, c.s.queue(c.s.key()), c.s.answers(c, "acquire.lua")
+	granted := make(chan strategy.Lease, 1)
+	c.listens()
+	go func() {
+		lease, err := lock.Acquire(s.ctx)
+		if err != nil {
+			s.note("%s gives up: %v", c.name, err) // the act ends for want of it
+		}
+		granted <- lease
+	}()
+	s.until(c.name+" has its place in the queue", func() bool {
+		return s.redis().ask("LLEN", queue) == int64(place) && s.answers(c, "acquire.lua") == asked+2
+	})
+	s.note("%s has its place in the queue, and sleeps", c.name)
+	return granted
+}
+
+// leased is the lease that a client has waited for. Until it has that, it hears what else comes.
+func (c *client) leased(granted <-chan strategy.Lease) strategy.Lease {
+	for {
+		taken := make(chan struct{})
+		select {
+		case lease := <-granted:
+			if lease == nil {
+				c.s.Cannot("%s does not get the lock", c.name)
+			}
+			return lease
+		case c.ears <- taken:
+			<-taken
+		case <-time.After(10 * time.Second):
+			c.s.Cannot("%s waits for the lock, and hears nothing", c.name)
+		}
+	}
 }
 
 func queueing(n []driver.Node) driver.Protocol {

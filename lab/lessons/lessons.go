@@ -49,7 +49,7 @@ type Act struct {
 func All() []Lesson {
 	all := slices.Concat(setnxLessons(), timestampLessons(), tokenLessons(), watchdogLessons(), fenceLessons(), reentrantLessons(),
 		durabilityLessons(), redlockLessons(), redlockFenceLessons(), herdLessons(), saleLessons(),
-		clockBackLessons(), waitZeroLessons())
+		clockBackLessons(), waitZeroLessons(), permitLessons(), readerLessons())
 	slices.SortFunc(all, func(a, b Lesson) int { return a.Number - b.Number })
 	return all
 }

@@ -29,7 +29,7 @@ var shown = map[string][]string{}
 func TestPace(t *testing.T) {
 	sc := Open(redistest.ForTests(t))
 	t.Cleanup(func() { sc.Close() })
-	for _, name := range []string{"compare-delete", "herd"} { // one without and one with a timed act
+	for _, name := range []string{"compare-delete", "herd", "permits"} { // one without and one with a timed act; and one where one hold of several ends
 		t.Run(name, func(t *testing.T) {
 			l, err := Find(name)
 			if err != nil {

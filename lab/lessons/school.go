@@ -122,7 +122,7 @@ func (s *Stage) begin(a Act, first bool) {
 // stage has servers on which nothing is left of what was before.
 func (sc *School) stage(ctx context.Context, l Lesson, ttl time.Duration) (*Stage, error) {
 	n := max(l.Servers, 1)
-	s := &Stage{school: sc, name: "tea", ttl: ttl, step: sc.Step}
+	s := &Stage{school: sc, name: "tea", ttl: ttl, step: sc.Step, shares: alone}
 	lent, err := sc.rigs.Borrow(ctx, sc.farm, n)
 	switch {
 	case errors.Is(err, redistest.ErrImpossible) && !l.Own:

@@ -39,6 +39,10 @@ type Stage struct {
 	rest    time.Duration // by how much longer than usual nothing happens on purpose
 	trace   Trace
 	clients []*client
+	shares  sharing  // who may hold the lock at the same time
+	held    int      // how many holds there were
+	most    int      // at the same time
+	permits int      // how many may, where that is a number
 	left    []string // keys besides the lock's
 	quiet   bool     // nothing is drawn: see offstage
 	sent    int      // commands, drawn or not
@@ -76,7 +80,7 @@ func (s *Stage) act(a Act) (Trace, error) {
 			}
 		}()
 		a.play(s)
-		s.oneHolder()
+		s.together()
 		for _, name := range a.lists {
 			source, ok := s.scripts[name]
 			if !ok {

@@ -116,9 +116,14 @@ func (e Event) Command() string {
 }
 
 // shorten cuts what nobody can read to what tells it apart: the end of a token has its
-// holder's name.
+// holder's name, and some say before it what that does.
 func shorten(w string) string {
 	const most = 26
+	for _, does := range []string{"read:", "write:"} {
+		if token, ok := strings.CutPrefix(w, does); ok {
+			return does + shorten(token)
+		}
+	}
 	if r := []rune(w); len(r) > most {
 		return "…" + string(r[len(r)-8:])
 	}

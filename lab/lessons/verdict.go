@@ -21,25 +21,6 @@ func (s *Stage) judge(promise string, held bool, because string, args ...any) {
 	s.trace.Verdicts = append(s.trace.Verdicts, Verdict{promise, held, fmt.Sprintf(because, args...)})
 }
 
-// oneHolder judges what everybody believed, if anybody held the lock.
-func (s *Stage) oneHolder() {
-	held, both := 0, ""
-	for _, e := range s.trace.Events {
-		switch {
-		case e.Kind == State && e.Condition == Holds:
-			held++
-		case e.Kind == Violation && e.Promise == oneHolder && both == "":
-			both = e.Text
-		}
-	}
-	switch {
-	case both != "":
-		s.judge(oneHolder, false, "%s", both)
-	case held > 1:
-		s.judge(oneHolder, true, "%d holds, of which no two overlap", held)
-	}
-}
-
 // broken marks the moment at which a promise is broken that is not about two holders.
 func (s *Stage) broken(promise, what string, args ...any) {
 	text := fmt.Sprintf(what, args...)
