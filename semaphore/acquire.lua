@@ -32,10 +32,10 @@ if permits > s.limit then
 end
 
 if serve(s, entry) and permits <= free(s) then
-  redis.call('ZREM', s.lock, token) -- not there: a user who may not release gets nothing
+  prove(s, token)
   local fence, err = grant(s, token, permits, ends)
   if err then return err end
-  if entry ~= '' and redis.pcall('LREM', s.queue, 1, entry) == 1 then call_first(s) end
+  if entry ~= '' and redis.pcall('LREM', s.queue, 1, entry) == 1 then serve(s, nil, true) end -- what is left is the next one's
   return fence
 end
 

@@ -16,8 +16,8 @@ local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local held = count(s.lock, ARGV[3])
 if held == 0 then return nil end
-redis.call('ZREM', s.lock, ARGV[5]) -- not there: a user who may not take the old token out gets no new one
+prove(s, ARGV[5])
 local fence, err = grant(s, ARGV[5], held, s.now + ARGV[4])
 if err then return err end
-redis.call('ZREM', s.lock, unpack(members(ARGV[3], held)))
+let_go(s.lock, members(ARGV[3], held)) -- holders.lua
 return fence

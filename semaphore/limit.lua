@@ -5,6 +5,7 @@
 -- ARGV[1]  how many permits there are, if they are not set
 -- ARGV[2]  how long the counter outlives the time that its number says, in ms; 0: for ever
 -- ARGV[3]  how many permits to set; 0: no longer set
+-- ARGV[4]  the channel for waiters that do not queue: they hear "permits" if nobody queues any more
 --
 -- Returns  1
 -- Errors   WRONGTYPE, NOLOCK, OOM, NOPERM: nothing changed
@@ -15,5 +16,6 @@ if ARGV[3] == '0' then
 else
   redis.call('SET', KEYS[4], ARGV[3])
 end
-serve((open(ARGV[1], ARGV[2]))) -- permits.lua
+local s = open(ARGV[1], ARGV[2]) -- permits.lua
+if serve(s) then redis.pcall('PUBLISH', ARGV[4], 'permits') end
 return 1

@@ -11,8 +11,8 @@
 local function open(permits, keep)
   local now, time, err = drop_lapsed(KEYS[1])
   if err then return nil, err end
-  local set = redis.pcall('GET', KEYS[4])
-  local limit = type(set) == 'string' and tonumber(set) or tonumber(permits)
+  local set = redis.pcall('GET', KEYS[4]) -- what is no number of permits is as if nothing were set
+  local limit = tonumber(type(set) == 'string' and string.match(set, '^%d+$') or permits)
   return {lock = KEYS[1], queue = KEYS[2], counter = KEYS[3], limit = limit, keep = tonumber(keep), now = now, time = time}
 end
 
@@ -33,6 +33,13 @@ end
 -- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.
 local function free(s) return s.limit - redis.call('ZCARD', s.lock) end
 
+-- Raises an error if the caller may not hold and release, or Redis is out of memory. It comes before the first
+-- write of a grant, and changes nothing, because the token is not there.
+local function prove(s, token)
+  redis.call('ZADD', s.lock, 'XX', 0, token)
+  redis.call('ZREM', s.lock, token)
+end
+
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
 -- Returns  the fence; nil, error
 local function grant(s, token, permits, ends)
@@ -51,39 +58,43 @@ end
 
 -- The direct grant to an entry that has left the queue. Returns false if it cannot be published: then nobody
 -- can be served.
-local function serve_entry(s, line, ms, permits, token)
-  local channel = s.queue .. ':' .. line
+local function serve_entry(s, channel, ms, permits, token)
   if permits > s.limit then -- it asks, and learns that it can never have so many
     redis.pcall('PUBLISH', channel, 'next 1')
     return true
   end
-  if passed_over(channel) then return true end
   local held, fence = pcall(grant, s, token, permits, s.now + ms)
   if not held then return false end
   if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    let_go(s.lock, members(token, permits)) -- forbidden: its holder would not know
+    pcall(let_go, s.lock, members(token, permits)) -- its holder would not know
     return false
   end
   return true
 end
 
 -- Serves the queue in its order, as long as the permits of the first are free. A waiter for many permits is not
--- overtaken by those behind it that want few. Stops at the entry own, which is the caller's.
+-- overtaken by those behind it that want few, unless it has died. Stops at the entry own, which is the caller's.
 -- After its first write it raises no error: where the queue cannot be served, a release is a mere release.
+-- moved  whether the caller has taken the first out of the queue: the next is to hear that it is first
 -- Returns whether nobody in the queue comes before the caller.
-local function serve(s, own)
-  local served = false
-  while true do
+local function serve(s, own, moved)
+  local able = true
+  while able do
     local entry = redis.pcall('LINDEX', s.queue, '0')
     if type(entry) ~= 'string' or entry == own then return true end
     local line, ms, permits, token = read_entry(entry)
-    if line and permits <= s.limit and permits > free(s) then break end
+    local channel = line and s.queue .. ':' .. line
+    local listens = line and not passed_over(channel)
+    local counted, rest = pcall(free, s)
+    if counted and listens and permits <= s.limit and permits > rest then break end
     local _, _, err = next_fences(s.counter, 1, s.time)
     -- LPOP is the first write, and needs no memory: after it, Redis refuses none to this script.
-    if err or type(redis.pcall('LPOP', s.queue)) ~= 'string' then return true end
-    if line and not serve_entry(s, line, ms, permits, token) then return true end
-    served = true
+    able = counted and not err and type(redis.pcall('LPOP', s.queue)) == 'string'
+    if able then
+      moved = true
+      able = not listens or serve_entry(s, channel, ms, permits, token)
+    end
   end
-  if served then call_first(s) end
-  return false
+  if moved then call_first(s) end
+  return not able
 end

@@ -21,8 +21,7 @@ if held > 0 then let_go(s.lock, members(token, held)) end
 local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
 if entry ~= '' then redis.pcall('LREM', s.queue, 0, entry) end
 
-local unwanted = serve(s)
-if first then call_first(s) end
+local unwanted = serve(s, nil, first)
 if held == 0 then return nil end
 if unwanted then redis.pcall('PUBLISH', ARGV[5], token) end -- a hint: where it is forbidden, the release stands
 return 1

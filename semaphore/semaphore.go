@@ -76,7 +76,7 @@
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:permits       the number of permits, if SetPermits has set it; it stays
 //	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
-//	                          released while nobody queued, or "permits" when SetPermits leaves some free
+//	                          released while nobody queued, or "permits" after a SetPermits
 //
 // No other library's lock has this form, and a key that has another form is refused. Read permits.lua,
 // acquire.lua and release.lua, in this order.

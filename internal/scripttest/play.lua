@@ -107,6 +107,13 @@ for _, key in ipairs(keys) do
     line = {'SET', key, real.call('GET', key)}
   elseif kind == 'list' then
     line = {'RPUSH', key, unpack(real.call('LRANGE', key, 0, -1))}
+  elseif kind == 'zset' then -- in the order of its scores
+    local members = real.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    line = {'ZADD', key}
+    for i = 1, #members, 2 do
+      table.insert(line, members[i + 1])
+      table.insert(line, members[i])
+    end
   else -- a hash
     local pairs, fields = real.call('HGETALL', key), {}
     for i = 1, #pairs, 2 do table.insert(fields, {pairs[i], pairs[i + 1]}) end

@@ -1,0 +1,1050 @@
+// Locks that several may hold at a time: each waiter has its own place in the servers' queue, a grant to one
+// stops no other, the shares that NewShare allows, and what becomes of a lease that is exchanged.
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/ledger"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// maxShare is the greatest share of a lock that shares keeps.
+const maxShare = 3
+
+// shares is a server in memory that keeps one lock of so many shares, and the protocol that speaks to it. It
+// serves its queue as a driver.Sharer must, passes over who does not listen, and lets nobody overtake.
+type shares struct {
+	limit int
+
+	mu      sync.Mutex
+	holds   []shareHold
+	queue   []driver.Claim
+	watches []*shareWatch
+	fence   uint64
+	tells   []func() // to be called without mu
+	sent    []shareRequest
+	network func(op string, c driver.Claim, serve func() error) error // nil: requests arrive
+	drop    func() bool                                               // whether a message is lost; nil: none is
+}
+
+type shareHold struct {
+	token string
+	share int
+	until time.Time
+}
+
+type shareWatch struct {
+	line string
+	mu   sync.Mutex
+	fn   func(driver.Notification) // nil: stopped
+}
+
+type shareRequest struct {
+	op string
+	driver.Claim
+}
+
+var _ interface {
+	driver.Protocol
+	driver.Sharer
+	driver.Adopter
+} = (*shares)(nil)
+
+func (p *shares) MaxShare() int { return maxShare }
+
+// ask sends a request.
+func (p *shares) ask(op string, c driver.Claim, do func() error) error {
+	p.mu.Lock()
+	p.sent = append(p.sent, shareRequest{op, c})
+	network := p.network
+	p.mu.Unlock()
+	serve := func() error {
+		p.mu.Lock()
+		p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.until.Before(time.Now()) })
+		err := do()
+		tells := p.tells
+		p.tells = nil
+		p.mu.Unlock()
+		for _, tell := range tells {
+			tell()
+		}
+		return err
+	}
+	if network == nil {
+		return serve()
+	}
+	return network(op, c, serve)
+}
+
+// through sets what becomes of requests from now on.
+func (p *shares) through(network func(op string, c driver.Claim, serve func() error) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network = network
+}
+
+// of returns the requests of a kind so far.
+func (p *shares) of(op string) (some []shareRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.sent {
+		if r.op == op {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+func (p *shares) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.sent)
+}
+
+// find returns the token's hold; nil: it has none.
+func (p *shares) find(token string) *shareHold {
+	for i := range p.holds {
+		if p.holds[i].token == token {
+			return &p.holds[i]
+		}
+	}
+	return nil
+}
+
+func (p *shares) free() int {
+	n := p.limit
+	for _, h := range p.holds {
+		n -= h.share
+	}
+	return n
+}
+
+func shareOf(c driver.Claim) int { return int(max(c.Share, 1)) }
+
+// add makes a token a holder, and returns its fence.
+func (p *shares) add(token string, share int, ttl time.Duration) uint64 {
+	p.holds = append(p.holds, shareHold{token, share, time.Now().Add(ttl)})
+	p.fence++
+	return p.fence
+}
+
+// first is the hold that ends first.
+func (p *shares) first() shareHold {
+	return slices.MinFunc(p.holds, func(a, b shareHold) int { return a.until.Compare(b.until) })
+}
+
+// unqueue takes a token out of the queue, and reports whether it was the first.
+func (p *shares) unqueue(token string) (first bool) {
+	first = len(p.queue) > 0 && p.queue[0].Token == token
+	p.queue = slices.DeleteFunc(p.queue, func(c driver.Claim) bool { return c.Token == token })
+	return first
+}
+
+// tell sends n to who watches a line, and reports whether anybody does.
+func (p *shares) tell(line string, n driver.Notification) (heard bool) {
+	for _, w := range p.watches {
+		if w.line != line {
+			continue
+		}
+		heard = true
+		if p.drop != nil && p.drop() {
+			continue
+		}
+		p.tells = append(p.tells, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.fn != nil {
+				w.fn(n)
+			}
+		})
+	}
+	return heard
+}
+
+func (p *shares) listens(line string) bool {
+	return slices.ContainsFunc(p.watches, func(w *shareWatch) bool { return w.line == line })
+}
+
+// serve grants to the first in the queue what is free, up to the token own. moved says that the first has left.
+// It returns whether nobody comes before own.
+func (p *shares) serve(own string, moved bool) bool {
+	for len(p.queue) > 0 && p.queue[0].Token != own {
+		c := p.queue[0]
+		if p.listens(c.Line) && shareOf(c) > p.free() {
+			if moved {
+				p.tell(c.Line, driver.Notification{Next: max(time.Until(p.first().until), ms)})
+			}
+			return false
+		}
+		p.queue, moved = p.queue[1:], true
+		if !p.listens(c.Line) {
+			continue
+		}
+		ttl := driver.SuccessorTTL(c.TTL)
+		g := driver.Grant{Fence: p.add(c.Token, shareOf(c), ttl), TTL: ttl, ServerTime: time.Duration(time.Now().UnixNano())}
+		p.tell(c.Line, driver.Notification{Token: c.Token, Grant: g})
+	}
+	return true
+}
+
+func (p *shares) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err error) {
+	err = p.ask("acquire", c, func() error {
+		g = driver.Grant{}
+		if h := p.find(c.Token); h != nil { // granted meanwhile
+			h.until = time.Now().Add(c.TTL)
+			p.fence++
+			g.Fence = p.fence
+			return nil
+		}
+		if shareOf(c) > p.limit {
+			return conformance.Refused("LIMIT")
+		}
+		if p.serve(c.Token, false) && shareOf(c) <= p.free() {
+			g.Fence = p.add(c.Token, shareOf(c), c.TTL)
+			if p.unqueue(c.Token) {
+				p.serve("", true)
+			}
+			return nil
+		}
+		h := p.first()
+		if g.ServerTime = time.Duration(time.Now().UnixNano()); c.Line != "" {
+			at := slices.IndexFunc(p.queue, func(x driver.Claim) bool { return x.Token == c.Token })
+			if g.Kept = at >= 0 && c.Asked; !g.Kept {
+				at = len(p.queue)
+				p.queue = append(p.queue, c)
+			}
+			g.Place = int32(at + 1)
+		}
+		return &strategy.HeldError{Name: c.Name, Holder: h.token, TTL: max(time.Until(h.until), ms)}
+	})
+	if err != nil && !errors.Is(err, strategy.ErrHeld) {
+		g = driver.Grant{}
+	}
+	return g, err
+}
+
+func (p *shares) Extend(_ context.Context, c driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, p.ask("extend", c, func() error {
+		h := p.find(c.Token)
+		if h == nil {
+			return &strategy.LostError{Name: c.Name}
+		}
+		if until := time.Now().Add(c.TTL); until.After(h.until) {
+			h.until = until
+		}
+		return nil
+	})
+}
+
+func (p *shares) Release(_ context.Context, c driver.Claim) error {
+	return p.ask("release", c, func() error {
+		h := p.find(c.Token)
+		if h != nil {
+			p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.token == c.Token })
+		}
+		all := p.serve("", c.Undo && p.unqueue(c.Token))
+		if h == nil {
+			return driver.Gone("shares", true, c, "")
+		}
+		if all {
+			p.tell("", driver.Notification{Holder: c.Token})
+		}
+		return nil
+	})
+}
+
+func (p *shares) Adopt(_ context.Context, c driver.Claim, from string) (g driver.Grant, err error) {
+	err = p.ask("adopt", c, func() error {
+		h := p.find(from)
+		if h == nil {
+			return &strategy.LostError{Name: c.Name}
+		}
+		h.token, h.until = c.Token, time.Now().Add(c.TTL)
+		if c.Share > 0 {
+			h.share = int(c.Share)
+		}
+		p.fence++
+		g.Fence = p.fence
+		p.serve("", false)
+		return nil
+	})
+	return g, err
+}
+
+func (p *shares) Watch(_ context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	w := &shareWatch{line: c.Line, fn: fn}
+	err = p.ask("watch", c, func() error {
+		p.watches = append(p.watches, w)
+		return nil
+	})
+	stop = func() {
+		p.mu.Lock()
+		p.watches = slices.DeleteFunc(p.watches, func(x *shareWatch) bool { return x == w })
+		p.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.fn = nil
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// evict takes all holds away.
+func (p *shares) evict() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds = nil
+}
+
+// held returns the share that a token holds; 0: none.
+func (p *shares) held(token string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.find(token); h != nil {
+		return h.share
+	}
+	return 0
+}
+
+// queued returns the claims in the queue.
+func (p *shares) queued() []driver.Claim {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.queue)
+}
+
+// left fails the test if the server keeps anything but the fence.
+func (p *shares) left(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.holds)+len(p.queue)+len(p.watches) > 0 {
+		t.Errorf("left at the server: holds %v, queue %v, %d watches; want nothing", p.holds, p.queue, len(p.watches))
+	}
+}
+
+// keeps checks how many claims wait at the server, and how many lines listen.
+func (p *shares) keeps(t *testing.T, when string, queued, listening int) {
+	t.Helper()
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) != queued || len(p.watches) != listening {
+		t.Errorf("%s %d claims are in the queue and %d lines listen, want %d and %d", when, len(p.queue), len(p.watches), queued, listening)
+	}
+}
+
+// takeShare acquires a share that is free.
+func takeShare(t *testing.T, s strategy.Strategy, share int) strategy.Lease {
+	t.Helper()
+	l, err := engine.NewShare(s, name, share).TryAcquire(bg)
+	if err != nil {
+		t.Fatalf("TryAcquire of a share of %d = %v", share, err)
+	}
+	return l
+}
+
+// waitShare begins to Acquire a share and returns when that cannot go on by itself.
+func waitShare(ctx context.Context, s strategy.Strategy, share int) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = engine.NewShare(s, name, share).Acquire(ctx)
+		w.at = time.Now()
+	}()
+	synctest.Wait()
+	return w
+}
+
+// acquired checks which of them have ended by now.
+func acquired(t *testing.T, when string, ws []*waiter, want ...int) {
+	t.Helper()
+	synctest.Wait()
+	var got []int
+	for i, w := range ws {
+		if closed(w.done) {
+			got = append(got, i)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s Acquire of %v has ended, want %v", when, got, want)
+	}
+}
+
+// TestShareLines: each waiter has a line, and a place in the queue, of its own. A release grants to the first in
+// the same step, and that one's hold keeps no other waiting. Nothing is handed over within the process.
+func TestShareLines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 2}
+		s := open(t, p, strategy.Options{})
+		a, b := take(t, s), take(t, s)
+		_, err := s.NewLock(name).TryAcquire(bg)
+		is(t, "TryAcquire of a third", err, strategy.ErrHeld)
+		before := p.count()
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		equal(t, "requests of three who wait", p.count()-before, 3*3) // ask, listen, ask for a place
+		p.keeps(t, "while three wait", 3, 3)
+		lines := map[string]bool{}
+		for _, w := range p.of("watch") {
+			lines[w.Line] = true
+		}
+		equal(t, "lines that listen", len(lines), 3)
+		equal(t, "somebody listens without a line", lines[""], false)
+		queue := p.queued()
+		for i, c := range queue {
+			if !lines[c.Line] || slices.ContainsFunc(queue[:i], func(x driver.Claim) bool { return x.Line == c.Line || x.Token == c.Token }) {
+				t.Errorf("the queue has the line %q and the token %q in place %d, want a line that listens and those of nobody else", c.Line, c.Token, i+1)
+			}
+		}
+
+		before = p.count()
+		release(t, a)
+		acquired(t, "after one release", ws, 0)
+		release(t, b)
+		acquired(t, "after two releases", ws, 0, 1)
+		equal(t, "requests of two releases that grant", p.count()-before, 2)
+		p.keeps(t, "with one who waits", 1, 1)
+		release(t, ws[1].got(t))
+		acquired(t, "after three releases", ws, 0, 1, 2)
+		release(t, ws[0].got(t))
+		release(t, ws[2].got(t))
+		equal(t, "releases", len(p.of("release")), 5)
+		for _, r := range p.of("acquire") {
+			if r.Fences != 0 {
+				t.Errorf("a claim asks for %d fences, want one: nothing is handed over", r.Fences)
+			}
+		}
+		p.left(t)
+	})
+}
+
+// TestShareGrantsSeveral: one release may make several waiters of a process holders, and each has its own lease.
+func TestShareGrantsSeveral(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 3}
+		s := open(t, p, strategy.Options{})
+		all := takeShare(t, s, 3)
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 2), waitShare(bg, s, 1)}
+		start, before := time.Now(), p.count()
+		release(t, all)
+		acquired(t, "after one release", ws, 0, 1)
+		equal(t, "requests", p.count()-before, 1)
+		for i, w := range ws[:2] {
+			l := w.got(t)
+			equal(t, fmt.Sprintf("Acquire of %d after", i), w.at.Sub(start), 0)
+			equal(t, fmt.Sprintf("share of waiter %d", i), p.held(l.Token()), i+1)
+			time.Sleep(10 * ms) // the grant was for a second
+			is(t, "Err", l.Err())
+		}
+		equal(t, "renewals", len(p.of("extend")), 2)
+		release(t, ws[1].lease)
+		release(t, ws[2].got(t))
+		release(t, ws[0].lease)
+		p.left(t)
+	})
+}
+
+// TestShareLeaver: a waiter that leaves withdraws its entry, and no other's. Whom it has kept waiting is served.
+func TestShareLeaver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 3}
+		s := open(t, p, strategy.Options{})
+		holder := takeShare(t, s, 2)
+		ctx, leave := context.WithCancel(bg)
+		ws := []*waiter{waitShare(ctx, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		p.keeps(t, "while three wait", 3, 3)
+		entry := p.queued()[0]
+		leave()
+		acquired(t, "after the first has left", ws, 0, 1)
+		is(t, "Acquire that was given up", ws[0].err, context.Canceled, strategy.ErrHeld)
+		undone := p.of("release")
+		if len(undone) != 1 || !undone[0].Undo || undone[0].Token != entry.Token || undone[0].Line != entry.Line || undone[0].Share != 3 {
+			t.Errorf("releases = %+v, want an undo of %+v alone", undone, entry)
+		}
+		p.keeps(t, "after the first has left", 1, 1)
+		release(t, ws[1].got(t))
+		release(t, ws[2].got(t))
+		release(t, holder)
+		p.left(t)
+	})
+}
+
+// TestShareLeavesWithTheGrant: a wait that ends in the moment of the grant, in whichever order, leaves nothing held.
+func TestShareLeavesWithTheGrant(t *testing.T) {
+	for i := range 40 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 1}
+				s := open(t, p, strategy.Options{})
+				holder := take(t, s)
+				ctx, leave := context.WithCancel(bg)
+				first, next := waitShare(ctx, s, 1), waitShare(bg, s, 1)
+				var both sync.WaitGroup
+				both.Go(leave)
+				both.Go(func() { release(t, holder) })
+				both.Wait()
+				if <-first.done; first.err == nil {
+					release(t, first.lease)
+				}
+				start := time.Now()
+				release(t, next.got(t))
+				equal(t, "the next had it after", next.at.Sub(start), 0)
+				p.left(t)
+				equal(t, "scheduled", engine.Scheduled(s), 0)
+			})
+		})
+	}
+}
+
+// TestShareClosed: Close ends all lines of a key.
+func TestShareClosed(t *testing.T) {
+	for _, w := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
+		t.Run(w.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 1}
+				other := open(t, p, strategy.Options{})
+				s := open(t, p, strategy.Options{Wait: w})
+				holder := take(t, other)
+				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
+				is(t, "Close", s.Close())
+				acquired(t, "after Close", ws, 0, 1)
+				for _, w := range ws {
+					is(t, "Acquire", w.err, strategy.ErrClosed)
+				}
+				release(t, holder)
+				p.left(t)
+			})
+		})
+	}
+}
+
+// TestShareKeepsOrder: who does not queue at the servers stands in the process's line. Its head alone asks and
+// listens, and keeps those behind it waiting, also if it wants more than they.
+func TestShareKeepsOrder(t *testing.T) {
+	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
+		t.Run(w.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 3}
+				other := open(t, p, strategy.Options{TTL: time.Minute})
+				s := open(t, p, strategy.Options{TTL: time.Minute, Wait: w})
+				a, b := takeShare(t, other, 1), takeShare(t, other, 1)
+				watches := 0
+				if w == strategy.WaitNotification {
+					watches = 1
+				}
+				ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+				time.Sleep(time.Second) // one share is free all the time
+				acquired(t, "while the first cannot have its shares", ws)
+				p.keeps(t, "while three wait", 0, watches)
+				equal(t, "waiting", engine.Waiting(s, key), 3)
+				for _, r := range p.of("acquire")[2:] {
+					equal(t, "Share of who asks", r.Share, 3)
+				}
+				release(t, b)
+				release(t, a)
+				time.Sleep(time.Second) // a pause at most
+				acquired(t, "when all was free", ws, 0)
+				release(t, ws[0].got(t))
+				time.Sleep(time.Second)
+				acquired(t, "when all was free again", ws, 0, 1, 2)
+				if one, two := fenceOf(ws[1].got(t)), fenceOf(ws[2].got(t)); one >= two {
+					t.Errorf("fences = %d and %d, want that the second was before the third", one, two)
+				}
+				release(t, ws[1].lease)
+				release(t, ws[2].lease)
+				p.left(t)
+			})
+		})
+	}
+}
+
+// TestShareNotified: a waiter that is notified wakes on the release of any holder, not only of the one that it was
+// told of. When one release leaves enough for several, or several come at once, all who can have theirs
+// have it at once.
+func TestShareNotified(t *testing.T) {
+	for what, free := range map[string]func(t *testing.T, ws []*waiter, first, second strategy.Lease){
+		"one after the other": func(t *testing.T, ws []*waiter, first, second strategy.Lease) {
+			release(t, second) // the waiters know of the first alone: it ends earlier
+			acquired(t, "after one release", ws, 0)
+			release(t, first)
+		},
+		"at once": func(t *testing.T, _ []*waiter, first, second strategy.Lease) {
+			var both sync.WaitGroup
+			both.Go(func() { release(t, first) })
+			both.Go(func() { release(t, second) })
+			both.Wait()
+		},
+		"the later one first": func(t *testing.T, _ []*waiter, first, second strategy.Lease) {
+			release(t, second)
+			release(t, first)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 2}
+				other := open(t, p, strategy.Options{TTL: time.Hour})
+				s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
+				first := take(t, other)
+				time.Sleep(ms)
+				second := take(t, other)
+				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
+				start := time.Now()
+				free(t, ws, first, second)
+				for i, w := range ws {
+					l := w.got(t)
+					equal(t, fmt.Sprintf("waiter %d had its share after", i), w.at.Sub(start), 0)
+					defer release(t, l)
+				}
+			})
+		})
+	}
+	t.Run("several shares of one", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := &shares{limit: 3}
+			other := open(t, p, strategy.Options{TTL: time.Hour})
+			s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
+			all := takeShare(t, other, 3)
+			ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 2)}
+			before, start := len(p.of("acquire")), time.Now()
+			release(t, all)
+			acquired(t, "at once", ws, 0, 1)
+			equal(t, "attempts", len(p.of("acquire"))-before, 3) // the third's is refused
+			release(t, ws[0].got(t))
+			release(t, ws[2].got(t))
+			equal(t, "the third had its shares after", ws[2].at.Sub(start), 0)
+			release(t, ws[1].got(t))
+			p.left(t)
+		})
+	})
+}
+
+// TestNewShare: which shares are allowed. For others no request is sent.
+func TestNewShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: maxShare}
+		s := open(t, p, strategy.Options{})
+		for _, share := range []int{0, -1, maxShare + 1, 1 << 31, 1<<32 + 1} {
+			l := engine.NewShare(s, name, share)
+			_, try := l.TryAcquire(bg)
+			_, wait := l.Acquire(bg)
+			for _, err := range []error{try, wait} {
+				if want := fmt.Sprintf("a share of %d of the lock %q: allowed are 1 to %d", share, name, maxShare); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("Acquire of a share of %d = %v, want an error that says %q", share, err, want)
+				}
+			}
+		}
+		if _, err := engine.NewShare(s, "", 0).TryAcquire(bg); err == nil || !strings.Contains(err.Error(), "name has 0 bytes") {
+			t.Errorf("TryAcquire of a lock without a name = %v, want that the name is not allowed", err)
+		}
+		equal(t, "requests", p.count(), 0)
+		for share := 1; share <= maxShare; share++ {
+			l := engine.NewShare(s, name, share)
+			equal(t, "Name", l.Name(), name)
+			equal(t, "Key", l.Key(), key)
+			lease := takeShare(t, s, share)
+			equal(t, "share", p.held(lease.Token()), share)
+			release(t, lease)
+		}
+		release(t, take(t, s))
+		asked := p.of("acquire")
+		equal(t, "Share of NewLock", asked[len(asked)-1].Share, 0)
+	})
+}
+
+// TestExchange: a lease becomes one of another share, in one request. The first is released, for its user and for
+// the observer, and the second is as any other.
+func TestExchange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: maxShare}
+		var events ledger.Ledger
+		var mu sync.Mutex
+		seen := map[string][]strategy.EventKind{} // by token
+		s := open(t, p, strategy.Options{Observe: func(e strategy.Event) {
+			events.Observe(e)
+			mu.Lock()
+			defer mu.Unlock()
+			seen[e.Token] = append(seen[e.Token], e.Kind)
+		}})
+		from := takeShare(t, s, 3)
+		is(t, "KeepAlive", from.KeepAlive(0))
+		ctx, cancel := from.Context(bg)
+		defer cancel()
+		time.Sleep(time.Second)
+		other := waitShare(bg, s, 2)
+		before, start := p.count(), time.Now()
+		same, err := s.With(strategy.Options{Observe: events.Observe}) // of the same strategy, with other options
+		is(t, "With", err)
+		to, err := engine.Exchange(bg, same, from, 1)
+		is(t, "Exchange", err)
+		equal(t, "requests", p.count()-before, 1)
+		release(t, other.got(t)) // what was left was free at once
+		is(t, "Err of what was exchanged", from.Err(), strategy.ErrReleased)
+		is(t, "cause of the end of its context", context.Cause(ctx), strategy.ErrReleased)
+		is(t, "Release of what was exchanged", from.Release(bg), strategy.ErrReleased)
+		is(t, "Err", to.Err())
+		equal(t, "Name", to.Name(), name)
+		equal(t, "Deadline", to.Deadline(), start.Add(valid))
+		equal(t, "share of the new token", p.held(to.Token()), 1)
+		equal(t, "share of the old token", p.held(from.Token()), 0)
+		if fenceOf(to) <= fenceOf(from) {
+			t.Errorf("Fence = %d, want more than %d", fenceOf(to), fenceOf(from))
+		}
+		mu.Lock()
+		if kinds := seen[from.Token()]; kinds[len(kinds)-1] != strategy.EventReleased {
+			t.Errorf("events of the first lease = %v, want that it was released in the end", kinds)
+		}
+		mu.Unlock()
+		renewed := len(p.of("extend"))
+		time.Sleep(5 * time.Second)
+		equal(t, "renewals since", len(p.of("extend"))-renewed, 0) // KeepAlive was for the first
+		release(t, to)
+		p.left(t)
+		equal(t, "scheduled", engine.Scheduled(s), 0)
+		is(t, "events", events.Err())
+	})
+}
+
+// stranger is a lease that no engine has made.
+type stranger struct{ strategy.Lease }
+
+// TestExchangeRefused: what is not allowed, or comes too late, sends nothing and leaves the lease as it was.
+func TestExchangeRefused(t *testing.T) {
+	done, cancel := context.WithCancel(bg)
+	cancel()
+	for what, c := range map[string]struct {
+		exchange func(t *testing.T, p *shares, s strategy.Strategy, l strategy.Lease) error
+		says     string
+		is       error
+		ended    error // how the lease has ended; nil: it has not
+	}{
+		"no share": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			_, err := engine.Exchange(bg, s, l, 0)
+			return err
+		}, says: "allowed are 1 to 3"},
+		"too great a share": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			_, err := engine.Exchange(bg, s, l, maxShare+1)
+			return err
+		}, says: "allowed are 1 to 3"},
+		"ctx is done": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			_, err := engine.Exchange(done, s, l, 1)
+			return err
+		}, is: context.Canceled},
+		"another strategy's": {exchange: func(t *testing.T, p *shares, _ strategy.Strategy, l strategy.Lease) error {
+			_, err := engine.Exchange(bg, open(t, p, strategy.Options{}), l, 1)
+			return err
+		}, says: "another strategy's"},
+		"of no engine": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			_, err := engine.Exchange(bg, s, stranger{l}, 1)
+			return err
+		}, says: "another strategy's"},
+		"of another key": {exchange: func(t *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			other, err := s.With(strategy.Options{Key: func(name string) string { return "other:" + name }})
+			is(t, "With", err)
+			_, err = engine.Exchange(bg, other, l, 1)
+			return err
+		}, says: "another strategy's"},
+		"closed": {exchange: func(t *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			is(t, "Close", s.Close())
+			_, err := engine.Exchange(bg, s, l, 1)
+			return err
+		}, is: strategy.ErrClosed},
+		"lapsed": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			time.Sleep(ttl)
+			_, err := engine.Exchange(bg, s, l, 1)
+			return err
+		}, is: strategy.ErrLost, ended: strategy.ErrLost},
+		"detached": {exchange: func(t *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+			_, err := l.Detach()
+			is(t, "Detach", err)
+			_, err = engine.Exchange(bg, s, l, 1)
+			return err
+		}, is: strategy.ErrReleased, ended: strategy.ErrReleased},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: maxShare}
+				s := open(t, p, strategy.Options{})
+				l := takeShare(t, s, 2)
+				before := p.count()
+				err := c.exchange(t, p, s, l)
+				if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("Exchange = %v, want %v, and that it says %q", err, c.is, c.says)
+				}
+				synctest.Wait()
+				equal(t, "requests", p.count()-before, 0)
+				if c.ended != nil {
+					is(t, "Err of the lease", l.Err(), c.ended)
+					return
+				}
+				is(t, "Err of the lease", l.Err())
+				equal(t, "share of the lease", p.held(l.Token()), 2)
+			})
+		})
+	}
+}
+
+// TestExchangeFails: when the request has failed, the caller holds nothing. The engine undoes whatever the servers may
+// still keep of either lease; of a lease that is lost they keep nothing.
+func TestExchangeFails(t *testing.T) {
+	for what, c := range map[string]struct {
+		network func(p *shares, s strategy.Strategy, serve func() error) error
+		err     error
+		undone  int // leases: the old one, or both
+	}{
+		"refused":      {func(*shares, strategy.Strategy, func() error) error { return conformance.Refused("NOPERM") }, strategy.ErrRefused, 1},
+		"unsent":       {func(*shares, strategy.Strategy, func() error) error { return conformance.Unsent() }, strategy.ErrUnsent, 1},
+		"lost request": {func(*shares, strategy.Strategy, func() error) error { return conformance.Unknown() }, strategy.ErrUnknown, 2},
+		"lost reply": {func(_ *shares, _ strategy.Strategy, serve func() error) error {
+			serve() //nolint:errcheck // it is lost
+			return conformance.Unknown()
+		}, strategy.ErrUnknown, 2},
+		"lost lease": {func(p *shares, _ strategy.Strategy, serve func() error) error {
+			p.evict()
+			return serve()
+		}, strategy.ErrLost, 0},
+		"late": {func(_ *shares, _ strategy.Strategy, serve func() error) error {
+			err := serve()
+			time.Sleep(valid)
+			return err
+		}, strategy.ErrLost, 1}, // the new one
+		"closed": {func(_ *shares, s strategy.Strategy, serve func() error) error {
+			err := serve()
+			go s.Close() //nolint:errcheck // the test's end closes it again
+			time.Sleep(ms)
+			return err
+		}, strategy.ErrClosed, 2},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: maxShare}
+				missed := 0
+				s := open(t, p, strategy.Options{Observe: func(e strategy.Event) {
+					if e.Kind == strategy.EventMissed {
+						missed++
+					}
+				}})
+				from := takeShare(t, s, 2)
+				p.through(func(op string, _ driver.Claim, serve func() error) error {
+					if op != "adopt" {
+						return serve()
+					}
+					return c.network(p, s, serve)
+				})
+				before := p.count()
+				to, err := engine.Exchange(bg, s, from, 1)
+				if is(t, "Exchange", err, c.err); to != nil {
+					t.Errorf("Exchange = %v, want no lease", to)
+				}
+				is(t, "Err of what was exchanged", from.Err(), strategy.ErrReleased)
+				equal(t, "missed", missed, 1)
+				synctest.Wait()
+				tokens := map[string]bool{}
+				for _, r := range p.of("release") {
+					equal(t, "Undo", r.Undo, true)
+					tokens[r.Token] = true
+				}
+				equal(t, "leases undone", len(tokens), c.undone)
+				equal(t, "requests", p.count()-before, 1+c.undone)
+				p.left(t)
+			})
+		})
+	}
+	t.Run("no adopter", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := &shares{limit: maxShare}
+			s := open(t, struct {
+				driver.Protocol
+				sharer
+			}{p, p}, strategy.Options{})
+			_, err := engine.Exchange(bg, s, takeShare(t, s, 2), 1)
+			is(t, "Exchange", err, strategy.ErrUnsupported)
+			p.left(t)
+		})
+	})
+}
+
+// sharer is a driver.Sharer whose methods are not those of a protocol.
+type sharer interface {
+	MaxShare() int
+	Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error)
+}
+
+// TestAsk: a request that is of no lease gets a claim without a token, and is counted among those that Close waits
+// for. It is not made after Close, when ctx is done, or for a name that is not allowed.
+func TestAsk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 1}
+		s := open(t, p, strategy.Options{TTL: time.Minute, FenceTTL: -1})
+		failed := errors.New("failed")
+		asked := 0
+		ask := func(ctx context.Context, name string) error {
+			return engine.Ask(ctx, s, name, func(got context.Context, c driver.Claim) error {
+				asked++
+				equal(t, "ctx", got, ctx)
+				equal(t, "claim", c, driver.Claim{Name: name, Key: key, TTL: time.Minute, Due: time.Now().Add(op)})
+				equal(t, "under way", engine.UnderWay(s), 1)
+				return failed
+			})
+		}
+		equal(t, "Ask", ask(bg, name), failed)
+		equal(t, "asked", asked, 1)
+		equal(t, "under way afterwards", engine.UnderWay(s), 0)
+		done, cancel := context.WithCancel(bg)
+		cancel()
+		is(t, "Ask when ctx is done", ask(done, name), context.Canceled)
+		if err := ask(bg, ""); err == nil || !strings.Contains(err.Error(), "name has 0 bytes") {
+			t.Errorf("Ask of a lock without a name = %v, want that the name is not allowed", err)
+		}
+		is(t, "Close", s.Close())
+		is(t, "Ask after Close", ask(bg, name), strategy.ErrClosed)
+		equal(t, "asked", asked, 1)
+	})
+}
+
+// TestSharesInChaos lets contenders of several processes come for shares, wait in all ways, give up, hold and
+// forget at random, on a network that loses and delays. Never is more held than there is, somebody always gets a
+// share, and nothing is left behind.
+func TestSharesInChaos(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { sharesInChaos(t, seed) })
+		})
+	}
+}
+
+func sharesInChaos(t *testing.T, seed uint64) {
+	const ttl = 3 * time.Second
+	p := &shares{limit: maxShare}
+	faults := chaos(seed)
+	p.through(func(op string, _ driver.Claim, serve func() error) error {
+		return faults(bg, conformance.Request{Op: conformance.Op(op)}, serve)
+	})
+	if seed%4 == 3 {
+		lost := rand.New(rand.NewPCG(seed, 2000))
+		p.drop = func() bool { return lost.IntN(5) == 0 }
+	}
+	var events ledger.Ledger
+	var mu sync.Mutex
+	held, grants, last := map[strategy.Lease]int{}, 0, time.Now()
+	got := func(l strategy.Lease, share int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if l.Err() != nil {
+			return // lost on its way
+		}
+		held[l] = share
+		sum := 0
+		for other, its := range held {
+			if other.Err() == nil {
+				sum += its
+			}
+		}
+		if sum > maxShare {
+			t.Errorf("seed %d: shares held = %d, want %d at most", seed, sum, maxShare)
+		}
+		grants++
+		last = time.Now()
+	}
+	var all sync.WaitGroup
+	var houses []strategy.Strategy
+	for h := range 3 {
+		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, RetryOnError: true, Observe: events.Observe}
+		if seed%2 == 1 {
+			o.Wait = strategy.Wait(h + 1)
+		}
+		s := open(t, p, o)
+		houses = append(houses, s)
+		for c := range 4 {
+			r := rand.New(rand.NewPCG(seed, uint64(100*h+c)))
+			all.Go(func() {
+				for range 10 {
+					ctx, cancel := bg, func() {}
+					if r.IntN(3) == 0 {
+						ctx, cancel = context.WithTimeout(bg, time.Duration(r.IntN(300))*ms)
+					}
+					share := 1 + r.IntN(maxShare)
+					l, err := engine.NewShare(s, name, share).Acquire(ctx)
+					if err != nil && ctx.Err() == nil {
+						t.Errorf("seed %d: Acquire = %v, want to wait on", seed, err)
+					}
+					if cancel(); err != nil {
+						continue
+					}
+					got(l, share)
+					if r.IntN(6) == 0 {
+						l.KeepAlive(0) //nolint:errcheck // it may be lost
+					}
+					time.Sleep(time.Duration(r.IntN(30)) * ms)
+					if share > 1 && r.IntN(5) == 0 {
+						mu.Lock()
+						delete(held, l)
+						mu.Unlock()
+						if l, err = engine.Exchange(bg, s, l, 1); err != nil {
+							continue
+						}
+						got(l, 1)
+					}
+					mu.Lock()
+					delete(held, l)
+					mu.Unlock()
+					if r.IntN(20) > 0 { // or it is forgotten
+						l.Release(bg) //nolint:errcheck // chaos
+					} else {
+						l.Detach() //nolint:errcheck // chaos
+					}
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		case <-time.After(ttl):
+			mu.Lock()
+			idle := time.Since(last)
+			mu.Unlock()
+			if idle > 5*ttl {
+				p.mu.Lock()
+				t.Fatalf("seed %d: nobody has got a share for %v; at the server: %v, queue %v", seed, idle, p.holds, p.queue)
+			}
+		}
+	}
+	p.through(nil)
+	time.Sleep(2 * ttl)
+	for i, s := range houses {
+		equal(t, fmt.Sprintf("seed %d: under way in %d", seed, i), engine.UnderWay(s), 0)
+		equal(t, fmt.Sprintf("seed %d: scheduled of %d", seed, i), engine.Scheduled(s), 0)
+	}
+	if err := events.Err(); err != nil {
+		t.Errorf("seed %d: %v", seed, err)
+	}
+	release(t, takeShare(t, houses[0], maxShare)) // what was detached has lapsed
+	p.left(t)
+	if grants < 50 {
+		t.Errorf("seed %d: grants = %d, want more", seed, grants)
+	}
+}
