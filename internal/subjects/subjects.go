@@ -71,6 +71,9 @@ type Variant struct {
 	Except map[string]string
 }
 
+// Several reports whether several may hold the lock at a time.
+func (v Variant) Several() bool { return v.Permits != nil || v.ReadWriter != nil }
+
 // All returns the variants in teaching order: each adds what the one before lacks.
 func All() []Variant {
 	const (
@@ -175,7 +178,6 @@ func All() []Variant {
 			Package: "semaphore",
 			Summary: "a sorted set of permits, here of one, with a queue",
 			Servers: 1,
-			Aside:   true,
 			On:      one(func(n driver.Node) driver.Protocol { return semaphore.On(n, 1) }),
 			Permits: func(n driver.Node, permits int, o strategy.Options) (strategy.Semaphore, error) {
 				return semaphore.Make(semaphore.On(n, permits), o)
@@ -189,7 +191,6 @@ func All() []Variant {
 			Package: "rwlock",
 			Summary: "a sorted set of readers, or of one writer, with a queue of each",
 			Servers: 1,
-			Aside:   true,
 			On:      one(func(n driver.Node) driver.Protocol { return rwlock.On(n) }),
 			ReadWriter: func(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) {
 				return rwlock.Make(rwlock.On(n), o)

@@ -27,7 +27,8 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	alone := func(c Strategy) bool { return c.Servers == 1 }
 	reentrant := func(c Strategy) bool { return c.verdict(reentrantTitle) == Kept }
 	queues := func(c Strategy) bool { return c.verdict(queueTitle) == Kept }
-	sound := func(c Strategy) bool { return c.sound() }
+	several := func(c Strategy) bool { return c.verdict(permitsTitle) == Kept || c.verdict(readersTitle) == Kept }
+	sound := func(c Strategy) bool { return c.sound() && !several(c) }
 
 	best := func(of []string) []string { // those with the fewest weaknesses; what is unclear may be one
 		least := -1
@@ -74,7 +75,15 @@ func advise(columns []Strategy, comparable bool) []Advice {
 	if who := best(names(columns, reentrant)); len(who) > 0 {
 		add("code that holds the lock takes it again", who, "the owner that the context names gets in again, and its last release frees the lock"+besides(columns, who)+". Where the code can be changed, hand the lease on instead.")
 	}
-	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept })
+	for _, shared := range []struct{ purpose, title, why string }{
+		{"at most n at the same time", permitsTitle, "each permit is a lease, which ends with its TTL if its holder dies. Here it was compared with one permit."},
+		{"many that read, and some that write", readersTitle, "readers and writers take turns, so neither side starves. Here its writers were compared."},
+	} {
+		if who := names(columns, func(c Strategy) bool { return c.verdict(shared.title) == Kept && c.sound() }); len(who) > 0 {
+			add(shared.purpose, who, shared.why)
+		}
+	}
+	fenced := names(columns, func(c Strategy) bool { return c.verdict(fenceTitle) == Kept && !several(c) })
 	if len(fenced) > 0 {
 		add("writes that a paused holder must never overwrite", fenced, "with a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes.")
 	} else {

@@ -58,6 +58,12 @@ var groups = []group{
 	{title: "… held until the last release", properties: []string{"ReentryLastRelease", "ReentryReleaseOnce", "ReentryCount", "ReentryWakes", "ReentryForce"}},
 	{title: "… each hold on its own terms", properties: []string{"ReentryRenewal", "ReentryOwnTTL", "ReentryDeadHold", "ReentryAdopt"}},
 
+	{title: permitsTitle, properties: []string{"PermitsBound", "PermitsUnderContention", "PermitsApart", "PermitsOnlyOwn", "PermitFences", "DeadPermits", "PermitsLeaveNothing"}},
+	{title: "… some with several permits", properties: []string{"Weights", "TooManyPermits", "PermitsInOrder", "HeavyNotOvertaken", "HeavyGivesUp"}},
+	{title: "… their number can be changed", properties: []string{"PermitsRaised", "PermitsLowered", "TooManyNow", "PermitsForAll"}},
+	{title: readersTitle, properties: []string{"ReadersTogether", "WriterAlone", "ReadersAndWriters", "ReadersOnlyOwn", "DeadReader", "WriterFences", "ReadersLeaveNothing"}},
+	{title: "… in turns: neither side starves", properties: []string{"WriterNotStarved", "ReadersNotStarved", "WriterGivesUp", "Downgrade"}},
+
 	{title: "nonsense is refused, clearly", properties: []string{"BadNames", "BadOptions", "BadMaxHold", "WrongType"}},
 	{title: cleanTitle, properties: []string{"LeavesNothing", "ExpiryLeavesNothing", "LateRequestUndone", "NoGoroutines", "ClosedRefuses"}},
 }
@@ -69,4 +75,6 @@ const (
 	clocksTitle    = "contenders' clocks may disagree"
 	cleanTitle     = "cleans up behind itself"
 	queueTitle     = "… and among processes"
+	permitsTitle   = "n may hold it at the same time"
+	readersTitle   = "many may read, or one write"
 )

@@ -79,7 +79,7 @@ func Ways(variants []subjects.Variant, servers int) (ways, leftOut []Way) {
 		for _, v := range variants {
 			w := Way{Name: v.Name, Form: form, Summary: v.Summary, Servers: v.Servers}
 			switch {
-			case v.Aside:
+			case v.Aside || v.Several():
 			case v.Servers <= servers:
 				ways = append(ways, w)
 			case form == Blocking: // told once
@@ -200,7 +200,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
 	id := prefix + rand.Text()
 	var t *team
-	sold := slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool { return v.Aside })
+	sold := slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool { return v.Aside || v.Several() })
 	c.told, err = subjects.Bootstrap(ctx, sold, c.Servers)
 	defer func() {
 		if ctx.Err() != nil {
