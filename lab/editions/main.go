@@ -46,11 +46,10 @@ type result struct {
 }
 
 func run(ctx context.Context, args []string) error {
-	packages, err := strategies(ctx)
+	packages, err := judged(ctx)
 	if err != nil {
 		return err
 	}
-	packages = append(packages, path.Dir(packages[0])+"/lab/lessons")
 	editions := redistest.Editions()
 	if one := os.Getenv("REDIS_SERVER"); one != "" {
 		editions = []string{one}
@@ -82,6 +81,15 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%d of %d servers were not passed", failed, len(editions))
 	}
 	return nil
+}
+
+// judged are the packages with tests of the suite.
+func judged(ctx context.Context) ([]string, error) {
+	packages, err := strategies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(packages, path.Dir(packages[0])+"/lab/lessons"), nil
 }
 
 // strategies are the packages at the top of the library that hold the suite on
@@ -130,9 +138,12 @@ func find(ctx context.Context, e string) (version string, err error) {
 	return s.Version(), nil
 }
 
+// suite are the tests that hold a strategy, or the lessons, to what they have to show.
+const suite = "^Test(Conformance|Steps)$"
+
 // test runs the suite and returns the packages that passed.
 func test(ctx context.Context, e string, packages, args []string) (passed []string, err error) {
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-timeout=1h", "-run=^Test(Conformance|Lessons)$"}, args, packages)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-timeout=1h", "-run=" + suite}, args, packages)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test ends its tests
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Env = environment(e)

@@ -5,7 +5,10 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +36,34 @@ func TestStrategies(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(names, want) {
 		t.Errorf("strategies() = %q, want those of subjects.All(), %q", names, want)
+	}
+}
+
+// TestSuite: each package has a test of the suite. One that has none would never pass.
+func TestSuite(t *testing.T) {
+	packages, err := judged(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		_, dir, _ := strings.Cut(p, "/locks/")
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := false
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+				held = held || regexp.MustCompile(suite).MatchString(f[1])
+			}
+		}
+		if !held {
+			t.Errorf("%s has no test %s", p, suite)
+		}
 	}
 }
 
