@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/node"
@@ -69,15 +67,16 @@ func listenElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func(n driver.Node) strategy.Lock {
+	open := func(n driver.Node) strategy.Strategy {
 		s, err := engine.New(v.On([]driver.Node{n}), strategy.Options{TTL: ttl, OpTimeout: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		return s.NewLock(t.Name())
+		return s
 	}
-	first, err := open(newNode(at)).TryAcquire(t.Context())
+	looks := open(newNode(at))
+	first, err := looks.NewLock(t.Name()).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +86,7 @@ func listenElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
 	ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
 	defer cancel()
 	for range waiters {
-		l := open(elsewhere{newNode(at), newNode(other)})
+		l := open(elsewhere{newNode(at), newNode(other)}).NewLock(t.Name())
 		go func() {
 			lease, err := l.Acquire(ctx)
 			if err != nil {
@@ -105,11 +104,11 @@ func listenElsewhere(t *testing.T, cl *redistest.Cluster, v Variant) {
 		}()
 	}
 	verdict.Eventually(t, "all waiters have queued", func() bool {
-		n, err := redis.Int(cl.Do(ctx, at, "LLEN", driver.SiblingKey("lock:{"+t.Name()+"}", "queue")))
+		info, err := looks.Inspect(ctx, t.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return n == waiters
+		return len(info.Queue) == waiters
 	})
 	if err := first.Release(t.Context()); err != nil {
 		t.Fatal(err)

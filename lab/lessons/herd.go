@@ -96,7 +96,7 @@ func (s *Stage) successors() {
 	s.note("acquire.lua grants: it returns a fence (0: none); the holder's token and its TTL are a refusal")
 	got := map[*client]<-chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
-		got[w] = w.queues(w.locks.NewLock(s.name), i+1)
+		got[w] = w.queues(w.locks.NewLock(s.name), "queue", i+1)
 	}
 	passes := func(from, to *client) { // the lock
 		from.releases(held)
@@ -119,10 +119,10 @@ func (s *Stage) successors() {
 	})
 }
 
-// queues has the client wait for a lock, in that place of the server's queue. Its lease comes when
+// queues has the client wait for a lock, in that place of a queue of the server. Its lease comes when
 // the story is there: see hears.
-func (c *client) queues(lock strategy.Lock, place int) <-chan strategy.Lease {
-	s, queue, asked := c.s, c.s.queue(c.s.key()), c.s.answers(c, "acquire.lua")
+func (c *client) queues(lock strategy.Lock, in string, place int) <-chan strategy.Lease {
+	s, queue, asked := c.s, c.s.leaves(driver.SiblingKey(c.s.key(), in)), c.s.answers(c, "acquire.lua")
 	granted := make(chan strategy.Lease, 1)
 	c.listens()
 	go func() {

@@ -239,8 +239,8 @@ func (s *Stage) permitsServe() {
 	first := a.begins()
 	s.note(manySay)
 	b.begins()
-	ofC := c.queues(c.locks.NewLock(s.name), 1)
-	ofD := d.queues(d.locks.NewLock(s.name), 2)
+	ofC := c.queues(c.locks.NewLock(s.name), "queue", 1)
+	ofD := d.queues(d.locks.NewLock(s.name), "queue", 2)
 	a.releases(first)
 	seenC := s.holders()
 	c.hears() // that it is a holder

@@ -228,9 +228,9 @@ func (s *Stage) takeTurns() {
 	began := time.Now()
 	first := r1.startsTo(all[r1].NewRLock(s.name), false)
 	s.note(manySay)
-	ofW := w.queues(all[w].NewLock(s.name), 1)
-	ofR2 := r2.queues(all[r2].NewRLock(s.name), 2)
-	ofR3 := r3.queues(all[r3].NewRLock(s.name), 3)
+	ofW := w.queues(all[w].NewLock(s.name), "writers", 1)
+	ofR2 := r2.queues(all[r2].NewRLock(s.name), "readers", 1)
+	ofR3 := r3.queues(all[r3].NewRLock(s.name), "readers", 2)
 
 	r1.releases(first)
 	afterR1 := s.holders()
@@ -306,8 +306,8 @@ func (s *Stage) downgrades() {
 	began := time.Now()
 	wrote := w.startsTo(all[w].NewLock(s.name), true)
 	s.note(manySay)
-	ofV := v.queues(all[v].NewLock(s.name), 1)
-	ofR := r.queues(all[r].NewRLock(s.name), 2)
+	ofV := v.queues(all[v].NewLock(s.name), "writers", 1)
+	ofR := r.queues(all[r].NewRLock(s.name), "readers", 1)
 	s.note("W has written, and goes on to read: Downgrade")
 	reading, err := all[w].Downgrade(s.ctx, wrote)
 	if err != nil {
@@ -319,7 +319,7 @@ func (s *Stage) downgrades() {
 	before, _ := wrote.Fence()
 	after, _ := reading.Fence()
 	if before == after {
-		s.judge(noGap, true, "a writer gets a new fence, a reader the last one: W's is %d before and after, so nobody wrote", after)
+		s.judge(noGap, true, "a writer gets a new fence, and one that downgrades keeps its own: W's is %d before and after, so nobody wrote", after)
 	} else {
 		s.broken(noGap, "W's fence was %d, and is %d: somebody wrote in between", before, after)
 	}
