@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -86,10 +87,13 @@ func unanswered() []Property {
 			check: func(t *trial) {
 				a, b := t.gated("A", t.hasty()), t.contender("B", t.patient())
 				late := a.holdUp()
+				late.until = time.Now().Add(a.o.OpTimeout) // A undoes from then on
 				if k := a.try(); k.err == nil {
+					if time.Now().After(late.until) {
+						t.tooSlow("A's request was sent only when it should have had its answer")
+					}
 					t.failf("%s = <nil>, want an error: no server has answered", k.text)
 				}
-				a.requests.each(nil)
 				t.sleep(t.ttl / 4) // A undoes what is not there yet: if the time is too short, the trial is less severe
 				late.melt()
 				t.sleep(t.ttl / 8) // so that it arrives before B asks
@@ -167,6 +171,7 @@ func (t *trial) hasty() strategy.Options {
 type holdUp struct {
 	c      *contender
 	melts  chan struct{}
+	until  time.Time    // what is sent later is not held up; zero: it is
 	caught atomic.Int32 // requests held up
 	under  atomic.Int32 // of these, what has not arrived
 }
@@ -175,11 +180,9 @@ type holdUp struct {
 func (c *contender) holdUp() *holdUp {
 	u := &holdUp{c: c, melts: make(chan struct{})}
 	c.requests.each(func(_ int, send func()) {
-		select {
-		case <-u.melts:
+		if isClosed(u.melts) || !u.until.IsZero() && !time.Now().Before(u.until) {
 			send()
 			return
-		default:
 		}
 		u.caught.Add(1)
 		u.under.Add(1)

@@ -95,7 +95,7 @@ func waiting() []Property {
 				k.wantHeldBy(h, "A holds the lock")
 				if errors.As(k.err, &held) && held.TTL > 0 {
 					// A waiter that knows when the TTL ends need not ask at random before.
-					patient.Backoff = func(int) time.Duration { return time.Hour }
+					patient.Backoff = never
 				}
 				b := t.contender("B", patient)
 				b.start().wait("A's lock has expired").want(nil, "A's lock has expired")
@@ -140,7 +140,7 @@ func waiting() []Property {
 			check: func(t *trial) {
 				patient := t.patient()
 				a, c := t.contender("A", patient), t.contender("C", patient)
-				patient.Backoff = func(int) time.Duration { return time.Hour } // so that no attempt is under way
+				patient.Backoff = never // so that no attempt is under way
 				b := t.contender("B", patient)
 				h := a.try().want(nil, "the lock is free")
 				waiter := b.start().settles()
@@ -303,9 +303,13 @@ func (t *trial) releaseAt(k int, moment func(*requests, int, func())) (asks bool
 // New refuses it for locks that tell nobody.
 func (t *trial) listening() strategy.Options {
 	o := t.patient()
-	o.Wait, o.Backoff = strategy.WaitNotification, func(int) time.Duration { return time.Hour }
+	o.Wait, o.Backoff = strategy.WaitNotification, never
 	return o
 }
+
+// never is the Backoff of a waiter that does not ask of itself. Pauses are drawn from it: of an hour, one in two hundred
+// would end within the patience of a trial.
+func never(int) time.Duration { return 100_000 * time.Hour }
 
 // wantBoth ends the trial unless the error is both.
 func (k call) wantBoth(first, second error) {
