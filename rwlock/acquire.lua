@@ -32,12 +32,17 @@ serve(s, s.gone, entry)
 local holds = held(s.lock)
 local free = mode == 'write' and not holds or mode == 'read' and holds ~= 'write' and not first_waiting(s, 'write')
 if s.turn or free then
-  redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: a server that is out of memory refuses before the first write
-  redis.call('ZREM', s.lock, member) -- not there: a user who may not release gets nothing
-  local fence, err = grant(s, mode, token, ends)
+  local done, fence, err = pcall(function()
+    redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: a server that is out of memory refuses before the first write
+    redis.call('ZREM', s.lock, member) -- not there: a user who may not release gets nothing
+    return grant(s, mode, token, ends)
+  end)
+  call_first(s)
+  if not done then error(fence, 0) end
   return fence or err
 end
 
+call_first(s)
 local first, left = first_to_end(s.lock, s.now)
 if entry == '' then return {token_of(first), left} end
 return {token_of(first), left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s[mode], entry, left, ARGV[2], ARGV[6])} -- enqueue.lua

@@ -27,6 +27,7 @@ if err then return err end
 let_go(s.lock, {from .. ':' .. ARGV[2]})
 if to ~= from then
   serve(s, from)
+  call_first(s)
   redis.pcall('PUBLISH', ARGV[6], ARGV[2]) -- as in release
 end
 return fence

@@ -17,15 +17,17 @@ local token, entry = ARGV[2], ARGV[3]
 local mode = held_by(s.lock, token)
 if mode then let_go(s.lock, {mode .. ':' .. token}) end
 if entry ~= '' then
-  for _, queue in ipairs({'read', 'write'}) do
-    s.changed[queue] = redis.pcall('LREM', s[queue], 0, entry) == 1 or nil
+  for _, queue in ipairs({s.read, s.write}) do
+    local out = redis.pcall('LREM', queue, 0, entry)
+    s.changed = s.changed or type(out) == 'number' and out > 0
   end
 end
 
 serve(s, mode or s.gone)
-if not mode then return nil end
+call_first(s)
 local holds = held(s.lock)
-if not holds or holds == 'read' and mode == 'write' then
+local frees = mode == 'write' or s.changed or mode and not holds
+if frees and (not holds or holds == 'read' and not first_waiting(s, 'write')) then
   redis.pcall('PUBLISH', ARGV[4], token) -- a hint: where it is forbidden, the release stands
 end
-return 1
+return mode and 1 or nil

@@ -44,7 +44,7 @@ local function open(keep)
     return nil, redis.error_reply('NOLOCK the key ' .. KEYS[1] .. ' holds no read-write lock')
   end
   return {lock = KEYS[1], read = KEYS[2], write = KEYS[3], counter = KEYS[4], keep = tonumber(keep), now = now, time = time,
-    gone = lapsed and mode_of(lapsed), changed = {}}
+    gone = lapsed and mode_of(lapsed)}
 end
 
 -- Makes the token a holder until ends. The fence comes first: if it fails, nothing is held. It is a new one; that of a
@@ -66,8 +66,9 @@ end
 -- Takes the first entry out of the queue of readers or writers. It is the first write, and needs no memory: after it,
 -- Redis refuses none to this script. Returns whether it could.
 local function take_out(s, mode)
-  s.changed[mode] = type(redis.pcall('LPOP', s[mode])) == 'string'
-  return s.changed[mode]
+  local out = type(redis.pcall('LPOP', s[mode])) == 'string'
+  s.changed = s.changed or out
+  return out
 end
 
 -- Returns the first entry in the queue of readers or writers that listens; nil: none. Those before it, which do not
@@ -86,8 +87,9 @@ end
 -- and it needs none. Returns whether somebody has come in.
 local function let_in(s, mode, own)
   local entry = first_waiting(s, mode, own)
+  if not entry then return false end
   local _, _, err = next_fences(s.counter, 1, s.time)
-  if not entry or err or not take_out(s, mode) then return false end
+  if err or not take_out(s, mode) then return false end
   if entry == own then
     s.turn = true
     return true
@@ -102,10 +104,13 @@ local function let_in(s, mode, own)
   return true
 end
 
--- Tells those who are first in a queue now, and when to ask.
+-- If somebody has left a queue, others hold the lock now, or another is first: notifies the first of each queue when
+-- to ask. Every script that serves the queues ends with it.
 local function call_first(s)
+  if not s.changed then return end
   local _, left = first_to_end(s.lock, s.now)
-  for mode in pairs(s.changed) do tell_first(s[mode], math.max(left or 1, 1)) end
+  tell_first(s.read, math.max(left or 1, 1))
+  tell_first(s.write, math.max(left or 1, 1))
 end
 
 -- Lets those in whose turn it is, as the table above says.
@@ -119,5 +124,4 @@ local function serve(s, gone, own)
     while let_in(s, 'read', own) do end
   end
   if writer and not s.turn and not held(s.lock) then let_in(s, 'write', own) end
-  call_first(s)
 end

@@ -84,8 +84,9 @@ local function serve(s, own, moved)
     if type(entry) ~= 'string' or entry == own then return true end
     local line, ms, permits, token = read_entry(entry)
     local channel = line and s.queue .. ':' .. line
-    local listens = line and not passed_over(channel)
     local counted, rest = pcall(free, s)
+    if counted and rest < 1 and line and permits <= s.limit then break end -- nobody would gain from passing it over
+    local listens = line and not passed_over(channel)
     if counted and listens and permits <= s.limit and permits > rest then break end
     local _, _, err = next_fences(s.counter, 1, s.time)
     -- LPOP is the first write, and needs no memory: after it, Redis refuses none to this script.

@@ -45,10 +45,9 @@ local function hold(lock, members, ends)
   expire(lock, ends)
 end
 
--- Takes members out, and returns whether they were there. The key then expires with the last of the others.
--- pcall: if that is forbidden, the members that are left end all the same.
+-- Takes members out. The key then expires with the last of the others. pcall: if that is forbidden, the members that
+-- are left end all the same.
 local function let_go(lock, members)
-  local gone = redis.call('ZREM', lock, unpack(members))
-  if gone > 0 then pcall(expire, lock, 0) end
-  return gone > 0
+  redis.call('ZREM', lock, unpack(members))
+  pcall(expire, lock, 0)
 end
