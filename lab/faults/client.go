@@ -65,8 +65,9 @@ func clientFaults() []Fault {
 		},
 		{
 			Name: "waiter gives up", Group: "client",
-			Story:  "A holds the lock, B waits for it, and gives up. A releases, C asks.",
-			Cells:  every(Kept, "who waits leaves nothing on a server, so there is nothing to take back"),
+			Story: "A holds the lock, B waits for it, and gives up. A releases, C asks.",
+			Cells: every(Kept, "who waits leaves nothing on a server, so there is nothing to take back",
+				in(Kept, "who gives up leaves the queue, and a release passes over an entry for which nobody listens", "fairqueue", "semaphore", "rwlock")),
 			Turned: []Sloppy{grantsWhatIsHeld},
 			play: func(s *Stage) {
 				a := s.holder("A")

@@ -99,6 +99,8 @@ func Columns() []Column {
 		variant("fairqueue", "asking", "with HandOverNone: the servers are asked each time", Column{deletes: 1, renews: 1, handOver: strategy.HandOverNone}),
 		variant("fairqueue", "notification", "with WaitNotification: nobody queues", Column{deletes: 1, renews: 1, wait: strategy.WaitNotification}),
 		variant("fairqueue", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
+		plain("semaphore", 1, 1),
+		plain("rwlock", 1, 1),
 		plain("reentrant", 1, 1),
 		variant("reentrant", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
 		variant("reentrant", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(replica)) })),

@@ -240,9 +240,15 @@ func (s *Stage) denied(commands ...string) {
 	s.later(s.victim().Allow)
 }
 
-// deleting are the commands by which the strategy may delete a key.
+// deleting are the commands by which the strategy may delete a key: that of a set goes with its last member.
 func (s *Stage) deleting() []string {
 	all := []string{"del"}
+	switch kind, err := redis.String(s.victim().Do(s.ctx, "TYPE", s.key())); {
+	case err != nil:
+		s.Cannot("looking at the lock: %w", err)
+	case kind == "zset":
+		all = append(all, "zrem")
+	}
 	for _, cmd := range s.column.Commands {
 		known, err := redis.Values(s.victim().Do(s.ctx, "COMMAND", "INFO", cmd))
 		if err != nil {

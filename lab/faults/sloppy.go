@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/lab/flawed"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -207,20 +208,30 @@ var undoesNothing = Sloppy{Name: "undoes nothing", protocol: func(p driver.Proto
 }, node: func(n driver.Node) driver.Node { // where a protocol itself undoes
 	var unknown sync.Map
 	return &forgetful{Node: n, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
-		if s.Name() == "release" {
-			if _, lost := unknown.Load(args[0]); lost {
-				return nil, nil
-			}
+		tokens := tokensIn(args)
+		if s.Name() == "release" && slices.ContainsFunc(tokens, func(t string) bool { _, lost := unknown.Load(t); return lost }) {
+			return nil, nil
 		}
 		reply, err := n.Eval(ctx, due, s, keys, args...)
 		if s.Name() == "acquire" && errors.Is(err, strategy.ErrUnknown) {
-			for _, a := range args {
-				unknown.Store(a, true)
+			for _, t := range tokens {
+				unknown.Store(t, true)
 			}
 		}
 		return reply, err
 	}}
 }}
+
+// tokensIn are the tokens among a script's arguments.
+func tokensIn(args []any) (tokens []string) {
+	for _, a := range args {
+		t, _ := a.(string)
+		if _, drawn := token.Parse(t); !drawn.IsZero() {
+			tokens = append(tokens, t)
+		}
+	}
+	return tokens
+}
 
 // countsFromTheReply is as young as its last answer.
 var countsFromTheReply = Sloppy{Name: "counts the TTL from the reply", protocol: func(p driver.Protocol) driver.Protocol {

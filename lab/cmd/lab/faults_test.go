@@ -16,7 +16,7 @@ func TestFaultsMisuse(t *testing.T) {
 		"faults --strategy redlock":                   "--strategy: only with --play",
 		"faults --docker":                             "--docker: only with --play",
 		"faults --play --strategy nope":               "--strategy nope: allowed are setnxgetset, ",
-		"faults --play --strategy redlock-fenced ACL": `"ACL": no play for redlock-fenced: allowed are setnxgetset, setnxpx, ifeq, luascript, fairqueue, reentrant, redlock`,
+		"faults --play --strategy redlock-fenced ACL": `"ACL": no play for redlock-fenced: allowed are setnxgetset, setnxpx, ifeq, luascript, fairqueue, semaphore, rwlock, reentrant, redlock`,
 		"faults --play --strategy redlock behind":     `"behind": no play for redlock: allowed are setnxgetset`,
 		"faults --nope":                               "unknown flag: --nope",
 		"faults --play --redis localhost restart":     "unknown flag: --redis",
