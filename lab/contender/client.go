@@ -42,10 +42,13 @@ type verb string
 const (
 	doAcquire verb = "acquire"
 	doRelease verb = "release"
-	doRead    verb = "read"
-	doWrite   verb = "write"
-	doWork    verb = "work"
-	doRest    verb = "rest"
+
+	doDowngrade verb = "downgrade"
+
+	doRead  verb = "read"
+	doWrite verb = "write"
+	doWork  verb = "work"
+	doRest  verb = "rest"
 
 	doGiveUp verb = "give up" // the command of that ID; has no reply
 	doClose  verb = "close"
@@ -164,6 +167,12 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 	switch m.Do {
 	case doRelease:
 		return reply{}, h.release(ctx)
+	case doDowngrade:
+		reads, err := h.downgrade(ctx)
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{Hold: reads.lease.Token()}, nil
 	case doRead:
 		value, err := h.read(ctx)
 		return reply{Value: value}, err
@@ -188,6 +197,9 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 		ctx = strategy.WithOwner(ctx, b.Owner)
 	}
 	lock := c.strategy.NewLock(b.Lock)
+	if b.Share > 0 {
+		lock = engine.NewShare(c.strategy, b.Lock, b.Share)
+	}
 	ask := lock.Acquire
 	if b.Try {
 		ask = lock.TryAcquire
@@ -196,7 +208,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	c.mu.Lock()
 	c.asking[q] = true
 	c.mu.Unlock()
-	op := c.recorder.Begin(history.Op{Client: who, Kind: history.KindAcquire, Key: b.Lock, Owner: b.Owner, TTL: c.setup.TTL})
+	op := c.recorder.Begin(history.Op{Client: who, Kind: history.KindAcquire, Key: b.Lock, Owner: b.Owner, Share: b.Share, TTL: c.setup.TTL})
 	lease, err := ask(ctx)
 	c.mu.Lock()
 	delete(c.asking, q)
@@ -206,11 +218,16 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{client: c, lease: lease, who: op.Client, deadline: op.Deadline, looked: op.End, believed: op.End}
+	return c.begin(lease, op), nil
+}
+
+// begin notes what was acquired.
+func (c *client) begin(lease strategy.Lease, op history.Op) *hold {
+	h := &hold{client: c, lease: lease, who: op.Client, share: op.Share, deadline: op.Deadline, looked: op.End, believed: op.End}
 	c.mu.Lock()
 	c.holds[lease.Token()] = h
 	c.mu.Unlock()
-	return h, nil
+	return h
 }
 
 // observe counts the attempts of which nobody knows the end: an Acquire that goes on may
@@ -234,6 +251,7 @@ type hold struct {
 	*client
 	lease strategy.Lease
 	who   string
+	share int
 
 	mu       sync.Mutex
 	deadline time.Duration // as recorded
@@ -246,7 +264,7 @@ type hold struct {
 // op is what all operations of a hold have.
 func (h *hold) op(k history.Kind) history.Op {
 	fence, _ := h.lease.Fence()
-	op := history.Op{Client: h.who, Kind: k, Key: h.lease.Name(), Hold: h.lease.Token(), Fence: fence}
+	op := history.Op{Client: h.who, Kind: k, Key: h.lease.Name(), Hold: h.lease.Token(), Fence: fence, Share: h.share}
 	if o := h.lease.Owner(); o != op.Hold {
 		op.Owner = o
 	}
@@ -339,6 +357,34 @@ func (h *hold) release(ctx context.Context) error {
 	return err
 }
 
+// downgrade makes of a hold to write one to read. In the history the one is released, and the other acquired, in
+// the same time.
+func (h *hold) downgrade(ctx context.Context) (*hold, error) {
+	h.notice()
+	release := h.recorder.Begin(h.op(history.KindRelease))
+	acquire := history.Op{Client: h.who, Kind: history.KindAcquire, Key: h.lease.Name(), Share: 1, From: h.lease.Token(), TTL: h.setup.TTL}
+	acquire = h.recorder.Begin(acquire)
+	lease, err := engine.Exchange(ctx, h.strategy, h.lease, 1)
+	acquire = h.recorder.End(acquire.Of(lease, err))
+	release = release.Ended(err)
+	if release.Result == history.Lost && history.Now() >= h.until() {
+		release.Result = history.Unknown // the deadline came, whatever the servers said
+	}
+	h.recorder.End(release)
+	h.forget()
+	if err != nil {
+		return nil, err
+	}
+	return h.begin(lease, acquire), nil
+}
+
+// until is the deadline as recorded.
+func (h *hold) until() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.deadline
+}
+
 // isKept reports whether the lease keeps itself alive.
 func (h *hold) isKept() bool {
 	h.mu.Lock()
@@ -407,5 +453,5 @@ func (h *hold) protected(ctx context.Context, op history.Op, do func(*history.Op
 }
 
 func (h *hold) request(op history.Op) request {
-	return request{Kind: op.Kind, Key: op.Key, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value}
+	return request{Kind: op.Kind, Key: op.Key, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value, Shares: op.Share > 0}
 }

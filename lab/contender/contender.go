@@ -56,6 +56,7 @@ type Bid struct {
 	Owner string        // who re-enters; empty: nobody
 	Wait  time.Duration // for the lock, at most; 0: no bound but ctx
 	Try   bool          // ask once
+	Share int           // of a lock that several may hold: how many permits, 1 to read; 0: what NewLock asks for
 }
 
 // Acquire takes a lock.
@@ -126,6 +127,15 @@ func (h *Hold) do(ctx context.Context, c command) (reply, error) {
 func (h *Hold) Release(ctx context.Context) error {
 	_, err := h.do(ctx, command{Do: doRelease})
 	return err
+}
+
+// Downgrade makes of a hold to write one to read, in one step.
+func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
+	r, err := h.do(ctx, command{Do: doDowngrade})
+	if err != nil {
+		return nil, err
+	}
+	return &Hold{h.c, r.Hold}, nil
 }
 
 // Read reads what the lock protects, if the holder believes it has the lock; otherwise the

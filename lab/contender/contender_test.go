@@ -20,6 +20,7 @@ import (
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 // exitCode is what a child ends with: as under the race detector, when there was one.
 var exitCode atomic.Int64
 
-// spoilt are variants of which a child dies.
+// spoilt are variants of this test's own: those of which a child dies, and a lock of three permits.
 func spoilt() []subjects.Variant {
 	spoil := func(name string, by func(driver.Protocol) driver.Protocol) subjects.Variant {
 		return subjects.Variant{Name: name, Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
@@ -41,6 +42,7 @@ func spoilt() []subjects.Variant {
 		}}
 	}
 	return []subjects.Variant{
+		{Name: "three permits", Servers: 1, On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], 3) }},
 		spoil("panics", func(p driver.Protocol) driver.Protocol { return panics{p} }),
 		spoil("ends badly", func(p driver.Protocol) driver.Protocol { return endsBadly{p} }),
 	}
@@ -195,6 +197,105 @@ func TestReentry(t *testing.T) {
 	}
 	check(t, inner.Release(ctx))
 	check(t, outer.Release(ctx))
+}
+
+// TestPermits: a bid is for as many permits as it says.
+func TestPermits(t *testing.T) {
+	ctx, lock := within(t), fresh("permits")
+	c := start(t, setup(t, "A", "three permits"))
+	two := must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock, Share: 2}))
+	one := must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock}))
+	if _, err := c.Acquire(ctx, contender.Bid{Lock: lock, Try: true}); !errors.Is(err, strategy.ErrHeld) {
+		t.Errorf("a fourth permit: %v, want ErrHeld", err)
+	}
+	check(t, two.Release(ctx))
+	check(t, one.Release(ctx))
+	ops := must[[]history.Op](t)(c.Ops())
+	for i, want := range []int{2, 0, 0, 2, 0} {
+		if ops[i].Share != want {
+			t.Errorf("%+v: share %d, want %d", ops[i], ops[i].Share, want)
+		}
+	}
+	for _, v := range history.Judge(ops, history.Rules{Permits: 3, Fenced: true}) {
+		t.Error(v)
+	}
+	if len(history.Judge(ops, history.Rules{Permits: 2, Fenced: true})) == 0 {
+		t.Error("three of two permits are held, and no judge sees it")
+	}
+}
+
+// TestReaders: two read at once, nobody writes meanwhile; and who has written goes on to read.
+func TestReaders(t *testing.T) {
+	ctx, lock := within(t), fresh("readers")
+	s := setup(t, "A", "rwlock")
+	s.Store = store(t).Addr()
+	c := start(t, s)
+	read, write := contender.Bid{Lock: lock, Share: 1, Try: true}, contender.Bid{Lock: lock, Try: true}
+	w := must[*contender.Hold](t)(c.Acquire(ctx, write))
+	must[string](t)(w.Read(ctx))
+	check(t, w.Write(ctx, "written"))
+	r1 := must[*contender.Hold](t)(w.Downgrade(ctx))
+	r2 := must[*contender.Hold](t)(c.Acquire(ctx, read))
+	for _, r := range []*contender.Hold{r1, r2, r1} {
+		if v := must[string](t)(r.Read(ctx)); v != "written" {
+			t.Errorf("a reader reads %q, want what was written", v)
+		}
+	}
+	if _, err := c.Acquire(ctx, write); !errors.Is(err, strategy.ErrHeld) {
+		t.Errorf("one asks to write while two read: %v, want ErrHeld", err)
+	}
+	check(t, r1.Release(ctx))
+	check(t, r2.Release(ctx))
+	if _, err := w.Downgrade(ctx); err == nil {
+		t.Error("a hold that has ended is made one to read, want an error")
+	}
+	ops := must[[]history.Op](t)(c.Ops())
+	rules := history.Rules{ReadWrite: true, Fenced: true, Linger: time.Second}
+	for _, v := range slices.Concat(history.Judge(ops, rules), history.LinearLock(ops, rules, limit), history.FencedRegister(ops, "", limit)) {
+		t.Error(v)
+	}
+	if len(history.Exclusion(ops, history.Rules{})) == 0 {
+		t.Error("two read at once, and a judge of exclusive locks sees nothing")
+	}
+	of := func(kind history.Kind, share int) (n int) {
+		for _, op := range ops {
+			if op.Kind == kind && op.Result == history.OK && op.Share == share {
+				n++
+			}
+		}
+		return n
+	}
+	if a, r, from := of(history.KindAcquire, 1), of(history.KindRelease, 0), ops[slices.IndexFunc(ops, func(op history.Op) bool { return op.From != "" })]; a != 2 || r != 1 || from.From != ops[0].Hold {
+		t.Errorf("%v, want two acquisitions to read, one of them from the writer's hold, and one release of a writer", ops)
+	}
+}
+
+// TestWorkOfReaders: most workers read, some write, and no judge has an objection.
+func TestWorkOfReaders(t *testing.T) {
+	ctx := within(t)
+	work := contender.Workload{
+		Locks: []string{fresh("work")}, Workers: 4, Patience: limit, Think: time.Millisecond, Rest: time.Millisecond,
+		Renew: 5, ReadWrite: true, Write: 4, Downgrade: 2,
+	}
+	s := setup(t, "A", "rwlock")
+	s.Store = store(t).Addr()
+	c := start(t, s)
+	check(t, c.Work(ctx, work))
+	verdict.Eventually(t, "some downgrades, and two readers at once", func() bool {
+		n, ops := 0, must[[]history.Op](t)(c.Ops())
+		for _, op := range ops {
+			if op.From != "" && op.Result == history.OK {
+				n++
+			}
+		}
+		return n >= 5 && len(history.Exclusion(ops, history.Rules{})) > 0
+	})
+	check(t, c.Rest(ctx))
+	ops := must[[]history.Op](t)(c.Ops())
+	rules := history.Rules{ReadWrite: true, Fenced: true, Linger: 10 * time.Second}
+	for _, v := range slices.Concat(history.Judge(ops, rules), history.LinearLock(ops, rules, limit), history.FencedRegister(ops, "", limit)) {
+		t.Error(v)
+	}
 }
 
 // TestHangingHindersNobody: while one command waits, others are obeyed; and when its ctx

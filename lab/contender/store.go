@@ -15,7 +15,7 @@ import (
 // obeys every client; but for one that shows a fence this is the rule: accepted if and only if
 // the fence is greater than any that was shown for this value, or equal and its owner
 // the same. Reading counts: or one who has read what is new could be followed by a writer
-// from before.
+// from before. A holder that shares a read-write lock has the fence of the writer before it, and may read.
 type Store struct {
 	careless bool // accepts any fence
 	listener net.Listener
@@ -121,7 +121,8 @@ func (s *Store) serve(r request) answer {
 
 // admits is the rule.
 func (c *cell) admits(r request) bool {
-	if r.Fence < c.fence || r.Fence == c.fence && r.Owner != c.owner {
+	reads := r.Shares && r.Kind == history.KindRead
+	if r.Fence < c.fence || r.Fence == c.fence && r.Owner != c.owner && !reads {
 		return false
 	}
 	c.fence, c.owner = r.Fence, r.Owner
@@ -134,6 +135,7 @@ type request struct {
 	Key, Owner string
 	Fence      uint64
 	Value      string
+	Shares     bool // it holds the lock next to others
 }
 
 type answer struct {

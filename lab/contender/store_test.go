@@ -10,7 +10,8 @@ import (
 )
 
 // TestStoreRule: accepted is a fence that is greater than any that was shown, or equal
-// and of the same owner; a read shows it as well as a write; without one all is accepted.
+// and of the same owner; a read shows it as well as a write; without one all is accepted. Readers that share a lock
+// have the fence of the writer before them, and read. Then that writer is refused.
 func TestStoreRule(t *testing.T) {
 	const read, write = history.KindRead, history.KindWrite
 	type ask struct {
@@ -18,17 +19,24 @@ func TestStoreRule(t *testing.T) {
 		fence uint64
 		owner string
 		stale bool
+		share bool
 	}
 	for name, asks := range map[string][]ask{
-		"rising":              {{write, 1, "A", false}, {write, 2, "B", false}, {write, 5, "C", false}},
-		"older write":         {{write, 2, "B", false}, {write, 1, "A", true}, {write, 2, "B", false}},
-		"older read":          {{write, 2, "B", false}, {read, 1, "A", true}},
-		"a read raises":       {{read, 2, "B", false}, {write, 1, "A", true}},
-		"equal, same owner":   {{write, 2, "A", false}, {read, 2, "A", false}, {write, 2, "A", false}},
-		"equal, other owner":  {{write, 2, "A", false}, {write, 2, "B", true}, {read, 2, "B", true}},
-		"refused, so unshown": {{write, 3, "A", false}, {write, 2, "B", true}, {write, 2, "B", true}, {write, 3, "A", false}},
-		"unfenced":            {{write, 0, "A", false}, {write, 0, "B", false}, {read, 0, "A", false}},
-		"unfenced as well":    {{write, 7, "A", false}, {write, 0, "B", false}, {write, 6, "C", true}},
+		"rising":              {{kind: write, fence: 1, owner: "A"}, {kind: write, fence: 2, owner: "B"}, {kind: write, fence: 5, owner: "C"}},
+		"older write":         {{kind: write, fence: 2, owner: "B"}, {kind: write, fence: 1, owner: "A", stale: true}, {kind: write, fence: 2, owner: "B"}},
+		"older read":          {{kind: write, fence: 2, owner: "B"}, {kind: read, fence: 1, owner: "A", stale: true}},
+		"a read raises":       {{kind: read, fence: 2, owner: "B"}, {kind: write, fence: 1, owner: "A", stale: true}},
+		"equal, same owner":   {{kind: write, fence: 2, owner: "A"}, {kind: read, fence: 2, owner: "A"}, {kind: write, fence: 2, owner: "A"}},
+		"equal, other owner":  {{kind: write, fence: 2, owner: "A"}, {kind: write, fence: 2, owner: "B", stale: true}, {kind: read, fence: 2, owner: "B", stale: true}},
+		"refused, so unshown": {{kind: write, fence: 3, owner: "A"}, {kind: write, fence: 2, owner: "B", stale: true}, {kind: write, fence: 2, owner: "B", stale: true}, {kind: write, fence: 3, owner: "A"}},
+		"unfenced":            {{kind: write, fence: 0, owner: "A"}, {kind: write, fence: 0, owner: "B"}, {kind: read, fence: 0, owner: "A"}},
+		"unfenced as well":    {{kind: write, fence: 7, owner: "A"}, {kind: write, fence: 0, owner: "B"}, {kind: write, fence: 6, owner: "C", stale: true}},
+		"sharing readers": {
+			{kind: write, fence: 2, owner: "A"}, {kind: read, fence: 2, owner: "B", share: true}, {kind: read, fence: 2, owner: "C", share: true},
+			{kind: read, fence: 2, owner: "B", share: true}, {kind: write, fence: 2, owner: "A", stale: true}, {kind: write, fence: 3, owner: "D"},
+			{kind: read, fence: 2, owner: "B", share: true, stale: true},
+		},
+		"sharing writers": {{kind: write, fence: 2, owner: "A"}, {kind: write, fence: 2, owner: "B", share: true, stale: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := OpenStore()
@@ -43,7 +51,7 @@ func TestStoreRule(t *testing.T) {
 			defer c.close()
 			stored := ""
 			for i, a := range asks {
-				r := request{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote"}
+				r := request{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote", Shares: a.share}
 				got, err := c.ask(r)
 				if errors.Is(err, ErrStale) != a.stale || err != nil && !a.stale {
 					t.Fatalf("%d: %+v = %v, want stale: %t", i, a, err, a.stale)

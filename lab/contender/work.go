@@ -30,6 +30,16 @@ type Workload struct {
 	Keep     int // that it keeps the lease alive, and thinks for about a TTL
 	Overstay int // that it does not release, but stays until it has lost the lock
 	Reenter  int // that it takes the lock again while it has it, as the same owner
+
+	// Permits is how many each lock has, if several may hold it. Heavy is the chance that a worker asks for more
+	// than one, of the first lock only: a history tells more of those who were refused where nobody waits for
+	// several. ReadWrite: most workers read. Write is the chance that a worker writes instead, and Downgrade that it
+	// goes on to read then.
+	Permits   int
+	Heavy     int
+	ReadWrite bool
+	Write     int
+	Downgrade int
 }
 
 func (w Workload) check() error {
@@ -118,6 +128,12 @@ func (w *worker) work(ctx context.Context) error {
 // lock is not available or lost, or that nobody knows.
 func (w *worker) round(ctx context.Context) error {
 	b := Bid{Lock: w.Locks[w.chance.IntN(len(w.Locks))], Wait: w.Patience, Try: w.oneIn(w.Try)}
+	switch {
+	case w.ReadWrite && !w.oneIn(w.Write):
+		b.Share = 1
+	case w.Permits > 1 && b.Lock == w.Locks[0] && w.oneIn(w.Heavy):
+		b.Share = 2 + w.chance.IntN(w.Permits-1)
+	}
 	again := w.oneIn(w.Reenter)
 	if again {
 		w.writes++ // a name that nobody had
@@ -140,10 +156,24 @@ func (w *worker) round(ctx context.Context) error {
 	if err := w.think(h); err != nil {
 		return w.over(h, err)
 	}
-	if w.store != nil {
+	if w.store != nil && !(w.ReadWrite && b.Share > 0) {
 		w.writes++
 		value := fmt.Sprintf("%s #%d%s%s", w.name, w.writes, after, writer(seen))
 		if err := h.write(context.Background(), value, func() error { return nil }); err != nil {
+			return w.over(h, err)
+		}
+	}
+	if w.ReadWrite && b.Share == 0 && w.oneIn(w.Downgrade) {
+		reads, err := h.downgrade(context.Background())
+		if err != nil {
+			return excused(err)
+		}
+		h = reads
+		defer h.forget()
+		if _, err := w.see(h); err != nil {
+			return w.over(h, err)
+		}
+		if err := w.think(h); err != nil {
 			return w.over(h, err)
 		}
 	}
@@ -214,13 +244,15 @@ func (w *worker) reenter(ctx context.Context, h *hold, b Bid) error {
 // over ends a hold, if it has not ended, after what ended its work. It excuses what a
 // fault may cause.
 func (w *worker) over(h *hold, err error) error {
-	released := h.release(context.Background())
-	for _, e := range []error{err, released} {
-		if e != nil && !errors.Is(e, ErrStale) && !isStrategys(e) {
-			return e
-		}
+	return errors.Join(excused(err), excused(h.release(context.Background())))
+}
+
+// excused is err, if no fault may cause it.
+func excused(err error) error {
+	if err != nil && (errors.Is(err, ErrStale) || isStrategys(err)) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // isStrategys reports whether an error is one of the contract's.

@@ -299,7 +299,7 @@ func TestLeadersAreKilled(t *testing.T) {
 			if terms < kills+resignations+1 {
 				t.Errorf("the history has %d terms, want %d or more", terms, kills+resignations+1)
 			}
-			for _, v := range slices.Concat(history.Exclusion(ops, false), history.FenceOrder(ops, false)) {
+			for _, v := range slices.Concat(history.Exclusion(ops, history.Rules{}), history.FenceOrder(ops, history.Rules{})) {
 				t.Error(v)
 			}
 			t.Logf("%d terms; a leader that was killed had a successor after %v (TTL %v), one that resigned after %v",

@@ -2,6 +2,7 @@ package history
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -10,38 +11,81 @@ import (
 // saw that it held what it then found lost, or its deadline; a renewal moves the deadline.
 // Both holders would have told who asked them "yes", so each overlap is real. One that
 // began after the last look at a lease that was lost is overlooked: look often.
-// Holds of one owner may overlap where the lock is re-entrant.
+// Holds of one owner may overlap where the lock is re-entrant. Of a lock that several may hold it
+// finds moments at which more of it was believed in than there is.
 //
 // It proves nothing about what the holders did: one that looked, was paused, and then
 // wrote is found by [NoLostUpdate].
-func Exclusion(ops []Op, reentrant bool) []Violation { return bookOf(ops).exclusion(reentrant) }
+func Exclusion(ops []Op, r Rules) []Violation { return bookOf(ops).exclusion(r) }
 
-func (b *book) exclusion(reentrant bool) []Violation {
+func (b *book) exclusion(r Rules) []Violation {
 	var found []Violation
 	for _, key := range b.keys() {
 		var open []span
 		for _, s := range b.byKey[key].spans {
-			still := open[:0]
-			for _, o := range open {
-				if o.until <= s.from {
-					continue
+			open = slices.DeleteFunc(open, func(o span) bool { return o.until <= s.from })
+			for _, against := range r.excluded(open, s) {
+				lasts, both := s.until, "both"
+				for _, o := range against {
+					lasts = min(lasts, o.until)
 				}
-				still = append(still, o)
-				if rival(o.hold, s.hold, reentrant) {
-					found = append(found, violation("Exclusion", overlap(o, s), "%s and %s both believed to hold %q, for %v",
-						o.hold.client, s.hold.client, key, short(min(o.until, s.until)-s.from)))
+				if len(against) > 1 {
+					both = "all at once"
 				}
+				against = append(against, s)
+				found = append(found, violation("Exclusion", overlap(against), "%s %s believed to hold %q, for %v", clients(against), both, key, short(lasts-s.from)))
 			}
-			open = append(still, s)
+			open = append(open, s)
 		}
 	}
 	return found
 }
 
-// overlap is what shows that two believed at once: both grants, and what ended the spans.
-func overlap(a, b span) []Op {
-	show := []Op{a.hold.grant, b.hold.grant}
-	for _, s := range []span{a, b} {
+// excluded are the open spans that leave no room for s. Of a lock of several permits they do so together, of any
+// other each one does.
+func (r Rules) excluded(open []span, s span) (found [][]span) {
+	var others []span
+	taken := r.size(s.hold.grant)
+	for _, o := range open {
+		if !rival(o.hold, s.hold, r) {
+			continue
+		}
+		if r.Permits <= 1 {
+			found = append(found, []span{o})
+		}
+		others, taken = append(others, o), taken+r.size(o.hold.grant)
+	}
+	if r.Permits > 1 && taken > r.room() {
+		found = append(found, others)
+	}
+	return found
+}
+
+// clients are those of spans, for a sentence.
+func clients(spans []span) string {
+	var names []string
+	for _, s := range spans {
+		names = append(names, s.hold.client)
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+func grants(spans []span) []Op {
+	var ops []Op
+	for _, s := range spans {
+		ops = append(ops, s.hold.grant)
+	}
+	return ops
+}
+
+// overlap is what shows that some believed at once: their grants, and what ended the spans.
+func overlap(spans []span) []Op {
+	show := grants(spans)
+	for _, s := range spans {
 		if at, by := s.hold.disbelieved(); at == s.until {
 			show = append(show, by)
 			continue
@@ -60,7 +104,7 @@ func overlap(a, b span) []Op {
 // shows, and this reports:
 //
 //   - a release or renewal that succeeded although another believed to hold for all of
-//     the time that it took;
+//     the time that it took; of a lock that several may hold, although others left no room for it;
 //   - a hold that was released twice, or renewed after that: the second time it was
 //     somebody else's lock, or nobody's;
 //   - a hold that the servers called lost before its deadline: its key was deleted. Unless
@@ -68,7 +112,7 @@ func overlap(a, b span) []Op {
 //
 // What it cannot see: a deletion of which nobody notices anything (no other gets the
 // lock, and the holder does not ask again before its deadline), and who did it.
-func (b *book) ownership(reentrant bool, forgets func(Op) bool) []Violation {
+func (b *book) ownership(r Rules) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
 		found = append(found, violation("Ownership", ops, format, args...))
@@ -83,8 +127,9 @@ func (b *book) ownership(reentrant bool, forgets func(Op) bool) []Violation {
 					continue
 				}
 				if op.Result == OK {
-					if s, ok := covers(op, func(o *hold) bool { return rival(o, h, reentrant) }); ok {
-						report([]Op{s.hold.grant, h.grant, op}, "the %s of %s succeeded while %s held %q all the time", op.Kind, h.client, s.hold.client, key)
+					others := covers(op, func(o *hold) bool { return rival(o, h, r) })
+					for _, against := range r.excluded(others, span{hold: h}) {
+						report(append(grants(against), h.grant, op), "the %s of %s succeeded while %s held %q all the time", op.Kind, h.client, clients(against), key)
 					}
 					if freed != nil && op.Start >= freed.End {
 						report([]Op{h.grant, *freed, op}, "the %s of %s succeeded after it had released %q", op.Kind, h.client, key)
@@ -98,7 +143,7 @@ func (b *book) ownership(reentrant bool, forgets func(Op) bool) []Violation {
 					continue
 				}
 				deadline, by := h.deadlineBefore(op.Start)
-				if op.End < deadline && !b.excused(h, op, forgets) {
+				if op.End < deadline && !b.excused(h, op, r.Forgets) {
 					report([]Op{h.grant, by, op}, "%s lost %q %v before its deadline, and nothing made a server forget it", h.client, key, short(deadline-op.End))
 				}
 			}
@@ -126,8 +171,8 @@ func (b *book) excused(h *hold, op Op, forgets func(Op) bool) bool {
 	})
 }
 
-// covering finds a span of another that lasted for the whole of an operation.
-func (p *page) covering() func(op Op, other func(*hold) bool) (span, bool) {
+// covering finds the spans of others that lasted for the whole of an operation.
+func (p *page) covering() func(op Op, other func(*hold) bool) []span {
 	latest := make([]time.Duration, len(p.spans)) // until when spans up to this one last
 	for i, s := range p.spans {
 		latest[i] = s.until
@@ -135,13 +180,14 @@ func (p *page) covering() func(op Op, other func(*hold) bool) (span, bool) {
 			latest[i] = max(latest[i], latest[i-1])
 		}
 	}
-	return func(op Op, other func(*hold) bool) (span, bool) {
+	return func(op Op, other func(*hold) bool) (found []span) {
 		i := sortedBefore(p.spans, op.Start)
 		for i--; i >= 0 && latest[i] > op.End; i-- {
 			if s := p.spans[i]; s.until > op.End && other(s.hold) {
-				return s, true
+				found = append(found, s)
 			}
 		}
-		return span{}, false
+		slices.Reverse(found)
+		return found
 	}
 }

@@ -11,10 +11,12 @@ import (
 // keeps its fence for life. Where the lock is re-entrant, the holds of one owner that
 // follow each other without a gap are one tenure and share the fence. For real time this
 // check is complete: if no two grants that did not overlap are in the wrong order, an
-// order of all exists that none contradicts.
-func FenceOrder(ops []Op, reentrant bool) []Violation { return bookOf(ops).fenceOrder(reentrant) }
+// order of all exists that none contradicts. Of a read-write lock only writers have fences of
+// their own. A reader's is not less than any that was got before, and less than that of a
+// writer that asks later.
+func FenceOrder(ops []Op, r Rules) []Violation { return bookOf(ops).fenceOrder(r) }
 
-func (b *book) fenceOrder(reentrant bool) []Violation {
+func (b *book) fenceOrder(r Rules) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
 		found = append(found, violation("FenceOrder", ops, format, args...))
@@ -37,11 +39,13 @@ func (b *book) fenceOrder(reentrant bool) []Violation {
 			ended = append(ended, h)
 		}
 		shared := func(a, c *hold) bool { return false }
-		if reentrant {
+		if r.Reentrant {
 			shared = tenures(b.byKey[key])
 		}
+		reads := func(h *hold) bool { return r.ReadWrite && h.grant.Share > 0 }
 		for _, hs := range byFence {
-			for _, h := range hs[1:] {
+			hs = slices.DeleteFunc(hs, reads)
+			for _, h := range hs[min(1, len(hs)):] {
 				if !shared(hs[0], h) {
 					report([]Op{hs[0].grant, h.grant}, "%s and %s got %q with the same fence %d", hs[0].client, h.client, key, h.grant.Fence)
 				}
@@ -57,11 +61,11 @@ func (b *book) fenceOrder(reentrant bool) []Violation {
 					greatest = ended[i]
 				}
 			}
-			if greatest != nil && greatest.grant.Fence > h.grant.Fence {
+			if greatest != nil && (greatest.grant.Fence > h.grant.Fence || reads(greatest) && !reads(h) && greatest.grant.Fence == h.grant.Fence) {
 				report([]Op{greatest.grant, h.grant}, "%s got %q with fence %d after %s had got it with %d", h.client, key, h.grant.Fence, greatest.client, greatest.grant.Fence)
 			}
 		}
-		if reentrant {
+		if r.Reentrant {
 			for _, pair := range reentries(b.byKey[key]) {
 				if pair[0].grant.Fence != 0 && pair[1].grant.Fence != 0 && pair[0].grant.Fence != pair[1].grant.Fence {
 					report([]Op{pair[0].grant, pair[1].grant}, "%s, which held %q with fence %d, entered it again with fence %d",
@@ -115,8 +119,8 @@ func reentries(p *page) [][2]*hold {
 	var pairs [][2]*hold
 	covers := p.covering()
 	for _, h := range p.holds {
-		if s, ok := covers(h.grant, func(o *hold) bool { return o != h && o.owner == h.owner }); ok {
-			pairs = append(pairs, [2]*hold{s.hold, h})
+		if own := covers(h.grant, func(o *hold) bool { return o != h && o.owner == h.owner }); len(own) > 0 {
+			pairs = append(pairs, [2]*hold{own[len(own)-1].hold, h})
 		}
 	}
 	return pairs

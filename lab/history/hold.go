@@ -26,6 +26,7 @@ type book struct {
 	ops    []Op
 	holds  []*hold          // by the grant's Start
 	byKey  map[string]*page // holds and attempts of a lock
+	past   map[string]bool  // holds that were downgraded: another took their place
 	stray  []Op             // of a hold that nobody was granted
 	twice  [][2]Op          // grants of one token
 	faults []Op
@@ -39,7 +40,7 @@ type page struct {
 }
 
 func bookOf(ops []Op) *book {
-	b := &book{ops: Merge(ops), byKey: map[string]*page{}}
+	b := &book{ops: Merge(ops), byKey: map[string]*page{}, past: map[string]bool{}}
 	holds := map[string]*hold{}
 	if len(b.ops) > 0 {
 		b.last = b.ops[0].Start
@@ -60,6 +61,9 @@ func bookOf(ops []Op) *book {
 		}
 		if !op.grants() {
 			continue
+		}
+		if op.From != "" {
+			b.past[op.From] = true
 		}
 		if h := holds[op.Hold]; h != nil {
 			b.twice = append(b.twice, [2]Op{h.grant, op})
@@ -200,9 +204,9 @@ func (h *hold) released() (Op, bool) {
 	return Op{}, false
 }
 
-// rival reports whether two holds exclude each other.
-func rival(a, b *hold, reentrant bool) bool {
-	return a != b && !(reentrant && a.owner == b.owner)
+// rival reports whether two holds exclude each other. Two of a lock of several permits may, together with others.
+func rival(a, b *hold, r Rules) bool {
+	return a != b && !(r.Reentrant && a.owner == b.owner) && (r.Permits > 1 || r.size(a.grant)+r.size(b.grant) > r.room())
 }
 
 // plus adds without going beyond Forever.

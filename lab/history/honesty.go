@@ -69,12 +69,13 @@ func began(use bool) string {
 //     call that got it until its release was confirmed or until linger past its TTL; an
 //     attempt of unknown outcome, or that its client gave up, likewise; and, as a server
 //     that is paused counts no time, until linger and a TTL past any fault on the way.
-//     linger 0: not judged;
+//     Of a lock that several may hold, although there was room for the caller, and for each
+//     waiter that it must not overtake. linger 0: not judged;
 //   - an operation that was not recorded whole, of which nothing can be said.
 //
 // It cannot see an answer of OK that no server gave, if nobody else notices:
 // [Exclusion] finds what comes of it.
-func (b *book) honestAmbiguity(linger time.Duration) []Violation {
+func (b *book) honestAmbiguity(r Rules) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
 		found = append(found, violation("HonestAmbiguity", ops, format, args...))
@@ -92,28 +93,54 @@ func (b *book) honestAmbiguity(linger time.Duration) []Violation {
 			report(append(b.asked(op.Hold), op), "the %s of %s is for a hold of %q that nobody was granted", op.Kind, op.Client, op.Key)
 		}
 	}
-	if linger <= 0 {
+	if r.Linger <= 0 {
 		return found
 	}
 	for _, key := range b.keys() {
 		p := b.byKey[key]
-		present := b.present(key, p, linger)
+		present := b.present(key, p, r)
+		wanted := b.wanted(key, p, r)
 		for _, op := range p.attempts {
 			if op.Result != Held {
 				continue
 			}
-			last, _ := slices.BinarySearchFunc(present, op.End, func(q presence, t time.Duration) int {
-				if q.from <= t {
-					return -1
-				}
-				return 1
-			})
-			if last == 0 || present[last-1].latest < op.Start {
-				report([]Op{op}, "%s heard that %q is held, but nobody could have held it then", op.Client, key)
+			taken, who := most(present, op), "nobody"
+			if taken+wanted(op) > r.room() {
+				continue
 			}
+			if r.shared() {
+				who = "too few"
+			}
+			report([]Op{op}, "%s heard that %q is held, but %s could have held it then", op.Client, key, who)
 		}
 	}
 	return found
+}
+
+// wanted is the greatest size that was asked for during an attempt: its own, or that of a waiter that may have stood
+// in the queue. While there was no room for that waiter, nobody behind it got in.
+func (b *book) wanted(key string, p *page, r Rules) func(op Op) int {
+	var greater []Op // attempts of a size greater than 1, until they are surely gone
+	for _, op := range p.attempts {
+		if r.size(op) > 1 {
+			if op.remains() {
+				op.End = b.lapses(key, op, r.Linger)
+			}
+			greater = append(greater, op)
+		}
+	}
+	return func(op Op) int {
+		size := r.size(op)
+		for _, o := range greater {
+			if o.Start > op.End {
+				break
+			}
+			if o.End >= op.Start {
+				size = max(size, r.size(o))
+			}
+		}
+		return size
+	}
 }
 
 // asked are the attempts that name a hold, though it was not granted.
@@ -132,21 +159,50 @@ func (b *book) asked(hold string) []Op {
 // A presence is a time in which something of an attempt may have been on a server.
 type presence struct {
 	from, until time.Duration
+	size        int
 	latest      time.Duration // until when this one or one that came before it lasted
 }
 
-func (b *book) present(key string, p *page, linger time.Duration) []presence {
-	lapses := func(asked Op) time.Duration { return b.lapses(key, asked, linger) }
+// most is the greatest size that may have been held at any moment of an operation.
+func most(present []presence, op Op) (size int) {
+	last, _ := slices.BinarySearchFunc(present, op.End, func(q presence, t time.Duration) int {
+		if q.from <= t {
+			return -1
+		}
+		return 1
+	})
+	var near []presence
+	for i := last - 1; i >= 0 && present[i].latest >= op.Start; i-- {
+		if present[i].until >= op.Start {
+			near = append(near, present[i])
+		}
+	}
+	for _, p := range near { // it is reached where one begins
+		at, sum := max(p.from, op.Start), 0
+		for _, q := range near {
+			if q.from <= at && q.until >= at {
+				sum += q.size
+			}
+		}
+		size = max(size, sum)
+	}
+	return size
+}
+
+func (b *book) present(key string, p *page, r Rules) []presence {
+	lapses := func(asked Op) time.Duration { return b.lapses(key, asked, r.Linger) }
 	var all []presence
-	add := func(from, until time.Duration) { all = append(all, presence{from: from, until: until}) }
+	add := func(asked Op, until time.Duration) {
+		all = append(all, presence{from: asked.Start, until: until, size: r.size(asked)})
+	}
 	for _, op := range p.attempts {
 		if op.remains() {
-			add(op.Start, lapses(op))
+			add(op, lapses(op))
 		}
 	}
 	for _, h := range p.holds {
-		if r, ok := h.released(); ok {
-			add(h.grant.Start, r.End)
+		if released, ok := h.released(); ok {
+			add(h.grant, released.End)
 			continue
 		}
 		until := lapses(h.grant)
@@ -155,7 +211,7 @@ func (b *book) present(key string, p *page, linger time.Duration) []presence {
 				until = max(until, lapses(op))
 			}
 		}
-		add(h.grant.Start, until)
+		add(h.grant, until)
 	}
 	slices.SortFunc(all, func(a, b presence) int { return cmp.Compare(a.from, b.from) })
 	for i := range all {

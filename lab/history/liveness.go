@@ -10,7 +10,10 @@ import (
 // fault hinders him, nobody is to go on trying for longer than bound. An operation under way
 // is a try; so is the pause to the client's next one, if that is less than a tenth of
 // bound. A killed client no longer tries. A client that is paused is a fault, too.
-func (b *book) deadlockFree(bound time.Duration, hinders func(Op, string) bool) []Violation {
+//
+// Of a lock that several may hold, it is while there is room for each of those who ask at the same time.
+func (b *book) deadlockFree(r Rules) []Violation {
+	bound, hinders := r.Bound, r.Hinders
 	var found []Violation
 	for _, key := range b.keys() {
 		p := b.byKey[key]
@@ -18,21 +21,30 @@ func (b *book) deadlockFree(bound time.Duration, hinders func(Op, string) bool) 
 			from, until time.Duration
 			fault       *Op // nil: the lock was not available
 		}
-		var obstacles []obstacle
-		for _, s := range p.spans {
-			obstacles = append(obstacles, obstacle{s.from, s.until, nil})
-		}
-		for _, h := range p.holds {
-			obstacles = append(obstacles, obstacle{h.grant.End, h.grant.End, nil}) // somebody got it
-		}
-		for i, f := range b.faults {
-			if hits(f, key) {
-				obstacles = append(obstacles, obstacle{f.Start, f.End, &b.faults[i]})
+		bySize := map[int][]obstacle{} // to those who ask for that size
+		against := func(size int) []obstacle {
+			if all, ok := bySize[size]; ok {
+				return all
 			}
+			var all []obstacle
+			for _, s := range p.crowded(size, r) {
+				all = append(all, obstacle{s.from, s.until, nil})
+			}
+			for _, h := range p.holds {
+				all = append(all, obstacle{h.grant.End, h.grant.End, nil}) // somebody got it
+			}
+			for i, f := range b.faults {
+				if hits(f, key) {
+					all = append(all, obstacle{f.Start, f.End, &b.faults[i]})
+				}
+			}
+			slices.SortFunc(all, func(a, b obstacle) int { return cmp.Compare(a.from, b.from) })
+			bySize[size] = all
+			return all
 		}
-		slices.SortFunc(obstacles, func(a, b obstacle) int { return cmp.Compare(a.from, b.from) })
 		for _, try := range tries(p.attempts, bound/10) {
 			from := try.from
+			obstacles := against(p.greatest(try, r))
 			report := func(until time.Duration) {
 				if until = min(until, try.until); until-from > bound {
 					first, last := try.ops[0], try.ops[len(try.ops)-1]
@@ -54,6 +66,41 @@ func (b *book) deadlockFree(bound time.Duration, hinders func(Op, string) bool) 
 		}
 	}
 	return found
+}
+
+// greatest is the greatest size that anybody asked for while a try lasted.
+func (p *page) greatest(t try, r Rules) (size int) {
+	for _, op := range p.attempts {
+		if op.Start < t.until && op.End > t.from {
+			size = max(size, r.size(op))
+		}
+	}
+	return size
+}
+
+// crowded are the times in which the holders believed to hold so much that there was no room for this size.
+func (p *page) crowded(size int, r Rules) (times []span) {
+	type change struct {
+		at time.Duration
+		by int
+	}
+	var changes []change
+	for _, s := range p.spans {
+		changes = append(changes, change{s.from, r.size(s.hold.grant)}, change{s.until, -r.size(s.hold.grant)})
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.by, a.by)) })
+	taken := 0
+	for _, c := range changes {
+		before := taken+size > r.room()
+		taken += c.by
+		switch after := taken+size > r.room(); {
+		case after && !before:
+			times = append(times, span{from: c.at, until: Forever})
+		case before && !after:
+			times[len(times)-1].until = c.at
+		}
+	}
+	return times
 }
 
 // A try is a client's attempts, one soon after the other.

@@ -16,6 +16,10 @@ import (
 // the count of a re-entrant owner's holds must be right. A hundred thousand operations that
 // some order explains take seconds; limit bounds the search where there is none.
 //
+// Of a lock that several may hold, a state is all holds; a grant needs room next to them. "Held" is true
+// if there is no room for the attempt, or for a waiter in the queue that it must not overtake. A waiter of
+// which nobody knows whether it stood there is believed to.
+//
 // Time is a step of its own, the lapse of what a grant or renewal gave: not before the
 // holder's deadline, not later than linger past the TTL (see honestAmbiguity). So an
 // alarm is a lock that was given away too early, or that stayed too long. The lapse of what
@@ -47,8 +51,11 @@ type lockStep struct {
 	what  int
 	op    Op
 	hold  string
-	epoch int  // renewals are counted; lapse: -1 is gone whatever was renewed
-	hazy  bool // somebody may hold the lock of whom nobody knows
+	epoch int // renewals are counted; lapse: -1 is gone whatever was renewed
+
+	haze   int  // what size holds may have of which nobody knows
+	wanted int  // of an attempt that was refused: see wanted
+	early  []Op // likewise: see early
 }
 
 // A lockState is the lock as its server knows it. It is not changed once it is made.
@@ -61,6 +68,7 @@ type lockState struct {
 type oneHold struct {
 	hold  string
 	epoch int
+	size  int
 }
 
 func (b *book) script(key string, r Rules) *script {
@@ -79,18 +87,27 @@ func (b *book) script(key string, r Rules) *script {
 			haze = append(haze, op)
 		}
 	}
-	hazy := func(op Op) bool {
-		return slices.ContainsFunc(haze, func(h Op) bool {
-			return h.Start <= op.End && h.End >= op.Start && (op.Result == Held || r.Reentrant && h.owner() == op.owner())
-		})
-	}
-	for _, op := range p.attempts {
-		if op.grants() || op.Result == Held {
-			s.add(op.Client, lockStep{op: op, hold: op.Hold, hazy: hazy(op)}, &op, op.Start, op.End)
+	hazy := func(op Op) (size int) {
+		for _, h := range haze {
+			if h.Start <= op.End && h.End >= op.Start && (op.Result == Held || r.Reentrant && h.owner() == op.owner()) {
+				size += r.size(h)
+			}
 		}
+		return size
+	}
+	wanted := b.wanted(key, p, r)
+	for _, op := range p.attempts {
+		step := lockStep{op: op, hold: op.Hold, haze: hazy(op)}
+		switch {
+		case op.Result == Held:
+			step.wanted, step.early = wanted(op), p.early(op, r)
+		case !op.grants():
+			continue
+		}
+		s.add(op.Client, step, &op, op.Start, op.End)
 	}
 	for _, h := range p.holds {
-		h.script(&s, until, hazy)
+		h.script(&s, until, hazy, b.past[h.grant.Hold])
 	}
 	for _, f := range b.faults {
 		if r.Forgets != nil && hits(f, key) && r.Forgets(f) {
@@ -100,8 +117,26 @@ func (b *book) script(key string, r Rules) *script {
 	return &s
 }
 
-// script adds the steps of a hold, and its lapses.
-func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) bool) {
+// early are the acquires under way with op that may have held a part of the lock before: a waiter that was made a
+// holder, and has not heard of it, asks again, and gets another fence. Others may have been granted a part meanwhile.
+func (p *page) early(op Op, r Rules) (all []Op) {
+	if !r.shared() {
+		return nil
+	}
+	for _, o := range p.attempts {
+		if o.Start > op.End {
+			break
+		}
+		if o.grants() && o.End >= op.Start {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// script adds the steps of a hold, and its lapses. past: it was downgraded, which is a step of the hold that took its
+// place.
+func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) int, past bool) {
 	over := Forever // then the hold is surely gone
 	if r, ok := h.released(); ok {
 		over = r.End
@@ -110,10 +145,10 @@ func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) boo
 	ends := h.grant.End    // when it is gone at the latest, for what nobody knows
 	gone := Forever        // from when on it may be, for the same reason
 	for _, op := range h.ops {
-		step := lockStep{op: op, hold: h.grant.Hold, hazy: hazy(op)}
+		step := lockStep{op: op, hold: h.grant.Hold, haze: hazy(op)}
 		deadline, _ := h.deadlineBefore(op.Start)
 		switch {
-		case op.Kind != KindRenew && op.Kind != KindRelease:
+		case op.Kind != KindRenew && op.Kind != KindRelease, op.Kind == KindRelease && past:
 		case op.Result == Lost && op.Start >= deadline: // it knew, and did not ask
 		case op.Kind == KindRenew && op.Result == OK:
 			step.epoch = len(known)
@@ -191,13 +226,19 @@ func (s lockState) step(step lockStep, r Rules) (lockState, bool) {
 		}
 		return s, true
 	}
-	free := len(s.holds) == 0
-	mine := !free && r.Reentrant && s.owner == op.owner()
+	if op.Kind == KindAcquire && op.Result == OK && op.From != "" {
+		before := len(s.holds)
+		if s = s.without(op.From, false); len(s.holds) == before {
+			return s, false
+		}
+	}
+	mine := len(s.holds) > 0 && r.Reentrant && s.owner == op.owner()
+	fits := s.taken()+r.size(op) <= r.room()
 	switch {
 	case op.Kind == KindAcquire && op.Result == Held:
-		return s, r.Linger <= 0 || step.hazy || !free && !mine
+		return s, r.Linger <= 0 || step.haze > 0 && r.Reentrant || !mine && s.taken()+s.unheard(step.early, r)+step.haze+step.wanted > r.room()
 	case op.Kind == KindAcquire:
-		return s.granted(step, free), (free || mine) && s.allows(step, free)
+		return s.granted(step, fits, r), (fits || mine) && s.allows(step, fits, r)
 	case op.Result == Lost:
 		return s, !there
 	case !there:
@@ -209,19 +250,41 @@ func (s lockState) step(step lockStep, r Rules) (lockState, bool) {
 	}
 }
 
-// allows reports whether a grant has the fence that it must have. A new
-// tenure has a greater fence than all before it, a re-entry its tenure's.
-func (s lockState) allows(step lockStep, tenure bool) bool {
-	fence := step.op.Fence
-	return fence == 0 || (tenure || step.hazy) && fence > s.fence || (!tenure || step.hazy) && fence == s.fence
+// taken is the size of all holds.
+func (s lockState) taken() (size int) {
+	for _, h := range s.holds {
+		size += h.size
+	}
+	return size
 }
 
-func (s lockState) granted(step lockStep, tenure bool) lockState {
-	if tenure {
+// unheard is the size of those grants that are not there yet.
+func (s lockState) unheard(grants []Op, r Rules) (size int) {
+	for _, g := range grants {
+		if !slices.ContainsFunc(s.holds, func(h oneHold) bool { return h.hold == g.Hold }) {
+			size += r.size(g)
+		}
+	}
+	return size
+}
+
+// allows reports whether a grant has the fence that it must have. A new
+// tenure has a greater fence than all before it, a re-entry its tenure's. A reader has the last one that was
+// issued, perhaps to somebody of whom nobody knows.
+func (s lockState) allows(step lockStep, tenure bool, r Rules) bool {
+	fence, hazy := step.op.Fence, step.haze > 0
+	if r.ReadWrite && step.op.Share > 0 {
+		return fence == 0 || fence >= s.fence
+	}
+	return fence == 0 || (tenure || hazy) && fence > s.fence || (!tenure || hazy) && fence == s.fence
+}
+
+func (s lockState) granted(step lockStep, tenure bool, r Rules) lockState {
+	if tenure && !r.shared() {
 		s.owner = step.op.owner()
 	}
 	s.fence = max(s.fence, step.op.Fence)
-	s.holds = append(slices.Clone(s.holds), oneHold{hold: step.hold})
+	s.holds = append(slices.Clone(s.holds), oneHold{hold: step.hold, size: r.size(step.op)})
 	slices.SortFunc(s.holds, func(a, b oneHold) int { return cmp.Compare(a.hold, b.hold) })
 	return s
 }

@@ -112,6 +112,14 @@ type Op struct {
 	Deadline time.Duration `json:"deadline,omitempty"`
 	TTL      time.Duration `json:"ttl,omitempty"` // acquire, renew: what the servers were asked to count
 
+	// Share is how much of the lock was asked for, if several may hold it: how many permits of a semaphore (0: one);
+	// 1 to read, 0 to write. It is that of an acquire, and of all that follows.
+	Share int `json:"share,omitempty"`
+
+	// From: acquire: it was a downgrade, which ended this hold in the same step. That hold has a release that took
+	// as long.
+	From string `json:"from,omitempty"`
+
 	Fence uint64 `json:"fence,omitempty"` // of the hold; 0: none
 
 	Value string `json:"value,omitempty"` // read: what was read; write: what was to be written

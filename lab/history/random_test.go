@@ -19,11 +19,29 @@ func worlds() map[string]simRules {
 	rough.timeOut = rough.ttl + 5*ms // a grant may come too late to be of use
 	again.reentrant, again.fenced, again.loseReplies, again.freezes = true, true, true, true
 	fenceless.loseReplies, fenceless.freezes = true, true
-	return map[string]simRules{"calm": calm, "fenced": fenced, "rough": rough, "re-entrant": again, "fenceless": fenceless}
+	return map[string]simRules{"calm": calm, "fenced": fenced, "rough": rough, "re-entrant": again, "fenceless": fenceless,
+		"queue": queueing(rough, 1), "permits": queueing(calm, 3), "rough permits": queueing(rough, 3), "readers": reading(calm), "rough readers": reading(rough)}
+}
+
+// queueing has waiters stand in a queue for permits.
+func queueing(r simRules, permits int) simRules {
+	r.clients, r.permits, r.waits, r.fenced = 4+permits, permits, true, true
+	return r
+}
+
+// reading has readers besides writers.
+func reading(r simRules) simRules {
+	r = queueing(r, 1)
+	r.readWrite = true
+	return r
 }
 
 func (r simRules) rules() Rules {
-	return Rules{Reentrant: r.reentrant, Fenced: r.fenced, Bound: 2*r.ttl + simLinger, Linger: simLinger}
+	rules := Rules{Reentrant: r.reentrant, Fenced: r.fenced, Permits: r.permits, ReadWrite: r.readWrite, Bound: 2*r.ttl + simLinger, Linger: simLinger}
+	if r.waits { // a waiter that has not heard that it is a holder may keep the lock for a TTL before it asks again
+		rules.Bound += 2 * r.ttl
+	}
+	return rules
 }
 
 // A legal history offends no judge, whatever went wrong in it.
@@ -50,7 +68,7 @@ func TestLegalHistories(t *testing.T) {
 			if r.pauses && r.freezes {
 				want = append(want, "acquire lost", "renew lost", "release lost", "lost ")
 			}
-			if r.fenced && r.pauses {
+			if r.fenced && r.pauses && r.permits <= 1 {
 				want = append(want, "read refused", "write refused")
 			}
 			for _, kind := range want {
@@ -125,6 +143,62 @@ var mutations = []mutation{
 		}
 		o[i].Result, o[i].Hold, o[i].Deadline = OK, "new", o[i].End+5*ms
 		return o, true
+	}},
+	{"one permit more is granted than there are", "permits", []string{"Exclusion", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		if o[i].Result != Held || b.taken(o[i], 5*ms, Rules{Permits: 3}) < 3 {
+			return o, false
+		}
+		o[i].Result, o[i].Hold, o[i].Deadline, o[i].GaveUp = OK, "new", o[i].End+5*ms, false
+		return o, true
+	}},
+	{"who asks while permits are free is refused", "permits", []string{"HonestAmbiguity", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		z := Op{Client: "Z", Kind: KindAcquire, Key: "k", TTL: o[i].TTL, Start: o[i].End + 1, End: o[i].End + 2, Result: Held}
+		r := Rules{Permits: 3, Linger: simLinger}
+		free := most(b.present("k", b.byKey["k"], r), z)+b.wanted("k", b.byKey["k"], r)(z) <= 3
+		return append(o, z), free && o[i].Kind == KindRelease
+	}},
+	{"one permit is lost by another's release", "permits", []string{"Ownership", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		ok := o[i].Kind == KindRenew && o[i].Result == OK && b.early(o[i])
+		o[i].Result, o[i].Deadline = Lost, 0
+		return o, ok
+	}},
+	{"a reader gets in next to a writer", "readers", []string{"Exclusion", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		if o[i].Result != Held || o[i].Share == 0 || b.taken(o[i], 5*ms, Rules{ReadWrite: true}) < whole {
+			return o, false
+		}
+		o[i].Result, o[i].Hold, o[i].Deadline, o[i].GaveUp = OK, "new", o[i].End+5*ms, false
+		return o, true
+	}},
+	{"a writer gets in next to readers", "readers", []string{"Exclusion", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		if o[i].Result != Held || o[i].Share > 0 || b.taken(o[i], 5*ms, Rules{ReadWrite: true}) == 0 {
+			return o, false
+		}
+		o[i].Result, o[i].Hold, o[i].Deadline, o[i].GaveUp = OK, "new", o[i].End+5*ms, false
+		return o, true
+	}},
+	{"a reader is refused while others read", "readers", []string{"HonestAmbiguity", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		z := Op{Client: "Z", Kind: KindAcquire, Key: "k", TTL: o[i].TTL, Start: o[i].End + 1, End: o[i].End + 2, Result: Held, Share: 1}
+		r := Rules{ReadWrite: true, Linger: simLinger}
+		taken := most(b.present("k", b.byKey["k"], r), z)
+		return append(o, z), o[i].Kind == KindRead && taken > 0 && taken+b.wanted("k", b.byKey["k"], r)(z) <= whole
+	}},
+	{"a reader has the fence of a writer before the last", "readers", []string{"FenceOrder", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		for _, before := range b.holds {
+			if o[i].grants() && o[i].Share > 0 && before.grant.End < o[i].Start && before.grant.Share == 0 && before.grant.Fence == o[i].Fence && o[i].Fence > 1 {
+				o[i].Fence--
+				return o, true
+			}
+		}
+		return o, false
+	}},
+	{"a writer has the fence of a reader before", "readers", []string{"FenceOrder", "LinearLock"}, func(o []Op, i int, b *book) ([]Op, bool) {
+		for _, before := range b.holds {
+			if o[i].grants() && o[i].Share == 0 && before.grant.End < o[i].Start && before.grant.Share > 0 && before.grant.Fence == o[i].Fence-1 && o[i].Fence > 1 {
+				o[i].Fence--
+				return o, true
+			}
+		}
+		return o, false
 	}},
 	{"a hold that was granted is unknown", "fenced", []string{"HonestAmbiguity"}, func(o []Op, i int, b *book) ([]Op, bool) {
 		ok := o[i].grants() && o[i].Start < time.Second
@@ -218,8 +292,16 @@ var mutations = []mutation{
 // within reports whether somebody surely held for all of an operation, and a while longer.
 func (b *book) within(op Op, more time.Duration) bool {
 	op.End += more
-	_, ok := b.byKey[op.Key].covering()(op, func(*hold) bool { return true })
-	return ok
+	return len(b.byKey[op.Key].covering()(op, func(*hold) bool { return true })) > 0
+}
+
+// taken is how much others surely held for all of an operation, and a while longer.
+func (b *book) taken(op Op, more time.Duration, r Rules) (size int) {
+	op.End += more
+	for _, s := range b.byKey[op.Key].covering()(op, func(*hold) bool { return true }) {
+		size += r.size(s.hold.grant)
+	}
+	return size
 }
 
 // early reports whether an operation ended while its hold was surely held.

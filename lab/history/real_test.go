@@ -80,7 +80,8 @@ type worker struct {
 	name  string
 	owner string
 	rng   *rand.Rand
-	store *store
+	store *store // nil: several permits protect no value
+	rules Rules
 
 	doubts *atomic.Int64 // attempts of unknown outcome of all workers of its process
 }
@@ -96,7 +97,7 @@ type store struct {
 func (s *store) do(op Op) Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if op.Fence < s.max || op.Fence == s.max && op.owner() != s.owner {
+	if op.Fence < s.max || op.Fence == s.max && op.owner() != s.owner && !(op.Kind == KindRead && op.Share > 0) {
 		op.Result = Refused
 		return op
 	}
@@ -110,16 +111,24 @@ func (s *store) do(op Op) Op {
 
 func (w *worker) round(ctx context.Context) {
 	op := Op{Client: w.name, Kind: KindAcquire, Key: "k", Owner: w.owner, TTL: realTTL}
+	lock := w.s.NewLock("k")
+	switch {
+	case w.rules.ReadWrite && w.rng.IntN(4) > 0:
+		op.Share, lock = 1, w.s.(strategy.ReadWriter).NewRLock("k")
+	case w.rules.Permits > 1 && w.rng.IntN(4) == 0:
+		op.Share = 1 + w.rng.IntN(w.rules.Permits)
+		lock = w.s.(strategy.Semaphore).NewWeightedLock("k", op.Share)
+	}
 	var lease strategy.Lease
 	var err error
 	before := w.doubts.Load()
 	if w.rng.IntN(3) == 0 {
 		op = w.r.Begin(op)
-		lease, err = w.s.NewLock("k").TryAcquire(ctx)
+		lease, err = lock.TryAcquire(ctx)
 	} else {
 		patient, cancel := context.WithTimeout(ctx, time.Duration(w.rng.Int64N(int64(5*time.Second))))
 		op = w.r.Begin(op)
-		lease, err = w.s.NewLock("k").Acquire(patient)
+		lease, err = lock.Acquire(patient)
 		cancel()
 	}
 	op.Doubts = int(w.doubts.Load() - before)
@@ -142,7 +151,10 @@ func (w *worker) round(ctx context.Context) {
 		}
 	}
 	use := func(kind Kind, value string) {
-		u := w.r.Begin(Op{Client: w.name, Kind: kind, Key: "k", Hold: op.Hold, Owner: op.Owner, Fence: op.Fence, Value: value})
+		if w.store == nil {
+			return
+		}
+		u := w.r.Begin(Op{Client: w.name, Kind: kind, Key: "k", Hold: op.Hold, Owner: op.Owner, Fence: op.Fence, Share: op.Share, Value: value})
 		if lease.Err() != nil {
 			u.Result = Unsent
 		} else {
@@ -169,7 +181,7 @@ func (w *worker) round(ctx context.Context) {
 			}
 		}
 	}
-	if w.owner == "" {
+	if w.owner == "" && !(w.rules.ReadWrite && op.Share > 0) {
 		use(KindWrite, op.Hold)
 	}
 	look()
@@ -180,16 +192,38 @@ func (w *worker) round(ctx context.Context) {
 	w.r.End(rel.Ended(lease.Release(ctx)))
 }
 
-// play lets workers, two to a process, contend for a lock of protocol p.
-func play(t *testing.T, p driver.Protocol, seed uint64, processes int, reentrant bool) []Op {
+// An opener opens the strategy of one process.
+type opener = func(strategy.Options) (strategy.Strategy, error)
+
+// onProtocol opens a strategy on p.
+func onProtocol(p driver.Protocol) opener {
+	return func(o strategy.Options) (strategy.Strategy, error) { return engine.New(p, o) }
+}
+
+// play lets workers, two to a process, contend for a lock on m, on a network of that kind.
+func play(t *testing.T, m *conformance.Memory, n conformance.Interceptor, open opener, seed uint64, processes int, rules Rules) []Op {
 	var ops []Op
 	synctest.Test(t, func(t *testing.T) {
+		if rules.ReadWrite { // a reader before the first writer has no fence of m
+			s, err := open(strategy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := strategy.Do(t.Context(), s.NewLock("k"), func(context.Context, strategy.Lease) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+		}
+		m.Intercept(n)
 		r := NewRecorder(nil)
 		var all sync.WaitGroup
-		var st store
+		st := &store{}
+		if rules.Permits > 1 {
+			st = nil
+		}
 		for i := range processes {
 			doubts := new(atomic.Int64)
-			s, err := engine.New(p, strategy.Options{TTL: realTTL, OpTimeout: 40 * ms, RetryOnError: i%2 == 0, Observe: func(e strategy.Event) {
+			s, err := open(strategy.Options{TTL: realTTL, OpTimeout: 40 * ms, RetryOnError: i%2 == 0, Observe: func(e strategy.Event) {
 				if e.Kind == strategy.EventAttempt && errors.Is(e.Err, strategy.ErrUnknown) {
 					doubts.Add(1)
 				}
@@ -198,9 +232,9 @@ func play(t *testing.T, p driver.Protocol, seed uint64, processes int, reentrant
 				t.Fatal(err)
 			}
 			for j := range 2 {
-				w := &worker{r: r, s: s, name: fmt.Sprintf("P%d/%d", i, j), store: &st, doubts: doubts, rng: rand.New(rand.NewPCG(seed, uint64(10*i+j)))}
+				w := &worker{r: r, s: s, name: fmt.Sprintf("P%d/%d", i, j), store: st, rules: rules, doubts: doubts, rng: rand.New(rand.NewPCG(seed, uint64(10*i+j)))}
 				ctx := t.Context()
-				if reentrant {
+				if rules.Reentrant {
 					w.owner = fmt.Sprint("owner", (i+j)%3)
 					ctx = strategy.WithOwner(ctx, w.owner)
 				}
@@ -223,15 +257,21 @@ func play(t *testing.T, p driver.Protocol, seed uint64, processes int, reentrant
 // On a network that loses and delays the engine acts legally, as its users see it.
 func TestRealLock(t *testing.T) {
 	t.Parallel()
-	for _, reentrant := range []bool{false, true} {
-		t.Run(fmt.Sprint("reentrant=", reentrant), func(t *testing.T) {
+	for name, r := range map[string]Rules{"exclusive": {}, "re-entrant": {Reentrant: true}, "permits": {Permits: 3}, "readers": {ReadWrite: true}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kinds := map[string]int{}
 			for seed := range uint64(6) {
-				m := &conformance.Memory{Reentrant: reentrant}
-				m.Intercept(network(seed))
-				ops := play(t, m, seed, 5, reentrant)
-				r := Rules{Reentrant: reentrant, Fenced: true, Bound: 5 * time.Second, Linger: realTTL}
+				m := &conformance.Memory{Reentrant: r.Reentrant}
+				open := onProtocol(m)
+				switch {
+				case r.Permits > 1:
+					open = func(o strategy.Options) (strategy.Strategy, error) { return m.Semaphore(r.Permits, o) }
+				case r.ReadWrite:
+					open = func(o strategy.Options) (strategy.Strategy, error) { return m.ReadWriter(o) }
+				}
+				ops := play(t, m, network(seed), open, seed, 5, r)
+				r.Fenced, r.Bound, r.Linger = true, 5*time.Second, realTTL
 				found := slices.Concat(Judge(ops, r), LinearLock(ops, r, time.Minute), FencedRegister(ops, "", time.Minute))
 				if len(found) > 0 {
 					t.Errorf("seed %d: %d violations: %v", seed, len(found), found[0])
@@ -239,8 +279,14 @@ func TestRealLock(t *testing.T) {
 				for _, op := range ops {
 					kinds[fmt.Sprint(op.Kind, " ", op.Result)]++
 				}
+				stricter := Rules{Reentrant: r.Reentrant, Permits: r.Permits - 1} // it is seen that several hold the lock
+				kinds["together"] += len(Exclusion(ops, stricter))
 			}
-			for _, want := range []string{"acquire ok", "acquire held", "acquire unknown", "renew ok", "lost ", "release ok", "release lost", "release unknown"} {
+			wants := []string{"acquire ok", "acquire held", "acquire unknown", "renew ok", "lost ", "release ok", "release lost", "release unknown"}
+			if r.shared() {
+				wants = append(wants, "together")
+			}
+			for _, want := range wants {
 				if kinds[want] == 0 {
 					t.Errorf("no %q in %v", want, kinds)
 				}
@@ -308,13 +354,11 @@ func TestRealMutants(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(1000) { // goroutines take turns as they like: one seed has many histories
 				m := &conformance.Memory{}
-				m.Intercept(network(seed))
-				processes := 5
+				n, processes := network(seed), 5
 				if c.calm {
-					processes = 1
-					m.Intercept(unreachable(seed))
+					n, processes = unreachable(seed), 1
 				}
-				ops := play(t, c.broken(m), seed, processes, false)
+				ops := play(t, m, n, onProtocol(c.broken(m)), seed, processes, Rules{})
 				r := Rules{Fenced: true, Bound: 5 * time.Second, Linger: realTTL}
 				if c.calm {
 					r.Linger = 20 * ms // nothing is slow

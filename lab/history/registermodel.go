@@ -11,7 +11,7 @@ import (
 // FencedRegister looks for an order that explains what a store answered that holds one
 // value, initial at first, and refuses stale holders: it accepts an operation, a read too,
 // iff its fence is greater than all before it, or equal to the greatest and of the same
-// owner.
+// owner. A reader that shares a read-write lock has the fence of the writer before it, which is accepted.
 func FencedRegister(ops []Op, initial string, limit time.Duration) []Violation {
 	var found []Violation
 	byKey := uses(ops)
@@ -51,7 +51,8 @@ func fencedModel(initial string) porcupine.NondeterministicModel {
 		Init: func() []any { return []any{fencedState{value: initial}} },
 		Step: func(state, input, _ any) []any {
 			s, op := state.(fencedState), input.(Op)
-			accepts := op.Fence > s.max || op.Fence == s.max && op.owner() == s.owner
+			reads := op.Kind == KindRead && op.Share > 0
+			accepts := op.Fence > s.max || op.Fence == s.max && (reads || op.owner() == s.owner)
 			if !accepts {
 				if op.Result == OK {
 					return nil

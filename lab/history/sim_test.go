@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -22,7 +23,8 @@ type sim struct {
 	ops  []Op
 
 	owner  string
-	holds  map[string]time.Duration // until when
+	holds  map[string]simHold
+	queue  []*simWaiter // first come, first served
 	fence  uint64
 	frozen time.Duration // until when
 
@@ -31,9 +33,25 @@ type sim struct {
 	maxOwner string
 }
 
+// A simHold is what the server keeps of one.
+type simHold struct {
+	until time.Duration
+	share int
+}
+
+// A simWaiter stands in the queue.
+type simWaiter struct {
+	token string
+	share int
+	hears func(fence uint64, until time.Duration) // that it is a holder
+}
+
 type simRules struct {
 	clients               int
 	reentrant, fenced     bool
+	permits               int  // more than one: of which some take one, and some more
+	readWrite             bool // most read
+	waits                 bool // in a queue, most of the time
 	loseReplies, freezes  bool
 	pauses                bool
 	length, ttl, timeOut  time.Duration
@@ -67,7 +85,7 @@ func (a *events) Pop() any {
 }
 
 func simulate(r simRules, seed uint64) []Op {
-	s := &sim{simRules: r, rng: rand.New(rand.NewPCG(seed, 1)), holds: map[string]time.Duration{}, value: "0", now: ms}
+	s := &sim{simRules: r, rng: rand.New(rand.NewPCG(seed, 1)), holds: map[string]simHold{}, value: "0", now: ms}
 	for i := range r.clients {
 		c := &client{s: s, name: fmt.Sprintf("%c", 'A'+i)}
 		s.after(s.some(r.pause), c.try)
@@ -113,12 +131,53 @@ func (s *sim) whenThawed(do func()) {
 		s.after(s.frozen-s.now+s.some(100*time.Microsecond), func() { s.whenThawed(do) })
 		return
 	}
-	for token, until := range s.holds {
-		if until <= s.now {
+	for token, h := range s.holds {
+		if h.until <= s.now {
 			delete(s.holds, token)
 		}
 	}
+	s.serve() // what has lapsed goes to those who wait
 	do()
+	s.serve()
+}
+
+// fits reports whether somebody can hold that share next to those who hold the lock.
+func (s *sim) fits(share int) bool {
+	taken, writes := 0, false
+	for _, h := range s.holds {
+		taken += max(h.share, 1)
+		writes = writes || h.share == 0
+	}
+	switch {
+	case taken == 0:
+		return true
+	case s.readWrite:
+		return share > 0 && !writes
+	}
+	return taken+max(share, 1) <= s.permits
+}
+
+// grant makes a token a holder.
+func (s *sim) grant(token string, share int) (fence uint64, until time.Duration) {
+	if !s.readWrite || share == 0 || s.fence == 0 {
+		s.fence++
+	}
+	until = s.now + s.ttl
+	s.holds[token] = simHold{until, share}
+	return s.fence, until
+}
+
+// serve makes those in the queue holders, as long as the first fits.
+func (s *sim) serve() {
+	for len(s.queue) > 0 && s.fits(s.queue[0].share) {
+		w := s.queue[0]
+		s.queue = s.queue[1:]
+		fence, until := s.grant(w.token, w.share)
+		if s.chance(10) { // it does not hear of it, and asks again
+			continue
+		}
+		s.after(s.some(s.latency), func() { w.hears(fence, until) })
+	}
 }
 
 // A request does something at the server, and has its answer or an unknown end.
@@ -156,7 +215,7 @@ type client struct {
 func (c *client) begin(kind Kind) Op {
 	op := Op{Client: c.name, Kind: kind, Key: "k", Start: c.s.now}
 	if kind != KindAcquire {
-		op.Hold, op.Owner, op.Fence = c.hold.Hold, c.hold.Owner, c.hold.Fence
+		op.Hold, op.Owner, op.Fence, op.Share = c.hold.Hold, c.hold.Owner, c.hold.Fence, c.hold.Share
 	}
 	return op
 }
@@ -180,54 +239,141 @@ func (c *client) try() {
 	op := c.begin(KindAcquire)
 	c.n++
 	token := fmt.Sprintf("%s%d", c.name, c.n)
-	op.Owner, op.TTL = token, s.ttl
+	op.Owner, op.TTL, op.Share = token, s.ttl, s.wish()
 	if s.reentrant {
 		op.Owner = fmt.Sprint("owner", int(c.name[0])%2)
 	}
-	var fence uint64
-	var until time.Duration
+	a := &attempt{client: c, op: op, token: token, waits: s.waits && s.chance(70), heard: Unsent}
+	if a.waits {
+		s.after(3*s.ttl, a.giveUp)
+	}
+	a.ask()
+}
+
+// wish is what a client wants of a lock that several may hold.
+func (s *sim) wish() int {
+	switch {
+	case s.readWrite && s.chance(80):
+		return 1
+	case s.permits > 1 && s.chance(25):
+		return 1 + s.rng.IntN(s.permits)
+	}
+	return 0
+}
+
+// An attempt is an acquire under way.
+type attempt struct {
+	*client
+	op    Op
+	token string
+	waits bool
+	heard Result // what it answers that gives up
+	over  bool
+}
+
+// ask asks the server, and, if a waiter has not heard of a grant for a TTL, again.
+func (a *attempt) ask() {
+	s := a.s
+	start, fence := s.now, uint64(0)
 	s.request(func() Result {
-		if len(s.holds) > 0 && (!s.reentrant || s.owner != op.Owner) {
+		_, mine := s.holds[a.token]
+		switch {
+		case a.over: // it came before what followed: a connection keeps the order
+			return Held
+		case mine: // nobody knows that fence
+		case s.reentrant && len(s.holds) > 0:
+			if s.owner != a.op.Owner {
+				return Held
+			}
+			s.holds[a.token] = simHold{s.now + s.ttl, 0}
+			fence = s.fence
+			return OK
+		case len(s.queue) > 0 && s.queue[0].token != a.token || !s.fits(a.op.Share):
+			if a.waits && !slices.ContainsFunc(s.queue, func(w *simWaiter) bool { return w.token == a.token }) {
+				s.queue = append(s.queue, &simWaiter{a.token, a.op.Share, a.hears})
+			}
 			return Held
 		}
-		if len(s.holds) == 0 {
-			s.owner = op.Owner
-			s.fence++
-		}
-		fence, until = s.fence, s.now+s.ttl
-		s.holds[token] = until
+		s.leave(a.token)
+		s.owner = a.op.Owner
+		fence, _ = s.grant(a.token, a.op.Share)
 		return OK
 	}, func(r Result) {
-		deadline := op.Start + s.ttl - driver.Drift(s.ttl)
-		if r == OK && s.now >= deadline {
-			r = Lost // too late to be of use
-		}
-		if r == OK {
-			op.Hold, op.Deadline = token, deadline
-			if s.fenced {
-				op.Fence = fence
+		switch {
+		case a.over:
+		case r == OK:
+			a.granted(fence, start+s.ttl)
+		case a.waits:
+			if r == Unknown {
+				a.op.Doubts++
+			} else {
+				a.heard = r
 			}
+			s.after(s.ttl, func() {
+				if !a.over {
+					a.ask()
+				}
+			})
+		default:
+			a.refused(r)
 		}
-		op = c.end(op, r)
-		if r != OK {
-			if r != Held {
-				s.undo(token)
-			}
-			c.rest()
-			return
-		}
-		c.hold, c.deadline = op, deadline
-		if s.reentrant { // holds of one owner overlap: they protect nothing from each other
-			s.after(s.some(s.think), func() { c.renew(func() { s.after(s.some(s.think), c.release) }) })
-			return
-		}
-		c.work()
 	})
+}
+
+func (a *attempt) hears(fence uint64, until time.Duration) {
+	if !a.over {
+		a.granted(fence, until)
+	}
+}
+
+func (a *attempt) giveUp() {
+	if !a.over {
+		a.op.GaveUp = true
+		a.refused(a.heard)
+	}
+}
+
+func (a *attempt) refused(r Result) {
+	a.over = true
+	a.end(a.op, r)
+	if a.op.GaveUp || r != Held {
+		a.s.undo(a.token)
+	}
+	a.rest()
+}
+
+func (a *attempt) granted(fence uint64, until time.Duration) {
+	s, deadline := a.s, until-driver.Drift(a.s.ttl)
+	if s.now >= deadline { // too late to be of use
+		a.refused(Lost)
+		return
+	}
+	a.over = true
+	a.op.Hold, a.op.Deadline = a.token, deadline
+	if s.fenced {
+		a.op.Fence = fence
+	}
+	a.hold, a.deadline = a.end(a.op, OK), deadline
+	if s.reentrant || s.permits > 1 { // holds overlap: they protect nothing from each other
+		s.after(s.some(s.think), func() { a.renew(func() { s.after(s.some(s.think), a.release) }) })
+		return
+	}
+	a.work()
+}
+
+// leave takes a waiter out of the queue.
+func (s *sim) leave(token string) {
+	s.queue = slices.DeleteFunc(s.queue, func(w *simWaiter) bool { return w.token == token })
 }
 
 // undo goes behind what it undoes.
 func (s *sim) undo(token string) {
-	s.after(s.some(s.ttl), func() { s.whenThawed(func() { delete(s.holds, token) }) })
+	s.after(s.some(s.ttl), func() {
+		s.whenThawed(func() {
+			s.leave(token)
+			delete(s.holds, token)
+		})
+	})
 }
 
 // lost reports whether the deadline has come, and if so, that the client knows.
@@ -256,12 +402,16 @@ func (c *client) work() {
 			d = s.some(2 * s.ttl)
 			s.ops = append(s.ops, Op{Client: c.name, Kind: KindFault, Note: "pause " + c.name, Start: s.now, End: s.now + d})
 		}
+		then := c.write
+		if s.readWrite && c.hold.Share > 0 {
+			then = c.release
+		}
 		s.after(d, func() {
 			if s.chance(30) {
-				c.renew(c.write)
+				c.renew(then)
 				return
 			}
-			c.write()
+			then()
 		})
 	})
 }
@@ -281,7 +431,7 @@ func (c *client) store(op Op, done func(Op)) {
 	s := c.s
 	answer := func() Op {
 		if s.fenced {
-			if op.Fence < s.max || op.Fence == s.max && op.owner() != s.maxOwner {
+			if op.Fence < s.max || op.Fence == s.max && op.owner() != s.maxOwner && !(op.Kind == KindRead && op.Share > 0) {
 				op.Result = Refused
 				return op
 			}
@@ -317,10 +467,11 @@ func (c *client) renew(then func()) {
 	op.TTL = s.ttl
 	token := c.hold.Hold
 	s.request(func() Result {
-		if _, ok := s.holds[token]; !ok {
+		h, ok := s.holds[token]
+		if !ok {
 			return Lost
 		}
-		s.holds[token] = s.now + s.ttl
+		s.holds[token] = simHold{s.now + s.ttl, h.share}
 		return OK
 	}, func(r Result) {
 		if s.now >= c.deadline && r == OK {

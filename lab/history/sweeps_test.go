@@ -44,6 +44,10 @@ func ops(t *testing.T, text string) []Op {
 				op.Hold = value
 			case name == "owner":
 				op.Owner = value
+			case name == "share":
+				op.Share = int(at(value) / ms)
+			case name == "from":
+				op.From = value
 			case name == "until":
 				op.Deadline = at(value)
 			case name == "value":
@@ -79,26 +83,41 @@ func ops(t *testing.T, text string) []Op {
 func forgets(f Op) bool { return f.Note == "flush" }
 
 var judges = map[string]func([]Op) []Violation{
-	"Exclusion":    func(o []Op) []Violation { return Exclusion(o, false) },
-	"Exclusion/re": func(o []Op) []Violation { return Exclusion(o, true) },
-	"Ownership":    func(o []Op) []Violation { return bookOf(o).ownership(false, forgets) },
-	"DeadlockFree": func(o []Op) []Violation { return bookOf(o).deadlockFree(200*ms, nil) },
+	"Exclusion":    func(o []Op) []Violation { return Exclusion(o, Rules{}) },
+	"Exclusion/re": func(o []Op) []Violation { return Exclusion(o, Rules{Reentrant: true}) },
+	"Exclusion/3":  func(o []Op) []Violation { return Exclusion(o, Rules{Permits: 3}) },
+	"Exclusion/rw": func(o []Op) []Violation { return Exclusion(o, Rules{ReadWrite: true}) },
+	"Ownership":    func(o []Op) []Violation { return bookOf(o).ownership(Rules{Forgets: forgets}) },
+	"Ownership/3":  func(o []Op) []Violation { return bookOf(o).ownership(Rules{Permits: 3, Forgets: forgets}) },
+	"Ownership/rw": func(o []Op) []Violation { return bookOf(o).ownership(Rules{ReadWrite: true, Forgets: forgets}) },
+	"DeadlockFree": func(o []Op) []Violation { return bookOf(o).deadlockFree(Rules{Bound: 200 * ms}) },
 	"DeadlockFree/slow": func(o []Op) []Violation {
-		return bookOf(o).deadlockFree(200*ms, func(f Op, _ string) bool { return f.Note != "slow" })
+		return bookOf(o).deadlockFree(Rules{Bound: 200 * ms, Hinders: func(f Op, _ string) bool { return f.Note != "slow" }})
 	},
 	"DeadlockFree/A": func(o []Op) []Violation {
-		return bookOf(o).deadlockFree(200*ms, func(_ Op, client string) bool { return client == "A" })
+		return bookOf(o).deadlockFree(Rules{Bound: 200 * ms, Hinders: func(_ Op, client string) bool { return client == "A" }})
 	},
-	"HonestLoss":      func(o []Op) []Violation { return bookOf(o).honestLoss() },
-	"HonestAmbiguity": func(o []Op) []Violation { return bookOf(o).honestAmbiguity(20 * ms) },
-	"FenceOrder":      func(o []Op) []Violation { return FenceOrder(o, false) },
-	"FenceOrder/re":   func(o []Op) []Violation { return FenceOrder(o, true) },
-	"NoLostUpdate":    func(o []Op) []Violation { return NoLostUpdate(o) },
+	"DeadlockFree/3":     func(o []Op) []Violation { return bookOf(o).deadlockFree(Rules{Permits: 3, Bound: 200 * ms}) },
+	"DeadlockFree/rw":    func(o []Op) []Violation { return bookOf(o).deadlockFree(Rules{ReadWrite: true, Bound: 200 * ms}) },
+	"HonestLoss":         func(o []Op) []Violation { return bookOf(o).honestLoss() },
+	"HonestAmbiguity":    func(o []Op) []Violation { return bookOf(o).honestAmbiguity(Rules{Linger: 20 * ms}) },
+	"HonestAmbiguity/3":  func(o []Op) []Violation { return bookOf(o).honestAmbiguity(Rules{Permits: 3, Linger: 20 * ms}) },
+	"HonestAmbiguity/rw": func(o []Op) []Violation { return bookOf(o).honestAmbiguity(Rules{ReadWrite: true, Linger: 20 * ms}) },
+	"FenceOrder":         func(o []Op) []Violation { return FenceOrder(o, Rules{}) },
+	"FenceOrder/re":      func(o []Op) []Violation { return FenceOrder(o, Rules{Reentrant: true}) },
+	"FenceOrder/rw":      func(o []Op) []Violation { return FenceOrder(o, Rules{ReadWrite: true}) },
+	"NoLostUpdate":       func(o []Op) []Violation { return NoLostUpdate(o) },
 	"LinearLock": func(o []Op) []Violation {
 		return LinearLock(o, Rules{Fenced: true, Forgets: forgets, Linger: 20 * ms}, time.Minute)
 	},
 	"LinearLock/re": func(o []Op) []Violation {
 		return LinearLock(o, Rules{Fenced: true, Reentrant: true, Linger: 20 * ms}, time.Minute)
+	},
+	"LinearLock/3": func(o []Op) []Violation {
+		return LinearLock(o, Rules{Fenced: true, Permits: 3, Forgets: forgets, Linger: 20 * ms}, time.Minute)
+	},
+	"LinearLock/rw": func(o []Op) []Violation {
+		return LinearLock(o, Rules{Fenced: true, ReadWrite: true, Forgets: forgets, Linger: 20 * ms}, time.Minute)
 	},
 	"LinearLock/lenient": func(o []Op) []Violation { return LinearLock(o, Rules{}, time.Minute) },
 	"FencedRegister":     func(o []Op) []Violation { return FencedRegister(o, "0", time.Minute) },
@@ -164,6 +183,49 @@ var planted = []struct{ judge, name, bad, history string }{
 		A release 20-25 ok hold=a
 		C acquire 20-29 ok hold=c until=127
 		B release 30-35 ok hold=b`},
+	{"Exclusion/3", "as many as there are", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-6 ok hold=b until=97
+		C acquire 0-7 ok hold=c until=97
+		A release 20-25 ok hold=a
+		D acquire 20-22 ok hold=d until=117
+		D release 30-35 ok hold=d
+		E acquire 96-98 ok hold=e until=195 share=3`},
+	{"Exclusion/3", "one too many", "A, B, C and D all at once", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-6 ok hold=b until=97
+		C acquire 0-7 ok hold=c until=97
+		D acquire 10-12 ok hold=d until=107`},
+	{"Exclusion/3", "several permits, and too many", "A and B both", `
+		A acquire 0-5 ok hold=a until=97 share=2
+		B acquire 0-6 ok hold=b until=97 share=2`},
+	{"Exclusion/3", "one too many, and only for a moment", "all at once", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-6 ok hold=b until=97 share=2
+		A release 20-25 ok hold=a
+		C acquire 18-19 ok hold=c until=115
+		C release 22-25 ok hold=c`},
+	{"Exclusion/rw", "readers, and a writer after them", "", `
+		A acquire 0-5 ok hold=a until=97 share=1
+		B acquire 0-6 ok hold=b until=97 share=1
+		A release 10-15 ok hold=a
+		B release 20-25 ok hold=b
+		C acquire 12-22 ok hold=c until=110
+		C release 30-35 ok hold=c
+		A acquire 30-31 ok hold=a2 until=110 share=1`},
+	{"Exclusion/rw", "a reader next to a writer", "C and A", `
+		C acquire 0-5 ok hold=c until=97
+		A acquire 10-12 ok hold=a until=107 share=1`},
+	{"Exclusion/rw", "a writer next to readers", "A and C", `
+		A acquire 0-5 ok hold=a until=97 share=1
+		B acquire 0-6 ok hold=b until=97 share=1
+		A release 10-15 ok hold=a
+		B release 18-25 ok hold=b
+		A acquire 11-12 ok hold=a2 until=100 share=1
+		C acquire 12-19 ok hold=c until=110`},
+	{"Exclusion/rw", "two writers", "C and D", `
+		C acquire 0-5 ok hold=c until=97
+		D acquire 10-12 ok hold=d until=107`},
 
 	{"Ownership", "its own", "", `
 		A acquire 0-5 ok hold=a until=97
@@ -213,6 +275,34 @@ var planted = []struct{ judge, name, bad, history string }{
 		A renew 40-45 ok hold=a until=137
 		A release 90-100 lost hold=a`},
 
+	{"Ownership/3", "next to others", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-6 ok hold=b until=97 share=2
+		A renew 40-45 ok hold=a until=137
+		B release 50-55 ok hold=b
+		C acquire 50-56 ok hold=c until=147 share=2
+		A release 60-65 ok hold=a`},
+	{"Ownership/3", "renewed when all are held by others", "B and C held", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 98-99 ok hold=b until=195
+		C acquire 98-99 ok hold=c until=195 share=2
+		A renew 110-115 ok hold=a until=207`},
+	{"Ownership/3", "another's release took it", "before its deadline", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-6 ok hold=b until=97
+		B release 10-12 ok hold=b
+		A renew 20-25 lost hold=a`},
+	{"Ownership/rw", "next to other readers", "", `
+		A acquire 0-5 ok hold=a until=97 share=1
+		B acquire 0-6 ok hold=b until=97 share=1
+		A renew 40-45 ok hold=a until=137
+		B release 50-55 ok hold=b
+		A release 60-65 ok hold=a`},
+	{"Ownership/rw", "renewed while another writes", "C held", `
+		A acquire 0-5 ok hold=a until=97 share=1
+		C acquire 98-99 ok hold=c until=195
+		A renew 110-115 ok hold=a until=207`},
+
 	{"DeadlockFree", "somebody gets it", "", `
 		A acquire 0-190 held
 		B acquire 0-195 ok hold=b until=290
@@ -261,6 +351,27 @@ var planted = []struct{ judge, name, bad, history string }{
 		cut fault 0-250
 		A acquire 0-300 held
 		B acquire 0-300 held`},
+
+	{"DeadlockFree/3", "all are held", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 80-85 ok hold=a until=300
+		B acquire 0-6 ok hold=b until=300 share=2
+		C acquire 10-290 held`},
+	{"DeadlockFree/3", "one waits for more than are free", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 80-85 ok hold=a until=300
+		B acquire 10-290 held share=3
+		C acquire 20-290 held`},
+	{"DeadlockFree/3", "some are free", "nobody held", `
+		A acquire 0-5 ok hold=a until=300 share=2
+		B acquire 10-290 held`},
+	{"DeadlockFree/rw", "a writer waits for readers", "", `
+		A acquire 0-5 ok hold=a until=300 share=1
+		C acquire 10-290 held
+		B acquire 10-290 held share=1`},
+	{"DeadlockFree/rw", "a reader waits for nobody", "nobody held", `
+		A acquire 0-5 ok hold=a until=300 share=1
+		B acquire 10-290 held share=1`},
 
 	{"HonestLoss", "in time", "", `
 		A acquire 0-5 ok hold=a until=97
@@ -371,6 +482,45 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"HonestAmbiguity", "not recorded whole", "no hold", `
 		A acquire 0-5 ok until=97`},
 
+	{"HonestAmbiguity/3", "all are held", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-5 ok hold=b until=97 share=2
+		C acquire 10-15 held
+		A release 20-25 ok hold=a
+		C acquire 24-30 held
+		D acquire 110-115 unknown
+		B lost 97-98 hold=b
+		C acquire 120-125 held
+		C acquire 126-127 held share=3`},
+	{"HonestAmbiguity/3", "one waits for more", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 10-30 held share=3 gaveup=yes
+		C acquire 20-25 held`},
+	{"HonestAmbiguity/3", "some are free", "too few", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 0-5 ok hold=b until=97
+		C acquire 10-15 held`},
+	{"HonestAmbiguity/3", "never all at one moment", "too few", `
+		A acquire 0-5 ok hold=a until=97 share=2
+		A release 10-12 ok hold=a
+		B acquire 13-14 ok hold=b until=111
+		C acquire 8-16 held`},
+	{"HonestAmbiguity/rw", "a writer holds it, or waits", "", `
+		C acquire 0-5 ok hold=c until=97
+		A acquire 6-8 held share=1
+		C release 10-12 ok hold=c
+		A acquire 13-14 ok hold=a until=111 share=1
+		C acquire 15-20 ok hold=c2 until=117
+		B acquire 16-17 held share=1
+		D acquire 16-17 held`},
+	{"HonestAmbiguity/rw", "readers alone", "too few", `
+		A acquire 0-5 ok hold=a until=97 share=1
+		B acquire 6-8 held share=1`},
+	{"HonestAmbiguity/rw", "nobody", "too few", `
+		A acquire 0-5 ok hold=a until=97 share=1
+		A release 10-12 ok hold=a
+		C acquire 13-14 held`},
+
 	{"FenceOrder", "they rise", "", `
 		A acquire 0-5 ok hold=a until=97 fence=5
 		A renew 6-7 ok hold=a until=103 fence=5
@@ -432,6 +582,24 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"FenceOrder/re", "re-entry with an old one", "after X", `
 		X acquire 0-1 ok hold=x until=97 fence=5 owner=p
 		A acquire 2-5 ok hold=a until=97 fence=4 owner=o`},
+
+	{"FenceOrder/rw", "readers have the last one", "", `
+		A acquire 0-1 ok hold=a until=97 fence=3 share=1
+		C acquire 0-5 ok hold=c until=97 fence=5
+		C release 6-7 ok hold=c
+		A acquire 8-10 ok hold=a2 until=107 fence=5 share=1
+		B acquire 8-11 ok hold=b until=107 fence=5 share=1
+		D acquire 12-20 ok hold=d until=117 fence=6`},
+	{"FenceOrder/rw", "a reader has the one before", "after C", `
+		C acquire 0-5 ok hold=c until=97 fence=5
+		A acquire 8-10 ok hold=a until=107 fence=4 share=1`},
+	{"FenceOrder/rw", "a writer has a reader's", "after A", `
+		A acquire 0-5 ok hold=a until=97 fence=5 share=1
+		C acquire 8-10 ok hold=c until=107 fence=5`},
+	{"FenceOrder/rw", "two writers have one", "same fence", `
+		C acquire 0-5 ok hold=c until=97 fence=5
+		A acquire 6-7 ok hold=a until=97 fence=5 share=1
+		D acquire 4-15 ok hold=d until=97 fence=5`},
 
 	{"NoLostUpdate", "a chain", "", `
 		A read 0-1 ok hold=a value=0
@@ -566,6 +734,92 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"LinearLock/re", "a fence for each", "does not explain", `
 		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
 		A acquire 6-8 ok hold=a2 until=103 fence=2 owner=o`},
+	{"LinearLock/3", "in turn", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 0-6 ok hold=b until=97 fence=2 share=2
+		C acquire 7-9 held
+		A renew 40-45 ok hold=a until=137 fence=1
+		A release 50-60 ok hold=a
+		C acquire 61-65 ok hold=c until=160 fence=3
+		D acquire 66-70 held
+		D acquire 120-125 ok hold=d until=215 fence=4 share=2`},
+	{"LinearLock/3", "one waits for more", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 6-30 ok hold=b until=125 fence=2 share=3
+		C acquire 8-9 held
+		A release 10-20 ok hold=a`},
+	{"LinearLock/3", "one has not heard of it, and has a later fence", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 0-6 ok hold=b until=97 fence=2
+		C acquire 0-30 ok hold=c until=125 fence=4
+		D acquire 8-9 held
+		A release 10-12 ok hold=a
+		E acquire 13-15 ok hold=e until=110 fence=3
+		D acquire 18-19 held`},
+	{"LinearLock/3", "one too many", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 0-6 ok hold=b until=97 fence=2 share=2
+		C acquire 7-9 ok hold=c until=105 fence=3`},
+	{"LinearLock/3", "held, though some are free", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 0-6 ok hold=b until=97 fence=2
+		C acquire 7-9 held`},
+	{"LinearLock/3", "a permit that lapsed does not come back", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 0-6 ok hold=b until=97 fence=2
+		B renew 80-85 ok hold=b until=180 fence=2
+		C acquire 90-95 ok hold=c until=187 fence=3
+		D acquire 145-150 held`},
+	{"LinearLock/3", "the fence of the one before", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=2
+		B acquire 6-8 ok hold=b until=97 fence=1`},
+	{"LinearLock/rw", "in turn", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1 share=1
+		B acquire 0-6 ok hold=b until=97 fence=1 share=1
+		C acquire 7-30 ok hold=c until=125 fence=2
+		D acquire 8-9 held share=1
+		A release 10-12 ok hold=a
+		B release 20-25 ok hold=b
+		A acquire 31-32 held share=1
+		C release 35-40 ok hold=c
+		A acquire 41-42 ok hold=a2 until=138 fence=2 share=1
+		D acquire 41-43 ok hold=d until=138 fence=2 share=1`},
+	{"LinearLock/rw", "a downgrade", "", `
+		C acquire 0-5 ok hold=c until=97 fence=1
+		D acquire 6-40 ok hold=d until=130 fence=2
+		C release 10-12 ok hold=c
+		C acquire 10-12 ok hold=c2 until=107 fence=1 share=1 from=c
+		A acquire 8-13 ok hold=a until=107 fence=1 share=1
+		A release 20-22 ok hold=a
+		C release 30-35 ok hold=c2`},
+	{"LinearLock/rw", "a downgrade with a gap", "does not explain", `
+		C acquire 0-5 ok hold=c until=97 fence=1
+		C release 10-20 ok hold=c
+		D acquire 11-12 ok hold=d until=109 fence=2
+		D release 13-14 ok hold=d
+		C acquire 10-20 ok hold=c2 until=107 fence=2 share=1 from=c`},
+	{"LinearLock/rw", "a reader next to a writer", "does not explain", `
+		C acquire 0-5 ok hold=c until=97 fence=1
+		A acquire 6-9 ok hold=a until=97 fence=1 share=1`},
+	{"LinearLock/rw", "a writer next to a reader", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 share=1
+		B acquire 0-6 ok hold=b until=97 fence=1 share=1
+		A release 10-12 ok hold=a
+		C acquire 13-15 ok hold=c until=107 fence=2`},
+	{"LinearLock/rw", "one renewal renews all", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 share=1
+		B acquire 0-6 ok hold=b until=97 fence=1 share=1
+		B renew 80-85 ok hold=b until=180 fence=1
+		B release 130-135 ok hold=b
+		C acquire 140-150 held`},
+	{"LinearLock/rw", "a reader has an old fence", "does not explain", `
+		C acquire 0-5 ok hold=c until=97 fence=2
+		C release 6-7 ok hold=c
+		A acquire 8-9 ok hold=a until=97 fence=1 share=1`},
+	{"LinearLock/rw", "a writer has a reader's fence", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1 share=1
+		A release 6-7 ok hold=a
+		C acquire 8-9 ok hold=c until=97 fence=1`},
 	{"LinearLock/lenient", "losers leave traces", "", `
 		B acquire 0-5 held
 		A acquire 0-5 ok hold=a until=97
@@ -588,6 +842,17 @@ var planted = []struct{ judge, name, bad, history string }{
 		B read 4-5 ok hold=b value=0 fence=1
 		B read 6-7 refused hold=b fence=1
 		C read 8-9 ok hold=c value=1 fence=3`},
+	{"FencedRegister", "readers have the fence of the writer before", "", `
+		C write 0-1 ok hold=c value=1 fence=2
+		A read 2-3 ok hold=a value=1 fence=2 share=1
+		B read 4-5 ok hold=b value=1 fence=2 share=1
+		C write 6-7 refused hold=c value=2 fence=2
+		D write 8-9 ok hold=d value=3 fence=3
+		B read 10-11 refused hold=b fence=2 share=1`},
+	{"FencedRegister", "a writer that was paused while somebody read", "does not explain", `
+		C write 0-1 ok hold=c value=1 fence=2
+		A read 2-3 ok hold=a value=1 fence=2 share=1
+		C write 6-7 ok hold=c value=2 fence=2`},
 	{"FencedRegister", "a stale write", "does not explain", `
 		B write 4-5 ok hold=b value=1 fence=2
 		A write 6-7 ok hold=a value=2 fence=1`},

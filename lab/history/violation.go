@@ -28,6 +28,9 @@ type Rules struct {
 	Reentrant bool // holds of one owner may overlap, and share a fence
 	Fenced    bool // every hold has a fence
 
+	Permits   int  // how many there are, of which each hold has its Op.Share; 0: one, the lock is exclusive
+	ReadWrite bool // many may hold it to read (their Op.Share is 1), or one to write
+
 	// Forgets tells of a fault whether it takes locks from their holders: servers
 	// restarted empty, flushed, keys evicted. nil: none does.
 	Forgets func(fault Op) bool
@@ -46,21 +49,48 @@ type Rules struct {
 	Linger time.Duration
 }
 
+// whole is what a writer takes of a read-write lock: more than there are readers.
+const whole = 1 << 30
+
+// room is how much of a lock can be held at a time.
+func (r Rules) room() int {
+	if r.ReadWrite {
+		return whole
+	}
+	return max(r.Permits, 1)
+}
+
+// size is how much an acquire asks for.
+func (r Rules) size(op Op) int {
+	switch {
+	case r.ReadWrite && op.Share == 0:
+		return whole
+	case r.Permits > 1:
+		return max(op.Share, 1)
+	}
+	return 1
+}
+
+// shared reports whether several may hold the lock, who are not one owner.
+func (r Rules) shared() bool { return r.ReadWrite || r.Permits > 1 }
+
 // Judge is all complete sweeps: none needs to search, so none gives up on a long history.
 func Judge(ops []Op, r Rules) []Violation {
 	b := bookOf(ops)
 	all := slices.Concat(
-		b.exclusion(r.Reentrant),
-		b.ownership(r.Reentrant, r.Forgets),
+		b.exclusion(r),
+		b.ownership(r),
 		b.honestLoss(),
-		b.honestAmbiguity(r.Linger),
-		NoLostUpdate(b.ops),
+		b.honestAmbiguity(r),
 	)
+	if r.Permits <= 1 { // several permits protect no updates from each other
+		all = append(all, NoLostUpdate(b.ops)...)
+	}
 	if r.Bound > 0 {
-		all = append(all, b.deadlockFree(r.Bound, r.Hinders)...)
+		all = append(all, b.deadlockFree(r)...)
 	}
 	if r.Fenced {
-		all = append(all, b.fenceOrder(r.Reentrant)...)
+		all = append(all, b.fenceOrder(r)...)
 	}
 	return all
 }
@@ -101,6 +131,9 @@ func (op Op) String() string {
 	}
 	if op.Owner != "" && op.Owner != op.Hold {
 		fmt.Fprintf(&b, ", owner %.20s", op.Owner)
+	}
+	if op.Share != 0 {
+		fmt.Fprintf(&b, ", share %d", op.Share)
 	}
 	if op.Fence != 0 {
 		fmt.Fprintf(&b, ", fence %d", op.Fence)

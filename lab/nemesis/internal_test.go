@@ -12,6 +12,7 @@ import (
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 func variant(t *testing.T, name string) subjects.Variant {
@@ -94,7 +95,7 @@ func TestPlanStaysWithin(t *testing.T) {
 // TestFaultsAreKnownAgain: the history's words for a fault lead back to its kind.
 func TestFaultsAreKnownAgain(t *testing.T) {
 	for name, k := range kinds {
-		for _, detail := range append(k.details, "") {
+		for _, detail := range slices.Concat(k.details, k.shared, []string{""}) {
 			s := Step{Fault: name, Detail: detail}
 			got := kindOf(history.Op{Note: s.String()})
 			if got.begin == nil || got.place != k.place || got.forgets != k.forgets || len(got.details) != len(k.details) {
@@ -104,6 +105,63 @@ func TestFaultsAreKnownAgain(t *testing.T) {
 	}
 	if k := kindOf(history.Op{Note: "sabotage, server 1"}); k.begin != nil {
 		t.Error("sabotage is taken for something known")
+	}
+}
+
+// TestSharing: a lock that several may hold is denied other commands, its contenders wait in each way that it has, and
+// it is judged by how many may hold it.
+func TestSharing(t *testing.T) {
+	for name, shares := range map[string]bool{"semaphore": true, "rwlock": true, "reentrant": false} {
+		denied, ways := map[string]bool{}, map[strategy.Wait]bool{}
+		for seed := range uint64(100) {
+			c := config(t, name, seed)
+			plan, err := Plan(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, track := range plan {
+				for _, s := range track {
+					denied[s.Detail] = true
+				}
+			}
+			way, _ := wayOf(c, 1)
+			ways[way] = true
+		}
+		for _, d := range kinds["deny"].shared {
+			if denied[d] != shares {
+				t.Errorf("%s is denied %q: %v, want %v", name, d, denied[d], shares)
+			}
+		}
+		if !denied["get"] || ways[strategy.WaitNotification] != shares || !ways[strategy.WaitPoll] {
+			t.Errorf("%s: denied are %v, its contenders wait in these ways: %v", name, denied, ways)
+		}
+	}
+	hold := func(client string, share int) history.Op {
+		return history.Op{Client: client, Kind: history.KindAcquire, Key: "k", Hold: client, Share: share, Start: 1, End: 2, Result: history.OK, Deadline: 9, TTL: ttl, Fence: uint64(client[0])}
+	}
+	three := []history.Op{hold("A", 0), hold("B", 0), hold("C", 1)}
+	readers := []history.Op{hold("A", 1), hold("B", 1)}
+	for _, test := range []struct {
+		what  string
+		c     Config
+		ops   []history.Op
+		found string
+	}{
+		{"three of three permits", Config{Permits: 3}, three, ""},
+		{"three of two", Config{Permits: 2}, three, "Exclusion LinearLock"},
+		{"readers", Config{ReadWrite: true}, readers, ""},
+		{"a writer next to readers", Config{ReadWrite: true}, append(readers, hold("C", 0)), "Exclusion LinearLock"},
+		{"an exclusive lock", Config{}, readers, "Exclusion LinearLock"},
+	} {
+		test.c.Variant = variant(t, "semaphore")
+		var found []string
+		for _, v := range judge(test.c, 0, test.ops).Found {
+			found = append(found, v.Property)
+		}
+		slices.Sort(found)
+		if got := strings.Join(slices.Compact(found), " "); got != test.found {
+			t.Errorf("%s: found are %q, want %q", test.what, got, test.found)
+		}
 	}
 }
 

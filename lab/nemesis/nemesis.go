@@ -35,9 +35,18 @@ type Config struct {
 	// be out of reach does it show that none got stuck. Default [Calm].
 	Calm time.Duration
 
+	// Permits is how many the lock has, if several may hold it at a time. ReadWrite: many may hold it to read, or
+	// one to write.
+	Permits   int
+	ReadWrite bool
+
 	// Overstay is the chance, 1 in so many, that a holder stays until it has lost the
 	// lock: nothing else uses a lease to its end. Default 120; it costs throughput.
 	Overstay int
+
+	// Workers is how many there are in each process, default 3; and Try the chance, 1 in so many, that one asks
+	// once and does not wait, default 6.
+	Workers, Try int
 }
 
 // What the contenders do is the same for all: few locks, short holds, and a TTL as short
@@ -61,12 +70,18 @@ const (
 // workload is what each process does: mostly short holds, and some of each other kind.
 func workload(c Config, seed uint64, client int) contender.Workload {
 	w := contender.Workload{
-		Workers: workers, Seed: seed + uint64(client)<<32,
+		Workers: cmp.Or(c.Workers, workers), Seed: seed + uint64(client)<<32,
 		Patience: time.Second, Think: 3 * time.Millisecond, Rest: 3 * time.Millisecond,
-		Try: 6, Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
+		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
 	}
 	if c.Variant.Reentrant { // elsewhere it would wait for itself
 		w.Reenter = 6
+	}
+	if c.Permits > 1 {
+		w.Permits, w.Heavy = c.Permits, 4
+	}
+	if c.ReadWrite {
+		w.ReadWrite, w.Write, w.Downgrade = true, 10, 4
 	}
 	for i := range locks {
 		w.Locks = append(w.Locks, fmt.Sprintf("nemesis %d", i+1))
@@ -83,13 +98,16 @@ func wayOf(c Config, client int) (strategy.Wait, strategy.HandOver) {
 		return strategy.WaitBest, strategy.HandOverBest
 	case way == 0:
 		return strategy.WaitPoll, strategy.HandOverBest
-	case way == 1 && c.Variant.Package == "fairqueue":
+	case way == 1 && (c.Variant.Package == "fairqueue" || sharing(c.Variant)):
 		return strategy.WaitNotification, strategy.HandOverBest
 	case way == 2:
 		return strategy.WaitBest, strategy.HandOverNone
 	}
 	return strategy.WaitBest, strategy.HandOverBest
 }
+
+// sharing reports whether a lock is a sorted set of holds, of which there may be several.
+func sharing(v subjects.Variant) bool { return v.Package == "semaphore" || v.Package == "rwlock" }
 
 // arena is where a run takes place.
 type arena struct {
@@ -199,7 +217,9 @@ func (s *seat) begin(ctx context.Context, a *arena) error {
 	setup := contender.Setup{
 		Name: fmt.Sprintf("%d.%d", s.number, s.born), Variant: a.Variant.Name,
 		TTL: ttl, OpTimeout: opTimeout, RetryOnError: true, Backoff: 20 * time.Millisecond,
-		Store: a.store.Addr(),
+	}
+	if a.Permits <= 1 { // permits protect no value
+		setup.Store = a.store.Addr()
 	}
 	setup.Wait, setup.HandOver = wayOf(a.Config, s.number)
 	for _, l := range s.links {

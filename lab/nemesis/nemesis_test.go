@@ -10,17 +10,20 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/rig"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
+	"github.com/lockstrategies/locks/semaphore"
 )
 
 var (
@@ -39,10 +42,29 @@ func TestMain(m *testing.M) {
 // variants are all that a contender may be.
 func variants() []subjects.Variant {
 	all := subjects.All()
+	for _, c := range sharing() {
+		all = append(all, c.Variant)
+	}
 	for _, p := range planted() {
 		all = append(all, p.Variant)
 	}
 	return append(all, endsBadly())
+}
+
+// sharing are the locks that several may hold, as they are tried.
+func sharing() []nemesis.Config {
+	permits := known("semaphore")
+	permits.Name, permits.Summary = "semaphore-3", "a semaphore of three permits"
+	permits.On = func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], 3) }
+	readers := known("rwlock")
+	readers.Name, readers.Summary = "rwlock-readers", "a read-write lock that nine in ten hold to read"
+	return []nemesis.Config{{Variant: permits, Permits: 3}, {Variant: readers, ReadWrite: true}}
+}
+
+// known is a strategy as it is in the module's list.
+func known(name string) subjects.Variant {
+	all := subjects.All()
+	return all[slices.IndexFunc(all, func(v subjects.Variant) bool { return v.Name == name })]
 }
 
 // soaks reports whether this is more than the short part that "make test" runs.
@@ -53,12 +75,15 @@ const brief = nemesis.Calm + 3*time.Second
 
 // tried are the strategies as they are meant to be used; for the short part one on one server
 // and one on five.
-func tried() []subjects.Variant {
-	var all []subjects.Variant
+func tried() []nemesis.Config {
+	var all []nemesis.Config
 	for _, v := range subjects.All() {
 		if soaks() && (v.Name == v.Package || v.Name == "redlock-fenced") || v.Name == "fairqueue" || v.Name == "redlock" {
-			all = append(all, v)
+			all = append(all, nemesis.Config{Variant: v})
 		}
+	}
+	if soaks() {
+		all = append(all, sharing()...)
 	}
 	return all
 }
@@ -77,15 +102,15 @@ func TestNemesis(t *testing.T) {
 	case !soaks():
 		total, seed = brief, max(seed, 1)
 	}
-	for _, v := range tried() {
-		t.Run(v.Name, func(t *testing.T) {
+	for _, c := range tried() {
+		t.Run(c.Variant.Name, func(t *testing.T) {
 			t.Parallel()
-			r := borrow(t, v)
+			r := borrow(t, c.Variant)
 			acquired, faults, declared, busy := 0, 0, 0, 0
 			planned := int((total + round - 1) / round)
 			for rounds, seed := 0, seed; rounds < planned; seed++ {
 				left := total - time.Duration(rounds)*round
-				c := nemesis.Config{Variant: v, Seed: seed, For: max(min(left, round), nemesis.Calm+time.Second)}
+				c.Seed, c.For = seed, max(min(left, round), nemesis.Calm+time.Second)
 				report := run(t, r, c)
 				tell(t, report)
 				if len(report.Found) > 0 {
@@ -98,7 +123,7 @@ func TestNemesis(t *testing.T) {
 					if !tooSlow(report, c) {
 						t.Errorf("%d acquisitions in %v: too few to prove anything, want %d", sum.Acquired, c.For, enough)
 					} else if busy++; busy > busyRounds*planned {
-						t.Skipf("INCONCLUSIVE: that %s survives faults: this machine was too slow in %d rounds of %d", v.Name, busy, busy+rounds)
+						t.Skipf("INCONCLUSIVE: that %s survives faults: this machine was too slow in %d rounds of %d", c.Variant.Name, busy, busy+rounds)
 					} else {
 						continue
 					}

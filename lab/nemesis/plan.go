@@ -90,7 +90,11 @@ func track(chance *rand.Rand, faults []string, c Config) Track {
 			s.For = ttl/2 + upTo(3*ttl/2) // and what none does
 		}
 		if k := kinds[s.Fault]; len(k.details) > 0 {
-			s.Detail = k.details[chance.IntN(len(k.details))]
+			details := k.details
+			if sharing(c.Variant) {
+				details = slices.Concat(details, k.shared)
+			}
+			s.Detail = details[chance.IntN(len(details))]
 		}
 		t = append(t, s)
 		at += s.Pause + s.For
@@ -114,6 +118,7 @@ type kind struct {
 	guarded bool     // … and a guard notices, and keeps it from voting for a while
 	delays  bool     // what was sent comes later
 	details []string // one of them, by chance
+	shared  []string // likewise, of a lock that several may hold
 	begin   func(ctx context.Context, a *arena, s Step) error
 	end     func(ctx context.Context, a *arena, s Step) error // nil: it is over at once
 }
@@ -158,6 +163,7 @@ var kinds = map[string]kind{
 	"deny": {
 		place:   atServer,
 		details: []string{"set setnx getset", "del", "get", "eval evalsha", "publish subscribe", "pexpire pexpireat pttl", "client"},
+		shared:  []string{"zadd", "zrem zremrangebyscore", "zrange zscore zcard"},
 		begin: func(ctx context.Context, a *arena, s Step) error {
 			return a.rig.Nodes[s.Server].Deny(ctx, strings.Fields(s.Detail)...)
 		},

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -15,14 +16,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/flawed"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
+	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/rwlock"
+	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -36,7 +42,10 @@ type plant struct {
 	storm  time.Duration // 0: short
 	calm   time.Duration // 0: hardly any
 
-	overstay int
+	overstay, workers, try int // 0: as usual
+
+	permits   int // of a lock that several may hold
+	readWrite bool
 }
 
 func planted() []plant {
@@ -53,7 +62,66 @@ func planted() []plant {
 			On: func(nodes []driver.Node) driver.Protocol { return oneInHundred(on(nodes[0]), false) },
 		}}
 	}
+	// A semaphore whose requests a spoilt node changes.
+	permits := func(name string, spoil func(driver.Node) driver.Node) subjects.Variant {
+		return subjects.Variant{
+			Name: "planted-" + name, Package: "semaphore", Servers: 1, Fenced: true,
+			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(spoil(nodes[0]), 3) },
+		}
+	}
+	counts := func(name string, permits int) subjects.Variant {
+		return subjects.Variant{
+			Name: "planted-" + name, Package: "semaphore", Servers: 1, Fenced: true,
+			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], permits) },
+		}
+	}
+	readWrite := func(name string, spoil func(driver.Node) driver.Node) subjects.Variant {
+		return subjects.Variant{
+			Name: "planted-" + name, Package: "rwlock", Servers: 1, Fenced: true,
+			On: func(nodes []driver.Node) driver.Protocol { return rwlock.On(spoil(nodes[0])) },
+		}
+	}
 	return []plant{
+		{
+			finds: "Exclusion", readWrite: true,
+			Variant: readWrite("reader-next-to-writer", func(n driver.Node) driver.Node { return letsIn(n, "read") }),
+		},
+		{
+			finds: "Exclusion", readWrite: true,
+			Variant: readWrite("writer-next-to-reader", func(n driver.Node) driver.Node { return letsIn(n, "write") }),
+		},
+		{
+			// Nobody waits, because readers do not come in next to a writer that waits: so nobody would renew the dead.
+			finds: "HonestAmbiguity", readWrite: true, overstay: 500, workers: 1, try: 1, calm: nemesis.Calm, faults: []string{"forget scripts"},
+			Variant: readWrite("readers-share-one-expiry", sharesExpiry),
+		},
+		{
+			finds: "LinearLock", readWrite: true, faults: []string{"kill"},
+			Variant: readWrite("downgrade-with-a-gap", downgradesInTwo),
+		},
+		{finds: "Exclusion", permits: 3, Variant: counts("one-permit-too-many", 4)},
+		{finds: "LinearLock", permits: 3, Variant: counts("one-permit-too-few", 2), faults: []string{"kill"}},
+		{
+			finds: "Exclusion", permits: 3,
+			Variant: permits("several-permits-count-as-one", func(n driver.Node) driver.Node {
+				return editing(n, "acquire", func(_ context.Context, _ time.Time, _ []string, args []any) { args[4] = 1 })
+			}),
+		},
+		{
+			finds: "Ownership", permits: 3,
+			Variant: permits("releases-anothers-permit", func(n driver.Node) driver.Node {
+				return editing(n, "release", func(ctx context.Context, due time.Time, keys []string, args []any) {
+					first, err := redis.Strings(n.Do(ctx, due, "ZRANGE", keys[0], 0, 0))
+					if err == nil && len(first) > 0 {
+						args[2], _, _ = strings.Cut(first[0], ":")
+					}
+				})
+			}),
+		},
+		{
+			finds: "DeadlockFree", permits: 3, overstay: 20, calm: nemesis.Calm, faults: []string{"kill"},
+			Variant: permits("permits-share-one-expiry", sharesExpiry),
+		},
 		grantedThoughHeld("setnxpx", func(n driver.Node) driver.Protocol { return setnxpx.On(n) }),
 		grantedThoughHeld("setnxgetset", func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }),
 		{
@@ -138,6 +206,69 @@ func planted() []plant {
 		},
 	}
 }
+
+// An editor is a node that changes the arguments of a script before it is sent.
+type editor struct {
+	driver.Node
+	script string
+	edit   func(ctx context.Context, due time.Time, keys []string, args []any)
+}
+
+func editing(n driver.Node, script string, edit func(context.Context, time.Time, []string, []any)) driver.Node {
+	return &editor{n, script, edit}
+}
+
+func (e *editor) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+	if s.Name() == e.script {
+		args = slices.Clone(args)
+		e.edit(ctx, due, keys, args)
+	}
+	return e.Node.Eval(ctx, due, s, keys, args...)
+}
+
+// sharesExpiry lets every attempt and every renewal of one holder renew all, so that a dead holder stays.
+func sharesExpiry(n driver.Node) driver.Node {
+	all := driver.NewScript("renew all", `
+		local time = redis.call('TIME')
+		local ends = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]
+		for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[1], ends, member) end
+		return redis.call('PEXPIREAT', KEYS[1], ends)`)
+	renew := func(ctx context.Context, due time.Time, keys []string, _ []any) {
+		n.Eval(ctx, due, all, keys[:1], ttl.Milliseconds()) // where it fails, nothing is renewed
+	}
+	return editing(editing(n, "extend", renew), "acquire", renew)
+}
+
+// letsIn makes one in twenty who ask to read, or to write, a holder, also next to other holders.
+func letsIn(n driver.Node, mode string) driver.Node {
+	add := driver.NewScript("let in", `
+		local time = redis.call('TIME')
+		redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
+		return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
+	return editing(n, "acquire", func(ctx context.Context, due time.Time, keys []string, args []any) {
+		if args[3] == mode && rand.IntN(20) == 0 {
+			n.Eval(ctx, due, add, keys[:1], fmt.Sprint(mode, ":", args[2]), ttl.Milliseconds()) // or it fails
+		}
+	})
+}
+
+// downgradesInTwo lets others in between.
+func downgradesInTwo(n driver.Node) driver.Node {
+	return editing(n, "adopt", func(ctx context.Context, due time.Time, keys []string, args []any) {
+		member := fmt.Sprint("write:", args[1])
+		ends, err := redis.String(n.Do(ctx, due, "ZSCORE", keys[0], member))
+		if err != nil {
+			return
+		}
+		n.Do(ctx, due, "ZREM", keys[0], member)
+		wait.For(ctx, 5*time.Millisecond)
+		n.Do(ctx, due, "ZADD", keys[0], ends, member)
+		n.Do(ctx, due, "PEXPIRE", keys[0], ttl.Milliseconds())
+	})
+}
+
+// ttl is that of the nemesis.
+const ttl = 600 * time.Millisecond
 
 // oneInHundred grants 1 in 100 of what is held.
 func oneInHundred(p driver.Protocol, fenced bool) driver.Protocol {
@@ -224,7 +355,9 @@ func TestPlanted(t *testing.T) {
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			search(t, nemesis.Config{Variant: p.Variant, Faults: p.faults, For: p.storm, Calm: p.calm, Overstay: p.overstay}, p.finds)
+			search(t, nemesis.Config{
+				Variant: p.Variant, Faults: p.faults, For: p.storm, Calm: p.calm, Overstay: p.overstay, Workers: p.workers, Try: p.try, Permits: p.permits, ReadWrite: p.readWrite,
+			}, p.finds)
 		})
 	}
 }
@@ -235,11 +368,12 @@ func TestNotSurvived(t *testing.T) {
 		t.Skip("NOT PROVEN: what strategies do not survive: that needs -for, as in make soak")
 	}
 	t.Parallel()
-	for _, v := range tried() {
-		for _, fault := range nemesis.NotSurvived(v) {
-			t.Run(v.Name+"/"+fault, func(t *testing.T) {
+	for _, c := range tried() {
+		for _, fault := range nemesis.NotSurvived(c.Variant) {
+			t.Run(c.Variant.Name+"/"+fault, func(t *testing.T) {
 				t.Parallel()
-				search(t, nemesis.Config{Variant: v, Faults: []string{fault}, Overstay: 10}, "Exclusion")
+				c.Faults, c.Overstay = []string{fault}, 10
+				search(t, c, "Exclusion")
 			})
 		}
 	}

@@ -31,7 +31,7 @@ const searchLimit = 30 * time.Second
 func judge(c Config, began time.Duration, ops []history.Op) *Report {
 	r := &Report{Config: c, Began: began, Ops: ops}
 	rules := history.Rules{
-		Reentrant: c.Variant.Reentrant, Fenced: c.Variant.Fenced,
+		Reentrant: c.Variant.Reentrant, Fenced: c.Variant.Fenced, Permits: c.Permits, ReadWrite: c.ReadWrite,
 		Forgets: func(f history.Op) bool { return kindOf(f).forgets },
 		Bound:   bound,
 	}
@@ -41,7 +41,7 @@ func judge(c Config, began time.Duration, ops []history.Op) *Report {
 	case "setnxgetset": // losers leave their stamps, so "held" is all that is ever known
 	case "setnxpx":
 		rules.Linger = linger
-	case "ifeq", "luascript", "fairqueue", "reentrant":
+	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock":
 		rules.Linger, oneStep = linger, true
 	}
 	known := ops
@@ -52,7 +52,7 @@ func judge(c Config, began time.Duration, ops []history.Op) *Report {
 	if oneStep {
 		found = append(found, history.LinearLock(ops, rules, searchLimit)...)
 	}
-	if c.Variant.Fenced {
+	if c.Variant.Fenced && c.Permits <= 1 {
 		found = append(found, history.FencedRegister(ops, "", searchLimit)...)
 	}
 	e := newEvidence(c, ops)
