@@ -33,6 +33,7 @@ type job struct {
 	TTL    time.Duration // of each lock
 	Hold   time.Duration // of each lock
 	Pause  time.Duration // between a release and the next acquire
+	Write  int           // n: every n-th acquisition of a caller is to write, the others to read; 0: all are the same
 	For    time.Duration // how long to measure; each turn, if there are such
 	Turns  int           // see inTurns
 	Keys   string        // what the names of all locks begin with

@@ -28,6 +28,7 @@ var works = map[string]func(context.Context, *seat) (report, error){
 	"fresh":    fresh,
 	"frozen":   frozen,
 	"names":    names,
+	"share":    share,
 }
 
 // giveUp is how long a contestant may go without any progress.

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/rwlock"
+	"github.com/lockstrategies/locks/semaphore"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// These scenarios measure locks that several may hold at a time. No peer has one. So fairqueue stands next to them: it
+// shows what an exclusive lock gives to the same callers.
+
+// permits is how many there are.
+const permits = 8
+
+// sharing are the scenarios, in the order of the page.
+func sharing() []scenario {
+	return []scenario{
+		permitsOf("permits-64", "64 callers on 8 permits", 0, "A holder releases at once, and asks again at once."),
+		permitsOf("permits-64-1ms", "64 callers on 8 permits, held for 1 ms", time.Millisecond,
+			"A holder works for 1 ms, releases, and asks again at once: 8 permits allow 8 000 acquisitions a second at most."),
+		readersOf("readers-90", "64 callers, nine in ten acquisitions to read", 10),
+		readersOf("readers-50", "64 callers, half of the acquisitions to read", 2),
+	}
+}
+
+func permitsOf(name, title string, hold time.Duration, about string) scenario {
+	return scenario{
+		name: name, title: title, aside: true,
+		about: "64 goroutines of one process want a permit each of a semaphore of 8. " + about +
+			" In use is how many permits were held on average, and at most the most that were at one time; of fairqueue, an exclusive lock, there is one.",
+		who:     []string{"semaphore", "semaphore-poll", "fairqueue"},
+		measure: measureSharing(0, hold),
+		columns: []column{
+			{"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil},
+			{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil},
+			{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
+		},
+	}
+}
+
+func readersOf(name, title string, write int) scenario {
+	return scenario{
+		name: name, title: title, aside: true,
+		about: fmt.Sprintf("64 goroutines of one process want one lock, each %s acquisition to write, the others to read. A holder works for 1 ms, releases, and asks again at once. "+
+			"To fairqueue, an exclusive lock, both are the same. In use is how many held the lock on average, and at most the most that did at one time. "+
+			"Overlaps are holders next to a writer: none is allowed.", map[int]string{2: "second", 10: "tenth"}[write]),
+		who:     []string{"rwlock", "rwlock-poll", "fairqueue"},
+		measure: measureSharing(write, time.Millisecond),
+		columns: []column{
+			{"acq/s ÷ fairqueue", "acq/s", over("fairqueue")}, {"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil}, {"overlaps", "overlaps", nil},
+			{"readers' p99, ms", "read-p99-ms", nil}, {"writers' p99, ms", "write-p99-ms", nil},
+			{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
+		},
+	}
+}
+
+func measureSharing(write int, hold time.Duration) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+		r, err := b.alone(ctx, job{Work: "share", Who: who, N: 64, TTL: ttl, Hold: hold, Write: write, For: b.window(800 * time.Millisecond)}, nil)
+		if err != nil || r.Stuck {
+			return values{stuck: 1}, err
+		}
+		r.Values["jain"], r.Values["max/min"] = jain(r.Counts), spread(r.Counts)
+		perAcquisition(r.Values, sum(r.Counts), r)
+		return r.Values, nil
+	}
+}
+
+// A sharer is a client whose locks can be held to read, too.
+type sharer interface{ reader(name string) mutex }
+
+// openSemaphore opens one that waits in this way.
+func openSemaphore(w strategy.Wait) func(context.Context, *seat) (client, error) {
+	return openWaiting(w, func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+		return semaphore.New(pool, permits, o)
+	})
+}
+
+func openRWLock(w strategy.Wait) func(context.Context, *seat) (client, error) {
+	open := openWaiting(w, func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return rwlock.New(pool, o) })
+	return func(ctx context.Context, s *seat) (client, error) {
+		c, err := open(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		return &rwClient{c.(*ourClient)}, nil
+	}
+}
+
+func openWaiting(w strategy.Wait, open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
+	return openOurs(func(pool *redis.Pool, o strategy.Options, _ ...struct{}) (strategy.Strategy, error) {
+		o.Wait = w
+		return open(pool, o)
+	})
+}
+
+type rwClient struct{ *ourClient }
+
+func (c *rwClient) reader(name string) mutex {
+	return &ourMutex{c.s.(strategy.ReadWriter).NewRLock(name)}
+}
+
+// share: N callers on one name, which several may hold. A holder who has released asks again at once.
+func share(ctx context.Context, s *seat) (report, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
+		return report{}, err
+	}
+	s.step("begin")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wg       sync.WaitGroup
+		over     atomic.Bool
+		counting atomic.Bool
+		in       presence
+		counts   = make([]int, s.N)
+		errs     = make([]error, s.N)
+		waits    = make([][2][]time.Duration, s.N) // to write, and to read
+		end      time.Time                         // written before over
+	)
+	for i := range s.N {
+		modes := [2]mutex{c.mutex(s.name(0))}
+		if r, ok := c.(sharer); ok {
+			modes[1] = r.reader(s.name(0))
+		} else {
+			modes[1] = modes[0]
+		}
+		wg.Go(func() {
+			for n := i; !over.Load(); n++ { // not all write at the same time
+				mode := 0
+				if s.Write > 0 && n%s.Write > 0 {
+					mode = 1
+				}
+				asked := time.Now()
+				h, err := modes[mode].acquire(ctx)
+				if err != nil {
+					switch {
+					case ctx.Err() == nil:
+						errs[i] = err
+					case asked.Before(end): // a waiter without the lock counts, too
+						waits[i][mode] = append(waits[i][mode], end.Sub(asked))
+					}
+					return
+				}
+				now := time.Now()
+				writes := s.Write > 0 && mode == 0
+				in.enter(writes)
+				if counting.Load() {
+					counts[i]++
+					waits[i][mode] = append(waits[i][mode], now.Sub(asked))
+				}
+				if s.Hold > 0 {
+					time.Sleep(s.Hold)
+				}
+				in.leave(writes, counting.Load(), time.Since(now))
+				if errs[i] = h.Release(context.Background()); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(200 * time.Millisecond) // all are waiting
+	before, err := s.read()
+	begin := time.Now()
+	counting.Store(true)
+	time.Sleep(s.For)
+	counting.Store(false)
+	took := time.Since(begin)
+	after, err2 := s.read()
+	end = time.Now()
+	over.Store(true)
+	cancel()
+	if !ended(&wg) {
+		return report{Stuck: true}, nil // callers may still count
+	}
+	r := report{Counts: counts, Requests: after.requests - before.requests, Commands: after.commands - before.commands}
+	var all [2][]time.Duration
+	for i := range s.N {
+		for mode := range all {
+			all[mode] = append(all[mode], waits[i][mode]...)
+		}
+	}
+	r.Values = map[string]float64{
+		"acq/s":    float64(sum(counts)) / took.Seconds(),
+		"in-use":   in.held.Seconds() / took.Seconds(),
+		"most":     float64(in.most),
+		"overlaps": float64(in.overlaps),
+	}
+	for mode, unit := range [2]string{"write-p99-ms", "read-p99-ms"} {
+		if s.Write == 0 {
+			unit = "p99-ms"
+		}
+		if len(all[mode]) > 0 {
+			r.Values[unit] = micros(quantile(all[mode], 0.99)) / 1e3
+		}
+	}
+	return r, errors.Join(err, err2, errors.Join(errs...))
+}
+
+// presence is who believes to hold the lock: from the return of the acquire to the call of the release.
+type presence struct {
+	mu             sync.Mutex
+	all, writers   int
+	most, overlaps int
+	held           time.Duration // by all together, of holds that ended while it was measured
+}
+
+func (p *presence) enter(writes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.writers > 0 || writes && p.all > 0 {
+		p.overlaps++
+	}
+	if p.all++; writes {
+		p.writers++
+	}
+	p.most = max(p.most, p.all)
+}
+
+func (p *presence) leave(writes, counts bool, held time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all--; writes {
+		p.writers--
+	}
+	if counts {
+		p.held += held
+	}
+}
