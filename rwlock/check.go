@@ -15,7 +15,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, c.Due, p, rights(p.names.Of(c.Key), c.Token, o.Wait)...); err != nil {
+		if err := driver.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {
 			return err
 		}
 		return driver.CheckWatch(ctx, c, o.Wait, p)

@@ -106,7 +106,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -125,15 +124,13 @@ var (
 	turnsLua string
 	//go:embed acquire.lua
 	acquireLua string
-	//go:embed extend.lua
-	extendLua string
 	//go:embed release.lua
 	releaseLua string
 
 	shared = holders.Lua + fences.Expiry + fences.Numbers + queue.Entries + turnsLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
-	extend  = driver.NewScript("extend", shared+extendLua)
+	extend  = driver.NewScript("extend", shared+holders.Extend)
 	release = driver.NewScript("release", shared+releaseLua)
 )
 
@@ -159,7 +156,7 @@ func New(pool *redis.Pool, o strategy.Options) (strategy.ReadWriter, error) {
 // On returns the algorithm on any node: for other clients, decorators and tests. Closing the protocol closes
 // the node.
 func On(n driver.Node) driver.Protocol {
-	return &protocol{Node: n, names: names.New("readers", "writers", "fence")}
+	return &protocol{holders.Protocol{Node: n, Names: names.New("readers", "writers", "fence"), Renewal: extend}}
 }
 
 // Make is engine.New for what [On] returns.
@@ -194,8 +191,7 @@ func (s rwlock) Downgrade(ctx context.Context, lease strategy.Lease) (strategy.L
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	driver.Node // Close is the node's
-	names       *names.Cache
+	holders.Protocol // Extend, ExtendAll, Probe; Close is the node's
 }
 
 var _ interface {
@@ -214,7 +210,7 @@ func (p *protocol) MaxShare() int { return read }
 // Acquire makes c a holder if the lock lets it in and nobody waits who comes first. Otherwise a claim with a Line
 // takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	args := []any{l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, modes[c.Share], queue.Entry(c, 1)}
 	if c.Asked && c.Line != "" {
 		args = append(args, "1")
@@ -223,27 +219,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if fence, ok := reply.(int64); ok {
-		return p.granted(fence)
-	}
-	if g, held, ok := queue.HeldReply(c, reply); ok {
-		return g, held
-	}
-	return driver.Grant{}, driver.BadReply(p.Name(), reply)
-}
-
-// Extend lets the hold last for its TTL from now, if it still counts.
-func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return p.bulk().Extend(ctx, c)
-}
-
-// ExtendAll does the same for many holds, up to a hundred in a request.
-func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
-	p.bulk().ExtendAll(ctx, cs, done)
-}
-
-func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 100, Refused: p.lost}
+	return p.Acquired(c, reply)
 }
 
 // Release gives the hold up, whether it is to read or to write, and serves the queue.
@@ -252,7 +228,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	if c.Undo {
 		entry = queue.Entry(c, 1) // an undo also gives up the place in the queue
 	}
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
 	if err != nil {
 		return err
@@ -262,7 +238,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	if c.Line != "" {
 		return queue.Watch(ctx, p, c, queue.Channel(queueKey(l, c.Share), c.Line), fn)
 	}
@@ -275,22 +251,4 @@ func queueKey(l *names.Lock, share int32) string {
 		return l.Keys[1]
 	}
 	return l.Keys[2]
-}
-
-// granted reads the fence of a grant.
-func (p *protocol) granted(fence int64) (driver.Grant, error) {
-	if fence <= 0 {
-		return driver.Grant{}, driver.BadReply(p.Name(), fence)
-	}
-	return driver.Grant{Fence: uint64(fence)}, nil
-}
-
-// lost reads the reply of a script that did not find c's hold.
-func (p *protocol) lost(c driver.Claim, reply any) error {
-	return driver.LostReply(p.Name(), c, reply)
-}
-
-// Probe asks the server whether it was away.
-func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	return driver.ProbeNodes(ctx, due, p.Node)
 }

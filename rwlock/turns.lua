@@ -33,6 +33,12 @@ local function held_by(lock, token)
   end
 end
 
+-- Returns the members that the token holds: one; nil if it holds nothing.
+local function held_members(lock, token)
+  local mode = held_by(lock, token)
+  return mode and {mode .. ':' .. token}
+end
+
 -- Reads the lock whose keys are KEYS, and drops the holds that have lapsed.
 -- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
 -- Returns  the lock; nil, error. gone is 'read' or 'write' if such a hold has been dropped

@@ -22,9 +22,9 @@ local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local token, permits, entry, ends = ARGV[4], tonumber(ARGV[5]), ARGV[6], s.now + ARGV[3]
 
-local held = count(s.lock, token)
-if held > 0 then -- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
-  local fence, err = grant(s, token, held, ends)
+local held = held_members(s.lock, token)
+if held then -- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
+  local fence, err = grant(s, token, #held, ends)
   return fence or err
 end
 if permits > s.limit then

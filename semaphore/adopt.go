@@ -16,13 +16,10 @@ var (
 
 // Adopt replaces the holder's token by c's, and gives the hold a new fence. It keeps its permits.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, p.permits, l.FenceTTL.Of(c.FenceTTL), from, l.TTL.Of(c.TTL), c.Token)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if fence, ok := reply.(int64); ok {
-		return p.granted(fence)
-	}
-	return driver.Grant{}, p.lost(c, reply)
+	return p.Adopted(c, reply)
 }

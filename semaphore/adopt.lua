@@ -14,10 +14,10 @@
 -- Never repeated: if the reply is lost, the engine releases the new token.
 local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
-local held = count(s.lock, ARGV[3])
-if held == 0 then return nil end
+local held = held_members(s.lock, ARGV[3])
+if not held then return nil end
 prove(s, ARGV[5])
-local fence, err = grant(s, ARGV[5], held, s.now + ARGV[4])
+local fence, err = grant(s, ARGV[5], #held, s.now + ARGV[4])
 if err then return err end
-let_go(s.lock, members(ARGV[3], held)) -- holders.lua
+let_go(s.lock, held) -- holders.lua
 return fence

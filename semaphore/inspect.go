@@ -19,33 +19,10 @@ var (
 // Inspect reads the permits, the queue and the fence counter in one step. The Info is that of the hold that
 // ends first. Holds is how many permits are taken.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, inspect, l.Keys)
 	if err != nil {
 		return strategy.Info{}, err
 	}
-	r, _ := reply.([]any)
-	if len(r) != 5 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
-	}
-	taken, ok := r[0].(int64)
-	ms, ok2 := r[2].(int64)
-	waiting, ok3 := r[4].([]any)
-	if !ok || !ok2 || !ok3 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
-	}
-	fence, err := driver.FenceReply(p.Name(), l.Keys[2], r[3])
-	if err != nil {
-		return strategy.Info{}, err
-	}
-	info := strategy.Info{Queue: queue.Tokens(waiting), Fence: fence}
-	if taken == 0 {
-		return info, nil
-	}
-	token, ok := r[1].([]byte)
-	if !ok {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
-	}
-	info.Held, info.Token, info.Owner, info.Holds, info.TTL = true, string(token), string(token), int(taken), driver.RemainingTTL(ms)
-	return info, nil
+	return p.Inspected(l.Keys[2], reply)
 }

@@ -16,18 +16,19 @@ local function open(permits, keep)
   return {lock = KEYS[1], queue = KEYS[2], counter = KEYS[3], limit = limit, keep = tonumber(keep), now = now, time = time}
 end
 
--- Returns how many permits the token holds.
-local function count(lock, token)
-  local n = 0
-  while redis.call('ZSCORE', lock, n == 0 and token or token .. ':' .. n + 1) do n = n + 1 end
-  return n
-end
-
 -- Returns the members that are so many permits of the token.
 local function members(token, permits)
   local all = {token}
   for i = 2, permits do all[i] = token .. ':' .. i end
   return all
+end
+
+-- Returns the members that the token holds; nil if it holds no permits.
+local function held_members(lock, token)
+  if not redis.call('ZSCORE', lock, token) then return nil end
+  local n = 1
+  while redis.call('ZSCORE', lock, token .. ':' .. n + 1) do n = n + 1 end
+  return members(token, n)
 end
 
 -- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.

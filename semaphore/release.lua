@@ -16,12 +16,12 @@ local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local token, entry = ARGV[3], ARGV[4]
 
-local held = count(s.lock, token)
-if held > 0 then let_go(s.lock, members(token, held)) end
+local held = held_members(s.lock, token)
+if held then let_go(s.lock, held) end
 local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
 if entry ~= '' then redis.pcall('LREM', s.queue, 0, entry) end
 
 local unwanted = serve(s, nil, first)
-if held == 0 then return nil end
+if not held then return nil end
 if unwanted then redis.pcall('PUBLISH', ARGV[5], token) end -- a hint: where it is forbidden, the release stands
 return 1

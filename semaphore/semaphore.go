@@ -93,7 +93,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -119,8 +118,6 @@ var (
 	permitsLua string
 	//go:embed acquire.lua
 	acquireLua string
-	//go:embed extend.lua
-	extendLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed limit.lua
@@ -129,7 +126,7 @@ var (
 	shared = holders.Lua + fences.Expiry + fences.Numbers + queue.Entries + permitsLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
-	extend  = driver.NewScript("extend", shared+extendLua)
+	extend  = driver.NewScript("extend", shared+holders.Extend)
 	release = driver.NewScript("release", shared+releaseLua)
 	limit   = driver.NewScript("limit", shared+limitLua)
 )
@@ -148,7 +145,7 @@ func New(pool *redis.Pool, permits int, o strategy.Options) (strategy.Semaphore,
 // On returns the algorithm on any node: for other clients, decorators and tests. Closing the protocol closes
 // the node.
 func On(n driver.Node, permits int) driver.Protocol {
-	return &protocol{Node: n, names: names.New("queue", "fence", "permits"), permits: permits}
+	return &protocol{holders.Protocol{Node: n, Names: names.New("queue", "fence", "permits"), Renewal: extend}, permits}
 }
 
 // Make is engine.New for what [On] returns.
@@ -187,7 +184,7 @@ func (s semaphore) SetPermits(ctx context.Context, name string, permits int) err
 		return fmt.Errorf("locks: SetPermits of %q to %d: allowed are 1 to %d, and 0 for the number that each process was started with", name, permits, MaxPermits)
 	}
 	return engine.Ask(ctx, s.Strategy, name, func(ctx context.Context, c driver.Claim) error {
-		l := s.p.names.Of(c.Key)
+		l := s.p.Names.Of(c.Key)
 		reply, err := s.p.Eval(ctx, c.Due, limit, l.Keys, s.p.permits, l.FenceTTL.Of(c.FenceTTL), permits, l.Free)
 		if err == nil && reply != int64(1) {
 			err = driver.BadReply(s.p.Name(), reply)
@@ -198,9 +195,8 @@ func (s semaphore) SetPermits(ctx context.Context, name string, permits int) err
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	driver.Node // Close is the node's
-	names       *names.Cache
-	permits     int
+	holders.Protocol // Extend, ExtendAll, Probe; Close is the node's
+	permits          int
 }
 
 var _ interface {
@@ -211,7 +207,7 @@ var _ interface {
 	driver.Adopter   // adopt.go
 	driver.Inspector // inspect.go
 	driver.Checker   // check.go
-	driver.Prober    // check.go
+	driver.Prober
 } = (*protocol)(nil)
 
 // MaxShare is how many permits an acquisition may take.
@@ -228,7 +224,7 @@ func (p *protocol) Validate(strategy.Options) error {
 // Acquire takes permits if they are free and nobody waits for some. Otherwise a claim with a Line takes its
 // place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	l, permits := p.names.Of(c.Key), int(max(c.Share, 1))
+	l, permits := p.Names.Of(c.Key), int(max(c.Share, 1))
 	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, permits, queue.Entry(c, permits)}
 	if c.Asked && c.Line != "" {
 		args = append(args, "1")
@@ -237,27 +233,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if fence, ok := reply.(int64); ok {
-		return p.granted(fence)
-	}
-	if g, held, ok := queue.HeldReply(c, reply); ok {
-		return g, held
-	}
-	return driver.Grant{}, driver.BadReply(p.Name(), reply)
-}
-
-// Extend lets the hold last for its TTL from now, if it still counts.
-func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return p.bulk().Extend(ctx, c)
-}
-
-// ExtendAll does the same for many holds, up to a hundred in a request.
-func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
-	p.bulk().ExtendAll(ctx, cs, done)
-}
-
-func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 100, Refused: p.lost}
+	return p.Acquired(c, reply)
 }
 
 // Release gives the permits back, and serves the queue.
@@ -266,7 +242,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	if c.Undo {
 		entry = queue.Entry(c, int(max(c.Share, 1))) // an undo also gives up the place in the queue
 	}
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, p.permits, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
 	if err != nil {
 		return err
@@ -276,27 +252,9 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	l := p.names.Of(c.Key)
+	l := p.Names.Of(c.Key)
 	if c.Line != "" {
 		return queue.Watch(ctx, p, c, queue.Channel(l.Keys[1], c.Line), fn)
 	}
 	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
-}
-
-// granted reads the fence of a grant.
-func (p *protocol) granted(fence int64) (driver.Grant, error) {
-	if fence <= 0 {
-		return driver.Grant{}, driver.BadReply(p.Name(), fence)
-	}
-	return driver.Grant{Fence: uint64(fence)}, nil
-}
-
-// lost reads the reply of a script that did not find c's permits.
-func (p *protocol) lost(c driver.Claim, reply any) error {
-	return driver.LostReply(p.Name(), c, reply)
-}
-
-// Probe asks the server whether it was away.
-func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -101,7 +101,7 @@ func TestDirections(t *testing.T) {
 		"internal/names":    {driver},
 		"internal/plain":    {strategy, driver},
 		"internal/queue":    {strategy, driver},
-		"internal/holders":  {},
+		"internal/holders":  {strategy, driver, names, queue},
 		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
 		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
 

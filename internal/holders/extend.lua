@@ -1,4 +1,4 @@
--- extend: let each hold last for its TTL from now. It never brings back a hold that has lapsed, and never
+-- extend: let each hold last for its TTL from now, and no other one. It never brings back a hold that has lapsed, and never
 -- shortens one: a request that was delayed may arrive after a later one that asked for more.
 --
 -- KEYS[i]           a lock; the same one may come several times, for several holds
@@ -7,7 +7,7 @@
 --
 -- Returns how many holds the request has, if all are extended; otherwise, for each i in turn:
 --   1        extended
---   nil      this token holds no permits
+--   nil      this token holds nothing
 --   {error}  WRONGTYPE, NOLOCK: it stops no other renewal
 -- Errors   NOPERM
 -- Works also when Redis is out of memory.
@@ -15,13 +15,13 @@ local replies, extended = {}, 0
 for i, lock in ipairs(KEYS) do
   local token, ttl = ARGV[i], ARGV[#KEYS + i] or ARGV[#KEYS + 1]
   local now, _, err = drop_lapsed(lock) -- holders.lua
-  local held = err and 0 or count(lock, token) -- permits.lua
+  local held = not err and held_members(lock, token) -- the algorithm's
   if err then
     replies[i] = {err.err}
-  elseif held == 0 then
+  elseif not held then
     replies[i] = false
   else
-    hold(lock, members(token, held), now + ttl)
+    hold(lock, held, now + ttl)
     replies[i], extended = 1, extended + 1
   end
 end
