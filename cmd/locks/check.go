@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,23 +52,35 @@ func (c *connection) strictFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.strict, "strict", false, "refuse a server that may not keep locks: a replica, or one that evicts\nkeys (default: a warning)")
 }
 
-// examine warns of servers that may not keep locks, or refuses them. Those that do not answer it leaves to the
-// request that comes next.
-func (c *connection) examine(ctx context.Context, warn func(format string, args ...any)) error {
-	for _, pool := range c.pools() {
-		n, err := node.New(pool)
-		if err != nil {
-			return err
-		}
-		err = driver.CheckNode(ctx, time.Now().Add(connectTimeout), n)
-		n.Close()
-		var server *strategy.ServerError
-		switch {
-		case err == nil, errors.As(err, &server):
-		case c.strict:
-			return &cli.Exit{Status: exitUnavailable, Err: err}
-		default:
-			warn("warning: %v", err)
+// examine warns of servers that may not keep locks, or refuses them. It asks all at the same time, for at most this
+// time. Servers that do not answer it leaves to the request that comes next.
+func (c *connection) examine(ctx context.Context, limit time.Duration, warn func(format string, args ...any)) error {
+	due := time.Now().Add(limit)
+	pools := c.pools()
+	faults := make([]error, len(pools))
+	var all sync.WaitGroup
+	for i, pool := range pools {
+		all.Go(func() {
+			n, err := node.New(pool)
+			if err != nil {
+				faults[i] = err
+				return
+			}
+			defer n.Close()
+			var server *strategy.ServerError
+			if err := driver.CheckNode(ctx, due, n); !errors.As(err, &server) {
+				faults[i] = err
+			}
+		})
+	}
+	all.Wait()
+	err := errors.Join(faults...)
+	if err != nil && c.strict {
+		return &cli.Exit{Status: exitUnavailable, Err: err}
+	}
+	for _, fault := range faults {
+		if fault != nil {
+			warn("warning: %v", fault)
 		}
 	}
 	return nil

@@ -49,12 +49,7 @@ type execution struct {
 	who     chan error          // who holds the lock for which exec waits
 }
 
-func execCommand() *cobra.Command {
-	var e execution
-	cmd := &cobra.Command{
-		Use:   "exec NAME [flags] [--] COMMAND [ARGUMENT …]",
-		Short: "Hold a lock while a command runs",
-		Long: `Exec waits for the lock NAME, runs the command while it keeps the lock alive, and lets
+const execHelp = `Exec waits for the lock NAME, runs the command while it keeps the lock alive, and lets
 go when the command has ended.
 
 The command finds in its environment
@@ -103,7 +98,14 @@ Exit status: the command's; 128 + n if signal n has ended it, or exec while it w
 If the release fails, exec exits with the command's status and writes a warning to the
 standard error.
 
-` + connectionHelp + ` The command inherits the environment as it is.`,
+` + connectionHelp + ` The command inherits the environment as it is.`
+
+func execCommand() *cobra.Command {
+	var e execution
+	cmd := &cobra.Command{
+		Use:   "exec NAME [flags] [--] COMMAND [ARGUMENT …]",
+		Short: "Hold a lock while a command runs",
+		Long:  execHelp,
 		Example: `  export REDIS_URL=redis://localhost:6379
   locks exec nightly --try -- /usr/local/bin/import     # not if another does it already
   locks exec deploy/web --wait 5m -- make deploy
@@ -115,7 +117,7 @@ standard error.
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.SetInterspersed(false) // what follows the command's name is the command's
+	f.SetInterspersed(false) // the flags behind the command's name are the command's
 	durationVar(f, &e.ttl, "ttl", "", usualTTL, "how long the servers keep the lock when nobody renews it: a `time` such as\n90 (seconds), 90s or 2m")
 	durationVar(f, &e.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\nthe longest that exec learns of)")
 	durationVar(f, &e.wait, "wait", "w", 0, "wait for at most this `time` (default: without limit)")
@@ -240,7 +242,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 			e.say("warning: %v", err)
 		}
 	}()
-	if err := e.examine(cmd.Context(), e.note); err != nil {
+	if err := e.examine(cmd.Context(), o.OpTimeout, e.note); err != nil {
 		return err
 	}
 	lease, err := e.acquire(cmd.Context(), s.NewLock(e.name))
@@ -305,22 +307,26 @@ func (e *execution) tellWho(err error) (done func()) {
 	if !e.verbose && !term.IsTerminal(int(os.Stderr.Fd())) {
 		return func() {}
 	}
-	began, who, ended := time.Now(), e.who, make(chan struct{})
+	began, stop, ended := time.Now(), make(chan struct{}), make(chan struct{})
 	e.note("waiting: %v", whoHolds(err))
 	go func() {
+		defer close(ended)
 		pause := time.NewTicker(10 * time.Second)
 		defer pause.Stop()
 		for {
 			select {
-			case err = <-who:
+			case err = <-e.who:
 			case <-pause.C:
 				e.note("waiting for %v: %v", time.Since(began).Round(time.Second), whoHolds(err))
-			case <-ended:
+			case <-stop:
 				return
 			}
 		}
 	}()
-	return func() { close(ended) }
+	return func() {
+		close(stop)
+		<-ended // nothing may be said once exec ends
+	}
 }
 
 // note says what --quiet leaves out.

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -170,6 +171,29 @@ func TestExecSpelling(t *testing.T) {
 	defer lease.Release(t.Context())
 	toolFor(t, s, "exec", name, "-n", "echo", "ran").start().wantEnd(75, "is held by ")
 	toolFor(t, s, "exec", name, "-v", "-w", "0.3", "echo", "ran").start().wantEnd(75, "locks: waiting: lock ", "is held by ")
+}
+
+// TestExecTellsWho: while exec waits, it says every ten seconds who holds the lock by then, and nothing once it has ended.
+func TestExecTellsWho(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said lockedBuffer
+		e := execution{verbose: true, who: make(chan error, 1), said: newTeller(&said)}
+		held := func(by string) error { return &strategy.HeldError{Name: "n", Holder: by} }
+		done := e.tellWho(held("the first"))
+		time.Sleep(11 * time.Second)
+		e.observe(strategy.Event{Kind: strategy.EventHeld, Err: held("the second")})
+		time.Sleep(10 * time.Second)
+		done()
+		e.said.end()
+		time.Sleep(time.Minute)
+		var want string
+		for _, line := range []struct{ waited, by string }{{"", "the first"}, {" for 10s", "the first"}, {" for 20s", "the second"}} {
+			want += fmt.Sprintf("locks: waiting%s: lock \"n\" is held by %s\n", line.waited, holderOf(line.by))
+		}
+		if said.String() != want {
+			t.Errorf("it said\n%swant\n%s", &said, want)
+		}
+	})
 }
 
 // TestExecPermits: as many commands run at a time as there are permits; the next one waits for the first that

@@ -67,7 +67,7 @@ func (i *inspection) check(cmd *cobra.Command, name string) error {
 }
 
 func (i *inspection) run(cmd *cobra.Command) error {
-	if err := i.examine(cmd.Context(), func(format string, args ...any) {
+	if err := i.examine(cmd.Context(), options(usualTTL).OpTimeout, func(format string, args ...any) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "locks: "+format+"\n", args...)
 	}); err != nil {
 		return err
