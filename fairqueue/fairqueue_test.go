@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,29 +156,9 @@ func TestBulk(t *testing.T) {
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
 
-	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
-		t.Fatal(err)
-	}
-	before, err := s.Calls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	answers := make([]error, len(claims))
-	var calls atomic.Int32
-	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
-		answers[i] = err
-		calls.Add(1)
-	})
-	after, err := s.Calls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	scripts := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
-	if want := int64(3); scripts != want {
-		t.Errorf("requests for %d renewals = %d, want %d", len(claims), scripts, want)
-	}
-	if n := int(calls.Load()); n != len(claims) {
-		t.Errorf("answers = %d, want %d", n, len(claims))
+	answers, scripts := locktest.RenewAll(t, s, p, claims)
+	if scripts != 3 {
+		t.Errorf("requests for %d renewals = %d, want 3", len(claims), scripts)
 	}
 	for i, err := range answers {
 		var lost *strategy.LostError

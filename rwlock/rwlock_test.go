@@ -685,13 +685,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 	redistest.Do(t, server, "ZREM", claims[1].Key, "read:t1")
 	redistest.Do(t, server, "DEL", claims[2].Key)
-	var mu sync.Mutex
-	errs := make([]error, len(claims))
-	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		errs[i] = err
-	})
+	errs, _ := locktest.RenewAll(t, server, p, claims)
 	for i, err := range errs {
 		if want := i == 1 || i == 2; errors.Is(err, strategy.ErrLost) != want || !want && err != nil {
 			t.Errorf("renewal %d = %v", i, err)

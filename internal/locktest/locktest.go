@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,4 +146,30 @@ func Held(t testing.TB, locks strategy.Strategy, name string) error {
 		return fmt.Errorf("%w, want ErrHeld", err)
 	}
 	return nil
+}
+
+// RenewAll renews the claims together. It returns each answer, and how many scripts the server has run for them.
+func RenewAll(t *testing.T, s *redistest.Server, p driver.Protocol, claims []driver.Claim) (answers []error, scripts int64) {
+	t.Helper()
+	run := func() int64 {
+		calls, err := s.Calls(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return calls["evalsha"] + calls["eval"]
+	}
+	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	before := run()
+	answers = make([]error, len(claims))
+	var answered atomic.Int32
+	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
+		answers[i] = err
+		answered.Add(1)
+	})
+	if n := int(answered.Load()); n != len(claims) {
+		t.Errorf("answers = %d, want %d", n, len(claims))
+	}
+	return answers, run() - before
 }
