@@ -482,6 +482,18 @@ var sharingMutants = []mutant{
 		}}),
 	},
 	{
+		name: "the first reader has the last writer's fence", killed: []string{"WriterFences"},
+		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			g, err := p.Acquire(ctx, c)
+			p.change(c.Key, func(l *memoryLock) {
+				if c.Share == reading && len(l.holds) == 1 && err == nil {
+					g.Fence--
+				}
+			})
+			return g, err
+		}}),
+	},
+	{
 		name: "a reader has the next writer's fence", killed: []string{"WriterFences"},
 		claims: shared(sharesMoves{acquire: func(p shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)

@@ -212,7 +212,7 @@ func (s shares) Adopt(ctx context.Context, c driver.Claim, from string) (driver.
 		if c.Share == 0 {
 			c.Share = h.share
 		}
-		*h = s.newHold(c, c.TTL)
+		*h = s.newHold(l, c, c.TTL)
 		g.Fence = h.fence
 		return nil
 	}, func(*memoryLock) (driver.Grant, error) { return g, nil })
@@ -322,12 +322,12 @@ func (s shares) serve(l *memoryLock, asks driver.Claim, wrote bool) (told []func
 		s.dequeue(c)
 		switch {
 		case c.Token == asks.Token:
-			l.holds = append(l.holds, s.newHold(c, c.TTL))
+			l.holds = append(l.holds, s.newHold(l, c, c.TTL))
 		case w == nil:
 		case s.tooMany(c):
 			told = append(told, func() { w.tell(driver.Notification{Next: time.Millisecond}) })
 		default:
-			h := s.newHold(c, driver.SuccessorTTL(c.TTL))
+			h := s.newHold(l, c, driver.SuccessorTTL(c.TTL))
 			l.holds = append(l.holds, h)
 			g := driver.Grant{Fence: h.fence, Fences: 1, TTL: driver.SuccessorTTL(c.TTL), ServerTime: serverTime(time.Now())}
 			told = append(told, func() { w.tell(driver.Notification{Token: c.Token, Grant: g}) })
@@ -335,13 +335,11 @@ func (s shares) serve(l *memoryLock, asks driver.Claim, wrote bool) (told []func
 	}
 }
 
-// newHold is c's for ttl. A writer's fence is new, and so is that of each holder of permits; a reader has the last
-// writer's. The caller holds mu.
-func (s shares) newHold(c driver.Claim, ttl time.Duration) memoryHold {
-	h := memoryHold{token: c.Token, until: time.Now().Add(ttl), share: c.Share}
-	if s.permits == 0 && c.Share == reading {
-		h.fence = s.fences[c.Key]
-	} else {
+// newHold is c's for ttl. Its fence is new, but for a reader that finds the lock held: it has that of the holders. The
+// caller holds mu.
+func (s shares) newHold(l *memoryLock, c driver.Claim, ttl time.Duration) memoryHold {
+	h := memoryHold{token: c.Token, until: time.Now().Add(ttl), share: c.Share, fence: s.fences[c.Key]}
+	if s.permits > 0 || c.Share != reading || len(l.holds) == 0 {
 		h.fence = s.nextFences(c.Key, 1)
 	}
 	return h

@@ -195,7 +195,7 @@ func readingAndWriting() []Property {
 		},
 		{
 			Name: "WriterFences", Group: group, Scripted: true,
-			Clause: "A writer's fence is greater than all before it, and a reader's is not less than that of the last writer.",
+			Clause: "A writer's fence is greater than all before it, and so is that of the first reader after a writer; no reader's is less than the last writer's.",
 			check: func(t *trial) {
 				w, r := t.writer("W", ample), t.reader("R", ample)
 				t.needs(t.Fenced, "Subject.Fenced is false")
@@ -221,9 +221,16 @@ func readingAndWriting() []Property {
 				third := look(waiter.wait("nobody reads any more").want(nil, "it is its turn"))
 				waiter = r.start().settles()
 				third.release().want(nil, "W writes")
-				fourth := look(waiter.wait("W has released").want(nil, "it is its turn"))
-				fourth.release().want(nil, "R reads")
-				look(w.try().want(nil, "nobody reads any more"))
+				first = look(waiter.wait("W has released").want(nil, "it is its turn"))
+				after := func(h *hold) {
+					if greatest <= writer {
+						t.failf("%s.Fence() to read = %d, want more than that of the writer before it, whose late write it is to stop", h.c.who, greatest)
+					}
+				}
+				after(first)
+				first.release().want(nil, "R reads")
+				look(w.try().want(nil, "nobody reads any more")).release().want(nil, "W writes")
+				after(look(r.try().want(nil, "W has released")))
 			},
 		},
 		{

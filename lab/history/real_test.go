@@ -204,16 +204,6 @@ func onProtocol(p driver.Protocol) opener {
 func play(t *testing.T, m *conformance.Memory, n conformance.Interceptor, open opener, seed uint64, processes int, rules Rules) []Op {
 	var ops []Op
 	synctest.Test(t, func(t *testing.T) {
-		if rules.ReadWrite { // a reader before the first writer has no fence of m
-			s, err := open(strategy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := strategy.Do(t.Context(), s.NewLock("k"), func(context.Context, strategy.Lease) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-			s.Close()
-		}
 		m.Intercept(n)
 		r := NewRecorder(nil)
 		var all sync.WaitGroup
