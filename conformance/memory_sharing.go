@@ -155,7 +155,7 @@ func (l *memoryLock) writes() bool {
 	return l != nil && slices.ContainsFunc(l.holds, func(h memoryHold) bool { return h.share != reading })
 }
 
-// first is the hold that ends first; empty: there is none.
+// first is the hold that ends first; empty if nobody holds the lock.
 func (l *memoryLock) first() memoryHold {
 	if len(l.holds) == 0 {
 		return memoryHold{}

@@ -1,7 +1,7 @@
 // Package engine makes a lock of an algorithm: it adds what every algorithm needs.
 //
-// [New] is for authors of algorithms (package driver) and for tests; so are [NewShare] and [Exchange], for
-// locks that several may hold. Inside, each mechanism knows only those above it in this list:
+// [New] is for authors of algorithms (package driver) and for tests. [NewShare], [Exchange] and [Ask] are for
+// algorithms whose lock several may hold. Inside, each mechanism knows only those above it in this list:
 //
 //	internal/lifecycle   what Close waits for
 //	internal/scheduler   one timer for all renewals and deadlines

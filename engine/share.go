@@ -23,8 +23,10 @@ func NewShare(s strategy.Strategy, name string, share int) strategy.Lock {
 }
 
 // Exchange gives up a lease for another share of its lock, in one step: nobody comes in between. s is the
-// strategy of the lease, and its protocol is a [driver.Adopter], too. After an error the caller holds nothing. Then
-// what the servers may still keep of either lease is undone.
+// strategy of the lease, and its protocol is a [driver.Adopter], too.
+//
+// If the call is refused (ctx is done, the lease is another strategy's, s is closed), the lease is as it was. After
+// any other error the caller holds nothing, and the engine undoes what the servers may still keep of either lease.
 func Exchange(ctx context.Context, s strategy.Strategy, held strategy.Lease, share int) (strategy.Lease, error) {
 	e, start := s.(*engine), time.Now()
 	to := NewShare(s, held.Name(), share).(*lock)
@@ -55,7 +57,7 @@ func Exchange(ctx context.Context, s strategy.Strategy, held strategy.Lease, sha
 	return l, nil
 }
 
-// Ask makes a request about a lock that is of no lease: what only one algorithm can do. c has no token.
+// Ask makes a request that only this algorithm knows, about a lock and not about a lease. c has no token.
 func Ask(ctx context.Context, s strategy.Strategy, name string, request func(ctx context.Context, c driver.Claim) error) error {
 	e := s.(*engine)
 	c, err := e.operatorClaim(ctx, name)

@@ -930,7 +930,7 @@ func TestCheckAsksForWhatIsUsed(t *testing.T) {
 	type user struct {
 		rules  []any
 		wait   strategy.Wait
-		wanted string // what the error says; empty: there is none
+		wanted string // what the error says; empty: Check returns nil
 	}
 	var users []user
 	for _, command := range vital {

@@ -2,8 +2,8 @@ package strategy
 
 import "context"
 
-// A Semaphore is a [Strategy] whose lock has a number of permits: so many holders may hold it at a time. Package
-// semaphore makes one. Each acquisition takes its permits together, and is a [Lease] like any other.
+// A Semaphore is a [Strategy] whose lock has a number of permits. The holders together have so many at most. Package
+// semaphore makes one. An acquisition gets all its permits or waits, and is a [Lease] like any other.
 type Semaphore interface {
 	Strategy // NewLock is for one permit
 
@@ -13,7 +13,7 @@ type Semaphore interface {
 
 	// SetPermits sets how many permits the lock of that name has, from now on and for all processes: 1 to
 	// 1,000,000. Zero takes that back: then the number counts that each process was started with. If there are
-	// more permits now, the first who wait have them at once. If there are fewer, holders keep theirs until they
+	// more permits now, the first waiters have them at once. If there are fewer, holders keep theirs until they
 	// release them. The servers keep the number until it is set again: it does not expire.
 	//
 	// After [ErrRefused] and [ErrUnsent] nothing has changed. After [ErrUnknown] it may have been set: set it
@@ -28,9 +28,10 @@ type ReadWriter interface {
 	// NewRLock is NewLock to read: others may read at the same time, nobody writes. It does no I/O.
 	NewRLock(name string) Lock
 
-	// Downgrade makes of a write lease of this strategy a lease to read, in one step: nobody writes in between.
-	// The write lease is over then, and the read lease has a token, a deadline and a renewal of its own. After
-	// an error the caller holds neither, unless the error says that the lease is not allowed here; what the
-	// servers may still keep is undone.
+	// Downgrade turns a write lease of this strategy into a lease to read, in one step: nobody writes in between.
+	// The write lease is over then. The read lease has a token, a deadline and a renewal of its own.
+	//
+	// If ctx is done at the call, if the lease is of another strategy, or after [ErrClosed], nothing has changed.
+	// After any other error the caller holds neither lease, and the engine undoes what the servers may still keep.
 	Downgrade(ctx context.Context, write Lease) (Lease, error)
 }

@@ -65,7 +65,7 @@ type Info struct {
 	Held      bool
 	Token     string        // the holder's, or that of one of its holds; empty if the lock is free
 	Owner     string        // the owner that may re-enter; the Token if the lock is not re-entrant
-	Holds     int           // how often the lock was acquired and not yet released
+	Holds     int           // how often the lock was acquired and not yet released; of a semaphore, how many permits are taken
 	Label     string        // the holder's Options.Label, if its token has one; see [Info.Holder]
 	Since     time.Time     // when the holder asked for the lock, by its own clock; zero: its token does not say
 	TTL       time.Duration // until the servers let go; negative: never

@@ -20,7 +20,7 @@ local function drop_lapsed(lock)
   return now, time, nil, first[1]
 end
 
--- Returns the member that ends first, and in how many ms; nil: there is none.
+-- Returns the member that ends first, and in how many ms; nil if there are no members.
 local function first_to_end(lock, now)
   local first = redis.call('ZRANGE', lock, 0, 0, 'WITHSCORES')
   return first[1], first[2] and first[2] - now

@@ -6,8 +6,8 @@
 --
 -- line   the id of the wait line
 -- ms     the TTL of a direct grant
--- count  what is asked for: fairqueue, how many fences to reserve (0: the lock has none); semaphore, how many
---        permits
+-- count  what is asked for: of fairqueue, how many fences to reserve (0: the lock has none); of semaphore, how many
+--        permits; of rwlock always 1
 -- token  the token that becomes the holder's
 --
 -- The line's process listens on the channel <queue>:<line>. It gets one of two messages:
@@ -22,7 +22,7 @@
 -- waiters ask again when the holder's TTL ends. If it is lost, they take a new place when they ask
 -- again: see enqueue.lua.
 
--- Returns the parts of an entry; nil: it is none.
+-- Returns the parts of an entry; nil if the text is no entry.
 local function read_entry(entry)
   local line, ms, count, token = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
   return line, ms, tonumber(count), token

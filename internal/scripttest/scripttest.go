@@ -28,7 +28,7 @@ type Row struct {
 
 	// Before and After are all keys in their order, each as the command that makes it: SET, RPUSH, HSET
 	// or ZADD, whose members stand in the order of their scores. "PX n" at its end is the TTL in
-	// milliseconds; without it there is none.
+	// milliseconds; without PX the key has none.
 	Before, After string
 
 	Keys, Args string // KEYS and ARGV

@@ -197,7 +197,7 @@ func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
 			continue // nothing was measured, here or before
 		}
 		all = append(all, o)
-		if f.update == "" || s.aside {
+		if f.update == "" {
 			continue
 		}
 		if o.drawn() {

@@ -27,7 +27,6 @@ type scenario struct {
 	nodes              int           // how many servers it takes of its own; 0: the common one
 	away               time.Duration // the round trip to each of these; 0: no link is between
 	xs                 []int         // what grows; nil: nothing does
-	aside              bool          // the page has no place for it: it is printed only
 	every              int           // n: it takes part in every n-th repetition; 0: in all
 	measure            func(ctx context.Context, b *bench, who string, x int) (values, error)
 	job                func(b *bench, who string) job // instead: what all do in turns

@@ -34,7 +34,7 @@ func sharing() []scenario {
 
 func permitsOf(name, title string, hold time.Duration, about string) scenario {
 	return scenario{
-		name: name, title: title, aside: true,
+		name: name, title: title,
 		about: "64 goroutines of one process want a permit each of a semaphore of 8. " + about +
 			" In use is how many permits were held on average, and at most the most that were at one time; of fairqueue, an exclusive lock, there is one.",
 		who:     []string{"semaphore", "semaphore-poll", "fairqueue"},
@@ -49,7 +49,7 @@ func permitsOf(name, title string, hold time.Duration, about string) scenario {
 
 func readersOf(name, title string, write int) scenario {
 	return scenario{
-		name: name, title: title, aside: true,
+		name: name, title: title,
 		about: fmt.Sprintf("64 goroutines of one process want one lock, each %s acquisition to write, the others to read. A holder works for 1 ms, releases, and asks again at once. "+
 			"To fairqueue, an exclusive lock, both are the same. In use is how many held the lock on average, and at most the most that did at one time. "+
 			"Overlaps are holders next to a writer: none is allowed.", map[int]string{2: "second", 10: "tenth"}[write]),
@@ -210,7 +210,7 @@ func share(ctx context.Context, s *seat) (report, error) {
 	return r, errors.Join(err, err2, errors.Join(errs...))
 }
 
-// presence is who believes to hold the lock: from the return of the acquire to the call of the release.
+// presence counts the holders, each from the return of its acquire to the call of its release.
 type presence struct {
 	mu             sync.Mutex
 	all, writers   int
