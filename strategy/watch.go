@@ -1,0 +1,49 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// Watch yields what [Strategy.Inspect] sees of a lock: at once, and again each time that the holder, the number of its
+// holds or the fence has changed. It asks every so often, so it does not see a hold that is shorter. An error is yielded
+// once; Watch then asks on, and yields what it sees when the servers answer again. It ends when ctx does, or the loop.
+func Watch(ctx context.Context, s Strategy, name string, every time.Duration) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if every <= 0 {
+			yield(Info{}, fmt.Errorf("locks: Watch asks every %v: allowed is more than 0", every))
+			return
+		}
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		var last Info
+		first, failing := true, false
+		for ctx.Err() == nil {
+			info, err := s.Inspect(ctx, name)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if !failing && !yield(Info{}, err) {
+					return
+				}
+			case first, failing, changed(last, info):
+				if !yield(info, nil) {
+					return
+				}
+				last, first = info, false
+			}
+			failing = err != nil
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+	}
+}
+
+func changed(a, b Info) bool {
+	return a.Held != b.Held || a.Token != b.Token || a.Owner != b.Owner || a.Holds != b.Holds || a.Fence != b.Fence
+}
