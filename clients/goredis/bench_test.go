@@ -1,5 +1,5 @@
 // Measures how long a GET takes, for one caller and for many.
-package goredis
+package goredisnode
 
 import (
 	"fmt"

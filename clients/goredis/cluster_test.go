@@ -1,5 +1,5 @@
 // What goredis adds to the suite on a cluster: ASK, several slots, a lost master.
-package goredis
+package goredisnode
 
 import (
 	"context"

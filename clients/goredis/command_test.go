@@ -1,5 +1,5 @@
 // Tests what a node sends, what it makes of each kind of reply, and what its errors say when no reply comes.
-package goredis
+package goredisnode
 
 import (
 	"context"

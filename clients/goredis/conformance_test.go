@@ -1,6 +1,6 @@
 // A node of go-redis is held to the contract of driver.Node, and strategies on it to the
 // exported suite, on one server and on a cluster.
-package goredis
+package goredisnode
 
 import (
 	"testing"

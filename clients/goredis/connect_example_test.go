@@ -1,4 +1,4 @@
-package goredis_test
+package goredisnode_test
 
 // How a program in production makes its client: docs/connecting.md quotes this.
 
@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstrategies/locks/clients/goredis"
+	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
@@ -21,7 +21,7 @@ import (
 
 // addr, user and password are redis.internal:6379 and so on in your program; here they are the tests' server.
 func credentials() (addr, user, password string) {
-	o, err := redis.ParseURL(goredis.URL)
+	o, err := redis.ParseURL(goredisnode.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func ExampleNew_production() {
 		ContextTimeoutEnabled: true, // New demands it
 	})
 	defer client.Close()
-	node, err := goredis.New(client)
+	node, err := goredisnode.New(client)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package goredis_test
+package goredisnode_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstrategies/locks/clients/goredis"
+	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
@@ -17,7 +17,7 @@ import (
 )
 
 func ExampleNew() {
-	options, err := redis.ParseURL(goredis.URL) // redis://localhost:6379 in your program
+	options, err := redis.ParseURL(goredisnode.URL) // redis://localhost:6379 in your program
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func ExampleNew() {
 	client := redis.NewClient(options)
 	defer client.Close()
 
-	node, err := goredis.New(client)
+	node, err := goredisnode.New(client)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func ExampleNew_cluster() {
 		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
-	node, err := goredis.New(client)
+	node, err := goredisnode.New(client)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func ExampleNew_sentinel() {
 		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
-	node, err := goredis.New(client)
+	node, err := goredisnode.New(client)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func ExampleNew_redlock() {
 	for _, addr := range []string{"localhost:6379", "localhost:6380", "localhost:6381"} {
 		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 		defer client.Close()
-		node, err := goredis.New(client)
+		node, err := goredisnode.New(client)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func ExampleNew_redlock() {
 func ExampleNew_refused() {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
-	_, err := goredis.New(client)
+	_, err := goredisnode.New(client)
 	fmt.Println(err)
 	// Output: goredis: the client's Options.ContextTimeoutEnabled is false: set it, or a request that is not answered goes on after its time-out
 }

@@ -1,7 +1,7 @@
-// Package goredis makes a [driver.Node] of a client of github.com/redis/go-redis/v9, for
+// Package goredisnode makes a [driver.Node] of a client of github.com/redis/go-redis/v9, for
 // the On of each strategy:
 //
-//	node, err := goredis.New(client)
+//	node, err := goredisnode.New(client)
 //	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
 //
 // The client stays the user's: its pool, its hooks, its credentials, its TLS are what locks
@@ -60,7 +60,7 @@
 // breaks, and say nothing of the messages that were lost meanwhile. This package prevents that: the
 // subscription ends with an error. It also ends when the server turns out to be a replica, and when
 // the channel's slot has moved. (go-redis itself gives up the pool's connections to a replica.)
-package goredis
+package goredisnode
 
 import (
 	"context"

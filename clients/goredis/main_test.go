@@ -1,5 +1,5 @@
 // What all tests of goredis begin with: the shared server, and clients and nodes of it.
-package goredis
+package goredisnode
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // What leads to another master of a cluster, and what does not: MOVED, ASK, silence. The masters are in
 // memory, and the test says who serves what.
-package goredis
+package goredisnode
 
 import (
 	"context"

@@ -1,5 +1,5 @@
 // A node at its edges: refused clients, single sending, hooks, contexts, pools, sessions, names.
-package goredis
+package goredisnode
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // Tests how long a node trusts a connection for subscriptions, when it asks whether the connection lives, and
 // how long it keeps it, in virtual time.
-package goredis
+package goredisnode
 
 import (
 	"context"

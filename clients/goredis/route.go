@@ -1,4 +1,4 @@
-package goredis
+package goredisnode
 
 import (
 	"cmp"

@@ -1,5 +1,5 @@
 // Locks behind Sentinels live through a fail-over.
-package goredis
+package goredisnode
 
 import (
 	"errors"

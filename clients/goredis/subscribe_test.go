@@ -1,5 +1,5 @@
 // Answers to SUBSCRIBE that nobody has asked for, or that are none.
-package goredis
+package goredisnode
 
 import (
 	"strings"

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/clients/goredis"
+	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/redistest"
@@ -48,7 +48,7 @@ func dialGoRedis(l *rig.Link) (driver.Node, error) {
 	}
 	o.ContextTimeoutEnabled = true
 	client := redis.NewClient(o)
-	n, err := goredis.New(client)
+	n, err := goredisnode.New(client)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -7,7 +7,7 @@ import (
 	"log"
 	"time"
 
-	"github.com/lockstrategies/locks/clients/goredis"
+	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
@@ -19,7 +19,7 @@ var address = "localhost:6379"
 func main() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: address, DialTimeout: time.Second, ContextTimeoutEnabled: true})
-	node, err := goredis.New(client)
+	node, err := goredisnode.New(client)
 	check(err)
 	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second, MaxHold: 10 * time.Minute})
 	check(err)
