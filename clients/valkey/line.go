@@ -1,0 +1,365 @@
+// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
+
+package valkeynode
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const (
+	// probeAfter is for how long an unused connection is trusted. Routers forget
+	// connections and servers close them, and then a request gets no answer; a PING that
+	// fails costs nothing but a new connection.
+	probeAfter = time.Second
+
+	// bringLimit bounds the first words on a new connection.
+	bringLimit = 5 * time.Second
+
+	// leaveAfter is for how long a connection to a server that has become a replica is kept,
+	// so that not every refusal costs a new one.
+	leaveAfter = time.Second
+)
+
+// A line carries the ops of all callers over one connection, batch by batch: the next is sent
+// when the last has been answered as a whole. So nothing is on its way when the connection is
+// at rest, and all that a broken one leaves in doubt is one batch.
+//
+// A caller that is alone sends and reads for itself: to be woken by another goroutine costs
+// more than the reply. Where callers come together a goroutine does it for all, for as long
+// as somebody waits.
+type line struct {
+	n *Node
+
+	mu     sync.Mutex
+	closed bool
+	busy   bool       // somebody sends a batch, or brings a connection
+	queue  []*op      // not sent, in the order of the calls
+	flight []*op      // the batch that is sent
+	lent   *lent      // nil: to be borrowed
+	doomed []identity // given up with requests unanswered, not yet known to be dead
+
+	away    bool   // the last connection was lost
+	returns uint64 // how often another took its place
+}
+
+// An op is one command and its caller.
+type op struct {
+	cmd valkey.Completed
+	due time.Time
+
+	// Guarded by the line's lock.
+	done  chan struct{} // closed when it is over; nil: its caller sends for itself
+	over  bool          // reply, err and kind are set
+	gone  bool          // its caller has left
+	reply any
+	err   error
+	kind  error // nil: answered; otherwise err is the reason for this kind
+}
+
+func (o *op) finish(reply any, err, kind error) {
+	if o.over {
+		return
+	}
+	o.over, o.reply, o.err, o.kind = true, reply, err, kind
+	if o.done != nil {
+		close(o.done)
+	}
+}
+
+// do runs one op.
+func (l *line) do(ctx context.Context, o *op) (any, error) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, l.n.unsent(strategy.ErrClosed)
+	}
+	if l.ready() {
+		batch := []*op{o}
+		l.busy, l.flight = true, batch
+		l.mu.Unlock()
+		l.exchange(batch)
+		l.mu.Lock()
+		l.rest()
+		l.mu.Unlock()
+		return l.result(ctx, o)
+	}
+	o.done = make(chan struct{})
+	l.queue = append(l.queue, o)
+	if !l.busy {
+		l.busy = true
+		l.n.work.Go(l.serve)
+	}
+	l.mu.Unlock()
+
+	bounded, cancel := context.WithDeadlineCause(ctx, o.due, timeup.Err)
+	defer cancel()
+	select {
+	case <-o.done:
+	case <-bounded.Done():
+	}
+	l.mu.Lock()
+	if !o.over {
+		l.leave(o, context.Cause(bounded))
+	}
+	l.mu.Unlock()
+	return l.result(ctx, o)
+}
+
+// ready reports whether a caller may send at once: nobody is before it, and the connection
+// can be relied on.
+func (l *line) ready() bool {
+	return !l.busy && l.lent != nil && len(l.doomed) == 0 && l.lent.fresh()
+}
+
+// rest ends a caller's duty, and has those served who have come meanwhile.
+func (l *line) rest() {
+	if l.busy = len(l.queue) > 0; l.busy {
+		l.n.work.Go(l.serve)
+	}
+}
+
+// leave takes o's caller out before the reply. An op that is still queued is never sent; of
+// one that was sent nobody knows.
+func (l *line) leave(o *op, why error) {
+	o.gone = true
+	kind := strategy.ErrUnknown
+	if i := slices.Index(l.queue, o); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
+		kind = strategy.ErrUnsent
+	}
+	o.finish(nil, why, kind)
+}
+
+// result is what the caller gets to know of an op that is over.
+func (l *line) result(ctx context.Context, o *op) (any, error) {
+	if o.kind == nil {
+		return o.reply, o.err
+	}
+	why := o.err
+	if !o.gone { // the caller's own end comes first, if it had one
+		why = timeup.With(ctx, o.due, why)
+	}
+	return nil, l.n.failed(o.kind, why)
+}
+
+// serve sends what is queued until there is nothing left.
+func (l *line) serve() {
+	for {
+		l.mu.Lock()
+		if len(l.queue) == 0 {
+			l.busy = false
+			l.mu.Unlock()
+			return
+		}
+		due := latest(l.queue)
+		l.mu.Unlock()
+
+		err := l.bring(due)
+
+		l.mu.Lock()
+		batch := l.queue
+		l.queue = nil
+		if err != nil {
+			for _, o := range batch {
+				o.finish(nil, err, strategy.ErrUnsent)
+			}
+			l.mu.Unlock()
+			continue
+		}
+		l.flight = batch
+		l.mu.Unlock()
+		l.exchange(batch)
+	}
+}
+
+func latest(ops []*op) (due time.Time) {
+	for _, o := range ops {
+		if o.due.After(due) {
+			due = o.due
+		}
+	}
+	return due
+}
+
+// exchange sends a batch and hands out the replies. The client reads them all or, when the
+// connection breaks or the time is up, none: then the connection is given up. All may have left: then
+// nothing is sent.
+func (l *line) exchange(batch []*op) {
+	lt := l.lent // the duty is this goroutine's: nobody else changes it
+	results, err := lt.ask(context.Background(), latest(batch), commands(batch)...)
+
+	replies, refusals := make([]any, len(batch)), make([]error, len(batch))
+	for i := range results {
+		replies[i], refusals[i] = l.n.answered(results[i])
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flight = nil
+	if err != nil {
+		l.giveUp()
+		for _, o := range batch {
+			o.finish(nil, lost(err), strategy.ErrUnknown)
+		}
+		return
+	}
+	lt.used = time.Now()
+	for i, o := range batch {
+		o.finish(replies[i], refusals[i], nil)
+	}
+	if slices.ContainsFunc(results, saysReadOnly) { // the client may know the new master by now
+		if time.Since(lt.born) > leaveAfter {
+			l.drop()
+		}
+		l.n.sub.leave()
+	}
+}
+
+func commands(batch []*op) []valkey.Completed {
+	cmds := make([]valkey.Completed, len(batch))
+	for i, o := range batch {
+		cmds[i] = o.cmd
+	}
+	return cmds
+}
+
+func saysReadOnly(r valkey.ValkeyResult) bool { return isReadOnly(r.Error()) }
+
+// giveUp ends the use of a connection with a batch unanswered. Nobody knows what became of
+// it; the server may even read it later. So it is marked for being killed, before anything is
+// sent on another connection.
+func (l *line) giveUp() {
+	l.doomed = append(l.doomed, l.lent.id) // take forgets it where there is no order
+	l.away = true
+	l.drop()
+}
+
+// drop closes the connection.
+func (l *line) drop() {
+	l.n.discard(l.lent)
+	l.lent = nil
+}
+
+// bring makes sure that there is a connection that can be relied on, and that the connections given
+// up before it are dead.
+func (l *line) bring(due time.Time) error {
+	l.mu.Lock()
+	lt := l.lent
+	l.mu.Unlock()
+	if lt != nil && !lt.fresh() && !lt.answers(due) {
+		l.mu.Lock()
+		l.away = true
+		l.drop()
+		l.mu.Unlock()
+		lt = nil
+	}
+	if lt == nil {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), bringLimit, timeup.Err)
+		defer cancel()
+		made, err := l.n.lend(ctx, "")
+		if err != nil {
+			return err
+		}
+		lt = made
+	}
+	for {
+		first, taken := l.take(lt)
+		if taken {
+			return nil
+		}
+		if l.isClosed() {
+			l.n.discard(lt)
+			return strategy.ErrClosed
+		}
+		if err := l.n.kill(lt, first); err != nil {
+			l.mu.Lock()
+			if l.lent == lt {
+				l.lent = nil
+			}
+			l.mu.Unlock()
+			l.n.discard(lt)
+			return err
+		}
+		l.killed(first)
+	}
+}
+
+// take puts a connection to use, unless others have to be killed first: then it returns them.
+func (l *line) take(lt *lent) (first []identity, taken bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, false
+	}
+	if !l.n.Ordered() {
+		l.doomed = nil
+	}
+	if len(l.doomed) > 0 {
+		return slices.Clone(l.doomed), false
+	}
+	if l.lent = lt; l.away {
+		l.away = false
+		l.returns++
+	}
+	return nil, true
+}
+
+func (l *line) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// killed forgets connections that are dead beyond doubt.
+func (l *line) killed(dead []identity) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doomed = slices.DeleteFunc(l.doomed, func(id identity) bool { return slices.Contains(dead, id) })
+}
+
+// doom has a connection outside of the line killed before the line carries another op.
+func (l *line) doom(id identity) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.n.Ordered() {
+		l.doomed = append(l.doomed, id)
+	}
+}
+
+// unsettled reports whether the server may still do something of a call that has ended
+// without its reply.
+func (l *line) unsettled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.n.Ordered() {
+		return false
+	}
+	return len(l.doomed) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.gone })
+}
+
+func (l *line) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, o := range l.queue {
+		o.finish(nil, strategy.ErrClosed, strategy.ErrUnsent)
+	}
+	l.queue = nil
+	for _, o := range l.flight {
+		o.finish(nil, strategy.ErrClosed, strategy.ErrUnknown)
+	}
+	switch {
+	case l.lent == nil:
+	case l.busy:
+		l.n.discard(l.lent) // its user drops it
+	default:
+		l.n.giveBack(l.lent)
+	}
+}

@@ -1,0 +1,91 @@
+// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
+
+// What all tests of valkey-go begin with: clients and nodes of servers.
+package valkeynode
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	// url is redis://localhost:6379 in a user's program; in examples it is the tests' server.
+	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
+}
+
+const generous = nodetest.Generous
+
+// small makes connections that cost less memory than the client's: tests have many.
+func small(o valkey.ClientOption) valkey.ClientOption {
+	o.ReadBufferEachConn, o.WriteBufferEachConn, o.RingScaleEachConn = 4<<10, 4<<10, 6
+	o.PipelineMultiplex = 2
+	o.ForceSingleClient = true
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = 2 * time.Second
+	}
+	return o
+}
+
+// newClient is a client that ends with the test. That its server cannot be reached is no
+// error here.
+func newClient(t testing.TB, o valkey.ClientOption) valkey.Client {
+	t.Helper()
+	client, err := valkey.NewClient(small(o))
+	if client == nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func optionsOf(t testing.TB, s *redistest.Server) valkey.ClientOption {
+	t.Helper()
+	o, err := valkey.ParseURL(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func newNode(t testing.TB, o valkey.ClientOption) *Node {
+	t.Helper()
+	n, err := New(newClient(t, o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func shared(t testing.TB) *Node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
+
+var (
+	soon = nodetest.Soon
+	want = nodetest.Want
+)
+
+func receive[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	return nodetest.Receive(t, what, c)
+}
+
+func echo(t *testing.T, n *Node, text string) {
+	t.Helper()
+	reply, err := n.Do(t.Context(), soon(), "ECHO", text)
+	if got := fmt.Sprintf("%s", reply); err != nil || got != text {
+		t.Fatalf("ECHO %s = %s, %v", text, got, err)
+	}
+}
+
+// quick has a server looked for no longer than that.
+func quick(o valkey.ClientOption) valkey.ClientOption {
+	o.Dialer = net.Dialer{Timeout: time.Second}
+	return o
+}

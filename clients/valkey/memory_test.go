@@ -1,0 +1,789 @@
+// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
+
+// A Node whose server is in memory and whose time is virtual: what turns on a moment, or on what the
+// server says at it.
+package valkeynode
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// A memory is a server in memory. It answers HOLD when the test does.
+type memory struct {
+	*nodetest.Server
+	held  chan *nodetest.Conn
+	asked atomic.Int32                 // commands, without the client's greetings
+	dial  atomic.Pointer[func() error] // comes before each connection
+}
+
+// reply answers a command in the place of Plain, or says that it does not.
+type reply func(c *nodetest.Conn, cmd string) bool
+
+func newMemory(t *testing.T, replies ...reply) *memory {
+	m := &memory{held: make(chan *nodetest.Conn, 100)}
+	m.Server = nodetest.NewInMemory(t, func(c *nodetest.Conn, words []string) {
+		m.asked.Add(1)
+		cmd := strings.Join(words, " ")
+		for _, r := range replies {
+			if r(c, cmd) {
+				return
+			}
+		}
+		if words[0] == "HOLD" {
+			m.held <- c
+			return
+		}
+		c.Plain(words)
+	})
+	m.Protocol = 3
+	return m
+}
+
+// says answers commands that begin so; none: it does not answer.
+func says(prefix, resp string) reply {
+	return func(c *nodetest.Conn, cmd string) bool {
+		if !strings.HasPrefix(cmd, prefix) {
+			return false
+		}
+		c.Say("%s", resp)
+		return true
+	}
+}
+
+// when has a reply only while on is true.
+func when(on *atomic.Bool, r reply) reply {
+	return func(c *nodetest.Conn, cmd string) bool { return on.Load() && r(c, cmd) }
+}
+
+func (m *memory) options() valkey.ClientOption {
+	return valkey.ClientOption{
+		InitAddress:  []string{m.Addr},
+		DisableCache: true,
+		Dialer:       net.Dialer{KeepAlive: time.Hour}, // no PING but the Node's
+		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if dial := m.dial.Load(); dial != nil {
+				if err := (*dial)(); err != nil {
+					return nil, err
+				}
+			}
+			return m.Dial(ctx)
+		},
+	}
+}
+
+func (m *memory) node(t *testing.T) *Node { return newNode(t, m.options()) }
+
+// call is a Do in a goroutine.
+func call(n *Node, ctx context.Context, due time.Time, cmd, key string) <-chan error {
+	out := make(chan error, 1)
+	go func() {
+		_, err := n.Do(ctx, due, cmd, key)
+		out <- err
+	}()
+	return out
+}
+
+// lose has a command go unanswered on the Node's connection.
+func (m *memory) lose(t *testing.T, n *Node) {
+	t.Helper()
+	_, err := n.Do(t.Context(), time.Now().Add(time.Millisecond), "HOLD", "lost")
+	want(t, "an unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+	<-m.held
+}
+
+func wantSeen(t *testing.T, m *memory, prefix string, n int) {
+	t.Helper()
+	if got := m.Seen(prefix); got != n {
+		t.Errorf("the server saw %d of %s, want %d: %q", got, prefix, n, m.Log())
+	}
+}
+
+func noError(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s = %v", what, err)
+	}
+}
+
+// Who is alone reads for himself: it has the reply though its context has ended.
+func TestLoneCallerStays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		echo(t, n, "before")
+		synctest.Wait()
+		for range 100 {
+			echo(t, n, "x")
+			n.line.mu.Lock()
+			if n.line.busy {
+				t.Error("who was alone has left something to do")
+			}
+			n.line.mu.Unlock()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		got := call(n, ctx, soon(), "HOLD", "k")
+		c := receive(t, "HOLD", m.held)
+		cancel()
+		synctest.Wait()
+		c.Say("+OK\r\n")
+		noError(t, "HOLD", receive(t, "its end", got))
+		// The reply is lost: it hears of both.
+		cause := errors.New("enough")
+		why, end := context.WithCancelCause(t.Context())
+		got = call(n, why, soon(), "HOLD", "k")
+		c = receive(t, "HOLD", m.held)
+		end(cause)
+		synctest.Wait()
+		c.Close()
+		want(t, "HOLD that is lost", receive(t, "its end", got), strategy.ErrUnknown, cause, errLost)
+	})
+}
+
+// A caller who leaves a queue or a batch gets an error that says why, once, and the others get their replies.
+func TestCallersLeaveABatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		echo(t, n, "before")
+		alone := call(n, t.Context(), soon(), "HOLD", "1")
+		c := receive(t, "HOLD", m.held)
+		once := func(what string, err, kind error) {
+			t.Helper()
+			want(t, what, err, kind, os.ErrDeadlineExceeded)
+			if got := strings.Count(err.Error(), "no answer in time"); got != 1 {
+				t.Errorf("%s = %v, want one reason", what, err)
+			}
+		}
+		queued := call(n, t.Context(), time.Now().Add(time.Second), "HOLD", "2")
+		once("the caller that leaves the queue", receive(t, "its end", queued), strategy.ErrUnsent)
+		ctx, cancel := context.WithCancel(t.Context())
+		leaver := call(n, ctx, soon(), "HOLD", "3")
+		synctest.Wait()
+		late, stays := call(n, t.Context(), time.Now().Add(time.Second), "HOLD", "4"), call(n, t.Context(), soon(), "HOLD", "5")
+		synctest.Wait()
+		c.Say("+OK\r\n")
+		noError(t, "the caller that is alone", receive(t, "its end", alone))
+		for range 3 {
+			receive(t, "HOLD", m.held)
+		}
+		cancel()
+		want(t, "the caller that leaves the batch", receive(t, "its end", leaver), strategy.ErrUnknown, context.Canceled)
+		once("the late caller in the batch", receive(t, "its end", late), strategy.ErrUnknown)
+		// What they have left may still happen: a session waits for it.
+		began := make(chan bool, 1)
+		session := make(chan error, 1)
+		go func() {
+			session <- n.Session(t.Context(), soon(), "k", func(driver.Conn) error { began <- true; return nil })
+		}()
+		synctest.Wait()
+		if len(began) > 0 {
+			t.Error("a session has overtaken those who left")
+		}
+		c.Say("+OK\r\n+OK\r\n+OK\r\n")
+		noError(t, "who stays", receive(t, "its end", stays))
+		noError(t, "the session", receive(t, "its end", session))
+		wantSeen(t, m, "HOLD 2", 0)
+		wantSeen(t, m, "PING", 1)
+		synctest.Wait()
+		noError(t, "the next session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
+		wantSeen(t, m, "PING", 1) // nothing is left to wait for
+		if m.Dialled() != 3 {
+			t.Errorf("%d connections, want the client's own, the line and one for sessions", m.Dialled())
+		}
+	})
+}
+
+// A connection is trusted for a second, and then asked; also one of an idle caller.
+func TestRestedConnectionIsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		for i, after := range []time.Duration{0, probeAfter - 1, probeAfter, 0, 2 * probeAfter} {
+			time.Sleep(after)
+			echo(t, n, "x")
+			synctest.Wait()
+			wantSeen(t, m, "PING", []int{0, 0, 1, 1, 2}[i])
+		}
+	})
+}
+
+// What a server says to a new connection: what will pass is no reason to give up the order.
+func TestGreetings(t *testing.T) {
+	const info, kill = "CLIENT INFO", "CLIENT KILL ID 1 ADDR 0.0.0.0:0"
+	for _, c := range []struct {
+		to, says string
+		kind     error // nil: the request goes on
+		ordered  bool
+		name     string
+	}{
+		{"", "", nil, true, "memory:1"},
+		{info, "-LOADING x\r\n", strategy.ErrUnsent, true, Unnamed},
+		{info, "-BUSY x\r\n", strategy.ErrUnsent, true, Unnamed},
+		{info, "-MASTERDOWN x\r\n", strategy.ErrUnsent, true, Unnamed},
+		{info, "-ERR max number of clients reached\r\n", strategy.ErrUnsent, true, Unnamed},
+		{info, "-NOAUTH x\r\n", strategy.ErrUnsent, true, Unnamed},
+		{kill, "-LOADING x\r\n", strategy.ErrUnsent, true, Unnamed},
+		{info, "-NOPERM x\r\n", nil, false, Unnamed},
+		{info, "-ERR unknown subcommand\r\n", nil, false, Unnamed},
+		{info, "+id=7\r\n", nil, false, Unnamed},
+		{info, "+addr=a:1\r\n", nil, false, Unnamed},
+		{info, "+id=7 addr=a:1 laddr=\r\n", nil, true, Unnamed},
+		{kill, "-NOPERM x\r\n", nil, false, "memory:1"},
+	} {
+		t.Run(c.to+c.says, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := newMemory(t, func(conn *nodetest.Conn, cmd string) bool {
+					return c.to != "" && says(c.to, c.says)(conn, cmd)
+				})
+				o := m.options()
+				o.InitAddress = []string{"a:1"}
+				n := newNode(t, o)
+				n.fixed = ""
+				_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+				if c.kind == nil {
+					noError(t, "ECHO", err)
+				} else {
+					want(t, "ECHO", err, c.kind)
+				}
+				if n.Ordered() != c.ordered || n.Name() != c.name {
+					t.Errorf("Ordered() = %v, Name() = %s, want %v, %s", n.Ordered(), n.Name(), c.ordered, c.name)
+				}
+				synctest.Wait()
+				if kept := m.Open() == 2; kept != (c.kind == nil) { // with the client's own
+					t.Errorf("%d connections are open", m.Open())
+				}
+			})
+		})
+	}
+}
+
+// Where there is no order a new connection is asked for a sign of life alone.
+func TestGreetingWithoutOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var loading atomic.Bool
+		loading.Store(true)
+		m := newMemory(t, when(&loading, says("PING", "-MASTERDOWN x\r\n")))
+		n := m.node(t)
+		n.unordered.Store(true)
+		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+		want(t, "ECHO of a server that is loading", err, strategy.ErrUnsent)
+		synctest.Wait()
+		loading.Store(false)
+		echo(t, n, "x")
+		if got := m.asked.Load(); got != 4 { // PING, and again as the client closes that connection; PING, ECHO
+			t.Errorf("the server was asked %d commands, want 4", got)
+		}
+		// Without order the Node kills no connection on which the server left a command unanswered.
+		m.lose(t, n)
+		noError(t, "a session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
+		echo(t, n, "x")
+		wantSeen(t, m, "CLIENT KILL", 0)
+		wantSeen(t, m, "PING", 5) // one more for each connection
+	})
+}
+
+// A new connection that is not answered is given up after five seconds, which is no end of a caller's context.
+func TestGreetingIsNotAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t, says("CLIENT INFO", ""))
+		n := m.node(t)
+		for what, ask := range map[string]func() error{
+			"Do":        func() error { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); return err },
+			"Session":   func() error { return n.Session(t.Context(), soon(), "k", nil) },
+			"Subscribe": func() error { _, err := n.Subscribe(t.Context(), "c", nil); return err },
+		} {
+			began := time.Now()
+			err := ask()
+			want(t, what, err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+			if took := time.Since(began); took != bringLimit || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s = %v after %v, want a time-out of the Node's after %v", what, err, took, bringLimit)
+			}
+		}
+	})
+}
+
+// A client whose connections all die gets no new ones for ever.
+func TestNotOneConnectionLives(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t, func(c *nodetest.Conn, cmd string) bool { c.Close(); return true })
+		n := m.node(t)
+		before := m.Dialled()
+		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+		want(t, "ECHO", err, strategy.ErrUnsent)
+		if got := m.Dialled() - before; got != maxDead+1 {
+			t.Errorf("%d connections, want %d", got, maxDead+1)
+		}
+		// Who has left needs none.
+		before = m.Dialled()
+		ctx, cancel := context.WithCancel(t.Context())
+		refuse := func() error { cancel(); return nil }
+		m.dial.Store(&refuse)
+		err = n.Session(ctx, soon(), "k", nil)
+		want(t, "Session", err, strategy.ErrUnsent, context.Canceled)
+		synctest.Wait()
+		if got := m.Dialled() - before; got != 1 {
+			t.Errorf("%d connections for a caller who has left, want 1", got)
+		}
+	})
+}
+
+// The Node has the server kill a connection that it has given up before it sends anything else, whatever the
+// server replies to that.
+func TestKillOfWhatWasGivenUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		says    string
+		kind    error // of the request behind it
+		ordered bool
+	}{
+		"done":       {":1\r\n", nil, true},
+		"none":       {":0\r\n", nil, true},
+		"passing":    {"-BUSY x\r\n", strategy.ErrUnsent, true},
+		"forbidden":  {"-NOPERM x\r\n", nil, false},
+		"unanswered": {"", strategy.ErrUnsent, true},
+	} {
+		for _, by := range []string{"Do", "Session"} {
+			t.Run(name+" of "+by, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					var on atomic.Bool
+					on.Store(true)
+					m := newMemory(t, func(conn *nodetest.Conn, cmd string) bool {
+						return on.Load() && !strings.Contains(cmd, "0.0.0.0:0") && says("CLIENT KILL", c.says)(conn, cmd)
+					})
+					o := m.options()
+					o.BlockingPoolSize = 3 // what is not closed is missed
+					n := newNode(t, o)
+					for range 4 {
+						on.Store(false)
+						echo(t, n, "before")
+						if by == "Do" {
+							m.lose(t, n)
+						} else {
+							n.Session(t.Context(), time.Now().Add(time.Millisecond), "k", func(c driver.Conn) error {
+								_, err := c.Do("HOLD", "lost")
+								want(t, "an unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+								<-m.held
+								return nil
+							})
+						}
+						on.Store(true)
+						before := m.Seen("CLIENT KILL")
+						_, err := n.Do(t.Context(), time.Now().Add(bringLimit+time.Second), "SET", "k")
+						if c.kind == nil {
+							noError(t, "SET behind it", err)
+						} else {
+							want(t, "SET behind it", err, c.kind)
+							if len(n.line.doomed) != 1 || n.line.lent != nil {
+								t.Errorf("%d are to be killed, by %v, want 1, nil", len(n.line.doomed), n.line.lent)
+							}
+						}
+						if n.Ordered() != c.ordered {
+							t.Errorf("Ordered() = %v, want %v", n.Ordered(), c.ordered)
+						}
+						if got := m.Seen("CLIENT KILL") - before; got != 1 {
+							t.Errorf("%d KILLs, want 1", got)
+						}
+						synctest.Wait()
+						if !c.ordered {
+							return
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// Probe tells of each connection that took the place of a lost one, once, and asks no more than it must.
+func TestProbeCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		wantReturns := func(what string, returns uint64, pings int) {
+			t.Helper()
+			if got := n.Probe(t.Context(), soon()); got != returns {
+				t.Errorf("%s: Probe = %d, want %d", what, got, returns)
+			}
+			wantSeen(t, m, "PING", pings)
+		}
+		wantReturns("at first", 0, 1)
+		m.Cut()
+		wantReturns("after a loss", 1, 2)
+		time.Sleep(2 * probeAfter) // the line has another look at its connection
+		wantReturns("once more", 1, 4)
+		time.Sleep(2 * probeAfter)
+		m.Cut()
+		synctest.Wait()
+		wantReturns("after a death at rest", 2, 5)
+		if m.lose(t, n); n.Probe(t.Context(), soon()) != 3 {
+			t.Error("a lost reply does not count")
+		}
+	})
+}
+
+// A connection that died at rest is closed, not kept: the client's pool has room for one.
+func TestDeadConnectionLeavesThePool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var deaf atomic.Bool
+		m := newMemory(t, when(&deaf, says("", "")))
+		o := m.options()
+		o.BlockingPoolSize = 1
+		n := newNode(t, o)
+		echo(t, n, "before")
+		time.Sleep(2 * probeAfter)
+		deaf.Store(true)
+		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "ECHO", "x")
+		want(t, "ECHO of a deaf server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		time.Sleep(2 * bringLimit)
+		deaf.Store(false)
+		echo(t, n, "after")
+	})
+}
+
+// A replica's connection is left once it is older than a second.
+func TestReplicaIsLeftNotTooOften(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t, says("SET", "-READONLY x\r\n"))
+		n := m.node(t)
+		h, _ := nodetest.Subscribe(t, n, "c")
+		echo(t, n, "x")
+		for _, c := range []struct {
+			after     time.Duration
+			line, sub bool // are left
+		}{{0, false, false}, {leaveAfter - 1, false, false}, {1, false, true}, {1, true, false}} {
+			time.Sleep(c.after)
+			lt := n.line.lent
+			_, err := n.Do(t.Context(), soon(), "SET", "k")
+			want(t, "SET", err, strategy.ErrRefused)
+			synctest.Wait()
+			if left := n.line.lent != lt; left != c.line {
+				t.Errorf("%v later: left = %v, want %v", c.after, left, c.line)
+			}
+			if left := len(h.Ends) > 0; left != c.sub {
+				t.Errorf("%v later: the subscription ended: %v, want %v", c.after, left, c.sub)
+			} else if left {
+				want(t, "the subscription's end", <-h.Ends, strategy.ErrUnknown, errReplaced)
+			}
+		}
+		// By a session likewise.
+		h, _ = nodetest.Subscribe(t, n, "c")
+		time.Sleep(leaveAfter)
+		n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err })
+		want(t, "the subscription's end", receive(t, "it", h.Ends), strategy.ErrUnknown, errReplaced)
+	})
+}
+
+// Close: what is under way ends at once, nothing is sent any more, and nothing stays open.
+func TestCloseInMemory(t *testing.T) {
+	after := func(t *testing.T, m *memory, n *Node) {
+		t.Helper()
+		synctest.Wait()
+		asked, dialled := m.asked.Load(), m.Dialled()
+		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
+		want(t, "Do after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+		want(t, "Session after Close", n.Session(t.Context(), soon(), "k", nil), strategy.ErrUnsent, strategy.ErrClosed)
+		_, err = n.Subscribe(t.Context(), "c", nil)
+		want(t, "Subscribe after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+		noError(t, "second Close", n.Close())
+		synctest.Wait()
+		if m.asked.Load() != asked || m.Dialled() != dialled {
+			t.Errorf("%d commands and %d connections after Close", m.asked.Load()-asked, m.Dialled()-dialled)
+		}
+	}
+	closes := func(t *testing.T, n *Node, within time.Duration) {
+		t.Helper()
+		began := time.Now()
+		noError(t, "Close", n.Close())
+		if took := time.Since(began); took != within {
+			t.Errorf("Close took %v, want %v", took, within)
+		}
+	}
+	dialling := func(ask func(t *testing.T, n *Node) <-chan error) func(t *testing.T, m *memory, n *Node) {
+		return func(t *testing.T, m *memory, n *Node) {
+			let := make(chan bool)
+			wait := func() error { <-let; return nil }
+			m.dial.Store(&wait)
+			waits := ask(t, n)
+			synctest.Wait()
+			closes(t, n, closeGrace)
+			want(t, "what waits for a connection", receive(t, "its end", waits), strategy.ErrUnsent, strategy.ErrClosed)
+			close(let)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if m.Open() != 1 || n.line.lent != nil {
+				t.Errorf("%d connections are open, want the client's own", m.Open())
+			}
+		}
+	}
+	for name, test := range map[string]func(t *testing.T, m *memory, n *Node){
+		"of a new Node": func(t *testing.T, m *memory, n *Node) { closes(t, n, 0) },
+		"at rest": func(t *testing.T, m *memory, n *Node) {
+			echo(t, n, "x")
+			nodetest.Subscribe(t, n, "c")
+			closes(t, n, 0)
+			synctest.Wait()
+			if m.Open() != 2 {
+				t.Errorf("%d connections are open, want the client's own and the line in its pool", m.Open())
+			}
+		},
+		"with calls": func(t *testing.T, m *memory, n *Node) {
+			echo(t, n, "x")
+			sent := call(n, t.Context(), soon(), "HOLD", "sent")
+			receive(t, "HOLD", m.held)
+			queued := call(n, t.Context(), soon(), "HOLD", "queued")
+			synctest.Wait()
+			dialled := m.Dialled()
+			began := time.Now()
+			noError(t, "Close", n.Close())
+			want(t, "what was sent", receive(t, "its end", sent), strategy.ErrUnknown, strategy.ErrClosed)
+			want(t, "what was queued", receive(t, "its end", queued), strategy.ErrUnsent, strategy.ErrClosed)
+			if took := time.Since(began); took > closeGrace {
+				t.Errorf("Close took %v", took)
+			}
+			if m.Seen("HOLD queued") != 0 || m.Dialled() != dialled {
+				t.Error("what was queued was sent, or a connection made for it")
+			}
+		},
+		"with a dial": dialling(func(t *testing.T, n *Node) <-chan error {
+			return call(n, t.Context(), soon(), "ECHO", "x")
+		}),
+		"with a dial for a subscription": dialling(func(t *testing.T, n *Node) <-chan error {
+			return subscribing(n, t.Context(), "c", never(t))
+		}),
+		"with a session": func(t *testing.T, m *memory, n *Node) {
+			let, begun, done := make(chan bool), make(chan bool), make(chan error, 1)
+			go n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
+				close(begun)
+				<-let
+				_, err := c.Do("SET", "k")
+				done <- err
+				return nil
+			})
+			<-begun
+			closed := make(chan error, 1)
+			go func() { closed <- n.Close() }()
+			time.Sleep(2 * closeGrace)
+			if len(closed) > 0 {
+				t.Error("Close does not wait for a session")
+			}
+			close(let)
+			want(t, "a command after Close", receive(t, "it", done), strategy.ErrUnsent, strategy.ErrClosed)
+			noError(t, "Close", receive(t, "its end", closed))
+			wantSeen(t, m, "SET", 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := newMemory(t)
+				n := m.node(t)
+				test(t, m, n)
+				after(t, m, n)
+			})
+		})
+	}
+}
+
+// For a caller who is too late, or has left, the Node does not even make a connection.
+func TestTooLateToBegin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		dialled := m.Dialled()
+		fn := func(driver.Conn) error { t.Error("fn was called"); return nil }
+		want(t, "Session of a caller that has left", n.Session(done, soon(), "k", fn), strategy.ErrUnsent, context.Canceled)
+		want(t, "Session past due", n.Session(t.Context(), time.Now(), "k", fn), strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		_, err := n.Do(done, soon(), "ECHO", "x")
+		want(t, "Do of a caller that has left", err, strategy.ErrUnsent, context.Canceled)
+		_, err = n.Subscribe(done, "c", nil)
+		want(t, "Subscribe of a caller that has left", err, strategy.ErrUnsent, context.Canceled)
+		synctest.Wait()
+		if m.Dialled() != dialled {
+			t.Errorf("%d connections were made", m.Dialled()-dialled)
+		}
+	})
+}
+
+// Tests what a session does with its connection when commands fail.
+func TestSessionsConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		o := m.options()
+		o.BlockingPoolSize = 2 // one is the line's
+		n := newNode(t, o)
+		echo(t, n, "x")
+		in := func(fn func(c driver.Conn) error) {
+			t.Helper()
+			noError(t, "Session", n.Session(t.Context(), soon(), "k", fn))
+			synctest.Wait()
+		}
+		ping := func(c driver.Conn) error { _, err := c.Do("ECHO", "x"); return err }
+		in(ping)
+		dialled := m.Dialled()
+		var kept driver.Conn
+		in(func(c driver.Conn) error { kept = c; return ping(c) })
+		if m.Dialled() != dialled {
+			t.Error("a clean connection was not lent again")
+		}
+		asked := m.asked.Load()
+		_, err := kept.Do("SET", "k")
+		want(t, "a command after the session", err, strategy.ErrUnsent)
+		if m.asked.Load() != asked || !strings.Contains(err.Error(), "over") {
+			t.Errorf("a command after the session = %v, and was sent: %v", err, m.asked.Load() != asked)
+		}
+		for range 3 {
+			in(func(c driver.Conn) error {
+				gone := make(chan bool)
+				go func() { (<-m.held).Close(); close(gone) }()
+				_, err := c.Do("HOLD", "k")
+				want(t, "a command that is lost", err, strategy.ErrUnknown, errLost)
+				<-gone
+				_, err = c.Do("SET", "k")
+				want(t, "a command after that", err, strategy.ErrUnsent, errLost)
+				return nil
+			})
+		}
+		in(ping)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("enough")
+		err = n.Session(ctx, soon(), "k", func(c driver.Conn) error {
+			go func() { d := <-m.held; cancel(cause); d.Close() }()
+			_, err := c.Do("HOLD", "k")
+			return err
+		})
+		want(t, "a lost command of a caller that has left", err, strategy.ErrUnknown, cause, errLost)
+	})
+}
+
+// A session after a lost reply waits for an answer, which may be a refusal.
+func TestSessionSettles(t *testing.T) {
+	for name, c := range map[string]struct {
+		to, says string
+		want     error
+	}{
+		"refused":    {"PING", "-NOPERM x\r\n", nil},
+		"unanswered": {"PING", "", strategy.ErrUnsent},
+		"not killed": {"CLIENT KILL ID 2", "-BUSY x\r\n", strategy.ErrUnsent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := newMemory(t, says(c.to, c.says))
+				n := m.node(t)
+				echo(t, n, "x")
+				m.lose(t, n)
+				begun := false
+				err := n.Session(t.Context(), time.Now().Add(time.Second), "k", func(driver.Conn) error { begun = true; return nil })
+				if c.want == nil {
+					noError(t, "Session", err)
+				} else {
+					want(t, "Session", err, c.want)
+				}
+				if begun != (c.want == nil) {
+					t.Errorf("begun = %v", begun)
+				}
+			})
+		})
+	}
+}
+
+// A session that waits for the client ends with its caller, at due, or with Close.
+func TestSessionWaitsForAConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		o := m.options()
+		o.BlockingPoolSize = 1
+		client := newClient(t, o)
+		n, err := New(client)
+		noError(t, "New", err)
+		n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
+			cause := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			err := n.Session(ctx, soon(), "k", nil)
+			want(t, "Session of who leaves", err, strategy.ErrUnsent, cause)
+			began := time.Now()
+			err = n.Session(t.Context(), began.Add(time.Second), "k", nil)
+			want(t, "Session that is due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+			if errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+				t.Errorf("Session = %v after %v", err, time.Since(began))
+			}
+			go n.Close()
+			err = n.Session(t.Context(), soon(), "k", nil)
+			want(t, "Session at Close", err, strategy.ErrUnsent, strategy.ErrClosed)
+			return nil
+		})
+		synctest.Wait()
+		// All of them have given back what came too late.
+		n, err = New(client)
+		noError(t, "New", err)
+		noError(t, "Session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
+		n.Close()
+	})
+}
+
+// What only raw RESP has.
+func TestRawReplies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t, func(c *nodetest.Conn, cmd string) bool {
+			raw, ok := strings.CutPrefix(cmd, "SAY ")
+			if ok {
+				c.Say("%s", raw)
+			}
+			return ok
+		})
+		n := m.node(t)
+		for raw, wanted := range map[string]string{
+			"%1\r\n+a\r\n:1\r\n":            "[[97] 1] <nil>",
+			"+abc:d\r\n":                    "[97 98 99 58 100] <nil>",
+			",0.5\r\n":                      "[48 46 53] <nil>",
+			"=5\r\ntxt:x\r\n":               "[120] <nil>",
+			"#f\r\n":                        "0 <nil>",
+			"#t\r\n":                        "1 <nil>",
+			"_\r\n":                         "<nil> <nil>",
+			"%1\r\n:1\r\n:2\r\n":            "unknown",
+			"%1\r\n+a\r\n-ERR x\r\n":        "unknown",
+			"%1\r\n+a\r\n*1\r\n-ERR x\r\n":  "unknown",
+			"*2\r\n:1\r\n-READONLY x\r\n":   "unknown",
+			"*1\r\n%1\r\n+a\r\n-ERR x\r\n":  "unknown",
+			"-ERR x\r\n":                    "refused",
+			"*1\r\n*2\r\n+x\r\n:3\r\n":      "[[[120] 3]] <nil>",
+			"%2\r\n+b\r\n:1\r\n+a\r\n_\r\n": "[[97] <nil> [98] 1] <nil>",
+			"~1\r\n#t\r\n":                  "[1] <nil>",
+			"(12345678901234567890123\r\n":  "[49 50 51 52 53 54 55 56 57 48 49 50 51 52 53 54 55 56 57 48 49 50 51] <nil>",
+		} {
+			got, err := n.Do(t.Context(), soon(), "SAY", raw)
+			said := fmt.Sprint(got, " ", err)
+			for kind, name := range map[error]string{strategy.ErrUnknown: "unknown", strategy.ErrRefused: "refused"} {
+				if errors.Is(err, kind) {
+					said = name
+				}
+			}
+			if said != wanted {
+				t.Errorf("%q = %s (%v), want %s", raw, said, err, wanted)
+			}
+		}
+	})
+}

@@ -1,0 +1,178 @@
+// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
+
+package valkeynode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func (n *Node) refused(err error) error { return n.failed(strategy.ErrRefused, err) }
+func (n *Node) unsent(err error) error  { return n.failed(strategy.ErrUnsent, err) }
+func (n *Node) unknown(err error) error { return n.failed(strategy.ErrUnknown, err) }
+
+func (n *Node) failed(kind, err error) error {
+	return &strategy.ServerError{Node: n.Name(), Kind: kind, Err: err}
+}
+
+// answered turns a reply into what the contract says: the server spoke. An error inside an
+// array (EXEC) came next to commands that took effect, so "nothing has changed" would be a
+// lie: what is true of the whole is that its outcome is unknown.
+func (n *Node) answered(r valkey.ValkeyResult) (any, error) {
+	m, err := r.ToMessage()
+	if err != nil && !valkey.IsValkeyNil(err) {
+		return nil, driver.ErrorReply(n.Name(), err)
+	}
+	reply, err := plainReply(m)
+	if err != nil {
+		return nil, n.unknown(err)
+	}
+	return reply, nil
+}
+
+// plainReply makes nil, int64, []byte and []any of what RESP3 has besides them: of a map a
+// list of keys and values, of a boolean 1 or 0, of other scalars their text.
+func plainReply(m valkey.ValkeyMessage) (any, error) {
+	switch {
+	case m.IsNil():
+		return nil, nil
+	case m.IsInt64():
+		return m.ToInt64()
+	case m.IsBool():
+		if yes, _ := m.ToBool(); yes {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case m.IsArray():
+		all, _ := m.ToArray() // it is one
+		return plainReplies(all)
+	case m.IsMap():
+		pairs, err := m.ToMap()
+		if err != nil {
+			return nil, err
+		}
+		var all []any
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			value, err := plainReply(pairs[key])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, []byte(key), value)
+		}
+		return all, nil
+	}
+	text, err := m.ToString()
+	if err != nil { // an error among others, or a type that no reply has
+		return nil, err
+	}
+	if !m.IsString() && len(text) >= 4 && text[3] == ':' {
+		text = text[4:] // a verbatim string, which begins with its format
+	}
+	return []byte(text), nil
+}
+
+func plainReplies(all []valkey.ValkeyMessage) (any, error) {
+	replies := make([]any, len(all))
+	for i, m := range all {
+		reply, err := plainReply(m)
+		if err != nil {
+			return nil, fmt.Errorf("element %d of the reply: %w", i, err)
+		}
+		replies[i] = reply
+	}
+	return replies, nil
+}
+
+// appendPlain adds arguments as the strings that are sent.
+func appendPlain(words []string, args []any) []string {
+	for _, a := range args {
+		words = append(words, plain(a))
+	}
+	return words
+}
+
+func plain(arg any) string {
+	switch a := arg.(type) {
+	case string:
+		return a
+	case []byte:
+		return string(a)
+	case bool:
+		if a {
+			return "1"
+		}
+		return "0"
+	case nil:
+		return ""
+	}
+	return fmt.Sprint(arg)
+}
+
+// allowed keeps the client from panicking: its builder takes neither nothing nor subscriptions
+// as a command.
+func allowed(cmd string) error {
+	if cmd == "" {
+		return errors.New("no command: give its name")
+	}
+	if strings.HasSuffix(strings.ToUpper(cmd), "SUBSCRIBE") {
+		return fmt.Errorf("%s is not allowed as a command: call Subscribe", cmd)
+	}
+	return nil
+}
+
+var (
+	errLost     = errors.New("connection lost")
+	errMoved    = errors.New("the slot has moved to another server")
+	errReplaced = errors.New("connection given up, as the server is a replica")
+)
+
+// lost is what broke a connection. The contexts that the client is given are ours, so what it
+// says of their ends must not pass for an end of the caller's.
+func lost(err error) error {
+	if isTimeout(err) {
+		return timeup.Err
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// passing are the refusals that speak of the server's state, not of what it forbids: they
+// prove nothing about what it will allow later. The client takes "ERR " off.
+func passing(err error) bool {
+	for _, p := range []string{"BUSY ", "LOADING ", "MASTERDOWN ", "max number of clients", "NOAUTH "} {
+		if strings.HasPrefix(err.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+func isReadOnly(err error) bool { return err != nil && driver.ReadOnly(err) }
+
+var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
+
+// discreet keeps the password out of what a login says: a server that knows no HELLO quotes
+// its arguments. It does not wrap an error that it had to change, because the
+// original still says it.
+func discreet(err error) error {
+	s := echoed.ReplaceAllString(err.Error(), "")
+	if s == err.Error() {
+		return err
+	}
+	return errors.New(s)
+}

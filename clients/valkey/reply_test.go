@@ -1,0 +1,150 @@
+// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
+
+// Tests what the Node makes of the client's errors, and of its addresses.
+package valkeynode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+var (
+	errDial  = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	errReset = &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+	errSlow  = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+)
+
+func TestDiedIsNotUnmade(t *testing.T) {
+	for err, died_ := range map[error]bool{
+		errReset: true, io.EOF: true, io.ErrUnexpectedEOF: true, net.ErrClosed: true,
+		errDial: false, errSlow: false, errLost: false, context.Canceled: false,
+	} {
+		if got := died(fmt.Errorf("greeting: %w", err)); got != died_ {
+			t.Errorf("died(%v) = %v, want %v", err, got, died_)
+		}
+	}
+}
+
+// The contexts that the client has are ours: what it says of their ends is a time-out of ours, or the
+// caller's own reason.
+func TestEndsOfOurContexts(t *testing.T) {
+	cause := errors.New("enough")
+	left, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	for _, c := range []struct {
+		ctx context.Context
+		err error
+		as  error
+	}{
+		{t.Context(), context.DeadlineExceeded, timeup.Err},
+		{t.Context(), context.Canceled, timeup.Err},
+		{t.Context(), errSlow, timeup.Err},
+		{left, context.Canceled, cause},
+		{left, io.EOF, io.EOF},
+	} {
+		if got := unmade(c.ctx, c.err); got != c.as {
+			t.Errorf("unmade(%v) = %v, want %v", c.err, got, c.as)
+		}
+		want := c.as
+		if want == cause {
+			want = timeup.Err
+		}
+		got := lost(c.err)
+		if !errors.Is(got, want) || errors.Is(got, errLost) != (want == io.EOF) || errors.Is(got, context.Canceled) {
+			t.Errorf("lost(%v) = %v, want %v", c.err, got, want)
+		}
+	}
+}
+
+func TestPasswordIsNotTold(t *testing.T) {
+	if got := discreet(io.EOF); got != io.EOF {
+		t.Errorf("discreet(EOF) = %v, want it unchanged", got)
+	}
+	got := discreet(errors.New("ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 's3cret'"))
+	if strings.Contains(got.Error(), "s3cret") || !strings.Contains(got.Error(), "HELLO") {
+		t.Errorf("discreet = %v", got)
+	}
+}
+
+// What a cluster's client brings in the place of a reply: whether the command may have been sent, and why.
+func TestRoutedErrors(t *testing.T) {
+	n := shared(t)
+	cause := errors.New("enough")
+	left, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	for _, c := range []struct {
+		ctx  context.Context
+		due  time.Time
+		err  error
+		kind error
+		is   error
+		not  error
+	}{
+		{t.Context(), soon(), errDial, strategy.ErrUnsent, errDial, errLost},
+		{t.Context(), soon(), valkey.ErrNoSlot, strategy.ErrUnsent, valkey.ErrNoSlot, errLost},
+		{left, soon(), errDial, strategy.ErrUnsent, errDial, errLost},
+		{t.Context(), soon(), fmt.Errorf("credentials: %w", errDial), strategy.ErrUnknown, errLost, cause},
+		{t.Context(), soon(), errReset, strategy.ErrUnknown, errLost, cause},
+		{t.Context(), soon(), io.EOF, strategy.ErrUnknown, errLost, cause},
+		{t.Context(), soon(), context.DeadlineExceeded, strategy.ErrUnknown, os.ErrDeadlineExceeded, context.DeadlineExceeded},
+		{left, soon(), context.Canceled, strategy.ErrUnknown, cause, os.ErrDeadlineExceeded},
+		{t.Context(), time.Now(), io.EOF, strategy.ErrUnknown, os.ErrDeadlineExceeded, errLost},
+	} {
+		_, err := n.routed(c.ctx, c.due, valkey.NewErrorResult(c.err))
+		want(t, c.err.Error(), err, c.kind, c.is)
+		if errors.Is(err, c.not) || strings.Contains(err.Error(), "%!") {
+			t.Errorf("%v became %v, want no %v", c.err, err, c.not)
+		}
+	}
+}
+
+// A listing is a client that knows its servers, and nothing else.
+type listing struct {
+	valkey.Client
+	mode  valkey.ClientMode
+	addrs []string
+}
+
+func (l listing) Mode() valkey.ClientMode { return l.mode }
+
+func (l listing) Nodes() map[string]valkey.Client {
+	nodes := map[string]valkey.Client{}
+	for _, a := range l.addrs {
+		nodes[a] = nil
+	}
+	return nodes
+}
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		mode  valkey.ClientMode
+		addrs []string
+		name  string
+	}{
+		{valkey.ClientModeStandalone, []string{"a:1"}, "a:1"},
+		{valkey.ClientModeStandalone, []string{"a:1", "b:1"}, Unnamed},
+		{valkey.ClientModeStandalone, nil, Unnamed},
+		{valkey.ClientModeSentinel, []string{"a:1"}, Unnamed},
+		{valkey.ClientModeCluster, []string{"b:1", "a:1"}, "cluster of a:1"},
+		{valkey.ClientModeCluster, []string{"a:1"}, "cluster of a:1"},
+		{valkey.ClientModeCluster, nil, Unnamed},
+	} {
+		n, err := New(listing{mode: c.mode, addrs: c.addrs})
+		if err != nil || n.Name() != c.name || n.Ordered() != (c.mode != valkey.ClientModeCluster) {
+			t.Errorf("%s of %v: %v, Name() = %s, Ordered() = %v, want %s", c.mode, c.addrs, err, n.Name(), n.Ordered(), c.name)
+		}
+	}
+}
