@@ -20,7 +20,7 @@ type lock struct {
 var _ strategy.Lock = (*lock)(nil)
 
 func (l *lock) TryAcquire(ctx context.Context) (strategy.Lease, error) {
-	asked := time.Now()
+	asked := l.c.called(ctx, l.name)
 	lease, _, err := l.once(ctx, 1, asked)
 	if err = endedBy(ctx, err); err != nil {
 		l.c.missed(ctx, l.name, asked, err)
@@ -30,13 +30,19 @@ func (l *lock) TryAcquire(ctx context.Context) (strategy.Lease, error) {
 }
 
 func (l *lock) Acquire(ctx context.Context) (strategy.Lease, error) {
-	asked := time.Now()
+	asked := l.c.called(ctx, l.name)
 	lease, err := l.acquire(ctx, asked)
 	if err != nil {
 		l.c.missed(ctx, l.name, asked, err)
 		return nil, err
 	}
 	return lease, nil
+}
+
+// called reports that a call begins, and returns when.
+func (c *core) called(ctx context.Context, name string) time.Time {
+	c.observe(strategy.Event{Kind: strategy.EventAsked, Context: ctx, Name: name})
+	return time.Now()
 }
 
 // missed reports that a call ends without a lease.

@@ -684,7 +684,7 @@ func allAreObserved(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(seen)
-		equal(t, "events", strings.Join(seen, ", "), "acquired a, acquired b, released a, released b, renewed a, renewed b")
+		equal(t, "events", strings.Join(seen, ", "), "acquired a, acquired b, asked a, asked b, released a, released b, renewed a, renewed b")
 	})
 }
 
@@ -793,6 +793,7 @@ func contention(t *testing.T, seed uint64, contenders, rounds int, intercept con
 	time.Sleep(o.TTL)
 	equal(t, "held in the end", heldOf(&m, names...), "")
 	equal(t, "held in the end, by the events", events.Held(), 0)
+	equal(t, "asking in the end, by the events", events.Asking(), 0)
 	is(t, "events", events.Err())
 	for _, name := range names {
 		if left, err := m.Leftovers(bg, strategy.DefaultKey(name)); err != nil || len(left) != 0 {

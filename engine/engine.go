@@ -173,7 +173,7 @@ func (e *engine) operatorClaim(ctx context.Context, name string) (driver.Claim, 
 }
 
 func (e *engine) Adopt(ctx context.Context, name, token string) (strategy.Lease, error) {
-	start := time.Now()
+	start := e.called(ctx, name)
 	lease, err := e.adopt(ctx, name, token, 0, start)
 	if err != nil {
 		e.missed(ctx, name, start, err)

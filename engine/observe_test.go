@@ -36,7 +36,7 @@ func (d *diary) observe(e strategy.Event) {
 			line += " " + strings.ReplaceAll(kind.Error(), " ", "-")
 		}
 	}
-	if want := map[bool]int{true: 0, false: 36}[e.Kind == strategy.EventMissed]; e.Name != name || len(e.Token) != want {
+	if want := map[bool]int{true: 0, false: 36}[e.Kind == strategy.EventAsked || e.Kind == strategy.EventMissed]; e.Name != name || len(e.Token) != want {
 		line += fmt.Sprintf(" of %q by %q", e.Name, e.Token)
 	}
 	d.lines = append(d.lines, line)
@@ -63,20 +63,20 @@ func TestEvents(t *testing.T) {
 			lease := take(t, s)
 			time.Sleep(time.Second)
 			release(t, lease)
-		}, []string{"attempt 1 3ms", "acquired 1 3ms", "released 1.006s"}},
+		}, []string{"asked 0s", "attempt 1 3ms", "acquired 1 3ms", "released 1.006s"}},
 
 		{"renewed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			m.Intercept(slow(ms, 0))
 			lease := take(t, s)
 			is(t, "Extend", lease.Extend(bg))
 			release(t, lease)
-		}, []string{"attempt 1 1ms", "acquired 1 1ms", "renewed 1ms", "released 3ms"}},
+		}, []string{"asked 0s", "attempt 1 1ms", "acquired 1 1ms", "renewed 1ms", "released 3ms"}},
 
 		{"held", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			m.Acquire(bg, driver.Claim{Key: key, Token: "x", TTL: ttl})
 			_, err := s.NewLock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrHeld)
-		}, []string{"attempt 1 0s held-by-another", "held 1 0s held-by-another", "missed 0s held-by-another"}},
+		}, []string{"asked 0s", "attempt 1 0s held-by-another", "held 1 0s held-by-another", "missed 0s held-by-another"}},
 
 		{"waited", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			c := driver.Claim{Key: key, Token: "x", TTL: ttl}
@@ -88,7 +88,7 @@ func TestEvents(t *testing.T) {
 			<-w.done
 			release(t, w.lease)
 		}, []string{
-			"attempt 1 0s held-by-another", "held 1 0s held-by-another",
+			"asked 0s", "attempt 1 0s held-by-another", "held 1 0s held-by-another",
 			"attempt 2 0s held-by-another", "held 2 0s held-by-another", // once it was subscribed
 			"attempt 3 1ms", "acquired 3 3.002s", "released 2ms",
 		}},
@@ -96,7 +96,7 @@ func TestEvents(t *testing.T) {
 		{"lapsed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			take(t, s) // nobody watches but the observer
 			time.Sleep(ttl)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
 
 		{"lost by the server's word", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
@@ -104,13 +104,13 @@ func TestEvents(t *testing.T) {
 			time.Sleep(time.Second)
 			is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
 			is(t, "Release", lease.Release(bg), strategy.ErrLost)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "lost 1s lock-lost"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "lost 1s lock-lost"}},
 
 		{"lost by the server's word at the release", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Evict(bg, key)
 			is(t, "Release", lease.Release(bg), strategy.ErrLost)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s lock-lost"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s lock-lost"}},
 
 		{"renewal-failed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
@@ -118,7 +118,7 @@ func TestEvents(t *testing.T) {
 			m.Intercept(unsent)
 			lease.KeepAlive(0)
 			<-lease.Lost()
-		}, []string{"attempt 1 0s", "acquired 1 0s", "renewal-failed 0s not-sent", "renewal-failed 0s not-sent", "lost 9.898s lock-lost not-sent"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "renewal-failed 0s not-sent", "renewal-failed 0s not-sent", "lost 9.898s lock-lost not-sent"}},
 
 		{"failing and recovered", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
@@ -129,7 +129,7 @@ func TestEvents(t *testing.T) {
 			m.Intercept(nil)
 			time.Sleep(ttl/20 + ms)
 			release(t, lease)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "renewal-failed 0s outcome-unknown", "renewed 0s", "released 5.501s"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "renewal-failed 0s outcome-unknown", "renewed 0s", "released 5.501s"}},
 
 		{"attempts that fail", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			for _, fault := range []conformance.Interceptor{unsent, refused, lostRequest} {
@@ -138,9 +138,9 @@ func TestEvents(t *testing.T) {
 			}
 			m.Intercept(nil)
 		}, []string{
-			"attempt 1 0s not-sent", "missed 0s not-sent",
-			"attempt 1 0s refused-by-the-server", "missed 0s refused-by-the-server",
-			"attempt 1 0s outcome-unknown", "missed 0s outcome-unknown",
+			"asked 0s", "attempt 1 0s not-sent", "missed 0s not-sent",
+			"asked 0s", "attempt 1 0s refused-by-the-server", "missed 0s refused-by-the-server",
+			"asked 0s", "attempt 1 0s outcome-unknown", "missed 0s outcome-unknown",
 		}},
 
 		{"release of unknown outcome", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
@@ -149,7 +149,7 @@ func TestEvents(t *testing.T) {
 			is(t, "Release", lease.Release(bg), strategy.ErrUnknown)
 			m.Intercept(nil)
 			is(t, "Release", lease.Release(bg), strategy.ErrReleased)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s outcome-unknown"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s outcome-unknown"}},
 
 		{"detached and adopted", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			token, err := take(t, s).Detach()
@@ -158,7 +158,7 @@ func TestEvents(t *testing.T) {
 			is(t, "Adopt", err)
 			time.Sleep(time.Second)
 			release(t, lease)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s", "acquired 1 0s", "released 1s"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s", "asked 0s", "acquired 1 0s", "released 1s"}},
 
 		{"granted when the wait was over", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			c := driver.Claim{Key: key, Token: "x", TTL: ttl}
@@ -173,7 +173,7 @@ func TestEvents(t *testing.T) {
 			is(t, "Acquire", w.err, strategy.ErrHeld)
 			time.Sleep(op)
 		}, []string{
-			"attempt 1 0s held-by-another", "held 1 0s held-by-another",
+			"asked 0s", "attempt 1 0s held-by-another", "held 1 0s held-by-another",
 			"attempt 2 0s held-by-another", "held 2 0s held-by-another",
 			"attempt 3 20ms", "missed 1.01s held-by-another", // and given back
 		}},
@@ -190,7 +190,7 @@ func TestEvents(t *testing.T) {
 				_, err := call()
 				is(t, what, err, context.Canceled)
 			}
-		}, []string{"missed 0s", "missed 0s", "missed 0s"}},
+		}, []string{"asked 0s", "missed 0s", "asked 0s", "missed 0s", "asked 0s", "missed 0s"}},
 
 		{"adopted while it was closed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			token, err := take(t, s).Detach()
@@ -203,19 +203,19 @@ func TestEvents(t *testing.T) {
 			_, err = s.Adopt(bg, name, token)
 			is(t, "Adopt", err, strategy.ErrClosed)
 			time.Sleep(ttl)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s", "missed 20ms strategy-closed"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s", "asked 0s", "missed 20ms strategy-closed"}},
 
 		{"closed and released", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			is(t, "Close", s.Close())
 			is(t, "Release", lease.Release(bg), strategy.ErrClosed)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "released 0s strategy-closed"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s strategy-closed"}},
 
 		{"closed and lost", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
 			take(t, s)
 			is(t, "Close", s.Close())
 			time.Sleep(ttl)
-		}, []string{"attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestEventsOfALateAdoption(t *testing.T) {
 		_, err = s.Adopt(bg, name, token)
 		is(t, "Adopt", err, strategy.ErrLost)
 		time.Sleep(ttl)
-		d.check(t, "attempt 1 0s", "acquired 1 0s", "released 0s", "missed 18ms lock-lost")
+		d.check(t, "asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s", "asked 0s", "missed 18ms lock-lost")
 	})
 }
 
@@ -264,7 +264,9 @@ func TestLossOfWhatNobodyHasYet(t *testing.T) {
 		var once sync.Once
 		slow, err := s.With(strategy.Options{Observe: func(e strategy.Event) {
 			d.observe(e)
-			once.Do(func() { time.Sleep(2 * ttl) })
+			if e.Kind == strategy.EventAttempt {
+				once.Do(func() { time.Sleep(2 * ttl) })
+			}
 		}})
 		is(t, "With", err)
 		successor := wait(strategy.WithOwner(bg, "successor"), slow) // asks whether it holds the lock already
@@ -273,7 +275,7 @@ func TestLossOfWhatNobodyHasYet(t *testing.T) {
 		<-successor.done
 		is(t, "Err", successor.lease.Err(), strategy.ErrLost)
 		d.check(t,
-			"attempt 1 0s held-by-another", "held 1 0s held-by-another",
+			"asked 0s", "attempt 1 0s held-by-another", "held 1 0s held-by-another",
 			"acquired 1 20s", "lost 20s lock-lost")
 	})
 }
@@ -310,11 +312,11 @@ func TestEventContext(t *testing.T) {
 		m.Evict(bg, key)
 		is(t, "Extend", lease.Extend(trace("loss")), strategy.ErrLost)
 		equal(t, "events", strings.Join(seen, ", "), strings.Join([]string{
-			"attempt try", "acquired try",
-			"attempt rival", "held rival", "missed rival",
+			"asked try", "attempt try", "acquired try",
+			"asked rival", "attempt rival", "held rival", "missed rival",
 			"renewed extend", "renewal-failed failing", "renewed <nil>", "released release",
-			"attempt acquire", "acquired acquire", "released <nil>",
-			"acquired adopt", "lost <nil>",
+			"asked acquire", "attempt acquire", "acquired acquire", "released <nil>",
+			"asked adopt", "acquired adopt", "lost <nil>",
 		}, ", "))
 	})
 }
@@ -322,7 +324,7 @@ func TestEventContext(t *testing.T) {
 func TestEventKinds(t *testing.T) {
 	t.Parallel()
 	for k, want := range map[strategy.EventKind]string{
-		-1: "event?", 0: "event?", strategy.EventAttempt: "attempt", strategy.EventHeld: "held", strategy.EventAcquired: "acquired", strategy.EventMissed: "missed",
+		-1: "event?", 0: "event?", strategy.EventAsked: "asked", strategy.EventAttempt: "attempt", strategy.EventHeld: "held", strategy.EventAcquired: "acquired", strategy.EventMissed: "missed",
 		strategy.EventRenewed: "renewed", strategy.EventRenewalFailed: "renewal-failed", strategy.EventLost: "lost", strategy.EventReleased: "released",
 		strategy.EventReleased + 1: "event?",
 	} {

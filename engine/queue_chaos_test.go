@@ -199,6 +199,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 		t.Errorf("seed %d: %v", seed, err)
 	}
 	equal(t, fmt.Sprintf("seed %d: held, by the events", seed), w.events.Held(), 0)
+	equal(t, fmt.Sprintf("seed %d: asking, by the events", seed), w.events.Asking(), 0)
 	left, _ := m.Leftovers(bg, key)
 	if len(left) != 0 {
 		t.Errorf("seed %d: left at the server: %v", seed, left)

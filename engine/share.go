@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -28,7 +27,7 @@ func NewShare(s strategy.Strategy, name string, share int) strategy.Lock {
 // If the call is refused (ctx is done, the lease is another strategy's, s is closed), the lease is as it was. After
 // any other error the caller holds nothing, and the engine undoes what the servers may still keep of either lease.
 func Exchange(ctx context.Context, s strategy.Strategy, held strategy.Lease, share int) (strategy.Lease, error) {
-	e, start := s.(*engine), time.Now()
+	e := s.(*engine)
 	to := NewShare(s, held.Name(), share).(*lock)
 	if err := to.refuse(ctx); err != nil {
 		return nil, err // the lease is as it was
@@ -46,6 +45,7 @@ func Exchange(ctx context.Context, s strategy.Strategy, held strategy.Lease, sha
 		return nil, err
 	}
 	from.ended(ctx, strategy.EventReleased, nil)
+	start := e.called(ctx, held.Name())
 	l, err := e.adopt(ctx, held.Name(), old.Token, share, start)
 	if err != nil {
 		e.missed(ctx, held.Name(), start, err)

@@ -717,6 +717,7 @@ func TestExchange(t *testing.T) {
 		release(t, to)
 		p.left(t)
 		equal(t, "scheduled", engine.Scheduled(s), 0)
+		equal(t, "asking in the end", events.Asking(), 0)
 		is(t, "events", events.Err())
 	})
 }

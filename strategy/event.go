@@ -9,7 +9,8 @@ import (
 type EventKind int
 
 const (
-	EventAttempt       EventKind = iota + 1 // a request to acquire was answered, or failed; Err is nil after a grant
+	EventAsked         EventKind = iota + 1 // a call asks for a lock; no Token
+	EventAttempt                            // a request to acquire was answered, or failed; Err is nil after a grant
 	EventHeld                               // an attempt found the lock held (Err)
 	EventAcquired                           // a call returns a lease; Took is the time since the call
 	EventMissed                             // a call returns without a lease (Err); Took as above; no Token
@@ -19,7 +20,7 @@ const (
 	EventReleased                           // the lease was released or detached; Took is how long it was held; Err: not confirmed
 )
 
-var eventNames = [...]string{"", "attempt", "held", "acquired", "missed", "renewed", "renewal-failed", "lost", "released"}
+var eventNames = [...]string{"", "asked", "attempt", "held", "acquired", "missed", "renewed", "renewal-failed", "lost", "released"}
 
 func (k EventKind) String() string {
 	if k > 0 && int(k) < len(eventNames) {
@@ -30,10 +31,10 @@ func (k EventKind) String() string {
 
 // An Event is one thing that happened to one lock; see [Options].Observe.
 //
-// Each call of TryAcquire, Acquire or Adopt ends with one event: EventAcquired with a lease,
-// EventMissed without. Each acquired lease ends with one, EventLost or EventReleased, also after
-// [Strategy.Close]. So an observer that counts up and down knows how many locks are held. Events of
-// different leases are in no order. The event of a renewal may come after the end of its lease.
+// Each call that asks for a lock (TryAcquire, Acquire, Adopt, Downgrade) begins with EventAsked and ends with one
+// event: EventAcquired with a lease, EventMissed without. Each acquired lease ends with one, EventLost or EventReleased, also after
+// [Strategy.Close]. So an observer that counts up and down knows how many callers wait, and how many locks are
+// held. Events of different leases are in no order. The event of a renewal may come after the end of its lease.
 type Event struct {
 	Kind    EventKind
 	Context context.Context // has the values of the call's context, such as a trace; for renewal, loss and Detach it is Background

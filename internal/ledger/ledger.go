@@ -1,5 +1,5 @@
 // Package ledger holds the events of locks to what [strategy.Event] promises: each lease is
-// acquired once, and ends once. It is for tests.
+// acquired once, and ends once, and so does each call that asks for one. It is for tests.
 package ledger
 
 import (
@@ -15,6 +15,7 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	leases   map[string]bool // by token: held, or else over
+	asking   int
 	held     int
 	acquired int
 	missed   int
@@ -31,6 +32,17 @@ func (l *Ledger) Observe(e strategy.Event) {
 	held, known := l.leases[e.Token]
 	if e.Context == nil {
 		l.fault(e, "it has no context")
+	}
+	switch e.Kind {
+	case strategy.EventAsked:
+		if e.Token != "" {
+			l.fault(e, "want no token")
+		}
+		l.asking++
+	case strategy.EventAcquired, strategy.EventMissed:
+		if l.asking--; l.asking < 0 {
+			l.fault(e, "no call has asked")
+		}
 	}
 	switch e.Kind {
 	case strategy.EventAcquired:
@@ -60,6 +72,13 @@ func (l *Ledger) Observe(e strategy.Event) {
 
 func (l *Ledger) fault(e strategy.Event, what string) {
 	l.errs = append(l.errs, fmt.Errorf("event %v of %q by %q (%v): %s", e.Kind, e.Name, e.Token, e.Err, what))
+}
+
+// Asking is how many calls have begun and not ended.
+func (l *Ledger) Asking() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asking
 }
 
 // Held is how many leases are held.

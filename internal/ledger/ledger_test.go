@@ -47,6 +47,9 @@ func TestLedger(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			var l Ledger
 			for _, e := range tt.events {
+				if e.Kind == strategy.EventAcquired || e.Kind == strategy.EventMissed {
+					l.Observe(event(strategy.EventAsked, ""))
+				}
 				l.Observe(e)
 			}
 			if got := l.Held(); got != tt.held {
@@ -61,10 +64,27 @@ func TestLedger(t *testing.T) {
 
 func TestCalls(t *testing.T) {
 	var l Ledger
-	l.Observe(event(strategy.EventAcquired, "a"))
-	l.Observe(missed())
-	l.Observe(missed())
+	for i, end := range []strategy.Event{event(strategy.EventAcquired, "a"), missed(), missed()} {
+		l.Observe(event(strategy.EventAsked, ""))
+		l.Observe(event(strategy.EventAsked, ""))
+		l.Observe(end)
+		if got := l.Asking(); got != i+1 {
+			t.Errorf("Asking() = %d, want %d", got, i+1)
+		}
+	}
 	if acquired, missed := l.Calls(); acquired != 1 || missed != 2 {
 		t.Errorf("Calls() = %d, %d, want 1, 2", acquired, missed)
+	}
+}
+
+// A call that ends without having begun, and one that begins with a token.
+func TestNotAsked(t *testing.T) {
+	for what, e := range map[string]strategy.Event{
+		"acquired": event(strategy.EventAcquired, "a"), "missed": missed(), "asked with a token": event(strategy.EventAsked, "a"),
+	} {
+		var l Ledger
+		if l.Observe(e); l.Err() == nil {
+			t.Errorf("%s: no error", what)
+		}
 	}
 }

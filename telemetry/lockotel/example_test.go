@@ -57,6 +57,7 @@ func ExampleNew() {
 	// lock.active_leases in {lease}: 1
 	// lock.attempts in {attempt}: 1
 	// lock.losses in {lease}: 0
+	// lock.waiting_calls in {call}: 0
 	//
 	// acquire lock is below a span: true
 	// hold lock is below a span: true

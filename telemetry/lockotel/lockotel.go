@@ -8,14 +8,16 @@
 // # Metrics
 //
 //	lock.acquire.duration  histogram      s          calls that asked for a lock, waiting included
+//	lock.waiting_calls     updowncounter  {call}     calls that ask for a lock now
 //	lock.attempts          counter        {attempt}  requests to acquire
 //	lock.active_leases     updowncounter  {lease}    leases held now
 //	lock.hold.duration     histogram      s          leases that have ended
 //	lock.renew.duration    histogram      s          renewals
 //	lock.losses            counter        {lease}    leases that were lost
 //
-// The calls are TryAcquire, Acquire and Adopt. Contention is the attempts whose error.type is held.
-// Only the head of a process's wait line asks the servers, so the waiters behind it are not counted.
+// The calls are TryAcquire, Acquire and Adopt. lock.waiting_calls is how many callers wait, for a lock or for the servers'
+// reply. Contention is the attempts whose error.type is held.
+// Only the head of a process's wait line asks the servers, so the waiters behind it make no attempts.
 // A lease counts as lost even if only its release finds the loss. Without LockName the counter of losses
 // begins at zero, so that a monitor sees the first loss of a process, too. Names and units follow the semantic conventions, which
 // have none for locks: https://opentelemetry.io/docs/specs/semconv/general/naming/.
@@ -127,7 +129,7 @@ type observer struct {
 
 	acquire, hold, renew metric.Float64Histogram
 	attempts, losses     metric.Int64Counter
-	active               metric.Int64UpDownCounter
+	waiting, active      metric.Int64UpDownCounter
 
 	made sync.Map // of labels, by labelsOf
 
@@ -152,7 +154,7 @@ func newObserver(o Options) (*observer, error) {
 	}
 	ob := &observer{o: o, tracer: o.TracerProvider.Tracer(scope), holds: map[string]trace.Span{}}
 	m := o.MeterProvider.Meter(scope)
-	var errs [6]error
+	var errs [7]error
 	ob.acquire, errs[0] = m.Float64Histogram("lock.acquire.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(waits...),
 		metric.WithDescription("Duration of calls that asked for a lock, waiting included."))
 	ob.attempts, errs[1] = m.Int64Counter("lock.attempts", metric.WithUnit("{attempt}"),
@@ -165,6 +167,8 @@ func newObserver(o Options) (*observer, error) {
 		metric.WithDescription("Duration of renewals of leases."))
 	ob.losses, errs[5] = m.Int64Counter("lock.losses", metric.WithUnit("{lease}"),
 		metric.WithDescription("Number of leases that were lost before their release."))
+	ob.waiting, errs[6] = m.Int64UpDownCounter("lock.waiting_calls", metric.WithUnit("{call}"),
+		metric.WithDescription("Number of calls that ask for a lock and have no answer yet."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("lockotel: %w", err)
 	}
@@ -181,15 +185,19 @@ func (ob *observer) observe(e strategy.Event) {
 		e.Context = context.Background()
 	}
 	switch e.Kind {
+	case strategy.EventAsked:
+		ob.waiting.Add(e.Context, 1, ob.labels(e, "", "").add...)
 	case strategy.EventAttempt:
 		ob.attempts.Add(e.Context, 1, ob.labels(e, keyType, typeOf(e.Err)).add...)
 	case strategy.EventAcquired:
 		plain := ob.labels(e, "", "")
 		ob.acquire.Record(e.Context, e.Took.Seconds(), plain.record...)
+		ob.waiting.Add(e.Context, -1, plain.add...)
 		ob.active.Add(e.Context, 1, plain.add...)
 		ob.called(e)
 		ob.begin(e)
 	case strategy.EventMissed:
+		ob.waiting.Add(e.Context, -1, ob.labels(e, "", "").add...)
 		ob.acquire.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
 		ob.called(e)
 	case strategy.EventRenewed:

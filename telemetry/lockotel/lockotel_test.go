@@ -125,6 +125,17 @@ func attributes(as []attribute.KeyValue) string {
 	return strings.Join(words, " ")
 }
 
+// has looks for single metrics.
+func (st *stage) has(want ...string) {
+	st.Helper()
+	got := st.metrics()
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			st.Errorf("metrics\n%s\nwant %s", strings.Join(got, "\n"), line)
+		}
+	}
+}
+
 func (st *stage) wantMetrics(want ...string) {
 	st.Helper()
 	st.same("metrics", st.metrics(), want)
@@ -194,6 +205,7 @@ func TestReleased(t *testing.T) {
 			"lock.acquire.duration{lock.strategy=luascript} 1 in 0.002 s",
 			"lock.active_leases{lock.strategy=luascript} 1",
 			"lock.attempts{lock.strategy=luascript} 1",
+			"lock.waiting_calls{lock.strategy=luascript} 0",
 		)
 		time.Sleep(time.Second)
 		st.is(lease.Extend(st.Context()), nil)
@@ -204,6 +216,7 @@ func TestReleased(t *testing.T) {
 			"lock.attempts{lock.strategy=luascript} 1",
 			"lock.hold.duration{lock.strategy=luascript} 1 in 1.006 s",
 			"lock.renew.duration{lock.strategy=luascript} 1 in 0.002 s",
+			"lock.waiting_calls{lock.strategy=luascript} 0",
 		)
 		st.wantSpans(
 			"acquire lock 2ms {lock.attempts=1 lock.name=invoice/42 lock.strategy=luascript lock.token=…T} Unset",
@@ -239,6 +252,30 @@ func TestNoLossYet(t *testing.T) {
 	}
 }
 
+// A call counts as waiting until it has the lock, or gives up.
+func TestWaiting(t *testing.T) {
+	play(t, Options{}, func(st *stage) {
+		lease := st.take()
+		st.has("lock.waiting_calls{} 0")
+		impatient, cancel := context.WithTimeout(st.Context(), time.Second)
+		defer cancel()
+		for _, ctx := range []context.Context{st.Context(), impatient} {
+			go func() {
+				if lease, err := st.s.NewLock(name).Acquire(ctx); err == nil {
+					lease.Release(ctx)
+				}
+			}()
+		}
+		synctest.Wait()
+		st.has("lock.waiting_calls{} 2")
+		time.Sleep(2 * time.Second)
+		st.has("lock.waiting_calls{} 1")
+		st.is(lease.Release(st.Context()), nil)
+		synctest.Wait()
+		st.has("lock.waiting_calls{} 0")
+	})
+}
+
 func TestHeld(t *testing.T) {
 	play(t, Options{}, func(st *stage) {
 		lease := st.take()
@@ -259,6 +296,7 @@ func TestHeld(t *testing.T) {
 			"lock.attempts{error.type=held} 5", // one, and one for a place in the queue, each time
 			"lock.attempts{} 1",
 			"lock.hold.duration{} 1 in 2 s",
+			"lock.waiting_calls{} 0",
 		)
 		st.is(next.Release(st.Context()), nil)
 		st.wantSpans(
@@ -322,7 +360,7 @@ func TestLost(t *testing.T) {
 				if len(tt.span) > 1 {
 					want = append(want, "lock.renew.duration{error.type=unsent} 2 in 0 s")
 				}
-				st.wantMetrics(want...)
+				st.wantMetrics(append(want, "lock.waiting_calls{} 0")...)
 				st.wantSpans(append([]string{"acquire lock 0s {lock.attempts=1 lock.name=invoice/42 lock.token=…T} Unset"}, tt.span...)...)
 			})
 		})
@@ -345,6 +383,7 @@ func TestServersFail(t *testing.T) {
 			"lock.attempts{error.type=unsent} 1",
 			"lock.attempts{} 1",
 			"lock.hold.duration{error.type=unsent} 1 in 0 s",
+			"lock.waiting_calls{} 0",
 		)
 		st.wantSpans(
 			"acquire lock 0s {lock.attempts=1 lock.name=invoice/42 lock.token=…T} Unset",
@@ -396,6 +435,8 @@ func TestLockName(t *testing.T) {
 			"lock.attempts{lock.name=invoice} 2",
 			"lock.attempts{} 1",
 			"lock.hold.duration{lock.name=invoice} 2 in 0 s",
+			"lock.waiting_calls{lock.name=invoice} 0",
+			"lock.waiting_calls{} 0",
 		)
 	})
 }
@@ -434,9 +475,7 @@ func TestNobodyHoldsInTheEnd(t *testing.T) {
 		st.is(st.s.Close(), nil)
 		time.Sleep(2 * ttl)
 		synctest.Wait()
-		if want := "lock.active_leases{lock.name=invoice/42 lock.strategy=memory} 0"; !slices.Contains(st.metrics(), want) {
-			st.Errorf("metrics\n%s\nwant %s", strings.Join(st.metrics(), "\n"), want)
-		}
+		st.has("lock.active_leases{lock.name=invoice/42 lock.strategy=memory} 0", "lock.waiting_calls{lock.name=invoice/42 lock.strategy=memory} 0")
 		if n := len(st.ob.holds); n != 0 {
 			st.Errorf("%d spans are kept, want 0", n)
 		}
@@ -462,6 +501,7 @@ func TestUnsampled(t *testing.T) {
 // A renewal's event that comes after the end, or of what was never acquired, changes nothing.
 func TestLate(t *testing.T) {
 	play(t, Options{}, func(st *stage) {
+		st.ob.observe(strategy.Event{Kind: strategy.EventAsked, Name: name})
 		e := strategy.Event{Kind: strategy.EventAcquired, Name: name, Token: "t", Attempt: 1}
 		st.ob.observe(e)
 		e.Kind, e.Attempt = strategy.EventReleased, 0
@@ -477,6 +517,7 @@ func TestLate(t *testing.T) {
 			"lock.active_leases{} 0",
 			"lock.hold.duration{} 1 in 0 s",
 			"lock.renew.duration{error.type=unknown} 1 in 0 s",
+			"lock.waiting_calls{} 0",
 		)
 	})
 }
@@ -513,7 +554,7 @@ func TestErrorTypes(t *testing.T) {
 
 // A MeterProvider that refuses an instrument refuses the observer.
 func TestRefusedInstrument(t *testing.T) {
-	for _, bad := range []string{"lock.acquire.duration", "lock.attempts", "lock.active_leases", "lock.hold.duration", "lock.renew.duration", "lock.losses"} {
+	for _, bad := range []string{"lock.acquire.duration", "lock.attempts", "lock.active_leases", "lock.hold.duration", "lock.renew.duration", "lock.losses", "lock.waiting_calls"} {
 		observe, err := New(Options{MeterProvider: picky{bad: bad}})
 		if err == nil || !strings.Contains(err.Error(), bad) || observe != nil {
 			t.Errorf("New, where %s is refused = %v, want an error that says so", bad, err)
@@ -568,7 +609,7 @@ func TestGlobal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind := strategy.EventAttempt; kind <= strategy.EventReleased; kind++ {
+	for kind := strategy.EventAsked; kind <= strategy.EventReleased; kind++ {
 		observe(strategy.Event{Kind: kind, Name: name, Token: "t"})
 	}
 }
@@ -586,7 +627,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, kind := range []strategy.EventKind{strategy.EventAttempt, strategy.EventAcquired, strategy.EventReleased} {
+		for _, kind := range []strategy.EventKind{strategy.EventAsked, strategy.EventAttempt, strategy.EventAcquired, strategy.EventReleased} {
 			ob.observe(strategy.Event{Kind: kind, Context: b.Context(), Name: name, Token: "7f3c9a52-4d1e-4b8f-9a66-0c1d2e3f4a5b", Attempt: 1})
 		}
 	}

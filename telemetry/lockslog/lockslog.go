@@ -75,11 +75,11 @@ func New(log *slog.Logger, o Options) func(strategy.Event) {
 }
 
 // DefaultLevel is ERROR for a lock that is lost, also if only its release finds that; WARN for a
-// renewal that fails, and for a call or a release that a server failed; [Never] for attempts. All
+// renewal that fails, and for a call or a release that a server failed; [Never] for calls and attempts. All
 // else is normal, and DEBUG: also that somebody else has the lock, or that the caller stopped waiting.
 func DefaultLevel(e strategy.Event) slog.Level {
 	switch {
-	case e.Kind == strategy.EventAttempt:
+	case e.Kind == strategy.EventAsked, e.Kind == strategy.EventAttempt:
 		return Never
 	case e.Kind == strategy.EventLost, e.Kind == strategy.EventReleased && errors.Is(e.Err, strategy.ErrLost):
 		return slog.LevelError
@@ -124,6 +124,7 @@ func attributes(e strategy.Event, whole bool) []slog.Attr {
 		as = append(as, slog.Int("attempt", e.Attempt))
 	}
 	switch e.Kind {
+	case strategy.EventAsked: // it took no time
 	case strategy.EventHeld: // its error says no more than these
 		var held *strategy.HeldError
 		if errors.As(e.Err, &held) {

@@ -52,6 +52,7 @@ func TestLines(t *testing.T) {
 		e    strategy.Event
 		want string
 	}{
+		{strategy.Event{Kind: strategy.EventAsked}, ""},
 		{strategy.Event{Kind: strategy.EventAttempt, Attempt: 1, Took: ms}, ""},
 		{strategy.Event{Kind: strategy.EventAttempt, Attempt: 1, Took: ms, Err: unsent}, ""},
 		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: held},
@@ -104,12 +105,12 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// An attempt has a line, too, for users who want it.
+// A call and an attempt have a line, too, for users who want it.
 func TestLevels(t *testing.T) {
 	var b bytes.Buffer
 	observe := lockslog.New(logger(&b, slog.LevelInfo), lockslog.Options{Level: func(e strategy.Event) slog.Level {
 		switch e.Kind {
-		case strategy.EventAttempt:
+		case strategy.EventAsked, strategy.EventAttempt:
 			return slog.LevelInfo
 		case strategy.EventLost:
 			return lockslog.Never
@@ -119,6 +120,7 @@ func TestLevels(t *testing.T) {
 		return lockslog.DefaultLevel(e)
 	}})
 	for _, e := range []strategy.Event{
+		{Kind: strategy.EventAsked},
 		{Kind: strategy.EventAttempt, Attempt: 1, Took: ms, Err: lost},
 		{Kind: strategy.EventLost},
 		{Kind: strategy.EventReleased, Err: lost},
@@ -128,7 +130,8 @@ func TestLevels(t *testing.T) {
 		e.Name = "n" // without a context, as in a test of one's own
 		observe(e)
 	}
-	const want = `level=INFO msg="lock attempt" lock=n attempt=1 took=1ms error="lock \"n\": lost: now held by \"…8a9e0f\""
+	const want = `level=INFO msg="lock asked" lock=n
+level=INFO msg="lock attempt" lock=n attempt=1 took=1ms error="lock \"n\": lost: now held by \"…8a9e0f\""
 level=WARN msg="lock renewal failed" lock=n took=0s error="redis:6379: not sent: connection refused"
 `
 	if b.String() != want {
@@ -195,7 +198,7 @@ func TestAllocations(t *testing.T) {
 	var b bytes.Buffer
 	observe := lockslog.New(logger(&b, slog.LevelWarn), lockslog.Options{})
 	for _, e := range []strategy.Event{
-		{Kind: strategy.EventAttempt}, {Kind: strategy.EventHeld, Err: held}, {Kind: strategy.EventAcquired}, {Kind: strategy.EventRenewed}, {Kind: strategy.EventReleased},
+		{Kind: strategy.EventAsked}, {Kind: strategy.EventAttempt}, {Kind: strategy.EventHeld, Err: held}, {Kind: strategy.EventAcquired}, {Kind: strategy.EventRenewed}, {Kind: strategy.EventReleased},
 	} {
 		e.Context, e.Name, e.Token = context.Background(), "n", token
 		if n := testing.AllocsPerRun(100, func() { observe(e) }); n > 0 {
