@@ -3,6 +3,7 @@ package telemetry
 // That the output, the alerts and the code in docs/telemetry.md are what the story and the sources give.
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 	"go.yaml.in/yaml/v2"
 
 	"github.com/lockstrategies/locks/internal/quotes"
@@ -81,26 +87,9 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	told := slices.Collect(strings.Lines(story(t).metrics))
-	asked := 0
+	told, asked := story(t).metrics, 0
 	for _, rule := range file.Groups[0].Rules {
-		for _, a := range regexp.MustCompile(`(lock_[a-z_]+)(?:\{([^}]*)\})?\[`).FindAllStringSubmatch(rule.Expr, -1) {
-			asked++
-			name := strings.Replace(a[1], "_bucket", "_count", 1) // the story leaves those out
-			series := slices.DeleteFunc(slices.Clone(told), func(l string) bool { return !strings.HasPrefix(l, name+"{") })
-			if len(series) == 0 {
-				t.Errorf("%s%s: there is no %s", rule.Alert, rule.Record, name)
-			}
-			for _, label := range regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(a[2], -1) {
-				with := label[1] + `="`
-				if label[2] == "=" && label[3] != "" { // empty: what has no such label
-					with += label[3] + `"`
-				}
-				if !slices.ContainsFunc(series, func(l string) bool { return strings.Contains(l, with) }) {
-					t.Errorf("%s%s: there is no %s with %s", rule.Alert, rule.Record, name, with)
-				}
-			}
-		}
+		asked += checkQuery(t, rule.Alert+rule.Record, rule.Expr, told)
 	}
 	if asked < 10 {
 		t.Errorf("%d series are asked for, want 10 or more", asked)
@@ -108,6 +97,83 @@ func TestAlerts(t *testing.T) {
 	for _, rule := range file.Groups[1].Rules { // of exporters, which the story has not: their names are checked by hand
 		if rule.Alert == "" || rule.Annotations["summary"] == "" || !regexp.MustCompile(`\b(redis|node)_[a-z_]+`).MatchString(rule.Expr) {
 			t.Errorf("%+v: want an alert with a summary, on a metric of an exporter", rule)
+		}
+	}
+}
+
+// checkQuery holds a query to the metrics of the story: they are there, with the labels that it asks for. It returns how
+// many series it asks for.
+func checkQuery(t *testing.T, whose, query, metrics string) (asked int) {
+	t.Helper()
+	told := slices.Collect(strings.Lines(metrics))
+	for _, a := range regexp.MustCompile(`\b(lock_[a-z_]+)(?:\{([^}]*)\}|\[)`).FindAllStringSubmatch(query, -1) {
+		asked++
+		name := strings.Replace(a[1], "_bucket", "_count", 1) // the story leaves those out
+		series := slices.DeleteFunc(slices.Clone(told), func(l string) bool { return !strings.HasPrefix(l, name+"{") })
+		if len(series) == 0 {
+			t.Errorf("%s: there is no %s", whose, name)
+		}
+		for _, label := range regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(a[2], -1) {
+			with := label[1] + `="`
+			if label[2] == "=" && label[3] != "" { // empty: what has no such label
+				with += label[3] + `"`
+			}
+			if !slices.ContainsFunc(series, func(l string) bool { return strings.Contains(l, with) }) {
+				t.Errorf("%s: there is no %s with %s", whose, name, with)
+			}
+		}
+	}
+	return asked
+}
+
+// TestDashboard: Grafana knows each field of the file, and Prometheus has what each panel asks for. A panel that shows
+// what an alert is about names the alert.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grafana := cog.NewRuntime()
+	grafana.RegisterDataqueryVariant(prometheus.VariantConfig())
+	grafana.RegisterPanelcfgVariant(stat.VariantConfig())
+	grafana.RegisterPanelcfgVariant(timeseries.VariantConfig())
+	// A field that Grafana does not know is an error of the strict reader alone, which leaves out panels.
+	if err := new(dashboard.Dashboard).UnmarshalJSONStrict(text); err != nil && err.Error() != "" { // an empty list of errors is not nil
+		t.Error(err)
+	}
+	var board dashboard.Dashboard
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	if err := board.Validate(); err != nil {
+		t.Error(err)
+	}
+	alerts, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, seen := story(t).metrics, ""
+	for _, p := range board.Panels {
+		if len(p.Panel.Targets) == 0 {
+			t.Errorf("panel %q shows nothing", *p.Panel.Title)
+		}
+		for _, target := range p.Panel.Targets {
+			query := target.(*prometheus.Dataquery).Expr
+			seen += query
+			if checkQuery(t, *p.Panel.Title, query, metrics) == 0 {
+				t.Errorf("panel %q asks for no metric of locks: %s", *p.Panel.Title, query)
+			}
+		}
+		for _, alert := range regexp.MustCompile(`Lock[A-Z]\w+`).FindAllString(*p.Panel.Description, -1) {
+			if !strings.Contains(string(alerts), "alert: "+alert+"\n") {
+				t.Errorf("panel %q names alert %s, which there is not", *p.Panel.Title, alert)
+			}
+		}
+	}
+	for line := range strings.Lines(metrics) {
+		name, ok := strings.CutPrefix(line, "# TYPE ")
+		if name, _, _ = strings.Cut(name, " "); ok && !strings.Contains(seen, name) {
+			t.Errorf("no panel shows %s", name)
 		}
 	}
 }

@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/gomodule/redigo v1.9.3
+	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/lockstrategies/locks v0.0.0
 	github.com/lockstrategies/locks/telemetry/lockotel v0.0.0
 	github.com/prometheus/client_golang v1.23.2
