@@ -11,7 +11,7 @@ GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
-MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey telemetry/lockotel docs/fencing docs/telemetry
+MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey telemetry/lockotel docs/fencing docs/idempotency docs/telemetry
 
 BUILDING = echo "building; the first time this takes a minute or two" >&2
 

@@ -1,6 +1,6 @@
 // The suite on Memory: it keeps all properties, as a lock that lets its owner in again and as one
 // that does not, as a semaphore, and as a lock to read and to write. Time is fake: each trial runs in a
-// bubble.
+// bubble. And it tests what Memory refuses, and what Advance does to holds.
 package conformance
 
 import (
@@ -113,4 +113,35 @@ func TestMemoryRefuses(t *testing.T) {
 			t.Errorf("%s = %v, want an error that says what is allowed", what, err)
 		}
 	}
+}
+
+// TestAdvance: the server's clock ends holds earlier, and later if it is set back. Later grants have their
+// whole TTL.
+func TestAdvance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m Memory
+		s := opened(t, &m, strategy.Options{TTL: 10 * time.Second})
+		left := func() time.Duration {
+			info, err := s.Inspect(t.Context(), "lock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.TTL
+		}
+		for range 2 {
+			lease, err := s.NewLock("lock").TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Advance(7 * time.Second)
+			m.Advance(-time.Second)
+			if got, want := left(), 4*time.Second; got != want {
+				t.Errorf("the TTL is %v, want %v", got, want)
+			}
+			m.Advance(4 * time.Second)
+			if got := left(); got != 0 || lease.Err() != nil {
+				t.Errorf("the TTL is %v, the holder has %v, want 0, nil: it does not know", got, lease.Err())
+			}
+		}
+	})
 }

@@ -1,5 +1,5 @@
-// How to test code that holds locks: on a server in memory, in a bubble where time is virtual, and
-// with fakes of Lock and Lease. docs/testing.md quotes these tests.
+// How to test code that holds locks: with lockstest, mostly in a bubble where time is virtual, and
+// with a fake of Lease. docs/testing.md quotes these tests.
 package invoices
 
 import (
@@ -9,37 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// process returns a strategy on a server in memory. Each is as independent as a process of its own.
-func process(t *testing.T, server *conformance.Memory) strategy.Strategy {
-	t.Helper()
-	locks, err := engine.New(server, strategy.Options{TTL: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return locks
-}
-
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
-		rival, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer rival.Release(t.Context())
-
+		locks := lockstest.New(t)
+		locks.Hold("invoice/42") // another process has the lock
 		begin := time.Now()
-		err = (&Service{Locks: process(t, &server)}).Pay(t.Context(), "42")
+		err := (&Service{Locks: locks}).Pay(t.Context(), "42")
 		if took := time.Since(begin); err != ErrBusy || took != 2*time.Second {
 			t.Errorf("Pay = %v after %v, want ErrBusy after 2s", err, took)
 		}
@@ -48,13 +27,14 @@ func TestBusy(t *testing.T) {
 
 func TestDeadRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
-		if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
+		locks := lockstest.New(t)
+		rival := locks.Process(strategy.Options{TTL: 10 * time.Second})
+		if _, err := rival.NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
 			t.Fatal(err) // the rival neither renews nor releases
 		}
 		time.Sleep(9 * time.Second) // of its TTL of 10 s
 		paid := 0
-		service := Service{process(t, &server), func(context.Context, string, uint64) error { paid++; return nil }}
+		service := Service{locks, func(context.Context, string, uint64) error { paid++; return nil }}
 		if err := service.Pay(t.Context(), "42"); err != nil || paid != 1 {
 			t.Errorf("Pay = %v, paid %d times, want once", err, paid)
 		}
@@ -62,63 +42,64 @@ func TestDeadRival(t *testing.T) {
 }
 
 func TestLostLockStopsTheWork(t *testing.T) {
+	locks := lockstest.New(t)
+	service := Service{locks, func(ctx context.Context, _ string, _ uint64) error {
+		locks.Lose("invoice/42")
+		return context.Cause(ctx) // nil: the work goes on without the lock
+	}}
+	if err := service.Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("Pay = %v, want ErrLost", err)
+	}
+}
+
+func TestPausedHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
-		service := Service{process(t, &server), func(ctx context.Context, _ string, _ uint64) error {
-			if err := server.Evict(ctx, strategy.DefaultKey("invoice/42")); err != nil {
+		locks := lockstest.New(t)
+		var fences []uint64 // in the order in which the bank gets them
+		next := Service{locks.Process(strategy.Options{}), func(_ context.Context, _ string, fence uint64) error {
+			fences = append(fences, fence)
+			return nil
+		}}
+		paused := Service{locks, func(ctx context.Context, id string, fence uint64) error {
+			locks.Advance(10 * time.Second) // a TTL; this process does not know
+			if err := next.Pay(ctx, id); err != nil {
 				t.Error(err)
 			}
-			<-ctx.Done() // the next renewal finds that the lock is gone
-			return context.Cause(ctx)
+			fences = append(fences, fence)
+			return nil
 		}}
-		if err := service.Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrLost) {
+		if err := paused.Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Pay = %v, want ErrLost", err)
+		}
+		if len(fences) != 2 || fences[1] >= fences[0] {
+			t.Errorf("the bank gets the fences %d, want two, and that it can refuse the late one", fences)
+		}
+	})
+}
+
+func TestRedisIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		locks.Fail(lockstest.Unreachable)
+		if err := (&Service{Locks: locks}).Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("Pay = %v, want ErrUnsent", err)
 		}
 	})
 }
 
 func TestLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
-		service := Service{Locks: process(t, &server)}
-		server.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
-			err := serve()
-			if r.Op == conformance.OpAcquire {
-				return conformance.Unknown() // the server has granted it, and nobody hears of it
-			}
-			return err
-		})
-		if err := service.Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrUnknown) {
+		locks := lockstest.New(t)
+		locks.FailNext(lockstest.LostReply) // the lock is granted, and nobody hears of it
+		if err := (&Service{Locks: locks}).Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Pay = %v, want ErrUnknown", err)
-		}
-		server.Intercept(nil)
-		time.Sleep(time.Second) // the engine undoes the grant in the background
-		if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
-			t.Errorf("the lock is not free: %v", err)
 		}
 	})
 }
 
-// fakeLocks gives one lock for each name. A test says what each call returns.
-type fakeLocks struct {
-	strategy.Lock // nil: a call that the test does not expect panics
-	lease         strategy.Lease
-	err           error
-}
-
-func (f fakeLocks) NewLock(string) strategy.Lock                    { return f }
-func (f fakeLocks) Acquire(context.Context) (strategy.Lease, error) { return f.lease, f.err }
-
-func TestRedisIsDown(t *testing.T) {
-	service := Service{Locks: fakeLocks{err: strategy.ErrUnsent}}
-	if err := service.Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrUnsent) {
-		t.Errorf("Pay = %v, want ErrUnsent", err)
-	}
-}
-
 // fakeLease is a lease with a fence of the test's choice.
 type fakeLease struct {
-	strategy.Lease // nil, as above
+	strategy.Lease // nil: a call that the test does not expect panics
 	fence          uint64
 }
 

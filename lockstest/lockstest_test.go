@@ -1,0 +1,366 @@
+// Tests what a test does with Locks: what callers get when a lock is held, lost or free, what each fault does to a
+// request, and which mistakes fail the test. Those that wait run in a bubble, where time is virtual.
+package lockstest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const name = "invoice/42"
+
+func acquire(t *testing.T, s strategy.Strategy) strategy.Lease {
+	t.Helper()
+	lease, err := s.NewLock(name).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease strategy.Lease) {
+	t.Helper()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A strict is a testing.TB that keeps its failures, and runs its cleanups when it ends.
+type strict struct {
+	testing.TB
+	errs     []string
+	cleanups []func()
+}
+
+func (s *strict) Helper()          {}
+func (s *strict) Failed() bool     { return len(s.errs) > 0 }
+func (s *strict) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+func (s *strict) Errorf(format string, args ...any) {
+	s.errs = append(s.errs, fmt.Sprintf(format, args...))
+}
+
+func (s *strict) Fatal(args ...any) {
+	s.Errorf("%s", fmt.Sprint(args...))
+	panic(s)
+}
+
+func (s *strict) end() {
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
+	}
+}
+
+// want checks the failures so far, by parts of their texts.
+func (s *strict) want(t *testing.T, parts ...string) {
+	t.Helper()
+	if len(s.errs) != len(parts) {
+		t.Errorf("the test fails with %q, want %q", s.errs, parts)
+		return
+	}
+	for i, part := range parts {
+		if !strings.Contains(s.errs[i], part) {
+			t.Errorf("the test fails with %q, want %q", s.errs[i], part)
+		}
+	}
+}
+
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		letGo := locks.Hold(name)
+		_, err := locks.NewLock(name).TryAcquire(t.Context())
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || !strings.HasSuffix(held.Holder, ":lockstest.Hold") || held.TTL != strategy.MaxTTL {
+			t.Errorf("TryAcquire = %v, want held by Hold for %v", err, strategy.MaxTTL)
+		}
+		begin := time.Now()
+		err = strategy.DoWithin(t.Context(), 2*time.Second, locks.NewLock(name), func(context.Context, strategy.Lease) error { return nil })
+		if took := time.Since(begin); !errors.Is(err, strategy.ErrHeld) || took != 2*time.Second {
+			t.Errorf("DoWithin = %v after %v, want ErrHeld after 2s", err, took)
+		}
+
+		time.AfterFunc(time.Minute, letGo)
+		begin = time.Now()
+		lease, err := locks.NewLock(name).Acquire(t.Context())
+		if took := time.Since(begin); err != nil || took != time.Minute {
+			t.Fatalf("Acquire = %v after %v, want the lock when Hold lets go", err, took)
+		}
+		release(t, lease)
+		locks.Hold(name)
+		letGo() // the first one, again: the second holds on
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire during a second Hold = %v, want ErrHeld", err)
+		}
+	})
+}
+
+// TestLose: without a bubble, because the holder knows at once. A fault does not keep it from that.
+func TestLose(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	leases := map[string]func(locks *lockstest.Locks) (strategy.Lease, error){
+		"TryAcquire": func(l *lockstest.Locks) (strategy.Lease, error) { return l.NewLock(name).TryAcquire(ctx) },
+		"Acquire":    func(l *lockstest.Locks) (strategy.Lease, error) { return l.NewLock(name).Acquire(ctx) },
+		"Adopt": func(l *lockstest.Locks) (strategy.Lease, error) {
+			token, err := acquire(t, l).Detach()
+			if err != nil {
+				return nil, err
+			}
+			return l.Adopt(ctx, name, token)
+		},
+		"another process": func(l *lockstest.Locks) (strategy.Lease, error) {
+			return l.Process(strategy.Options{}).NewLock(name).TryAcquire(ctx)
+		},
+		"a key of its own": func(l *lockstest.Locks) (strategy.Lease, error) {
+			s, err := l.With(strategy.Options{Key: func(name string) string { return "mine:{" + name + "}" }})
+			if err != nil {
+				return nil, err
+			}
+			return s.NewLock(name).TryAcquire(ctx)
+		},
+	}
+	for how, take := range leases {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			locks := lockstest.New(t)
+			lease, err := take(locks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.KeepAlive(0); err != nil {
+				t.Fatal(err)
+			}
+			work, cancel := lease.Context(ctx)
+			defer cancel()
+			lost := lease.Lost()
+			locks.Fail(lockstest.Unreachable)
+			locks.Lose(name)
+			select {
+			case <-lost:
+			default:
+				t.Error("Lost is open, want it closed")
+			}
+			if cause := context.Cause(work); !errors.Is(cause, strategy.ErrLost) || !errors.Is(lease.Err(), strategy.ErrLost) {
+				t.Errorf("the context ends with %v, Err = %v, want ErrLost", cause, lease.Err())
+			}
+		})
+	}
+}
+
+func TestLoseLetsAWaiterIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		first := acquire(t, locks)
+		if err := first.KeepAlive(0); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Minute, func() { locks.Lose(name) })
+		begin := time.Now()
+		next, err := locks.Process(strategy.Options{}).NewLock(name).Acquire(t.Context())
+		if took := time.Since(begin); err != nil || took != time.Minute {
+			t.Fatalf("Acquire of a waiter = %v after %v, want the lock after 1m", err, took)
+		}
+		synctest.Wait() // Lose returns
+		if !errors.Is(first.Err(), strategy.ErrLost) {
+			t.Errorf("Err of the first = %v, want ErrLost", first.Err())
+		}
+		release(t, next)
+	})
+}
+
+// TestLoseAll: a lock that is a part of several is lost, and so are all.
+func TestLoseAll(t *testing.T) {
+	t.Parallel()
+	locks := lockstest.New(t)
+	both, err := strategy.All(locks.NewLock("a"), locks.NewLock("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := both.TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks.Lose("b")
+	if !errors.Is(lease.Err(), strategy.ErrLost) {
+		t.Errorf("Err = %v, want ErrLost", lease.Err())
+	}
+	lease.Release(t.Context()) //nolint:errcheck // it is lost; this releases a
+}
+
+func TestAdvance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		paused := acquire(t, locks)
+		locks.Advance(9 * time.Second)
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire within the TTL of 10s = %v, want ErrHeld", err)
+		}
+		locks.Advance(time.Second)
+		next := acquire(t, locks.Process(strategy.Options{}))
+		before, _ := paused.Fence()
+		after, _ := next.Fence()
+		if paused.Err() != nil || after <= before {
+			t.Errorf("the paused holder has %v, and fence %d; the next holder has fence %d, want nil and a greater one", paused.Err(), before, after)
+		}
+		if err := paused.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
+			t.Errorf("Extend by the paused holder = %v, want ErrLost", err)
+		}
+		release(t, next)
+	})
+}
+
+func TestFaults(t *testing.T) {
+	for fault, tt := range map[string]struct {
+		meet  lockstest.Fault
+		want  error
+		holds bool // the request took effect
+	}{
+		"Unreachable": {lockstest.Unreachable, strategy.ErrUnsent, false},
+		"LostReply":   {lockstest.LostReply, strategy.ErrUnknown, true},
+		"Refuse":      {lockstest.Refuse("OOM"), strategy.ErrRefused, false},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := &strict{TB: t}
+				locks := lockstest.New(tb)
+				locks.Fail(func(ctx context.Context, r conformance.Request, serve func() error) error {
+					if r.Op == conformance.OpAcquire {
+						return tt.meet(ctx, r, serve)
+					}
+					return conformance.Unsent() // so nothing is undone yet
+				})
+				_, err := locks.NewLock(name).TryAcquire(t.Context())
+				if !errors.Is(err, tt.want) {
+					t.Errorf("TryAcquire = %v, want %v", err, tt.want)
+				}
+				locks.AssertFree()
+				if held := tb.Failed(); held != tt.holds {
+					t.Errorf("the server holds the lock: %v, want %v", held, tt.holds)
+				}
+				tb.errs = nil
+				tb.end() // what was granted is undone
+				tb.want(t)
+			})
+		})
+	}
+}
+
+func TestScript(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		locks.Fail(lockstest.Refuse("LOADING"))
+		locks.FailNext(lockstest.Unreachable, nil)
+		locks.FailNext(lockstest.Refuse("READONLY"))
+		try := func(want string) {
+			t.Helper()
+			_, err := locks.Process(strategy.Options{}).NewLock(name).TryAcquire(t.Context())
+			if got := fmt.Sprint(err); !strings.HasSuffix(got, want) {
+				t.Errorf("TryAcquire = %v, want %s", err, want)
+			}
+		}
+		try("unreachable")
+		lease := acquire(t, locks)
+		try("READONLY")
+		try("LOADING")
+		try("LOADING")
+		locks.FailNext(lockstest.Unreachable)
+		locks.Fail(nil) // takes back both
+		release(t, lease)
+		locks.FailNext(lockstest.LostReply)
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("TryAcquire = %v, want ErrUnknown", err)
+		}
+		synctest.Wait() // the engine undoes the grant
+		locks.AssertFree()
+	})
+}
+
+// TestFailsInTheBackground: a renewal meets a fault as a request does, and Hold and AssertFree do not.
+func TestFailsInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		lease := acquire(t, locks)
+		if err := lease.KeepAlive(0); err != nil {
+			t.Fatal(err)
+		}
+		locks.Fail(lockstest.Unreachable)
+		time.Sleep(6 * time.Second)
+		if err := lease.RenewalErr(); !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("RenewalErr = %v, want ErrUnsent", err)
+		}
+		time.Sleep(4*time.Second - time.Millisecond)
+		if !errors.Is(lease.Err(), strategy.ErrLost) {
+			t.Errorf("Err = %v, want ErrLost at the deadline", lease.Err())
+		}
+		locks.AssertFree() // the server keeps the lock for a millisecond more
+		time.Sleep(time.Millisecond)
+		locks.Hold(name)()
+	})
+}
+
+// TestMistakes: what a test does wrong, or finds wrong, fails it, and the failure names the lock.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	tb := &strict{TB: t}
+	locks := lockstest.New(tb)
+	locks.Lose(name)
+	tb.want(t, `Lose("invoice/42"): nobody holds it: allowed is a lock that is held`)
+
+	tb.errs = nil
+	locks.Hold("b")
+	locks.Hold("b")()
+	if _, err := locks.NewLock("b").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		t.Errorf("TryAcquire = %v, want that the first Hold holds on", err)
+	}
+	tb.want(t, `Hold("b"): lock "b": held by "…000001:lockstest.Hold" for up to 2`)
+	tb.want(t, "allowed is a lock that is free")
+
+	tb.errs = nil
+	labelled := locks.Process(strategy.Options{Label: "shop"})
+	leased := acquire(t, labelled)
+	locks.AssertFree() // b is held by Hold alone
+	tb.want(t, `lock "invoice/42" is still held by "`+strategy.ShortToken(leased.Token())+`" for up to`)
+	if !strings.Contains(tb.errs[0], ":shop") {
+		t.Errorf("the failure is %q, want the holder's label in it", tb.errs[0])
+	}
+
+	tb.errs = nil
+	tb.end() // nothing released it
+	tb.want(t, `lock "invoice/42" is still held by`)
+
+	if err := leased.KeepAlive(0); !errors.Is(err, strategy.ErrClosed) {
+		t.Errorf("KeepAlive after the test = %v, want ErrClosed: the end of a test closes all processes", err)
+	}
+	tb.end() // after a failure the locks that are held are no news
+	tb.want(t, `lock "invoice/42" is still held by`)
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	tb := &strict{TB: t}
+	locks := lockstest.New(tb)
+	bad := strategy.Options{TTL: -time.Second}
+	if _, err := locks.With(bad); err == nil || !strings.Contains(err.Error(), "allowed") {
+		t.Errorf("With = %v, want an error that says what is allowed", err)
+	}
+	func() {
+		defer func() {
+			if recover() != tb {
+				t.Error("Process returns, want that the test ends")
+			}
+		}()
+		locks.Process(bad)
+	}()
+	tb.want(t, "Options.TTL")
+	tb.end()
+}
