@@ -52,6 +52,16 @@ func (c *connection) strictFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.strict, "strict", false, "refuse a server that may not keep locks: a replica, or one that evicts\nkeys (default: a warning)")
 }
 
+// examineFor is examine for commands that only look.
+func (c *connection) examineFor(cmd *cobra.Command) error {
+	return c.examine(cmd.Context(), options(usualTTL).OpTimeout, func(format string, args ...any) { note(cmd, format, args...) })
+}
+
+// note writes a line for people.
+func note(cmd *cobra.Command, format string, args ...any) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "locks: "+format+"\n", args...)
+}
+
 // examine warns of servers that may not keep locks, or refuses them. It asks all at the same time, for at most this
 // time. Servers that do not answer it leaves to the request that comes next.
 func (c *connection) examine(ctx context.Context, limit time.Duration, warn func(format string, args ...any)) error {

@@ -225,8 +225,7 @@ func (c *connection) locate() error {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if a.password != "" && source == "--redis" {
-			return errors.New("--redis has a password, and everybody on this machine can read arguments in the list of processes: " +
-				"change it, and give it by --password-file, " + passwordVar + " or " + redisVar)
+			return cli.PasswordInArgument(source, "--password-file, "+passwordVar+" or "+redisVar)
 		}
 		c.servers = append(c.servers, a)
 	}
@@ -447,15 +446,16 @@ func (c *connection) dial(ctx context.Context, a address) (redis.Conn, error) {
 	return conn, err
 }
 
-// A script's error ends with the script's hash and a line in it, which say nothing to people.
-var scriptPlace = regexp.MustCompile(` script: [0-9a-f]{40}, on @[\w:]+\.?`)
+// scriptPlace is where in a script an error arose: its hash and a line, which say nothing to people. Redis 6.2
+// begins with them, later servers end with them.
+var scriptPlace = regexp.MustCompile(` script: [0-9a-f]{40}, on @[\w:]+\.?|ERR Error running script \(call to f_[0-9a-f]{40}\): (@user_script: ?\d+: )+-?`)
 
 // explained adds to a refusal what the server's words leave out.
 func (c *connection) explained(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	words := c.addressed(scriptPlace.ReplaceAllString(err.Error(), ""))
+	words := c.addressed(err.Error())
 	switch {
 	case strings.Contains(words, "WRONGTYPE "):
 		return fmt.Errorf("%s: the key %q, or one that belongs to it, is not of a %s lock: give the --strategy of the lock's holder",
@@ -469,8 +469,9 @@ func (c *connection) explained(name string, err error) error {
 }
 
 // addressed puts addresses in the place of what a node is called until its server has said where it is:
-// one that lets nobody in says nothing.
+// one that lets nobody in says nothing. It leaves out places in scripts.
 func (c *connection) addressed(words string) string {
+	words = scriptPlace.ReplaceAllString(words, "")
 	for i, a := range c.servers {
 		words = strings.ReplaceAll(words, fmt.Sprintf("node %d: %s: ", i+1, node.Unnamed), a.at+": ")
 	}

@@ -26,7 +26,7 @@ import (
 
 // The statuses of exec that are not its command's.
 const (
-	exitUnavailable   = 69  // EX_UNAVAILABLE of sysexits.h
+	exitUnavailable   = cli.Unavailable
 	exitHeld          = 75  // EX_TEMPFAIL
 	exitLost          = 76  // EX_PROTOCOL
 	exitNotExecutable = 126 // as shells do
@@ -71,8 +71,9 @@ TTL. If the lock is lost, the command is ended when it is continued.
 
 If exec is killed or paused, another process, the watcher, ends the command's group in
 the same way: at once, or a second after the lock's deadline. The lock ends with its TTL.
-If the watcher is killed, too, then on Linux the command itself still gets SIGTERM, and the
-processes that it has started do not.
+If the command ended by itself before the deadline, its status counts. If the watcher is
+killed, too, then on Linux the command itself still gets SIGTERM, and the processes that it
+has started do not.
 
 If the servers fail at the first attempt, --wait covers that, too: exec says so, and asks
 again until the time is over. Without --wait, and with --fail-fast, it ends at once. A wait
@@ -239,7 +240,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() {
 		if err := s.Close(); err != nil { // what was interrupted, and could not be undone
-			e.say("warning: %v", err)
+			e.say("warning: %v", e.explained(e.name, err))
 		}
 	}()
 	if err := e.examine(cmd.Context(), o.OpTimeout, e.note); err != nil {
@@ -356,7 +357,7 @@ func (e *execution) outlasts(err error) bool {
 func (e *execution) notAcquired(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil: // a signal
-		return err
+		return e.explained(e.name, err)
 	case errors.Is(err, strategy.ErrHeld):
 		return &cli.Exit{Status: e.conflict, Err: whoHolds(err)}
 	}
@@ -438,14 +439,15 @@ func (t *teller) end() {
 // release ends the hold, after the command ended with status, or because it was lost, which
 // exec has reported. Its error is how exec ends.
 func (e *execution) release(lease strategy.Lease, status int, lost error) error {
-	released := lease.Release(context.Background())
+	err := lease.Release(context.Background())
+	var found *strategy.LostError
 	switch {
 	case lost != nil:
 		return &cli.Exit{Status: exitLost}
-	case errors.Is(released, strategy.ErrLost) && status == 0:
-		return &cli.Exit{Status: exitLost, Err: fmt.Errorf("the command has succeeded, but %w", released)}
-	case released != nil:
-		e.say("warning: the release of the lock was not confirmed: %v", released)
+	case errors.As(err, &found) && !found.Lapsed && status == 0: // a deadline that came now came after the command's end
+		return &cli.Exit{Status: exitLost, Err: fmt.Errorf("the command has succeeded, but %w", e.explained(e.name, err))}
+	case err != nil:
+		e.say("warning: the release of the lock was not confirmed: %v", e.explained(e.name, err))
 	}
 	return &cli.Exit{Status: status}
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/cli/clitest"
+	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
@@ -461,6 +462,36 @@ func TestExecLostUnseen(t *testing.T) {
 		redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 		in.Close()
 		x.wantEnd(c.want, c.says)
+	}
+}
+
+// TestExplained: what is said of an error names its server, and no place in a script.
+func TestExplained(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), newName(t)
+	c := toolFor(t, s, "exec", name, "--ttl", "1h", "--", "sh", "-c", "echo; read x; exit 5")
+	in := c.input()
+	c.start().line()
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+	redistest.Do(t, s, "RPUSH", strategy.DefaultKey(name), "no lock")
+	in.Close()
+	c.wantEnd(5, "the release of the lock was not confirmed: "+s.Addr()+": refused by the server: WRONGTYPE Operation against a key holding the wrong kind of value: the key ")
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+
+	const hash = "799ee5a4b0c4a8e7d3c2b1a09f8e7d6c5b4a3f2e"
+	for _, words := range []string{ // of Redis 7.0 and 6.2
+		"OOM no memory script: " + hash + ", on @user_script:233.",
+		"ERR Error running script (call to f_" + hash + "): @user_script:233: @user_script: 233: -OOM no memory",
+	} {
+		var said lockedBuffer
+		e := &execution{name: "n", said: newTeller(&said)}
+		e.servers = []address{{at: "10.0.0.1:6379"}}
+		j := &job{e: e, lease: lapsed{deadline: time.Now().Add(-time.Minute)}, watcher: &watcher{pid: -1}}
+		j.hear(strategy.Event{Kind: strategy.EventRenewalFailed, Err: &strategy.ServerError{Node: node.Unnamed, Kind: strategy.ErrRefused, Err: redis.Error(words)}})
+		e.said.end()
+		if want := "m0s more: 10.0.0.1:6379: refused by the server: OOM no memory\n"; !strings.HasSuffix(said.String(), want) {
+			t.Errorf("of %q it says %q, want %q at the end", words, &said, want)
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ type job struct {
 	ended  bool // the leader has, with status
 	had    bool // the foreground, when it did
 	status unix.WaitStatus
-	lost   error
+	noted  time.Duration    // when the leader ended, as the watcher saw it; 0: not known
+	lost   error            // before the command ended
 	ending bool             // the group was sent SIGTERM
 	kill   <-chan time.Time // and gets SIGKILL then
 	giveUp <-chan time.Time // and is left to itself then
@@ -142,7 +143,8 @@ func (j *job) start(program string) error {
 // its start: exec may be killed at any moment. One that ended within a second is not replaced, or
 // exec might start watchers without end.
 func (j *job) replaceWatcher() {
-	j.watcher.pipe.Close()
+	j.note()
+	j.watcher.close()
 	w, err := (*watcher)(nil), errors.New("it ends as soon as it is started")
 	if time.Since(j.watcher.born) > watchSlack {
 		w, err = startWatcher(j.e.grace, j.leader)
@@ -193,9 +195,10 @@ func (j *job) run() {
 		case n := <-j.e.news:
 			j.hear(n)
 		case <-lost:
-			lost, j.lost = nil, j.lease.Err()
-			j.e.say("%v; ending the command: SIGTERM, and after %v SIGKILL", j.lost, j.e.grace)
-			j.end()
+			if lost = nil; j.ended || !j.endedInTime() {
+				j.lose("ending the command: SIGTERM, and after %v SIGKILL", j.e.grace)
+				j.end()
+			}
 		case c, ok := <-changes:
 			switch {
 			case !ok:
@@ -208,9 +211,10 @@ func (j *job) run() {
 			case !j.ended:
 				j.ended, j.status = true, c.status
 				j.had = j.tty.take(j.leader)
-				if err := j.lease.Err(); err != nil && j.lost == nil { // exec was paused, and hears of both at once
-					lost, j.lost = nil, err
-					j.e.say("%v; the command ended after that", err)
+				if j.lease.Err() != nil && j.lost == nil { // exec was paused, and hears of both at once
+					if lost = nil; !j.endedInTime() {
+						j.lose("the command has ended, too")
+					}
 				}
 				poll, settled = time.After(0), time.Now().Add(settle)
 			}
@@ -219,7 +223,13 @@ func (j *job) run() {
 				return
 			}
 			if !j.ending && time.Now().After(settled) {
-				j.e.say("the command has left processes behind: ending them before the lock is released")
+				const behind = "the command has left processes behind: ending them"
+				if j.lost == nil && j.lease.Err() != nil {
+					lost = nil
+					j.lose(behind)
+				} else {
+					j.e.say(behind + " before the lock is released")
+				}
 				j.end()
 			}
 			poll = time.After(pollPause)
@@ -230,6 +240,31 @@ func (j *job) run() {
 			j.giveUp = nil
 			j.e.say("warning: processes of the command, of group %d, could not be ended: waiting for them", j.leader)
 		}
+	}
+}
+
+// lose notes that the lock was lost before the command ended, and says what that means.
+func (j *job) lose(format string, args ...any) {
+	j.lost = j.lease.Err()
+	j.e.say("%v; %s", j.e.explained(j.e.name, j.lost), fmt.Sprintf(format, args...))
+}
+
+// endedInTime reports whether the command ended before the lock's deadline came. While exec was paused, the
+// watcher was not.
+func (j *job) endedInTime() bool {
+	j.note()
+	var lost *strategy.LostError
+	if j.noted == 0 || !errors.As(j.lease.Err(), &lost) || !lost.Lapsed {
+		return false
+	}
+	now := monotonic() // first: a pause after it makes the deadline earlier
+	return j.noted < now+time.Until(j.lease.Deadline())
+}
+
+// note reads what the watcher has noted.
+func (j *job) note() {
+	if at := j.watcher.noted(); at != 0 {
+		j.noted = at
 	}
 }
 
@@ -263,7 +298,7 @@ func (j *job) hear(n strategy.Event) {
 	switch {
 	case failing && !j.failed:
 		j.e.say("warning: the lock cannot be renewed, and is held for %v more: %v",
-			time.Until(j.lease.Deadline()).Round(time.Millisecond), n.Err)
+			time.Until(j.lease.Deadline()).Round(time.Millisecond), j.e.explained(j.e.name, n.Err))
 	case !failing && j.failed:
 		j.e.say("the lock is renewed again")
 	}

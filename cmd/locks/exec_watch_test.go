@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -179,7 +181,7 @@ func TestExecWatcherOfNobody(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w := watch{said: newTeller(io.Discard)}
+		w := watch{said: newTeller(io.Discard), endOf: never}
 		w.run(strings.NewReader(fmt.Sprintf("group %d\nleft 60000\n", c.Process.Pid)))
 	}()
 	select {
@@ -201,12 +203,222 @@ func TestExecPaused(t *testing.T) {
 	c.wantEnd(76, "is paused, and its deadline is over")
 }
 
+// TestExecEndsWhilePaused: the command ended by itself while exec was paused and the lock was held. Its status
+// counts, and nobody says that it was ended.
+func TestExecEndsWhilePaused(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	verdict.Conclusive(t, func() verdict.Slow {
+		name := newName(t)
+		c := toolFor(t, s, "exec", name, "--ttl", "12s", "--", "sh", "-c", "echo $$; read x; exit 7")
+		in := c.input()
+		c.start()
+		group := c.number()
+		c.kill(syscall.SIGSTOP)
+		verdict.Eventually(t, "exec is paused", func() bool { return allStopped(t, c.Process.Pid) })
+		in.Close()
+		verdict.Eventually(t, "the command has ended", func() bool { state, _ := statOf(group); return state == "Z" })
+		left := redistest.Do(t, s, "PTTL", strategy.DefaultKey(name)).(int64)
+		verdict.Eventually(t, "the lock has lapsed", func() bool {
+			return redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)) == int64(0)
+		})
+		c.kill(syscall.SIGCONT)
+		if left < 6000 {
+			c.end()
+			return verdict.Slowf("%d ms of the TTL were left when the command had ended, want 6 s, in which the watcher notes it", left)
+		}
+		const lapsed = "the release of the lock was not confirmed"
+		c.wantEnd(7, lapsed, "its deadline came")
+		if said := c.errs.String(); strings.Count(said, "\n") != 1 {
+			t.Errorf("on stderr is %q, want nothing but that %s", said, lapsed)
+		}
+		return ""
+	})
+}
+
+// allStopped reports whether all threads of a process are.
+func allStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	if _, err := os.Stat("/proc/self/task"); err != nil {
+		t.Skip("not proven: that takes /proc")
+	}
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return !slices.ContainsFunc(threads, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && !strings.Contains(string(text), ") T ")
+	})
+}
+
+// lapsed is the lease of an exec that was paused: its deadline has come.
+type lapsed struct {
+	strategy.Lease
+	deadline time.Time
+	lost     chan struct{}
+	asked    chan struct{} // gets a value when somebody asks for Err
+}
+
+func (l lapsed) Deadline() time.Time   { return l.deadline }
+func (l lapsed) Lost() <-chan struct{} { return l.lost }
+func (l lapsed) Err() error {
+	select {
+	case l.asked <- struct{}{}:
+	default:
+	}
+	return &strategy.LostError{Name: "n", Lapsed: true}
+}
+
+// TestExecEndedInTime: the lock is not lost if the command ended before the deadline, as far as the watcher has noted
+// that, and has left nothing behind that runs without the lock. When exec is continued, it may hear of the loss first,
+// or of the command's end.
+func TestExecEndedInTime(t *testing.T) {
+	const ending, ended = "ending the command: SIGTERM, and after 1m0s SIGKILL", "the command has ended, too"
+	const behind = "the command has left processes behind: ending them"
+	for _, c := range []struct {
+		name      string
+		lossFirst bool
+		ago       time.Duration // when the watcher saw the end; 0: it has not
+		behind    bool
+		says      string // after the loss; empty: nothing is said
+	}{
+		{"before the deadline", true, 5 * time.Second, false, ""},
+		{"before the deadline", false, 5 * time.Second, false, ""},
+		{"after the deadline", true, time.Millisecond, false, ending},
+		{"after the deadline", false, time.Millisecond, false, ended},
+		{"not noted", true, 0, false, ending},
+		{"not noted", false, 0, false, ended},
+		{"something is left", true, 5 * time.Second, true, behind},
+		{"something is left", false, 5 * time.Second, true, behind},
+	} {
+		t.Run(fmt.Sprintf("%s, loss first %t", c.name, c.lossFirst), func(t *testing.T) {
+			command := exec.Command("sleep", "60")
+			command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			redistest.Must(t, command.Start())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				command.Wait()
+			}()
+			if !c.behind {
+				command.Process.Kill()
+				<-ended
+			}
+			notes, note, err := os.Pipe()
+			redistest.Must(t, err)
+			defer note.Close()
+			if c.ago > 0 {
+				fmt.Fprintln(note, int64(monotonic()-c.ago))
+			}
+			var said lockedBuffer
+			e := &execution{said: newTeller(&said), grace: time.Minute}
+			lease := lapsed{deadline: time.Now().Add(-time.Second), asked: make(chan struct{}, 1)}
+			j := &job{
+				e: e, lease: lease, leader: command.Process.Pid, tty: &terminal{fd: -1},
+				starter: &starter{executed: make(chan struct{})}, watcher: &watcher{pid: -1, notes: notes}, changes: make(chan change, 1),
+			}
+			end := change{j.leader, 7 << 8} // it exits with 7
+			if c.lossFirst {
+				lease.lost = make(chan struct{})
+				close(lease.lost)
+				j.lease = lease
+				go func() {
+					<-lease.asked
+					j.changes <- end
+				}()
+			} else {
+				j.changes <- end
+			}
+			j.run()
+			e.said.end()
+			if lost := c.says != ""; (j.lost != nil) != lost || j.status.ExitStatus() != 7 {
+				t.Errorf("lost: %v, status %d, want lost: %t, status 7", j.lost, j.status.ExitStatus(), lost)
+			}
+			want := ""
+			if c.says != "" {
+				want = "locks: lock \"n\": lost: its deadline came; " + c.says + "\n"
+			}
+			if said.String() != want {
+				t.Errorf("it said %q, want %q", &said, want)
+			}
+			command.Process.Kill()
+			<-ended
+		})
+	}
+}
+
+// never is the end of a command that goes on.
+func never(int) <-chan time.Duration { return nil }
+
 // lines gets what is written.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
 	l <- string(b)
 	return len(b), nil
+}
+
+// TestExecWatcherQuiet: if the command has ended by itself, the watcher notes when. At the deadline it ends what is
+// left of the group, and does not say that it ends the command.
+func TestExecWatcherQuiet(t *testing.T) {
+	command := exec.Command("sleep", "60")
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	redistest.Must(t, command.Start())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		command.Wait()
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		over, said, notes := make(chan struct{}), make(lines, 1), make(lines, 1)
+		end := make(chan time.Duration, 1)
+		w := watch{said: newTeller(said), notes: notes, grace: time.Minute, endOf: func(pid int) <-chan time.Duration {
+			if pid != command.Process.Pid {
+				t.Errorf("it watches process %d, want the group's first, %d", pid, command.Process.Pid)
+			}
+			return end
+		}}
+		go func() {
+			defer close(over)
+			w.run(in)
+		}()
+		fmt.Fprintf(out, "group %d\nleft 2000\n", command.Process.Pid)
+		end <- 1234
+		if line := <-notes; line != "1234\n" {
+			t.Errorf("it has noted %q, want 1234", line)
+		}
+		time.Sleep(2*time.Second + watchSlack)
+		synctest.Wait()
+		if len(said) > 0 {
+			t.Errorf("it says %q of a command that had ended", <-said)
+		}
+		out.Close()
+		<-over
+	})
+	command.Process.Kill()
+	<-ended
+	if by := command.ProcessState.Sys().(syscall.WaitStatus); by.Signal() != syscall.SIGTERM && !t.Failed() {
+		t.Errorf("what was left ended by %v, want SIGTERM", command.ProcessState)
+	}
+}
+
+// TestEndOf: the end of a process is seen before its parent has taken notice.
+func TestEndOf(t *testing.T) {
+	command := exec.Command("cat")
+	in, err := command.StdinPipe()
+	redistest.Must(t, err)
+	redistest.Must(t, command.Start())
+	defer command.Wait()
+	end, began := endOf(command.Process.Pid), monotonic()
+	in.Close()
+	select {
+	case at := <-end:
+		if at < began || at > monotonic() {
+			t.Errorf("it ended at %v, want after %v and before now", at, began)
+		}
+	case <-time.After(patience):
+		command.Process.Kill()
+		t.Errorf("the end was not seen within %v", patience)
+	}
 }
 
 // TestExecWatcherWaits: the watcher ends no command whose lock is renewed, and every other a second
@@ -225,7 +437,7 @@ func TestExecWatcherWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
 		over, said := make(chan struct{}), make(lines, 1)
-		w := watch{said: newTeller(said), group: command.Process.Pid, grace: time.Minute}
+		w := watch{said: newTeller(said), group: command.Process.Pid, grace: time.Minute, endOf: never}
 		go func() {
 			defer close(over)
 			w.run(in)

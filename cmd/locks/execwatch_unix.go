@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -25,10 +26,13 @@ import (
 //	pause 29000     exec is stopped, and so is the command, until the next "left"; if that does
 //	                not come in time, the command is to end when somebody continues it
 //	done            nothing is left to be watched
+//
+// It writes a line when the command has ended by itself: when, by [monotonic]. An exec that was paused
+// learns from that whether the lock was held until then.
 type watcher struct {
-	pid  int
-	pipe *os.File
-	born time.Time
+	pid         int
+	pipe, notes *os.File
+	born        time.Time
 }
 
 const (
@@ -53,16 +57,23 @@ func startWatcher(grace time.Duration, group int) (*watcher, error) {
 		return nil, err
 	}
 	defer in.Close()
-	p, err := os.StartProcess(self, []string{"locks", watchName, grace.String(), strconv.Itoa(group)}, &os.ProcAttr{
-		Files: []*os.File{in, nil, os.Stderr},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
+	notes, note, err := os.Pipe()
 	if err != nil {
 		out.Close()
 		return nil, err
 	}
+	defer note.Close()
+	p, err := os.StartProcess(self, []string{"locks", watchName, grace.String(), strconv.Itoa(group)}, &os.ProcAttr{
+		Files: []*os.File{in, note, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		out.Close()
+		notes.Close()
+		return nil, err
+	}
 	defer p.Release()
-	return &watcher{p.Pid, out, time.Now()}, nil
+	return &watcher{p.Pid, out, notes, time.Now()}, nil
 }
 
 func (w *watcher) group(g int)          { w.tell("group " + strconv.Itoa(g)) }
@@ -77,9 +88,38 @@ func (w *watcher) tell(line string) {
 	io.WriteString(w.pipe, line+"\n")
 }
 
+// noted returns what the watcher has written since it was last asked: when the command ended. 0: nothing.
+func (w *watcher) noted() (at time.Duration) {
+	c, err := w.notes.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	c.Read(func(fd uintptr) bool { //nolint:errcheck // then nothing was noted
+		line := make([]byte, 32)
+		if n, err := unix.Read(int(fd), line); err == nil {
+			ns, _ := strconv.ParseInt(strings.TrimSpace(string(line[:n])), 10, 64)
+			at = time.Duration(ns)
+		}
+		return true // there is nothing to wait for
+	})
+	return at
+}
+
+// monotonic is Go's clock that nobody sets, which all processes of this machine share.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	unix.ClockGettime(clockMonotonic, &t)
+	return time.Duration(t.Nano())
+}
+
 func (w *watcher) stop() {
 	w.tell("done")
+	w.close()
+}
+
+func (w *watcher) close() {
 	w.pipe.Close()
+	w.notes.Close()
 }
 
 // end waits until it is gone, so that nothing of exec outlasts it.
@@ -115,7 +155,7 @@ func watchCommands() []*cobra.Command {
 			}
 			// A signal to all processes of this name is meant for exec, which needs its watcher to the end.
 			signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
-			w := watch{grace: grace, group: group, said: newTeller(cmd.ErrOrStderr())}
+			w := watch{grace: grace, group: group, said: newTeller(cmd.ErrOrStderr()), notes: cmd.OutOrStdout(), endOf: endOf}
 			w.run(cmd.InOrStdin())
 			return nil
 		},
@@ -126,9 +166,23 @@ func watchCommands() []*cobra.Command {
 type watch struct {
 	grace  time.Duration
 	said   *teller
-	group  int // 0: none yet
+	notes  io.Writer
+	endOf  func(pid int) <-chan time.Duration // of the command
+	group  int                                // 0: none yet
+	ended  bool                               // the command has, by itself
 	ending bool
 	kill   <-chan time.Time
+}
+
+// endOf gets when a process has ended.
+func endOf(pid int) <-chan time.Duration {
+	at := make(chan time.Duration, 1)
+	go func() {
+		if awaitEnd(pid) == nil {
+			at <- monotonic()
+		}
+	}()
+	return at
 }
 
 // run returns when there is nothing left to be watched.
@@ -142,6 +196,10 @@ func (w *watch) run(in io.Reader) {
 	}()
 	defer w.said.end()
 	var late, paused, poll, giveUp <-chan time.Time
+	var ended <-chan time.Duration
+	if w.group != 0 {
+		ended = w.endOf(w.group)
+	}
 	for {
 		select {
 		case line, ok := <-lines:
@@ -154,11 +212,16 @@ func (w *watch) run(in io.Reader) {
 			case word == "done":
 				return
 			case word == "group":
-				w.group = n
+				w.group, ended = n, w.endOf(n)
 			case word == "left":
 				late, paused = time.After(time.Duration(n)*time.Millisecond+watchSlack), nil
 			case word == "pause":
 				late, paused = nil, time.After(time.Duration(n)*time.Millisecond+watchSlack)
+			}
+		case at := <-ended:
+			if ended = nil; !w.ending {
+				w.ended = true
+				fmt.Fprintln(w.notes, int64(at))
 			}
 		case <-paused:
 			// A stopped process gets it when it is continued, by exec or not; the others get it now.
@@ -185,13 +248,16 @@ func (w *watch) run(in io.Reader) {
 	}
 }
 
-// end has the group end, unless it does already.
+// end has the group end, unless it does already. If the command has ended by itself, it may have left
+// processes behind, or be all that there is of the group until exec takes notice.
 func (w *watch) end(why string) {
 	if w.group == 0 || w.ending || !alive(w.group) {
 		return
 	}
 	w.ending = true
-	w.said.say("%s; ending the command: SIGTERM, and after %v SIGKILL", why, w.grace)
+	if !w.ended {
+		w.said.say("%s; ending the command: SIGTERM, and after %v SIGKILL", why, w.grace)
+	}
 	unix.Kill(-w.group, unix.SIGTERM)
 	unix.Kill(-w.group, unix.SIGCONT)
 	w.kill = time.After(w.grace)

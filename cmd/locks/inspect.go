@@ -67,9 +67,7 @@ func (i *inspection) check(cmd *cobra.Command, name string) error {
 }
 
 func (i *inspection) run(cmd *cobra.Command) error {
-	if err := i.examine(cmd.Context(), options(usualTTL).OpTimeout, func(format string, args ...any) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "locks: "+format+"\n", args...)
-	}); err != nil {
+	if err := i.examineFor(cmd); err != nil {
 		return err
 	}
 	return i.using(cmd, func(s strategy.Strategy) error {
@@ -94,7 +92,7 @@ func (c *connection) using(cmd *cobra.Command, fn func(strategy.Strategy) error)
 	}
 	err = fn(s)
 	if left := s.Close(); left != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "locks: note: not all servers have answered: %s\n", c.addressed(left.Error()))
+		note(cmd, "note: not all servers have answered: %s", c.addressed(left.Error()))
 	}
 	return err
 }

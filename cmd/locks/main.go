@@ -1,8 +1,10 @@
 // Locks is the command line tool of this module. It runs commands under a lock, shows who
-// holds one, and takes it away.
+// holds which, and takes a lock away.
 //
 //	locks exec --help
 //	locks inspect --help
+//	locks list --help
+//	locks watch --help
 //	locks release --help
 //	locks check --help
 //	locks bootstrap --help
@@ -20,8 +22,8 @@
 //	126  the command cannot be executed
 //	127  the command was not found
 //
-// locks inspect, locks release, locks check and locks bootstrap exit with 69, too, when the servers do not answer or
-// refuse. locks release exits with 75 when another holder has the lock than the one named by --token, or
+// All other commands exit with 69, too, when the servers do not answer or refuse; locks watch and
+// locks list --watch go on then. locks release exits with 75 when another holder has the lock than the one named by --token, or
 // than the one that it has seen. In redlock a majority is enough for locks release to exit with 0: a note
 // names each server that was down.
 package main
@@ -42,9 +44,9 @@ func rootCommand() *cobra.Command {
 		Use:   "locks",
 		Short: "Redis locks: held for a command, inspected, and taken away",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nand locks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock.",
+			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nlocks list shows all that are held, locks watch says when one changes hands, and\nlocks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock.",
 	}
-	root.AddCommand(execCommand(), inspectCommand(), releaseCommand(), checkCommand(), bootstrapCommand())
+	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(), bootstrapCommand(), manCommand())
 	root.AddCommand(watchCommands()...)
 	return root
 }

@@ -40,10 +40,12 @@ func TestHelp(t *testing.T) {
 		"exec --help":     {"locks exec nightly --try --", "LOCKS_FENCE", " 126  ", "--conflict-exit-code", "REDIS_PASSWORD"},
 		"inspect --help":  {"--json", "Exit status: 0", "--tls-ca"},
 		"help inspect":    {"Examples:"},
+		"list --help":     {"--json", "--watch", "[PATTERN]", "SCAN", "Exit status: 0"},
+		"watch --help":    {"--json", "--every", "Exit status: 130"},
 		"release --help":  {"--force", "Exit status: 0", "--password-file"},
 		"--version":       {"locks ", "go1."},
 		"completion bash": {"bash completion"},
 	} {
-		clitest.Help(t, rootCommand(), args, wants, "exec-watch")
+		clitest.Help(t, rootCommand(), args, wants, "exec-watch", "locks man")
 	}
 }

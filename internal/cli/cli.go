@@ -98,6 +98,15 @@ func Given(cmd *cobra.Command, flags ...string) (set []string) {
 	return set
 }
 
+// Unavailable is the exit status when no server can be reached, or it refuses: EX_UNAVAILABLE of sysexits.h.
+const Unavailable = 69
+
+// PasswordInArgument is the error for a flag whose value has a password. other says how else to give it.
+func PasswordInArgument(flag, other string) error {
+	return fmt.Errorf("%s has a password, and everybody on this machine can read arguments in the list of processes: "+
+		"change it, and give it by %s", flag, other)
+}
+
 // Version is the module's as the Go toolchain knows it: a tag, or the commit.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()

@@ -50,7 +50,14 @@ func Command(t *testing.T, args ...string) *exec.Cmd {
 // Run runs the program to its end.
 func Run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return RunIn(t, nil, args...)
+}
+
+// RunIn is Run with more in the environment, as NAME=value.
+func RunIn(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	cmd := Command(t, args...)
+	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// listing is what the flags and arguments of list say.
+type listing struct {
+	connection
+	json, watch bool
+	every       time.Duration
+	pattern     string // of keys
+}
+
+func listCommand() *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "list [PATTERN]",
+		Short: "List the locks that are held",
+		Long: `List shows the locks that are held, sorted by name: who holds each, for how long already, the
+time until it expires unless renewed, and how many processes wait for it in the servers'
+queue. It changes nothing. PATTERN selects names: * stands for any text, ? for any byte, [ab]
+for one of these, and a backslash takes the meaning from the next character.
+
+It reads the keys with SCAN, so the servers go on serving others meanwhile. A lock that begins
+or ends meanwhile may be missing. It finds locks with the default key, lock:{NAME}. With
+redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster it
+shows the locks of the one server that it asks: ask each.
+
+Locks of most strategies look alike. Those that look different from a lock of --strategy
+(reentrant, semaphore) are listed with the type of their key.
+
+Exit status: 0 also if no lock is held; 69 if the servers do not answer or refuse; 2 if the
+flags or arguments are wrong. With --watch it goes on if the servers do not answer, until a
+signal ends it.
+
+` + connectionHelp,
+		Example: `  locks list --redis localhost:6379
+  locks list 'deploy/*' --watch
+  locks list --json | jq '.[] | select(.queue != [])'   # those for which somebody waits`,
+		Args:    cobra.MaximumNArgs(1),
+		PreRunE: func(cmd *cobra.Command, args []string) error { return l.check(cmd, args) },
+		RunE:    cli.Does(l.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&l.json, "json", false, "print it as JSON")
+	f.BoolVar(&l.watch, "watch", false, "print it again and again; a terminal is cleared first")
+	everyFlag(f, &l.every)
+	l.strictFlag(cmd)
+	l.strategyFlag(cmd)
+	l.connection.flags(cmd)
+	return cmd
+}
+
+func (l *listing) check(cmd *cobra.Command, args []string) error {
+	l.pattern = strategy.DefaultKey("*")
+	if len(args) > 0 {
+		if args[0] == "" {
+			return errors.New("the pattern is empty: leave it out to list all locks")
+		}
+		l.pattern = strategy.DefaultKey(args[0])
+	}
+	if given := cli.Given(cmd, "every"); len(given) > 0 && !l.watch {
+		return errors.New("--every without --watch: the list is printed once")
+	}
+	if err := checkEvery(l.every); err != nil {
+		return err
+	}
+	return l.connection.check(cmd)
+}
+
+func (l *listing) run(cmd *cobra.Command) error {
+	if err := l.examineFor(cmd); err != nil {
+		return err
+	}
+	return l.using(cmd, func(s strategy.Strategy) error {
+		nodes, err := l.nodes()
+		if err != nil {
+			return err
+		}
+		defer func() {
+			for _, n := range nodes {
+				n.Close()
+			}
+		}()
+		if l.watch {
+			return l.repeat(cmd, s, nodes)
+		}
+		return l.show(cmd, cmd.OutOrStdout(), s, nodes)
+	})
+}
+
+// repeat prints the list until a signal comes.
+func (l *listing) repeat(cmd *cobra.Command, s strategy.Strategy, nodes []*node.Node) error {
+	out := cmd.OutOrStdout()
+	clear := ""
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		clear = "\x1b[H\x1b[2J"
+	}
+	again := time.NewTicker(l.every)
+	defer again.Stop()
+	for {
+		page := bytes.NewBufferString(clear) // at once, or it would flicker
+		if !l.json {
+			fmt.Fprintln(page, time.Now().Format(time.DateTime))
+		}
+		failed := l.show(cmd, page, s, nodes)
+		if cmd.Context().Err() != nil {
+			return context.Cause(cmd.Context())
+		}
+		if _, err := page.WriteTo(out); err != nil {
+			return err
+		}
+		if failed != nil {
+			note(cmd, "%v", errors.Unwrap(failed))
+		}
+		select {
+		case <-cmd.Context().Done():
+		case <-again.C:
+		}
+	}
+}
+
+// nodes are the servers. They do no I/O yet.
+func (c *connection) nodes() (nodes []*node.Node, err error) {
+	for _, pool := range c.pools() {
+		n, err := node.New(pool)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// show prints the list once.
+func (l *listing) show(cmd *cobra.Command, out io.Writer, s strategy.Strategy, nodes []*node.Node) error {
+	locks, err := l.list(cmd, s, nodes)
+	if err != nil {
+		return err
+	}
+	if len(locks) == 0 {
+		note(cmd, "no lock is held whose key matches %s", plain(l.pattern))
+	}
+	switch {
+	case l.json:
+		return printJSON(out, locks)
+	case len(locks) == 0:
+		return nil
+	}
+	return printList(out, locks, time.Now())
+}
+
+// A listed is one lock of the list. Its JSON is for programs: fields are added, not changed.
+type listed struct {
+	report
+	Problem string `json:"problem,omitempty"` // why the list does not say whether it is held, and by whom
+}
+
+func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []*node.Node) ([]listed, error) {
+	ctx := cmd.Context()
+	at, err := l.find(cmd, nodes)
+	if err != nil {
+		return nil, err
+	}
+	locks := []listed{}
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		info, err := s.Inspect(ctx, name)
+		switch {
+		case err == nil && info.Held:
+			locks = append(locks, listed{report: reportOf(info)})
+		case err == nil: // it has ended, or a minority of redlock's servers has it
+		case otherKind(err):
+			kind, err := redis.String(at[name].Do(ctx, due(), "TYPE", strategy.DefaultKey(name)))
+			if err != nil {
+				return nil, unavailable(ctx, l.explained(name, err))
+			}
+			if kind == "none" { // it has ended meanwhile
+				continue
+			}
+			locks = append(locks, unclear(name, fmt.Sprintf("not a %s lock: the type of its key is %s", l.strategy, kind)))
+		case errors.Is(err, strategy.ErrNoQuorum):
+			locks = append(locks, unclear(name, "too few servers answer: "+l.explained(name, err).Error()))
+		default:
+			return nil, unavailable(ctx, l.explained(name, err))
+		}
+	}
+	return locks, nil
+}
+
+// otherKind reports whether a key has no lock of this strategy.
+func otherKind(err error) bool {
+	return strings.Contains(err.Error(), "WRONGTYPE ") || strings.Contains(err.Error(), "NOLOCK ")
+}
+
+func unclear(name, problem string) listed {
+	return listed{reportOf(strategy.Info{Name: name, Key: strategy.DefaultKey(name)}), problem}
+}
+
+// find returns the names of the locks that the servers may have, and a server that has each. A lock that is held is
+// on a majority of redlock's servers, so on one of any majority.
+func (l *listing) find(cmd *cobra.Command, nodes []*node.Node) (map[string]*node.Node, error) {
+	at := map[string]*node.Node{}
+	var failed []error
+	for i, n := range nodes {
+		names, err := scan(cmd.Context(), n, l.pattern)
+		if err != nil && len(nodes) > 1 {
+			err = fmt.Errorf("node %d: %w", i+1, err)
+		}
+		if err != nil {
+			failed = append(failed, errors.New(l.addressed(err.Error())))
+		}
+		for _, name := range names {
+			at[name] = n
+		}
+	}
+	if len(failed) > (len(nodes)-1)/2 {
+		return nil, unavailable(cmd.Context(), errors.Join(failed...))
+	}
+	for _, err := range failed {
+		note(cmd, "note: a majority of the servers answers, but not all: %v", err)
+	}
+	return at, nil
+}
+
+// scan returns the names of the locks that a server may have.
+func scan(ctx context.Context, n *node.Node, pattern string) (names []string, err error) {
+	for cursor := "0"; ; {
+		page, err := redis.Values(n.Do(ctx, due(), "SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+		if err != nil {
+			return nil, err
+		}
+		var keys []string
+		if _, err := redis.Scan(page, &cursor, &keys); err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			if name, ok := nameOf(key); ok {
+				names = append(names, name)
+			}
+		}
+		if cursor == "0" {
+			return names, nil
+		}
+	}
+}
+
+// due is when a request that begins now has to be answered.
+func due() time.Time { return time.Now().Add(options(usualTTL).OpTimeout) }
+
+// nameOf is the inverse of [strategy.DefaultKey]. ok is false for all other keys, such as queues and fences.
+func nameOf(key string) (name string, ok bool) {
+	name = strings.TrimSuffix(strings.TrimPrefix(key, "lock:{"), "}")
+	for escaped, first := range map[string]string{"%7D": "}", "%25": "%"} {
+		if rest, cut := strings.CutPrefix(name, escaped); cut {
+			name = first + rest
+			break
+		}
+	}
+	return name, checkName(name) == nil && strategy.DefaultKey(name) == key
+}
+
+func printList(w io.Writer, locks []listed, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tAGE\tTTL\tWAITERS\tHELD BY")
+	for _, l := range locks {
+		age, ttl, waiters, by := "", "", "", "("+l.Problem+")"
+		if l.Problem == "" {
+			waiters, by = fmt.Sprint(len(l.Queue)), holderOf(l.Token)
+			if l.Since != nil {
+				age = now.Sub(*l.Since).Round(time.Second).String()
+			}
+			if ttl = "never"; *l.TTL >= 0 {
+				ttl = (time.Duration(*l.TTL) * time.Millisecond).Round(time.Second).String()
+			}
+			if l.Holds > 1 {
+				by += fmt.Sprintf(", and %d holds in all", l.Holds)
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", plain(l.Name), cmp.Or(age, "–"), cmp.Or(ttl, "–"), cmp.Or(waiters, "–"), by)
+	}
+	return t.Flush()
+}

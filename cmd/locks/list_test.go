@@ -1,0 +1,208 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+// Tests what locks list prints of the locks on a server, on several, and on none that answers.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/cli/clitest"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestListMisuse(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"list a b", "accepts at most 1 arg(s), received 2"},
+		{"list --every 2s --redis a", "--every without --watch: the list is printed once"},
+		{"list --watch --every 1ms --redis a", "--every is 1ms: allowed are 10ms and more"},
+		{"list --watch --every soon --redis a", `invalid argument "soon" for "--every" flag: allowed are seconds`},
+		{"watch", "accepts 1 arg(s), received 0"},
+		{"watch a --every 0 --redis a", "--every is 0s: allowed are 10ms and more"},
+		{"watch " + strings.Repeat("x", 1025) + " --redis a", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
+		{"man", "accepts 1 arg(s), received 0"},
+	} {
+		clitest.Misuse(t, rootCommand(), c.args, c.want)
+	}
+	if err := (&listing{}).check(listCommand(), []string{""}); err == nil || !strings.Contains(err.Error(), "leave it out to list all locks") {
+		t.Errorf("an empty pattern: %v, want that it is refused", err)
+	}
+}
+
+// TestNameOf: names and keys are each other's inverse, and other keys have no name.
+func TestNameOf(t *testing.T) {
+	for _, name := range []string{"a", "deploy/web", "}", "%", "%7D", "%25", "}%7D", "{a}", "a}:queue{", "\x00", strings.Repeat("x", strategy.MaxNameLen)} {
+		if got, ok := nameOf(strategy.DefaultKey(name)); got != name || !ok {
+			t.Errorf("nameOf(%q) = %q, %v, want %q", strategy.DefaultKey(name), got, ok, name)
+		}
+	}
+	for _, key := range []string{
+		"", "a", "lock:a", "lock:{a", "lock:{}", "lock:{}a}", "lock:{%7d}", "lock:{%}", "lock:{a}:fence", "lock:{a}:queue",
+		"xlock:{a}", strategy.DefaultKey(strings.Repeat("x", strategy.MaxNameLen+1)),
+	} {
+		if name, ok := nameOf(key); ok {
+			t.Errorf("nameOf(%q) = %q, want that it is no lock's key", key, name)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	s := redistest.Own(t, redistest.Config{})
+	const none = "locks: no lock is held whose key matches lock:{*}\n"
+	if out := toolFor(t, s, "list").start().wantEnd(0, none); out != "" {
+		t.Errorf("of no lock it prints %q", out)
+	}
+	if out := toolFor(t, s, "list", "--json").start().wantEnd(0, none); out != "[]\n" {
+		t.Errorf("of no lock it prints %q, want an empty list", out)
+	}
+	for i := range 3000 { // more than a page of SCAN
+		redistest.Do(t, s, "SET", fmt.Sprint("another's ", i), "x")
+	}
+	locks := onServer(t, s, strategy.Options{TTL: time.Hour, Label: strategy.Holder{Host: "web", PID: 12, Label: "\x1b[2J"}.String()})
+	for _, name := range []string{"b", "}a", "%a", "over"} {
+		lease, err := locks.NewLock(name).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "over" { // its fence stays
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	redistest.Do(t, s, "SET", strategy.DefaultKey("c"), "of another library")
+	others, err := reentrant.New(s.Pool(), strategy.Options{TTL: time.Hour, OpTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Close()
+	if _, err := others.NewLock("a").TryAcquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waiting := toolFor(t, s, "exec", "b", "--", "true").start()
+	verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, "b").Queue) == 1 })
+
+	const by = `web, process 12, "\x1b[2J"`
+	const kind = "(not a fairqueue lock: the type of its key is hash)"
+	out := toolFor(t, s, "list").start().wantEnd(0)
+	want := "NAME AGE TTL WAITERS HELD BY %a T T 0 " + by + " a – – – " + kind + " b T T 1 " + by + ` c – never 0 "…ibrary" }a T T 0 ` + by
+	times := regexp.MustCompile(`\b[\dhm]+s\b`)
+	if got := times.ReplaceAllString(strings.Join(strings.Fields(out), " "), "T"); got != want {
+		t.Errorf("it prints\n%swhich is %q, want %q", out, got, want)
+	}
+	names := func(args ...string) (names []string) {
+		t.Helper()
+		var all []listed
+		text := toolFor(t, s, append([]string{"list", "--json"}, args...)...).start().wantEnd(0)
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		for _, l := range all {
+			names = append(names, l.Name)
+			if (l.Problem == "") != l.Held || l.Key != strategy.DefaultKey(l.Name) || l.Name == "b" && (len(l.Queue) != 1 || l.Holder.Host != "web") {
+				t.Errorf("%v: the JSON is\n%s", args, text)
+			}
+		}
+		return names
+	}
+	for _, c := range []struct {
+		pattern string
+		want    []string
+	}{
+		{"*", []string{"%a", "a", "b", "c", "}a"}}, {"[ab]", []string{"a", "b"}}, {"%*", []string{"%a"}}, {"}a", []string{"}a"}}, {"?", []string{"a", "b", "c"}},
+	} {
+		if got := names(c.pattern); !slices.Equal(got, c.want) {
+			t.Errorf("%q lists %q, want %q", c.pattern, got, c.want)
+		}
+	}
+	if out := toolFor(t, s, "list", "a", "--strategy", "reentrant").start().wantEnd(0); strings.Contains(out, "(") || !strings.Contains(out, "\na ") {
+		t.Errorf("of a reentrant lock it prints\n%s", out)
+	}
+	waiting.kill(syscall.SIGTERM)
+	waiting.end()
+}
+
+// TestListSeveral: of redlock's servers a majority is enough to list, and to hold a lock.
+func TestListSeveral(t *testing.T) {
+	t.Parallel()
+	nodes, err := redistest.TryNodes(t, 3)
+	redistest.Must(t, err)
+	bootstrap(t, nodes)
+	name, minority := newName(t), newName(t)
+	flags := func(urls ...string) (flags []string) {
+		for _, u := range urls {
+			flags = append(flags, "--redis", u)
+		}
+		return append(flags, "--strategy", "redlock")
+	}
+	const down = "127.0.0.1:1"
+	all, most, few := flags(nodes[0].URL(), nodes[1].URL(), nodes[2].URL()), flags(nodes[0].URL(), nodes[1].URL(), down), flags(nodes[0].URL(), down, "127.0.0.1:2")
+	c := toolFor(t, nil, append(append([]string{"exec", name, "--ttl", "1m"}, most...), "--", "sh", "-c", "echo; read x")...)
+	in := c.input()
+	c.start().line()
+	redistest.Do(t, nodes[0], "SET", strategy.DefaultKey(minority), "of a holder that lost the vote")
+	mine := fmt.Sprintf("tool %s %d *", t.Name(), os.Getpid())
+	list := func(flags []string) *tool {
+		return toolFor(t, nil, append([]string{"list", mine}, flags...)...).start()
+	}
+	who := fmt.Sprintf(", process %d", c.Process.Pid)
+	if out := list(all).wantEnd(0); strings.Count(out, "\n") != 2 || !strings.Contains(out, name+" ") || !strings.Contains(out, who) {
+		t.Errorf("it prints\n%swant the lock that a majority has", out)
+	}
+	const away = down + ": not sent: "
+	if out := list(most).wantEnd(0, "locks: note: a majority of the servers answers, but not all: "+away); strings.Count(out, "\n") != 3 ||
+		!strings.Contains(out, who) || !strings.Contains(out, "(too few servers answer: lock \""+minority+"\": ") {
+		t.Errorf("it prints\n%swant the lock that a majority has, and the one of which that is not known", out)
+	}
+	list(few).wantEnd(69, "locks: "+away, "\n127.0.0.1:2: not sent: ")
+	in.Close()
+	c.end()
+	redistest.Do(t, nodes[0], "DEL", strategy.DefaultKey(minority))
+}
+
+// TestListWatch: the list is printed again and again, also after an outage, until a signal comes.
+func TestListWatch(t *testing.T) {
+	t.Parallel()
+	toolFor(t, nil, "list", "--redis", "127.0.0.1:1").start().wantEnd(69, "locks: 127.0.0.1:1: not sent: ", "connection refused\n")
+	s := redistest.Own(t, redistest.Config{})
+	c := toolFor(t, s, "list", "--watch", "--every", "10ms")
+	said := &lockedBuffer{}
+	c.Stderr = said
+	c.start()
+	shows := func(name string) {
+		t.Helper()
+		for !strings.HasPrefix(c.line(), name+" ") {
+		}
+	}
+	hold := func(name string) {
+		t.Helper()
+		if _, err := onServer(t, s, strategy.Options{TTL: time.Hour}).NewLock(name).TryAcquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		shows(name)
+	}
+	hold("first")
+	redistest.Skip(t, s.Kill(t.Context()), "what list --watch does when its server dies")
+	verdict.Eventually(t, "it says that the server is away", func() bool {
+		return strings.Contains(said.String(), "locks: "+s.Addr()+": ") && strings.Contains(said.String(), "connection refused\n")
+	})
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hold("second")
+	c.kill(syscall.SIGINT)
+	if _, code := c.end(); code != 130 || !strings.HasSuffix(said.String(), "locks: interrupted\n") {
+		t.Errorf("exit %d, on stderr is %q, want 130 and that it was interrupted", code, said)
+	}
+}

@@ -1,0 +1,87 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+// Tests the manual pages: that they say all that the help says, in words that roff does not take for requests.
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// TestManual: there is a page for each command that users see, with all its flags, the same each time.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	pages := func() map[string]string {
+		dir, all := t.TempDir(), map[string]string{}
+		if out := toolFor(t, nil, "man", dir).start().wantEnd(0); out != "" {
+			t.Errorf("it prints %q", out)
+		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[filepath.Base(file)] = string(text)
+		}
+		return all
+	}
+	all := pages()
+	if !maps.Equal(all, pages()) {
+		t.Error("the second time the pages are others")
+	}
+	has := func(page string, wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if !strings.Contains(all[page], want) {
+				t.Errorf("%s has no %q in\n%s", page, want, all[page])
+			}
+		}
+	}
+	request := regexp.MustCompile(`^\.(TH|SH|TP|PP|B|nf|fi)\b`)
+	seen := 0
+	for _, cmd := range rootCommand().Commands() {
+		page := "locks-" + cmd.Name() + ".1"
+		if cmd.Hidden {
+			if all[page] != "" {
+				t.Errorf("there is a page for %s, which is not for users", cmd.Name())
+			}
+			continue
+		}
+		seen++
+		has("locks.1", ".B locks "+cmd.Name()+"\n"+escape(cmd.Short)+"\n", `\fBlocks\-`+cmd.Name()+`\fR(1)`)
+		has(page, "\n.SH SYNOPSIS\n.B locks "+cmd.Name(), "\n.SH EXAMPLES\n.nf\n  ", "\n  locks "+cmd.Name(), `\fB\-h\fR, \fB\-\-help\fR`, `\fBlocks\fR(1)`)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			what, usage := pflag.UnquoteUsage(f)
+			has(page, `\fB`+escape("--"+f.Name)+`\fR`+map[bool]string{true: ` \fI` + what + `\fR`}[what != ""]+"\n"+escape(usage))
+		})
+	}
+	if len(all) != seen+1 || seen < 7 {
+		t.Errorf("there are %d pages, want those of locks and its %d commands", len(all), seen)
+	}
+	for page, text := range all {
+		for line := range strings.Lines(text) {
+			if (line[0] == '.' || line[0] == '\'') && !request.MatchString(line) || strings.Contains(line, "exec-watch") {
+				t.Errorf("%s: %q is no request that a page has, or is not for users", page, line)
+			}
+		}
+	}
+	has("locks-exec.1", "\n.TP\n.B 76\nthe lock was lost, or \\-\\-max\\-hold was over, before the command ended; also if the\ncommand succeeded", "seconds), 90s or 2m (default: 30s)\n")
+	toolFor(t, nil, "man", "/there/is/none").start().wantEnd(1, "no such file or directory")
+}
+
+func TestEscape(t *testing.T) {
+	for text, want := range map[string]string{
+		"a-b": `a\-b`, `\n`: `\en`, ".TH x\n.x\n'y\n-": "\\&.TH x\n\\&.x\n\\&'y\n\\-", "'": `\&'`, "a.b'c": "a.b'c",
+	} {
+		if got := escape(text); got != want {
+			t.Errorf("escape(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// watching is what the flags and arguments of watch say.
+type watching struct {
+	connection
+	json  bool
+	every time.Duration
+	name  string
+}
+
+func watchCommand() *cobra.Command {
+	var w watching
+	cmd := &cobra.Command{
+		Use:   "watch NAME",
+		Short: "Say each time that a lock changes hands",
+		Long: `Watch prints who holds the lock NAME, and a line each time that this changes: when, who holds
+it now, the fence, and who held it before. It changes nothing. It looks every so often, so it
+does not see a hold that is shorter than --every. It goes on until a signal ends it.
+
+If the servers do not answer, it says so once on the standard error, and again when they
+answer.
+
+Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}.
+
+Exit status: 130 after Ctrl-C, 128 + n after signal n; 2 if the flags or arguments are wrong.
+
+` + connectionHelp,
+		Example: `  locks watch deploy/web --redis localhost:6379
+  locks watch nightly --json --every 100ms >> nightly.log`,
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(cmd *cobra.Command, args []string) error { return w.check(cmd, args[0]) },
+		RunE:    cli.Does(w.run),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&w.json, "json", false, "print each change as one line of JSON")
+	everyFlag(f, &w.every)
+	w.strictFlag(cmd)
+	w.strategyFlag(cmd)
+	w.connection.flags(cmd)
+	return cmd
+}
+
+// leastEvery keeps a slip of the finger from putting the servers under load.
+const leastEvery = 10 * time.Millisecond
+
+func everyFlag(f *pflag.FlagSet, p *time.Duration) {
+	durationVar(f, p, "every", "", time.Second, "the `time` from one look to the next")
+}
+
+func checkEvery(every time.Duration) error {
+	if every < leastEvery {
+		return fmt.Errorf("--every is %v: allowed are %v and more", every, leastEvery)
+	}
+	return nil
+}
+
+func (w *watching) check(cmd *cobra.Command, name string) error {
+	w.name = name
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if err := checkEvery(w.every); err != nil {
+		return err
+	}
+	return w.connection.check(cmd)
+}
+
+func (w *watching) run(cmd *cobra.Command) error {
+	if err := w.examineFor(cmd); err != nil {
+		return err
+	}
+	return w.using(cmd, func(s strategy.Strategy) error {
+		var before strategy.Info
+		failing := false
+		for info, err := range strategy.Watch(cmd.Context(), s, w.name, w.every) {
+			if err != nil {
+				failing = true
+				note(cmd, "%v", w.explained(w.name, err))
+				continue
+			}
+			if failing {
+				failing = false
+				note(cmd, "the servers answer again")
+			}
+			if err := w.print(cmd.OutOrStdout(), time.Now().UTC(), info, before); err != nil {
+				return err
+			}
+			before = info
+		}
+		return context.Cause(cmd.Context())
+	})
+}
+
+// A sighting is what watch has seen. Its JSON is for programs: fields are added, not changed.
+type sighting struct {
+	Time time.Time `json:"time"`
+	report
+	Before *waiter `json:"before,omitempty"` // the holder that was seen last, if it is another
+}
+
+func (w *watching) print(out io.Writer, now time.Time, info, before strategy.Info) error {
+	seen := sighting{Time: now, report: reportOf(info)}
+	if before.Held && before.Token != info.Token {
+		seen.Before = &waiter{before.Token, processOf(before.Label)}
+	}
+	if w.json {
+		e := json.NewEncoder(out)
+		e.SetEscapeHTML(false)
+		return e.Encode(seen)
+	}
+	words := "free"
+	if info.Held {
+		words = "held by " + holderOf(info.Token)
+		if info.Holds > 1 {
+			words += fmt.Sprintf(", %d holds", info.Holds)
+		}
+		if info.Fence > 0 {
+			words += fmt.Sprintf(", fence %d", info.Fence)
+		}
+	}
+	if seen.Before != nil {
+		words += "; before: " + holderOf(before.Token)
+	}
+	_, err := fmt.Fprintf(out, "%s  %s\n", now.Format("2006-01-02T15:04:05.000Z07:00"), words)
+	return err
+}
