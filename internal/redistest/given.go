@@ -2,10 +2,14 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 // givenSource are servers that somebody else started, and keeps.
@@ -14,8 +18,11 @@ type givenSource struct {
 	version string
 }
 
+// givenLimit is how long a named server may take to answer.
+const givenLimit = 5 * time.Second
+
 // openGiven asks every named server. One that does not answer is an error, since what
-// was named is not replaced by something else.
+// was named is not replaced by something else. Nobody is starting it, so one that is away is not asked again.
 func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 	g := &givenSource{}
 	runs := map[string]string{} // address by what the server calls its run
@@ -25,8 +32,16 @@ func openGiven(ctx context.Context, addrs []string, e edition) (source, error) {
 			return nil, err
 		}
 		s := newServer(nil, given(u), true)
-		limit, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err = s.ready(limit)
+		late := fmt.Errorf("no answer within %v", givenLimit)
+		limit, cancel := context.WithTimeoutCause(ctx, givenLimit, late)
+		err = s.ping(limit)
+		var said redis.Error
+		var timeout net.Error
+		if err == nil || errors.As(err, &said) {
+			err = s.ready(limit)
+		} else if errors.As(err, &timeout) && timeout.Timeout() {
+			err = late
+		}
 		cancel()
 		version, run := s.Version(), s.run
 		s.end()

@@ -4,6 +4,7 @@ package compare
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
@@ -239,16 +240,12 @@ func own(t *testing.T, n int) []*redistest.Server {
 	return servers
 }
 
-// wantNoKeys: measuring cleans up behind itself, fence counters included.
+// wantNoKeys: a comparison cleans up behind itself, fence counters included.
 func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 	t.Helper()
 	err := each(t.Context(), servers, func(conn redis.Conn) error {
-		keys, err := keysOf(t.Context(), conn, namePrefix)
-		if err != nil {
-			return err
-		}
-		guards, err := keysOf(t.Context(), conn, "redlock")
-		if keys = append(keys, guards...); len(keys) > 0 {
+		keys, err := keysOf(t.Context(), conn, "")
+		if len(keys) > 0 {
 			t.Errorf("left on the server: %q", keys)
 		}
 		return err
@@ -274,6 +271,11 @@ func TestRun(t *testing.T) {
 	}
 	if _, err := servers[0].RoundTrips(t.Context()); err != nil {
 		c.Kind = redistest.Embedded
+	}
+	// Of somebody else, and of trials that are held elsewhere.
+	foreign := []any{"a conformance report", "lock:{conformance " + rand.Text() + "}:fence"}
+	for _, key := range foreign {
+		redistest.Do(t, servers[0], "SET", key, 1)
 	}
 	r, err := Run(t.Context(), c)
 	for err == nil && c.Each < time.Second && slices.ContainsFunc(r.Strategies, func(s Strategy) bool { return s.failed(MeasuringHandOff) }) {
@@ -332,6 +334,9 @@ func TestRun(t *testing.T) {
 	}
 	if len(r.Advice) < 5 {
 		t.Errorf("Advice = %+v", r.Advice)
+	}
+	if n := redistest.Do(t, servers[0], "DEL", foreign...); n != int64(len(foreign)) {
+		t.Errorf("of %q %v are left, want that the keys of others stay", foreign, n)
 	}
 	wantNoKeys(t, servers...)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -338,11 +339,17 @@ func keysOf(ctx context.Context, conn redis.Conn, name string) ([]string, error)
 // sweep removes what a lock of this name has left on the servers, which may be
 // somebody's: fence counters. It does its best; they harm nobody.
 func sweep(ctx context.Context, servers []*redistest.Server, name string) {
+	sweepOurs(ctx, servers, name, func(string) bool { return true })
+}
+
+// sweepOurs is sweep for many locks whose names begin alike: those of which ours says so.
+func sweepOurs(ctx context.Context, servers []*redistest.Server, name string, ours func(key string) bool) {
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	for i := range servers { // those after one that fails as well
 		each(ctx, servers[i:i+1], func(conn redis.Conn) error { //nolint:errcheck // its best
 			keys, err := keysOf(ctx, conn, name)
+			keys = slices.DeleteFunc(keys, func(k string) bool { return !ours(k) })
 			if err != nil || len(keys) == 0 {
 				return err
 			}

@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -94,8 +95,15 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 		return properties[i]
 	}
 	held := make([]conformance.Subject, len(variants))
+	var locks trialLocks
+	defer sweepOurs(ctx, servers, trialName, locks.has)
 	for i, v := range variants {
 		held[i] = v.Subject(servers[:v.Servers])
+		evict := held[i].Evict
+		held[i].Evict = func(ctx context.Context, key string) error { // each trial ends with that of its lock
+			locks.add(key)
+			return evict(ctx, key)
+		}
 		held[i].ChildArgs = []string{} // main calls subjects.Child
 		rows[i] = make([]Guarantee, len(groups))
 		for j, g := range groups {
@@ -183,6 +191,33 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 		}
 	}
 	return rows, context.Cause(ctx)
+}
+
+// trialName begins the names of all locks of the suite. A text of rand.Text follows, which tells trials apart.
+const trialName = "conformance "
+
+var trialID = regexp.MustCompile(trialName + "[A-Z2-7]{26}")
+
+// trialLocks are the locks of the trials of this run: others may hold trials on the same servers.
+type trialLocks struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (l *trialLocks) add(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[string]bool{}
+	}
+	l.all[trialID.FindString(key)] = true
+}
+
+func (l *trialLocks) has(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := trialID.FindString(key)
+	return id != "" && l.all[id]
 }
 
 // inconclusive begins the reason of a trial that the suite skipped since the machine was slow.

@@ -63,10 +63,14 @@ The Redis is the most real one available: what REDIS_ADDRS names, else a Docker
 container, else a local redis-server, else an embedded imitation, whose timings mean
 nothing. The first line says which it is, and why. Containers and processes that
 were started go away at the end, also after Ctrl-C. On a Redis of your own (--redis,
-or REDIS_ADDRS, which keeps a password out of the list of processes) the locks have
-names that nobody else uses; but it is put under load, and the fence counters of the
-trials stay (lock:{conformance …}:fence). Compare leaves out a strategy that takes
-more servers than you give; the others take the first.
+or REDIS_ADDRS, which takes a password, too) the locks have names that nobody else
+uses. Nothing of them stays, unless there are more than 100,000 keys. But the server
+is put under load. Compare leaves out a strategy that takes more servers than you
+give; the others take the first.
+
+Exit status: 0 if it compared; 1 if it could not, or if a trial ended as it should
+not; 69 if the servers cannot be reached or used; 2 if the flags are wrong; 128 + n
+if signal n ended it.
 
 Strategies:
 ` + strings.TrimRight(list.String(), "\n"),

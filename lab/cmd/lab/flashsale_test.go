@@ -45,14 +45,14 @@ func TestFlashsaleHelp(t *testing.T) {
 func TestFlashsaleJSON(t *testing.T) {
 	t.Parallel()
 	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
-	out, errs, code := clitest.Run(t, "flashsale", "--redis", s.URL(), "--json")
+	out, errs, code := clitest.RunIn(t, given(s), "flashsale", "--json")
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s%s", code, errs, out)
 	}
 	if strings.Contains(out+errs, "fish") {
 		t.Errorf("the password is in the output:\n%s%s", out, errs)
 	}
-	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by --redis, ") {
+	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by REDIS_ADDRS, ") {
 		t.Errorf("the first line is %q, want the choice", first)
 	}
 	var r flashsale.Report

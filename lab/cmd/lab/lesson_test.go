@@ -165,8 +165,8 @@ func TestLessonScript(t *testing.T) {
 // TestLessonJSON: on a server with a password, on which nothing is left.
 func TestLessonJSON(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
-	out, errs, code := clitest.Run(t, "lesson", "lua", "1", "--redis", s.URL(), "--json")
-	if code != 0 || !strings.HasPrefix(errs, "redis: servers given by --redis, ") {
+	out, errs, code := clitest.RunIn(t, given(s), "lesson", "lua", "1", "--json")
+	if code != 0 || !strings.HasPrefix(errs, "redis: servers given by REDIS_ADDRS, ") {
 		t.Fatalf("exit %d:\n%s%s", code, errs, out)
 	}
 	if strings.Contains(out+errs, "fish") {

@@ -13,7 +13,8 @@
 //	go run -C lab ./cmd/lab compare
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
-// not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
+// not understand, and 128 + n when signal n ended it (130 for Ctrl-C). If the servers cannot
+// be reached or used, it exits with 69.
 package main
 
 import (

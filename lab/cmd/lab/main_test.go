@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,6 +48,8 @@ func TestMisuse(t *testing.T) {
 		{"compare --markdown --quick", "--markdown measures nothing"},
 		{"compare --duration 1ms", "--duration is 1ms: allowed are 50ms to 1h0m0s"},
 		{"compare --duration soon", `invalid argument "soon" for "--duration"`},
+		{"compare --redis redis://me:secret@localhost", "--redis has a password, and everybody on this machine can read arguments"},
+		{"compare --redis :secret@localhost", "give it by REDIS_ADDRS=redis://user:password@host:port"},
 		{"compare --redis=", "--redis names no server: want host:port or redis://"},
 		{"compare --redis http://me:secret@localhost", "--redis names no server: want host:port or redis://"},
 		{"compare --redis redis://:sec%ret@localhost", "--redis names no server: want host:port or redis://"},
@@ -70,16 +74,61 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestUnreachable: nothing listens on port 1.
+// TestUnreachable: nothing listens on port 1, somewhere else nobody answers, and one hangs up. A server that is away
+// is asked once: nobody is starting it.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	out, errs, code := clitest.Run(t, "compare", "--redis", "redis://me:secret@127.0.0.1:1/2")
-	if code != 1 || out != "" || !strings.Contains(errs, "--redis names 127.0.0.1:1, which cannot be used") || !strings.Contains(errs, "connection refused") {
-		t.Errorf("exit %d, %q, %q, want 1 and what is wrong with the server", code, out, errs)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if strings.Contains(errs, "secret") || strings.Contains(errs, "REDIS_ADDRS") || strings.Contains(errs, "redistest") {
-		t.Errorf("%q has the password, or speaks of variables that nobody set, or of this module's insides", errs)
+	defer silent.Close()
+	closing, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	var asked atomic.Int64
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			c, err := closing.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			c.Close()
+		}
+	}()
+	for addr, want := range map[string]string{
+		"127.0.0.1:1": "connection refused", silent.Addr().String(): "no answer within 5s", closing.Addr().String(): "cannot be used",
+	} {
+		out, errs, code := clitest.Run(t, "compare", "--redis", addr)
+		if code != 69 || out != "" || !strings.Contains(errs, "--redis names "+addr+", which cannot be used: ") || !strings.Contains(errs, want) {
+			t.Errorf("exit %d, %q, %q, want 69 and what is wrong with the server: %s", code, out, errs, want)
+		}
+		if strings.Contains(errs, "REDIS_ADDRS") || strings.Contains(errs, "redistest") || strings.Contains(errs, "deadline exceeded") {
+			t.Errorf("%q speaks of variables that nobody set, or of this module's insides", errs)
+		}
+	}
+	closing.Close()
+	<-over
+	if n := asked.Load(); n != 1 {
+		t.Errorf("a server that hangs up was asked %d times, want once", n)
+	}
+	_, errs, code := clitest.RunIn(t, []string{"REDIS_ADDRS=redis://me:secret@127.0.0.1:1/2", "REDIS_KIND=given"}, "compare")
+	if code != 69 || !strings.Contains(errs, "connection refused") || strings.Contains(errs, "secret") {
+		t.Errorf("exit %d, %q, want 69, what is wrong, and no password", code, errs)
+	}
+}
+
+// given is an environment that names servers. Their URLs may have passwords, which arguments may not.
+func given(servers ...*redistest.Server) []string {
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
+	}
+	return []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
 }
 
 // TestJSON compares a strategy with weaknesses and one on several servers, all of which have a password. The rest of the table is package compare's test.
@@ -92,23 +141,20 @@ func TestJSON(t *testing.T) {
 	for _, v := range compared {
 		args = append(args, "--strategy", v.Name)
 	}
-	var s *redistest.Server // the first
+	var all []*redistest.Server
 	most := subjects.Most(compared)
 	for range most {
-		one := redistest.Own(t, redistest.Config{Password: "swordfish"})
-		args = append(args, "--redis", one.URL())
-		if s == nil {
-			s = one
-		}
+		all = append(all, redistest.Own(t, redistest.Config{Password: "swordfish"}))
 	}
-	out, errs, code := clitest.Run(t, args...)
+	s := all[0]
+	out, errs, code := clitest.RunIn(t, given(all...), args...)
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s", code, errs)
 	}
 	if strings.Contains(out+errs, "swordfish") {
 		t.Errorf("the password is in the output:\n%s%s", out, errs)
 	}
-	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by --redis, ") || !strings.Contains(first, s.Addr()) {
+	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by REDIS_ADDRS, ") || !strings.Contains(first, s.Addr()) {
 		t.Errorf("the first line is %q, want the choice", first)
 	}
 	var r compare.Report

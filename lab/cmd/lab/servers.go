@@ -21,7 +21,7 @@ type servers struct {
 	redis            []string
 }
 
-const urlForm = "redis://[user:password@]host:port[/database]"
+const urlForm = "redis://host:port[/database]"
 
 func (v *servers) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -36,19 +36,18 @@ func (v *servers) check(cmd *cobra.Command) error {
 		return fmt.Errorf("%s exclude each other: each names a Redis to use, so give one of them", strings.Join(set, " and "))
 	}
 	for _, s := range v.redis {
-		if !isServer(s) { // the value is not repeated: it may hold a password
+		if !strings.Contains(s, "://") {
+			s = "redis://" + s
+		}
+		u, err := url.Parse(s)
+		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" { // the value is not repeated: it may hold a password
 			return errors.New("--redis names no server: want host:port or " + urlForm)
+		}
+		if _, secret := u.User.Password(); secret {
+			return cli.PasswordInArgument("--redis", "REDIS_ADDRS=redis://user:password@host:port")
 		}
 	}
 	return nil
-}
-
-func isServer(s string) bool {
-	if !strings.Contains(s, "://") {
-		s = "redis://" + s
-	}
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
 }
 
 // open finds the servers that were asked for, or starts some, and says which, before the slow work.
@@ -59,7 +58,11 @@ func (v *servers) open(ctx context.Context, words, log io.Writer) (*redistest.Fa
 	}
 	farm, err := redistest.Open(ctx, w)
 	if err != nil {
-		return nil, v.gaveUp(ctx, err)
+		err = v.gaveUp(ctx, err)
+		if ctx.Err() == nil {
+			err = &cli.Exit{Status: cli.Unavailable, Err: err}
+		}
+		return nil, err
 	}
 	io.WriteString(words, lookOf(words).prose("redis: ", strings.TrimPrefix(v.asAsked(farm.Choice()), "redis: ")))
 	return farm, nil
