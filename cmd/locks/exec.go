@@ -37,6 +37,7 @@ const (
 type execution struct {
 	connection
 	ttl, wait, maxHold, grace time.Duration
+	atLeast                   time.Duration
 	try, failFast             bool
 	verbose, quiet            bool
 	label                     string
@@ -79,6 +80,10 @@ If the servers fail at the first attempt, --wait covers that, too: exec says so,
 again until the time is over. Without --wait, and with --fail-fast, it ends at once. A wait
 that has begun goes on while they fail. A wrong password or certificate, or a missing right,
 ends exec at once in any case.
+
+With --at-least 30s no other exec with --at-least starts within 30 s from the start of this
+one, also if the command has ended or exec was killed: it exits with 75. So a job that many
+machines have on their schedule runs once for each tick, though their clocks differ a little.
 
 With --permits 5 up to five may hold the lock at a time, each with a fence and a TTL of its
 own. Give all programs that use the lock the same number.
@@ -125,6 +130,7 @@ func execCommand() *cobra.Command {
 	f.BoolVar(&e.failFast, "fail-fast", false, "with --wait: end at once if the servers fail at the first attempt")
 	f.BoolVarP(&e.try, "try", "n", false, "do not wait")
 	durationVar(f, &e.maxHold, "max-hold", "", 0, "end the command, and let go, after this `time`: the TTL or more (default: never)")
+	durationVar(f, &e.atLeast, "at-least", "", 0, "let no other exec with --at-least start within this `time` from the start, also if the\ncommand has ended or exec was killed: longer than clocks differ (default: none)")
 	durationVar(f, &e.grace, "grace", "", 10*time.Second, "the `time` between SIGTERM and SIGKILL, when exec ends the command; what it\ndoes after SIGKILL, such as waiting for a disk, has no bound")
 	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
 	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
@@ -193,6 +199,14 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--wait is %v: allowed is more than 0; --try does not wait", e.wait)
 	case cmd.Flags().Changed("max-hold") && e.maxHold < e.ttl:
 		return fmt.Errorf("--max-hold is %v: allowed are the TTL of %v and more", e.maxHold, e.ttl)
+	case cmd.Flags().Changed("at-least") && (e.atLeast < strategy.MinTTL || e.atLeast > strategy.MaxTTL || e.atLeast%time.Millisecond != 0):
+		return fmt.Errorf("--at-least is %v: allowed are whole milliseconds from %v to %v", e.atLeast, strategy.MinTTL, strategy.MaxTTL)
+	case e.atLeast > 0 && len(e.name) > strategy.MaxNameLen-len(markSuffix):
+		return fmt.Errorf("the lock's name has %d bytes: with --at-least allowed are 1 to %d", len(e.name), strategy.MaxNameLen-len(markSuffix))
+	case e.maxTTL > 0 && e.atLeast > e.maxTTL:
+		return fmt.Errorf("--at-least is %v: allowed is --max-ttl, %v, at most", e.atLeast, e.maxTTL)
+	case e.atLeast > 0 && cmd.Flags().Changed("permits"):
+		return errors.New("--at-least and --permits exclude each other: several may start then")
 	case e.grace < 0:
 		return fmt.Errorf("--grace is %v: allowed are 0 (SIGKILL at once) and more", e.grace)
 	case e.conflict < 0 || e.conflict > 255:
@@ -250,7 +264,30 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return e.notAcquired(cmd.Context(), err)
 	}
+	if e.atLeast > 0 {
+		if err := e.mark(cmd.Context(), s); err != nil {
+			lease.Release(context.Background()) //nolint:errcheck // the strategy repeats it until Close
+			return e.notAcquired(cmd.Context(), err)
+		}
+	}
 	return e.hold(cmd.Context(), lease, program)
+}
+
+const markSuffix = "/at-least"
+
+// mark takes the lock NAME/at-least, which nobody renews or releases: it lapses by itself. Until then no other exec
+// takes it, also if this one has died. clients/gocron calls it by the same name.
+func (e *execution) mark(ctx context.Context, s strategy.Strategy) error {
+	marks, err := s.With(strategy.Options{TTL: e.atLeast, FenceTTL: 2 * e.atLeast, Label: strategy.ThisProcess(e.label).String()})
+	if err != nil {
+		return err
+	}
+	lease, err := marks.NewLock(e.name + markSuffix).TryAcquire(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = lease.Detach()
+	return err
 }
 
 // observe passes on what the strategy reports. It must not block: a reader that has not read the last

@@ -54,6 +54,12 @@ func TestExecMisuse(t *testing.T) {
 		{"exec a --permits 0 --redis a -- true", "--permits is 0: allowed are 1 to 1000000"},
 		{"exec a --permits 1000001 --redis a -- true", "--permits is 1000001: allowed are 1 to 1000000"},
 		{"exec a --strategy semaphore --redis a -- true", "--strategy semaphore without --permits: how many may hold the lock at a time?"},
+		{"exec a --at-least 0s -- true", "--at-least is 0s: allowed are whole milliseconds from 10ms to 24h0m0s"},
+		{"exec a --at-least 25h -- true", "--at-least is 25h0m0s: allowed are"},
+		{"exec a --at-least 10.5ms -- true", "--at-least is 10.5ms: allowed are"},
+		{"exec a --at-least 2m --max-ttl 1m --strategy redlock --redis a --redis b --redis c -- true", "--at-least is 2m0s: allowed is --max-ttl, 1m0s, at most"},
+		{"exec a --at-least 1s --permits 5 --redis a -- true", "--at-least and --permits exclude each other"},
+		{"exec " + strings.Repeat("x", 1016) + " --at-least 1s -- true", "the lock's name has 1016 bytes: with --at-least allowed are 1 to 1015"},
 		{"exec a --grace -1s -- true", "--grace is -1s: allowed are 0 (SIGKILL at once) and more"},
 		{"exec a -E 256 -- true", "--conflict-exit-code is 256: allowed are 0 to 255"},
 		{"exec a --label " + strings.Repeat("x", 257) + " -- true", "--label has 257 bytes: allowed are "},
@@ -195,6 +201,47 @@ func TestExecTellsWho(t *testing.T) {
 			t.Errorf("it said\n%swant\n%s", &said, want)
 		}
 	})
+}
+
+// TestExecAtLeast: no other exec with --at-least starts until the mark is gone, although the first has ended, or was
+// killed. An exec that finds the mark has let the lock go.
+func TestExecAtLeast(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), newName(t)
+	again := func(code int, words ...string) (out string) {
+		t.Helper()
+		return toolFor(t, s, "exec", name, "--try", "--at-least", "1h", "--", "echo", "ran").start().wantEnd(code, words...)
+	}
+	marked := "lock \"" + name + "/at-least\" is held by "
+	if out := again(0); out != "ran\n" {
+		t.Errorf("the first printed %q", out)
+	}
+	for range 2 {
+		if out := again(75, marked, "for 59m"); out != "" {
+			t.Errorf("the next printed %q", out)
+		}
+	}
+	toolFor(t, s, "exec", name, "--try", "--", "true").start().wantEnd(0)
+
+	mark := strategy.DefaultKey(name + "/at-least")
+	if n := redistest.Do(t, s, "DEL", mark); n != int64(1) { // as when its time has come
+		t.Fatalf("%v keys %s", n, mark)
+	}
+	killed := toolFor(t, s, "exec", name, "--ttl", "1s", "--at-least", "1h", "--", "sh", "-c", "echo in; read line")
+	killed.input()
+	killed.start().line()
+	killed.kill(syscall.SIGKILL)
+	killed.end()
+	verdict.Eventually(t, "the lock has lapsed", func() bool { return redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)) == int64(0) })
+	again(75, marked)
+
+	redistest.Do(t, s, "DEL", mark)
+	redistest.Do(t, s, "RPUSH", mark, "no lock")
+	if out := again(69, "WRONGTYPE"); out != "" {
+		t.Errorf("without a mark it printed %q", out)
+	}
+	toolFor(t, s, "exec", name, "--try", "--", "true").start().wantEnd(0)
+	redistest.Do(t, s, "DEL", mark)
 }
 
 // TestExecPermits: as many commands run at a time as there are permits; the next one waits for the first that
