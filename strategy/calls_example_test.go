@@ -248,6 +248,7 @@ func ExampleOptions_observe() {
 	}
 	lease.Release(context.Background())
 	// Output:
+	// asked report
 	// attempt report
 	// acquired report
 	// released report

@@ -95,6 +95,7 @@ func TestDirections(t *testing.T) {
 		"engine/internal/undo":      {strategy, driver, engine + "/internal/lifecycle"},
 		"conformance":               {strategy, driver, engine, module + "internal/child"},
 		"internal/child":            {},
+		"election":                  {strategy},
 		"lockstest":                 {strategy, driver, engine, module + "conformance"},
 
 		"internal/token":    {uuid},
@@ -194,7 +195,7 @@ func strategies(all map[string]pkg) map[string]pkg {
 	found := map[string]pkg{}
 	for name, p := range all {
 		rest, ours := strings.CutPrefix(name, module)
-		if ours && path.Dir(rest) == "." && !slices.Contains([]string{"strategy", "driver", "engine", "conformance", "lockstest"}, rest) {
+		if ours && path.Dir(rest) == "." && !slices.Contains([]string{"strategy", "driver", "engine", "conformance", "lockstest", "election"}, rest) {
 			found[rest] = p
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // Check reads a document. Before each of its blocks of code that have a language, but for sh,
 // which is to be typed, a line must say where it is from, as a path from the document's folder:
 //
-//	<!-- from ../lab/election/election.go -->
+//	<!-- from ../election/election.go -->
 //
 // and all of the block's lines must stand there, one after the other, indented as there or
 // by up to two tabs less. from returns how many blocks each file has given.

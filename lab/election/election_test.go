@@ -1,7 +1,7 @@
 package election_test
 
-// Leader election among processes: leaders are killed or resign, and the recorded history shows one leader at a
-// time. Lead tells the loss of a term from an error of the reign.
+// Tests package election among processes: leaders are killed or resign, and the recorded history shows one leader at a
+// time. The tests of one process are in election/.
 
 import (
 	"context"
@@ -11,17 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/election"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/quotes"
 	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/lab/election"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/reentrant"
@@ -73,7 +69,7 @@ func stand(ctx context.Context, parent *child.Parent, j campaign) error {
 	}()
 	c := candidate{history.NewRecorder(log), j, parent, orders}
 	next := c.campaigns()
-	err = election.Lead(ctx, locks.NewLock(j.Lock), func(ctx context.Context, lease strategy.Lease) error {
+	err = election.New(locks, j.Lock).Lead(ctx, func(ctx context.Context, lease strategy.Lease) error {
 		c.reign(ctx, lease, next)
 		next = c.campaigns()
 		return nil
@@ -318,45 +314,4 @@ func rounded(all []time.Duration) []time.Duration {
 		all[i] = all[i].Round(time.Millisecond)
 	}
 	return all
-}
-
-// TestDocQuotes: what docs/election.md quotes, stands here.
-func TestDocQuotes(t *testing.T) {
-	t.Parallel()
-	from, err := quotes.Check("../../docs/election.md")
-	if err != nil {
-		t.Error(err)
-	}
-	if from["../lab/election/election.go"] == 0 {
-		t.Errorf("docs/election.md quotes %v, want election.go", from)
-	}
-}
-
-// TestLead: a loss ends a term and not the campaign; an error of the reign ends both.
-func TestLead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
-		locks, err := engine.New(&server, strategy.Options{RetryOnError: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close()
-		enough := errors.New("enough")
-		terms := 0
-		err = election.Lead(t.Context(), locks.NewLock("leader"), func(ctx context.Context, lease strategy.Lease) error {
-			if terms++; terms == 3 {
-				return enough
-			}
-			server.Evict(ctx, "lock:{leader}")
-			<-ctx.Done()
-			return nil
-		})
-		if !errors.Is(err, enough) || terms != 3 {
-			t.Errorf("Lead = %v after %d terms, want the reign's error after 3", err, terms)
-		}
-		if _, err := locks.NewLock("leader").TryAcquire(t.Context()); err != nil {
-			t.Errorf("TryAcquire after Lead = %v", err)
-		}
-	})
 }
