@@ -1,0 +1,96 @@
+// Tests which instance an Elector lets run jobs: the leader, until it resigns or its term is lost. Time is virtual.
+package gocronlocks_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/election"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// The leader alone runs the jobs. When it resigns the other leads at once.
+func TestElector(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		runs := make(chan int, 100)
+		var electors []*gocronlocks.Elector
+		for i := range 2 {
+			e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
+			t.Cleanup(e.Close)
+			electors = append(electors, e)
+			time.Sleep(time.Second) // the first leads
+			start(t, func(s gocron.Scheduler) {
+				add(t, s, everyMinute(), e.Task(func(context.Context, strategy.Lease) error {
+					runs <- i
+					return nil
+				}))
+			}, gocron.WithDistributedElector(e))
+		}
+		for minute := range 10 {
+			want := 0
+			if minute >= 5 {
+				want = 1
+			}
+			if who := <-runs; who != want || len(runs) > 0 {
+				t.Errorf("minute %d: instance %d runs the job, want %d alone", minute, who, want)
+			}
+			if minute == 4 {
+				electors[0].Close()
+				if err := electors[0].IsLeader(t.Context()); err == nil {
+					t.Error("the first instance leads after Close")
+				}
+			}
+		}
+	})
+}
+
+// A term that is lost ends the context of the job. The Elector campaigns again, also after an outage, and without
+// Options.RetryOnError.
+func TestElectorOutlastsAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
+		defer e.Close()
+		failed, listen := failures()
+		start(t, func(s gocron.Scheduler) {
+			add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
+				server.Intercept(func(context.Context, conformance.Request, func() error) error { return conformance.Unsent() })
+				<-ctx.Done()
+				return nil
+			}), listen, gocron.WithLimitedRuns(1))
+		}, gocron.WithDistributedElector(e))
+		if err := <-failed; !errors.Is(err, strategy.ErrLost) {
+			t.Errorf("the job ends with %v, want ErrLost", err)
+		}
+		time.Sleep(time.Minute)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("IsLeader in the outage = %v, want why it does not lead", err)
+		}
+		server.Intercept(nil)
+		time.Sleep(2 * time.Second)
+		if err := e.IsLeader(t.Context()); err != nil {
+			t.Errorf("IsLeader after the outage = %v", err)
+		}
+	})
+}
+
+// An Elector ends with its strategy.
+func TestElectorClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		locks := open(t, server)
+		e := gocronlocks.NewElector(election.New(locks, "scheduler"))
+		time.Sleep(time.Second)
+		locks.Close()
+		time.Sleep(time.Minute)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrClosed) {
+			t.Errorf("IsLeader = %v, want ErrClosed", err)
+		}
+		e.Close()
+		e.Close()
+	})
+}

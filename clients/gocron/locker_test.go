@@ -1,0 +1,185 @@
+// Tests what a Locker keeps, for how long, and what it leaves after a refusal. Time is virtual.
+package gocronlocks_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// heldBy returns the name of the lock that an instance found held; empty: the error says something else.
+func heldBy(err error) string {
+	var held *strategy.HeldError
+	if !errors.As(err, &held) {
+		return ""
+	}
+	return held.Name
+}
+
+// No other instance runs the job while it runs, nor for AtLeast after its start, also if the job has ended or its
+// instance has died.
+func TestAtLeast(t *testing.T) {
+	for name, end := range map[string]func(context.Context, gocron.Lock, strategy.Strategy) error{
+		"the job ends":      func(ctx context.Context, run gocron.Lock, _ strategy.Strategy) error { return run.Unlock(ctx) },
+		"the instance dies": func(_ context.Context, _ gocron.Lock, locks strategy.Strategy) error { return locks.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				const atLeast = time.Minute
+				mine := open(t, server)
+				a := newLocker(t, mine, gocronlocks.Options{AtLeast: atLeast})
+				b := newLocker(t, open(t, server), gocronlocks.Options{AtLeast: atLeast})
+				run, err := a.Lock(t.Context(), "report")
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				if err := end(t.Context(), run, mine); err != nil {
+					t.Fatal(err)
+				}
+				for time.Since(began) < atLeast-time.Second {
+					if _, err := b.Lock(t.Context(), "report"); heldBy(err) != "report/at-least" {
+						t.Fatalf("%v after the start: Lock = %v, want that the mark is held", time.Since(began), err)
+					}
+					time.Sleep(time.Second)
+				}
+				if _, err := b.Lock(t.Context(), "other"); err != nil {
+					t.Errorf("Lock of another job = %v", err)
+				}
+				time.Sleep(time.Second)
+				if _, err := b.Lock(t.Context(), "report"); err != nil {
+					t.Errorf("%v after the start: Lock = %v, want nil", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
+// A job that runs longer than AtLeast and the TTL keeps its hold. When it ends it is free at once.
+func TestHold(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		o := gocronlocks.Options{AtLeast: ttl / 2}
+		a, b := newLocker(t, open(t, server), o), newLocker(t, open(t, server), o)
+		run, err := a.Lock(t.Context(), "report")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * ttl)
+		if _, err := b.Lock(t.Context(), "report"); heldBy(err) != "report" {
+			t.Errorf("Lock while the job runs = %v, want that the hold is held", err)
+		}
+		if err := run.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock = %v", err)
+		}
+		// Its refusal above has left no mark.
+		run, err = b.Lock(t.Context(), "report")
+		if err != nil {
+			t.Fatalf("Lock when the job has ended = %v", err)
+		}
+		if err := run.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock = %v", err)
+		}
+	})
+}
+
+// Without options a Locker is a lock for the time of the job.
+func TestPlain(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		l := newLocker(t, open(t, server), gocronlocks.Options{})
+		for range 2 {
+			run, err := l.Lock(t.Context(), "report")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := run.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock = %v", err)
+			}
+		}
+		if left, err := server.Leftovers(t.Context(), "lock:{report}"); err != nil || len(left) > 0 {
+			t.Errorf("the server keeps %q (%v), want nothing", left, err)
+		}
+	})
+}
+
+// After a failure the instance holds nothing, and the next one gets the lock.
+func TestFailures(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault conformance.Interceptor // of the request for the hold
+		want  error
+	}{
+		"nobody there": {func(context.Context, conformance.Request, func() error) error { return conformance.Unsent() }, strategy.ErrUnsent},
+		"the reply is lost": {func(_ context.Context, _ conformance.Request, serve func() error) error {
+			serve()
+			return conformance.Unknown()
+		}, strategy.ErrUnknown},
+		"the mark lapses meanwhile": {func(_ context.Context, _ conformance.Request, serve func() error) error {
+			time.Sleep(200 * time.Millisecond)
+			return serve()
+		}, strategy.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				o := gocronlocks.Options{AtLeast: 100 * time.Millisecond}
+				a, b := newLocker(t, open(t, server), o), newLocker(t, open(t, server), o)
+				server.Intercept(func(ctx context.Context, r conformance.Request, serve func() error) error {
+					if r.Op == conformance.OpAcquire && r.Claims[0].Name == "report" {
+						return tt.fault(ctx, r, serve)
+					}
+					return serve()
+				})
+				if run, err := a.Lock(t.Context(), "report"); !errors.Is(err, tt.want) || run != nil {
+					t.Errorf("Lock = %v, %v, want %v", run, err, tt.want)
+				}
+				server.Intercept(nil)
+				time.Sleep(50 * time.Millisecond) // what is undone in the background is undone; AtLeast is not over
+				if _, err := b.Lock(t.Context(), "report"); err != nil {
+					t.Errorf("the next Lock = %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A re-entrant lock does not let a job in again whose context names an owner.
+func TestOwner(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		server.Reentrant = true
+		l := newLocker(t, open(t, server), gocronlocks.Options{})
+		ctx := strategy.WithOwner(t.Context(), "instance")
+		if _, err := l.Lock(ctx, "report"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Lock(ctx, "report"); heldBy(err) != "report" {
+			t.Errorf("a second Lock = %v, want that it is held", err)
+		}
+	})
+}
+
+// Options that are not allowed are refused, in words that say what is.
+func TestOptions(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		locks := open(t, server)
+		l := newLocker(t, locks, gocronlocks.Options{})
+		for _, d := range []time.Duration{-time.Second, time.Microsecond, 25 * time.Hour} {
+			_, err := gocronlocks.NewLocker(locks, gocronlocks.Options{AtLeast: d})
+			if err == nil || !strings.HasPrefix(err.Error(), "gocronlocks: Options.AtLeast is "+d.String()+": allowed are 0 (none) and ") {
+				t.Errorf("NewLocker with AtLeast %v = %v", d, err)
+			}
+			err = l.KeyPerTick(nil, d)
+			if err == nil || !strings.HasPrefix(err.Error(), "gocronlocks: KeyPerTick keeps a key for "+d.String()+": allowed is ") {
+				t.Errorf("KeyPerTick for %v = %v", d, err)
+			}
+		}
+		if err := l.KeyPerTick(nil, 0); err == nil || !strings.Contains(err.Error(), "more than 0") {
+			t.Errorf("KeyPerTick for 0 = %v", err)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+// What the tests of gocronlocks begin with: instances on a lock server in memory, with virtual time and wrong clocks.
+package gocronlocks_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
+
+	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/child"
+	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func TestMain(m *testing.M) {
+	if !child.Run("instance", schedule) {
+		redistest.Main(m)
+	}
+}
+
+const ttl = 10 * time.Second
+
+// bubble runs a test where time is virtual, on a server in memory.
+func bubble(t *testing.T, test func(t *testing.T, server *conformance.Memory)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var server conformance.Memory
+		test(t, &server)
+	})
+}
+
+// open is the strategy of an instance.
+func open(t *testing.T, server *conformance.Memory) strategy.Strategy {
+	t.Helper()
+	locks, err := engine.New(server, strategy.Options{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locks.Close() })
+	return locks
+}
+
+func newLocker(t *testing.T, locks strategy.Strategy, o gocronlocks.Options) *gocronlocks.Locker {
+	t.Helper()
+	l, err := gocronlocks.NewLocker(locks, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// start starts the scheduler of an instance, with its jobs.
+func start(t *testing.T, jobs func(s gocron.Scheduler), options ...gocron.SchedulerOption) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(append(options, gocron.WithLocation(time.UTC))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			t.Errorf("Shutdown = %v", err)
+		}
+	})
+	jobs(s)
+	s.Start()
+	return s
+}
+
+// add adds a job that runs when the schedule says so.
+func add(t *testing.T, s gocron.Scheduler, when gocron.JobDefinition, task gocron.Task, options ...gocron.JobOption) gocron.Job {
+	t.Helper()
+	job, err := s.NewJob(when, task, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+// everyMinute is a definition for one job: gocron keeps the job's state in it.
+func everyMinute() gocron.JobDefinition { return gocron.CronJob("* * * * *", false) }
+
+// A skewed clock is wrong by some time.
+type skewed struct {
+	clockwork.Clock
+	by time.Duration
+}
+
+func (c skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
+
+func wrongBy(d time.Duration) clockwork.Clock { return skewed{clockwork.NewRealClock(), d} }

@@ -1,0 +1,229 @@
+// Tests that each tick runs once on several instances whose clocks differ, which tick a run is, and which jobs have
+// none. Time is virtual.
+package gocronlocks_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A diary notes the minutes for which runs were scheduled; none: -1.
+type diary struct {
+	mu      sync.Mutex
+	began   time.Time
+	minutes []int
+}
+
+func (d *diary) write(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	minute := -1
+	if tick, ok := gocronlocks.Tick(ctx); ok {
+		minute = int(tick.Sub(d.began) / time.Minute)
+	}
+	d.minutes = append(d.minutes, minute)
+}
+
+// Three instances have clocks that differ. The hold alone lets each of them run each tick. AtLeast, or a key per tick,
+// lets one.
+func TestEachTickOnce(t *testing.T) {
+	const ticks = 200
+	for name, tt := range map[string]struct {
+		apart   time.Duration
+		atLeast time.Duration
+		perTick time.Duration
+		want    int // runs of each tick
+	}{
+		"the hold alone":                {5 * time.Second, 0, 0, 3},
+		"AtLeast":                       {5 * time.Second, 30 * time.Second, 0, 1},
+		"AtLeast, of clocks too far":    {20 * time.Second, 10 * time.Second, 0, 3},
+		"a key per tick":                {20 * time.Second, 0, time.Hour, 1},
+		"a key per tick, of far clocks": {10 * time.Minute, 0, time.Hour, 1},
+		"both":                          {5 * time.Second, 30 * time.Second, time.Hour, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				notes := diary{began: time.Now()}
+				for i := range 3 {
+					clock := wrongBy(time.Duration(i-1) * tt.apart)
+					l := newLocker(t, open(t, server), gocronlocks.Options{AtLeast: tt.atLeast, Now: clock.Now})
+					start(t, func(s gocron.Scheduler) {
+						if tt.perTick > 0 {
+							if err := l.KeyPerTick(s, tt.perTick); err != nil {
+								t.Fatal(err)
+							}
+						}
+						add(t, s, everyMinute(), l.Task(func(ctx context.Context, _ strategy.Lease) error {
+							notes.write(ctx)
+							return nil
+						}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(notes.began.Add(30*time.Minute))))
+					}, gocron.WithDistributedLocker(l), gocron.WithClock(clock))
+				}
+				time.Sleep((30+ticks)*time.Minute + tt.apart - time.Second) // the slowest clock is not at the next tick
+				notes.mu.Lock()
+				defer notes.mu.Unlock()
+				if tt.perTick == 0 {
+					if n := len(notes.minutes); n < (ticks-1)*tt.want || n > (ticks+1)*tt.want {
+						t.Errorf("the job ran %d times for %d ticks, want %d for each", n, ticks, tt.want)
+					}
+					return
+				}
+				slices.Sort(notes.minutes)
+				for i, minute := range notes.minutes {
+					if minute != 30+i {
+						t.Fatalf("the runs are of the minutes %v, want each once from the 30th on", notes.minutes)
+					}
+				}
+				if n := len(notes.minutes); n < ticks {
+					t.Errorf("the job ran %d times, want %d or more", n, ticks)
+				}
+			})
+		})
+	}
+}
+
+// one starts one instance with a key per tick, and a job that notes its runs and takes some time. behind is how far its
+// clock has been set back since its timer was started.
+func one(t *testing.T, server *conformance.Memory, behind time.Duration, when gocron.JobDefinition, takes time.Duration, options ...gocron.JobOption) (gocron.Job, *diary) {
+	t.Helper()
+	notes := &diary{began: time.Now()}
+	l := newLocker(t, open(t, server), gocronlocks.Options{Now: wrongBy(-behind).Now})
+	var job gocron.Job
+	start(t, func(s gocron.Scheduler) {
+		if err := l.KeyPerTick(s, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		job = add(t, s, when, l.Task(func(ctx context.Context, _ strategy.Lease) error {
+			notes.write(ctx)
+			time.Sleep(takes)
+			return nil
+		}), append(options, gocron.WithName("report"))...)
+	}, gocron.WithDistributedLocker(l))
+	return job, notes
+}
+
+// RunNow takes the next tick if that is due within a minute, and is refused otherwise.
+func TestRunNow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		at     time.Duration
+		want   []int
+		noTick bool // RunNow is refused; otherwise the tick is
+	}{
+		"long before": {30 * time.Minute, []int{60}, true},
+		"just before": {59*time.Minute + 30*time.Second, []int{60}, false},
+		"just after":  {60*time.Minute + 30*time.Second, []int{60}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				refused := make(chan error, 10)
+				job, notes := one(t, server, 0, gocron.CronJob("0 * * * *", false), 0, gocron.WithEventListeners(
+					gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err })))
+				time.Sleep(tt.at)
+				if err := job.RunNow(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(90*time.Minute - tt.at)
+				notes.mu.Lock()
+				defer notes.mu.Unlock()
+				if !slices.Equal(notes.minutes, tt.want) {
+					t.Errorf("the runs are of the minutes %v, want %v", notes.minutes, tt.want)
+				}
+				if err := <-refused; errors.Is(err, gocronlocks.ErrNoTick) != tt.noTick || !tt.noTick && heldBy(err) == "" {
+					t.Errorf("the other run is refused by %v, want ErrNoTick: %v", err, tt.noTick)
+				}
+			})
+		})
+	}
+}
+
+// gocron skips ticks while the job runs. The run after them is of its own tick, and not of one that was skipped.
+func TestSkippedTicks(t *testing.T) {
+	singleton := []gocron.JobOption{gocron.WithSingletonMode(gocron.LimitModeReschedule)}
+	for name, tt := range map[string]struct {
+		behind  time.Duration
+		options []gocron.JobOption
+	}{
+		"several at a time":               {0, nil},
+		"singleton":                       {0, singleton},
+		"singleton, the clock was behind": {5 * time.Second, singleton},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				_, notes := one(t, server, tt.behind, everyMinute(), 5*time.Minute+30*time.Second, tt.options...)
+				time.Sleep(18*time.Minute + 45*time.Second)
+				notes.mu.Lock()
+				defer notes.mu.Unlock()
+				if want := []int{1, 7, 13}; !slices.Equal(notes.minutes, want) {
+					t.Errorf("the runs are of the minutes %v, want %v", notes.minutes, want)
+				}
+			})
+		})
+	}
+}
+
+// A one-time job has one tick.
+func TestOneTime(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory) {
+		_, notes := one(t, server, 0, gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(time.Now().Add(5*time.Minute))), 0)
+		time.Sleep(time.Hour)
+		notes.mu.Lock()
+		defer notes.mu.Unlock()
+		if want := []int{5}; !slices.Equal(notes.minutes, want) {
+			t.Errorf("the runs are of the minutes %v, want %v", notes.minutes, want)
+		}
+	})
+}
+
+// A job whose ticks nobody knows does not run, and the error says why.
+func TestNoTicks(t *testing.T) {
+	nothing := func(context.Context, strategy.Lease) error { return errors.New("the job runs") }
+	for name, tt := range map[string]struct {
+		when  func() gocron.JobDefinition
+		names []gocron.JobOption
+		want  string
+	}{
+		"random":         {func() gocron.JobDefinition { return gocron.DurationRandomJob(time.Minute, time.Hour) }, []gocron.JobOption{gocron.WithName("a")}, "DurationRandomJob"},
+		"the same name":  {everyMinute, []gocron.JobOption{gocron.WithName("a"), gocron.WithName("a")}, "two jobs have this name"},
+		"no name":        {everyMinute, []gocron.JobOption{gocron.WithTags("a")}, "has no name"},
+		"another locker": {everyMinute, nil, "no such job"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				l := newLocker(t, open(t, server), gocronlocks.Options{})
+				refused := make(chan error, 10)
+				start(t, func(s gocron.Scheduler) {
+					if err := l.KeyPerTick(s, time.Hour); err != nil {
+						t.Fatal(err)
+					}
+					for _, option := range tt.names {
+						add(t, s, tt.when(), l.Task(nothing), option, gocron.WithEventListeners(
+							gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err }),
+							gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { t.Error(err) })))
+					}
+				}, gocron.WithDistributedLocker(l))
+				if tt.names == nil {
+					_, err := l.Lock(t.Context(), "a")
+					refused <- err
+				}
+				if err := <-refused; err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("AfterLockError gets %v, want %q", err, tt.want)
+				}
+				if left, err := server.Leftovers(t.Context(), "lock:{a}"); err != nil || len(left) > 0 {
+					t.Errorf("the server keeps %q (%v), want nothing", left, err)
+				}
+			})
+		})
+	}
+}
