@@ -5,13 +5,13 @@
 # is, "go doc ./internal/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lessons test more fuzz faults mutants soak editions check bench report
+.PHONY: help demo lessons test more fuzz faults mutants soak editions check bench report release
 
 GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
-MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey telemetry/lockotel docs/fencing docs/idempotency docs/telemetry
+MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/fencing docs/idempotency docs/telemetry .ci/release
 
 BUILDING = echo "building; the first time this takes a minute or two" >&2
 
@@ -98,3 +98,7 @@ bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -r
 report: ## write docs/report.html from a run on the most real Redis available
 	@cd lab && $(GO) mod download
 	$(GO) run -C lab ./cmd/lab report -o $(CURDIR)/docs/report.html
+
+# It pushes nothing: it commits and tags here, and prints the push.
+release: ## prepare a release of all modules: make release VERSION=v0.1.0; ARGS=-n only says what it would do
+	@$(GO) run -C .ci/release . $(ARGS) $(VERSION)

@@ -1,0 +1,13 @@
+package main
+
+import (
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/luascript"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+func connect(address string) (strategy.Strategy, error) {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", address) }}
+	return luascript.New(pool, strategy.Options{})
+}
