@@ -64,6 +64,30 @@ func TestCampaign(t *testing.T) {
 	})
 }
 
+// broken is a Strategy, its only lock and its only lease, which cannot be kept alive.
+type broken struct {
+	strategy.Strategy
+	strategy.Lock
+	strategy.Lease
+	released int
+}
+
+var errBroken = errors.New("broken")
+
+func (b *broken) NewLock(string) strategy.Lock                    { return b }
+func (b *broken) Acquire(context.Context) (strategy.Lease, error) { return b, nil }
+func (b *broken) KeepAlive(time.Duration) error                   { return errBroken }
+func (b *broken) Name() string                                    { return "leader" }
+func (b *broken) Release(context.Context) error                   { b.released++; return nil }
+
+// A term that cannot be kept alive is none.
+func TestCampaignBroken(t *testing.T) {
+	b := &broken{}
+	if term, err := election.New(b, "leader").Campaign(t.Context()); err != errBroken || term != nil || b.released != 1 {
+		t.Errorf("Campaign = %v, %v and %d releases, want %v and one", term, err, b.released, errBroken)
+	}
+}
+
 // A campaign that ends without a term leaves nothing behind.
 func TestCampaignEnds(t *testing.T) {
 	t.Run("with its context", func(t *testing.T) {

@@ -38,7 +38,6 @@ func (l *Locks) Fail(f Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fault, l.script = f, nil
-	l.intercept()
 }
 
 // FailNext makes the next requests of all processes meet these faults, one each and in this order; nil lets a request
@@ -48,25 +47,18 @@ func (l *Locks) FailNext(faults ...Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.script = append(l.script, faults...)
-	l.intercept()
 }
 
-// intercept puts the faults between the processes and the server, if there are any. The caller holds mu.
-func (l *Locks) intercept() {
-	if l.fault == nil && len(l.script) == 0 {
-		l.server.Intercept(nil)
-		return
+// intercept stands between all processes and the server.
+func (l *Locks) intercept(ctx context.Context, r conformance.Request, serve func() error) error {
+	if f := l.next(ctx); f != nil {
+		return f(ctx, r, serve)
 	}
-	l.server.Intercept(func(ctx context.Context, r conformance.Request, serve func() error) error {
-		if f := l.next(ctx); f != nil {
-			return f(ctx, r, serve)
-		}
-		return serve()
-	})
+	return serve()
 }
 
 // next returns what a request meets; nil: no fault.
-func (l *Locks) next(ctx context.Context) Fault {
+func (l *Locks) next(ctx context.Context) (f Fault) {
 	if ctx.Value(pastKey{}) != nil {
 		return nil
 	}
@@ -75,9 +67,7 @@ func (l *Locks) next(ctx context.Context) Fault {
 	if len(l.script) == 0 {
 		return l.fault
 	}
-	f := l.script[0]
-	l.script = l.script[1:]
-	l.intercept()
+	f, l.script = l.script[0], l.script[1:]
 	return f
 }
 

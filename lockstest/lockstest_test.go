@@ -104,6 +104,15 @@ func TestHold(t *testing.T) {
 	})
 }
 
+// TestLoseOfHold: no lease of the test's ends when another process loses the lock.
+func TestLoseOfHold(t *testing.T) {
+	t.Parallel()
+	locks := lockstest.New(t)
+	locks.Hold(name)
+	locks.Lose(name)
+	release(t, acquire(t, locks))
+}
+
 // TestLose: without a bubble, because the holder knows at once. A fault does not keep it from that.
 func TestLose(t *testing.T) {
 	t.Parallel()

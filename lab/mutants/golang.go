@@ -189,11 +189,25 @@ func (g *goFinder) drop(list []ast.Stmt) {
 			if s.Tok == token.FALLTHROUGH {
 				continue
 			}
+		case *ast.ExprStmt:
+			if marksHelper(s) {
+				continue
+			}
 		}
 		if !g.kept[s] {
 			g.around(g.mutant("drop", s), s.Pos(), s.End(), "if !mutantOn(#) { ", " }")
 		}
 	}
+}
+
+// marksHelper reports whether s is t.Helper(), which only says in whose line a test fails.
+func marksHelper(s *ast.ExprStmt) bool {
+	call, ok := s.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && f.Sel.Name == "Helper" && len(call.Args) == 0
 }
 
 // negate makes a mutant of each part of a condition that && and || join.

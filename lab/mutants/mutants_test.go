@@ -36,6 +36,7 @@ func TestOperatorsOfGo(t *testing.T) {
 	}{
 		{"a()", "drop a()", "if !mutantOn(1) { a() }"},
 		{"x := a()", "", "x := a()"},
+		{"t.Helper()", "", "t.Helper()"},
 		{"if x && !y { a() }", "drop if x && !y { a() }; negate x; negate y", "if !mutantOn(1) { if mutantNot(2, x) && !mutantNot(3, y) { a() } }"},
 		{"x = n < 2", "drop x = n < 2; negate n < 2; bound n < 2", "if !mutantOn(1) { x = mutantNot(2, mutantLess(3, n , 2)) }"},
 		{"n := min(max(k, 0), 9)", "swap min(max(k, 0), 9); swap max(k, 0)", "n := mutantMin(1, mutantMax(2, k, 0), 9)"},

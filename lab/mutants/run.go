@@ -69,6 +69,9 @@ var subjects = []subject{
 	{"clients/goredis", []judge{{"clients/goredis", ""}}},
 	{"clients/rueidis", []judge{{"clients/rueidis", ""}}},
 	{"clients/redisc", []judge{{"clients/redisc", ""}}},
+	{"clients/gocron", []judge{{"clients/gocron", ""}}},
+	{"election", []judge{{"election", ""}}},
+	{"lockstest", []judge{{"lockstest", ""}}},
 	{"telemetry/lockslog", []judge{{"telemetry/lockslog", ""}}},
 }
 
