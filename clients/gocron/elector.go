@@ -23,8 +23,8 @@ type Elector struct {
 	ended chan struct{}
 
 	mu   sync.Mutex
-	term strategy.Lease // nil: this instance does not lead
-	err  error          // why, if that is not because another leads
+	term strategy.Lease // the last one, which may be over; nil: none since the last failure
+	err  error          // why the last campaign failed; nil: none has failed since the last term
 }
 
 // NewElector begins to campaign. The election's strategy should have no MaxHold: it would bound the term.
@@ -41,7 +41,6 @@ func (e *Elector) campaign(ctx context.Context, in *election.Election) {
 		err := in.Lead(ctx, func(ctx context.Context, term strategy.Lease) error {
 			e.set(term, nil)
 			<-ctx.Done()
-			e.set(nil, context.Cause(ctx))
 			return nil
 		})
 		e.set(nil, err)

@@ -4,7 +4,9 @@ package gocronlocks_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -18,7 +20,11 @@ import (
 // The leader alone runs the jobs. When it resigns the other leads at once.
 func TestElector(t *testing.T) {
 	bubble(t, func(t *testing.T, server *conformance.Memory) {
-		runs := make(chan int, 100)
+		type run struct {
+			by  int
+			ctx context.Context
+		}
+		runs := make(chan run, 100)
 		var electors []*gocronlocks.Elector
 		for i := range 2 {
 			e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
@@ -26,8 +32,8 @@ func TestElector(t *testing.T) {
 			electors = append(electors, e)
 			time.Sleep(time.Second) // the first leads
 			start(t, func(s gocron.Scheduler) {
-				add(t, s, everyMinute(), e.Task(func(context.Context, strategy.Lease) error {
-					runs <- i
+				add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
+					runs <- run{i, ctx}
 					return nil
 				}))
 			}, gocron.WithDistributedElector(e))
@@ -37,8 +43,13 @@ func TestElector(t *testing.T) {
 			if minute >= 5 {
 				want = 1
 			}
-			if who := <-runs; who != want || len(runs) > 0 {
-				t.Errorf("minute %d: instance %d runs the job, want %d alone", minute, who, want)
+			r := <-runs
+			synctest.Wait() // the run is over
+			if r.by != want || len(runs) > 0 {
+				t.Errorf("minute %d: instance %d runs the job, want %d alone", minute, r.by, want)
+			}
+			if r.ctx.Err() == nil {
+				t.Errorf("minute %d: the context outlives the run", minute)
 			}
 			if minute == 4 {
 				electors[0].Close()
@@ -56,10 +67,17 @@ func TestElectorOutlastsAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, server *conformance.Memory) {
 		e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
 		defer e.Close()
+		var campaigns atomic.Int64 // in the outage
 		failed, listen := failures()
 		start(t, func(s gocron.Scheduler) {
 			add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
-				server.Intercept(func(context.Context, conformance.Request, func() error) error { return conformance.Unsent() })
+				server.Intercept(func(_ context.Context, r conformance.Request, _ func() error) error {
+					if r.Op == conformance.OpAcquire {
+						campaigns.Add(1)
+					}
+					time.Sleep(time.Millisecond)
+					return conformance.Unsent()
+				})
 				<-ctx.Done()
 				return nil
 			}), listen, gocron.WithLimitedRuns(1))
@@ -67,9 +85,15 @@ func TestElectorOutlastsAnOutage(t *testing.T) {
 		if err := <-failed; !errors.Is(err, strategy.ErrLost) {
 			t.Errorf("the job ends with %v, want ErrLost", err)
 		}
+		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrLost) { // the next campaign has just begun
+			t.Errorf("IsLeader after the loss = %v, want ErrLost", err)
+		}
 		time.Sleep(time.Minute)
 		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
 			t.Errorf("IsLeader in the outage = %v, want why it does not lead", err)
+		}
+		if n := campaigns.Load(); n > 60 {
+			t.Errorf("%d campaigns in a minute, want a pause of a second between them", n)
 		}
 		server.Intercept(nil)
 		time.Sleep(2 * time.Second)
@@ -79,18 +103,25 @@ func TestElectorOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// An Elector ends with its strategy.
+// An Elector ends with its strategy, and says so whether or not it has led.
 func TestElectorClosed(t *testing.T) {
-	bubble(t, func(t *testing.T, server *conformance.Memory) {
-		locks := open(t, server)
-		e := gocronlocks.NewElector(election.New(locks, "scheduler"))
-		time.Sleep(time.Second)
-		locks.Close()
-		time.Sleep(time.Minute)
-		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrClosed) {
-			t.Errorf("IsLeader = %v, want ErrClosed", err)
-		}
-		e.Close()
-		e.Close()
-	})
+	for name, led := range map[string]time.Duration{"it has led": time.Second, "it has not led": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				locks := open(t, server)
+				if led == 0 {
+					locks.Close()
+				}
+				e := gocronlocks.NewElector(election.New(locks, "scheduler"))
+				time.Sleep(led)
+				locks.Close()
+				time.Sleep(time.Minute)
+				if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrClosed) {
+					t.Errorf("IsLeader = %v, want ErrClosed", err)
+				}
+				e.Close()
+				e.Close()
+			})
+		})
+	}
 }

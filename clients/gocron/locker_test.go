@@ -103,6 +103,9 @@ func TestPlain(t *testing.T) {
 				t.Errorf("Unlock = %v", err)
 			}
 		}
+		if n := l.Runs(); n > 0 {
+			t.Errorf("the Locker remembers %d runs that are over", n)
+		}
 		if left, err := server.Leftovers(t.Context(), "lock:{report}"); err != nil || len(left) > 0 {
 			t.Errorf("the server keeps %q (%v), want nothing", left, err)
 		}
@@ -145,6 +148,33 @@ func TestFailures(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// broken is a Strategy, its only lock and its only lease, which cannot be kept alive.
+type broken struct {
+	strategy.Strategy
+	strategy.Lock
+	strategy.Lease
+	released int
+}
+
+var errBroken = errors.New("broken")
+
+func (b *broken) With(strategy.Options) (strategy.Strategy, error)   { return b, nil }
+func (b *broken) NewLock(string) strategy.Lock                       { return b }
+func (b *broken) TryAcquire(context.Context) (strategy.Lease, error) { return b, nil }
+func (b *broken) Name() string                                       { return "" }
+func (b *broken) KeepAlive(time.Duration) error                      { return errBroken }
+func (b *broken) Detach() (string, error)                            { return "", nil }
+func (b *broken) Release(context.Context) error                      { b.released++; return nil }
+
+// A run whose hold cannot be kept alive does not begin, and gives up the hold and the mark.
+func TestKeepAliveFails(t *testing.T) {
+	b := &broken{}
+	run, err := newLocker(t, b, gocronlocks.Options{AtLeast: time.Minute}).Lock(t.Context(), "report")
+	if !errors.Is(err, errBroken) || run != nil || b.released != 2 {
+		t.Errorf("Lock = %v, %v and %d releases, want %v and two", run, err, b.released, errBroken)
 	}
 }
 

@@ -81,7 +81,7 @@ func due(job gocron.Job, now time.Time) (last time.Time, err error) {
 				return last, nil
 			case t.After(now):
 				ahead := t.Sub(now)
-				if ahead <= early && (last.IsZero() || ahead < t.Sub(last)/earlyPart) {
+				if ahead <= early && (last.IsZero() || ahead <= t.Sub(last)/earlyPart) {
 					return t, nil
 				}
 				return last, nil

@@ -36,6 +36,12 @@ func (d *diary) write(ctx context.Context) {
 	d.minutes = append(d.minutes, minute)
 }
 
+func (d *diary) read() []int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.minutes)
+}
+
 // Three instances have clocks that differ. The hold alone lets each of them run each tick. AtLeast, or a key per tick,
 // lets one.
 func TestEachTickOnce(t *testing.T) {
@@ -72,21 +78,20 @@ func TestEachTickOnce(t *testing.T) {
 					}, gocron.WithDistributedLocker(l), gocron.WithClock(clock))
 				}
 				time.Sleep((30+ticks)*time.Minute + tt.apart - time.Second) // the slowest clock is not at the next tick
-				notes.mu.Lock()
-				defer notes.mu.Unlock()
+				minutes := notes.read()
 				if tt.perTick == 0 {
-					if n := len(notes.minutes); n < (ticks-1)*tt.want || n > (ticks+1)*tt.want {
+					if n := len(minutes); n < (ticks-1)*tt.want || n > (ticks+1)*tt.want {
 						t.Errorf("the job ran %d times for %d ticks, want %d for each", n, ticks, tt.want)
 					}
 					return
 				}
-				slices.Sort(notes.minutes)
-				for i, minute := range notes.minutes {
+				slices.Sort(minutes)
+				for i, minute := range minutes {
 					if minute != 30+i {
-						t.Fatalf("the runs are of the minutes %v, want each once from the 30th on", notes.minutes)
+						t.Fatalf("the runs are of the minutes %v, want each once from the 30th on", minutes)
 					}
 				}
-				if n := len(notes.minutes); n < ticks {
+				if n := len(minutes); n < ticks {
 					t.Errorf("the job ran %d times, want %d or more", n, ticks)
 				}
 			})
@@ -94,12 +99,16 @@ func TestEachTickOnce(t *testing.T) {
 	}
 }
 
-// one starts one instance with a key per tick, and a job that notes its runs and takes some time. behind is how far its
-// clock has been set back since its timer was started.
+// one starts one instance with a key per tick, a job that notes its runs and takes some time, and another job. behind is
+// how far its clock has been set back since its timer was started.
 func one(t *testing.T, server *conformance.Memory, behind time.Duration, when gocron.JobDefinition, takes time.Duration, options ...gocron.JobOption) (gocron.Job, *diary) {
 	t.Helper()
 	notes := &diary{began: time.Now()}
-	l := newLocker(t, open(t, server), gocronlocks.Options{Now: wrongBy(-behind).Now})
+	var o gocronlocks.Options
+	if behind > 0 {
+		o.Now = wrongBy(-behind).Now
+	}
+	l := newLocker(t, open(t, server), o)
 	var job gocron.Job
 	start(t, func(s gocron.Scheduler) {
 		if err := l.KeyPerTick(s, time.Hour); err != nil {
@@ -110,6 +119,7 @@ func one(t *testing.T, server *conformance.Memory, behind time.Duration, when go
 			time.Sleep(takes)
 			return nil
 		}), append(options, gocron.WithName("report"))...)
+		add(t, s, everyMinute(), gocron.NewTask(func() {}), gocron.WithName("other"))
 	}, gocron.WithDistributedLocker(l))
 	return job, notes
 }
@@ -121,9 +131,9 @@ func TestRunNow(t *testing.T) {
 		want   []int
 		noTick bool // RunNow is refused; otherwise the tick is
 	}{
-		"long before": {30 * time.Minute, []int{60}, true},
-		"just before": {59*time.Minute + 30*time.Second, []int{60}, false},
-		"just after":  {60*time.Minute + 30*time.Second, []int{60}, true},
+		"long before":     {30 * time.Minute, []int{60}, true},
+		"a minute before": {59 * time.Minute, []int{60}, false},
+		"just after":      {60*time.Minute + 30*time.Second, []int{60}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *conformance.Memory) {
@@ -135,13 +145,13 @@ func TestRunNow(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(90*time.Minute - tt.at)
-				notes.mu.Lock()
-				defer notes.mu.Unlock()
-				if !slices.Equal(notes.minutes, tt.want) {
-					t.Errorf("the runs are of the minutes %v, want %v", notes.minutes, tt.want)
+				minutes := notes.read()
+				if !slices.Equal(minutes, tt.want) {
+					t.Errorf("the runs are of the minutes %v, want %v", minutes, tt.want)
 				}
-				if err := <-refused; errors.Is(err, gocronlocks.ErrNoTick) != tt.noTick || !tt.noTick && heldBy(err) == "" {
-					t.Errorf("the other run is refused by %v, want ErrNoTick: %v", err, tt.noTick)
+				if err := <-refused; tt.noTick && !errors.Is(err, gocronlocks.ErrNoTick) ||
+					!tt.noTick && (heldBy(err) == "" || !strings.Contains(err.Error(), `job "report", tick 2000-01-01T01:00:00Z: `)) {
+					t.Errorf("the other run is refused by %v, want ErrNoTick (%v), or that its tick is held", err, tt.noTick)
 				}
 			})
 		})
@@ -157,16 +167,15 @@ func TestSkippedTicks(t *testing.T) {
 	}{
 		"several at a time":               {0, nil},
 		"singleton":                       {0, singleton},
-		"singleton, the clock was behind": {5 * time.Second, singleton},
+		"singleton, the clock was behind": {time.Minute / 8, singleton},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *conformance.Memory) {
 				_, notes := one(t, server, tt.behind, everyMinute(), 5*time.Minute+30*time.Second, tt.options...)
 				time.Sleep(18*time.Minute + 45*time.Second)
-				notes.mu.Lock()
-				defer notes.mu.Unlock()
-				if want := []int{1, 7, 13}; !slices.Equal(notes.minutes, want) {
-					t.Errorf("the runs are of the minutes %v, want %v", notes.minutes, want)
+				minutes := notes.read()
+				if want := []int{1, 7, 13}; !slices.Equal(minutes, want) {
+					t.Errorf("the runs are of the minutes %v, want %v", minutes, want)
 				}
 			})
 		})
@@ -178,12 +187,51 @@ func TestOneTime(t *testing.T) {
 	bubble(t, func(t *testing.T, server *conformance.Memory) {
 		_, notes := one(t, server, 0, gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(time.Now().Add(5*time.Minute))), 0)
 		time.Sleep(time.Hour)
-		notes.mu.Lock()
-		defer notes.mu.Unlock()
-		if want := []int{5}; !slices.Equal(notes.minutes, want) {
-			t.Errorf("the runs are of the minutes %v, want %v", notes.minutes, want)
+		minutes := notes.read()
+		if want := []int{5}; !slices.Equal(minutes, want) {
+			t.Errorf("the runs are of the minutes %v, want %v", minutes, want)
 		}
 	})
+}
+
+// A plan is a scheduler and its only job, whose ticks are the times.
+type plan struct {
+	gocron.Scheduler
+	gocron.Job // a real one: it has the name and the kind
+	times      []time.Time
+	err        error
+}
+
+func (p plan) Jobs() []gocron.Job { return []gocron.Job{p} }
+
+func (p plan) NextRuns(n int) ([]time.Time, error) { return p.times[:min(n, len(p.times))], p.err }
+
+// The last tick of a job that ends counts. A job without a tick, and one that is removed meanwhile, is refused.
+func TestLastTick(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plan plan
+		want error
+	}{
+		"the last":     {plan{times: []time.Time{time.Unix(0, 0)}}, nil},
+		"none is left": {plan{}, gocronlocks.ErrNoTick},
+		"removed":      {plan{err: gocron.ErrJobNotFound}, gocron.ErrJobNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, server *conformance.Memory) {
+				p := tt.plan
+				start(t, func(s gocron.Scheduler) {
+					p.Job = add(t, s, everyMinute(), gocron.NewTask(func() {}), gocron.WithName("report"))
+				})
+				l := newLocker(t, open(t, server), gocronlocks.Options{})
+				if err := l.KeyPerTick(p, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := l.Lock(t.Context(), "report"); !errors.Is(err, tt.want) {
+					t.Errorf("Lock = %v, want %v", err, tt.want)
+				}
+			})
+		})
+	}
 }
 
 // A job whose ticks nobody knows does not run, and the error says why.
