@@ -2,6 +2,7 @@ package gocronlocks_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -29,7 +30,7 @@ func check(err error) {
 
 // connect makes the locks, once for each process.
 func connect() strategy.Strategy {
-	client := redis.NewClient(&redis.Options{Addr: address, DialTimeout: time.Second, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
 	node, err := goredisnode.New(client)
 	check(err)
 	locks, err := engine.New(fairqueue.On(node), strategy.Options{
@@ -37,6 +38,7 @@ func connect() strategy.Strategy {
 		Label: strategy.ThisProcess("").String(),
 	})
 	check(err)
+	check(locks.Check(context.Background())) // the server answers, and can be relied on
 	return locks
 }
 
@@ -45,19 +47,29 @@ func ExampleLocker() {
 	locks := connect()
 	defer locks.Close()
 
-	locker, err := gocronlocks.NewLocker(locks, gocronlocks.Options{AtLeast: 30 * time.Second})
+	locker, err := gocronlocks.NewLocker(locks, gocronlocks.Options{})
 	check(err)
 	s, err := gocron.NewScheduler(
 		gocron.WithDistributedLocker(locker),
 		gocron.WithLocation(time.UTC), // the same ticks on all instances
 	)
 	check(err)
-	check(locker.KeyPerTick(s, time.Hour))
+	check(locker.KeyPerTick(s, time.Hour)) // longer than clocks differ, and than an instance may be late
 
 	_, err = s.NewJob(gocron.CronJob("0 3 * * *", false),
 		locker.Task(report), // instead of gocron.NewTask(report)
 		gocron.WithName("report"),
 		gocron.WithEventListeners(gocron.AfterLockError(skipped)),
+	)
+	check(err)
+
+	// Each instance counts a minute from its own start, so there are no common ticks: AtLeast, for this job alone.
+	minutely, err := gocronlocks.NewLocker(locks, gocronlocks.Options{AtLeast: 50 * time.Second})
+	check(err)
+	_, err = s.NewJob(gocron.DurationJob(time.Minute),
+		minutely.Task(report),
+		gocron.WithName("minutely"),
+		gocron.WithDistributedJobLocker(minutely), // instead of the scheduler's
 	)
 	check(err)
 	s.Start()
@@ -71,11 +83,13 @@ func ExampleLocker() {
 func report(ctx context.Context, lease strategy.Lease) error {
 	_, numbered := lease.Fence()
 	fmt.Println("one instance reports; its writes have a number:", numbered)
-	return ctx.Err() // ctx ends if the lock is lost: stop then
+	return context.Cause(ctx) // ctx ends if the lock is lost: stop then
 }
 
 func skipped(_ uuid.UUID, job string, err error) {
-	log.Printf("%s does not run here: %v", job, err) // errors.Is(err, strategy.ErrHeld): another instance runs it
+	if !errors.Is(err, strategy.ErrHeld) { // another instance runs it, or has run it: that is the rule
+		log.Printf("%s does not run: %v", job, err)
+	}
 }
 
 // reported is closed when an example has printed its line.

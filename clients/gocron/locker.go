@@ -34,7 +34,8 @@ import (
 
 // Options say what a [Locker] keeps after a job has ended.
 type Options struct {
-	// AtLeast is for how long after the start of a job no instance starts a job of that name again. It covers clocks that
+	// AtLeast is for how long after the start of a job no instance starts a job of that name again. It counts for all
+	// jobs of the Locker: make another one for jobs with another interval. It covers clocks that
 	// differ by less. If the interval of the job, less the difference of the clocks, is shorter, ticks are skipped. Whole
 	// milliseconds, [strategy.MinTTL] to [strategy.MaxTTL]; default 0: none.
 	AtLeast time.Duration
@@ -53,7 +54,8 @@ type Locker struct {
 	runs      sync.Map          // *run by the context of its job
 }
 
-// NewLocker returns a Locker with the locks of a strategy. It does no I/O. The caller closes the strategy, after the
+// NewLocker returns a Locker with the locks of a strategy. It does no I/O. With neither AtLeast nor
+// [Locker.KeyPerTick] it excludes overlap alone. The caller closes the strategy, after the
 // scheduler has been shut down.
 func NewLocker(locks strategy.Strategy, o Options) (*Locker, error) {
 	l := &Locker{locks: locks, now: o.Now}
