@@ -17,14 +17,12 @@ func Watch(ctx context.Context, s Strategy, name string, every time.Duration) it
 			return
 		}
 		ticker := time.NewTicker(every)
-		defer ticker.Stop()
 		var last Info
 		first, failing := true, false
 		for ctx.Err() == nil {
 			info, err := s.Inspect(ctx, name)
 			switch {
-			case ctx.Err() != nil:
-				return
+			case ctx.Err() != nil: // that ends the loop
 			case err != nil:
 				if !failing && !yield(Info{}, err) {
 					return

@@ -5,6 +5,7 @@ package strategy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -100,10 +101,12 @@ func TestWatchEnds(t *testing.T) {
 		}
 	})
 	t.Run("no interval", func(t *testing.T) {
+		var got []string
 		for _, err := range strategy.Watch(t.Context(), &inspections{}, "tea", 0) {
-			if err == nil || err.Error() != "locks: Watch asks every 0s: allowed is more than 0" {
-				t.Errorf("the error is %v", err)
-			}
+			got = append(got, fmt.Sprint(err))
+		}
+		if want := []string{"locks: Watch asks every 0s: allowed is more than 0"}; !slices.Equal(got, want) {
+			t.Errorf("it yields %q, want %q", got, want)
 		}
 	})
 }
