@@ -77,7 +77,7 @@ editions: ## the suite on all strategies, and the lessons, on Redis 7.0, 8.0, 8.
 
 # Of lab/peers the tidiness is not checked: the tests of one peer import a module that
 # the proxy has not got, so "go mod tidy" needs -e there.
-check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, directions of imports
+check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, directions of imports, the API
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool -modfile=.ci/tools/go.mod staticcheck ./...
@@ -88,6 +88,7 @@ check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, direc
 		$(GO) vet ./...; $(GO) tool -modfile=$(CURDIR)/.ci/tools/go.mod staticcheck ./...; GO=$(GO) $(CURDIR)/.ci/govulncheck; \
 		test $$m = lab/peers || $(GO) mod tidy -diff ); done
 	$(GO) test ./internal/layout
+	$(GO) run -C .ci/release . -api
 
 bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -reps 9' for others
 	@$(GO) mod download

@@ -3,6 +3,7 @@
 //
 //	make release VERSION=v0.1.0
 //	make release VERSION=v0.1.0 ARGS=-n    says what it would do, and changes nothing
+//	make release ARGS=-api                 compares the API with that of the last release, as make check does
 //
 // It releases the root, and each module in a folder of clients and of telemetry, all with the same version. The commit
 //   - sets that version wherever a go.mod of the repository requires a released module. The replace lines stay:
@@ -36,11 +37,16 @@ import (
 
 func main() {
 	dry := flag.Bool("n", false, "say what a release would do, and change nothing")
+	api := flag.Bool("api", false, "compare the API with that of the last release, and do nothing else")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := repository(".").git(ctx, "rev-parse", "--show-toplevel")
-	if err == nil {
+	switch {
+	case err != nil:
+	case *api:
+		err = compare(ctx, repository(root), os.Stdout)
+	default:
 		err = run(ctx, repository(root), flag.Args(), time.Now(), *dry, os.Stdout)
 	}
 	if err != nil {
@@ -102,6 +108,22 @@ To take it back:
   git tag -d %s && git reset --hard HEAD^
 `, branch, names, names)
 	return nil
+}
+
+// compare prints how the API differs from that of the last release. It is an error if the next minor version must not
+// differ so.
+func compare(ctx context.Context, r repository, out io.Writer) error {
+	last, err := r.lastRelease(ctx)
+	if err != nil {
+		return err
+	}
+	var major, minor int
+	fmt.Sscanf(last, "v%d.%d", &major, &minor) //nolint:errcheck // before the first release there is none
+	_, modules, err := r.modules(ctx)
+	if err != nil {
+		return err
+	}
+	return r.checkAPI(ctx, modules, last, fmt.Sprintf("v%d.%d.0", major, minor+1), out)
 }
 
 // checkVersion: last is "" before the first release.

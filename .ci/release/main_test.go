@@ -265,10 +265,20 @@ func refused(t *testing.T, r repository, version string, want ...string) {
 	}
 }
 
+func compared(t *testing.T, r repository) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	err := compare(t.Context(), r, &out)
+	return out.String(), err
+}
+
 // TestAPI: what breaks callers needs a version that says so.
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	r := shop(t)
+	if out, err := compared(t, r); err != nil || !strings.Contains(out, "no earlier release") {
+		t.Errorf("compare before the first release = %v; it printed\n%s", err, out)
+	}
 	mustRelease(t, r, "v0.1.0")
 
 	write(t, r, "clients/web/web.go", "// Package web sells on the web.\npackage web\n\nfunc Sell(n int) {}\n")
@@ -289,11 +299,17 @@ func TestAPI(t *testing.T) {
 
 	write(t, r, "shop.go", "// Package shop sells.\npackage shop\n\nfunc Sell() {}\n")
 	news(t, r)
+	if out, err := compared(t, r); err != nil || !strings.Contains(out, "Return: removed") {
+		t.Errorf("compare below v1 = %v, want that the next minor version may differ; it printed\n%s", err, out)
+	}
 	mustRelease(t, r, "v1.0.0")
 
 	write(t, r, "shop.go", "// Package shop sells.\npackage shop\n")
 	news(t, r)
 	refused(t, r, "v1.1.0", "Sell: removed", "paths that end in /v2")
+	if out, err := compared(t, r); err == nil || !strings.Contains(err.Error(), "version v1.1.0: allowed are compatible changes") {
+		t.Errorf("compare from v1 on = %v, want that the next minor version must not differ; it printed\n%s", err, out)
+	}
 
 	write(t, r, "shop.go", "package shop\n\nfunc Sell() { missing() }\n")
 	news(t, r)
