@@ -38,6 +38,7 @@ type execution struct {
 	connection
 	ttl, wait, maxHold, grace time.Duration
 	atLeast                   time.Duration
+	marked                    strategy.Lease // nil: without --at-least
 	try, failFast             bool
 	verbose, quiet            bool
 	label                     string
@@ -265,7 +266,7 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 		return e.notAcquired(cmd.Context(), err)
 	}
 	if e.atLeast > 0 {
-		if err := e.mark(cmd.Context(), s); err != nil {
+		if e.marked, err = e.mark(cmd.Context(), s); err != nil {
 			lease.Release(context.Background()) //nolint:errcheck // the strategy repeats it until Close
 			return e.notAcquired(cmd.Context(), err)
 		}
@@ -277,17 +278,22 @@ const markSuffix = "/at-least"
 
 // mark takes the lock NAME/at-least, which nobody renews or releases: it lapses by itself. Until then no other exec
 // takes it, also if this one has died. clients/gocron calls it by the same name.
-func (e *execution) mark(ctx context.Context, s strategy.Strategy) error {
+func (e *execution) mark(ctx context.Context, s strategy.Strategy) (strategy.Lease, error) {
 	marks, err := s.With(strategy.Options{TTL: e.atLeast, FenceTTL: 2 * e.atLeast, Label: strategy.ThisProcess(e.label).String()})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lease, err := marks.NewLock(e.name + markSuffix).TryAcquire(ctx)
-	if err != nil {
-		return err
+	return marks.NewLock(e.name + markSuffix).TryAcquire(ctx)
+}
+
+// giveUp is release if the command was not started. The mark goes, too: another machine may be able to start it.
+func (e *execution) giveUp(lease strategy.Lease, lost error) error {
+	if e.marked != nil {
+		if err := e.marked.Release(context.Background()); err != nil {
+			e.say("warning: %s%s may stay until its time is over: %v", e.name, markSuffix, e.explained(e.name, err))
+		}
 	}
-	_, err = lease.Detach()
-	return err
+	return e.release(lease, 0, lost)
 }
 
 // observe passes on what the strategy reports. It must not block: a reader that has not read the last

@@ -236,6 +236,13 @@ func TestExecAtLeast(t *testing.T) {
 	again(75, marked)
 
 	redistest.Do(t, s, "DEL", mark)
+	script := filepath.Join(t.TempDir(), "script")
+	redistest.Must(t, os.WriteFile(script, []byte("#!/nowhere/interpreter\n"), 0o700))
+	toolFor(t, s, "exec", name, "--try", "--at-least", "1h", "--", script).start().wantEnd(127, script)
+	if n := redistest.Do(t, s, "EXISTS", mark, strategy.DefaultKey(name)); n != int64(0) {
+		t.Errorf("%v keys are left by an exec that could not start its command, want 0", n)
+	}
+
 	redistest.Do(t, s, "RPUSH", mark, "no lock")
 	if out := again(69, "WRONGTYPE"); out != "" {
 		t.Errorf("without a mark it printed %q", out)

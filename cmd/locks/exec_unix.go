@@ -65,25 +65,25 @@ func (e *execution) hold(ctx context.Context, lease strategy.Lease, program stri
 	// SIGPIPE: nobody may read our warnings any more.
 	signals, err := cli.TakeSignals(ctx, append([]os.Signal{unix.SIGCONT, unix.SIGPIPE}, passed...)...)
 	if err != nil {
-		e.release(lease, 0, nil)
+		e.giveUp(lease, nil)
 		return err
 	}
 	j := &job{e: e, lease: lease, signals: signals, changes: make(chan change)}
 	if err := lease.KeepAlive(e.maxHold); err != nil {
 		e.say("%v", err)
-		return e.release(lease, 0, err)
+		return e.giveUp(lease, err)
 	}
 	if err := j.start(program); errors.Is(err, strategy.ErrLost) {
 		e.say("%v; the command was not started", err)
-		return e.release(lease, 0, err)
+		return e.giveUp(lease, err)
 	} else if err != nil {
-		e.release(lease, 0, nil)
+		e.giveUp(lease, nil)
 		return &cli.Exit{Status: exitNotExecutable, Err: fmt.Errorf("%s: %w", e.command[0], err)}
 	}
 	j.run()
 	j.watcher.end(j.changes)
 	if err := j.starter.failed(); err != nil {
-		e.release(lease, 0, nil)
+		e.giveUp(lease, nil)
 		status := exitNotExecutable
 		if errors.Is(err, fs.ErrNotExist) { // an interpreter, say
 			status = exitNotFound

@@ -17,14 +17,12 @@ import (
 )
 
 func manCommand() *cobra.Command {
-	var dir string
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages into a directory (for packagers)",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
-		PreRun: func(_ *cobra.Command, args []string) { dir = args[0] },
-		RunE:   cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), dir) }),
+		RunE:   cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), cmd.Flags().Arg(0)) }),
 	}
 }
 
