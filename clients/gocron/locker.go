@@ -82,7 +82,8 @@ func marks(locks strategy.Strategy, keep time.Duration) (strategy.Strategy, erro
 
 // Lock is called by gocron before a run. It does not wait. [strategy.ErrHeld] means: another instance runs the job, or
 // has run it. gocron reports the error to the listeners of gocron.AfterLockError, and does not run the job. After any
-// error the instance holds nothing; the errors are those of [strategy.Lock.TryAcquire], [ErrNoTick], and those of a job that can have no ticks.
+// error the instance does not have the hold. If it lost a mark meanwhile, another mark may stay until it lapses. The errors
+// are those of [strategy.Lock.TryAcquire], [ErrNoTick], and those of a job that can have no ticks.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	if name == unnamed {
 		return nil, errors.New("gocronlocks: a job of Task has no name, so all of them would share one lock: give each job a name of its own with gocron.WithName")

@@ -255,6 +255,27 @@ func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
+// TestStall: a server that stands still for two seconds makes a measurement slow, and not wrong.
+func TestStall(t *testing.T) {
+	t.Parallel()
+	servers := own(t, 1)
+	redistest.Skip(t, servers[0].Freeze(t.Context()), "that a stall ends no measurement")
+	thawed := make(chan error, 1)
+	time.AfterFunc(2*time.Second, func() { thawed <- servers[0].Thaw(context.Background()) })
+	c := &contention{servers: servers, v: variant(t, "luascript"), got: make([]int64, 4)}
+	began := time.Now()
+	err := c.round(t.Context(), 30*time.Millisecond, 50*time.Millisecond)
+	if e := <-thawed; e != nil {
+		t.Fatal(e)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Skipf("INCONCLUSIVE: that a stall ends no measurement: this machine stood still for %v", took)
+	}
+	if err != nil {
+		t.Errorf("round = %v, want that it waits for the server", err)
+	}
+}
+
 // TestRun takes a strategy with weaknesses, one without and one on several servers, briefly.
 func TestRun(t *testing.T) {
 	few := []subjects.Variant{variant(t, "setnxgetset-blind"), variant(t, "luascript"), variant(t, "redlock")}
