@@ -255,7 +255,7 @@ func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
-// TestStall: a server that stands still for two seconds makes a measurement slow, and not wrong.
+// TestStall: a server that is paused for two seconds makes a measurement slow, and not wrong.
 func TestStall(t *testing.T) {
 	t.Parallel()
 	servers := own(t, 1)
@@ -269,7 +269,7 @@ func TestStall(t *testing.T) {
 		t.Fatal(e)
 	}
 	if took := time.Since(began); took > 8*time.Second {
-		t.Skipf("INCONCLUSIVE: that a stall ends no measurement: this machine stood still for %v", took)
+		t.Skipf("INCONCLUSIVE: that a stall ends no measurement: this machine was paused for %v", took)
 	}
 	if err != nil {
 		t.Errorf("round = %v, want that it waits for the server", err)
