@@ -36,8 +36,9 @@
 //
 // A trial measures by how much this process's own timers are late. If that, or a TTL that ended too
 // early for the script, may be why it failed, the suite repeats the trial with TTLs that are four times
-// as long: three trials in all. If the machine was late in the last trial, too, the suite skips the
-// property as INCONCLUSIVE. If the machine was on time, the lock was slow, and that is a failure.
+// as long: three trials in all. In the last one it also measures how long the servers take for what is not
+// the lock's doing: for an Evict of a key that does not exist. If timers or servers were more than 100 ms late
+// in that trial, the suite skips the property as INCONCLUSIVE. Otherwise the lock was slow, and that is a failure.
 //
 // # Several holders
 //
@@ -128,7 +129,8 @@ type Subject struct {
 	// do, let Evict leave them there, expired: then ExtendNeverRecreates also finds an
 	// Extend that revives them. (LateExtension finds it too, with OpenGated.) If key
 	// holds something that is not a lock (see Spoil), it is gone. Trials also tidy up
-	// with it.
+	// with it, and measure by it how slow the servers are: it must come to the same servers by
+	// connections of its own. Nil: a trial cannot tell slow servers from a slow lock.
 	Evict func(ctx context.Context, key string) error
 
 	// BreakWatches ends the servers' subscriptions for key, as the loss of their

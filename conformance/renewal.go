@@ -188,7 +188,7 @@ func renewal() []Property {
 				k := a.do("Do()", func() (strategy.Lease, error) {
 					return nil, strategy.Do(t.ctx, a.lock, func(ctx context.Context, lease strategy.Lease) error {
 						for end := time.Now().Add(t.ttl + t.ttl/2); time.Now().Before(end) && t.ctx.Err() == nil; {
-							if k := b.asks(); k.err == nil && lease.Err() == nil {
+							if k := b.try(); k.err == nil && lease.Err() == nil {
 								t.failed(verdict{err: errors.New("B got the lock while A's function ran, want ErrHeld"), shown: true})
 								return wrong
 							}
@@ -217,14 +217,6 @@ func renewal() []Property {
 	}
 }
 
-// asks is try while a lock has to last. If the servers take long to answer, they may be as slow with its
-// renewals.
-func (c *contender) asks() call {
-	k := c.try()
-	c.t.slowest.Store(max(c.t.slowest.Load(), int64(k.took)))
-	return k
-}
-
 // mustLast ends the trial if the lock does not last that long, or somebody else
 // gets it meanwhile.
 func (h *hold) mustLast(rival *contender, d time.Duration) {
@@ -234,7 +226,7 @@ func (h *hold) mustLast(rival *contender, d time.Duration) {
 			t.unlessLapsed(h)
 			t.failf("%s.Err() = %w, want <nil>: the lock is kept alive", h.c.who, err)
 		}
-		if k := rival.asks(); k.err == nil {
+		if k := rival.try(); k.err == nil {
 			t.unlessLapsed(h)
 			t.failf("%s = <nil>, want ErrHeld: %s keeps the lock alive", k.text, h.c.who)
 		}

@@ -26,8 +26,9 @@ type trial struct {
 	ttl      time.Duration // where an expiry must be lived through: short
 	patience time.Duration
 	rec      recorder
-	gauge    gauge
-	slowest  atomic.Int64 // the longest that a rival waited for an answer while a lock had to last
+	last     bool  // it is not held again with more time
+	timers   gauge // of this process
+	answers  gauge // of the servers, in the last trial
 
 	mu         sync.Mutex
 	contenders []*contender
@@ -51,7 +52,7 @@ type verdict struct {
 // was not long enough, the trial is held again with four times as much.
 const shortTTL = 300 * time.Millisecond
 
-// onTime is how late timers are at most where slowness is the lock's doing, and not the machine's.
+// onTime is how late timers and servers are at most where slowness is the lock's doing, and not the machine's.
 const onTime = 100 * time.Millisecond
 
 // stall is how late the machine may be in a trial that relies on no short time, before its failure
@@ -60,12 +61,12 @@ const stall = 2 * time.Second
 
 func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdict {
 	for scale := time.Duration(1); ; scale *= 4 {
-		t := &trial{Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale, patience: limits.patience, lag: stall}
+		t := &trial{Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale, patience: limits.patience, lag: stall, last: scale == 16}
 		end := t.run(ctx, p.check, limits.watchdog*(scale+3)/4)
-		switch late := max(t.gauge.worst(), time.Duration(t.slowest.Load())); {
+		switch late := max(t.timers.worst(), t.answers.worst()); {
 		case !end.slow:
 			return end
-		case scale < 16:
+		case !t.last:
 		case late > onTime:
 			return verdict{skip: fmt.Sprintf("INCONCLUSIVE: the machine was up to %v late: %v", late, end.err), late: true, history: end.history}
 		default:
@@ -80,7 +81,10 @@ func (t *trial) run(ctx context.Context, check func(*trial), limit time.Duration
 	defer cancel()
 	t.ctx, t.cancel = ctx, cancel
 	t.rec.began = time.Now()
-	defer t.gauge.start()()
+	defer t.timers.start(lateTimer)()
+	if t.last && t.Evict != nil {
+		defer t.answers.start(t.lateAnswer)()
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -142,7 +146,7 @@ func (t *trial) failed(v verdict) {
 	t.mu.Lock()
 	lag, holds := t.lag, t.holds
 	t.mu.Unlock()
-	if late := t.gauge.worst(); late > lag {
+	if late := t.timers.worst(); late > lag {
 		v = verdict{err: fmt.Errorf("the machine was %v late: %w", late, v.err), slow: true}
 	}
 	for _, h := range holds {
@@ -160,32 +164,52 @@ func (t *trial) relies(lag time.Duration) {
 	t.lag = min(t.lag, lag)
 }
 
-// A gauge measures by how much timers of this process are late: so late may be anything else.
-type gauge struct{ most atomic.Int64 }
-
-// start measures until stop is called.
-func (g *gauge) start() (stop func()) {
-	const tick = 20 * time.Millisecond
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		timer := time.NewTimer(tick)
-		defer timer.Stop()
-		for {
-			due := time.Now().Add(tick)
-			timer.Reset(tick)
-			select {
-			case <-timer.C:
-				g.most.Store(max(g.most.Load(), int64(time.Since(due))))
-			case <-end:
-				return
-			}
-		}
-	}()
-	return func() { close(end); <-ended }
+// A gauge measures how late something is: so late may be anything else.
+type gauge struct {
+	mu   sync.Mutex
+	most time.Duration
 }
 
-func (g *gauge) worst() time.Duration { return time.Duration(g.most.Load()) }
+// start measures, over and over, until stop is called.
+func (g *gauge) start(late func(context.Context) time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			g.note(late(ctx))
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+func (g *gauge) note(late time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.most = max(g.most, late)
+}
+
+func (g *gauge) worst() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most
+}
+
+func lateTimer(ctx context.Context) time.Duration {
+	const tick = 20 * time.Millisecond
+	due := time.Now().Add(tick)
+	passed(ctx, tick)
+	return time.Since(due)
+}
+
+// lateAnswer is how long the servers take for what is not the lock's doing.
+func (t *trial) lateAnswer(ctx context.Context) time.Duration {
+	asked := time.Now()
+	t.Evict(ctx, strategy.DefaultKey(t.name+", which nobody holds")) //nolint:errcheck // only the time counts
+	took := time.Since(asked)
+	passed(ctx, onTime)
+	return took
+}
 
 // unlessCalledOff ends a trial whose story nobody waits for any more.
 func (t *trial) unlessCalledOff() {
@@ -280,12 +304,15 @@ func (t *trial) sleep(d time.Duration) {
 }
 
 // pause is sleep for code that is not the check: gates, and what runs under a lock.
-func (t *trial) pause(d time.Duration) {
+func (t *trial) pause(d time.Duration) { passed(t.ctx, d) }
+
+// passed returns when so much time has passed, or when ctx ends.
+func passed(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-t.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 
