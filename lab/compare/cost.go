@@ -85,11 +85,11 @@ type players struct {
 func enlist(v subjects.Variant, servers []*redistest.Server, m *meter) (p *players, err error) {
 	pools, end := m.pools(servers)
 	p = &players{name: freshName(), servers: servers, close: end}
-	if p.holder, err = v.New(pools, strategy.Options{}); err != nil {
+	if p.holder, err = v.New(pools, patient); err != nil {
 		end()
 		return nil, err
 	}
-	if p.rival, err = v.New(pools, strategy.Options{}); err != nil {
+	if p.rival, err = v.New(pools, patient); err != nil {
 		err = errors.Join(err, p.holder.Close())
 		end()
 		return nil, err
