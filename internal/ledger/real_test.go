@@ -4,6 +4,7 @@ package ledger_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	mrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -38,7 +39,7 @@ func TestOnRedis(t *testing.T) {
 	for _, v := range subjects.All() {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			servers, err := redistest.TryNodes(t, v.Servers)
+			servers, err := v.Farm(t).Nodes(t.Context(), v.Servers)
 			redistest.Must(t, err)
 			if _, err := subjects.Bootstrap(t.Context(), []subjects.Variant{v}, servers); err != nil {
 				t.Fatal(err)
@@ -63,7 +64,7 @@ func contend(t *testing.T, subject conformance.Subject) {
 		for c := range contenders {
 			r := mrand.New(mrand.NewPCG(uint64(p), uint64(c)))
 			own.Go(func() {
-				for i := 0; i < rounds || got.Load() == 0 && time.Now().Before(limit); i++ { // a slow machine takes more
+				for i := 0; i < rounds || got.Load() == 0 && !t.Failed() && time.Now().Before(limit); i++ { // a slow machine takes more
 					lease := acquire(t, s, name, r)
 					calls.Add(1)
 					if lease != nil {
@@ -116,6 +117,9 @@ func acquire(t *testing.T, s strategy.Strategy, name string, r *mrand.Rand) stra
 	lease, err := ask(ctx)
 	if (lease == nil) != (err != nil) {
 		t.Errorf("lease %v with error %v, want one of them", lease, err)
+	}
+	if errors.Is(err, strategy.ErrUnsupported) || errors.Is(err, strategy.ErrRefused) {
+		t.Errorf("%v, want what a sound server answers", err)
 	}
 	return lease
 }
