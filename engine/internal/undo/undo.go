@@ -18,7 +18,15 @@ type Retrier struct {
 	Group *lifecycle.Group
 
 	mu     sync.Mutex
+	turns  map[string]*turn // by the claim's key
 	failed error
+}
+
+// A turn to ask again is for one undo of a key at a time. If all asked a slow server again, it would be
+// too slow for any of them, and they would go on.
+type turn struct {
+	taken chan struct{} // has room for one
+	users int           // undos under way
 }
 
 // Undo releases c, again and again, until p confirms, or until one TTL has passed since an acquire
@@ -27,14 +35,28 @@ type Retrier struct {
 func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duration) {
 	c.Undo = true
 	r.Group.Go(func() {
+		taken := r.join(c.Key)
+		defer r.leave(c.Key)
 		began := time.Now()
 		until := began.Add(c.TTL)
 		if due := c.Due.Add(c.TTL); due.After(until) {
 			until = due
 		}
-		for last := false; ; {
+		for first, last := true, false; ; first = false {
+			inTurn := false
+			if !first && !last {
+				select {
+				case taken <- struct{}{}:
+					inTurn = true
+				case <-r.Group.Closing():
+					last = true
+				}
+			}
 			c.Due = time.Now().Add(opTimeout)
 			err := p.Release(context.Background(), c) // Remains(nil) is an error: go on
+			if inTurn {
+				<-taken
+			}
 			now := time.Now()
 			answered := errors.Is(err, strategy.ErrRefused) || errors.Is(err, driver.ErrAcquireMayArrive)
 			_, remains := driver.Unmark(err)
@@ -67,6 +89,31 @@ func pause(opTimeout, passed time.Duration, answered bool) time.Duration {
 		return max(opTimeout/4, 5*time.Millisecond, passed/4)
 	}
 	return max(opTimeout/4, 5*time.Millisecond, passed/16)
+}
+
+// join counts one more undo of the key, and returns its turn: an undo fills taken before it asks again, and empties it
+// after the answer.
+func (r *Retrier) join(key string) (taken chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.turns[key]
+	if t == nil {
+		if r.turns == nil {
+			r.turns = map[string]*turn{}
+		}
+		t = &turn{taken: make(chan struct{}, 1)}
+		r.turns[key] = t
+	}
+	t.users++
+	return t.taken
+}
+
+func (r *Retrier) leave(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turns[key].users--; r.turns[key].users == 0 {
+		delete(r.turns, key)
+	}
 }
 
 func (r *Retrier) fail(c driver.Claim, err error) {

@@ -1,10 +1,11 @@
-// Tests how long an undo is repeated, how often, and what Close and Err say of it.
+// Tests how long an undo is repeated, how often, how many at a time, and what Close and Err say of it.
 package undo
 
 import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,90 @@ func TestClose(t *testing.T) {
 		r.Group.Close()
 		if err := r.Err(); s.asked != 2 || !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), `lock "n": token "…c" may hold it`) {
 			t.Errorf("after Close: %d tries, Err() = %v; want 2, and what remains", s.asked, err)
+		}
+	})
+}
+
+// slow is a server that is silent for as long as it is asked to be, and counts who asks it at the same time.
+type slow struct {
+	driver.Protocol
+	silent time.Duration // from the first request on
+
+	mu    sync.Mutex
+	began time.Time
+	asked int
+	under map[string]int // by key
+	most  map[string]int // after the first op
+}
+
+func (s *slow) Release(_ context.Context, c driver.Claim) error {
+	s.mu.Lock()
+	if s.asked++; s.asked == 1 {
+		s.began = time.Now()
+	}
+	silent := time.Since(s.began) < s.silent
+	s.under[c.Key]++
+	if time.Since(s.began) >= op {
+		s.most[c.Key] = max(s.most[c.Key], s.under[c.Key])
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.under[c.Key]--
+	}()
+	if silent {
+		time.Sleep(op)
+		return unsent()
+	}
+	time.Sleep(time.Millisecond)
+	return nil
+}
+
+// undoing undoes 20 claims of each of two keys.
+func undoing(silent time.Duration) (*slow, *Retrier) {
+	s := &slow{silent: silent, under: map[string]int{}, most: map[string]int{}}
+	r := &Retrier{Group: lifecycle.New()}
+	for range 20 {
+		for _, key := range []string{"a", "b"} {
+			r.Undo(s, driver.Claim{Name: key, Key: key, TTL: ttl, Due: time.Now()}, op)
+		}
+	}
+	return s, r
+}
+
+// TestOneAtATime: all undos ask at once at first. Of those that ask a silent server again, there is one at a
+// time for each key, and when it answers, all have asked it soon.
+func TestOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := undoing(20 * op)
+		time.Sleep(op / 2)
+		s.mu.Lock()
+		if s.under["a"] != 20 || s.under["b"] != 20 {
+			t.Errorf("%v ask at first, want all 20 of each key", s.under)
+		}
+		s.mu.Unlock()
+		time.Sleep(20*op + op + op/2)
+		if n := r.Group.Active(); s.most["a"] != 1 || s.most["b"] != 1 || n != 0 || s.asked > 2*(20+20+20) {
+			t.Errorf("up to %v ask again at a time, %d requests, and %d under way 2s after the server's silence, want one, 120 at most, and none", s.most, s.asked, n)
+		}
+		if r.Group.Close(); r.Err() != nil || len(r.turns) != 0 {
+			t.Errorf("Err() = %v, and %d keys are kept, want none", r.Err(), len(r.turns))
+		}
+	})
+}
+
+// TestCloseOutOfTurn: Close does not wait for turns.
+func TestCloseOutOfTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := undoing(time.Hour)
+		time.Sleep(3 * op)
+		s.mu.Lock()
+		asked, closed := s.asked, time.Now()
+		s.mu.Unlock()
+		r.Group.Close()
+		if took := time.Since(closed); took > 2*op || s.asked-asked < 38 || s.asked-asked > 40 || strings.Count(r.Err().Error(), "may hold it") != 40 {
+			t.Errorf("Close took %v and %d requests, and says\n%v\nwant 2s at most, one last request of each, and 40 claims", took, s.asked-asked, r.Err())
 		}
 	})
 }
