@@ -71,7 +71,11 @@ func TestEvictedServerByServer(t *testing.T) {
 				if !p.Alone {
 					t.Parallel()
 				}
-				if r := conformance.Check(t.Context(), s, p); r.Status != conformance.Kept {
+				r := conformance.Check(t.Context(), s, p)
+				if r.Status == conformance.Skipped && strings.HasPrefix(r.Reason, "INCONCLUSIVE") {
+					t.Skip(r.Reason)
+				}
+				if r.Status != conformance.Kept {
 					t.Error(r)
 				}
 			})

@@ -118,7 +118,7 @@ func compare(ctx context.Context, r repository, out io.Writer) error {
 		return err
 	}
 	var major, minor int
-	fmt.Sscanf(last, "v%d.%d", &major, &minor) //nolint:errcheck // before the first release there is none
+	fmt.Sscanf(last, "v%d.%d", &major, &minor) //nolint:errcheck // before the first release, last is empty
 	_, modules, err := r.modules(ctx)
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ type Retrier struct {
 	failed error
 }
 
-// A turn to ask again is for one undo of a key at a time. If all asked a slow server again, it would be
-// too slow for any of them, and they would go on.
+// A turn lets one undo of a key at a time ask again. If all of them asked a slow server, it would answer
+// none in time, and all would ask again.
 type turn struct {
 	taken chan struct{} // has room for one
 	users int           // undos under way
@@ -42,20 +42,12 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 		if due := c.Due.Add(c.TTL); due.After(until) {
 			until = due
 		}
-		for first, last := true, false; ; first = false {
-			inTurn := false
-			if !first && !last {
-				select {
-				case taken <- struct{}{}:
-					inTurn = true
-				case <-r.Group.Closing():
-					last = true
-				}
-			}
+		for last, inTurn := false, false; ; {
 			c.Due = time.Now().Add(opTimeout)
 			err := p.Release(context.Background(), c) // Remains(nil) is an error: go on
 			if inTurn {
 				<-taken
+				inTurn = false
 			}
 			now := time.Now()
 			answered := errors.Is(err, strategy.ErrRefused) || errors.Is(err, driver.ErrAcquireMayArrive)
@@ -74,6 +66,12 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 			}
 			select {
 			case <-time.After(min(pause(opTimeout, now.Sub(began), answered), until.Sub(now))):
+			case <-r.Group.Closing():
+				last = true
+			}
+			select {
+			case taken <- struct{}{}:
+				inTurn = true
 			case <-r.Group.Closing():
 				last = true
 			}
