@@ -235,6 +235,49 @@ func TestHandOverEnds(t *testing.T) {
 	})
 }
 
+// Without a queue, a holder whose fences are used up releases, and the next head asks within the same turn.
+// The others rest on its hold, too.
+func TestTurnGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		r := record(&m)
+		waiters := inLine(t, open(t, &m, strategy.Options{Wait: strategy.WaitPoll}), driver.MaxFences+5)
+		before := len(r.of(conformance.OpAcquire))
+		for _, w := range waiters[:driver.MaxFences] {
+			release(t, w.got(t))
+		}
+		rest := waiters[driver.MaxFences:]
+		rest[0].got(t)
+		time.Sleep(ttl / 4)
+		equal(t, "attempts", len(r.of(conformance.OpAcquire))-before, 1)
+		for _, w := range rest {
+			release(t, w.got(t))
+		}
+	})
+}
+
+// The line rests after a turn in proportion to what was handed over in that turn, and in no earlier one.
+func TestRestAfterATurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		atOnce := func(int) time.Duration { return time.Microsecond }
+		waiters := inLine(t, open(t, &m, strategy.Options{Wait: strategy.WaitPoll, Backoff: atOnce}), 205)
+		for _, w := range waiters[:200] {
+			release(t, w.got(t))
+		}
+		var start time.Time
+		for i, w := range waiters[200:] {
+			w.got(t)
+			if rest := w.at.Sub(start); i > 1 && rest > 2*time.Microsecond {
+				t.Errorf("after a turn without a hand-over the next had the lock after %v, want at once", rest)
+			}
+			time.Sleep(3 * ms) // longer than a turn
+			start = time.Now()
+			release(t, w.lease)
+		}
+	})
+}
+
 // A hold whose renewal fails is not handed over: the next has one of its own.
 func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 	for what, tt := range map[string]struct {

@@ -89,6 +89,37 @@ func TestOldComparisonOfClocks(t *testing.T) {
 	})
 }
 
+// If the servers fail a successor that asks because of such a grant, it waits before it asks again.
+func TestOldComparisonAndAFailure(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &wire{}
+		r := record(&p.Memory)
+		a, b := houses(t, p, strategy.Options{RetryOnError: true})
+		holder := take(t, a)
+		w := wait(bg, b)
+		time.Sleep(1500 * ms)
+		before := len(r.of(conformance.OpAcquire))
+		failures := 0
+		r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+			if failures++; failures <= 3 {
+				return refused(ctx, q, serve)
+			}
+			return serve()
+		}))
+		release(t, holder)
+		l := w.got(t)
+		asked := r.of(conformance.OpAcquire)[before:]
+		equal(t, "attempts", len(asked), 4)
+		for i := range asked[1:] {
+			if !asked[i+1].at.After(asked[i].at) {
+				t.Errorf("attempt %d came at the time of the failed one before it, want a pause", i+2)
+			}
+		}
+		release(t, l)
+		leftovers(t, &p.Memory)
+	})
+}
+
 // A successor that holds on is given the whole TTL, once, after a few milliseconds, or what is left of its
 // maximum hold. Nothing more is sent then, unless the lock is to be kept alive.
 func TestSuccessorIsExtended(t *testing.T) {
