@@ -256,7 +256,7 @@ func TestTurnGoesOn(t *testing.T) {
 	})
 }
 
-// The line rests after a turn in proportion to what was handed over in that turn, and in no earlier one.
+// The line rests after a turn for as long as the hand-overs of that turn demand. Those of earlier turns do not count.
 func TestRestAfterATurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m conformance.Memory

@@ -89,7 +89,8 @@ func TestOldComparisonOfClocks(t *testing.T) {
 	})
 }
 
-// If the servers fail a successor that asks because of such a grant, it waits before it asks again.
+// A successor whose comparison of the clocks is too old asks. If the servers fail that attempt, it waits before it
+// asks again.
 func TestOldComparisonAndAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &wire{}
