@@ -263,6 +263,20 @@ func killAndRestart(t *testing.T, f *Farm) {
 	}
 }
 
+// TestStartEndsNoConnection: its end could be counted as a round trip of a later measurement.
+func TestStartEndsNoConnection(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{})
+		if f.Kind() == Embedded {
+			return // counts no connections
+		}
+		stats, err := s.info(t.Context(), "stats")
+		if got := stats["total_connections_received"]; got != "1" || err != nil {
+			t.Errorf("connections to a new server = %s, %v, want 1: the one that asks", got, err)
+		}
+	})
+}
+
 func TestCallsAndRoundTrips(t *testing.T) {
 	eachKind(t, func(t *testing.T, f *Farm) {
 		s := start(t, f, Config{})

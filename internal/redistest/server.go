@@ -156,8 +156,8 @@ type Server struct {
 	mu      sync.Mutex
 	version string
 	run     string     // what the server calls this run of itself; empty: it does not say
-	watch   redis.Conn // looks at the server, kept open so that looking costs one command
-	looks   int64      // INFO commands sent since the server's start
+	watch   redis.Conn // looks at the server: see look
+	looks   int64      // requests sent over watch since the server's start
 }
 
 func newServer(f *Farm, m machine, shared bool) *Server {
@@ -270,12 +270,7 @@ func (s *Server) ready(ctx context.Context) error {
 func (s *Server) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	c, err := s.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = redis.DoContext(c, ctx, "PING")
+	_, err := s.look(ctx, "PING")
 	return err
 }
 
@@ -307,8 +302,9 @@ func versionOf(info map[string]string) string {
 	return "an unknown server"
 }
 
-// info asks over a connection of its own. On a first call it may have to dial.
-func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
+// look asks over a connection of its own, which stays open: a server reads the end of a connection
+// when it gets to it, which may be in the middle of somebody's count of round trips.
+func (s *Server) look(ctx context.Context, cmd string, args ...any) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -320,11 +316,11 @@ func (s *Server) info(ctx context.Context, section string) (map[string]string, e
 			}
 			s.watch = c
 		}
-		text, err := redis.String(redis.DoContext(s.watch, ctx, "INFO", section))
+		reply, err := redis.DoContext(s.watch, ctx, cmd, args...)
 		var refused redis.Error
 		if err == nil || errors.As(err, &refused) {
 			s.looks++
-			return parseInfo(text), err
+			return reply, err
 		}
 		s.watch.Close()
 		s.watch = nil
@@ -332,6 +328,14 @@ func (s *Server) info(ctx context.Context, section string) (map[string]string, e
 			return nil, err
 		}
 	}
+}
+
+func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
+	text, err := redis.String(s.look(ctx, "INFO", section))
+	if err != nil {
+		return nil, err
+	}
+	return parseInfo(text), nil
 }
 
 func parseInfo(text string) map[string]string {
