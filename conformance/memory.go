@@ -332,13 +332,19 @@ func (m *Memory) joinQueue(c driver.Claim) {
 
 // queued returns how many come before c in the queue; negative: it has no place. The caller holds mu.
 func (m *Memory) queued(c driver.Claim) int {
-	return slices.IndexFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token })
+	return slices.IndexFunc(m.queues[c.Key], entryOf(c))
+}
+
+// entryOf finds c in the queue. As in the scripts of real servers, an entry is a line and a token, so a claim that
+// does not name its line has none.
+func entryOf(c driver.Claim) func(driver.Claim) bool {
+	return func(x driver.Claim) bool { return x.Token == c.Token && x.Line == c.Line }
 }
 
 // dequeue takes c's place away, and reports whether c was the first. The caller holds mu.
 func (m *Memory) dequeue(c driver.Claim) (first bool) {
 	first = m.queued(c) == 0
-	q := slices.DeleteFunc(m.queues[c.Key], func(x driver.Claim) bool { return x.Token == c.Token })
+	q := slices.DeleteFunc(m.queues[c.Key], entryOf(c))
 	if len(q) == 0 {
 		delete(m.queues, c.Key)
 	} else {

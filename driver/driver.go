@@ -69,7 +69,8 @@ type Claim struct {
 
 	// Line names this process's wait line to a [Queuer]. If the lock is held, Acquire then gives the
 	// line a place in the servers' queue, and Watch gets what is meant for the line. Empty: no place. A
-	// Release with Undo gives the place up.
+	// Release with Undo gives the place up. A claim that may have a place names its Line each time, so the
+	// servers may know the place by Line and Token together.
 	Line string
 	// Fences is how many holds the grant is for, one after the other in this process: Acquire reserves
 	// as many fences. Zero means one.

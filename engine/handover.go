@@ -87,8 +87,10 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	c := e.claimOf(w)
 	c.Asked = known
 	c.Grant = driver.Grant{} // in case this attempt gets no answer
-	if c.Line = ""; ln.hearsGrants() {
-		c.Line = ln.id // otherwise nobody would hear of a direct grant
+	// A line that hears nothing takes no new place: nobody would know of a direct grant. But it names the place that
+	// it may have, so that a grant or an undo takes that out of the queue.
+	if ln.hearsGrants() {
+		c.Line = ln.id
 	}
 	start := time.Now()
 	l, a, err := w.attempt(ctx, c, n)
