@@ -24,6 +24,9 @@ func WithFences() Option {
 //  2. The fence is written back to the voters: each notes it if the token is still there. The lock
 //     counts when a quorum has noted it.
 //
+// The process may pass the lock on. So it reserves the numbers that follow the fence, too, and writes back
+// the last of them. Numbers then run ahead of the clock, by maxAhead at most.
+//
 // A counter expires FenceTTL after the time that its number says: then the node's time, which comes with
 // its vote, is greater than every number that it noted.
 //
@@ -76,34 +79,43 @@ func (vc *voteCount) remembered(said []fenceReply) bool {
 	return n >= vc.quorum || n+vc.pending < vc.quorum
 }
 
-// issueFence issues the fence of a lock that a quorum has granted. The write-back goes to the voters
-// that remember, because only they make a quorum. Voters that forgot hear the number afterwards,
-// and remember from then on: before a quorum has noted it, it may be less than a number that they
-// forgot. If fewer than a quorum remember, the nodes' clocks decide, and all voters count.
-func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVotes, count *voteCount, said []fenceReply) (uint64, error) {
+// maxAhead is how far numbers may run ahead of the nodes' clocks.
+const maxAhead = 512
+
+// issueFence issues the fence of a lock that a quorum has granted, the first of as many as it reserves. The
+// write-back goes to the voters that remember, because only they make a quorum. Voters that forgot hear the
+// number afterwards, and remember from then on: before a quorum has noted it, it may be less than a number
+// that they forgot. If fewer than a quorum remember, the nodes' clocks decide, and all voters count. A
+// number that is forgotten may have been ahead of the clocks.
+func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVotes, count *voteCount, said []fenceReply) (fence uint64, reserved int, err error) {
 	var asked, forgot []int
-	var fence uint64
+	var now uint64
 	for i, err := range count.errs {
 		if err != nil {
 			continue
 		}
-		fence = max(fence, uint64(said[i].last)+1, uint64(said[i].now))
+		fence, now = max(fence, uint64(said[i].last)+1), max(now, uint64(said[i].now))
 		if said[i].remembers {
 			asked = append(asked, i)
 		} else {
 			forgot = append(forgot, i)
 		}
 	}
-	if len(asked) < p.quorum {
+	if fence = max(fence, now); len(asked) < p.quorum {
 		asked, forgot = append(asked, forgot...), nil
+		fence = max(fence, now+maxAhead)
 	}
+	if reserved = max(c.Fences, 1); fence+uint64(reserved) > now+maxAhead {
+		reserved = 1
+	}
+	last := fence + uint64(reserved) - 1
 	due := p.due(c)
 	votes.hasten() // stragglers are not asked
 	noted := p.ask(ctx, votes, asked, due, (*voteCount).holdDecided, func(ctx context.Context, i int) error {
 		if votes.at(i) == absent {
 			return errAbsent
 		}
-		return p.noteFence(ctx, due, c, votes, i, c.Token, fence, said[i].generation)
+		return p.noteFence(ctx, due, c, votes, i, c.Token, last, said[i].generation)
 	})
 	if noted.yes < p.quorum {
 		for i, err := range count.errs { // nodes that did not vote are part of the reason
@@ -111,14 +123,14 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 				noted.errs[i] = err
 			}
 		}
-		return 0, p.refusal(c, noted)
+		return 0, 0, p.refusal(c, noted)
 	}
 	for _, i := range forgot { // without a turn: this does not touch the token
 		p.requests.Go(func() {
-			p.noteFence(context.WithoutCancel(ctx), p.due(c), c, votes, i, "", fence, said[i].generation)
+			p.noteFence(context.WithoutCancel(ctx), p.due(c), c, votes, i, "", last, said[i].generation)
 		})
 	}
-	return fence, nil
+	return fence, reserved, nil
 }
 
 // noteFence has one node note a fence, if its guard is still of that generation. With a token, the lock

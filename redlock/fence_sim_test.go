@@ -59,16 +59,22 @@ import (
 // a clock that has reached F1, for c was F1 or more when it expired. So F2 > F1. ∎ A node
 // heals as above: what it knew when it expired, it forgot.
 
+// Blocks. A holder may take k more numbers for those who get the lock from it in its process,
+// and phase 2 notes F + k. Read c = max(c, F + k) above: 2 heard c ≥ F1 + k, so F2 is greater
+// than each number of 1. ∎
+
 // A simVariant is a way to use the counters, on so many nodes.
 type simVariant struct {
 	nodes         int
-	onePhase      bool // phase 1 increments and tells, and that is all
-	unconditional bool // phase 2 does not look at the key
-	silenceIsZero bool // a blank node counts like any other
-	healsEarly    bool // phase 2 heals, and what it healed counts in W
-	expires       bool // counters expire
-	fromNow       bool // … some time after they were set, whatever the clock says
-	once          bool // … by the first number that they had, not by the last
+	onePhase      bool  // phase 1 increments and tells, and that is all
+	unconditional bool  // phase 2 does not look at the key
+	silenceIsZero bool  // a blank node counts like any other
+	healsEarly    bool  // phase 2 heals, and what it healed counts in W
+	expires       bool  // counters expire
+	fromNow       bool  // … some time after they were set, whatever the clock says
+	once          bool  // … by the first number that they had, not by the last
+	more          int32 // a holder takes so many more numbers than one
+	onlyFirst     bool  // … and phase 2 notes the first
 }
 
 const simNodes, simTries = 5, 3 // at most
@@ -181,7 +187,7 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 			return false, ""
 		}
 		if v.onePhase {
-			return true, s.finish(a)
+			return true, v.finish(s, a)
 		}
 		a.phase, a.fence, a.writes, a.q = simWriting, a.fence+1, a.q, 0
 		if !v.healsEarly {
@@ -195,7 +201,7 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 		if n.key != a.token && !v.unconditional {
 			return true, ""
 		}
-		v.note(n, a.fence)
+		v.note(n, v.noted(a))
 		expired := v.expires && n.memory == a.told[e.node] // since it granted this, when it knew
 		n.blank = n.blank && !v.healsEarly && !v.silenceIsZero && !expired
 		if e.what == simWriteBack && a.phase == simWriting {
@@ -208,14 +214,14 @@ func (v simVariant) next(s *simState, e simEvent) (ok bool, wrong string) {
 		if !v.healsEarly {
 			a.heals = a.blank
 		}
-		return true, s.finish(a)
+		return true, v.finish(s, a)
 	case simHeal:
 		if a.heals&bit == 0 {
 			return false, ""
 		}
 		a.heals &^= bit
 		if n.memory == a.told[e.node] {
-			v.note(n, a.fence)
+			v.note(n, v.noted(a))
 			n.blank = false
 		}
 	case simJoin:
@@ -265,6 +271,14 @@ func (v simVariant) note(n *simNode, fence int32) {
 	n.c = max(n.c, fence)
 }
 
+// noted is what phase 2 has nodes note.
+func (v simVariant) noted(a *simTry) int32 {
+	if v.onlyFirst {
+		return a.fence
+	}
+	return a.fence + v.more
+}
+
 // blank is how many nodes are.
 func (s *simState) blank() (blank int) {
 	for _, n := range s.nodes {
@@ -276,12 +290,12 @@ func (s *simState) blank() (blank int) {
 }
 
 // finish is the moment from which on the client may tell others of its fence.
-func (s *simState) finish(a *simTry) (wrong string) {
+func (v simVariant) finish(s *simState, a *simTry) (wrong string) {
 	a.phase = simHeld
 	if a.fence <= a.floor {
 		wrong = fmt.Sprintf("a fence of %d, but it began after one of %d was finished", a.fence, a.floor)
 	}
-	s.finished = max(s.finished, a.fence)
+	s.finished = max(s.finished, a.fence+v.more)
 	a.floor, a.q, a.w, a.blank = 0, 0, 0, 0 // as they do not matter any more, states are alike
 	return wrong
 }
@@ -349,10 +363,12 @@ func (v simVariant) run(seed uint64, steps int, losses bool) (acquired int, wron
 		_, wrong := v.next(&s, e)
 		if a.phase == simHeld && before != simHeld {
 			acquired++
-			if fences[a.fence] {
-				wrong = fmt.Sprintf("two with fence %d", a.fence)
+			for f := a.fence; f <= a.fence+v.more; f++ {
+				if fences[f] {
+					wrong = fmt.Sprintf("two with fence %d", f)
+				}
+				fences[f] = true
 			}
-			fences[a.fence] = true
 		}
 		if wrong != "" {
 			return acquired, wrong
@@ -378,6 +394,9 @@ var simVariants = []struct {
 	{name: "counters expire some time after they are set", simVariant: simVariant{expires: true, fromNow: true}},
 	{name: "counters expire by their first number", large: true, simVariant: simVariant{expires: true, once: true}},
 	{name: "counters expire by their number", sound: true, simVariant: simVariant{expires: true}},
+	{name: "blocks, of which the first number is noted", simVariant: simVariant{more: 1, onlyFirst: true}},
+	{name: "blocks", sound: true, simVariant: simVariant{more: 1}},
+	{name: "losses, blocks, and counters expire by their number", losses: true, sound: true, large: true, simVariant: simVariant{expires: true, more: 2}},
 	{name: "losses, and counters expire by their number", losses: true, sound: true, large: true, simVariant: simVariant{expires: true}},
 }
 
@@ -478,8 +497,8 @@ func (v simVariant) explore(losses int) (states int, wrong string) {
 				// So is to finish as soon as it can: the more begins later.
 				_, wrong = v.next(&s, simEvent{what: simFinish, try: e.try})
 			}
-			if a.phase == simHeld && other.phase == simHeld && a.fence == other.fence {
-				wrong = fmt.Sprintf("two with fence %d", a.fence)
+			if a.phase == simHeld && other.phase == simHeld && max(a.fence, other.fence) <= min(a.fence, other.fence)+v.more {
+				wrong = fmt.Sprintf("two with fence %d", max(a.fence, other.fence))
 			}
 			if wrong != "" {
 				history := []string{e.String(), wrong}

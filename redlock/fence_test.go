@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
@@ -340,6 +341,49 @@ func (f *fencedFake) Eval(ctx context.Context, due time.Time, s *driver.Script, 
 		return nil, f.fail(strategy.ErrUnknown)
 	}
 	return f.fake.Eval(ctx, due, s, keys, args...)
+}
+
+// TestFencesHandedOver: each to whom the lock is handed over has a greater fence, for no request; and who gets
+// it next by a vote has a greater one again.
+func TestFencesHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		for _, f := range fakes {
+			f.fenced = true
+		}
+		s, err := engine.New(redlock.On(nodes, redlock.WithFences()), strategy.Options{TTL: 10 * time.Second})
+		is(t, "New()", err)
+		defer s.Close()
+		lock := s.NewLock("n")
+		var fences []uint64 // of the holders, one after the other
+		hold := func() strategy.Lease {
+			lease, err := lock.Acquire(t.Context())
+			is(t, "Acquire()", err)
+			fences = append(fences, fenceOf(t, lease))
+			return lease
+		}
+		first := hold()
+		var waiters sync.WaitGroup
+		for range 8 {
+			waiters.Go(func() { is(t, "Release()", hold().Release(t.Context())) })
+		}
+		synctest.Wait()
+		is(t, "Release()", first.Release(t.Context()))
+		waiters.Wait()
+		if votes := slices.DeleteFunc(fakes[0].ran, func(s string) bool { return s != "writeback" }); len(votes) != 2 {
+			t.Errorf("%d fences were written back for 9 holders, want 2: the first one's, and one for all who waited", len(votes))
+		}
+		is(t, "Release()", hold().Release(t.Context()))
+		for i, f := range fences[1:] {
+			if f <= fences[i] {
+				t.Errorf("fences of the holders = %d, want each greater than the one before", fences)
+				break
+			}
+		}
+		if len(fences) != 10 {
+			t.Errorf("%d holders, want 10", len(fences))
+		}
+	})
 }
 
 // TestSpare: more servers than it takes note a fence, if they voted in time.

@@ -39,7 +39,7 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 
 	token, most := count.leader()
 	failed := len(p.nodes) - count.yes - count.held
-	info := strategy.Info{Fence: slices.Max(fences)} // at least the holder's, which a quorum has noted; a failed attempt may have left a greater one
+	info := strategy.Info{Fence: slices.Max(fences)} // at least the holder's: a quorum has noted the last one reserved, and a failed attempt may have left a greater one
 	switch {
 	case most >= p.quorum:
 		info.Held, info.Token, info.TTL = true, token, count.keeps(token)

@@ -149,8 +149,9 @@ func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteC
 
 	err := p.won(ctx, c, count, start)
 	var fence uint64
+	var reserved int
 	if err == nil && p.fences {
-		if fence, err = p.issueFence(ctx, c, votes, count, said); err == nil {
+		if fence, reserved, err = p.issueFence(ctx, c, votes, count, said); err == nil {
 			err = p.inTime(c, start)
 		}
 	}
@@ -158,7 +159,7 @@ func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteC
 		return p.giveBack(ctx, c, votes, err)
 	}
 	// Doubt: unless all have voted, a vote may still come. If the lease lapses, the engine undoes that.
-	return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Doubt: count.yes < len(p.nodes), State: votes}, nil
+	return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Fences: reserved, Doubt: count.yes < len(p.nodes), State: votes}, nil
 }
 
 // collect asks all nodes for their votes. said is for fences: what each voter knows of them.

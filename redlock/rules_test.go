@@ -1033,18 +1033,27 @@ func TestGiveBack(t *testing.T) {
 }
 
 // TestFenceNumber: the fence is greater than what any voter has noted, and no less than their times; and only
-// those that remember count, if they are a quorum.
+// those that remember count, if they are a quorum. The numbers that are reserved with it stay near the nodes'
+// times, and the last of them is noted.
 func TestFenceNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		remembers := func(last, now int64) fenceReply { return fenceReply{last: last, remembers: true, now: now} }
+		forgot := func(last, now int64) fenceReply { return fenceReply{last: last, now: now} }
 		for _, c := range []struct {
-			said  []fenceReply
-			fence uint64
-			token string // with which each is asked
+			said     []fenceReply
+			wanted   int // how many fences
+			fence    uint64
+			reserved int
+			token    string // with which each is asked
 		}{
-			{[]fenceReply{{last: 7, remembers: true}, {last: 9, remembers: true}, {last: 8, remembers: true}}, 10, "mmm"},
-			{[]fenceReply{{last: 7, remembers: true, now: 50}, {last: 9, remembers: true, now: 60}, {last: 8, remembers: true}}, 60, "mmm"},
-			{[]fenceReply{{last: 7, remembers: true}, {last: 9, remembers: true}, {last: 20}}, 21, "mm-"},
-			{[]fenceReply{{last: 7, remembers: true}, {last: 9}, {last: 20}}, 21, "mmm"},
+			{[]fenceReply{remembers(7, 0), remembers(9, 0), remembers(8, 0)}, 0, 10, 1, "mmm"},
+			{[]fenceReply{remembers(7, 50), remembers(9, 60), remembers(8, 0)}, 1, 60, 1, "mmm"},
+			{[]fenceReply{remembers(7, 0), remembers(9, 0), forgot(20, 0)}, 0, 21, 1, "mm-"},
+			{[]fenceReply{remembers(700, 0), forgot(900, 0), forgot(2000, 0)}, 0, 2001, 1, "mmm"},
+			{[]fenceReply{remembers(7, 60), remembers(9, 50), remembers(8, 0)}, 256, 60, 256, "mmm"},
+			{[]fenceReply{remembers(99, 1), remembers(315, 60), forgot(8, 0)}, 256, 316, 256, "mm-"},
+			{[]fenceReply{remembers(99, 1), remembers(316, 60), forgot(8, 0)}, 256, 317, 1, "mm-"}, // or they would be ahead by 513
+			{[]fenceReply{remembers(7, 50), forgot(9, 60), forgot(8, 0)}, 256, 572, 1, "mmm"},      // what is lost may have been ahead by 512
 		} {
 			var mu sync.Mutex
 			asked := []byte("   ")
@@ -1054,8 +1063,8 @@ func TestFenceNumber(t *testing.T) {
 				if asked[i] = '-'; args[0] == "mine" {
 					asked[i] = 'm'
 				}
-				if args[1] != int64(c.fence) {
-					t.Errorf("node %d has to note %v, want %d", i+1, args[1], c.fence)
+				if last := int64(c.fence) + int64(c.reserved) - 1; args[1] != last {
+					t.Errorf("of %v: node %d has to note %v, want %d", c.said, i+1, args[1], last)
 				}
 				return int64(1), nil
 			}, WithFences())
@@ -1064,10 +1073,13 @@ func TestFenceNumber(t *testing.T) {
 				votes.granted(i, time.Minute)
 				count.note(i, nil)
 			}
-			fence, err := p.issueFence(t.Context(), aClaim(), votes, count, c.said)
+			mine := aClaim()
+			mine.Fences = c.wanted
+			fence, reserved, err := p.issueFence(t.Context(), mine, votes, count, c.said)
 			p.Close()
-			if fence != c.fence || err != nil || string(asked) != c.token {
-				t.Errorf("of %v: issueFence() = %d, %v, and the nodes are asked as %q, want %d, and %q", c.said, fence, err, asked, c.fence, c.token)
+			if fence != c.fence || reserved != c.reserved || err != nil || string(asked) != c.token {
+				t.Errorf("of %v: issueFence() = %d, %d reserved, %v, and the nodes are asked as %q, want %d, %d, and %q",
+					c.said, fence, reserved, err, asked, c.fence, c.reserved, c.token)
 			}
 		}
 	})

@@ -1,4 +1,4 @@
--- writeback: note a fence on a node that granted the lock: phase two of fence.go.
+-- writeback: note the last of a holder's fences on a node that granted the lock: phase two of fence.go.
 --
 -- Only while the token is there, in the generation that granted it. Then no other contender was
 -- granted the lock here since, and the next one will read this number. A voter that had forgotten
@@ -10,7 +10,7 @@
 -- KEYS[3]  the lock's fence counter: a hash of n, the number, and gen, the generation that has
 --          known all numbers up to it
 -- ARGV[1]  the holder's token; empty: a quorum has noted the fence already
--- ARGV[2]  the fence
+-- ARGV[2]  the fence; of several that are reserved the last
 -- ARGV[3]  the generation that granted the lock
 -- ARGV[4]  the longest TTL in use that the client knows of, in ms
 -- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever

@@ -69,6 +69,6 @@ type Info struct {
 	Label     string        // the holder's Options.Label, if its token has one; see [Info.Holder]
 	Since     time.Time     // when the holder asked for the lock, by its own clock; zero: its token does not say
 	TTL       time.Duration // until the servers let go; negative: never
-	Fence     uint64        // the last fence issued for this key; zero: none, or it is older than Options.FenceTTL
+	Fence     uint64        // the last fence issued for this key, or reserved; zero: none, or it is older than Options.FenceTTL
 	Queue     []string      // tokens in the servers' queue, first come first, one for each process; some may have died
 }
