@@ -112,9 +112,6 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 	due := p.due(c)
 	votes.hasten() // stragglers are not asked
 	noted := p.ask(ctx, votes, asked, due, (*voteCount).holdDecided, func(ctx context.Context, i int) error {
-		if votes.at(i) == absent {
-			return errAbsent
-		}
 		return p.noteFence(ctx, due, c, votes, i, c.Token, last, said[i].generation)
 	})
 	if noted.yes < p.quorum {

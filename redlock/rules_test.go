@@ -1044,7 +1044,7 @@ func TestFenceNumber(t *testing.T) {
 			wanted   int // how many fences
 			fence    uint64
 			reserved int
-			token    string // with which each is asked
+			token    string // with which each is asked; blank: it is not
 		}{
 			{[]fenceReply{remembers(7, 0), remembers(9, 0), remembers(8, 0)}, 0, 10, 1, "mmm"},
 			{[]fenceReply{remembers(7, 50), remembers(9, 60), remembers(8, 0)}, 1, 60, 1, "mmm"},
@@ -1054,6 +1054,7 @@ func TestFenceNumber(t *testing.T) {
 			{[]fenceReply{remembers(99, 1), remembers(315, 60), forgot(8, 0)}, 256, 316, 256, "mm-"},
 			{[]fenceReply{remembers(99, 1), remembers(316, 60), forgot(8, 0)}, 256, 317, 1, "mm-"}, // or they would be ahead by 513
 			{[]fenceReply{remembers(7, 50), forgot(9, 60), forgot(8, 0)}, 256, 572, 1, "mmm"},      // what is lost may have been ahead by 512
+			{[]fenceReply{remembers(7, 0), remembers(9, 0), {}}, 0, 10, 1, "mm "},                  // the third has not voted
 		} {
 			var mu sync.Mutex
 			asked := []byte("   ")
@@ -1070,7 +1071,11 @@ func TestFenceNumber(t *testing.T) {
 			}, WithFences())
 			votes, count := newVotes(3, present), newCount(3, 2)
 			for i := range 3 {
-				votes.granted(i, time.Minute)
+				if votes.granted(i, time.Minute); c.token[i] == ' ' {
+					votes.set(i, absent)
+					count.note(i, errAbsent)
+					continue
+				}
 				count.note(i, nil)
 			}
 			mine := aClaim()
@@ -1082,6 +1087,30 @@ func TestFenceNumber(t *testing.T) {
 					c.said, fence, reserved, err, asked, c.fence, c.reserved, c.token)
 			}
 		}
+	})
+}
+
+// TestFenceHastens: when the fence is written back, nobody waits any more for the votes of nodes that are silent.
+func TestFenceHastens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		votes, count := newVotes(3, present), newCount(3, 2)
+		voting := newRound(t.Context())
+		votes.begin(&voting, 0)
+		silent := votes.toSilent(&voting)
+		p := saying(3, func(int, string, []any) (any, error) {
+			if silent.Err() == nil {
+				t.Error("a request for a vote is under way, want it called off")
+			}
+			return int64(1), nil
+		}, WithFences())
+		for i := range 3 {
+			votes.granted(i, time.Minute)
+			count.note(i, nil)
+		}
+		if _, _, err := p.issueFence(t.Context(), aClaim(), votes, count, make([]fenceReply, 3)); err != nil {
+			t.Errorf("issueFence() = %v, want nil", err)
+		}
+		p.Close()
 	})
 }
 
