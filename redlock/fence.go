@@ -101,11 +101,13 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 			forgot = append(forgot, i)
 		}
 	}
-	if fence = max(fence, now); len(asked) < p.quorum {
+	fence = max(fence, now)
+	if len(asked) < p.quorum {
 		asked, forgot = append(asked, forgot...), nil
 		fence = max(fence, now+maxAhead)
 	}
-	if reserved = max(c.Fences, 1); fence+uint64(reserved) > now+maxAhead {
+	reserved = max(c.Fences, 1)
+	if fence+uint64(reserved) > now+maxAhead {
 		reserved = 1
 	}
 	last := fence + uint64(reserved) - 1
