@@ -170,13 +170,14 @@ func readingAndWriting() []Property {
 		},
 		{
 			Name: "Downgrade", Group: group, Scripted: true,
-			Clause: "A writer that downgrades reads from then on, together with the readers that wait, and nobody writes in between.",
+			Clause: "A writer that downgrades reads from then on, together with the readers that wait, and nobody writes in between, if the lock says that it is fair.",
 			check: func(t *trial) {
 				a, b := t.writer("A", t.patient()), t.reader("B", t.patient())
 				v, w := t.writer("V", t.patient()), t.writer("W", ample)
+				t.needs(t.Fair, "Subject.Fair is false")
 				writes := a.try().want(nil, "nobody holds the lock")
-				writer := v.start().settles()
-				reader := b.start().settles()
+				writer := v.queues(1)
+				reader := b.queues(2)
 				made := time.Now()
 				reads := writes.downgrade().want(nil, "A writes")
 				inTurn(t, reader.done, made, writer)

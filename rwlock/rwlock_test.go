@@ -817,7 +817,7 @@ func TestWaysToWait(t *testing.T) {
 			}
 			var all sync.WaitGroup
 			for i := range 3 {
-				locks := open(t, server, strategy.Options{Wait: way})
+				locks := open(t, server, strategy.Options{Wait: way, TTL: time.Minute, OpTimeout: 50 * time.Second})
 				for j := range 4 {
 					all.Go(func() {
 						for k := range 4 {
