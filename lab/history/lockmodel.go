@@ -159,7 +159,7 @@ func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) int
 		case op.repeated():
 			last := op
 			last.TTL = h.grant.TTL
-			gone, ends = min(gone, op.Start), max(ends, until(last))
+			gone, ends = min(gone, op.Start, deadline), max(ends, until(last))
 		case op.Result == OK || op.Result == Lost:
 			s.add(op.Client, step, &op, op.Start, op.End)
 		}

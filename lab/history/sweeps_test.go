@@ -677,6 +677,14 @@ var planted = []struct{ judge, name, bad, history string }{
 		A renew 80-90 unknown hold=a
 		B acquire 160-165 held
 		B acquire 166-170 ok hold=b until=260 fence=2`},
+	{"LinearLock", "a release that nobody knows, after the deadline", "", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 98-105 ok hold=b until=197 fence=2
+		A release 150-155 unknown hold=a`},
+	{"LinearLock", "before a release that nobody knows", "does not explain", `
+		A acquire 0-5 ok hold=a until=97 fence=1
+		B acquire 60-65 ok hold=b until=157 fence=2
+		A release 80-85 unknown hold=a`},
 	{"LinearLock", "an attempt of an acquire that went on", "", `
 		A acquire 0-50 ok hold=a until=97 fence=1 doubts=1
 		A release 51-52 ok hold=a
