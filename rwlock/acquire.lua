@@ -37,7 +37,7 @@ if s.turn or free then
     redis.call('ZREM', s.lock, member) -- not there: a user who may not release gets nothing
     return grant(s, mode, token, ends)
   end)
-  -- serve has come to the caller's entry, unless it had to stop before.
+  -- If serve had to stop before the caller's entry, that is still in the queue.
   if done and ARGV[6] and not s.turn and redis.pcall('LREM', s[mode], 1, entry) == 1 then s.changed = true end
   call_first(s)
   if not done then error(fence, 0) end

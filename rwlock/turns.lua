@@ -101,7 +101,7 @@ local function let_in(s, mode, own)
     return true
   end
   local line, ms, _, token = read_entry(entry)
-  if redis.call('ZSCORE', s.lock, mode .. ':' .. token) then return true end -- it asked, and holds the lock already
+  if type(redis.pcall('ZSCORE', s.lock, mode .. ':' .. token)) == 'string' then return true end -- out of date: the token holds the lock already
   local done, fence = pcall(grant, s, mode, token, s.now + ms)
   if not done then return false end
   if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then

@@ -499,6 +499,8 @@ func TestLimitScript(t *testing.T) {
 		row{Name: "SET is forbidden", Before: full, Forbid: "SET", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "set no longer, SET is forbidden", Args: "3 90000 0 free", Before: full + "; SET permits 4", Forbid: "SET", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "PUBLISH is forbidden", Before: full, Forbid: "PUBLISH", Reply: "1", After: full + "; SET permits 5"},
+		row{Name: "ZSCORE is forbidden: the first in the queue is served", Args: "3 90000 2 free", Before: "ZADD lock @5000 a PX 5000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Forbid: "ZSCORE", Reply: "1",
+			After: "SET fence #512 PX 90000; ZADD lock @1000 first @5000 a PX 5000; SET permits 2", Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; free permits"},
 		row{Name: "ZCARD is forbidden: nobody can be served", Before: full + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Forbid: "ZCARD", Reply: "1",
 			After: full + "; SET permits 5; RPUSH queue 'a 1000 1 first'", Heard: "free permits"},
 		row{Name: "out of memory", OOM: true, Before: full, Reply: "-OOM", After: same},
