@@ -343,8 +343,8 @@ func (f *fencedFake) Eval(ctx context.Context, due time.Time, s *driver.Script, 
 	return f.fake.Eval(ctx, due, s, keys, args...)
 }
 
-// TestFencesHandedOver: each to whom the lock is handed over has a greater fence, for no request; and who gets
-// it next by a vote has a greater one again.
+// TestFencesHandedOver: when the lock is handed over, the next holder has a greater fence, without a request. The
+// first holder of the next vote has a greater one than all of them.
 func TestFencesHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
@@ -370,8 +370,8 @@ func TestFencesHandedOver(t *testing.T) {
 		synctest.Wait()
 		is(t, "Release()", first.Release(t.Context()))
 		waiters.Wait()
-		if votes := slices.DeleteFunc(fakes[0].ran, func(s string) bool { return s != "writeback" }); len(votes) != 2 {
-			t.Errorf("%d fences were written back for 9 holders, want 2: the first one's, and one for all who waited", len(votes))
+		if noted := slices.DeleteFunc(fakes[0].ran, func(s string) bool { return s != "writeback" }); len(noted) != 2 {
+			t.Errorf("%d fences were written back for 9 holders, want 2: the first holder's, and one for all waiters", len(noted))
 		}
 		is(t, "Release()", hold().Release(t.Context()))
 		for i, f := range fences[1:] {

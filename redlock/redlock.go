@@ -148,18 +148,17 @@ func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteC
 	count, said := p.collect(ctx, c, votes, enough, askOne)
 
 	err := p.won(ctx, c, count, start)
-	var fence uint64
-	var reserved int
+	// Doubt: unless all have voted, a vote may still come. If the lease lapses, the engine undoes that.
+	g := driver.Grant{Start: start, TTL: c.TTL, Doubt: count.yes < len(p.nodes), State: votes}
 	if err == nil && p.fences {
-		if fence, reserved, err = p.issueFence(ctx, c, votes, count, said); err == nil {
+		if g.Fence, g.Fences, err = p.issueFence(ctx, c, votes, count, said); err == nil {
 			err = p.inTime(c, start)
 		}
 	}
 	if err != nil {
 		return p.giveBack(ctx, c, votes, err)
 	}
-	// Doubt: unless all have voted, a vote may still come. If the lease lapses, the engine undoes that.
-	return driver.Grant{Start: start, TTL: c.TTL, Fence: fence, Fences: reserved, Doubt: count.yes < len(p.nodes), State: votes}, nil
+	return g, nil
 }
 
 // collect asks all nodes for their votes. said is for fences: what each voter knows of them.

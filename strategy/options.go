@@ -91,7 +91,7 @@ const (
 	// ms, 256 holds, and half of the TTL. Then other processes have their turn. Each hold has its own
 	// token and fence. To pass on a re-entrant lock takes one request, within the same 2 ms. If the lock
 	// cannot be passed on (its last renewal failed, or the algorithm reserved no fences), the next waiter
-	// asks at once, also within the 2 ms.
+	// asks at once, also within the 2 ms. A lock that several may hold is never passed on.
 	HandOverBest HandOver = iota
 	// HandOverNone asks the servers each time.
 	HandOverNone
