@@ -30,7 +30,7 @@ end
 
 serve(s, s.gone, entry)
 local holds = held(s.lock)
-local free = mode == 'write' and not holds or mode == 'read' and holds ~= 'write' and not first_waiting(s, 'write')
+local free = not holds or mode == 'read' and holds == 'read' and not first_waiting(s, 'write')
 if s.turn or free then
   local done, fence, err = pcall(function()
     redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: a server that is out of memory refuses before the first write
@@ -38,7 +38,7 @@ if s.turn or free then
     return grant(s, mode, token, ends)
   end)
   -- If serve had to stop before the caller's entry, that is still in the queue.
-  if done and ARGV[6] and not s.turn and redis.pcall('LREM', s[mode], 1, entry) == 1 then s.changed = true end
+  if done and fence and ARGV[6] and not s.turn and redis.pcall('LREM', s[mode], 1, entry) == 1 then s.changed = true end
   call_first(s)
   if not done then error(fence, 0) end
   return fence or err

@@ -241,6 +241,10 @@ func TestServeScript(t *testing.T) {
 		row{Name: "the lock may not be written", Before: all(counter, queued("w1", "w2")), Forbid: "ZADD", Reply: "-NOPERM forbidden", After: all(next, queued("w2")), Heard: told("w2", "1")},
 		row{Name: "NUMSUB is forbidden", Before: all(counter, queued("w1")), Forbid: "PUBSUB", Reply: "[W1 1000]", After: all(next, w1), Heard: all(told("w1", "1"), told("w1", "1"), granted("w1", "#0"))},
 		row{Name: "the counter is bad", Before: all(bad, queued("r1", "w1")), Reply: isBad, After: same},
+		row{Name: "the counter is bad, and the caller is the first writer: it keeps its place", Args: asksWrite, Before: all(bad, queued("w0", "w1")), Reply: isBad, After: same},
+		row{Name: "a reader comes, a writer waits, and the counter is bad", Args: toRead, Before: all(bad, queued("w1")), Reply: isBad, After: same},
+		row{Name: "a reader comes, and the writer that waits may not be taken out of the queue", Args: toRead, Before: all(counter, queued("w1")), Forbid: "LPOP", Reply: "#0", After: all(next, mineReads, queued("w1"))},
+		row{Name: "a reader comes, and the grant to a writer may not be published", Args: toRead, Before: all(counter, queued("w1", "w2")), Forbid: "PUBLISH", Reply: "#1", After: all("SET fence #1 PX 90000", mineReads, queued("w2"))},
 	))
 }
 
@@ -300,6 +304,7 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "the counter is bad", Before: all(bad, wrote, queued("w1", "r1")), Reply: "1", After: all(bad, queued("w1", "r1")), Heard: free},
 		row{Name: "the lock may not be written", Before: all(counter, wrote, queued("r1", "r2")), Forbid: "ZADD", Reply: "1", After: all(next, queued("r2")), Heard: all(told("r2", "1"), free)},
 		row{Name: "the grant to a reader may not be published", Before: all(counter, wrote, queued("r1")), Forbid: "PUBLISH", Reply: "1", After: next},
+		row{Name: "the grant to a reader may neither be published nor taken back: it ends by itself", Args: undoesRead, Before: all(counter, queued("r0", "r1")), Forbid: "PUBLISH ZREM", Reply: "nil", After: all(next, r1)},
 	))
 }
 

@@ -101,11 +101,11 @@ local function let_in(s, mode, own)
     return true
   end
   local line, ms, _, token = read_entry(entry)
-  if type(redis.pcall('ZSCORE', s.lock, mode .. ':' .. token)) == 'string' then return true end -- out of date: the token holds the lock already
+  if is_held(s.lock, mode .. ':' .. token) then return true end -- the entry is out of date
   local done, fence = pcall(grant, s, mode, token, s.now + ms)
   if not done then return false end
   if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    let_go(s.lock, {mode .. ':' .. token}) -- forbidden: its holder would not know
+    pcall(let_go, s.lock, {mode .. ':' .. token}) -- its holder would not know
     return false
   end
   return true

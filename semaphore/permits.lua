@@ -64,7 +64,7 @@ local function serve_entry(s, channel, ms, permits, token)
     redis.pcall('PUBLISH', channel, 'next 1')
     return true
   end
-  if type(redis.pcall('ZSCORE', s.lock, token)) == 'string' then return true end -- out of date: the token holds permits already
+  if is_held(s.lock, token) then return true end -- the entry is out of date
   local held, fence = pcall(grant, s, token, permits, s.now + ms)
   if not held then return false end
   if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then

@@ -20,6 +20,9 @@ local function drop_lapsed(lock)
   return now, time, nil, first[1]
 end
 
+-- Returns whether the member is there. It raises no error.
+local function is_held(lock, member) return type(redis.pcall('ZSCORE', lock, member)) == 'string' end
+
 -- Returns the member that ends first, and in how many ms; nil if there are no members.
 local function first_to_end(lock, now)
   local first = redis.call('ZRANGE', lock, 0, 0, 'WITHSCORES')
