@@ -1,5 +1,5 @@
 -- release: give permits back. In the same step they go to the first in the queue. If nobody queues, the release
--- is published.
+-- is published, and so is the undo of an entry that was first in the queue.
 --
 -- KEYS     those of acquire
 -- ARGV[1]  how many permits there are, if KEYS[4] does not say
@@ -22,6 +22,5 @@ local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
 if entry ~= '' then redis.pcall('LREM', s.queue, 0, entry) end
 
 local unwanted = serve(s, nil, first)
-if not held then return nil end
-if unwanted then redis.pcall('PUBLISH', ARGV[5], token) end -- a hint: where it is forbidden, the release stands
-return 1
+if unwanted and (held or first) then redis.pcall('PUBLISH', ARGV[5], token) end -- a hint: where it is forbidden, the release stands
+return held and 1 or nil
