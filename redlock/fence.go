@@ -101,11 +101,11 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 			forgot = append(forgot, i)
 		}
 	}
-	fence = max(fence, now)
+	floor := now
 	if len(asked) < p.quorum {
-		asked, forgot = append(asked, forgot...), nil
-		fence = max(fence, now+maxAhead)
+		asked, forgot, floor = append(asked, forgot...), nil, now+maxAhead
 	}
+	fence = max(fence, floor)
 	reserved = max(c.Fences, 1)
 	if fence+uint64(reserved) > now+maxAhead {
 		reserved = 1
