@@ -140,7 +140,7 @@ func (m *rawMutex) Release(context.Context) error { return m.r.do(m.turn.release
 type pooled struct {
 	never
 	*redis.Pool
-	turns func(name string) source
+	ttl time.Duration
 }
 
 func openPool(_ context.Context, s *seat) (client, error) {
@@ -148,10 +148,10 @@ func openPool(_ context.Context, s *seat) (client, error) {
 		return nil, err
 	}
 	s.said++
-	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), turns: ofRaw(s.TTL)}, nil
+	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), ttl: s.TTL}, nil
 }
 
-func (p *pooled) mutex(name string) mutex { return &pooledMutex{p: p, next: p.turns(name)} }
+func (p *pooled) mutex(name string) mutex { return &pooledMutex{p: p, next: ofRaw(p.ttl)(name)} }
 func (p *pooled) close() error            { return p.Pool.Close() }
 
 type pooledMutex struct {
@@ -241,48 +241,3 @@ func (c *scripted) keep(h held) {
 }
 
 func (c *scripted) lost(held) bool { return c.gone.Load() > 0 }
-
-// A pipeline has no callers: one goroutine sends what acquires all names and reads all replies,
-// then what releases them likewise. No caller has to be woken.
-type pipeline struct {
-	*raw
-	acquires, releases []request
-}
-
-func openPipeRaw(ctx context.Context, s *seat) (client, error) {
-	r, err := dialRaw(ctx, s, 1)
-	if err != nil {
-		return nil, err
-	}
-	p := &pipeline{raw: r}
-	for i := range s.N {
-		t := r.turns(s.name(i))()
-		p.acquires, p.releases = append(p.acquires, t.acquire), append(p.releases, t.release)
-	}
-	return p, nil
-}
-
-// pairs makes one on each name.
-func (p *pipeline) pairs() error {
-	if err := pipelined(p.conns[0], p.acquires); err != nil {
-		return err
-	}
-	return pipelined(p.conns[0], p.releases)
-}
-
-func pipelined(c redis.Conn, rs []request) error {
-	for _, r := range rs {
-		if err := c.Send(r.cmd, r.args...); err != nil {
-			return err
-		}
-	}
-	if err := c.Flush(); err != nil {
-		return err
-	}
-	for _, r := range rs {
-		if err := r.check(c.Receive()); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/node"
@@ -34,11 +32,8 @@ func seated(t *testing.T, who string, n int) *seat {
 	return s
 }
 
-// both are a pair on a name of its own for each caller, or on all names at once.
+// both are a pair on a name of its own for each caller.
 func (s *seat) both(t *testing.T, c client) error {
-	if p, ok := c.(*pipeline); ok {
-		return p.pairs()
-	}
 	var errs []error
 	for i := range s.N {
 		errs = append(errs, pair(t.Context(), c.mutex(s.name(i))))
@@ -52,10 +47,7 @@ var floors = []struct {
 	name            string
 	names, requests int
 }{
-	{"raw-fairqueue", 1, 2}, {"raw-fairqueue-unfenced", 1, 2}, {"pool-fairqueue", 3, 6},
-	{"pipe-raw", 3, 6}, {"pipe-fairqueue", 1, 2}, {"pipe-fairqueue", mostJoined, 2}, {"pipe-fairqueue", 2*mostJoined + 1, 6},
-	{"crew-raw", 3, 6}, {"crew-fairqueue", 3, 6}, // one after the other
-	{"raw-all-redlock", 2, 4}, {"raw-all-redlock-unguarded", 2, 4},
+	{"raw-fairqueue", 1, 2}, {"raw-fairqueue-unfenced", 3, 6}, {"raw-all-redlock", 2, 4}, {"raw-all-redlock-unguarded", 2, 4},
 }
 
 // TestFloors: they acquire and release again and again, with as many requests as they say; and
@@ -96,7 +88,7 @@ func TestFloors(t *testing.T) {
 
 // TestFloorsRelease: nor is one whose lock is gone before it is released.
 func TestFloorsRelease(t *testing.T) {
-	for _, who := range []string{"raw-fairqueue", "raw-fairqueue-unfenced", "pool-fairqueue", "crew-raw", "crew-fairqueue", "raw-all-redlock"} {
+	for _, who := range []string{"raw-fairqueue", "raw-fairqueue-unfenced", "raw-all-redlock"} {
 		s := seated(t, who, 1)
 		c, err := s.open(t.Context())
 		if err != nil {
@@ -162,52 +154,4 @@ func said(calls ...eval) (text string) {
 		text += fmt.Sprintf("%s %q %q\n", c.script.Name(), c.keys, args)
 	}
 	return text
-}
-
-// TestJoint holds the layout to that of driver.NewJointScript.
-func TestJoint(t *testing.T) {
-	script := driver.NewJointScript("some", 1, "return 1")
-	calls := []eval{{script, []any{"a", "A"}, []any{"shared", 1, 2}}, {script, []any{"b", "B"}, []any{"shared", 3, 4}}}
-	one, both := joint(calls[1:], released), joint(calls, released)
-	if want := []any{script.Hash(), 2, "b", "B", "shared", 3, 4}; !slices.Equal(one.args, want) {
-		t.Errorf("for one it is %v, want %v", one.args, want)
-	}
-	if want := []any{script.Hash(), 4, "a", "b", "A", "B", "shared", 1, 3, 2, 4}; !slices.Equal(both.args, want) {
-		t.Errorf("for two it is %v, want %v", both.args, want)
-	}
-	yes := []any{int64(1), int64(1)}
-	for _, c := range []struct {
-		r     request
-		reply any
-		good  bool
-	}{
-		{one, int64(1), true}, {one, nil, false}, {one, yes[:1], false},
-		{both, yes, true}, {both, int64(1), false}, {both, nil, false}, {both, yes[:1], false}, {both, []any{int64(1), nil}, false},
-		{both, []any{redis.Error("NOPERM"), int64(1)}, false},
-	} {
-		if err := c.r.check(c.reply, nil); (err == nil) != c.good {
-			t.Errorf("reply %v: %v, want good to be %v", c.reply, err, c.good)
-		}
-	}
-}
-
-// TestPipelined: one goroutine's pairs count as often as there are names; a crew's by caller.
-func TestPipelined(t *testing.T) {
-	b := embedded(t)
-	o, err := b.play(t.Context(), scenario{
-		name: "distinct-8", who: []string{"pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue"}, turns: 1,
-		job: func(_ *bench, who string) job {
-			return job{Work: "distinct", Who: who, N: 8, TTL: ttl, For: 200 * time.Millisecond}
-		},
-	})
-	if err != nil || o.failures != nil {
-		t.Fatal(err, o.failures)
-	}
-	for who, want := range map[string]float64{"pool-fairqueue": 2, "pipe-raw": 2, "pipe-fairqueue": 0.25, "crew-raw": 2, "crew-fairqueue": 0.5} {
-		for turn, n := range o.series(who, 0, "requests/pair") {
-			if !(n > want/4 && n < want*4) { // on a slow machine much is under way at the begin and the end
-				t.Errorf("%s, turn %d: %v requests for a pair, want about %v", who, turn, n, want)
-			}
-		}
-	}
 }

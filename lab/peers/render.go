@@ -48,7 +48,6 @@ func (o *outcome) section(m machine, quick bool) string {
 		}
 		o.table(&b)
 		o.bases(&b)
-		o.judge(&b)
 	} else {
 		o.growth(&b)
 	}
@@ -191,24 +190,6 @@ func balance(all []*outcome) string {
 		said += "\n| missed | aim | measured |\n|---|---|--:|\n" + missed.String()
 	}
 	return said
-}
-
-func (o *outcome) judge(b *strings.Builder) {
-	if len(o.aims) == 0 {
-		return
-	}
-	b.WriteString("| aim | measured | |\n|---|--:|---|\n")
-	for _, v := range o.verdicts() {
-		word := "missed"
-		switch {
-		case !v.measured():
-			word = "not measured"
-		case v.met():
-			word = "met"
-		}
-		fmt.Fprintf(b, "| %s | %s | %s |\n", v, v.got, word)
-	}
-	b.WriteString("\n")
 }
 
 // growth is a table for each panel of the plot.

@@ -19,7 +19,7 @@ import (
 )
 
 // Replays are floors that send what fairqueue and redlock send, without their client. Their
-// difference to raw and pool is the server's work on the scripts. The difference from there to
+// difference to raw is the server's work on the scripts. The difference from there to
 // ours is the client's work.
 
 // fenced and unfenced are the replies of fairqueue's acquire to a new holder. If the lock is held
@@ -27,19 +27,16 @@ import (
 func fenced(reply any) bool   { fence, ok := reply.(int64); return ok && fence > 0 }
 func unfenced(reply any) bool { return reply == int64(0) }
 
-// eachOf is the reply of a script to several callers.
-func eachOf(n int, good func(any) bool) func(any) bool {
-	return func(reply any) bool {
-		all, _ := reply.([]any)
-		return len(all) == n && !slices.ContainsFunc(all, func(a any) bool { return !good(a) })
-	}
-}
-
 // An eval is one call of a script, as a strategy makes it.
 type eval struct {
 	script *driver.Script
 	keys   []any // strings, converted once
 	args   []any
+}
+
+// request sends it again.
+func (e eval) request(good func(reply any) bool) request {
+	return request{"EVALSHA", slices.Concat([]any{e.script.HashArg(), len(e.keys)}, e.keys, e.args), good}
 }
 
 // A recorder is a node that remembers what is called. One caller at a time.
@@ -95,43 +92,12 @@ func recorded(ctx context.Context, s *seat, own ...fairqueue.Option) (acquires, 
 	return acquires, releases, nil
 }
 
-// joint is one request for the calls of several callers; for one it is that call's own.
-func joint(calls []eval, good func(any) bool) request {
-	all := make([]*eval, len(calls))
-	for i := range calls {
-		all[i] = &calls[i]
-	}
-	if len(all) > 1 {
-		good = eachOf(len(all), good)
-	}
-	return request{"EVALSHA", jointArgs(nil, all), good}
-}
-
-// jointArgs appends its arguments, in the layout of driver.NewJointScript.
-func jointArgs(args []any, calls []*eval) []any {
-	first, n := calls[0], len(calls)
-	shared, _ := first.script.Joint()
-	args = append(args, first.script.HashArg(), n*len(first.keys))
-	for i := range first.keys {
-		for _, c := range calls {
-			args = append(args, c.keys[i])
-		}
-	}
-	args = append(args, first.args[:shared]...)
-	for i := shared; i < len(first.args); i++ {
-		for _, c := range calls {
-			args = append(args, c.args[i])
-		}
-	}
-	return args
-}
-
 // replayed sends again and again what was recorded for each name: with the same tokens, as each
 // pair ends with the release.
 func replayed(s *seat, acquires, releases []eval, granted func(any) bool) func(name string) source {
 	of := map[string]turn{}
 	for i := range acquires {
-		of[s.name(i)] = turn{joint(acquires[i:i+1], granted), joint(releases[i:i+1], released)}
+		of[s.name(i)] = turn{acquires[i].request(granted), releases[i].request(released)}
 	}
 	return func(name string) source {
 		t := of[name]
@@ -152,36 +118,6 @@ func openReplay(granted func(any) bool, own ...fairqueue.Option) func(context.Co
 		r.turns = replayed(s, acquires, releases, granted)
 		return r, nil
 	}
-}
-
-func openPooledReplay(ctx context.Context, s *seat) (client, error) {
-	acquires, releases, err := recorded(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), turns: replayed(s, acquires, releases, fenced)}, nil
-}
-
-// mostJoined is how many calls share a request at most, as in internal/node.
-const mostJoined = 64
-
-func openPipeReplay(ctx context.Context, s *seat) (client, error) {
-	acquires, releases, err := recorded(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	r, err := dialRaw(ctx, s, 1)
-	if err != nil {
-		return nil, err
-	}
-	p := &pipeline{raw: r}
-	for calls := range slices.Chunk(acquires, mostJoined) {
-		p.acquires = append(p.acquires, joint(calls, fenced))
-	}
-	for calls := range slices.Chunk(releases, mostJoined) {
-		p.releases = append(p.releases, joint(calls, released))
-	}
-	return p, nil
 }
 
 // openAllReplay is raw-all with what redlock has sent for one lock. Each name's key takes the place
@@ -233,12 +169,11 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 // acquire: more would mean that a longer TTL is in use, which redlock would know from then on.
 func (e eval) renamed(from, to string) request {
 	from, to = strategy.DefaultKey(from), strategy.DefaultKey(to)
-	args := []any{e.script.Hash(), len(e.keys)}
-	for _, arg := range slices.Concat(e.keys, e.args) {
+	r := e.request(released)
+	for i, arg := range r.args {
 		if text, ok := arg.(string); ok {
-			arg = strings.ReplaceAll(text, from, to)
+			r.args[i] = strings.ReplaceAll(text, from, to)
 		}
-		args = append(args, arg)
 	}
-	return request{"EVALSHA", args, released}
+	return r
 }

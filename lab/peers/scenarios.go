@@ -162,8 +162,11 @@ func exclusive() []scenario {
 			who:     []string{"redsync", "redsync-1ms", "redsync-failfast", "redlock", "redlock-unguarded"},
 			nodes:   5,
 			measure: measureLoop(1, 64, 0),
-			columns: append(contended(), column{"requests", "requests/acq", nil}),
-			aims:    handedOver("redlock"),
+			columns: []column{
+				{"acq/s ÷ fastest redsync", "acq/s", bestOf("redsync", "acq/s", true)}, {"acq/s", "acq/s", nil},
+				{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil}, {"requests", "requests/acq", nil},
+			},
+			aims: handedOver("redlock"),
 		},
 		{
 			name: "drain-256", title: "256 waiters once each",
@@ -219,7 +222,7 @@ func exclusive() []scenario {
 		{
 			name: "redlock", title: "RedLock on five servers",
 			about: "One caller acquires and releases up to 5 000 locks, each of a new name. raw is one server. " +
-				"Orphans are keys with a TTL that are left on all servers.",
+				"Orphans are keys with a TTL that are left on all servers, without fence counters.",
 			who: quorum, nodes: 5,
 			measure: measureFresh(5, 5000, 6*time.Second),
 			columns: []column{
@@ -239,7 +242,7 @@ func exclusive() []scenario {
 		{
 			name: "redlock-frozen", title: "RedLock, one of five servers is paused",
 			about: "The same, before and while one server is stopped. A contestant that makes no progress for 5 s is stuck, and is stopped. " +
-				"Goroutines are the additional ones while it is paused, and a second after it goes on; ghosts are keys with a TTL that are then left on any server.",
+				"Goroutines are the additional ones while it is paused, and a second after it goes on; ghosts are keys with a TTL that are then left on any server, without fence counters.",
 			who: []string{"redsync", "redsync-failfast", "redsync-100ms-io", "redlock", "redlock-fenced"}, nodes: 5,
 			measure: measureFrozen,
 			columns: []column{
@@ -283,7 +286,7 @@ func distinctCallers(n int, least float64) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
 		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is the processor time of the process and of the server for a pair.", n),
-		who:   append([]string{"pool", "pool-again", "pool-fairqueue", "pipe-raw", "pipe-fairqueue", "crew-raw", "crew-fairqueue"}, alone...),
+		who:   append([]string{"pool", "pool-again"}, alone...),
 		turns: 6,
 		job: func(b *bench, who string) job {
 			return job{Work: "distinct", Who: who, N: n, TTL: ttl, For: b.window(75 * time.Millisecond)}

@@ -129,13 +129,9 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	callers, pairs := make([]func() error, s.N), 1 // that each call is
+	callers := make([]mutex, s.N)
 	for i := range callers {
-		m := c.mutex(s.name(i))
-		callers[i] = func() error { return pair(ctx, m) }
-	}
-	if p, ok := c.(*pipeline); ok { // one is all callers
-		callers, pairs = []func() error{p.pairs}, s.N
+		callers[i] = c.mutex(s.name(i))
 	}
 	var r report
 	for turn := range s.Turns + 1 {
@@ -149,14 +145,14 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 		if turn > 0 { // before the first, connections are dialled
 			s.step("turn")
 		}
-		for i, call := range callers {
+		for i, m := range callers {
 			wg.Go(func() {
 				for !over.Load() {
-					if errs[i] = call(); errs[i] != nil {
+					if errs[i] = pair(ctx, m); errs[i] != nil {
 						return
 					}
 					if counting.Load() {
-						counts[i] += pairs
+						counts[i]++
 					}
 				}
 			})
