@@ -1,7 +1,7 @@
-// Package engine makes a lock of an algorithm: it adds what every algorithm needs.
+// Package engine turns an algorithm into a lock: it adds waiting, renewal, undo and all else that every algorithm needs.
 //
-// [New] is for authors of algorithms (package driver) and for tests. [NewShare], [Exchange] and [Ask] are for
-// algorithms whose lock several may hold. Inside, each mechanism knows only those above it in this list:
+// [New] makes a strategy of what a package's On returns, on a client other than redigo, and of your own algorithm
+// (package driver). [NewShare], [Exchange] and [Ask] are for authors of algorithms whose lock several may hold. Inside, each mechanism knows only those above it in this list:
 //
 //	internal/lifecycle   what Close waits for
 //	internal/scheduler   one timer for all renewals and deadlines
@@ -39,8 +39,8 @@ type engine struct {
 
 var _ strategy.Strategy = (*engine)(nil)
 
-// New makes a strategy of an algorithm. Users call the New of a strategy's own package. It does no
-// I/O: see [strategy.Strategy].Check. Close closes p, too, if it is an io.Closer.
+// New makes a strategy of an algorithm: what a package's On returns, or your own. It does no I/O: see
+// [strategy.Strategy].Check. On redigo call the package's own New instead. Close closes p, too, if it is an io.Closer.
 func New(p driver.Protocol, o strategy.Options) (strategy.Strategy, error) {
 	if p == nil {
 		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")

@@ -53,8 +53,8 @@
 //   - The holder dies: its key expires with the TTL. The first in the queue knows when, asks,
 //     and is the holder.
 //   - The holder dies, and so does the first in the queue: the n-th in the queue asks within
-//     n - 1 TTLs after the holder's TTL ends, at a random moment. The first who asks, waiter or
-//     newcomer, makes the first in the queue that still listens the holder. That takes about a
+//     n - 1 TTLs after the holder's TTL ends, at a random moment. The next request, a waiter's or a
+//     newcomer's, makes the first in the queue that still listens the holder. That takes about a
 //     TTL if most waiters live. If few are left of a long queue, it can take those n - 1 TTLs,
 //     where n is the place that the waiter had when it last asked.
 //   - A reply is lost: nobody knows what Redis did. The engine undoes such an acquire, which

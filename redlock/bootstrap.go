@@ -14,8 +14,8 @@ import (
 // Bootstrap no server votes until [MaxTTL] has passed; an application that called it at each start
 // would let in a server that has just forgotten its locks.
 //
-// The caller vouches: no server that does not vote yet has forgotten a lock that may be held, and
-// no store remembers a fence that such a server has noted and lost. On a server that votes already,
+// The caller vouches for each server that does not vote yet: it has forgotten no lock that may be
+// held, and has lost no fence that a store remembers. On a server that votes already,
 // Bootstrap changes nothing. Locks that are there stay.
 //
 // Each server is asked for 10 s at most, in the database that its pool selects. The error names the

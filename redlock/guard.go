@@ -26,7 +26,7 @@ func WithoutGuard() Option {
 // guard takes: a server that may have forgotten locks does not vote until MaxTTL has passed since
 // the first request for a lock that reached it afterwards. Until then it counts as down
 // ([GuardError]), but goes on to extend and release what it has. If more than a minority of the
-// servers restart within one MaxTTL, nothing is granted until so many vote again that they are a majority.
+// servers restart within one MaxTTL, nothing is granted until a majority votes again.
 //
 // Whole milliseconds, strategy.MinTTL to strategy.MaxTTL; a longer [strategy.Options].TTL is
 // refused. The default is the longest TTL that this strategy has used or has learned from a server.

@@ -47,7 +47,8 @@
 //   - The guard does not see an eviction (set maxmemory-policy noeviction), a key deleted by hand, or a
 //     machine set back to a snapshot. Where TTLs differ and [MaxTTL] is not set, it may wait too
 //     briefly. With [WithoutGuard], a node that forgets votes twice.
-//   - No queue between processes: the next holder is chance.
+//   - No queue between processes: the next holder is chance. Within a process the holder hands the lock
+//     on, for 2 ms ([strategy.Options].HandOver).
 //
 // # When
 //

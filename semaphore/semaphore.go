@@ -47,8 +47,8 @@
 //     extends it when it runs. So it costs that second.
 //   - A reply or a message is lost: as in package fairqueue. The engine undoes an acquire, and repeats a
 //     release, until Redis confirms it or the TTL has passed.
-//   - Processes were started with different numbers of permits: each request goes by that of the process that
-//     sends it. Set it with SetPermits, which goes for all.
+//   - Processes were started with different numbers of permits: Redis goes by that of the process
+//     that sends the request. For one number everywhere call SetPermits.
 //
 // # What it does not guarantee
 //

@@ -24,7 +24,7 @@ var (
 	ErrUnknown = errors.New("outcome unknown")
 )
 
-// A HeldError says who holds a lock. It is [ErrHeld].
+// A HeldError names the holder of a lock. It is [ErrHeld].
 type HeldError struct {
 	Name   string
 	Holder string        // its token; of a re-entrant lock its owner; empty: not known

@@ -15,7 +15,7 @@ type Lease interface {
 	// it. After a hand-over ([Options].HandOver) the servers know the first hold's token instead.
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and
-	// unchanged by renewal and re-entry. A store that refuses numbers below the greatest it has seen is
+	// unchanged by renewal and re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A store that refuses numbers below the greatest it has seen is
 	// safe from a paused holder (docs/fencing.md). ok is false where the algorithm cannot issue such
 	// numbers soundly, and for several locks as one ([Parts] have theirs).
 	Fence() (n uint64, ok bool)

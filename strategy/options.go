@@ -58,12 +58,13 @@ type Wait int
 const (
 	// WaitBest is the best that the algorithm offers: WaitQueue, else WaitNotification, else WaitPoll.
 	WaitBest Wait = iota
-	// WaitPoll asks again after a random pause; see Options.Backoff. So do the others while they have
-	// no subscription.
+	// WaitPoll asks again after a random pause; see Options.Backoff. The other ways do that, too,
+	// while they have no subscription.
 	WaitPoll
 	// WaitNotification sleeps until a release is published or the holder's TTL has run out.
 	WaitNotification
-	// WaitQueue takes a place in a queue that the servers keep, one for each process and lock. The
+	// WaitQueue takes a place in a queue that the servers keep, one for each process and lock (for each
+	// waiter, where several may hold the lock). The
 	// holder's release makes the first its successor in the same step. All users of a lock should
 	// wait in the same way: a waiter outside the queue gets the lock only when nobody queues.
 	WaitQueue

@@ -12,7 +12,7 @@ type Semaphore interface {
 	NewWeightedLock(name string, permits int) Lock
 
 	// SetPermits sets how many permits the lock of that name has, from now on and for all processes: 1 to
-	// 1,000,000. Zero takes that back: then the number counts that each process was started with. If there are
+	// 1,000,000. With 0 each process goes by its own number again. If there are
 	// more permits now, the first waiters have them at once. If there are fewer, holders keep theirs until they
 	// release them. The servers keep the number until it is set again: it does not expire.
 	//

@@ -26,7 +26,7 @@ type Holder struct {
 func Of(lease strategy.Lease) (Holder, error) {
 	fence, ok := lease.Fence()
 	if !ok {
-		return Holder{}, fmt.Errorf("lock %q issues no fences: allowed are luascript and fairqueue not WithoutFences, reentrant, and redlock WithFences", lease.Name())
+		return Holder{}, fmt.Errorf("lock %q issues no fences: allowed are luascript and fairqueue not WithoutFences, reentrant, rwlock, and redlock WithFences", lease.Name())
 	}
 	return Holder{Fence: fence, Owner: lease.Owner()}, nil
 }
