@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -27,10 +28,15 @@ func main() {
 	check(locks.Check(ctx)) // the server is away, is a replica, or may evict locks: the error says which
 
 	// Wait for the lock for 2 s at most. Then work for 10 minutes at most.
-	check(strategy.DoWithin(ctx, 2*time.Second, locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
+	err = strategy.DoWithin(ctx, 2*time.Second, locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("only one process at a time gets here")
 		return nil // ctx ends when the lock is lost
-	}))
+	})
+	if errors.Is(err, strategy.ErrHeld) {
+		fmt.Println("another process has it:", err)
+		return
+	}
+	check(err)
 }
 
 func check(err error) {
