@@ -50,14 +50,24 @@ func (e *Election) Campaign(ctx context.Context) (term strategy.Lease, err error
 // ends when the term does: the lock is lost, or ctx has ended. reign must return soon then, because the next leader does
 // not wait for it.
 //
-// After a loss Lead campaigns again, whatever reign has returned. Any other error ends it: one of reign, of the campaign
-// or of the release. So Lead never returns nil, and returns an error that is ctx's once ctx has ended.
+// After the loss of a term Lead campaigns again, whatever reign has returned. Any other error ends it: one of reign, of
+// the campaign or of the release. So Lead never returns nil, and returns an error that is ctx's once ctx has ended.
 func (e *Election) Lead(ctx context.Context, reign func(ctx context.Context, term strategy.Lease) error) error {
 	for {
-		err := strategy.Do(ctx, e.locks.NewLock(e.name), reign)
-		if err != nil && !errors.Is(err, strategy.ErrLost) {
-			return err
+		var term strategy.Lease
+		var own error // reign's, which may be about the loss of another lock
+		err := strategy.Do(ctx, e.locks.NewLock(e.name), func(ctx context.Context, lease strategy.Lease) error {
+			term, own = lease, reign(ctx, lease)
+			return own
+		})
+		lost := errors.Is(err, strategy.ErrLost) && (!errors.Is(own, strategy.ErrLost) || errors.Is(term.Err(), strategy.ErrLost))
+		if err == nil || lost {
+			continue
 		}
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+			err = errors.Join(err, ended)
+		}
+		return err
 	}
 }
 

@@ -160,6 +160,43 @@ func TestLead(t *testing.T) {
 	})
 }
 
+// The loss of another lock is the reign's own error: it ends Lead.
+func TestLeadLosesAnotherLock(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *conformance.Memory, of func(string) strategy.Strategy) {
+		other, terms := &strategy.LostError{Name: "other"}, 0
+		err := election.New(of("a"), "leader").Lead(t.Context(), func(context.Context, strategy.Lease) error {
+			if terms++; terms > 1 {
+				return errors.New("enough")
+			}
+			return other
+		})
+		if !errors.Is(err, other) || terms != 1 {
+			t.Errorf("Lead = %v after %d terms, want %v after one", err, terms, other)
+		}
+	})
+}
+
+// Once its context has ended, the error says so, also if the reply to the release is lost.
+func TestLeadSaysThatItsContextEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, server *conformance.Memory, of func(string) strategy.Strategy) {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := election.New(of("a"), "leader").Lead(ctx, func(context.Context, strategy.Lease) error {
+			server.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
+				if err := serve(); err != nil || r.Op != conformance.OpRelease {
+					return err
+				}
+				return conformance.Unknown()
+			})
+			cancel()
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Lead = %v, want the end of its context, and that the release is unknown", err)
+		}
+		server.Intercept(nil)
+	})
+}
+
 // The end of its context ends Lead, in a term and in a campaign.
 func TestLeadEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *conformance.Memory, of func(string) strategy.Strategy) {
