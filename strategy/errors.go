@@ -174,7 +174,27 @@ func (e *ServerError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Kind}
 	}
-	return []error{e.Kind, e.Err}
+	return []error{e.Kind, reason{e.Err}}
+}
+
+// A reason is what broke a request. It says nothing of the lock: it may be the cause of a context, and so the loss of
+// another lock.
+type reason struct{ error }
+
+func (r reason) Is(target error) bool {
+	switch target {
+	case ErrHeld, ErrNoQuorum, ErrLost, ErrReleased, ErrRefused, ErrUnsent, ErrUnknown:
+		return false
+	}
+	return errors.Is(r.error, target)
+}
+
+func (r reason) As(target any) bool {
+	switch target.(type) {
+	case **HeldError, **LostError, **QuorumError, **ServerError:
+		return false
+	}
+	return errors.As(r.error, target)
 }
 
 // An AcksError reports that a server granted or renewed a lock, and too few confirmed it ([Acks]). It

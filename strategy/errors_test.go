@@ -37,6 +37,11 @@ func TestErrors(t *testing.T) {
 		{&strategy.LostError{Name: "a", Lapsed: true, Err: cause}, []error{strategy.ErrLost, cause}, `lock "a": lost: its deadline came: cause`},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrRefused}, all[3:4], "n: refused by the server"},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: cause}, []error{strategy.ErrUnknown, cause}, "n: outcome unknown: cause"},
+		// A request in the context of another lock, which was lost: the cause of that context says nothing of this lock.
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: &strategy.LostError{Name: "b", Err: cause}}, []error{strategy.ErrUnknown, cause}, `n: outcome unknown: lock "b": lost: cause`},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrHeld}, all[5:6], "n: outcome unknown: held"},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrUnsent}, all[5:6], "n: outcome unknown: not sent"},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent, Err: strategy.ErrClosed}, []error{strategy.ErrUnsent}, "n: not sent: strategy closed"},
 		{acks(two, strategy.Acks{Replicas: 1}, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 1 of 2 replicas"},
 		{acks(two, strategy.Acks{AOF: true}, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 0 of 2 replicas"},
 		{acks(file, two, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 2 of 2 replicas, not the append-only file"},
@@ -58,10 +63,39 @@ func TestErrors(t *testing.T) {
 			}
 		}
 		for _, e := range all {
-			want := e == tt.is[0]
+			want := e == tt.is[0] || e == strategy.ErrClosed && tt.text == "n: not sent: strategy closed"
 			if errors.Is(wrapped, e) != want {
 				t.Errorf("errors.Is(%q, %q) = %v, want %v", tt.text, e, !want, want)
 			}
 		}
+	}
+}
+
+// What broke a request is no HeldError, LostError, QuorumError or ServerError of its own, but may be any other error.
+func TestReasonOfAServerError(t *testing.T) {
+	t.Parallel()
+	of := func(reason error) error { return &strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: reason} }
+	var held *strategy.HeldError
+	var lost *strategy.LostError
+	var quorum *strategy.QuorumError
+	var acks *strategy.AcksError
+	var server *strategy.ServerError
+	if err := of(&strategy.HeldError{}); errors.As(err, &held) {
+		t.Errorf("%v is %#v", err, held)
+	}
+	if err := of(&strategy.LostError{}); errors.As(err, &lost) {
+		t.Errorf("%v is %#v", err, lost)
+	}
+	if err := of(&strategy.QuorumError{}); errors.As(err, &quorum) {
+		t.Errorf("%v is %#v", err, quorum)
+	}
+	if err := of(&strategy.AcksError{}); !errors.As(err, &acks) {
+		t.Errorf("%v is no AcksError", err)
+	}
+	if err := errors.Join(&strategy.AcksError{Err: of(nil)}, of(&strategy.ServerError{Node: "m"})); !errors.As(err, &server) || server.Node != "n" {
+		t.Errorf("%v is not the ServerError of n, but %#v", err, server)
+	}
+	if lost := (&strategy.LostError{}); !errors.Is(of(lost), lost) {
+		t.Error("a ServerError does not know what broke it")
 	}
 }

@@ -162,6 +162,7 @@ func TestTopicsEnd(t *testing.T) {
 	if !slices.Equal(live, []*Listener{lives}) || heard(lives) != "<nil>" {
 		t.Errorf("%d live on, want the one that was confirmed, once", len(live))
 	}
+	ts.Confirm(asked, nil) // late
 	if got := heard(waits); got != "waits: written true" {
 		t.Errorf("the waiting listener hears %q", got)
 	}

@@ -83,17 +83,19 @@ func (ts Topics) Leave(elsewhere func(channel string) bool, why func(*Topic) err
 			delete(ts, channel)
 			left = append(left, t)
 			live = append(live, t.end(why)...)
-			t.listeners = nil
 		}
 	}
 	return left, live
 }
 
+// end leaves nobody whom a late confirmation would find.
 func (t *Topic) end(why func(*Topic) error) (live []*Listener) {
+	listeners := t.listeners
+	t.listeners = nil
 	if t.confirmed {
-		return t.listeners
+		return listeners
 	}
-	for _, l := range t.listeners {
+	for _, l := range listeners {
 		l.ready <- why(t)
 	}
 	return nil
