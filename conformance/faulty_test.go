@@ -289,6 +289,21 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
+		name: "adopts in silence", killed: []string{"AdoptionWakes"},
+		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+			p.mu.Lock()
+			deaf := p.watches[c.Key]
+			delete(p.watches, c.Key)
+			p.mu.Unlock()
+			defer func() {
+				p.mu.Lock()
+				p.watches[c.Key] = append(p.watches[c.Key], deaf...)
+				p.mu.Unlock()
+			}()
+			return p.Adopt(ctx, c, from)
+		}}),
+	},
+	{
 		name: "compares, then extends", killed: []string{"ExtendAtomic"},
 		moves: always(moves{extend: func(p gatedMemory, _ context.Context, c driver.Claim) (driver.Grant, error) {
 			var holder string

@@ -79,6 +79,18 @@ func handingOver() []Property {
 			},
 		},
 		{
+			Name: "AdoptionWakes", Group: group, Scripted: true,
+			Clause: "Where the servers announce releases, a waiter that came before an adoption is notified of the adopter's release.",
+			check: func(t *trial) {
+				a, b, c := t.contender("A", t.listening()), t.contender("B", t.listening()), t.contender("C", ample)
+				h := a.try().want(nil, "the lock is free")
+				waiter := b.start().settles()
+				adopted := c.adopt(h.detach()).want(nil, "A has detached")
+				adopted.release().want(nil, "C has adopted the lock")
+				waiter.wait("C has released").want(nil, "C has released")
+			},
+		},
+		{
 			Name: "Inspect", Group: group, Scripted: true,
 			Clause: "Inspect shows who holds a lock, its label, since when, and for how long at most, and changes nothing.",
 			check: func(t *trial) {

@@ -458,9 +458,8 @@ func (m *Memory) grant(l *memoryLock) driver.Grant {
 	return g
 }
 
-// Adopt puts the claim's token in another's place, with a new fence and the claim's owner. If that is
-// one hold of several, it keeps their fence and owner. Otherwise it notifies the watches that the old
-// owner does not hold the lock any more.
+// Adopt puts the claim's token in another's place, with a new fence and the claim's owner, and notifies the watches
+// that the old owner does not hold the lock any more. If it is one hold of several, these keep their fence and owner.
 func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	m.arrives(c.Token, 1)
 	return ask(m, ctx, Request{OpAdopt, []driver.Claim{c}}, func() { m.arrives(c.Token, -1) }, func() (driver.Grant, error) {
@@ -478,9 +477,7 @@ func (m *Memory) Adopt(ctx context.Context, c driver.Claim, from string) (driver
 		}
 		*l.hold(from) = memoryHold{token: c.Token, until: time.Now().Add(c.TTL)}
 		if len(l.holds) == 1 {
-			if m.Reentrant {
-				tell = m.tellReleased(c.Key, l.owner)
-			}
+			tell = m.tellReleased(c.Key, l.owner)
 			l.owner, l.fence = c.Owner, m.nextFences(c.Key, 1)
 		}
 		return m.grant(l), nil

@@ -17,11 +17,12 @@ var (
 
 // Adopt replaces the holder's token by c's, and gives the hold a new fence.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	keys := []string{c.Key, counterKey(p.names.Of(c.Key))}
+	l := p.names.Of(c.Key)
+	keys := []string{c.Key, counterKey(l)}
 	if !p.fences {
 		keys = keys[:1]
 	}
-	reply, err := p.Eval(ctx, c.Due, adopt, keys, from, c.TTL.Milliseconds(), c.Token, c.FenceTTL.Milliseconds())
+	reply, err := p.Eval(ctx, c.Due, adopt, keys, from, c.TTL.Milliseconds(), c.Token, c.FenceTTL.Milliseconds(), l.Free)
 	if err != nil {
 		return driver.Grant{}, err
 	}

@@ -382,14 +382,14 @@ func TestExtendScript(t *testing.T) {
 
 func TestAdoptScript(t *testing.T) {
 	const held = "SET lock old PX 7000"
-	scripttest.Run(t, adopt, on("lock fence", "old 60000 mine 90000",
-		row{Name: "held", Before: "SET fence #-5; " + held, Reply: "#0", After: "SET fence #0 PX 90000; SET lock mine PX 60000"},
-		row{Name: "no counter", Before: held, Reply: "#512", After: "SET fence #512 PX 90000; SET lock mine PX 60000"},
+	scripttest.Run(t, adopt, on("lock fence", "old 60000 mine 90000 free",
+		row{Name: "held", Before: "SET fence #-5; " + held, Reply: "#0", After: "SET fence #0 PX 90000; SET lock mine PX 60000", Heard: "free old"},
+		row{Name: "no counter", Before: held, Reply: "#512", After: "SET fence #512 PX 90000; SET lock mine PX 60000", Heard: "free old"},
 		row{Name: "far ahead of the clock: the counter expires after its own time", Before: "SET fence #5000000 PX 100; " + held, Reply: "#5000001",
-			After: "SET fence #5000001 PX 95000; SET lock mine PX 60000"},
-		row{Name: "kept for ever", Args: "old 60000 mine 0", Before: held, Reply: "#512", After: "SET fence #512; SET lock mine PX 60000"},
-		row{Name: "for less", Before: "SET fence #5; SET lock old PX 70000", Reply: "#6", After: "SET fence #6 PX 90000; SET lock mine PX 60000"},
-		row{Name: "without fences", Keys: "lock", Before: held, Reply: "0", After: "SET lock mine PX 60000", Runs: "GET SET"},
+			After: "SET fence #5000001 PX 95000; SET lock mine PX 60000", Heard: "free old"},
+		row{Name: "kept for ever", Args: "old 60000 mine 0 free", Before: held, Reply: "#512", After: "SET fence #512; SET lock mine PX 60000", Heard: "free old"},
+		row{Name: "for less", Before: "SET fence #5; SET lock old PX 70000", Reply: "#6", After: "SET fence #6 PX 90000; SET lock mine PX 60000", Heard: "free old"},
+		row{Name: "without fences", Keys: "lock", Before: held, Reply: "0", After: "SET lock mine PX 60000", Heard: "free old", Runs: "GET SET PUBLISH"},
 		row{Name: "gone", Before: "SET fence 7", Reply: "nil", After: same},
 		row{Name: "another's", Before: "SET fence 7; SET lock other PX 7000", Reply: "other", After: same},
 		row{Name: "adopted already", Before: "SET fence 7; SET lock mine PX 7000", Reply: "mine", After: same},
@@ -397,9 +397,10 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "the counter is a list", Before: "RPUSH fence x; " + held, Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Before: held, Forbid: "SET/fence", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "the lock may not be written", Before: held, Forbid: "SET/lock", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000; " + held},
+		row{Name: "waiters may not be notified", Before: held, Forbid: "PUBLISH", Reply: "#512", After: "SET fence #512 PX 90000; SET lock mine PX 60000"},
 		row{Name: "out of memory", OOM: true, Before: held, Reply: "-OOM", After: same},
 	))
-	scripttest.Run(t, adopt, on("lock fence", "old 60000 mine 90000", scripttest.BadCounters(row{Before: held})...))
+	scripttest.Run(t, adopt, on("lock fence", "old 60000 mine 90000 free", scripttest.BadCounters(row{Before: held})...))
 }
 
 func TestInspectScript(t *testing.T) {

@@ -77,10 +77,10 @@ func TestRequests(t *testing.T) {
 		"release" + all + entry + ` "120000" "t" "lock:{a}:free"`,
 		"pass" + all + `"t" "t" "60000" "256" ` + entry + ` "120000"`,
 		`extend lock:{a} "t" "60000"`,
-		`adopt lock:{a} lock:{a}:fence "from" "60000" "t" "120000"`,
+		`adopt lock:{a} lock:{a}:fence "from" "60000" "t" "120000" "lock:{a}:free"`,
 		strings.TrimSpace("inspect" + all),
 		"acquire" + all + `"60000" "0" "120000" "line 1000 0 t" "1" "t"`,
-		`adopt lock:{a} "from" "60000" "t" "120000"`,
+		`adopt lock:{a} "from" "60000" "t" "120000" "lock:{a}:free"`,
 		"inspect lock:{a} lock:{a}:queue",
 	}
 	for i := range max(len(want), len(book.asked)) {

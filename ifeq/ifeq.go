@@ -170,9 +170,13 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 	return driver.Grant{}, err
 }
 
-// Adopt puts c's token in the place of the holder's.
+// Adopt puts c's token in the place of the holder's, and notifies those who wait for the release of that one.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	return driver.Grant{}, p.replace(ctx, c, from)
+	err := p.replace(ctx, c, from)
+	if err == nil {
+		p.publish(ctx, c, from)
+	}
+	return driver.Grant{}, err
 }
 
 // replace sets the key to c's token if it holds the token from.
@@ -207,9 +211,13 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 		}
 		return driver.Gone(p.Name(), p.Ordered(), c, holder)
 	}
-	free := p.names.Of(c.Key).Channel()
-	p.Do(ctx, c.Due, "PUBLISH", free, c.Token) // a hint: where it fails, the release stands
+	p.publish(ctx, c, c.Token)
 	return nil
+}
+
+// publish says that a token does not hold the lock any more. It is a hint: where it fails, what was done stands.
+func (p *protocol) publish(ctx context.Context, c driver.Claim, token string) {
+	p.Do(ctx, c.Due, "PUBLISH", p.names.Of(c.Key).Channel(), token)
 }
 
 // Watch hears what Release publishes.

@@ -17,7 +17,8 @@ var (
 
 // Adopt puts c's token in the place of the holder's, with a fence of its own.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(p.names.Of(c.Key)), from, c.Token, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds())
+	l := p.names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, adopt, p.keys(l), from, c.Token, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), l.Free)
 	if err != nil {
 		return driver.Grant{}, err
 	}

@@ -1,6 +1,6 @@
 -- adopt: give the hold to the caller that has the holder's token. The hold gets a new token and a new
 -- fence. The old token then adopts, extends and releases nothing, and a store that checks fences
--- refuses its writes.
+-- refuses its writes. Waiters are notified, because they wait for the release of the token that they know.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences
@@ -8,6 +8,7 @@
 -- ARGV[2]  the new token
 -- ARGV[3]  TTL in milliseconds
 -- ARGV[4]  how long the counter outlives the time that its number says, in ms; 0: for ever
+-- ARGV[5]  the channel on which waiters listen
 --
 -- Returns  fence (integer; 0 without fences): adopted
 --          nil    the lock is gone
@@ -24,4 +25,5 @@ if KEYS[2] then
   issue_fences(KEYS[2], fence, reserved, tonumber(ARGV[4]))
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+redis.pcall('PUBLISH', ARGV[5], ARGV[1]) -- pcall: without it waiters wake at the end of the TTL
 return fence

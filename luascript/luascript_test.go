@@ -104,6 +104,7 @@ func TestOnTheWire(t *testing.T) {
 "GET" "lock:{a}:fence"
 "SET" "lock:{a}:fence" <fence>
 "SET" "lock:{a}" "rival's" "PX" "60000"
+"PUBLISH" "lock:{a}:free" "mine"
 `},
 		{"a late Release", func() error {
 			if err := p.Release(t.Context(), c); !errors.Is(err, strategy.ErrLost) {
@@ -413,8 +414,8 @@ func TestRequests(t *testing.T) {
 			talk("extend another's", extend, "extend a t 60000", []any{other}, driver.Grant{}, lost),
 			talk("release", release, "release a t {a}:free:", int64(1), nil, nil),
 			talk("release another's", release, "release a t {a}:free:", other, nil, lost),
-			talk("adopt", adopt, "adopt "+keys+" from t 60000 86400000", reply, granted, nil),
-			talk("adopt another's", adopt, "adopt "+keys+" from t 60000 86400000", other, driver.Grant{}, lost),
+			talk("adopt", adopt, "adopt "+keys+" from t 60000 86400000 {a}:free:", reply, granted, nil),
+			talk("adopt another's", adopt, "adopt "+keys+" from t 60000 86400000 {a}:free:", other, driver.Grant{}, lost),
 			talk("inspect", inspect, "inspect "+keys, []any{other, int64(1000), counted}, strategy.Info{Held: true, Token: "other", TTL: time.Second, Fence: fence}, nil),
 			talk("inspect one that is free", inspect, "inspect "+keys, []any{nil, int64(-2), counted}, strategy.Info{Fence: fence}, nil),
 		)

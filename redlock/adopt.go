@@ -15,7 +15,7 @@ import (
 // attempt that fails after its quorum (too slow, or without a fence) leaves the lock free.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	g, err := p.elect(ctx, c, (*voteCount).holdDecided, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
-		reply, err := n.Eval(ctx, due, adopt, p.keys(c), from, c.TTL.Milliseconds(), c.Token, p.longest(c.TTL))
+		reply, err := n.Eval(ctx, due, adopt, p.keys(c), from, c.TTL.Milliseconds(), c.Token, p.longest(c.TTL), channel(c))
 		if holder, held := reply.([]byte); err == nil && (held || reply == nil) { // it has another token, or none
 			return nil, &strategy.LostError{Name: c.Name, Holder: string(holder)}
 		}

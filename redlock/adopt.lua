@@ -1,6 +1,7 @@
 -- adopt: replace the holder's token by that of an adopter, which brings the holder's token. So on each
 -- node a token can be adopted once. It counts as a vote. A node that forgot an
 -- adoption (an AOF that ends early) shows the old token again, so the guard has a veto here, too.
+-- Waiters are notified, because they wait for the release of the token that they know.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the restart guard; absent: none
@@ -9,6 +10,7 @@
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the token that takes its place
 -- ARGV[4]  the longest TTL in use that the client knows of, in ms
+-- ARGV[5]  the channel on which waiters listen
 --
 -- Returns  1 or more, {number, …}, {'guard', …}: as acquire
 --          0      this attempt has adopted it here: two of the nodes are one server
@@ -24,4 +26,8 @@ end
 if holder ~= ARGV[1] then
   return holder
 end
-return vote(ARGV[3], ARGV[2], ARGV[4])
+local reply = vote(ARGV[3], ARGV[2], ARGV[4])
+if redis.call('GET', KEYS[1]) == ARGV[3] then
+  redis.pcall('PUBLISH', ARGV[5], ARGV[1]) -- a hint: if it is forbidden, the adoption stands
+end
+return reply

@@ -48,7 +48,7 @@ var groups = []group{
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
 	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},
-	{title: "can be passed to another process", properties: []string{"Detach", "Adopt", "AdoptOnlyHeld", "AdoptOnce"}},
+	{title: "can be passed to another process", properties: []string{"Detach", "Adopt", "AdoptOnlyHeld", "AdoptOnce", "AdoptionWakes"}},
 	{title: "operators can see and end a hold", properties: []string{"Inspect", "ForceRelease"}},
 
 	{title: "every hold has a greater fence", properties: []string{"FenceRises", "FenceKept", "FenceOrders"},
