@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,23 @@ func TestBulkScriptOfSeveralTTLs(t *testing.T) {
 
 // A cluster refuses a script over several slots: then each lock gets its own request,
 // and one that cannot be renewed does not keep the others from it.
+// One key that the user may not touch any more does not keep the others from being renewed.
+func TestBulkScriptForbidsOneKey(t *testing.T) {
+	t.Parallel()
+	noPerm := &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New("NOPERM No permissions to access a key")}
+	n := &bulkNode{answer: func(keys []string) (any, error) {
+		if slices.Contains(keys, "k1") {
+			return nil, noPerm
+		}
+		return int64(len(keys)), nil
+	}}
+	for i, err := range extendAll(t, bulkOf(n, 10), bulkClaims(3)) {
+		if want := i == 1; errors.Is(err, strategy.ErrRefused) != want || err != nil != want {
+			t.Errorf("claim %d = %v, want a refusal: %t", i, err, want)
+		}
+	}
+}
+
 func TestBulkScriptOnACluster(t *testing.T) {
 	t.Parallel()
 	words := "CROSSSLOT Keys in request don't hash to the same slot"

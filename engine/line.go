@@ -302,10 +302,11 @@ func (ln *line) checkHolder(c *holderCheck) {
 // queued reports whether each waiter has a place of its own in the servers' queue: see [driver.Sharer].
 func (c *core) queued() bool { return c.maxShare > 0 && c.queues }
 
-// awaited is whose release a waiter waits for; empty: any.
+// awaited is whose release a waiter waits for; empty: any. Where several hold the lock, any of them may let it in. A
+// waiter that does not queue hears only of the last holder that the queue served.
 func (c *core) awaited(held *strategy.HeldError) string {
-	if c.maxShare > 0 {
-		return "" // any of several holders
+	if c.maxShare > 0 || keepsQueue(c.p) && !c.queues {
+		return ""
 	}
 	return held.Holder
 }

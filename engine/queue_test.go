@@ -680,6 +680,24 @@ func TestLineRestsNoLongerThanItsHoldersTTL(t *testing.T) {
 	})
 }
 
+// TestNotifiedNextToAQueue: a waiter that does not queue gets the lock when the queue is empty, though the last holder
+// was granted it there, and was not the one that the waiter knows.
+func TestNotifiedNextToAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m conformance.Memory
+		a, c := houses(t, &m, strategy.Options{})
+		holder := take(t, a)
+		outside := wait(bg, open(t, &m, strategy.Options{Wait: strategy.WaitNotification}))
+		queued := wait(bg, c)
+		release(t, holder)
+		queued.got(t)
+		start := time.Now()
+		release(t, queued.lease)
+		release(t, outside.got(t))
+		since(t, "from the release to the grant", start, 0)
+	})
+}
+
 // Contenders that wait in different ways, with different TTLs, stand in one line.
 func TestMixedLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {

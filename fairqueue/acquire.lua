@@ -55,8 +55,7 @@ local function acquire(i)
   local fence, reserved = 0, reserve
   if holder then -- it was granted the lock while it queued, or the reply was lost: its last fence is the counter
     if reserve > 0 then fence = tonumber(redis.call('GET', counter)) end
-    redis.call('PEXPIRE', lock, ttl)
-    return fence
+    if redis.call('PEXPIRE', lock, ttl) == 1 then return fence end -- 0: it has just expired
   end
   if reserve > 0 then
     local err

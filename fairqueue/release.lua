@@ -30,8 +30,8 @@ local function release(i)
     first = redis.pcall('LINDEX', queue, '0') == entry
     redis.pcall('LREM', queue, 0, entry)
   end
-  local holder = redis.call('GET', lock)
-  if holder ~= token then
+  local holder = redis.pcall('GET', lock)
+  if holder ~= token then -- or no lock, and holder is the error
     if first then tell_first(queue, 1) end -- it asks how long the holder has: queue.lua
     return holder
   end

@@ -130,6 +130,8 @@ func TestAcquireScript(t *testing.T) {
 			Reply: "#-50", After: "SET fence #-50; SET lock mine PX 60000; RPUSH queue 'a 1000 0 next'"},
 		row{Name: "holds it already, without fences", Args: "60000 0 90000 '' '' mine", Before: "SET fence 7; SET lock mine PX 900",
 			Reply: "0", After: "SET fence 7; SET lock mine PX 60000"},
+		row{Name: "held it, and it expires now", Args: queues, Before: "SET fence #-50; SET lock mine PX 900", Gone: "PEXPIRE", Reply: "#0",
+			After: "SET fence #0 PX 90000; SET lock mine PX 60000"},
 		row{Name: "holds it already, and the counter is lost", Before: "SET lock mine PX 900", Reply: "nil", After: "SET lock mine PX 60000"},
 
 		// The lock has lapsed, and others queue: the direct grant.
@@ -262,6 +264,8 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "undo: served, and nobody queues", Args: undo, Before: "SET lock mine PX 1000", Reply: "1", Heard: "free mine"},
 		row{Name: "undo: its own entry is not served", Args: undo, Before: "SET lock mine PX 1000; RPUSH queue 'line 1000 1 mine'", Listening: "queue:line",
 			Reply: "1", Heard: "free mine"},
+		row{Name: "undo: it was first, and the lock is none", Args: undo, Before: "RPUSH lock x; RPUSH queue 'line 1000 1 mine' 'b 1000 0 y'", Listening: "queue:b",
+			Reply: "-WRONGTYPE", After: "RPUSH lock x; RPUSH queue 'b 1000 0 y'", Heard: "queue:b 'next 1'"},
 		row{Name: "undo: nothing has arrived", Args: undo, Reply: "nil"},
 		row{Name: "undo: the queue is no list", Args: undo, Before: "SET lock mine PX 1000; SET queue x", Reply: "1", After: "SET queue x", Heard: "free mine"},
 

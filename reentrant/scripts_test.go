@@ -191,7 +191,7 @@ func TestAdoptScript(t *testing.T) {
 	const args = "a 60000 t you 90000 free"
 	rows := on("lock fence", args,
 		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me",
-			Runs: "HGETALL PTTL TIME GET SET PEXPIREAT HDEL HSET PUBLISH"},
+			Runs: "HGETALL PTTL TIME GET SET HDEL PEXPIREAT HSET HDEL PUBLISH"},
 		row{Name: "the only hold, for less", Time: early, Args: "a 4000 t you 90000 free", Before: "SET fence #5; " + one, Reply: "[#6 you]",
 			After: "SET fence #6 PX 90000; HSET lock fence #6 hold:t @4000 owner you PX 4000", Heard: "free me"},
 		row{Name: "the only hold, and its fence is kept for ever", Args: "a 60000 t you 0 free", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me"},
@@ -204,7 +204,8 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "lapsed, and another hold counts", Args: "old 60000 t you 90000 free", Before: stale, Reply: "me", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x; " + one, Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Before: one, Forbid: "SET", Reply: "-NOPERM forbidden", After: same},
-		row{Name: "HDEL is forbidden", Before: one, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; HSET lock fence 7 hold:a @9000 owner me PX 60000"},
+		row{Name: "HDEL is forbidden", Before: one, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
+		row{Name: "HSET is forbidden", Before: one, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; HSET lock fence 7 hold:a @9000 owner me PX 60000"},
 		row{Name: "PUBLISH is forbidden", Before: one, Forbid: "PUBLISH", Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
 		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
 		row{Name: "the key has lapsed meanwhile", Before: one, Gone: "PEXPIREAT", Reply: "nil", After: "SET fence #0 PX 90000"},
