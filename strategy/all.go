@@ -97,7 +97,7 @@ func (a *allLock) acquire(ctx context.Context, one func(Lock, context.Context) (
 	started := time.Now()
 	got := &allLease{name: a.Name(), owner: owner, lost: make(chan struct{})}
 	defer func() {
-		if err != nil {
+		if whole == nil { // also if a part's Acquire panics
 			got.each(func(part Lease) error { return part.Release(ctx) })
 		}
 	}()

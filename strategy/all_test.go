@@ -90,6 +90,25 @@ func abc(t *testing.T) (whole *allLease, a, b, c *fakeLease) {
 	return lease.(*allLease), parts[0], parts[1], parts[2]
 }
 
+// A part that panics, in a Backoff of its user's, say, does not leave the parts before it held and renewed.
+func TestAllPanics(t *testing.T) {
+	t.Parallel()
+	a := &fakeLease{name: "a"}
+	l, err := All(
+		&fakeLock{name: "a", lease: func(context.Context) (Lease, error) { return a, nil }},
+		&fakeLock{name: "b", lease: func(context.Context) (Lease, error) { panic("b") }},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() != "b" || !slices.Equal(a.asked, []string{"keep", "release"}) {
+			t.Errorf("after b's panic a was asked to %q, want that it is released", a.asked)
+		}
+	}()
+	l.Acquire(t.Context())
+}
+
 // TestAllSeesALoss: each call finds that a part is lost, ends the whole with that, and asks nothing of the
 // other parts but to end.
 func TestAllSeesALoss(t *testing.T) {

@@ -44,7 +44,7 @@ func do(ctx context.Context, acquire func(context.Context) (Lease, error), fn fu
 	defer func() {
 		cancel() // before the release: what fn has left behind stops while the lock is still held
 		// A lost lease reports it here, once. fn may have released it: that is no error.
-		if e := lease.Release(ctx); !errors.Is(e, ErrReleased) && !errors.Is(err, e) {
+		if e := lease.Release(ctx); e != nil && !errors.Is(e, ErrReleased) && !errors.Is(err, e) {
 			err = errors.Join(err, e)
 		}
 	}()

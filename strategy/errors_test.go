@@ -39,7 +39,7 @@ func TestErrors(t *testing.T) {
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: cause}, []error{strategy.ErrUnknown, cause}, "n: outcome unknown: cause"},
 		// A request in the context of another lock, which was lost: the cause of that context says nothing of this lock.
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: &strategy.LostError{Name: "b", Err: cause}}, []error{strategy.ErrUnknown, cause}, `n: outcome unknown: lock "b": lost: cause`},
-		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrHeld}, all[5:6], "n: outcome unknown: held"},
+		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrHeld}, all[5:6], "n: outcome unknown: held by another"},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrUnsent}, all[5:6], "n: outcome unknown: not sent"},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent, Err: strategy.ErrClosed}, []error{strategy.ErrUnsent}, "n: not sent: strategy closed"},
 		{acks(two, strategy.Acks{Replicas: 1}, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 1 of 2 replicas"},

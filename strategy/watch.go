@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Watch yields what [Strategy.Inspect] sees of a lock: at once, and again each time that the holder, the number of its
-// holds or the fence has changed. It asks every so often, so it does not see a hold that is shorter. An error is yielded
+// Watch yields what [Strategy.Inspect] sees of a lock: at once, and again each time that the holder, the number of
+// holds or the fence has changed. While several hold the lock, the holder does not count: Inspect names one of them, and
+// a renewal may make it another. Watch asks every so often, so it does not see a hold that is shorter. An error is yielded
 // once; Watch then asks on, and yields what it sees when the servers answer again. It ends when ctx does, or the loop.
 func Watch(ctx context.Context, s Strategy, name string, every time.Duration) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
@@ -43,5 +44,6 @@ func Watch(ctx context.Context, s Strategy, name string, every time.Duration) it
 }
 
 func changed(a, b Info) bool {
-	return a.Held != b.Held || a.Token != b.Token || a.Owner != b.Owner || a.Holds != b.Holds || a.Fence != b.Fence
+	another := a.Token != b.Token || a.Owner != b.Owner
+	return a.Held != b.Held || another && min(a.Holds, b.Holds) < 2 || a.Holds != b.Holds || a.Fence != b.Fence
 }

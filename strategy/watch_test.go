@@ -44,10 +44,11 @@ func TestWatch(t *testing.T) {
 		answers []any
 		want    []int // which answers are yielded
 	}{
-		"free, held, free":    {[]any{free, free, held, held, free}, []int{0, 2, 4}},
-		"another token":       {[]any{held, with(func(i *strategy.Info) { i.Token = "b" })}, []int{0, 1}},
-		"another owner":       {[]any{held, with(func(i *strategy.Info) { i.Owner = "b" })}, []int{0, 1}},
-		"another hold":        {[]any{held, with(func(i *strategy.Info) { i.Holds++ })}, []int{0, 1}},
+		"free, held, free": {[]any{free, free, held, held, free}, []int{0, 2, 4}},
+		"another token":    {[]any{held, with(func(i *strategy.Info) { i.Token = "b" })}, []int{0, 1}},
+		"another owner":    {[]any{held, with(func(i *strategy.Info) { i.Owner = "b" })}, []int{0, 1}},
+		"another hold":     {[]any{held, with(func(i *strategy.Info) { i.Holds++ })}, []int{0, 1}},
+		"another holder of several, who may all be there still": {[]any{with(func(i *strategy.Info) { i.Holds = 2 }), with(func(i *strategy.Info) { i.Holds, i.Token, i.Owner = 2, "b", "b" })}, []int{0}},
 		"another fence":       {[]any{held, with(func(i *strategy.Info) { i.Fence++ })}, []int{0, 1}},
 		"no change":           {[]any{held, with(func(i *strategy.Info) { i.TTL, i.Queue = time.Second, []string{"b"} })}, []int{0}},
 		"away at first":       {[]any{away, away, free}, []int{0, 2}},

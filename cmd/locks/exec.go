@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	osexec "os/exec"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -387,11 +389,15 @@ var passes = regexp.MustCompile(`^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAG
 func (e *execution) outlasts(err error) bool {
 	var said redis.Error
 	var certificate *tls.CertificateVerificationError
+	var guard *redlock.GuardError
+	var alert *net.OpError // of the server's TLS: it refuses the certificate that we have, or have not
 	switch {
-	case e.wait == 0 || e.failFast, errors.As(err, &certificate):
+	case e.wait == 0 || e.failFast, errors.As(err, &certificate), errors.As(err, &alert) && alert.Op == "remote error":
 		return false
+	case errors.As(err, &guard):
+		return true
 	case errors.As(err, &said):
-		return passes.MatchString(string(said))
+		return passes.MatchString(scriptPlace.ReplaceAllString(string(said), ""))
 	}
 	return errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrUnknown)
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,7 @@ import (
 	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -707,11 +709,24 @@ func TestExecServerAway(t *testing.T) {
 	}
 	wantFree(t, s, name)
 
-	for words, status := range map[string]int{"LOADING Redis is loading": 0, "NOPERM no": 69} {
+	refused, unsent := strategy.ErrRefused, strategy.ErrUnsent
+	const place = "ERR Error running script (call to f_0123456789012345678901234567890123456789): @user_script:12: @user_script: 12: " // Redis 6.2
+	for _, tt := range []struct {
+		kind, reason error
+		covered      bool
+	}{
+		{refused, redis.Error("LOADING Redis is loading"), true},
+		{refused, redis.Error(place + "-READONLY You can't write against a read only replica."), true},
+		{refused, redis.Error("NOPERM no"), false},
+		{refused, redis.Error(place + "-NOPERM no"), false},
+		{refused, &redlock.GuardError{Reason: redlock.ReasonRestarted, For: time.Second}, true},
+		{unsent, &net.OpError{Op: "dial", Err: errors.New("refused")}, true},
+		{unsent, &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, false},
+	} {
 		e := execution{wait: time.Minute}
-		err := &strategy.ServerError{Kind: strategy.ErrRefused, Err: redis.Error(words)}
-		if e.outlasts(err) != (status == 0) {
-			t.Errorf("a wait covers %q: %t", words, status != 0)
+		err := &strategy.ServerError{Kind: tt.kind, Err: tt.reason}
+		if e.outlasts(err) != tt.covered {
+			t.Errorf("a wait covers %v: %t", err, !tt.covered)
 		}
 	}
 	redistest.Do(t, s, "CONFIG", "SET", "requirepass", "secret")

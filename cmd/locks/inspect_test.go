@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/internal/redistest"
 	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -161,6 +163,38 @@ func TestRelease(t *testing.T) {
 	out = toolFor(t, s, "release", name, "--force").start().wantEnd(0)
 	if want := fmt.Sprintf("lock %s taken from %q\n", name, strategy.ShortToken(lease.Token())); out != want {
 		t.Errorf("it says %q, want %q", out, want)
+	}
+}
+
+// TestReleaseOneOfSeveral: --token says which of the holders of a semaphore, though inspect names another.
+func TestReleaseOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), newName(t)
+	hold := func(ttl time.Duration) strategy.Lease {
+		locks, err := semaphore.New(s.Pool(), 2, strategy.Options{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { locks.Close() })
+		lease, err := locks.NewLock(name).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	first, second := hold(time.Minute), hold(time.Hour)
+	release := func(token string) *tool {
+		return toolFor(t, s, "release", name, "--permits", "2", "--force", "--token", token).start()
+	}
+	release("of another").wantEnd(75, `is not held by "…other", but by others: nothing was changed`)
+	if out := release(second.Token()).wantEnd(0); !strings.Contains(out, strategy.ShortToken(second.Token())) {
+		t.Errorf("it says %q", out)
+	}
+	if err := second.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("Extend by the holder that was named = %v, want ErrLost", err)
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Errorf("Release by the other = %v", err)
 	}
 }
 

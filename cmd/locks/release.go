@@ -74,7 +74,7 @@ func (r *removal) check(cmd *cobra.Command, name string) error {
 
 // A removed is what release prints.
 type removed struct {
-	Released bool   `json:"released"` // false: the lock was free
+	Released bool   `json:"released"` // false: the lock was free, or its holder let go
 	From     report `json:"from"`     // as it was before
 }
 
@@ -89,6 +89,10 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	}
 	if !seen.Held {
 		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free", plain(r.name))
+	}
+	several := seen.Holds > 1 && seen.Owner == seen.Token // holders, of which Inspect names one
+	if several && r.token != "" {
+		seen.Token, seen.Owner = r.token, r.token // ForceRelease finds out whether it is one of them
 	}
 	whose := holderOf(seen.Token)
 	if r.token != "" && r.token != seen.Token {
@@ -105,8 +109,10 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 		return r.print(out, removed{true, reportOf(seen)}, "lock %s taken from %s", plain(r.name), whose)
 	case errors.As(err, &lost) && lost.Holder != "":
 		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q was let go by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
+	case errors.As(err, &lost) && lost.Err == nil && several:
+		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is not held by %s, but by others: nothing was changed", r.name, whose)}
 	case errors.As(err, &lost) && lost.Err == nil:
-		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free: %s has let go meanwhile", plain(r.name), whose)
+		return r.print(out, removed{From: reportOf(seen)}, "%s has let go of lock %s meanwhile", whose, plain(r.name))
 	}
 	return unavailable(ctx, r.explained(r.name, err))
 }

@@ -115,7 +115,7 @@ type sighting struct {
 
 func (w *watching) print(out io.Writer, now time.Time, info, before strategy.Info) error {
 	seen := sighting{Time: now, report: reportOf(info)}
-	if before.Held && before.Token != info.Token {
+	if before.Held && before.Token != info.Token && info.Holds < 2 { // of several holders it may be another, still
 		seen.Before = &waiter{before.Token, processOf(before.Label)}
 	}
 	if w.json {
