@@ -43,15 +43,16 @@ type Locks struct {
 
 	mu     sync.Mutex
 	opened []strategy.Strategy
-	known  map[string]known // by name
-	holds  int              // how often Hold was called
+	known  map[string]known  // by key
+	keys   map[string]string // of a name: the last that it had
+	holds  int               // how often Hold was called
 	fault  Fault
 	script []Fault
 }
 
-// known is what Locks keeps of a name.
+// known is what Locks keeps of a lock.
 type known struct {
-	key   string
+	name  string
 	lease strategy.Lease // the last one
 }
 
@@ -59,7 +60,7 @@ type known struct {
 // if a lock is still held: see [Locks.AssertFree]. In a bubble of testing/synctest t is the bubble's.
 func New(t testing.TB) *Locks {
 	t.Helper()
-	l := &Locks{t: t, known: map[string]known{}}
+	l := &Locks{t: t, known: map[string]known{}, keys: map[string]string{}}
 	l.server.Intercept(l.intercept)
 	l.Strategy = l.Process(strategy.Options{})
 	t.Cleanup(func() {
@@ -117,10 +118,10 @@ func (l *Locks) Hold(name string) (release func()) {
 // test fails.
 func (l *Locks) Lose(name string) {
 	l.t.Helper()
-	l.mu.Lock()
-	lease := l.known[name].lease
-	l.mu.Unlock()
 	c := driver.Claim{Name: name, Key: l.key(name)}
+	l.mu.Lock()
+	lease := l.known[c.Key].lease
+	l.mu.Unlock()
 	info, err := l.server.Inspect(pastFaults, c)
 	if err != nil || !info.Held {
 		l.t.Errorf("lockstest: Lose(%q): nobody holds it: allowed is a lock that is held", name)
@@ -151,13 +152,13 @@ func (l *Locks) AssertFree() {
 	l.mu.Lock()
 	all := maps.Clone(l.known)
 	l.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		k := all[name]
-		info, err := l.server.Inspect(pastFaults, driver.Claim{Name: name, Key: k.key})
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		k := all[key]
+		info, err := l.server.Inspect(pastFaults, driver.Claim{Name: k.name, Key: key})
 		lost := k.lease != nil && errors.Is(k.lease.Err(), strategy.ErrLost)
 		if err == nil && info.Held && !lost && !strings.HasSuffix(info.Token, holder) {
 			l.t.Errorf("lockstest: lock %q is still held by %q for up to %v: release its lease, or end it with Lose",
-				name, strategy.ShortToken(info.Token), info.TTL.Round(time.Millisecond))
+				k.name, strategy.ShortToken(info.Token), info.TTL.Round(time.Millisecond))
 		}
 	}
 }
@@ -166,8 +167,8 @@ func (l *Locks) AssertFree() {
 func (l *Locks) key(name string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k, ok := l.known[name]; ok {
-		return k.key
+	if key, ok := l.keys[name]; ok {
+		return key
 	}
 	return strategy.DefaultKey(name)
 }
@@ -176,12 +177,12 @@ func (l *Locks) key(name string) string {
 func (l *Locks) learn(lock strategy.Lock, lease strategy.Lease, err error) (strategy.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.known[lock.Name()]
-	k.key = lock.Key()
+	k := l.known[lock.Key()]
+	k.name = lock.Name()
 	if err == nil {
 		k.lease = lease
 	}
-	l.known[lock.Name()] = k
+	l.known[lock.Key()], l.keys[lock.Name()] = k, lock.Key()
 	return lease, err
 }
 

@@ -344,6 +344,15 @@ func TestMistakes(t *testing.T) {
 	}
 
 	tb.errs = nil
+	elsewhere, err := locks.With(strategy.Options{Key: func(name string) string { return "other:" + name }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, acquire(t, elsewhere))
+	locks.AssertFree() // the name has had another key since, and its lock there is free
+	tb.want(t, `lock "invoice/42" is still held by`)
+
+	tb.errs = nil
 	tb.end() // nothing released it
 	tb.want(t, `lock "invoice/42" is still held by`)
 

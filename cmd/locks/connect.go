@@ -348,7 +348,7 @@ func (c *connection) authenticate(cmd *cobra.Command) error {
 	password := ""
 	if c.passwordFile != "" {
 		var err error
-		if password, err = readPassword(c.passwordFile, cmd.InOrStdin(), cmd.ErrOrStderr()); err != nil {
+		if password, err = readPassword(cmd.Context(), c.passwordFile, cmd.InOrStdin(), cmd.ErrOrStderr()); err != nil {
 			return fmt.Errorf("--password-file: %w", err)
 		}
 	}
@@ -375,9 +375,31 @@ func (c *connection) authenticate(cmd *cobra.Command) error {
 
 const mostPassword = 64 << 10
 
+// ask reads the password from a terminal, until a signal ends ctx. Then the terminal shows again what is typed.
+func ask(ctx context.Context, terminal int, stderr io.Writer) (string, error) {
+	was, err := term.GetState(terminal)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprint(stderr, "Password of Redis: ")
+	defer fmt.Fprintln(stderr)
+	typed := make(chan func() (string, error), 1)
+	go func() {
+		line, err := term.ReadPassword(terminal)
+		typed <- func() (string, error) { return notEmpty(line, err) }
+	}()
+	select {
+	case password := <-typed:
+		return password()
+	case <-ctx.Done():
+		term.Restore(terminal, was) //nolint:errcheck // the process ends
+		return "", context.Cause(ctx)
+	}
+}
+
 // readPassword reads the first line, and not a byte more: what follows on the standard
 // input is the command's.
-func readPassword(file string, stdin io.Reader, stderr io.Writer) (string, error) {
+func readPassword(ctx context.Context, file string, stdin io.Reader, stderr io.Writer) (string, error) {
 	in := stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -387,10 +409,7 @@ func readPassword(file string, stdin io.Reader, stderr io.Writer) (string, error
 		defer f.Close()
 		in = f
 	} else if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(stderr, "Password of Redis: ")
-		line, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(stderr)
-		return notEmpty(line, err)
+		return ask(ctx, int(f.Fd()), stderr)
 	}
 	var line []byte
 	for one := make([]byte, 1); len(line) < mostPassword; {

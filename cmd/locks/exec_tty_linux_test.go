@@ -152,6 +152,19 @@ func TestExecTerminalInPipeline(t *testing.T) {
 	}
 }
 
+// TestPasswordInterrupted: Ctrl-C ends the question for the password, and the terminal shows again what is typed.
+func TestPasswordInterrupted(t *testing.T) {
+	t.Parallel()
+	shell := exec.Command("sh", "-c", `trap : INT; "$0" inspect some --redis localhost --password-file -; echo "status $?"; stty -a`, toolFor(t, nil).Path)
+	shell.Env = toolFor(t, nil).Env
+	scr := newScreen(t, shell)
+	scr.expect("Password of Redis: ")
+	scr.types(ctrlC)
+	scr.expect("status 130")
+	scr.expect(" echo ")
+	shell.Wait()
+}
+
 // TestExecTerminalInterrupt: Ctrl-C ends the command, and then exec, of the same signal.
 func TestExecTerminalInterrupt(t *testing.T) {
 	t.Parallel()
