@@ -282,6 +282,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	w := o.on
 	o.role = none
 	p.guard(w, o)
+	w.forgetDropped()
 	atRest, used := w.flight.empty(), w.used
 	// With nobody else about, yielding wakes an idle processor for nothing, and
 	// moves this goroutine to it: that costs several round trips.

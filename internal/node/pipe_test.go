@@ -883,6 +883,24 @@ func TestIdleConnectionIsProbed(t *testing.T) {
 	})
 }
 
+// So is one at rest on which an op waits in vain: its caller left before it was sent, and no reply has come since.
+func TestIdleConnectionIsProbedAfterADroppedOp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		n := newNode(t, poolOf(f))
+		echo(t, n, "one")
+		left := n.pipe.newOp("ECHO", soon())
+		left.gone = true
+		left.progress.Store(dropped)
+		n.pipe.mu.Lock()
+		n.pipe.wire.flight.push(left)
+		n.pipe.mu.Unlock()
+		age(n, probeAfter)
+		echo(t, n, "two")
+		wantSeen(t, f, "1 ECHO one", "1 PING", "1 ECHO two")
+	})
+}
+
 // A probe that is not answered does not keep its caller.
 func TestProbeEndsWhenDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -106,22 +106,23 @@ func (w *wire) abandoned() bool {
 // deliver hands a reply to the op that it belongs to: the oldest that was sent. It
 // reports whether there is one. The time is one at which the reply had not come.
 func (w *wire) deliver(reply any, err error, at time.Time) bool {
-	for !w.flight.empty() {
-		switch w.flight.waiting()[0].progress.Load() {
-		case queued:
-			return false
-		case dropped: // never sent
-			w.flight.pop()
-		default:
-			w.used, w.worn = at, true
-			if n := w.flight.waiting()[0].sharing(); n > 1 {
-				return w.deliverJoint(n, reply, err)
-			}
-			w.flight.pop().answer(reply, err)
-			return true
-		}
+	w.forgetDropped()
+	if w.flight.empty() || w.flight.waiting()[0].progress.Load() == queued {
+		return false
 	}
-	return false
+	w.used, w.worn = at, true
+	if n := w.flight.waiting()[0].sharing(); n > 1 {
+		return w.deliverJoint(n, reply, err)
+	}
+	w.flight.pop().answer(reply, err)
+	return true
+}
+
+// forgetDropped takes out the oldest ops, up to the first that is or will be sent.
+func (w *wire) forgetDropped() {
+	for !w.flight.empty() && w.flight.waiting()[0].progress.Load() == dropped {
+		w.flight.pop()
+	}
 }
 
 // send writes a batch and returns how many of its ops it began to write. The
