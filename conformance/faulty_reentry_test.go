@@ -219,7 +219,7 @@ var reentryMutants = reentrantly([]mutant{
 		}),
 	},
 	{
-		name: "tells of a release by its token", killed: []string{"ReentryWakes"},
+		name: "tells of a release by its token", killed: []string{"ReentryWakes"}, noQueue: true,
 		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 			return p.Watch(ctx, c, func(n driver.Notification) {
 				if n.Holder != "" {

@@ -94,6 +94,11 @@ func (f faulty) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, e
 	return f.pass(f.gatedMemory, ctx, c, next)
 }
 
+// noQueue hides the queue: its Pass is not that of a [driver.Queuer].
+type noQueue struct{ faulty }
+
+func (noQueue) Pass() {}
+
 // onAll makes every move with claims changed by f.
 func onAll(f func(*driver.Claim)) moves {
 	return moves{
@@ -165,6 +170,7 @@ type mutant struct {
 	moves    func(t *testing.T) moves
 	claims   func(*Subject) // changed claims
 	reenters bool           // its server lets owners in again
+	noQueue  bool           // its server keeps no queue
 }
 
 // mutants are all that must be convicted.
@@ -289,7 +295,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "adopts in silence", killed: []string{"AdoptionWakes"},
+		name: "adopts in silence", killed: []string{"AdoptionWakes"}, noQueue: true,
 		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			p.mu.Lock()
 			deaf := p.watches[c.Key]
@@ -434,7 +440,7 @@ var commonMutants = []mutant{
 				},
 			}
 			*s = m.subject(s.Name)
-			s.misled(m, faults)
+			s.misled(m, faults, false)
 			s.Evict = func(ctx context.Context, key string) error {
 				rows.Delete(key)
 				return m.Evict(ctx, key)
@@ -897,7 +903,7 @@ func (x mutant) subject(t *testing.T) Subject {
 	m := &Memory{Reentrant: x.reenters}
 	s := m.subject(x.name)
 	if x.moves != nil {
-		s.misled(m, x.moves(t))
+		s.misled(m, x.moves(t), x.noQueue)
 	}
 	if x.claims != nil {
 		x.claims(&s)
@@ -906,9 +912,13 @@ func (x mutant) subject(t *testing.T) Subject {
 }
 
 // misled makes the subject's moves on m wrong.
-func (s *Subject) misled(m *Memory, faults moves) {
+func (s *Subject) misled(m *Memory, faults moves, hidden bool) {
 	gated := func(o strategy.Options, g Gate) (strategy.Strategy, error) {
-		return engine.New(faulty{gatedMemory{m, g}, faults}, o)
+		p := faulty{gatedMemory{m, g}, faults}
+		if hidden {
+			return engine.New(noQueue{p}, o)
+		}
+		return engine.New(p, o)
 	}
 	s.OpenGated = gated
 	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return gated(o, open) }

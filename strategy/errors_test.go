@@ -74,7 +74,9 @@ func TestErrors(t *testing.T) {
 // What broke a request is no HeldError, LostError, QuorumError or ServerError of its own, but may be any other error.
 func TestReasonOfAServerError(t *testing.T) {
 	t.Parallel()
-	of := func(reason error) error { return &strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: reason} }
+	of := func(reason error) error {
+		return &strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: reason}
+	}
 	var held *strategy.HeldError
 	var lost *strategy.LostError
 	var quorum *strategy.QuorumError
