@@ -69,7 +69,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		args = append(args, cs[i].TTL.Milliseconds())
 	}
 	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
-	if len(cs) > 1 && (SeveralSlots(err) || forbids(err)) {
+	if len(cs) > 1 && (SeveralSlots(err) || forbidden(err)) { // perhaps one key of them
 		b.extendEach(ctx, cs, done)
 		return
 	}
@@ -114,12 +114,6 @@ func sideBySide(n, atATime int, do func(i int)) {
 
 // apart is how many locks of one request are renewed at a time where each needs its own.
 const apart = 32
-
-// forbids reports whether err says that a user may not do what was asked. If that is about one of several keys, Redis
-// refuses the script for all.
-func forbids(err error) bool {
-	return err != nil && errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "NOPERM")
-}
 
 // SeveralSlots reports whether err says that a cluster refused, and did not run, a script over keys in
 // several slots. For authors of a [Node].

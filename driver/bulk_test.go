@@ -157,8 +157,6 @@ func TestBulkScriptOfSeveralTTLs(t *testing.T) {
 	equal(t, "arguments", fmt.Sprint(n.args), "[t0 t1 t2 1000 2000 1000]")
 }
 
-// A cluster refuses a script over several slots: then each lock gets its own request,
-// and one that cannot be renewed does not keep the others from it.
 // One key that the user may not touch any more does not keep the others from being renewed.
 func TestBulkScriptForbidsOneKey(t *testing.T) {
 	t.Parallel()
@@ -176,6 +174,8 @@ func TestBulkScriptForbidsOneKey(t *testing.T) {
 	}
 }
 
+// A cluster refuses a script over several slots: then each lock gets its own request,
+// and one that cannot be renewed does not keep the others from it.
 func TestBulkScriptOnACluster(t *testing.T) {
 	t.Parallel()
 	words := "CROSSSLOT Keys in request don't hash to the same slot"

@@ -14,8 +14,10 @@ import (
 // A Notification is what servers send to waiters: one of the three below. A zero Notification says
 // that the subscription broke and no more will come.
 type Notification struct {
-	// Holder has released the lock, which is free. It is called as in a [strategy.HeldError]. The
-	// engine ignores releases of other holders. This is a hint: the key is the truth.
+	// Holder does not have the lock any more: it has released it, or another process has adopted it
+	// ([Adopter]). It is called as in a [strategy.HeldError]. A waiter ignores other holders than the one
+	// that it waits for, unless several may hold the lock, or others queue for it and the waiter does
+	// not. This is a hint: the key is the truth.
 	Holder string
 
 	// Token is that of a queued claim, which the servers have made the holder. Grant has the fences,
@@ -110,12 +112,12 @@ type Adopter interface {
 	// Adopt does in one step what Extend does for the hold with the token from, and replaces that
 	// token by c.Token, with a new fence. So no two can adopt the same hold, and its old user can
 	// neither release it nor write after the new one. Errors are those of Extend. After
-	// [strategy.ErrUnknown], and after an error marked by [Remains], the engine undoes c.
+	// [strategy.ErrUnknown], and after an error marked by [Remains], the engine undoes c. A [Notifier]
+	// sends what a release of the old hold would send, because waiters wait for the holder that they know.
 	//
-	// Where owners re-enter, there are two cases. The only hold of an owner becomes c.Owner's. A
-	// [Notifier] then sends what a release of the old owner would send, because waiters wait for the
-	// owner that they know. One hold of several stays with its owner, which the Grant names. The engine
-	// hands a re-entrant lock over within the process in this way: the next holder adopts it.
+	// Where owners re-enter, there are two cases. The only hold of an owner becomes c.Owner's. One hold
+	// of several stays with its owner, which the Grant names, and nothing is sent. The engine hands a
+	// re-entrant lock over within the process in this way: the next holder adopts it.
 	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
 }
 

@@ -181,5 +181,5 @@ func CheckWatch(ctx context.Context, c Claim, w strategy.Wait, p Notifier) error
 // forbidden reports whether the server's ACL is why it refuses.
 func forbidden(err error) bool {
 	var said *strategy.ServerError
-	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), "NOPERM ")
+	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.Contains(said.Err.Error(), "NOPERM ") // Redis 6.2 begins with the place in the script
 }

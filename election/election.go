@@ -61,13 +61,14 @@ func (e *Election) Lead(ctx context.Context, reign func(ctx context.Context, ter
 			return own
 		})
 		lost := errors.Is(err, strategy.ErrLost) && (!errors.Is(own, strategy.ErrLost) || errors.Is(term.Err(), strategy.ErrLost))
-		if err == nil || lost {
-			continue
+		ended := ctx.Err()
+		switch {
+		case ended == nil && (err == nil || lost): // campaign again
+		case ended == nil || errors.Is(err, ended):
+			return err
+		default:
+			return errors.Join(err, ended)
 		}
-		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-			err = errors.Join(err, ended)
-		}
-		return err
 	}
 }
 

@@ -197,6 +197,18 @@ func TestLeadSaysThatItsContextEnded(t *testing.T) {
 	})
 }
 
+// Lead ends also in the context of another lock that is lost: the loss is the cause of its end.
+func TestLeadEndsWithAnotherLock(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *conformance.Memory, of func(string) strategy.Strategy) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(&strategy.LostError{Name: "other"})
+		err := election.New(of("a"), "leader").Lead(ctx, func(context.Context, strategy.Lease) error { return nil })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Lead = %v, want the end of its context", err)
+		}
+	})
+}
+
 // The end of its context ends Lead, in a term and in a campaign.
 func TestLeadEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *conformance.Memory, of func(string) strategy.Strategy) {

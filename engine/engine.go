@@ -1,7 +1,8 @@
 // Package engine turns an algorithm into a lock: it adds waiting, renewal, undo and all else that every algorithm needs.
 //
 // [New] makes a strategy of what a package's On returns, on a client other than redigo, and of your own algorithm
-// (package driver). [NewShare], [Exchange] and [Ask] are for authors of algorithms whose lock several may hold. Inside, each mechanism knows only those above it in this list:
+// (package driver). [NewShare], [Exchange] and [Ask] are for authors of algorithms whose lock several may hold. Inside,
+// each mechanism knows only those above it in this list:
 //
 //	internal/lifecycle   what Close waits for
 //	internal/scheduler   one timer for all renewals and deadlines

@@ -114,7 +114,7 @@
 //	lock:{name}:queue:<line>  the channel for direct grants to the process with this line;
 //	                          messages: likewise
 //	lock:{name}:free          the channel for those who wait by notification; a message is the
-//	                          token that was released while nobody queued
+//	                          token that was released while nobody queued, or adopted by another
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over grant.lua. What other
 // algorithms share is in internal/queue and internal/fences. Then come two shortcuts:

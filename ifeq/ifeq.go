@@ -36,8 +36,9 @@
 // where a store can check fences.
 //
 // Fairness between processes: a release wakes one waiter of each process, and the first to ask gets
-// the lock. Within a process the holder hands it on, for 2 ms ([strategy.Options].HandOver). And as with every lock on one Redis: what Redis forgets (a restart without persistence, a
-// fail-over, an eviction) is granted again. [Acknowledged] makes fewer fail-overs forget the lock.
+// the lock. Within a process the holder hands it on, for 2 ms ([strategy.Options].HandOver). And as with
+// every lock on one Redis: what Redis forgets (a restart without persistence, a fail-over, an eviction)
+// is granted again. [Acknowledged] makes fewer fail-overs forget the lock.
 //
 // # When
 //
@@ -51,11 +52,11 @@
 //
 // # On the wire
 //
-// Acquire and Extend are one round trip each; an acquire of a held lock, two (PTTL); Release, two: the second
-// is PUBLISH, when the lock is free already. A waiter also subscribes.
+// Acquire and Extend are one round trip each; an acquire of a held lock, two (PTTL); Release and Adopt, two: the
+// second is PUBLISH, when the lock has changed already. A waiter also subscribes.
 //
 //	lock:{name}         the key, with the holder's token
-//	lock:{name}:free    the channel; a message is the token that was released
+//	lock:{name}:free    the channel; a message is the token that no longer has the lock
 //
 // SET replaces the TTL, and yet a late extension shortens no lock that its holder relies on: the TTL of
 // a token is always the same. The exception is the last extension of a hold with a maximum
@@ -220,7 +221,7 @@ func (p *protocol) publish(ctx context.Context, c driver.Claim, token string) {
 	p.Do(ctx, c.Due, "PUBLISH", p.names.Of(c.Key).Channel(), token)
 }
 
-// Watch hears what Release publishes.
+// Watch hears what Release and Adopt publish.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }

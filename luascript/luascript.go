@@ -71,7 +71,7 @@
 //	lock:{name}         the key, with the holder's token. The braces are part of it
 //	                    (a hash tag), so the three lie in one slot of a Redis Cluster
 //	lock:{name}:fence   the last fence, a number; it expires Options.FenceTTL after it was issued
-//	lock:{name}:free    the channel; a message is the token that was released
+//	lock:{name}:free    the channel; a message is the token that no longer has the lock
 //
 // Redis 6.2 or later, or Valkey.
 //
@@ -213,7 +213,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
 	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
 }
 
-// Watch hears what Release publishes.
+// Watch hears what Release and Adopt publish.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }

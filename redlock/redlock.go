@@ -65,7 +65,7 @@
 //	lock:{name}:fence   with fences: a hash of the last fence and its generation; it expires
 //	                    Options.FenceTTL after it was issued
 //	lock:redlock:guard  the restart guard of all locks ([GuardKey]), a hash; it stays
-//	lock:{name}:free    the channel; a message is the token that was released
+//	lock:{name}:free    the channel; a message is the token that no longer has the lock
 //
 // The guard is in another slot than the lock, so no node may be of a Redis Cluster. The key and its
 // value are redsync's. If the holder's token does not say that its release will be published, waiters

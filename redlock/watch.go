@@ -113,7 +113,7 @@ func (w *watch) hear(s *subscription, token []byte, err error) {
 			w.live--
 		}
 		w.endIfDeaf()
-	case w.over || holder == "" || w.soon[holder] != nil: // "": not published by release.lua
+	case w.over || holder == "" || w.soon[holder] != nil: // "": no script has published it
 	default:
 		w.soon[holder] = time.AfterFunc(rand.N(w.pause()), func() { w.notify(holder) })
 	}

@@ -26,7 +26,8 @@ if lock.count == 1 then
   local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
   if err then return err end
   redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- not there yet: an ACL that forbids HDEL forbids all
-  if redis.call('PEXPIREAT', KEYS[1], ends) == 0 then return nil end -- as in keep
+  redis.call('PEXPIREAT', KEYS[1], ends)
+  if redis.call('PTTL', KEYS[1]) == -2 then return nil end -- as in keep
   redis.call('HSET', KEYS[1], 'owner', ARGV[4], 'fence', fence, 'hold:' .. ARGV[3], ends)
   redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1], unpack(lock.lapsed))
   redis.pcall('PUBLISH', ARGV[6], lock.owner) -- pcall: without it waiters wake at the end of the TTL

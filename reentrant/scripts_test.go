@@ -191,7 +191,7 @@ func TestAdoptScript(t *testing.T) {
 	const args = "a 60000 t you 90000 free"
 	rows := on("lock fence", args,
 		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me",
-			Runs: "HGETALL PTTL TIME GET SET HDEL PEXPIREAT HSET HDEL PUBLISH"},
+			Runs: "HGETALL PTTL TIME GET SET HDEL PEXPIREAT PTTL HSET HDEL PUBLISH"},
 		row{Name: "the only hold, for less", Time: early, Args: "a 4000 t you 90000 free", Before: "SET fence #5; " + one, Reply: "[#6 you]",
 			After: "SET fence #6 PX 90000; HSET lock fence #6 hold:t @4000 owner you PX 4000", Heard: "free me"},
 		row{Name: "the only hold, and its fence is kept for ever", Args: "a 60000 t you 0 free", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me"},

@@ -1,5 +1,5 @@
 -- release: give permits back. In the same step they go to the first in the queue. If nobody queues, the release
--- is published, and so is the undo of an entry that was first in the queue.
+-- is published, and so is the undo of an entry in the queue.
 --
 -- KEYS     those of acquire
 -- ARGV[1]  how many permits there are, if KEYS[4] does not say
@@ -19,8 +19,10 @@ local token, entry = ARGV[3], ARGV[4]
 local held = held_members(s.lock, token)
 if held then let_go(s.lock, held) end
 local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
-if entry ~= '' then redis.pcall('LREM', s.queue, 0, entry) end
+local left = entry ~= '' and redis.pcall('LREM', s.queue, 0, entry)
 
 local unwanted = serve(s, nil, first)
-if unwanted and (held or first) then redis.pcall('PUBLISH', ARGV[5], token) end -- a hint: where it is forbidden, the release stands
+if unwanted and (held or type(left) == 'number' and left > 0) then
+  redis.pcall('PUBLISH', ARGV[5], token) -- a hint: where it is forbidden, the release stands
+end
 return held and 1 or nil

@@ -382,6 +382,8 @@ func TestUndoScript(t *testing.T) {
 			After: "SET fence seven; RPUSH queue 'b 1000 1 y'", Heard: "queue:b 'next 1'; free mine"},
 		row{Name: "it was alone in the queue, and kept those out that do not queue", Args: "3 90000 mine 'line 1000 3 mine' free", Before: two + "; RPUSH queue 'line 1000 3 mine'", Reply: "nil",
 			After: two, Heard: "free mine"},
+		row{Name: "only the dead came before it", Args: "3 90000 mine 'line 1000 3 mine' free", Before: two + "; RPUSH queue 'a 1000 3 x' 'line 1000 3 mine'", Reply: "nil",
+			After: two, Heard: "queue:a 'next 1'; free mine"},
 		row{Name: "it has been served at this moment", Before: "ZADD lock @1000 mine @5000 a @9000 b PX 9000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "1",
 			After: "SET fence #512 PX 90000; ZADD lock @1000 first @5000 a @9000 b PX 9000", Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; free mine"},
 		row{Name: "it has been served with several", Args: "3 90000 mine 'line 1000 3 mine' free", Before: heavy, Reply: "1", Heard: "free mine"},

@@ -15,9 +15,10 @@ type Lease interface {
 	// it. After a hand-over ([Options].HandOver) the servers know the first hold's token instead.
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and
-	// unchanged by renewal and re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A store that refuses numbers below the greatest it has seen is
-	// safe from a paused holder (docs/fencing.md). ok is false where the algorithm cannot issue such
-	// numbers soundly, and for several locks as one ([Parts] have theirs).
+	// unchanged by renewal and re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A
+	// store that refuses numbers below the greatest it has seen is safe from a paused holder
+	// (docs/fencing.md). ok is false where the algorithm cannot issue such numbers soundly, and for
+	// several locks as one ([Parts] have theirs).
 	Fence() (n uint64, ok bool)
 	// Deadline returns until when the lock is surely held without renewal: the moment before the
 	// request, plus the TTL, less 1 % and 2 ms for clock drift. Setting the clock does not move it.

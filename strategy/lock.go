@@ -14,8 +14,9 @@ type Lock interface {
 	// After success the caller holds the lock until [Lease.Deadline] and must release it. After ErrHeld
 	// (a *[HeldError]) somebody else holds it. After ErrRefused and ErrUnsent nothing has changed.
 	// After ErrUnknown the servers may have granted it: the engine undoes that in the background, and
-	// the caller does not hold it. ErrLost means that the grant came too late: the engine undoes it, too. If ctx was done, no byte was sent. If ctx ends during the request, TryAcquire
-	// returns with the server's next reply, and after Options.OpTimeout at the latest.
+	// the caller does not hold it. ErrLost means that the grant came too late: the engine undoes it, too.
+	// If ctx was done, no byte was sent. If ctx ends during the request, TryAcquire returns with the
+	// server's next reply, and after Options.OpTimeout at the latest.
 	TryAcquire(ctx context.Context) (Lease, error)
 
 	// Acquire waits until it has the lock or ctx ends. ctx bounds the wait, never the hold. Waiters of

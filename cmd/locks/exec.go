@@ -82,7 +82,7 @@ has started do not.
 If the servers fail at the first attempt, --wait covers that, too: exec says so, and asks
 again until the time is over. Without --wait, and with --fail-fast, it ends at once. A wait
 that has begun goes on while they fail. A wrong password or certificate, or a missing right,
-ends exec at once in any case.
+at the first attempt ends exec at once, also with --wait.
 
 With --at-least 30s no other exec with --at-least starts within 30 s from the start of this
 one, also if the command has ended or exec was killed: it exits with 75. So a job that many
@@ -394,10 +394,10 @@ func (e *execution) outlasts(err error) bool {
 	switch {
 	case e.wait == 0 || e.failFast, errors.As(err, &certificate), errors.As(err, &alert) && alert.Op == "remote error":
 		return false
+	case errors.As(err, &said): // one of several servers may refuse for good
+		return passes.MatchString(scriptPlace.ReplaceAllString(string(said), ""))
 	case errors.As(err, &guard):
 		return true
-	case errors.As(err, &said):
-		return passes.MatchString(scriptPlace.ReplaceAllString(string(said), ""))
 	}
 	return errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrUnknown)
 }

@@ -159,6 +159,10 @@ func TestPasswordInterrupted(t *testing.T) {
 	shell.Env = toolFor(t, nil).Env
 	scr := newScreen(t, shell)
 	scr.expect("Password of Redis: ")
+	verdict.Eventually(t, "what is typed is not shown", func() bool {
+		mode, err := unix.IoctlGetTermios(int(scr.master.Fd()), unix.TCGETS)
+		return err == nil && mode.Lflag&unix.ECHO == 0
+	})
 	scr.types(ctrlC)
 	scr.expect("status 130")
 	scr.expect(" echo ")

@@ -238,7 +238,7 @@ func (j *job) run() {
 			j.kill, j.giveUp = nil, time.After(killLimit)
 		case <-j.giveUp:
 			j.giveUp = nil
-			j.watcher.left(strategy.MaxTTL) // it could end them no better, and exec is not paused
+			j.watcher.left(strategy.MaxTTL) // the watcher could end these processes no better
 			j.e.say("warning: processes of the command, of group %d, could not be ended: waiting for them", j.leader)
 		}
 	}

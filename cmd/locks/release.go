@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -31,7 +32,8 @@ at its next renewal, or at its deadline: until then it goes on as if it held the
 and only a fence keeps it and the next holder apart. So without --force it only says what it
 would do.
 
-If several hold the lock, it takes it from the holder whose time ends first.
+If several hold the lock, it takes it from the holder that --token names, or else from the
+one whose time ends first.
 
 It takes the lock only from the holder that it has seen. If another holder has the lock by
 then, nothing is changed. --token (as inspect shows it) says which holder you have seen.
@@ -54,7 +56,7 @@ then names each server that was not reached: it keeps the key until the TTL ends
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&r.force, "force", false, "do it")
-	f.StringVar(&r.token, "token", "", "only if the holder has this `token`")
+	f.StringVar(&r.token, "token", "", "only from the holder that has this `token`")
 	f.BoolVar(&r.json, "json", false, "print what was done as JSON")
 	r.strategyFlag(cmd)
 	r.connection.flags(cmd)
@@ -93,6 +95,7 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	several := seen.Holds > 1 && seen.Owner == seen.Token // holders, of which Inspect names one
 	if several && r.token != "" {
 		seen.Token, seen.Owner = r.token, r.token // ForceRelease finds out whether it is one of them
+		seen.Label, seen.Since = token.Parse(r.token)
 	}
 	whose := holderOf(seen.Token)
 	if r.token != "" && r.token != seen.Token {

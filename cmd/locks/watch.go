@@ -29,7 +29,9 @@ func watchCommand() *cobra.Command {
 		Short: "Say each time that a lock changes hands",
 		Long: `Watch prints who holds the lock NAME, and a line each time that this changes: when, who holds
 it now, the fence, and who held it before. It changes nothing. It looks every so often, so it
-does not see a hold that is shorter than --every. It goes on until a signal ends it.
+does not see a hold that is shorter than --every. It goes on until a signal ends it. While
+several hold the lock, it names one of them, and prints a line when their number or the fence
+changes.
 
 If the servers do not answer, it says so once on the standard error, and again when they
 answer.

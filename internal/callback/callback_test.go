@@ -162,10 +162,11 @@ func TestTopicsEnd(t *testing.T) {
 	if !slices.Equal(live, []*Listener{lives}) || heard(lives) != "<nil>" {
 		t.Errorf("%d live on, want the one that was confirmed, once", len(live))
 	}
-	ts.Confirm(asked, nil) // late
 	if got := heard(waits); got != "waits: written true" {
 		t.Errorf("the waiting listener hears %q", got)
 	}
+	ts.Confirm(asked, nil) // late
+	is(t, "the listener that waited hears more", heard(waits), "waits")
 }
 
 // TestTopicsLeave: some channels are left as all are at the end; the others stay.

@@ -43,7 +43,10 @@ local function try(command, ...)
   local key = ...
   table.insert(ran, command)
   if forbidden(command, key) then return {err = 'NOPERM forbidden'} end
-  if row.gone[command] then real.call('DEL', key) end
+  if row.gone[command] then
+    real.call('DEL', key)
+    if command == 'PEXPIREAT' then return 1 end -- its time has passed, so it has deleted the key itself
+  end
   if command == 'TIME' then return {time[1], time[2]} end
   if command == 'PUBLISH' then
     table.insert(heard, {...})
