@@ -61,14 +61,13 @@ func (e *Election) Lead(ctx context.Context, reign func(ctx context.Context, ter
 			return own
 		})
 		lost := errors.Is(err, strategy.ErrLost) && (!errors.Is(own, strategy.ErrLost) || errors.Is(term.Err(), strategy.ErrLost))
-		ended := ctx.Err()
-		switch {
-		case ended == nil && (err == nil || lost): // campaign again
-		case ended == nil || errors.Is(err, ended):
-			return err
-		default:
-			return errors.Join(err, ended)
+		if err == nil || lost && ctx.Err() == nil {
+			continue
 		}
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+			err = errors.Join(err, ended)
+		}
+		return err
 	}
 }
 
