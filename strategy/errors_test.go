@@ -71,7 +71,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What broke a request is no HeldError, LostError, QuorumError or ServerError of its own, but may be any other error.
+// A ServerError is of no other kind by what broke the request, and may be any other error by it.
 func TestReasonOfAServerError(t *testing.T) {
 	t.Parallel()
 	of := func(reason error) error {
