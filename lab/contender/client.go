@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -230,15 +231,18 @@ func (c *client) begin(lease strategy.Lease, op history.Op) *hold {
 	return h
 }
 
-// observe counts the attempts of which nobody knows the end: an Acquire that goes on may
+// observe notes how long a renewal took. And it counts the attempts of which nobody knows the end: an Acquire that goes on may
 // succeed and say nothing of them, but they are undone meanwhile. Whose it was the event does
 // not tell, so it counts for all who were asking.
 func (c *client) observe(e strategy.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.holds[e.Token]; h != nil && e.Kind == strategy.EventRenewed {
+		h.took.Store(int64(e.Took))
+	}
 	if e.Kind != strategy.EventAttempt || !errors.Is(e.Err, strategy.ErrUnknown) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for q := range c.asking {
 		if q.lock == e.Name {
 			q.doubts++
@@ -252,6 +256,8 @@ type hold struct {
 	lease strategy.Lease
 	who   string
 	share int
+
+	took atomic.Int64 // of the last renewal: a time.Duration
 
 	mu       sync.Mutex
 	deadline time.Duration // as recorded
@@ -329,7 +335,10 @@ func (h *hold) extend(ctx context.Context) error {
 	h.mu.Unlock()
 	op = h.recorder.Begin(op)
 	err := h.lease.Extend(ctx)
-	op = h.recorder.End(op.Of(h.lease, err))
+	if op = op.Of(h.lease, err); err == nil {
+		op.Took = time.Duration(h.took.Load())
+	}
+	op = h.recorder.End(op)
 	if err == nil {
 		h.mu.Lock()
 		h.deadline, h.looked = max(h.deadline, op.Deadline), op.End

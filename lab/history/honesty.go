@@ -40,8 +40,8 @@ func (b *book) honestLoss() []Violation {
 				report([]Op{h.grant, since, op}, "the %s of %s %s at or after its deadline: %v after it", op.Kind, h.client, began(use), short(op.Start-deadline))
 			}
 			if op.Kind == KindRenew && !op.Noticed && !late {
-				if deadline, since := h.deadlineAt(op.End, op); op.End >= deadline {
-					report([]Op{h.grant, since, op}, "the %s of %s was believed %v after its deadline: it was lost, and came back", op.Kind, h.client, short(op.End-deadline))
+				if deadline, since := h.deadlineAt(op.answered(), op); op.answered() >= deadline {
+					report([]Op{h.grant, since, op}, "the %s of %s was believed %v after its deadline: it was lost, and came back", op.Kind, h.client, short(op.answered()-deadline))
 				}
 			}
 			if op.Start >= over && by != op {

@@ -99,6 +99,10 @@ type Op struct {
 	// End does not say when the holder had it.
 	Noticed bool `json:"noticed,omitempty"`
 
+	// Took: renew: how long the request took, as the lease measured it ([strategy.EventRenewed]). A client that is paused
+	// right after the answer reads the clock for End later. 0: not known.
+	Took time.Duration `json:"took,omitempty"`
+
 	// GaveUp: acquire: the client's context ended it. A grant may have come just then, and
 	// is given back in the background.
 	GaveUp bool `json:"gaveUp,omitempty"`
@@ -144,6 +148,14 @@ func (op Op) Ended(err error) Op {
 		op.Note = err.Error()
 	}
 	return op
+}
+
+// answered is when the answer came.
+func (op Op) answered() time.Duration {
+	if op.Took > 0 {
+		return min(op.End, op.Start+op.Took)
+	}
+	return op.End
 }
 
 // owner is who holds: without a name the hold owns itself.

@@ -58,6 +58,8 @@ func ops(t *testing.T, text string) []Op {
 				op.Note = value
 			case name == "gaveup":
 				op.GaveUp = true
+			case name == "took":
+				op.Took = at(value)
 			case name == "noticed":
 				op.Noticed = true
 			case name == "doubts":
@@ -387,6 +389,12 @@ var planted = []struct{ judge, name, bad, history string }{
 		A write 98-99 ok hold=a value=1
 		A renew 95-110 ok hold=a until=190
 		A release 120-125 ok hold=a`},
+	{"HonestLoss", "a renewal whose client was paused right after the answer", "", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 50-110 ok hold=a until=147 took=46`},
+	{"HonestLoss", "a renewal that was answered at the deadline", "renew of A", `
+		A acquire 0-5 ok hold=a until=97
+		A renew 50-110 ok hold=a until=147 took=47`},
 	{"HonestLoss", "two renewals side by side", "", `
 		A acquire 0-5 ok hold=a until=97
 		A renew 50-90 ok hold=a until=147
