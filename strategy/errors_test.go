@@ -97,6 +97,9 @@ func TestReasonOfAServerError(t *testing.T) {
 	if err := errors.Join(&strategy.AcksError{Err: of(nil)}, of(&strategy.ServerError{Node: "m"})); !errors.As(err, &server) || server.Node != "n" {
 		t.Errorf("%v is not the ServerError of n, but %#v", err, server)
 	}
+	if parts := of(nil).(*strategy.ServerError).Unwrap(); len(parts) != 1 {
+		t.Errorf("without a reason Unwrap = %v, want the kind alone", parts)
+	}
 	if lost := (&strategy.LostError{}); !errors.Is(of(lost), lost) {
 		t.Error("a ServerError does not know what broke it")
 	}

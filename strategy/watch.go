@@ -45,5 +45,5 @@ func Watch(ctx context.Context, s Strategy, name string, every time.Duration) it
 
 func changed(a, b Info) bool {
 	another := a.Token != b.Token || a.Owner != b.Owner
-	return a.Held != b.Held || another && min(a.Holds, b.Holds) < 2 || a.Holds != b.Holds || a.Fence != b.Fence
+	return a.Held != b.Held || another && a.Holds < 2 || a.Holds != b.Holds || a.Fence != b.Fence
 }
