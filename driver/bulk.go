@@ -69,7 +69,7 @@ func (b BulkScript) extend(ctx context.Context, cs []Claim, done func(i int, err
 		args = append(args, cs[i].TTL.Milliseconds())
 	}
 	reply, err := b.Node.Eval(ctx, due, b.Script, keys, args...)
-	if len(cs) > 1 && (SeveralSlots(err) || forbidden(err)) { // perhaps one key of them
+	if len(cs) > 1 && (SeveralSlots(err) || forbidden(err)) { // perhaps for one key
 		b.extendEach(ctx, cs, done)
 		return
 	}

@@ -178,8 +178,8 @@ func CheckWatch(ctx context.Context, c Claim, w strategy.Wait, p Notifier) error
 	return nil
 }
 
-// forbidden reports whether the server's ACL is why it refuses.
+// forbidden reports whether the server's ACL is why it refuses. The words of Redis 6.2 begin with the place in a script.
 func forbidden(err error) bool {
 	var said *strategy.ServerError
-	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.Contains(said.Err.Error(), "NOPERM ") // Redis 6.2 begins with the place in the script
+	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.Contains(said.Err.Error(), "NOPERM ")
 }

@@ -1,7 +1,7 @@
 -- adopt: give the hold to the caller that has the holder's token. The hold gets a new token and a new
 -- fence. The old token then adopts, extends and releases nothing, and a store that checks fences
--- refuses its writes. Waiters that do not
--- queue are notified, because they may wait for the release of the token that they know.
+-- refuses its writes. Waiters that do not queue are notified, because they may wait for the release of the
+-- token that they know.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter; absent: no fences

@@ -264,7 +264,7 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "undo: served, and nobody queues", Args: undo, Before: "SET lock mine PX 1000", Reply: "1", Heard: "free mine"},
 		row{Name: "undo: its own entry is not served", Args: undo, Before: "SET lock mine PX 1000; RPUSH queue 'line 1000 1 mine'", Listening: "queue:line",
 			Reply: "1", Heard: "free mine"},
-		row{Name: "undo: it was first, and the lock is none", Args: undo, Before: "RPUSH lock x; RPUSH queue 'line 1000 1 mine' 'b 1000 0 y'", Listening: "queue:b",
+		row{Name: "undo: it was first, and the key is no lock", Args: undo, Before: "RPUSH lock x; RPUSH queue 'line 1000 1 mine' 'b 1000 0 y'", Listening: "queue:b",
 			Reply: "-WRONGTYPE", After: "RPUSH lock x; RPUSH queue 'b 1000 0 y'", Heard: "queue:b 'next 1'"},
 		row{Name: "undo: nothing has arrived", Args: undo, Reply: "nil"},
 		row{Name: "undo: the queue is no list", Args: undo, Before: "SET lock mine PX 1000; SET queue x", Reply: "1", After: "SET queue x", Heard: "free mine"},

@@ -41,7 +41,6 @@ func TestErrors(t *testing.T) {
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: &strategy.LostError{Name: "b", Err: cause}}, []error{strategy.ErrUnknown, cause}, `n: outcome unknown: lock "b": lost: cause`},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrHeld}, all[5:6], "n: outcome unknown: held by another"},
 		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown, Err: strategy.ErrUnsent}, all[5:6], "n: outcome unknown: not sent"},
-		{&strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent, Err: strategy.ErrClosed}, []error{strategy.ErrUnsent}, "n: not sent: strategy closed"},
 		{acks(two, strategy.Acks{Replicas: 1}, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 1 of 2 replicas"},
 		{acks(two, strategy.Acks{AOF: true}, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 0 of 2 replicas"},
 		{acks(file, two, nil), all[5:6], "n: outcome unknown: done, but too few confirmed it in time: 2 of 2 replicas, not the append-only file"},
@@ -63,7 +62,7 @@ func TestErrors(t *testing.T) {
 			}
 		}
 		for _, e := range all {
-			want := e == tt.is[0] || e == strategy.ErrClosed && tt.text == "n: not sent: strategy closed"
+			want := e == tt.is[0]
 			if errors.Is(wrapped, e) != want {
 				t.Errorf("errors.Is(%q, %q) = %v, want %v", tt.text, e, !want, want)
 			}
@@ -90,6 +89,9 @@ func TestReasonOfAServerError(t *testing.T) {
 	}
 	if err := of(&strategy.QuorumError{}); errors.As(err, &quorum) {
 		t.Errorf("%v is %#v", err, quorum)
+	}
+	if err := of(strategy.ErrClosed); !errors.Is(err, strategy.ErrClosed) {
+		t.Errorf("%v is not ErrClosed", err)
 	}
 	if err := of(&strategy.AcksError{}); !errors.As(err, &acks) {
 		t.Errorf("%v is no AcksError", err)

@@ -12,9 +12,8 @@ type Semaphore interface {
 	NewWeightedLock(name string, permits int) Lock
 
 	// SetPermits sets how many permits the lock of that name has, from now on and for all processes: 1 to
-	// 1,000,000. With 0 each process goes by its own number again. If there are
-	// more permits now, the first waiters have them at once. If there are fewer, holders keep theirs until they
-	// release them. The servers keep the number until it is set again: it does not expire.
+	// 1,000,000. With 0 each process goes by its own number again. If there are more permits now, the first
+	// waiters have them at once. If there are fewer, holders keep theirs until they release them. The servers keep the number until it is set again: it does not expire.
 	//
 	// After [ErrRefused] and [ErrUnsent] nothing has changed. After [ErrUnknown] it may have been set: set it
 	// again.

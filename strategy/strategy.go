@@ -37,7 +37,7 @@ type Strategy interface {
 	// rights that this way needs, too. It leaves nothing behind. The error says what to change.
 	Check(ctx context.Context) error
 
-	// Inspect reads which caller holds the lock of that name. It changes nothing. The lock may have changed
+	// Inspect reads the holder of the lock of that name. It changes nothing. The lock may have changed
 	// hands when Inspect returns.
 	Inspect(ctx context.Context, name string) (Info, error)
 
@@ -70,5 +70,5 @@ type Info struct {
 	Since     time.Time     // when the holder asked for the lock, by its own clock; zero: its token does not say
 	TTL       time.Duration // until the servers let go; negative: never
 	Fence     uint64        // the last fence issued for this key, or reserved; zero: none, or it is older than Options.FenceTTL
-	Queue     []string      // tokens in the servers' queue, first come first, one for each process (or waiter: see WaitQueue); some may have died
+	Queue     []string      // tokens in the servers' queue, first come first; see WaitQueue; some may have died
 }

@@ -48,12 +48,14 @@ func TestWatch(t *testing.T) {
 		"another token":    {[]any{held, with(func(i *strategy.Info) { i.Token = "b" })}, []int{0, 1}},
 		"another owner":    {[]any{held, with(func(i *strategy.Info) { i.Owner = "b" })}, []int{0, 1}},
 		"another hold":     {[]any{held, with(func(i *strategy.Info) { i.Holds++ })}, []int{0, 1}},
-		"another holder of several, who may all be there still": {[]any{with(func(i *strategy.Info) { i.Holds = 2 }), with(func(i *strategy.Info) { i.Holds, i.Token, i.Owner = 2, "b", "b" })}, []int{0}},
-		"another fence":       {[]any{held, with(func(i *strategy.Info) { i.Fence++ })}, []int{0, 1}},
-		"no change":           {[]any{held, with(func(i *strategy.Info) { i.TTL, i.Queue = time.Second, []string{"b"} })}, []int{0}},
-		"away at first":       {[]any{away, away, free}, []int{0, 2}},
-		"away between":        {[]any{held, away, away, held, held}, []int{0, 1, 3}},
-		"away for ever":       {[]any{held, away}, []int{0, 1}},
+		"another fence":    {[]any{held, with(func(i *strategy.Info) { i.Fence++ })}, []int{0, 1}},
+		"no change":        {[]any{held, with(func(i *strategy.Info) { i.TTL, i.Queue = time.Second, []string{"b"} })}, []int{0}},
+		"away at first":    {[]any{away, away, free}, []int{0, 2}},
+		"away between":     {[]any{held, away, away, held, held}, []int{0, 1, 3}},
+		"away for ever":    {[]any{held, away}, []int{0, 1}},
+		"one of several": {[]any{
+			with(func(i *strategy.Info) { i.Holds = 2 }), with(func(i *strategy.Info) { i.Holds, i.Token, i.Owner = 2, "b", "b" }),
+		}, []int{0}},
 		"released while away": {[]any{held, away, free}, []int{0, 1, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {

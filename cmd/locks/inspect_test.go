@@ -170,8 +170,8 @@ func TestRelease(t *testing.T) {
 func TestReleaseOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	hold := func(ttl time.Duration) strategy.Lease {
-		locks, err := semaphore.New(s.Pool(), 2, strategy.Options{TTL: ttl})
+	hold := func(label string, ttl time.Duration) strategy.Lease {
+		locks, err := semaphore.New(s.Pool(), 2, strategy.Options{TTL: ttl, Label: label})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,13 +182,15 @@ func TestReleaseOneOfSeveral(t *testing.T) {
 		}
 		return lease
 	}
-	first, second := hold(time.Minute), hold(time.Hour)
+	first, second := hold("first", time.Minute), hold("second", time.Hour)
 	release := func(token string) *tool {
-		return toolFor(t, s, "release", name, "--permits", "2", "--force", "--token", token).start()
+		return toolFor(t, s, "release", name, "--permits", "2", "--force", "--json", "--token", token).start()
 	}
-	release("of another").wantEnd(75, `is not held by "…other", but by others: nothing was changed`)
-	if out := release(second.Token()).wantEnd(0); !strings.Contains(out, strategy.ShortToken(second.Token())) {
-		t.Errorf("it says %q", out)
+	release("of another").wantEnd(75, `is not held by "…other": nothing was changed`)
+	out := release(second.Token()).wantEnd(0)
+	var r removed
+	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Released || r.From.Token != second.Token() || r.From.Holder.Label != "second" || r.From.TTL != nil {
+		t.Errorf("%v, it says\n%s\nwant the second, and no TTL, which is the first's", err, out)
 	}
 	if err := second.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
 		t.Errorf("Extend by the holder that was named = %v, want ErrLost", err)

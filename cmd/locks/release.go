@@ -92,10 +92,13 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	if !seen.Held {
 		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free", plain(r.name))
 	}
-	several := seen.Holds > 1 && seen.Owner == seen.Token // holders, of which Inspect names one
+	several := seen.Holds > 1 && seen.Owner == seen.Token // then Inspect names the holder whose time ends first
+	from := reportOf(seen)
 	if several && r.token != "" {
 		seen.Token, seen.Owner = r.token, r.token // ForceRelease finds out whether it is one of them
 		seen.Label, seen.Since = token.Parse(r.token)
+		from = reportOf(seen)
+		from.TTL = nil // that of the hold that ends first
 	}
 	whose := holderOf(seen.Token)
 	if r.token != "" && r.token != seen.Token {
@@ -109,13 +112,13 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	var lost *strategy.LostError
 	switch {
 	case err == nil:
-		return r.print(out, removed{true, reportOf(seen)}, "lock %s taken from %s", plain(r.name), whose)
+		return r.print(out, removed{true, from}, "lock %s taken from %s", plain(r.name), whose)
 	case errors.As(err, &lost) && lost.Holder != "":
 		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q was let go by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
 	case errors.As(err, &lost) && lost.Err == nil && several:
-		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is not held by %s, but by others: nothing was changed", r.name, whose)}
+		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is not held by %s: nothing was changed", r.name, whose)}
 	case errors.As(err, &lost) && lost.Err == nil:
-		return r.print(out, removed{From: reportOf(seen)}, "%s has let go of lock %s meanwhile", whose, plain(r.name))
+		return r.print(out, removed{From: from}, "%s has let go of lock %s meanwhile", whose, plain(r.name))
 	}
 	return unavailable(ctx, r.explained(r.name, err))
 }

@@ -283,7 +283,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	o.role = none
 	p.guard(w, o)
 	w.forgetDropped()
-	atRest, used := w.flight.empty() && w.reader == nil, w.used // a reader waits for what was dropped
+	atRest, used := w.flight.empty() && w.reader == nil, w.used // a reader may wait for what was dropped
 	// With nobody else about, yielding wakes an idle processor for nothing, and
 	// moves this goroutine to it: that costs several round trips.
 	alone := atRest && !w.crowded && len(p.queue) == 1

@@ -901,6 +901,22 @@ func TestIdleConnectionIsProbedAfterADroppedOp(t *testing.T) {
 	})
 }
 
+// A probe would read on the connection. So none is sent while a reader waits there for an op that was dropped.
+func TestNoProbeNextToAReader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		n := newNode(t, poolOf(f))
+		echo(t, n, "one")
+		n.pipe.mu.Lock()
+		n.pipe.wire.reader = &n.pipe.wire.server // which does not read here, so nobody takes the reply
+		n.pipe.mu.Unlock()
+		age(n, probeAfter)
+		_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "two")
+		want(t, "Do", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		wantSeen(t, f, "1 ECHO one", "1 ECHO two")
+	})
+}
+
 // A probe that is not answered does not keep its caller.
 func TestProbeEndsWhenDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {

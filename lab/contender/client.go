@@ -231,9 +231,9 @@ func (c *client) begin(lease strategy.Lease, op history.Op) *hold {
 	return h
 }
 
-// observe notes how long a renewal took. And it counts the attempts of which nobody knows the end: an Acquire that goes on may
-// succeed and say nothing of them, but they are undone meanwhile. Whose it was the event does
-// not tell, so it counts for all who were asking.
+// observe notes how long a renewal took. And it counts the attempts of which nobody knows the end: an Acquire
+// that goes on may succeed and say nothing of them, but they are undone meanwhile. The event does not say whose
+// attempt it was, so it counts for all who were asking.
 func (c *client) observe(e strategy.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
