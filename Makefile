@@ -2,7 +2,7 @@
 # A server for the tests is looked for in this order: REDIS_ADDRS, Docker, a local
 # redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one,
 # and REDIS_SERVER=redis-7.0|redis-8.0|redis-8.6|valkey-8.1|valkey-9.1 a version; what else there
-# is, "go doc ./internal/redistest" says.
+# is, "go doc ./internal/testkit/redistest" says.
 
 .DEFAULT_GOAL := help
 .PHONY: help demo lessons test more fuzz faults mutants soak editions check bench report release
@@ -11,7 +11,7 @@ GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
-MODULES := lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/fencing docs/idempotency docs/telemetry .ci/release
+MODULES := cmd/locks lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/fencing docs/idempotency docs/telemetry .ci/release
 
 BUILDING = echo "building; the first time this takes a minute or two" >&2
 
@@ -32,21 +32,20 @@ lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, 
 # Tests mostly wait, so more of them go on at a time than there are processors; the packages that
 # take longest begin first. Of faults and nemesis this plays a slice: see the targets of these names.
 WIDE := -race -shuffle=on -p 4 -parallel 6 -timeout 15m
-LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/subjects ./setnxgetset ./lab/nemesis ./internal/rig ./docs/connecting
+LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setnxgetset ./lab/nemesis ./internal/testkit/rig ./docs/connecting
 
 test: ## run all tests, with the race detector, on real servers
-	@$(GO) mod download
-	@cd lab && $(GO) mod download
-	@$(GO) run -race ./internal/redistest/which
-	GOWORK=$(CURDIR)/.ci/test.work $(TEST) $(WIDE) -skip '^Test(ConformanceTwoDead|Guarantees)$$' $(LONG) ./... ./lab/...
+	@set -e; for m in . cmd/locks lab; do ( cd $$m; $(GO) mod download ); done
+	@$(GO) run -race ./internal/testkit/redistest/which
+	GOWORK=$(CURDIR)/.ci/test.work $(TEST) $(WIDE) -skip '^Test(ConformanceTwoDead|Guarantees)$$' $(LONG) ./... ./cmd/locks ./lab/...
 
 more: ## run what make test leaves out: the other modules, RedLock with two dead servers, least rights
 	@$(GO) mod download
-	@$(GO) run -race ./internal/redistest/which
-	@set -e; for m in $(filter-out lab,$(MODULES)); do ( cd $$m; echo "module $$m"; $(TEST) $(WIDE) ./... ); done
+	@$(GO) run -race ./internal/testkit/redistest/which
+	@set -e; for m in $(filter-out cmd/locks lab,$(MODULES)); do ( cd $$m; echo "module $$m"; $(TEST) $(WIDE) ./... ); done
 	$(TEST) $(WIDE) -run '^TestConformanceTwoDead$$' ./redlock
 	cd lab && $(TEST) $(WIDE) -run '^TestGuarantees$$' ./compare
-	$(TEST) -race -timeout 20m -run '^TestConformanceLeastRights$$' ./internal/subjects -all
+	$(TEST) -race -timeout 20m -run '^TestConformanceLeastRights$$' ./internal/testkit/subjects -all
 
 # One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
 # make test runs it from then on.
@@ -57,7 +56,7 @@ fuzz: ## look for input that parsers cannot read, 10 s each; ARGS='-fuzztime 10m
 
 faults: ## the matrix of faults, on all strategies and, in every row, on all their variants
 	@$(GO) mod download
-	@$(GO) run -race ./internal/redistest/which
+	@$(GO) run -race ./internal/testkit/redistest/which
 	cd lab && $(GO) test -race -count=1 -timeout 60m ./faults -all
 
 mutants: ## put faults into the sources, one at a time: the tests must kill 97 %; ARGS='-since HEAD~3', ARGS=engine
@@ -68,10 +67,10 @@ mutants: ## put faults into the sources, one at a time: the tests must kill 97 %
 
 soak: ## an hour of random faults, half an hour on each strategy; ARGS='-for 10m -seed 7' for others
 	@$(GO) mod download
-	@$(GO) run -race ./internal/redistest/which
+	@$(GO) run -race ./internal/testkit/redistest/which
 	cd lab && $(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived|Planted)$$' ./nemesis -parallel 6 -for 30m $(ARGS)
 
-editions: ## the suite on all strategies, and the lessons, on Redis 7.0, 8.0, 8.6, Valkey 8.1, 9.1, in containers
+editions: ## the tests of all that speaks to servers on Redis 7.0, 8.0, 8.6, Valkey 8.1, 9.1, in containers
 	@$(GO) mod download
 	@$(GO) run -C lab ./editions $(ARGS)
 
@@ -92,7 +91,7 @@ check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, direc
 
 bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -reps 9' for others
 	@$(GO) mod download
-	@$(GO) run -race ./internal/redistest/which
+	@$(GO) run -race ./internal/testkit/redistest/which
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	cd lab/peers && $(GO) run . $(ARGS)
 

@@ -65,8 +65,7 @@
 // Its trials use lock names that nobody else uses, so it may run on a shared server.
 // The program's main calls [Child] first, so that it can be its own child.
 //
-// [Memory] is a protocol in memory for unit tests; the suite holds it to the same
-// properties.
+// Package lockstest has a protocol in memory for unit tests; the suite holds it to the same properties.
 package conformance
 
 import (
@@ -78,6 +77,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -124,6 +124,10 @@ type Subject struct {
 	// servers are lost, slow or frozen for it alone.
 	OpenNodes func(o strategy.Options, gates []Gate) (strategy.Strategy, error)
 
+	// OpenGround starts servers of a trial's own, of which one has a replica. The suite closes it. Nil: there
+	// are none, or the lock needs no primary.
+	OpenGround func(context.Context) (*Ground, error)
+
 	// Evict takes key from its holder without a notification, as an expiry would. If expired
 	// locks stay with the servers until somebody takes their place, as rows of a table
 	// do, let Evict leave them there, expired: then ExtendNeverRecreates also finds an
@@ -136,6 +140,11 @@ type Subject struct {
 	// BreakWatches ends the servers' subscriptions for key, as the loss of their
 	// connections does; those for other keys may end with them.
 	BreakWatches func(ctx context.Context, key string) error
+
+	// Forge sends a message to all who listen for key, as somebody can who may publish, and may not write. It says what n
+	// says, on channels of each kind. ServerTime counts from now by the servers' clock. A Fence of 0 stands for one that the
+	// servers could issue now. Nil: the suite sends none.
+	Forge func(ctx context.Context, key string, n driver.Notification) error
 
 	// Spoil puts something at key that is not a lock.
 	Spoil func(ctx context.Context, key string) error
@@ -192,7 +201,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), renewal(), unanswered(), handingOver(), fencing(), reentering(), sharing(), readingAndWriting(), quorum(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), forging(), renewal(), unanswered(), handingOver(), moving(), fencing(), reentering(), sharing(), readingAndWriting(), quorum(), input(), closing())
 }
 
 // A Status is what became of a property.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -73,7 +74,7 @@ func TestAWeaknessThatIsNotDeclaredFails(t *testing.T) {
 }
 
 func TestAStaleExcuseFails(t *testing.T) {
-	s := (&Memory{}).subject("sound")
+	s := subjectOn(&memory.Server{}, "sound")
 	s.Except = map[string]string{"ReleaseOnlyOwn": "because"}
 	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
 	if r.Status != Broken || !strings.Contains(r.Err.Error(), "delete the exception") {
@@ -82,7 +83,7 @@ func TestAStaleExcuseFails(t *testing.T) {
 }
 
 func TestAnExcuseForWhatCannotBeJudgedFails(t *testing.T) {
-	s := (&Memory{}).subject("sound")
+	s := subjectOn(&memory.Server{}, "sound")
 	s.Evict, s.Except = nil, map[string]string{"ReleaseOnlyOwn": "because"}
 	if r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn")); r.Status != Broken {
 		t.Errorf("Check = %v, want broken", r.Status)
@@ -90,9 +91,9 @@ func TestAnExcuseForWhatCannotBeJudgedFails(t *testing.T) {
 }
 
 func TestAFailingServerIsNoExcuse(t *testing.T) {
-	var m Memory
-	m.Intercept(func(context.Context, Request, func() error) error { return Unsent() })
-	s := m.subject("down")
+	var m memory.Server
+	m.Intercept(func(context.Context, memory.Request, func() error) error { return memory.Unsent() })
+	s := subjectOn(&m, "down")
 	s.Except = map[string]string{"Exclusive": "because"}
 	r := Check(t.Context(), s, named(t, "Exclusive"))
 	if r.Status != Broken || !errors.Is(r.Err, strategy.ErrUnsent) {
@@ -103,7 +104,7 @@ func TestAFailingServerIsNoExcuse(t *testing.T) {
 func TestATrialThatIsCalledOffIsNoExcuse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := (&Memory{}).subject("sound")
+	s := subjectOn(&memory.Server{}, "sound")
 	s.Except = map[string]string{"Exclusive": "because"}
 	if r := Check(ctx, s, named(t, "Exclusive")); r.Status != Broken {
 		t.Errorf("Check with a cancelled context = %v, want broken", r.Status)
@@ -112,7 +113,7 @@ func TestATrialThatIsCalledOffIsNoExcuse(t *testing.T) {
 
 func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
 	for _, name := range []string{"Contention", "NoSuchProperty"} {
-		s := (&Memory{}).subject("sound")
+		s := subjectOn(&memory.Server{}, "sound")
 		s.Except = map[string]string{name: "because"}
 		if r := Check(t.Context(), s, named(t, "Exclusive")); r.Status != Broken {
 			t.Errorf("Check with an exception from %s = %v, want broken", name, r.Status)
@@ -120,16 +121,27 @@ func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
 	}
 }
 
+// least is what no protocol can be without.
+type least interface {
+	Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error)
+	Extend(ctx context.Context, c driver.Claim) (driver.Grant, error)
+	Release(ctx context.Context, c driver.Claim) (driver.Outcome, error)
+	Undo(ctx context.Context, c driver.Claim) error
+}
+
 // TestWhatIsMissingIsSaid: a lock without any hook is judged by what can be judged without, and each
 // property that is skipped names the hook, the claim or the interface that would enable it.
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	check := func(t *testing.T, p Property) (r Result) {
 		synctest.Test(t, func(t *testing.T) {
-			var m Memory
+			var m memory.Server
 			r = Check(t.Context(), Subject{
 				Name: "poor",
 				Open: func(o strategy.Options) (strategy.Strategy, error) {
-					return engine.New(struct{ driver.Protocol }{&m}, o)
+					return engine.New(struct {
+						driver.Unsupported
+						least
+					}{least: &m}, o)
 				},
 				Fenced: true,
 			}, p)
@@ -138,7 +150,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 	for name, missing := range map[string]string{
 		"ReleaseOnlyOwn": "Evict", "WrongType": "Spoil", "LeavesNothing": "Leftovers", "NoDeadlock": "OpenGated", "Persist": "OpenGated",
-		"Processes": "ChildEnv", "WokenByNotification": "Notifier", "BrokenWatch": "BreakWatches", "NoBarging": "Fair", "Inspect": "Inspector", "ForceRelease": "Inspector", "Adopt": "Adopter",
+		"Processes": "ChildEnv", "WokenByNotification": "Notifier", "BrokenWatch": "BreakWatches", "NoBarging": "Fair", "Inspect": "Inspect", "ForceRelease": "Inspect", "Adopt": "Adopt",
 		"PermitsBound": "OpenPermits", "ReadersTogether": "OpenRW",
 	} {
 		if r := check(t, named(t, name)); r.Status != Skipped || !strings.Contains(r.Reason, missing) {
@@ -163,7 +175,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 
 func TestTheWatchdogSaysWhereItHangs(t *testing.T) {
 	p := Property{Name: "Hangs", Group: "none", Clause: "It hangs.", check: hangForever}
-	r := check(t.Context(), (&Memory{}).subject("sound"), p, limits{patience: time.Second, watchdog: 50 * time.Millisecond})
+	r := check(t.Context(), subjectOn(&memory.Server{}, "sound"), p, limits{patience: time.Second, watchdog: 50 * time.Millisecond})
 	if r.Status != Broken || !strings.Contains(r.Err.Error(), "hangForever") {
 		t.Errorf("check = %v: %v, want broken, and the stack of what hangs", r.Status, r.Err)
 	}
@@ -244,7 +256,7 @@ func TestSlowMachines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				plays := 0
-				s := (&Memory{}).subject("sound")
+				s := subjectOn(&memory.Server{}, "sound")
 				s.Evict = func(ctx context.Context, _ string) error {
 					select {
 					case <-time.After(x.evict):
@@ -267,7 +279,7 @@ func TestSlowMachines(t *testing.T) {
 
 func TestAPanicIsAResult(t *testing.T) {
 	p := Property{Name: "Panics", Group: "none", Clause: "It panics.", check: func(*trial) { panic("at the disco") }}
-	if r := Check(t.Context(), (&Memory{}).subject("sound"), p); r.Status != Broken || !strings.Contains(r.Err.Error(), "at the disco") {
+	if r := Check(t.Context(), subjectOn(&memory.Server{}, "sound"), p); r.Status != Broken || !strings.Contains(r.Err.Error(), "at the disco") {
 		t.Errorf("Check = %v: %v, want broken, and what it panicked with", r.Status, r.Err)
 	}
 }
@@ -292,8 +304,8 @@ func TestHistoriesStayReadable(t *testing.T) {
 // TestCalledOff calls each trial off at one of its first 40 requests, or, of all but one lock, at some of
 // these: it says so, and ends then, and waits for nothing that cannot come any more. The time is fake.
 func TestCalledOff(t *testing.T) {
-	gated := func(m *Memory, count func(Gate) Gate) Subject {
-		s := m.subject("memory")
+	gated := func(m *memory.Server, count func(Gate) Gate) Subject {
+		s := subjectOn(m, "memory")
 		s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
 			return engine.New(m.Gated(count(g)), o)
 		}
@@ -304,21 +316,21 @@ func TestCalledOff(t *testing.T) {
 		return s
 	}
 	for name, subject := range map[string]func(count func(Gate) Gate) Subject{
-		"memory":    func(count func(Gate) Gate) Subject { return gated(&Memory{}, count) },
-		"reentrant": func(count func(Gate) Gate) Subject { return gated(&Memory{Reentrant: true}, count) },
+		"memory":    func(count func(Gate) Gate) Subject { return gated(&memory.Server{}, count) },
+		"reentrant": func(count func(Gate) Gate) Subject { return gated(&memory.Server{Reentrant: true}, count) },
 		"semaphore": func(count func(Gate) Gate) Subject {
-			m := &Memory{}
-			s := m.semaphores("semaphore")
+			m := &memory.Server{}
+			s := semaphoresOn(m, "semaphore")
 			s.OpenPermits = func(permits int, o strategy.Options) (strategy.Semaphore, error) {
-				return newSemaphore(m.shares(count(open), permits), o)
+				return memory.NewSemaphore(m.Shares(count(open), permits), o)
 			}
 			return s
 		},
 		"read-write": func(count func(Gate) Gate) Subject {
-			m := &Memory{}
-			s := m.readWriters("read-write")
+			m := &memory.Server{}
+			s := readWritersOn(m, "read-write")
 			s.OpenRW = func(o strategy.Options) (strategy.ReadWriter, error) {
-				return newReadWriter(m.shares(count(open), 0), o)
+				return memory.NewReadWriter(m.Shares(count(open), 0), o)
 			}
 			return s
 		},
@@ -400,8 +412,8 @@ func TestImports(t *testing.T) {
 	}
 	for _, path := range pkg.Imports {
 		first, rest, _ := strings.Cut(path, "/lockstrategies/locks/")
-		if strings.Contains(first, ".") && !slices.Contains([]string{"strategy", "driver", "engine", "internal/child"}, rest) {
-			t.Errorf("the package imports %s, want the standard library, strategy, driver, engine and internal/child", path)
+		if strings.Contains(first, ".") && !slices.Contains([]string{"strategy", "driver", "engine", "internal/child", "internal/timeup"}, rest) {
+			t.Errorf("the package imports %s, want the standard library, strategy, driver, engine, internal/child and internal/timeup", path)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -18,8 +19,8 @@ var clockMutants = []mutant{
 	{
 		name: "lets the contender's clock say what has expired", killed: []string{"ClockAhead"},
 		claims: skewedBy(func(ahead time.Duration) moves {
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-				if !time.Now().Add(ahead).Before(p.until(c.Key)) {
+			return moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+				if !time.Now().Add(ahead).Before(p.Until(c.Key)) {
 					p.Evict(ctx, c.Key)
 				}
 				return p.Acquire(ctx, c)
@@ -29,10 +30,10 @@ var clockMutants = []mutant{
 	{
 		name: "lets the holder's clock say when it expires", killed: []string{"ClockBehind"},
 		claims: skewedBy(func(ahead time.Duration) moves {
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			return moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				g, err := p.Acquire(ctx, c)
 				if err == nil {
-					p.counts(c.Key, time.Now().Add(ahead+c.TTL))
+					p.Count(c.Key, time.Now().Add(ahead+c.TTL))
 				}
 				return g, err
 			}}
@@ -40,15 +41,15 @@ var clockMutants = []mutant{
 	},
 	{
 		name: "sees it expired, then overwrites", killed: []string{"TakeOverRace"},
-		moves: lookThen(func(p gatedMemory, c driver.Claim) (driver.Grant, error) {
-			return p.set(c, time.Now().Add(c.TTL)), nil
+		moves: lookThen(func(p memory.Gated, c driver.Claim) (driver.Grant, error) {
+			return p.Set(c, time.Now().Add(c.TTL)), nil
 		}),
 	},
 	{
 		name: "sees it expired, then swaps", killed: []string{"LoserChangesNothing"},
-		moves: lookThen(func(p gatedMemory, c driver.Claim) (driver.Grant, error) {
-			old := p.at(c.Key)
-			g := p.set(c, time.Now().Add(c.TTL)) // GETSET
+		moves: lookThen(func(p memory.Gated, c driver.Claim) (driver.Grant, error) {
+			old := p.At(c.Key)
+			g := p.Set(c, time.Now().Add(c.TTL)) // GETSET
 			if old != "" {
 				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: old}
 			}
@@ -60,19 +61,19 @@ var clockMutants = []mutant{
 		moves: func(t *testing.T) moves {
 			var released sync.Map // by key
 			return moves{
-				acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+				acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					released.Delete(c.Key)
-					return lookThen(func(p gatedMemory, c driver.Claim) (driver.Grant, error) {
-						g := p.set(c, time.Now().Add(c.TTL))
+					return lookThen(func(p memory.Gated, c driver.Claim) (driver.Grant, error) {
+						g := p.Set(c, time.Now().Add(c.TTL))
 						if _, ok := released.Load(c.Key); ok {
 							return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 						}
 						return g, nil
 					})(t).acquire(p, ctx, c)
 				},
-				release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
+				release: func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
 					released.Store(c.Key, true)
-					return p.Release(ctx, c)
+					return p.Finish(ctx, op, c)
 				},
 			}
 		},
@@ -81,14 +82,14 @@ var clockMutants = []mutant{
 
 // lookThen makes an acquire that looks whether the lock is free, and takes it in a
 // second request.
-func lookThen(take func(p gatedMemory, c driver.Claim) (driver.Grant, error)) func(*testing.T) moves {
-	return always(moves{acquire: func(p gatedMemory, _ context.Context, c driver.Claim) (g driver.Grant, err error) {
+func lookThen(take func(p memory.Gated, c driver.Claim) (driver.Grant, error)) func(*testing.T) moves {
+	return always(moves{acquire: func(p memory.Gated, _ context.Context, c driver.Claim) (g driver.Grant, err error) {
 		var holder string
-		p.gate("GET", func() { holder = p.at(c.Key) })
+		p.Gate("GET", func() { holder = p.At(c.Key) })
 		if holder != "" {
 			return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder}
 		}
-		p.gate("SET", func() { g, err = take(p, c) })
+		p.Gate("SET", func() { g, err = take(p, c) })
 		return g, err
 	}})
 }
@@ -96,9 +97,9 @@ func lookThen(take func(p gatedMemory, c driver.Claim) (driver.Grant, error)) fu
 // skewedBy makes a lock whose moves depend on its contenders' clocks.
 func skewedBy(f func(ahead time.Duration) moves) func(*Subject) {
 	return func(s *Subject) {
-		m := &Memory{}
+		m := &memory.Server{}
 		s.OpenSkewed = func(o strategy.Options, ahead time.Duration) (strategy.Strategy, error) {
-			return engine.New(faulty{gatedMemory{m, func(_ string, send func()) { send() }}, f(ahead)}, o)
+			return engine.New(faulty{memory.Gated{Server: m, Gate: open}, f(ahead)}, o)
 		}
 		s.Open = func(o strategy.Options) (strategy.Strategy, error) { return s.OpenSkewed(o, 0) }
 	}

@@ -4,50 +4,31 @@ package conformance
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// change does f to the lock at key, if there is one.
-func (m *Memory) change(key string, f func(l *memoryLock)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if l := m.find(key); l != nil {
-		f(l)
-	}
-}
-
 // first reports whether token is the first hold of key, and whether there are others.
-func (m *Memory) first(key, token string) (first, several bool) {
-	m.change(key, func(l *memoryLock) { first, several = l.holds[0].token == token, len(l.holds) > 1 })
+func first(p memory.Gated, key, token string) (first, several bool) {
+	p.Change(key, func(l *memory.Lock) { first, several = l.Holds[0].Token == token, len(l.Holds) > 1 })
 	return first, several
 }
 
-// tell gives all who watch key a notice.
-func (m *Memory) tell(key string, n driver.Notification) {
-	m.mu.Lock()
-	told := slices.Clone(m.watches[key])
-	m.mu.Unlock()
-	for _, w := range told {
-		w.tell(n)
-	}
-}
-
 // onAcquire makes f change what an Acquire was given.
-func onAcquire(f func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error)) func(*testing.T) moves {
-	return always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func onAcquire(f func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error)) func(*testing.T) moves {
+	return always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 		g, err := p.Acquire(ctx, c)
 		return f(p, c, g, err)
 	}})
 }
 
 // onRelease makes f decide what a Release does.
-func onRelease(f func(p gatedMemory, ctx context.Context, c driver.Claim) error) func(*testing.T) moves {
+func onRelease(f func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error) func(*testing.T) moves {
 	return always(moves{release: f})
 }
 
@@ -55,8 +36,8 @@ func onRelease(f func(p gatedMemory, ctx context.Context, c driver.Claim) error)
 var reentryMutants = reentrantly([]mutant{
 	{
 		name: "fence rises on re-entry", killed: []string{"ReentryFence"},
-		moves: onAcquire(func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
-			if first, _ := p.first(c.Key, c.Token); !first && err == nil {
+		moves: onAcquire(func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
+			if first, _ := first(p, c.Key, c.Token); !first && err == nil {
 				g.Fence++ // Redisson
 			}
 			return g, err
@@ -66,7 +47,7 @@ var reentryMutants = reentrantly([]mutant{
 		name: "fence is the owner's for ever", killed: []string{"ReentryFence"},
 		moves: func(*testing.T) moves {
 			var fences sync.Map
-			return moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+			return moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 				g, err := p.Acquire(ctx, c)
 				if err == nil {
 					f, _ := fences.LoadOrStore(c.Owner, g.Fence)
@@ -78,26 +59,26 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "any name gets in", killed: []string{"ReentryByOwner", "ReentryAfterLoss"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if c.Owner != c.Token {
-				p.change(c.Key, func(l *memoryLock) { c.Owner = l.owner })
+				p.Change(c.Key, func(l *memory.Lock) { c.Owner = l.Owner })
 			}
 			return p.Acquire(ctx, c)
 		}}),
 	},
 	{
 		name: "holder is called by its token", killed: []string{"ReentryByOwner"},
-		moves: onAcquire(func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
+		moves: onAcquire(func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
 			var held *strategy.HeldError
 			if errors.As(err, &held) {
-				held.Holder = p.at(c.Key)
+				held.Holder = p.At(c.Key)
 			}
 			return g, err
 		}),
 	},
 	{
 		name: "all who have no name are one", killed: []string{"ReentryUnnamed"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			if c.Owner == c.Token {
 				c.Owner = "nobody"
 			}
@@ -106,7 +87,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "counts holders, not holds", killed: []string{"ReentryCount"},
-		moves: always(moves{inspect: func(p gatedMemory, ctx context.Context, c driver.Claim) (strategy.Info, error) {
+		moves: always(moves{inspect: func(p memory.Gated, ctx context.Context, c driver.Claim) (strategy.Info, error) {
 			info, err := p.Inspect(ctx, c)
 			info.Holds = min(info.Holds, 1)
 			return info, err
@@ -114,9 +95,9 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "inner release frees", killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal", "ReentryWakes"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
-			first, several := p.first(c.Key, c.Token)
-			err := p.Release(ctx, c)
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
+			first, several := first(p, c.Key, c.Token)
+			err := p.Finish(ctx, op, c)
 			if !first && several {
 				p.Evict(ctx, c.Key)
 			}
@@ -125,9 +106,9 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "outer release ends inner", killed: []string{"ReentryLastRelease", "ReentryRenewal"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
-			first, several := p.first(c.Key, c.Token)
-			err := p.Release(ctx, c)
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
+			first, several := first(p, c.Key, c.Token)
+			err := p.Finish(ctx, op, c)
 			if first && several {
 				p.Evict(ctx, c.Key)
 			}
@@ -136,48 +117,48 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "retry of a release ends another hold", killed: []string{"ReentryReleaseOnce"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) (err error) {
-			p.gate("HINCRBY -1", func() {
-				p.change(c.Key, func(l *memoryLock) {
-					if l.owner == c.Owner && l.hold(c.Token) == nil {
-						c.Token = l.holds[0].token
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) (err error) {
+			p.Gate("HINCRBY -1", func() {
+				p.Change(c.Key, func(l *memory.Lock) {
+					if l.Owner == c.Owner && l.Hold(c.Token) == nil {
+						c.Token = l.Holds[0].Token
 					}
 				})
-				err = p.Memory.Release(ctx, c)
+				err = p.Server.Finish(ctx, op, c)
 			})
 			return err
 		}),
 	},
 	{
 		name: "retry of an acquire counts twice", killed: []string{"ReentryReleaseOnce"},
-		moves: always(moves{acquire: func(p gatedMemory, ctx context.Context, c driver.Claim) (g driver.Grant, err error) {
-			p.gate("HINCRBY", func() {
+		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (g driver.Grant, err error) {
+			p.Gate("HINCRBY", func() {
 				sent := c
-				p.change(c.Key, func(l *memoryLock) {
-					if l.hold(c.Token) != nil {
+				p.Change(c.Key, func(l *memory.Lock) {
+					if l.Hold(c.Token) != nil {
 						sent.Token += "'"
 					}
 				})
-				g, err = p.Memory.Acquire(ctx, sent)
+				g, err = p.Server.Acquire(ctx, sent)
 			})
 			return g, err
 		}}),
 	},
 	{
 		name: "re-entry sets the TTL of all", killed: []string{"ReentryOwnTTL"},
-		moves: onAcquire(func(p gatedMemory, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
+		moves: onAcquire(func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
 			if err == nil {
-				p.counts(c.Key, time.Now().Add(c.TTL))
+				p.Count(c.Key, time.Now().Add(c.TTL))
 			}
 			return g, err
 		}),
 	},
 	{
 		name: "inner release resets the TTL to its own", killed: []string{"ReentryOwnTTL"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
-			err := p.Release(ctx, c)
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
+			err := p.Finish(ctx, op, c)
 			if err == nil {
-				p.counts(c.Key, time.Now().Add(c.TTL))
+				p.Count(c.Key, time.Now().Add(c.TTL))
 			}
 			return err
 		}),
@@ -187,40 +168,40 @@ var reentryMutants = reentrantly([]mutant{
 		moves: func(*testing.T) moves {
 			var stopped sync.Map
 			return moves{
-				extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+				extend: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 					if _, yes := stopped.Load(c.Key + c.Owner); yes {
 						return driver.Grant{}, nil
 					}
 					return p.Extend(ctx, c)
 				},
-				release: func(p gatedMemory, ctx context.Context, c driver.Claim) error {
+				release: func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
 					stopped.Store(c.Key+c.Owner, true)
-					return p.Release(ctx, c)
+					return p.Finish(ctx, op, c)
 				},
 			}
 		},
 	},
 	{
 		name: "renewal is the owner's, and so the dead are kept alive", killed: []string{"ReentryDeadHold"},
-		moves: always(moves{extend: func(p gatedMemory, ctx context.Context, c driver.Claim) (driver.Grant, error) {
+		moves: always(moves{extend: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Extend(ctx, c)
 			if err == nil {
-				p.counts(c.Key, time.Now().Add(c.TTL))
+				p.Count(c.Key, time.Now().Add(c.TTL))
 			}
 			return g, err
 		}}),
 	},
 	{
 		name: "tells of inner releases", killed: []string{"ReentryWakes"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
-			err := p.Release(ctx, c)
-			p.tell(c.Key, driver.Notification{Holder: c.Owner})
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
+			err := p.Finish(ctx, op, c)
+			p.Tell(c.Key, driver.Notification{Holder: c.Owner})
 			return err
 		}),
 	},
 	{
 		name: "tells of a release by its token", killed: []string{"ReentryWakes"}, noQueue: true,
-		moves: always(moves{watch: func(p gatedMemory, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+		moves: always(moves{watch: func(p memory.Gated, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 			return p.Watch(ctx, c, func(n driver.Notification) {
 				if n.Holder != "" {
 					n.Holder = "the last hold's token"
@@ -231,26 +212,28 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "an operator ends one hold", killed: []string{"ReentryForce"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
-			c.Force = false
-			return p.Release(ctx, c)
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
+			if op == memory.OpForceRelease {
+				op = memory.OpRelease
+			}
+			return p.Finish(ctx, op, c)
 		}),
 	},
 	{
 		name: "an operator ends a later tenure", killed: []string{"ReentryForce"},
-		moves: onRelease(func(p gatedMemory, ctx context.Context, c driver.Claim) error {
-			if c.Force {
-				p.change(c.Key, func(l *memoryLock) { c.Grant.Fence = l.fence })
+		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
+			if op == memory.OpForceRelease {
+				p.Change(c.Key, func(l *memory.Lock) { c.Grant.Fence = l.Fence })
 			}
-			return p.Release(ctx, c)
+			return p.Finish(ctx, op, c)
 		}),
 	},
 	{
 		name: "who adopts one hold takes all", killed: []string{"ReentryAdopt"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+		moves: always(moves{adopt: func(p memory.Gated, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			g, err := p.Adopt(ctx, c, from)
 			if err == nil {
-				p.change(c.Key, func(l *memoryLock) { l.owner = c.Owner })
+				p.Change(c.Key, func(l *memory.Lock) { l.Owner = c.Owner })
 				g.Owner = c.Owner
 			}
 			return g, err
@@ -258,12 +241,12 @@ var reentryMutants = reentrantly([]mutant{
 	},
 	{
 		name: "who adopts the only hold stays a guest", killed: []string{"ReentryAdopt"},
-		moves: always(moves{adopt: func(p gatedMemory, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+		moves: always(moves{adopt: func(p memory.Gated, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 			var owner string
-			p.change(c.Key, func(l *memoryLock) { owner = l.owner })
+			p.Change(c.Key, func(l *memory.Lock) { owner = l.Owner })
 			g, err := p.Adopt(ctx, c, from)
 			if err == nil {
-				p.change(c.Key, func(l *memoryLock) { l.owner = owner })
+				p.Change(c.Key, func(l *memory.Lock) { l.Owner = owner })
 				g.Owner = owner
 			}
 			return g, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -34,7 +35,7 @@ type Gate func(request string, send func())
 // waits; for [Subject].OpenGated of protocols on a node:
 //
 //	OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
-//		return engine.New(luascript.On(conformance.GateNode(node, g)), o)
+//		return luascript.New(conformance.GateNode(node, g), o)
 //	},
 //
 // Once a request has overtaken an earlier one on the same key, or leaves when its
@@ -74,7 +75,7 @@ const lateLimit = 10 * time.Second
 
 // pass brings a request past the gate, and its answer back.
 func pass[T any](ctx context.Context, n *gatedNode, p passage, ask func(ctx context.Context, due time.Time) (T, error)) (T, error) {
-	if ctx.Err() != nil || !p.due.IsZero() && !time.Now().Before(p.due) {
+	if timeup.Over(ctx) || !p.due.IsZero() && !time.Now().Before(p.due) {
 		return ask(ctx, p.due) // it does not leave, so it comes to no gate
 	}
 	p.sent, p.passed = make(chan struct{}), make(chan struct{})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -42,8 +43,8 @@ func TestGates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var m Memory
-				n := GateNode(memoryNode{Memory: &m, name: "server"}, x.gate)
+				var m memory.Server
+				n := GateNode(memoryNode{Server: &m, name: "server"}, x.gate)
 				began := time.Now()
 				reply, err := askFor(t.Context(), n, "key", "token")
 				var server *strategy.ServerError
@@ -53,11 +54,11 @@ func TestGates(t *testing.T) {
 				if took := time.Since(began); took != x.after {
 					t.Errorf("Eval took %v, want %v", took, x.after)
 				}
-				if got := m.at("key") != ""; got != x.then {
+				if got := m.At("key") != ""; got != x.then {
 					t.Errorf("when its caller goes away the request has taken effect: %v, want %v", got, x.then)
 				}
 				time.Sleep(time.Minute)
-				if got := m.at("key") != ""; got != x.later {
+				if got := m.At("key") != ""; got != x.later {
 					t.Errorf("in the end the request has taken effect: %v, want %v", got, x.later)
 				}
 				if got := n.Ordered(); got != x.ordered {
@@ -70,9 +71,9 @@ func TestGates(t *testing.T) {
 
 func TestGatesLetTheCallerGoWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m Memory
+		var m memory.Server
 		thaw := make(chan struct{})
-		n := GateNode(memoryNode{Memory: &m, name: "server"}, func(_ string, send func()) { <-thaw; send() })
+		n := GateNode(memoryNode{Server: &m, name: "server"}, func(_ string, send func()) { <-thaw; send() })
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("called off")
 		time.AfterFunc(time.Second/4, func() { cancel(why) })
@@ -84,7 +85,7 @@ func TestGatesLetTheCallerGoWithItsContext(t *testing.T) {
 		}
 		close(thaw)
 		synctest.Wait()
-		if got := m.at("key"); got != "token" {
+		if got := m.At("key"); got != "token" {
 			t.Errorf("the key holds %q, want the late request's token", got)
 		}
 	})
@@ -94,10 +95,10 @@ func TestGatesLetTheCallerGoWithItsContext(t *testing.T) {
 // what overtook.
 func TestGatesThatChangeTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m Memory
+		var m memory.Server
 		thaw := make(chan struct{})
 		var held atomic.Bool // one is
-		n := GateNode(memoryNode{Memory: &m, name: "server"}, func(_ string, send func()) {
+		n := GateNode(memoryNode{Server: &m, name: "server"}, func(_ string, send func()) {
 			if held.CompareAndSwap(false, true) {
 				<-thaw
 			}
@@ -115,7 +116,7 @@ func TestGatesThatChangeTheOrder(t *testing.T) {
 		}
 		close(thaw)
 		synctest.Wait()
-		if got := m.at("key"); got != "fast" {
+		if got := m.At("key"); got != "fast" {
 			t.Errorf("the key holds %q, want the token of what overtook", got)
 		}
 	})
@@ -128,8 +129,8 @@ func TestGatesLeaveNoSubscription(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var m Memory
-				n := GateNode(memoryNode{Memory: &m, name: "server"}, gate)
+				var m memory.Server
+				n := GateNode(memoryNode{Server: &m, name: "server"}, gate)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				if _, err := n.Subscribe(ctx, "key", func([]byte, error) {}); !errors.Is(err, strategy.ErrUnknown) {
@@ -175,7 +176,7 @@ func TestGatesOfSessions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var did int
-				n := GateNode(sessions{memoryNode{Memory: &Memory{}, name: "server"}, counting{&did}}, x.gate)
+				n := GateNode(sessions{memoryNode{Server: &memory.Server{}, name: "server"}, counting{&did}}, x.gate)
 				err := n.Session(t.Context(), time.Now().Add(time.Second), "key", func(c driver.Conn) error {
 					reply, err := c.Do("WATCH", "key")
 					if err == nil && reply != "done" {

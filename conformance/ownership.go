@@ -235,7 +235,7 @@ func (c *contender) inspect() strategy.Info {
 		info, err = c.s.Inspect(c.t.ctx, c.lock.Name())
 		return nil, err
 	})
-	c.t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no driver.Inspector")
+	c.t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol's Inspect is that of driver.Unsupported")
 	k.want(nil, "it reads and changes nothing")
 	return info
 }

@@ -1,4 +1,4 @@
-// The suite on a small quorum lock of Memory servers, which keeps all properties, unless a test has it
+// The suite on a small quorum lock of servers in memory, which keeps all properties, unless a test has it
 // make a mistake: see quorumMutants.
 package conformance
 
@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// memoryNode is a Memory as a node: what a script does there is one step, too.
+// memoryNode is a server in memory as a node: what a script does there is one step, too.
 type memoryNode struct {
-	*Memory
+	*memory.Server
 	name string
 	down bool
 }
@@ -32,9 +34,11 @@ var (
 	errUnexpected = errors.New("conformance: the node in memory does not know that command")
 )
 
-func (n memoryNode) Name() string  { return n.name }
-func (n memoryNode) Ordered() bool { return true }
-func (n memoryNode) Close() error  { return nil }
+func (n memoryNode) Name() string                            { return n.name }
+func (n memoryNode) Ordered() bool                           { return true }
+func (n memoryNode) Use() error                              { return nil }
+func (n memoryNode) Probe(context.Context, time.Time) uint64 { return 0 }
+func (n memoryNode) Close() error                            { return nil }
 
 func (n memoryNode) fails(kind, why error) error {
 	return &strategy.ServerError{Node: n.name, Kind: kind, Err: why}
@@ -53,7 +57,7 @@ func (n memoryNode) Eval(ctx context.Context, due time.Time, s *driver.Script, k
 		c.TTL = args[1].(time.Duration)
 		_, err = n.Extend(ctx, c)
 	case unvoteScript:
-		err = n.Release(ctx, c)
+		_, err = n.Release(ctx, c)
 	}
 	var held *strategy.HeldError
 	var lost *strategy.LostError
@@ -113,6 +117,7 @@ type mistakes struct {
 }
 
 type quorumLock struct {
+	driver.Unsupported
 	nodes []driver.Node
 	mistakes
 	under sync.WaitGroup // requests under way
@@ -275,11 +280,7 @@ func (l *quorumLock) Acquire(ctx context.Context, c driver.Claim) (driver.Grant,
 	if l.keepsVotes {
 		return driver.Grant{}, err
 	}
-	c.Undo = true
-	if l.withdraw(c, v).open > 0 && !l.releasesOnce {
-		err = driver.Remains(err)
-	}
-	return driver.Grant{State: v}, err
+	return driver.Grant{State: v, Partial: l.withdraw(c, v).open > 0 && !l.releasesOnce}, err
 }
 
 // failure says why no majority agreed.
@@ -296,8 +297,8 @@ func (l *quorumLock) failure(c driver.Claim, heard map[int]answer, yes, no int) 
 		case held != nil:
 			holder, ms := string(held[0].([]byte)), held[1].(int64)
 			holders[holder]++
-			left = append(left, driver.RemainingTTL(ms))
-			a.err = &strategy.HeldError{Name: c.Name, Holder: holder, TTL: driver.RemainingTTL(ms)}
+			left = append(left, rediskit.RemainingTTL(ms))
+			a.err = &strategy.HeldError{Name: c.Name, Holder: holder, TTL: rediskit.RemainingTTL(ms)}
 		}
 		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: n.Name(), Err: a.err})
 	}
@@ -425,15 +426,17 @@ func (l *quorumLock) withdrawFrom(c driver.Claim, v *votes, i int) (any, error) 
 	return reply, err
 }
 
-func (l *quorumLock) Release(_ context.Context, c driver.Claim) error {
+func (l *quorumLock) Undo(_ context.Context, c driver.Claim) error {
+	v, _ := c.Grant.State.(*votes)
+	if l.withdraw(c, v).open > 0 && !l.releasesOnce {
+		return &strategy.ServerError{Node: "quorum", Kind: strategy.ErrUnknown, Err: errors.New("not all have confirmed")}
+	}
+	return nil
+}
+
+func (l *quorumLock) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
 	v, _ := c.Grant.State.(*votes)
 	w := l.withdraw(c, v)
-	if c.Undo {
-		if w.open > 0 && !l.releasesOnce {
-			return &strategy.ServerError{Node: "quorum", Kind: strategy.ErrUnknown, Err: errors.New("not all have confirmed")}
-		}
-		return nil
-	}
 	var err error
 	switch {
 	case w.had+w.late >= l.need() || l.releasesFirst:
@@ -442,10 +445,7 @@ func (l *quorumLock) Release(_ context.Context, c driver.Claim) error {
 	default:
 		err = &strategy.QuorumError{Name: c.Name, Need: l.need(), Nodes: w.failed}
 	}
-	if w.open > 0 && !l.releasesOnce {
-		err = driver.Remains(err)
-	}
-	return err
+	return driver.Outcome{Partial: w.open > 0 && !l.releasesOnce}, err
 }
 
 // Watch listens to all servers, and returns when a majority has confirmed.
@@ -562,9 +562,9 @@ func (l *quorumLock) Close() error {
 
 // quorumSubject is a quorum lock on n servers, the last of which are down.
 func quorumSubject(name string, n, down int, m mistakes) Subject {
-	servers := make([]*Memory, n)
+	servers := make([]*memory.Server, n)
 	for i := range servers {
-		servers[i] = &Memory{}
+		servers[i] = &memory.Server{}
 	}
 	openNodes := func(o strategy.Options, gates []Gate) (strategy.Strategy, error) {
 		l := &quorumLock{mistakes: m}
@@ -573,7 +573,7 @@ func quorumSubject(name string, n, down int, m mistakes) Subject {
 		}
 		return engine.New(l, o)
 	}
-	onAll := func(f func(*Memory) error) error {
+	onAll := func(f func(*memory.Server) error) error {
 		for _, s := range servers {
 			if err := f(s); err != nil {
 				return err
@@ -594,13 +594,13 @@ func quorumSubject(name string, n, down int, m mistakes) Subject {
 		Down:      down,
 		OpenNodes: openNodes,
 		Evict: func(ctx context.Context, key string) error {
-			return onAll(func(m *Memory) error { return m.Evict(ctx, key) })
+			return onAll(func(m *memory.Server) error { return m.Evict(ctx, key) })
 		},
 		Spoil: func(ctx context.Context, key string) error {
-			return onAll(func(m *Memory) error { return m.Spoil(ctx, key) })
+			return onAll(func(m *memory.Server) error { return m.Spoil(ctx, key) })
 		},
 		Leftovers: func(ctx context.Context, key string) (left []string, err error) {
-			err = onAll(func(m *Memory) error {
+			err = onAll(func(m *memory.Server) error {
 				here, err := m.Leftovers(ctx, key)
 				left = append(left, here...)
 				return err

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -28,6 +29,37 @@ func readingAndWriting() []Property {
 				second.extend().want(nil, "B reads, whether A does or not")
 				second.release().want(nil, "B reads")
 				w.try().want(nil, "nobody reads any more")
+			},
+		},
+		{
+			Name: "WithinItself", Group: group, Scripted: true,
+			Clause: "A writer in the context of its own reader's lease, and a reader or writer in that of its own writer's, is refused at once, for it would wait for itself.",
+			check: func(t *trial) {
+				w := t.writer("A", t.patient())
+				r := w.reading()
+				acquire := func(c *contender, ctx context.Context) call {
+					ended := make(chan call, 1)
+					go func() { ended <- c.acquireWith(ctx) }()
+					select {
+					case k := <-ended:
+						return k
+					case <-t.late(t.patience):
+						t.failf("%s.Acquire(%s) has not returned after %v, want an answer at once", c.who, c.wants(), t.patience)
+						return call{}
+					}
+				}
+				reads := r.try().want(nil, "nobody holds the lock")
+				ctx, cancel := reads.lease.Context(t.ctx)
+				defer cancel()
+				acquire(w, ctx).want(strategy.ErrHeld, "A itself reads")
+				acquire(r, ctx).want(nil, "only readers hold the lock").release().want(nil, "A reads")
+				reads.release().want(nil, "A reads")
+				writes := w.try().want(nil, "nobody holds the lock")
+				ctx, cancel = writes.lease.Context(t.ctx)
+				defer cancel()
+				acquire(r, ctx).want(strategy.ErrHeld, "A itself writes")
+				acquire(w, ctx).want(strategy.ErrHeld, "A itself writes")
+				writes.release().want(nil, "A writes")
 			},
 		},
 		{

@@ -376,7 +376,7 @@ func reentering() []Property {
 				other := strategy.WithOwner(t.ctx, "another "+t.name)
 				adopt := func(token string) *hold {
 					k := b.do("Adopt()", func() (strategy.Lease, error) { return b.s.Adopt(other, t.name, token) })
-					t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol is no driver.Adopter")
+					t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol's Adopt is that of driver.Unsupported")
 					return k.want(nil, "A has detached")
 				}
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")

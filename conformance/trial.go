@@ -33,6 +33,7 @@ type trial struct {
 	mu         sync.Mutex
 	contenders []*contender
 	holds      []*hold
+	grounds    []*Ground
 	limited    []*contender  // have set how many permits their lock has
 	lag        time.Duration // see relies
 	end        verdict
@@ -244,7 +245,7 @@ func (t *trial) needs(has bool, missing string) {
 func (t *trial) cleanUp() {
 	t.cancel() // for those that wait still
 	t.mu.Lock()
-	holds, contenders, limited := t.holds, t.contenders, t.limited
+	holds, contenders, limited, grounds := t.holds, t.contenders, t.limited, t.grounds
 	t.mu.Unlock()
 	for _, c := range contenders {
 		if c.requests != nil {
@@ -262,6 +263,11 @@ func (t *trial) cleanUp() {
 	}
 	for _, c := range contenders {
 		c.s.Close()
+	}
+	for _, g := range grounds {
+		if err := g.Close(); err != nil {
+			t.ended(verdict{err: fmt.Errorf("Ground.Close: %w", err)})
+		}
 	}
 	if t.Evict == nil {
 		return
@@ -675,7 +681,7 @@ func (c *contender) start() *pending {
 			once.Do(func() { close(p.asked) })
 		}
 	}
-	s, err := c.s.With(o)
+	s, err := c.s.With(func(to *strategy.Options) { *to = o })
 	if err != nil {
 		c.t.brokef("With: %w", err)
 	}

@@ -41,6 +41,40 @@ func waiting() []Property {
 			},
 		},
 		{
+			Name: "DeadlinePassed", Group: group, Scripted: true,
+			Clause: "A deadline counts by the clock: once it has passed nothing is sent but a release, and a waiter learns that the lock is held, also if no timer has told.",
+			check: func(t *trial) {
+				a, b := t.gated("A", ample), t.gated("B", ample)
+				h := a.try().want(nil, "the lock is free")
+				a.settle() // of several servers, some may still be asked
+				over := untold{t.ctx, time.Now()}
+				before := a.requests.count() + b.requests.count()
+				for _, k := range []call{
+					b.tryWith(over), b.acquireWith(over),
+					h.do("Extend(deadline passed)", func() error { return h.lease.Extend(over) }),
+				} {
+					k.want(context.DeadlineExceeded, "its deadline has passed")
+				}
+				if n := a.requests.count() + b.requests.count() - before; n > 0 {
+					t.failf("%d requests after the deadline, want none", n)
+				}
+				limit := t.ttl / 2
+				waited := make(chan call, 1)
+				go func() { waited <- b.acquireWith(untold{t.ctx, time.Now().Add(limit)}) }()
+				select {
+				case k := <-waited:
+					if !errors.Is(k.err, strategy.ErrHeld) {
+						t.tooSlow("no answer came within the limit")
+					}
+					k.wantBoth(strategy.ErrHeld, context.DeadlineExceeded)
+				case <-t.late(limit + t.patience):
+					t.failf("B.Acquire() has not returned after %v, want to wait for %v", limit+t.patience, limit)
+				}
+				h.do("Release(deadline passed)", func() error { return h.lease.Release(over) }).want(nil, "A holds the lock")
+				b.try().want(nil, "A has released")
+			},
+		},
+		{
 			Name: "WokenByRelease", Group: group, Scripted: true,
 			Clause: "A waiter gets the lock when it is released, not only when its TTL is over.",
 			check: func(t *trial) {
@@ -209,6 +243,40 @@ func waiting() []Property {
 			},
 		},
 		{
+			Name: "Burst", Group: group, Scripted: true,
+			Clause: "Of many contenders of one process that come at the same moment few ask the servers at once, and all get the lock.",
+			check: func(t *trial) {
+				a := t.gated("A", t.patient())
+				const n, most = 60, 10
+				held := a.holdUp()
+				calls := make(chan call, n)
+				for range n {
+					go func() {
+						k := a.acquire()
+						if k.hold != nil {
+							k = k.hold.release()
+						}
+						calls <- k
+					}()
+				}
+				a.settle() // if the time is too short for all of them, the trial is less severe
+				asked := a.requests.count()
+				if limit := most * max(t.Nodes, 1); asked > limit {
+					t.failf("%d contenders have sent %d requests before the first answer, want those of %d attempts at most", n, asked, most)
+				}
+				held.melt()
+				limit := t.late(t.patience)
+				for i := range n {
+					select {
+					case k := <-calls:
+						k.want(nil, "its turn comes")
+					case <-limit:
+						t.failf("after %v %d contenders have had the lock, want all %d", t.patience, i, n)
+					}
+				}
+			},
+		},
+		{
 			Name: "FairAcrossProcesses", Group: group, Scripted: true,
 			Clause: "Contenders of several processes get the lock in the order in which they came, if the lock says that it is fair.",
 			check: func(t *trial) {
@@ -344,7 +412,7 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 			refused.Do(func() { close(held) })
 		}
 	}
-	s, err := c.s.With(o)
+	s, err := c.s.With(func(to *strategy.Options) { *to = o })
 	if err != nil {
 		c.t.brokef("With: %w", err)
 	}
@@ -422,3 +490,11 @@ func (c *waitingContext) Done() <-chan struct{} {
 	}
 	return c.Context.Done()
 }
+
+// untold is a context whose deadline passes, and neither Err nor Done tells: its timer has not run.
+type untold struct {
+	context.Context
+	deadline time.Time
+}
+
+func (u untold) Deadline() (time.Time, bool) { return u.deadline, true }

@@ -2,26 +2,28 @@ package driver
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The methods that a [Protocol] may have besides Acquire, Extend and Release.
+// These interfaces are those of some protocols only.
 
 // A Notification is what servers send to waiters: one of the three below. A zero Notification says
 // that the subscription broke and no more will come.
+//
+// It is a hint: others may be able to send it, too. Whatever it says, the engine believes a grant for [SuccessorTTL] at most,
+// and renews it at once if the lock is held for longer than a few milliseconds. It believes nothing that cannot be true next
+// to the last answer. No notification makes a waiter sleep for longer than that answer said, or its own TTL.
 type Notification struct {
 	// Holder does not have the lock any more: it has released it, or another process has adopted it
-	// ([Adopter]). It is called as in a [strategy.HeldError]. A waiter ignores other holders than the one
+	// ([Protocol].Adopt). It is called as in a [strategy.HeldError]. A waiter ignores other holders than the one
 	// that it waits for, unless several may hold the lock, or others queue for it and the waiter does
-	// not. This is a hint: the key is the truth.
+	// not.
 	Holder string
 
 	// Token is that of a queued claim, which the servers have made the holder. Grant has the fences,
-	// the TTL and the ServerTime. See [Queuer].
+	// the TTL and the ServerTime; a zero Grant: the waiter is to ask. See [Queuer].
 	Token string
 	Grant Grant
 
@@ -82,6 +84,9 @@ type Sharer interface {
 	Notifier
 	// MaxShare is the greatest [Claim].Share.
 	MaxShare() int
+	// Excludes reports whether nobody gets the one share while somebody holds the other. An Acquire in the context of
+	// such a hold would wait for itself, so the engine refuses it.
+	Excludes(held, asked int32) bool
 }
 
 // SuccessorTTL is how long a direct grant lasts, if the successor does not extend it: the TTL, at most
@@ -107,35 +112,10 @@ type BulkExtender interface {
 	ExtendAll(ctx context.Context, cs []Claim, done func(i int, g Grant, err error))
 }
 
-// An Adopter is a [Protocol] that can give a hold to another process, which has its token.
-type Adopter interface {
-	// Adopt does in one step what Extend does for the hold with the token from, and replaces that
-	// token by c.Token, with a new fence. So no two can adopt the same hold, and its old user can
-	// neither release it nor write after the new one. Errors are those of Extend. After
-	// [strategy.ErrUnknown], and after an error marked by [Remains], the engine undoes c. A [Notifier]
-	// sends what a release of the old hold would send, because waiters wait for the holder that they know.
-	//
-	// Where owners re-enter, there are two cases. The only hold of an owner becomes c.Owner's. One hold
-	// of several stays with its owner, which the Grant names, and nothing is sent. The engine hands a
-	// re-entrant lock over within the process in this way: the next holder adopts it.
-	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
-}
-
-// An Inspector is a [Protocol] that can report who holds a lock.
-type Inspector interface {
-	// Inspect reads and changes nothing. c.Token and c.TTL are empty. It fills in Held, Token, TTL,
-	// Fence and Queue, and, where owners re-enter, Owner and Holds. The engine adds Name, Key, Label
-	// and Since, and, where owners do not re-enter, Owner and Holds.
-	Inspect(ctx context.Context, c Claim) (strategy.Info, error)
-}
-
-// A Checker is a [Protocol] that can find out before the first lock whether its servers can be relied
-// on.
-type Checker interface {
-	// Check returns nil if the servers answer, obey, allow what locks need, and keep locks; otherwise
-	// an error that says what to change. o.Wait is as the user gave it: WaitBest demands nothing that
-	// waiting can do without.
-	Check(ctx context.Context, o strategy.Options) error
+// An Acknowledger is a [Protocol] that can have its grants and renewals confirmed: see [strategy.Options].Acks.
+type Acknowledger interface {
+	// Acknowledged is this algorithm, on the same node, with confirmations: what rediskit.Acknowledged returns.
+	Acknowledged(a strategy.Acks) Protocol
 }
 
 // A Validator is a [Protocol] whose own settings may be wrong, alone or together with Options.
@@ -145,25 +125,11 @@ type Validator interface {
 	Validate(o strategy.Options) error
 }
 
-// A Prober is a [Protocol], or a [Node], that can find out whether a server was away: it may have
-// restarted, and forgotten locks. The engine asks once a second for as long as a lease is kept alive. If
-// a server was away, it renews soon, so that a holder does not learn of its loss at the next renewal only.
+// A Prober is a [Protocol] that can find out whether a server was away, or is no primary any more: it may have
+// forgotten locks. The engine asks every 0.75 s for as long as a lease is kept alive, or somebody waits. If a server was
+// away, it renews soon, so that a holder does not learn of its loss at the next renewal only. A protocol that embeds its
+// Node is one.
 type Prober interface {
-	// Probe asks the servers for a sign of life, and ends at due. It returns how often a server has come
-	// back so far: how often a connection was made in the place of one that was lost. A number that
-	// grows although no server was away costs a renewal and does no harm.
+	// Probe is [Node].Probe; of several nodes, the sum.
 	Probe(ctx context.Context, due time.Time) (returns uint64)
-}
-
-// ProbeNodes is the Probe of a protocol on these nodes. It asks those that are a [Prober] at the same time.
-func ProbeNodes(ctx context.Context, due time.Time, nodes ...Node) (returns uint64) {
-	var all sync.WaitGroup
-	var sum atomic.Uint64
-	for _, n := range nodes {
-		if p, ok := n.(Prober); ok {
-			all.Go(func() { sum.Add(p.Probe(ctx, due)) })
-		}
-	}
-	all.Wait()
-	return sum.Load()
 }

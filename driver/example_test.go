@@ -19,6 +19,8 @@ import (
 // table is a complete small protocol: a table of leases, as a database would have it, here in memory.
 // Each method is one transaction.
 type table struct {
+	driver.Unsupported // Adopt, Check
+
 	mu   sync.Mutex
 	rows map[string]row // by key
 	last uint64         // the last fence
@@ -30,10 +32,7 @@ type row struct {
 	until time.Time // by the server's clock
 }
 
-var _ interface {
-	driver.Protocol
-	driver.Inspector
-} = (*table)(nil)
+var _ driver.Protocol = (*table)(nil)
 
 // holder returns the row of a key, if it counts.
 func (t *table) holder(key string) (row, bool) {
@@ -66,16 +65,26 @@ func (t *table) Extend(_ context.Context, c driver.Claim) (driver.Grant, error) 
 	return driver.Grant{}, nil
 }
 
-// Release deletes the row, if the token is still the holder. Transactions take effect in order, so a
-// row that is not there cannot appear any more: see Gone.
-func (t *table) Release(_ context.Context, c driver.Claim) error {
+// Release deletes the row, if the token is still the holder.
+func (t *table) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r, held := t.holder(c.Key); !held || r.token != c.Token {
-		return driver.Gone("table", true, c, r.token)
+		return driver.Outcome{}, &strategy.LostError{Name: c.Name, Holder: r.token}
 	}
 	delete(t.rows, c.Key)
+	return driver.Outcome{}, nil
+}
+
+// Undo is Release. Transactions take effect in order, so a row that is not there cannot appear any more.
+func (t *table) Undo(ctx context.Context, c driver.Claim) error {
+	t.Release(ctx, c) //nolint:errcheck // a row that is not there is what was asked for
 	return nil
+}
+
+// ForceRelease is Release.
+func (t *table) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return t.Release(ctx, c)
 }
 
 // Inspect reads the row.

@@ -13,11 +13,13 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -54,17 +56,20 @@ func (e *Election) Campaign(ctx context.Context) (term strategy.Lease, err error
 // the campaign or of the release. So Lead never returns nil, and returns an error that is ctx's once ctx has ended.
 func (e *Election) Lead(ctx context.Context, reign func(ctx context.Context, term strategy.Lease) error) error {
 	for {
-		var term strategy.Lease
 		var own error // reign's, which may be about the loss of another lock
-		err := strategy.Do(ctx, e.locks.NewLock(e.name), func(ctx context.Context, lease strategy.Lease) error {
-			term, own = lease, reign(ctx, lease)
-			return own
+		err := strategy.Do(ctx, e.locks.NewLock(e.name), func(ctx context.Context, term strategy.Lease) error {
+			own = reign(ctx, term)
+			return nil // so err is about the term alone
 		})
-		lost := errors.Is(err, strategy.ErrLost) && (!errors.Is(own, strategy.ErrLost) || errors.Is(term.Err(), strategy.ErrLost))
-		if err == nil || lost && ctx.Err() == nil {
+		switch {
+		case err == nil && own == nil, errors.Is(err, strategy.ErrLost) && !timeup.Over(ctx):
 			continue
+		case err == nil || errors.Is(own, err):
+			err = own
+		case own != nil:
+			err = errors.Join(own, err)
 		}
-		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		if ended := cmp.Or(ctx.Err(), context.DeadlineExceeded); timeup.Over(ctx) && !errors.Is(err, ended) {
 			err = errors.Join(err, ended)
 		}
 		return err

@@ -5,41 +5,67 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/election"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // A server in memory stands for Redis.
 func ExampleElection_Lead() {
-	options := strategy.Options{RetryOnError: true, Label: strategy.ThisProcess("").String()}
-	locks, err := engine.New(&conformance.Memory{}, options) // fairqueue.New(pool, options) in your program
+	options := strategy.Options{MaxHold: 40 * time.Second, Label: strategy.ThisProcess("").String()}
+	locks, err := engine.New(&lockstest.Memory{}, options) // fairqueue.New(node, options) in your program
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 
-	ctx, stop := context.WithCancel(context.Background())
-	terms := 0
-	err = election.New(locks, "scheduler").Lead(ctx, func(ctx context.Context, term strategy.Lease) error {
-		_, numbered := term.Fence()
-		fmt.Println("leading, with a number for each write:", numbered)
-		if terms++; terms == 2 {
+	ctx, stop := context.WithCancel(context.Background()) // signal.NotifyContext in your program
+	const every = time.Millisecond
+	runs := 0
+	work := func(_ context.Context, fence uint64) error {
+		if runs == 2 {
+			return nil // a tick had come, too
+		}
+		fmt.Println("the leader works, with a number:", fence > 0)
+		if runs++; runs == 2 {
 			stop() // the process gets the signal to end
 		}
-		return nil // resigns; if ctx ends, the term is over
+		return nil
+	}
+	leaders, err := locks.With(func(o *strategy.Options) {
+		o.RetryOnError = true // candidates wait through an outage of Redis
+		o.MaxHold = 0         // a term may last for ever
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = election.New(leaders, "scheduler").Lead(ctx, func(ctx context.Context, term strategy.Lease) error {
+		fence, _ := term.Fence() // a number for each write
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil // the lock is lost, and Lead campaigns again; or the process ends, and so does Lead
+			case <-tick.C:
+				if err := work(ctx, fence); err != nil {
+					return err // resigns, and ends Lead
+				}
+			}
+		}
 	})
 	fmt.Println("ended by its context:", errors.Is(err, context.Canceled))
 	// Output:
-	// leading, with a number for each write: true
-	// leading, with a number for each write: true
+	// the leader works, with a number: true
+	// the leader works, with a number: true
 	// ended by its context: true
 }
 
 func ExampleElection_Campaign() {
-	locks, err := engine.New(&conformance.Memory{}, strategy.Options{RetryOnError: true, Label: "web-1"})
+	locks, err := engine.New(&lockstest.Memory{}, strategy.Options{RetryOnError: true, Label: "web-1"})
 	if err != nil {
 		log.Fatal(err)
 	}

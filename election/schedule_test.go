@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/election"
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -50,7 +50,7 @@ func (r *running) Start() error {
 func (r *running) Shutdown() { r.now.Add(-1) }
 
 func TestScheduler(t *testing.T) {
-	bubble(t, func(t *testing.T, server *conformance.Memory, of func(string) strategy.Strategy) {
+	bubble(t, func(t *testing.T, server *lockstest.Memory, of func(string) strategy.Strategy) {
 		var r running
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -81,7 +81,7 @@ func TestScheduler(t *testing.T) {
 
 // A scheduler that cannot be made or started ends the candidate, who is no leader then.
 func TestSchedulerFails(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *conformance.Memory, of func(string) strategy.Strategy) {
+	bubble(t, func(t *testing.T, _ *lockstest.Memory, of func(string) strategy.Strategy) {
 		broken := errors.New("broken")
 		e := election.New(of("a"), "scheduler")
 		if err := lead(t.Context(), e, func() (scheduler, error) { return nil, broken }); !errors.Is(err, broken) {

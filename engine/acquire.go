@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -21,7 +23,7 @@ var _ strategy.Lock = (*lock)(nil)
 
 func (l *lock) TryAcquire(ctx context.Context) (strategy.Lease, error) {
 	asked := l.c.called(ctx, l.name)
-	lease, _, err := l.once(ctx, 1, asked)
+	lease, err := l.once(ctx, asked)
 	if err = endedBy(ctx, err); err != nil {
 		l.c.missed(ctx, l.name, asked, err)
 		return nil, err
@@ -50,69 +52,165 @@ func (c *core) missed(ctx context.Context, name string, asked time.Time, err err
 	c.observe(strategy.Event{Kind: strategy.EventMissed, Context: ctx, Name: name, Took: time.Since(asked), Err: err})
 }
 
-// once makes one attempt, number n of a call that began at asked.
-func (l *lock) once(ctx context.Context, n int, asked time.Time) (*lease, answer, error) {
+// once makes one attempt of a call that began at asked.
+func (l *lock) once(ctx context.Context, asked time.Time) (*lease, error) {
 	c, err := l.claim(ctx)
 	if err != nil {
-		return nil, answer{}, err
-	}
-	lease, a, err := l.attempt(ctx, c, n)
-	if err != nil {
-		return nil, a, err
-	}
-	owner := ""
-	if l.c.reenters {
-		owner = strategy.OwnerFrom(ctx)
-	}
-	l.begin(ctx, lease, owner, n, asked)
-	return lease, a, nil
-}
-
-// begin starts a lease, and lets in the waiters of its owner.
-func (l *lock) begin(ctx context.Context, lease *lease, owner string, n int, asked time.Time) {
-	lease.begin(ctx, n, asked)
-	if owner != "" {
-		l.lines.letIn(l.key, owner)
-	}
-}
-
-// acquire asks at once, unless others of this process wait already. If the lock is held, it waits in
-// line. The head of the line asks again whenever it has reason to. Behind the head, an owner asks only
-// whether it holds the lock already: otherwise it would wait for waiters that wait for it.
-func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
-	n, err := 0, l.refuse(ctx)
-	if err != nil {
-		return nil, err // what is not allowed does not wait
-	}
-	var why reason
-	if !l.lines.has(l.key) {
-		n++
-		lease, a, err := l.once(ctx, n, asked)
-		if !l.worthWaiting(err) {
-			return lease, endedBy(ctx, err)
-		}
-		why = l.c.reasonOf(err, a.Grant)
+		return nil, err
 	}
 	if err := l.c.enter(); err != nil {
 		return nil, err
 	}
 	defer l.c.leave()
-	w := l.lines.join(&l.target, strategy.OwnerFrom(ctx), why)
+	lease, _, err := l.attempt(ctx, c, 1)
+	if err != nil {
+		return nil, err
+	}
+	l.begin(ctx, lease, 1, asked)
+	return lease, nil
+}
+
+// begin starts a lease, and lets in the waiters of its owner.
+func (l *lock) begin(ctx context.Context, lease *lease, n int, asked time.Time) {
+	lease.begin(ctx, n, asked)
+	if !l.c.reenters {
+		return
+	}
+	if owner := strategy.OwnerFrom(ctx); owner != "" {
+		l.lines.letIn(l.key, owner)
+	}
+}
+
+// acquire asks at once, unless others of this process ask or wait already: then it waits in line. If the lock is
+// held, the caller that has asked is the head of the line. The head asks again whenever it has reason to. Behind the
+// head, an owner asks only whether it holds the lock already: otherwise it would wait for waiters that wait for it.
+func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
+	if err := l.refuse(ctx); err != nil {
+		return nil, err // what is not allowed does not wait
+	}
+	if err := l.waitsForItself(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.c.enter(); err != nil {
+		return nil, err
+	}
+	defer l.c.leave()
+	n := 0
+	w, err := l.comeIn(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	if w == nil {
+		n++
+		var lease *lease
+		lease, w, err = l.askFirst(ctx)
+		switch {
+		case err == nil:
+			l.begin(ctx, lease, n, asked)
+			return lease, nil
+		case w == nil:
+			return nil, endedBy(ctx, err)
+		}
+	}
 	defer w.leave()
 	lease, n, err := w.wait(ctx, n, asked)
 	switch {
 	case err != nil:
 		return nil, err
-	case ctx.Err() != nil:
-		err := w.gaveUp(ctx, asked)
-		lease.giveBack()
-		return nil, err
+	case timeup.Over(ctx):
+		return nil, w.gaveUp(ctx, asked, lease)
 	case l.c.group.Closed(): // nobody would renew it
 		lease.giveBack()
 		return nil, strategy.ErrClosed
 	}
-	l.begin(ctx, lease, w.owner, n, asked)
+	l.begin(ctx, lease, n, asked)
 	return lease, nil
+}
+
+// waitsForItself returns an error if ctx is that of a lease that keeps the caller out for as long as it is held.
+func (t *target) waitsForItself(ctx context.Context) error {
+	if t.c.sharer == nil {
+		return nil
+	}
+	own, ok := ctx.Value(within{t.c.shared, t.key}).(*lease)
+	if !ok || own.Err() != nil || !t.c.sharer.Excludes(own.claim.Share, t.part) {
+		return nil
+	}
+	return fmt.Errorf("%w; ctx is that of this holder, so the caller would wait for itself", grantedTo(own).err)
+}
+
+// askFirst makes the first attempt of a call. The caller has the lease, or its place in line, w, or neither.
+func (l *lock) askFirst(ctx context.Context) (lease *lease, w *waiter, err error) {
+	start := time.Now()
+	var a answer
+	err = errPanic
+	defer func() { w = l.answered(ctx, lease, a, err, time.Since(start)) }()
+	lease, a, err = l.attempt(ctx, l.claimFor(strategy.OwnerFrom(ctx)), 1)
+	return lease, nil, err
+}
+
+// errPanic is what became of an attempt that has not returned: the protocol or an observer panicked.
+var errPanic = errors.New("panic in an attempt")
+
+// answered takes in a first attempt, which took that long. If the lock was granted, the line rests on the lease. If the
+// caller has to wait, it is the first in line, as w.
+func (l *lock) answered(ctx context.Context, granted *lease, a answer, err error, took time.Duration) (w *waiter) {
+	ls, key, waits := l.lines, l.firstLine(), l.worthWaiting(ctx, err)
+	ls.mu.Lock()
+	ln := ls.byKey[key]
+	switch {
+	case ln != nil:
+	case waits:
+		ln = ls.open(key, 1)
+	default: // nobody else has come
+		delete(ls.byKey, key)
+		ls.mu.Unlock()
+		return nil
+	}
+	ln.asking--
+	if !cutShort(ctx, err) {
+		ln.reportFailure(l.c, err)
+	}
+	ln.adapt(took, min(l.c.o.OpTimeout, driver.SuccessorTTL(l.c.o.TTL)))
+	switch {
+	case granted != nil:
+		ln.restOn(nil, granted, time.Now())
+	case waits:
+		why := l.c.reasonOf(err, a.Grant)
+		ln.learn(why)
+		to := ln
+		if l.c.queued() {
+			to = ls.open(lineKey{l.key, token.New("", false)}, 0)
+			to.learn(why)
+		}
+		w = to.newWaiter(&l.target, strategy.OwnerFrom(ctx))
+		to.waiters.JoinFirst(w)
+		to.callHead()
+	}
+	after := ln.settle()
+	ls.mu.Unlock()
+	after()
+	return w
+}
+
+// comeIn returns the caller's place in line; nil: it is to make the first attempt. Where each waits in a line of its
+// own, the caller waits here until it may make that.
+func (l *lock) comeIn(ctx context.Context, asked time.Time) (*waiter, error) {
+	w := l.lines.join(&l.target, strategy.OwnerFrom(ctx))
+	if w == nil || !l.c.queued() {
+		return w, nil
+	}
+	_, _, err := w.turn(ctx, 0)
+	if err == nil && timeup.Over(ctx) {
+		err = errContext
+	}
+	if errors.Is(err, errContext) {
+		err = w.gaveUp(ctx, asked, nil)
+	}
+	if err != nil {
+		w.leave()
+	}
+	return nil, err
 }
 
 // errContext says that ctx ended a wait, before the reasons are put together. errLetIn says that a
@@ -133,8 +231,8 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 		if l, err = w.pause(ctx, n, why); l != nil {
 			break
 		}
-		if err == nil && ctx.Err() != nil {
-			err = errContext // both had come: when ctx is done, nothing is sent
+		if err == nil && timeup.Over(ctx) {
+			err = errContext // both had come: when ctx is over, nothing is sent
 		}
 		if err != nil {
 			break
@@ -146,21 +244,22 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 		var e error
 		l, a, e = w.ask(patient, n)
 		done()
-		if ctx.Err() == nil {
-			w.reportFailure(e)
+		if !cutShort(ctx, e) {
+			w.ln.change(func() { w.ln.reportFailure(w.c, e) })
 		}
 		if e == nil {
 			break
 		}
-		if !w.worthWaiting(e) {
+		if !w.worthWaiting(ctx, e) {
 			w.ln.unanswered()
 			return nil, n, w.last(ctx, e, asked)
 		}
+		w.outlasts(ctx, n, e, asked)
 		why = w.c.reasonOf(e, a.Grant)
 		w.ln.learn(why)
 	}
 	if errors.Is(err, errContext) {
-		err = w.gaveUp(ctx, asked)
+		err = w.gaveUp(ctx, asked, nil)
 	}
 	return l, n, err
 }
@@ -175,20 +274,39 @@ func (w *waiter) comeForward(ctx context.Context, n *int, asked time.Time) (*lea
 				return l, why, err
 			}
 		}
-		if ctx.Err() != nil {
+		if timeup.Over(ctx) {
 			return nil, reason{}, errContext
 		}
 		*n++
 		c := w.claimFor(w.named)
 		c.Again = true
-		l, _, err := w.attempt(ctx, c, *n)
+		patient, done := outlast(ctx, w.c.o.OpTimeout/20)
+		l, _, err := w.attempt(patient, c, *n)
+		done()
 		if err == nil {
 			return l, reason{}, nil
 		}
-		if !w.worthWaiting(err) {
+		if !w.worthWaiting(ctx, err) {
 			return nil, reason{}, w.last(ctx, err, asked)
 		}
 		w.unsure = !errors.Is(err, strategy.ErrHeld)
+	}
+}
+
+// retryReport is how often a call that goes on while the servers fail reports that.
+const retryReport = 10 * time.Second
+
+// outlasts takes in what attempt n of a call found that goes on. Without its report nobody would hear of an outage before
+// the end of the call, which may wait for days.
+func (w *waiter) outlasts(ctx context.Context, n int, err error, asked time.Time) {
+	switch now := time.Now(); {
+	case errors.Is(err, strategy.ErrHeld), !isServers(err):
+		w.failing = time.Time{}
+	case w.failing.IsZero():
+		w.failing = now
+	case now.Sub(w.failing) >= retryReport:
+		w.failing = now
+		w.c.observe(strategy.Event{Kind: strategy.EventRetry, Context: ctx, Name: w.name, Attempt: n, Took: now.Sub(asked), Err: err})
 	}
 }
 
@@ -196,6 +314,7 @@ func (w *waiter) comeForward(ctx context.Context, n *int, asked time.Time) (*lea
 // or until it has reason to ask whether its owner has the lock: then the error is errLetIn. n is how
 // many attempts were made.
 func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
+	w.over = overAt(ctx)
 	var again <-chan time.Time
 	if w.unsure { // it has asked, and got no answer
 		again = time.After(w.jitter(n))
@@ -216,6 +335,8 @@ func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
 			}
 		case <-ctx.Done():
 			return nil, reason{}, errContext
+		case <-w.over:
+			return nil, reason{}, errContext
 		case <-w.c.group.Closing():
 			return nil, reason{}, strategy.ErrClosed
 		}
@@ -228,6 +349,9 @@ func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
 func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 	if l, ask := w.inherit(); l != nil || ask || why.err == nil || why.ask {
 		return l, nil
+	}
+	if timeup.Over(ctx) {
+		return nil, errContext // a subscription would be for nobody
 	}
 	listening, ask := w.listen(ctx, why)
 	if ask {
@@ -247,6 +371,9 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 				w.ln.subscription.close()
 				limit.Reset(w.pauseLimit(n, why, false))
 			case !next.IsZero(): // the line is first now; the new holder has this long, whatever the old one had
+				if latest := why.latest(w.c.o.TTL); latest.Before(next) {
+					next = latest
+				}
 				why.until, why.longer, why.silent = next, 0, false
 				w.ln.learn(why)
 				limit.Reset(w.pauseLimit(n, why, true))
@@ -264,6 +391,8 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 		case <-w.letIn:
 			return nil, nil
 		case <-ctx.Done():
+			return nil, errContext
+		case <-w.over:
 			return nil, errContext
 		case <-w.c.group.Closing():
 			return nil, strategy.ErrClosed
@@ -286,7 +415,7 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 			c.Line = ln.id
 		}
 		ln.distrustClock()
-		if !ln.subscribe(ctx, w.c.p.(driver.Notifier), c) {
+		if !ln.subscribe(ctx, w.c, c) {
 			return false, false
 		}
 		ln.unanswered() // if this head leaves now, the next one asks, too
@@ -364,47 +493,31 @@ func (w *waiter) lastQuestion(ctx context.Context, why reason) <-chan time.Time 
 	return time.After(time.Until(at))
 }
 
-// outlast is ctx, but ends that much later. ctx often ends a wait while a request is under way. The
-// answer comes soon, and says that the lock is held. Without it the caller would learn only that the
-// outcome is unknown. It has a deadline if ctx has one: some clients end a request by that alone.
-func outlast(ctx context.Context, patience time.Duration) (patient context.Context, done func()) {
-	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(patience):
-			cancel(contextError(ctx))
-		case <-late.Done():
-		}
-	})
-	patient, end := late, func() {}
-	if deadline, ok := ctx.Deadline(); ok {
-		patient, end = context.WithDeadline(late, deadline.Add(patience))
-	}
-	return patient, func() {
-		stop()
-		end()
-		cancel(nil)
-	}
-}
-
 // last is the error of a wait that an attempt ended. If ctx ended that attempt before it was sent, the
-// last reason still counts, unless it is old: the servers may have gone away since.
+// last reason still counts, unless all that this process has heard is old: the servers may have gone away since.
 func (w *waiter) last(ctx context.Context, err error, asked time.Time) error {
-	if ctx.Err() != nil && errors.Is(err, strategy.ErrUnsent) && time.Since(w.ln.reason().at) < w.c.o.OpTimeout {
-		return w.gaveUp(ctx, asked)
+	heard := min(time.Since(w.ln.reason().at), w.ln.all.sinceHeld())
+	if timeup.Over(ctx) && errors.Is(err, strategy.ErrUnsent) && heard < w.c.o.OpTimeout {
+		return w.gaveUp(ctx, asked, nil)
 	}
+	w.leave()
 	return endedBy(ctx, err)
 }
 
-// gaveUp joins why the lock was not available with why the wait ended.
-func (w *waiter) gaveUp(ctx context.Context, asked time.Time) error {
+// gaveUp joins why the lock was not available with why the wait ended. A lease that came too late goes to the next.
+func (w *waiter) gaveUp(ctx context.Context, asked time.Time, late *lease) error {
 	waited := time.Since(asked).Round(time.Microsecond)
 	why := w.ln.reason()
 	if holder := w.ln.restsOn(); holder != nil {
 		why = grantedTo(holder) // nobody had to ask
 	}
-	if why.err == nil { // no attempt has been answered yet
-		return fmt.Errorf("lock %q: gave up after %v in this process's wait line: %w", w.name, waited, contextError(ctx))
+	w.leave()
+	if late != nil {
+		late.giveBack()
+	}
+	ended := timeup.Ended(ctx) // which may take a moment: nobody is to wait for it
+	if why.err == nil {        // no attempt has been answered yet
+		return fmt.Errorf("lock %q: gave up after %v in this process's wait line: %w", w.name, waited, ended)
 	}
 	err := why.err
 	if why.held != nil {
@@ -414,5 +527,5 @@ func (w *waiter) gaveUp(ctx context.Context, asked time.Time) error {
 		}
 		err = &strategy.HeldError{Name: w.name, Holder: why.held.Holder, TTL: left}
 	}
-	return fmt.Errorf("%w; gave up after %v: %w", err, waited, contextError(ctx))
+	return fmt.Errorf("%w; gave up after %v: %w", err, waited, ended)
 }

@@ -1,4 +1,4 @@
-// strategy.All: several locks as one are acquired in order or not at all, and end together.
+// Package multilock: several locks as one are acquired in order or not at all, and end together.
 package engine_test
 
 import (
@@ -14,10 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/ledger"
+	"github.com/lockstrategies/locks/internal/testkit/ledger"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/multilock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -28,7 +29,7 @@ func all(t *testing.T, s strategy.Strategy, names ...string) strategy.Lock {
 	for i, name := range names {
 		locks[i] = s.NewLock(name)
 	}
-	l, err := strategy.All(locks...)
+	l, err := multilock.New(locks...)
 	if err != nil {
 		t.Fatalf("All(%q) = %v", names, err)
 	}
@@ -46,7 +47,7 @@ func takeAll(t *testing.T, l strategy.Lock) strategy.Lease {
 }
 
 // heldOf tells which of the names have a holder at the server.
-func heldOf(m *conformance.Memory, names ...string) string {
+func heldOf(m *lockstest.Memory, names ...string) string {
 	var held []string
 	for _, name := range names {
 		if holds(m, strategy.DefaultKey(name)) != "" {
@@ -56,7 +57,7 @@ func heldOf(m *conformance.Memory, names ...string) string {
 	return strings.Join(held, " ")
 }
 
-func evict(m *conformance.Memory, name string) { m.Evict(bg, strategy.DefaultKey(name)) }
+func evict(m *lockstest.Memory, name string) { m.Evict(bg, strategy.DefaultKey(name)) }
 
 // await is an Acquire under way; it returns when that cannot go on by itself.
 func await(ctx context.Context, l strategy.Lock) *waiter {
@@ -89,6 +90,9 @@ func TestAll(t *testing.T) {
 		"Close":         oneCloses,
 		"CloseInHand":   closeWaits,
 		"MaxHoldBegins": allCountFromTheLast,
+		"MaxHoldQueue":  allOutlastAQueue,
+		"MaxHoldOption": allCountTheirOwnFromTheLast,
+		"MaxHoldWaits":  allWaitUnbounded,
 		"TriesAgain":    allTryAgain,
 		"Events":        allAreObserved,
 		"ReleaseFails":  oneReleaseFails,
@@ -98,23 +102,24 @@ func TestAll(t *testing.T) {
 }
 
 func allRefuses(t *testing.T) {
-	s := open(t, &conformance.Memory{}, strategy.Options{})
-	other := open(t, &conformance.Memory{}, strategy.Options{})
-	plain := open(t, &conformance.Memory{}, strategy.Options{Key: func(name string) string { return name }})
+	s := open(t, &lockstest.Memory{}, strategy.Options{})
+	other := open(t, &lockstest.Memory{}, strategy.Options{})
+	plain := open(t, &lockstest.Memory{}, strategy.Options{Key: func(name string) string { return name }})
 	for want, locks := range map[string][]strategy.Lock{
 		"one or more":                   {},
 		"argument 2 is nil":             {s.NewLock("a"), nil},
 		"names of 1 to 1024 bytes":      {s.NewLock("a"), s.NewLock("")},
+		`xxx" has no key: allowed are `: {s.NewLock("a"), s.NewLock(strings.Repeat("x", strategy.MaxNameLen+1))},
 		`"a" and "a" have the same key`: {s.NewLock("a"), s.NewLock("b"), s.NewLock("a")},
 		`the same key "lock:{a}"`:       {s.NewLock("a"), other.NewLock("a")},
 		`"b" and "b" have the same key`: {all(t, s, "a", "b"), all(t, s, "b", "c")},
 	} {
-		if l, err := strategy.All(locks...); l != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if l, err := multilock.New(locks...); l != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("All = %v, %v, want an error with %q", l, err, want)
 		}
 	}
 	// Other names of one key are one lock.
-	_, err := strategy.All(s.NewLock("a"), plain.NewLock("lock:{a}"))
+	_, err := multilock.New(s.NewLock("a"), plain.NewLock("lock:{a}"))
 	if err == nil || !strings.Contains(err.Error(), "each key once") {
 		t.Errorf("All of two names of one key = %v, want an error", err)
 	}
@@ -122,23 +127,23 @@ func allRefuses(t *testing.T) {
 
 func allInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m, elsewhere conformance.Memory
+		var m, elsewhere lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		far := open(t, &elsewhere, strategy.Options{Key: func(name string) string { return "kk:" + name }, TTL: 5 * time.Second})
 		r := record(&m)
-		inner, err := strategy.All(s.NewLock("c"), far.NewLock("b"))
+		inner, err := multilock.New(s.NewLock("c"), far.NewLock("b"))
 		is(t, "All", err)
-		l, err := strategy.All(s.NewLock("d"), inner, s.NewLock("a"))
+		l, err := multilock.New(s.NewLock("d"), inner, s.NewLock("a"))
 		is(t, "All", err)
 		equal(t, "Name", l.Name(), "b, a, c, d") // kk:b, lock:{a} …
 
 		lease := takeAll(t, l)
 		var asked []string
-		for _, sent := range r.of(conformance.OpAcquire) {
+		for _, sent := range r.of(lockstest.OpAcquire) {
 			asked = append(asked, sent.all[0].Name)
 		}
 		equal(t, "asked for", strings.Join(asked, " "), "a c d")
-		parts := strategy.Parts(lease)
+		parts := multilock.Parts(lease)
 		equal(t, "Parts", len(parts), 4)
 		for i, name := range []string{"b", "a", "c", "d"} {
 			equal(t, "a part's name", parts[i].Name(), name)
@@ -154,7 +159,7 @@ func allInOrder(t *testing.T) {
 		if _, ok := lease.Fence(); ok {
 			t.Error("Fence of four locks: ok, want none")
 		}
-		if p := strategy.Parts(parts[0]); len(p) != 1 || p[0] != parts[0] {
+		if p := multilock.Parts(parts[0]); len(p) != 1 || p[0] != parts[0] {
 			t.Errorf("Parts of one lock's lease = %v, want itself", p)
 		}
 		release(t, lease)
@@ -167,7 +172,7 @@ func allInOrder(t *testing.T) {
 
 func allOrNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
@@ -181,12 +186,12 @@ func allOrNothing(t *testing.T) {
 		if !errors.As(err, &held) || held.Name != "b" || held.Holder != tsuccessors.Token() {
 			t.Errorf("TryAcquire = %v, want a HeldError of b", err)
 		}
-		var all *strategy.AllError
+		var all *multilock.Error
 		if !errors.As(err, &all) || all.Name != "a, b, c" || len(all.Names) != 1 || all.Names[0] != "b" {
-			t.Errorf("TryAcquire = %v, want an AllError with b", err)
+			t.Errorf("TryAcquire = %v, want an multilock.Error with b", err)
 		}
-		equal(t, "the error", err.Error(), fmt.Sprintf(`lock "a, b, c": lock "b": held by %q for up to 10s`, strategy.ShortToken(tsuccessors.Token())))
-		equal(t, "acquires", len(r.of(conformance.OpAcquire)), 2)
+		equal(t, "the error", err.Error(), fmt.Sprintf(`lock "a, b, c": lock "b": held by %q for 10s unless renewed`, strategy.ShortToken(tsuccessors.Token())))
+		equal(t, "acquires", len(r.of(lockstest.OpAcquire)), 2)
 		equal(t, "held", heldOf(&m, "a", "b", "c"), "b")
 	})
 }
@@ -195,17 +200,17 @@ func allOrNothing(t *testing.T) {
 func allTellsWhichFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for what, fault := range map[string]struct {
-			f    conformance.Interceptor
+			f    lockstest.Fault
 			want error
 		}{
 			"refused": {refused, strategy.ErrRefused}, "unsent": {unsent, strategy.ErrUnsent},
 			"the request is lost": {lostRequest, strategy.ErrUnknown}, "the reply is lost": {lostReply, strategy.ErrUnknown},
 		} {
-			var m, broken conformance.Memory
+			var m, broken lockstest.Memory
 			s := open(t, &m, strategy.Options{})
 			b := open(t, &broken, strategy.Options{Key: func(name string) string { return "z:" + name }})
-			broken.Intercept(only(conformance.OpAcquire, fault.f))
-			l, err := strategy.All(b.NewLock("b"), s.NewLock("a"))
+			broken.Intercept(only(lockstest.OpAcquire, fault.f))
+			l, err := multilock.New(b.NewLock("b"), s.NewLock("a"))
 			is(t, "All", err)
 			for how, acquire := range map[string]func(context.Context) (strategy.Lease, error){"TryAcquire": l.TryAcquire, "Acquire": l.Acquire} {
 				_, err := acquire(bg)
@@ -217,7 +222,7 @@ func allTellsWhichFailed(t *testing.T) {
 				equal(t, "held after "+what, heldOf(&m, "a"), "")
 				time.Sleep(ttl)
 				equal(t, "held elsewhere after "+what, holds(&broken, "z:b"), "")
-				broken.Intercept(only(conformance.OpAcquire, fault.f))
+				broken.Intercept(only(lockstest.OpAcquire, fault.f))
 			}
 		}
 	})
@@ -225,7 +230,7 @@ func allTellsWhichFailed(t *testing.T) {
 
 func allWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
@@ -262,7 +267,7 @@ func allWaits(t *testing.T) {
 
 func allGivesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
 		is(t, "the rival", err)
@@ -291,7 +296,7 @@ func allGivesBack(t *testing.T) {
 // One that is lost during the wait is taken again in its order, not out of it.
 func allBeginsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		tsuccessors, err := rival.NewLock("c").TryAcquire(bg)
 		is(t, "the rival", err)
@@ -318,10 +323,10 @@ func allBeginsAgain(t *testing.T) {
 // It begins again as often as a lock in hand is lost, until ctx ends.
 func allGivesUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{TTL: 3 * time.Second, OpTimeout: 2 * time.Second})
 		asked := 0
-		m.Intercept(only(conformance.OpAcquire, func(ctx context.Context, r conformance.Request, serve func() error) error {
+		m.Intercept(only(lockstest.OpAcquire, func(ctx context.Context, r lockstest.Request, serve func() error) error {
 			err := serve()
 			if r.Claims[0].Name == "b" {
 				asked++
@@ -349,7 +354,7 @@ func allGivesUp(t *testing.T) {
 
 func allAreLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := takeAll(t, all(t, s, "a", "b"))
 		is(t, "KeepAlive", lease.KeepAlive(0))
@@ -387,13 +392,13 @@ func allAreLost(t *testing.T) {
 
 func allLapse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := takeAll(t, all(t, s, "a", "b"))
 		is(t, "KeepAlive", lease.KeepAlive(0))
 		evict(&m, "a")
 		<-lease.Lost()
-		time.Sleep(ttl)
+		time.Sleep(ttl + ms)
 		equal(t, "held", heldOf(&m, "a", "b"), "")
 		equal(t, "scheduled", engine.Scheduled(s), 0)
 	})
@@ -401,10 +406,10 @@ func allLapse(t *testing.T) {
 
 func oneReleasedAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := takeAll(t, all(t, s, "a", "b"))
-		release(t, strategy.Parts(lease)[0])
+		release(t, multilock.Parts(lease)[0])
 		if lease.Err() == nil {
 			t.Fatal("Err = nil, want ErrLost")
 		}
@@ -416,7 +421,7 @@ func oneReleasedAlone(t *testing.T) {
 		equal(t, "held after the release", heldOf(&m, "a", "b"), "")
 
 		err := strategy.Do(bg, all(t, s, "a", "b"), func(ctx context.Context, lease strategy.Lease) error {
-			release(t, strategy.Parts(lease)[1])
+			release(t, multilock.Parts(lease)[1])
 			<-ctx.Done()
 			return nil
 		})
@@ -434,10 +439,10 @@ func oneReleasedAlone(t *testing.T) {
 // One deadline: until then a renewal that fails is tried again, and says who failed.
 func allFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m, flaky conformance.Memory
+		var m, flaky lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &flaky, strategy.Options{TTL: 3 * time.Second, Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
+		l, err := multilock.New(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		is(t, "KeepAlive", lease.KeepAlive(0))
@@ -447,11 +452,11 @@ func allFail(t *testing.T) {
 		flaky.Intercept(unsent)
 		time.Sleep(time.Until(deadline) - ms)
 		is(t, "Err before the deadline", lease.Err())
-		var failed *strategy.AllError
+		var failed *multilock.Error
 		failing := lease.RenewalErr()
 		is(t, "Failing", failing, strategy.ErrUnsent)
 		if !errors.As(failing, &failed) || len(failed.Names) != 1 || failed.Names[0] != "b" {
-			t.Errorf("Failing = %v, want an AllError with b", failing)
+			t.Errorf("Failing = %v, want an multilock.Error with b", failing)
 		}
 		is(t, "Extend", lease.Extend(bg), strategy.ErrUnsent)
 		equal(t, "Deadline", lease.Deadline(), deadline)
@@ -468,10 +473,10 @@ func allFail(t *testing.T) {
 
 func allForTheMaximumHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m, other conformance.Memory
+		var m, other lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &other, strategy.Options{TTL: 3 * time.Second, Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
+		l, err := multilock.New(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		start := time.Now()
@@ -480,7 +485,7 @@ func allForTheMaximumHold(t *testing.T) {
 		}
 		is(t, "KeepAlive", lease.KeepAlive(25*time.Second))
 		for lease.Err() == nil { // if the process died now, no server would keep it for longer
-			for server, key := range map[*conformance.Memory]string{&m: "lock:{a}", &other: "z:b"} {
+			for server, key := range map[*lockstest.Memory]string{&m: "lock:{a}", &other: "z:b"} {
 				info, err := server.Inspect(bg, driver.Claim{Key: key})
 				is(t, "Inspect", err)
 				if end := start.Add(25 * time.Second); time.Now().Add(info.TTL).After(end.Add(ms)) {
@@ -507,13 +512,13 @@ func allForTheMaximumHold(t *testing.T) {
 		synctest.Wait()
 		equal(t, "held after the bound", heldOf(&m, "a"), "")
 		equal(t, "held elsewhere", holds(&other, "z:b"), "")
-		is(t, "a part's Err", strategy.Parts(lease)[0].Err(), strategy.ErrLost)
+		is(t, "a part's Err", multilock.Parts(lease)[0].Err(), strategy.ErrLost)
 	})
 }
 
 func allReentrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := conformance.Memory{Reentrant: true}
+		m := lockstest.Memory{Reentrant: true}
 		s := open(t, &m, strategy.Options{})
 		outer := takeAll(t, all(t, s, "a", "b"))
 		ctx, cancel := outer.Context(bg)
@@ -541,11 +546,11 @@ func allReentrant(t *testing.T) {
 
 func oneCloses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m, other conformance.Memory
+		var m, other lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
 		rival := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
+		l, err := multilock.New(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 
 		tsuccessors, err := rival.NewLock("b").TryAcquire(bg)
@@ -554,7 +559,7 @@ func oneCloses(t *testing.T) {
 
 		// Whose lock is in hand, or whose lock is waited for.
 		first := open(t, &m, strategy.Options{})
-		l1, err := strategy.All(first.NewLock("a"), b.NewLock("b"))
+		l1, err := multilock.New(first.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		w := await(bg, l1)
 		equal(t, "held during the wait", heldOf(&m, "a"), "a")
@@ -565,7 +570,7 @@ func oneCloses(t *testing.T) {
 		if took := time.Since(start); took > ttl {
 			t.Errorf("Acquire ended %v after Close, want a's TTL at most", took)
 		}
-		time.Sleep(drift)
+		time.Sleep(drift + ms)
 		equal(t, "held after Close", heldOf(&m, "a"), "")
 		is(t, "Acquire", w.err, strategy.ErrClosed)
 		isNot(t, "Acquire", w.err, context.Canceled, strategy.ErrHeld, strategy.ErrLost)
@@ -585,7 +590,7 @@ func oneCloses(t *testing.T) {
 		equal(t, "held", heldOf(&m, "a"), "")
 
 		b = open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err = strategy.All(s.NewLock("a"), b.NewLock("b"))
+		l, err = multilock.New(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		deadline := lease.Deadline()
@@ -595,11 +600,11 @@ func oneCloses(t *testing.T) {
 		<-lease.Lost()
 		equal(t, "the loss", time.Now(), deadline)
 		lease.Release(bg)
-		time.Sleep(drift)
+		time.Sleep(drift + ms)
 
 		// The lock of the open strategy is released though the other cannot be.
 		c := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err = strategy.All(s.NewLock("a"), c.NewLock("c"))
+		l, err = multilock.New(s.NewLock("a"), c.NewLock("c"))
 		is(t, "All", err)
 		lease = takeAll(t, l)
 		c.Close()
@@ -611,7 +616,7 @@ func oneCloses(t *testing.T) {
 
 func closeWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		tsuccessors, err := rival.NewLock("c").TryAcquire(bg)
 		is(t, "the rival", err)
@@ -622,7 +627,7 @@ func closeWaits(t *testing.T) {
 		<-w.done
 		since(t, "Acquire", start, 0)
 		is(t, "Acquire", w.err, strategy.ErrClosed)
-		time.Sleep(ttl) // as any lock that is held when its strategy is closed
+		time.Sleep(ttl + ms) // as any lock that is held when its strategy is closed
 		equal(t, "held a TTL after Close", heldOf(&m, "a", "b", "c"), "c")
 		release(t, tsuccessors)
 	})
@@ -631,9 +636,9 @@ func closeWaits(t *testing.T) {
 // The maximum hold counts from when all are held.
 func allCountFromTheLast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
-		m.Intercept(only(conformance.OpAcquire, slow(300*ms, 0)))
+		m.Intercept(only(lockstest.OpAcquire, slow(300*ms, 0)))
 		lease := takeAll(t, all(t, s, "a", "b", "c"))
 		start := time.Now()
 		is(t, "KeepAlive", lease.KeepAlive(20*time.Second))
@@ -645,16 +650,137 @@ func allCountFromTheLast(t *testing.T) {
 	})
 }
 
+// The maximum hold of Options begins with the last grant, however long the locks in hand have been waiting for it.
+func allWaitUnbounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s := open(t, &m, strategy.Options{MaxHold: ttl})
+		other := open(t, &m, strategy.Options{})
+		holder := takeNamed(t, other, "b")
+		is(t, "KeepAlive", holder.KeepAlive(0))
+		var lease strategy.Lease
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			lease, _ = all(t, s, "a", "b").Acquire(bg)
+		}()
+		time.Sleep(35 * time.Second) // three times the maximum hold
+		release(t, holder)
+		<-done
+		start := time.Now()
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		<-lease.Lost()
+		if took := time.Since(start); took > ttl || took < ttl-drift-ms {
+			t.Errorf("lost after %v, want a maximum hold of %v", took, ttl)
+		}
+		if err := lease.Err(); !strings.Contains(err.Error(), "maximum hold") {
+			t.Errorf("Err = %v, want the maximum hold", err)
+		}
+	})
+}
+
+// The maximum hold of a lock in hand does not run while All waits for the next: however many come first, All is
+// served in its turn.
+func allOutlastAQueue(t *testing.T) {
+	for what, in := range makes {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m lockstest.Memory
+				o := strategy.Options{MaxHold: ttl}
+				s := open(t, &m, o)
+				start := time.Now()
+				var all sync.WaitGroup
+				for range 6 {
+					other := open(t, &m, o).NewLock("b")
+					all.Go(func() {
+						is(t, "Do", strategy.Do(bg, other, func(context.Context, strategy.Lease) error {
+							time.Sleep(ttl / 2)
+							return nil
+						}))
+					})
+					synctest.Wait()
+				}
+				l, err := multilock.New(in(s.NewLock("a")), in(s.NewLock("b")))
+				is(t, "All", err)
+				ctx, cancel := context.WithTimeout(bg, 10*ttl)
+				defer cancel()
+				is(t, "Do of both", strategy.Do(ctx, l, func(context.Context, strategy.Lease) error {
+					since(t, "All is served after", start, 6*ttl/2)
+					time.Sleep(ttl / 2)
+					return nil
+				}))
+				all.Wait()
+				time.Sleep(drift)
+				equal(t, "held", heldOf(&m, "a", "b"), "")
+			})
+		})
+	}
+}
+
+// decorated is a lock around another: its leases are of a type of their own.
+type decorated struct{ strategy.Lock }
+
+func (d decorated) Acquire(ctx context.Context) (strategy.Lease, error) {
+	l, err := d.Lock.Acquire(ctx)
+	return struct{ strategy.Lease }{l}, err
+}
+
+// makes are the makes of a lock that All is given.
+var makes = map[string]func(strategy.Lock) strategy.Lock{
+	"the engine's": func(l strategy.Lock) strategy.Lock { return l },
+	"decorated":    func(l strategy.Lock) strategy.Lock { return decorated{l} },
+	"All, decorated": func(l strategy.Lock) strategy.Lock {
+		inner, _ := multilock.New(l)
+		return decorated{inner}
+	},
+}
+
+// Options.MaxHold, too, counts from when all are held, for each lock with its own. Nothing is kept for longer than
+// that, also if nobody calls KeepAlive, and also of a lock that cannot end its renewal.
+func allCountTheirOwnFromTheLast(t *testing.T) {
+	for what, in := range makes {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m, other lockstest.Memory
+				s := open(t, &m, strategy.Options{MaxHold: 30 * time.Second})
+				b := open(t, &other, strategy.Options{MaxHold: 20 * time.Second, Key: func(name string) string { return "z:" + name }})
+				rival := open(t, &other, strategy.Options{Key: func(name string) string { return "z:" + name }})
+				holder, err := rival.NewLock("b").TryAcquire(bg)
+				is(t, "the rival", err)
+				is(t, "its KeepAlive", holder.KeepAlive(0))
+				l, err := multilock.New(in(s.NewLock("a")), in(b.NewLock("b")))
+				is(t, "All", err)
+				w := await(bg, l)
+				time.Sleep(40 * time.Second)
+				release(t, holder)
+				lease := w.got(t)
+				start := time.Now()
+				is(t, "KeepAlive", lease.KeepAlive(0))
+				<-lease.Lost()
+				if took := time.Since(start); took > 20*time.Second || took < 20*time.Second-2*drift {
+					t.Errorf("lost after %v, want the lesser maximum hold of 20s", took)
+				}
+				if err := lease.Err(); !strings.Contains(err.Error(), "maximum hold") {
+					t.Errorf("Err = %v, want the maximum hold", err)
+				}
+				time.Sleep(30*time.Second - time.Since(start) + ms)
+				equal(t, "held after the greater", heldOf(&m, "a"), "")
+				equal(t, "held elsewhere", holds(&other, "z:b"), "")
+			})
+		})
+	}
+}
+
 // A renewal without an answer leaves time for another try, though the operation time-out
 // does not.
 func allTryAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{TTL: 3 * time.Second, OpTimeout: 2900 * ms})
 		lease := takeAll(t, all(t, s, "a", "b"))
 		is(t, "KeepAlive", lease.KeepAlive(0))
 		var asked atomic.Int32
-		m.Intercept(only(conformance.OpExtend, func(ctx context.Context, r conformance.Request, serve func() error) error {
+		m.Intercept(only(lockstest.OpExtend, func(ctx context.Context, r lockstest.Request, serve func() error) error {
 			if asked.Add(1) > 2 {
 				return serve()
 			}
@@ -671,7 +797,7 @@ func allAreObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var seen []string
-		s := open(t, &conformance.Memory{}, strategy.Options{Observe: func(e strategy.Event) {
+		s := open(t, &lockstest.Memory{}, strategy.Options{Observe: func(e strategy.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Kind != strategy.EventAttempt {
@@ -691,19 +817,19 @@ func allAreObserved(t *testing.T) {
 // A release is answered by each: what one does not confirm is undone by its strategy.
 func oneReleaseFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m, broken conformance.Memory
+		var m, broken lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		b := open(t, &broken, strategy.Options{Key: func(name string) string { return "z:" + name }})
-		l, err := strategy.All(s.NewLock("a"), b.NewLock("b"))
+		l, err := multilock.New(s.NewLock("a"), b.NewLock("b"))
 		is(t, "All", err)
 		lease := takeAll(t, l)
 		r := record(&broken)
-		r.then(only(conformance.OpRelease, lostRequest))
+		r.then(only(lockstest.OpRelease, lostRequest))
 		err = lease.Release(bg)
 		is(t, "Release", err, strategy.ErrUnknown)
-		var failed *strategy.AllError
+		var failed *multilock.Error
 		if !errors.As(err, &failed) || len(failed.Names) != 1 || failed.Names[0] != "b" {
-			t.Errorf("Release = %v, want an AllError with b", err)
+			t.Errorf("Release = %v, want an multilock.Error with b", err)
 		}
 		equal(t, "held", heldOf(&m, "a"), "")
 		r.then(nil)
@@ -714,10 +840,10 @@ func oneReleaseFails(t *testing.T) {
 
 // contention lets contenders take random ones of six names, in whatever order, by All, and
 // holds every name to one holder at a time.
-func contention(t *testing.T, seed uint64, contenders, rounds int, intercept conformance.Interceptor, o strategy.Options) {
+func contention(t *testing.T, seed uint64, contenders, rounds int, intercept lockstest.Fault, o strategy.Options) {
 	t.Helper()
 	names := []string{"a", "b", "c", "d", "e", "f"}
-	var m conformance.Memory
+	var m lockstest.Memory
 	m.Intercept(intercept)
 	holders := make(map[string]strategy.Lease)
 	var mu sync.Mutex

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -31,23 +32,21 @@ type answer struct {
 }
 
 // attempt sends a claim, and undoes what it may leave behind. n counts the attempts of one call. The
-// lease has not begun yet.
+// lease has not begun yet. The caller has entered.
 func (t *target) attempt(ctx context.Context, c driver.Claim, n int) (*lease, answer, error) {
-	if err := t.c.enter(); err != nil {
-		return nil, answer{}, err
+	if t.c.group.Closed() {
+		return nil, answer{}, strategy.ErrClosed
 	}
-	defer t.c.leave()
-
 	start := time.Now() // before the request: the servers start to count later
 	c.Due = start.Add(t.c.o.OpTimeout)
 	g, err := t.c.p.Acquire(ctx, c)
 	end := time.Now()
-	reported, _ := driver.Unmark(err)
-	t.c.observe(strategy.Event{Kind: strategy.EventAttempt, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: reported})
+	t.c.observe(strategy.Event{Kind: strategy.EventAttempt, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: err})
 	if err != nil {
-		c.Grant.State = g.State
-		undone, err := t.failed(ctx, c, n, err)
-		return nil, answer{g, undone}, err
+		if errors.Is(err, strategy.ErrHeld) {
+			t.c.observe(strategy.Event{Kind: strategy.EventHeld, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
+		}
+		return nil, answer{g, t.c.undoFailed(c, g, err)}, err
 	}
 
 	l := newLease(t.c, c, g, start)
@@ -63,25 +62,13 @@ func (t *target) attempt(ctx context.Context, c driver.Claim, n int) (*lease, an
 	return l, answer{Grant: g}, nil
 }
 
-// failed undoes what an attempt may have left behind, and returns the caller's error.
-func (t *target) failed(ctx context.Context, c driver.Claim, n int, err error) (undone bool, reported error) {
-	err, remains := driver.Unmark(err)
-	if undone = remains || errors.Is(err, strategy.ErrUnknown); undone {
-		t.c.undo(c)
-	}
-	if errors.Is(err, strategy.ErrHeld) {
-		t.c.observe(strategy.Event{Kind: strategy.EventHeld, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Err: err})
-	}
-	return undone, err
-}
-
 // refuse returns why no attempt is made at all: the call is not allowed, or ctx is done.
 func (t *target) refuse(ctx context.Context) error {
 	if t.err != nil {
 		return t.err
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("lock %q: %w", t.name, contextError(ctx))
+	if ended := timeup.Ended(ctx); ended != nil {
+		return fmt.Errorf("lock %q: %w", t.name, ended)
 	}
 	if n := len(strategy.OwnerFrom(ctx)); n > strategy.MaxNameLen {
 		return fmt.Errorf("locks: the owner has %d bytes: allowed are %d", n, strategy.MaxNameLen)
@@ -105,15 +92,21 @@ func (t *target) claimFor(owner string) driver.Claim {
 }
 
 // worthWaiting reports whether another attempt may succeed.
-func (t *target) worthWaiting(err error) bool {
+func (t *target) worthWaiting(ctx context.Context, err error) bool {
 	switch {
-	case err == nil:
+	case err == nil, cutShort(ctx, err):
 		return false
 	case errors.Is(err, strategy.ErrHeld), errors.Is(err, strategy.ErrLost): // lost: the grant came too late
 		return true
 	default:
 		return t.c.o.RetryOnError && isServers(err)
 	}
+}
+
+// cutShort reports whether err is that of an attempt which got no answer before ctx was over. That says nothing of the
+// servers.
+func cutShort(ctx context.Context, err error) bool {
+	return (errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrUnknown)) && timeup.Over(ctx)
 }
 
 // isServers reports whether err is what a server answered, or that it did not answer.

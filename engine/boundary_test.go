@@ -7,13 +7,14 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/token"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -32,12 +33,12 @@ func TestHandOverLimit(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, tt.o)
 				a := take(t, open(t, &m, strategy.Options{}))
 				first, second := wait(bg, s), wait(bg, s)
 				r := record(&m)
-				r.then(only(conformance.OpAcquire, slow(0, tt.late)))
+				r.then(only(lockstest.OpAcquire, slow(0, tt.late)))
 				m.Evict(bg, key) // nobody hears of it: the first asks when the TTL is over, and has a plain grant
 				l := first.got(t)
 				before := r.count()
@@ -57,7 +58,7 @@ func TestHandOverLimit(t *testing.T) {
 // gives up learns the holder, and the release passes the lock on.
 func TestPlainGrantRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{HandOver: strategy.HandOverNone})
 		take(t, open(t, &m, strategy.Options{})) // and forgotten: it lapses
@@ -74,24 +75,25 @@ func TestPlainGrantRests(t *testing.T) {
 		equal(t, "requests while the line rests", r.count()-before, 0)
 		release(t, l)
 		release(t, second.got(t))
-		equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+		equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
 		leftovers(t, &m)
 	})
 }
 
-// TestSuccessorWithTheWholeTTL: a direct grant that is for the whole TTL is not extended.
+// TestSuccessorWithTheWholeTTL: a direct grant that is for the whole TTL is extended, too: only a message says that it was
+// made.
 func TestSuccessorWithTheWholeTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		a, b := houses(t, &m, strategy.Options{TTL: successorTTL})
 		holder := take(t, a)
 		w := wait(bg, b)
 		release(t, holder)
 		l := w.got(t)
-		time.Sleep(successorTTL)
+		time.Sleep(2 * successorTTL)
 		is(t, "Err", l.Err(), strategy.ErrLost)
-		equal(t, "renewals", len(r.of(conformance.OpExtend, conformance.OpExtendAll)), 0)
+		equal(t, "renewals", len(r.of(lockstest.OpExtend, lockstest.OpExtendAll)), 1)
 	})
 }
 
@@ -99,21 +101,21 @@ func TestSuccessorWithTheWholeTTL(t *testing.T) {
 // have been granted since: without the last answer's grant, and with its line.
 func TestUnansweredPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{RetryOnError: true})
 		take(t, open(t, &m, strategy.Options{})) // and forgotten: it lapses
 		w := wait(bg, s)
 		lost := 0
-		r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+		r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 			if lost++; lost == 1 {
-				return conformance.Unknown()
+				return lockstest.Unknown()
 			}
 			return serve()
 		}))
 		release(t, w.got(t))
-		undone := r.of(conformance.OpRelease)[0].all[0]
-		if !undone.Undo || undone.Line == "" || !undone.Grant.IsZero() {
+		undone := r.of(lockstest.OpUndo)[0].all[0]
+		if undone.Line == "" || !undone.Grant.IsZero() {
 			t.Errorf("undone = %+v, want the line's claim without a grant", undone)
 		}
 	})
@@ -123,7 +125,7 @@ func TestUnansweredPlace(t *testing.T) {
 // the answer.
 func TestPlaceIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		a, b := houses(t, &m, strategy.Options{})
 		holder := take(t, a)
@@ -132,8 +134,8 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		cancel()
 		<-w.done
 		synctest.Wait()
-		undone := r.of(conformance.OpRelease)[0].all[0]
-		if !undone.Undo || undone.Line == "" || undone.Grant.IsZero() {
+		undone := r.of(lockstest.OpUndo)[0].all[0]
+		if undone.Line == "" || undone.Grant.IsZero() {
 			t.Errorf("undone = %+v, want the line's claim, which was answered", undone)
 		}
 		release(t, holder)
@@ -179,7 +181,7 @@ func TestRetryOnErrorIsForServers(t *testing.T) {
 // TestOwnersLength: an owner has 1024 bytes at most.
 func TestOwnersLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := open(t, &conformance.Memory{}, strategy.Options{})
+		s := open(t, &lockstest.Memory{}, strategy.Options{})
 		release(t, takeAs(t, s, strings.Repeat("x", strategy.MaxNameLen)))
 		long := as(strings.Repeat("x", strategy.MaxNameLen+1))
 		if _, err := s.NewLock(name).TryAcquire(long); err == nil || !strings.Contains(err.Error(), "1025 bytes") {
@@ -204,7 +206,7 @@ func TestTokensAnnounce(t *testing.T) {
 		p    driver.Protocol
 		want bool
 	}{
-		"notifications": {&scriptedTeller{}, true}, "a queue": {&conformance.Memory{}, false}, "nothing": {&scripted{}, false},
+		"notifications": {&scriptedTeller{}, true}, "a queue": {&lockstest.Memory{}, false}, "nothing": {&scripted{}, false},
 	} {
 		lease := take(t, open(t, tt.p, strategy.Options{}))
 		if announced, ours := token.Announced(lease.Token()); announced != tt.want || !ours {
@@ -241,7 +243,7 @@ func TestFailuresInARow(t *testing.T) {
 			case 1, 3:
 				return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 			case 2, 4:
-				return driver.Grant{}, conformance.Unsent()
+				return driver.Grant{}, lockstest.Unsent()
 			}
 			return driver.Grant{}, nil
 		}}
@@ -253,6 +255,40 @@ func TestFailuresInARow(t *testing.T) {
 		is(t, "Acquire of the second", second.err, strategy.ErrUnsent)
 		release(t, third.got(t))
 	})
+}
+
+// TestFailuresAreTold: two failures in a row, of whatever kind, end the wait of all who do not retry. Each one after them
+// ends that of who has come since.
+func TestFailuresAreTold(t *testing.T) {
+	for what, failure := range map[string]error{"not sent": lockstest.Unsent(), "refused": lockstest.Refused("LOADING")} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var asked, failures atomic.Int64
+				p := &scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
+					switch n := asked.Add(1); {
+					case n == 1:
+						return driver.Grant{}, &strategy.HeldError{Name: c.Name}
+					case failures.Add(-1) >= 0:
+						return driver.Grant{}, failure
+					}
+					return driver.Grant{}, nil
+				}}
+				failures.Store(3)
+				s := open(t, p, strategy.Options{})
+				retries, err := s.With(func(o *strategy.Options) { o.RetryOnError = true })
+				is(t, "With", err)
+				head, behind := wait(bg, retries), wait(bg, s)
+				<-behind.done
+				is(t, "Acquire behind the head", behind.err, failure)
+				equal(t, "attempts", asked.Load(), 3)
+				late := wait(bg, s)
+				<-late.done
+				is(t, "Acquire of who has come since", late.err, failure)
+				equal(t, "attempts", asked.Load(), 4)
+				release(t, head.got(t))
+			})
+		})
+	}
 }
 
 // TestWhyItLapsed: a lease that lapses says why: the maximum hold only if that has come, Close only if
@@ -275,7 +311,7 @@ func TestWhyItLapsed(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{})
 				lease := take(t, s)
 				if tt.keep {
@@ -327,7 +363,7 @@ func TestForgottenHolder(t *testing.T) {
 			return l
 		},
 		"with a shorter TTL": func(t *testing.T, s strategy.Strategy, first *waiter) strategy.Lease {
-			shorter, err := s.With(strategy.Options{TTL: time.Second})
+			shorter, err := s.With(func(o *strategy.Options) { o.TTL = time.Second })
 			is(t, "With", err)
 			second := wait(bg, shorter)
 			release(t, first.got(t))
@@ -336,7 +372,7 @@ func TestForgottenHolder(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{})
 				take(t, open(t, &m, strategy.Options{})) // forgotten, so that the next grant is a plain one
 				first := wait(bg, s)
@@ -360,7 +396,7 @@ func TestForgottenHolder(t *testing.T) {
 // TestForgottenHolderAlone: that is so, too, if others have come and gone, and nobody waited in between.
 func TestForgottenHolderAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		take(t, open(t, &m, strategy.Options{})) // forgotten, so that the next grant is a plain one
 		l := wait(bg, s).got(t)
@@ -415,7 +451,7 @@ func TestPassThatOutlivesItsWaiters(t *testing.T) {
 func TestHeldSince(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var took time.Duration
-		s := open(t, &conformance.Memory{}, strategy.Options{Observe: func(e strategy.Event) {
+		s := open(t, &lockstest.Memory{}, strategy.Options{Observe: func(e strategy.Event) {
 			if e.Kind == strategy.EventReleased {
 				took = e.Took
 			}
@@ -431,10 +467,10 @@ func TestHeldSince(t *testing.T) {
 // TestPauseAfterABreak: a subscription that breaks is made again after one pause, also if it breaks while
 // the head asks.
 func TestPauseAfterABreak(t *testing.T) {
-	for what, breaks := range map[string]func(*conformance.Memory, *recorder){
-		"during a pause": func(m *conformance.Memory, _ *recorder) { m.BreakWatches() },
-		"during an attempt": func(m *conformance.Memory, r *recorder) {
-			r.then(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+	for what, breaks := range map[string]func(*lockstest.Memory, *recorder){
+		"during a pause": func(m *lockstest.Memory, _ *recorder) { m.BreakWatches() },
+		"during an attempt": func(m *lockstest.Memory, r *recorder) {
+			r.then(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
 				r.then(nil)
 				m.BreakWatches()
 				return serve()
@@ -443,7 +479,7 @@ func TestPauseAfterABreak(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{Wait: strategy.WaitNotification})
 				other := open(t, bare(&m), strategy.Options{TTL: time.Second})
@@ -457,13 +493,13 @@ func TestPauseAfterABreak(t *testing.T) {
 				breaks(&m, r)
 				before := r.count()
 				time.Sleep(500 * ms)
-				var ops []conformance.Op
-				for _, q := range r.of(conformance.OpAcquire, conformance.OpWatch)[before:] {
+				var ops []lockstest.Op
+				for _, q := range r.of(lockstest.OpAcquire, lockstest.OpWatch)[before:] {
 					ops = append(ops, q.op)
 				}
-				want := []conformance.Op{conformance.OpAcquire, conformance.OpWatch, conformance.OpAcquire}
+				want := []lockstest.Op{lockstest.OpAcquire, lockstest.OpWatch, lockstest.OpAcquire}
 				if what == "during an attempt" { // which is the first
-					want = append([]conformance.Op{conformance.OpAcquire}, want...)
+					want = append([]lockstest.Op{lockstest.OpAcquire}, want...)
 				}
 				if !slices.Equal(ops, want) {
 					t.Errorf("requests after the break = %v, want %v", ops, want)
@@ -474,26 +510,34 @@ func TestPauseAfterABreak(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsFail: servers that refuse subscriptions, or have none, are asked for one once in a TTL;
-// those that could not be reached, after each pause.
+// TestSubscriptionsFail: servers that refuse subscriptions, or have none, are asked for one once in a TTL, and so are those
+// that do not answer for long; those that could not be reached, after each pause.
 func TestSubscriptionsFail(t *testing.T) {
-	unsupported := func(context.Context, conformance.Request, func() error) error {
+	unsupported := func(context.Context, lockstest.Request, func() error) error {
 		return &strategy.ServerError{Kind: strategy.ErrUnsupported}
 	}
+	hangs := func(context.Context, lockstest.Request, func() error) error {
+		time.Sleep(1800 * ms)
+		return lockstest.Unsent()
+	}
 	for what, tt := range map[string]struct {
-		fault       conformance.Interceptor
+		fault       lockstest.Fault
 		least, most int
+		o           strategy.Options
 	}{
-		"refused": {refused, 1, 1}, "unsupported": {unsupported, 1, 1}, "not sent": {unsent, 20, 200},
+		"refused": {fault: refused, least: 1, most: 1}, "unsupported": {fault: unsupported, least: 1, most: 1},
+		"not sent":   {fault: unsent, least: 20, most: 200},
+		"unanswered": {hangs, 3, 3, strategy.Options{TTL: 2 * time.Second, OpTimeout: 1900 * ms}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
-				s := open(t, &m, strategy.Options{Wait: strategy.WaitNotification})
-				holder := take(t, s)
+				tt.o.Wait = strategy.WaitNotification
+				s := open(t, &m, tt.o)
+				holder := take(t, open(t, &m, strategy.Options{}))
 				asked := 0
-				r.then(only(conformance.OpWatch, func(ctx context.Context, q conformance.Request, serve func() error) error {
+				r.then(only(lockstest.OpWatch, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 					if asked++; asked > 1000 {
 						return serve() // this is a spin
 					}
@@ -501,7 +545,7 @@ func TestSubscriptionsFail(t *testing.T) {
 				}))
 				w := wait(bg, s)
 				time.Sleep(9 * time.Second)
-				if n := len(r.of(conformance.OpWatch)); n < tt.least || n > tt.most {
+				if n := len(r.of(lockstest.OpWatch)); n < tt.least || n > tt.most {
 					t.Errorf("subscriptions asked for in 9s = %d, want %d to %d", n, tt.least, tt.most)
 				}
 				release(t, holder)

@@ -31,7 +31,7 @@ func TestEndedBy(t *testing.T) {
 		{"no error", done, nil, "<nil>"},
 		{"says the error alone", done, server(strategy.ErrUnsent, context.Canceled), "n: not sent: context canceled: context canceled: cause"},
 		{"says the cause alone", done, server(strategy.ErrUnsent, cause), "n: not sent: cause: context canceled: cause"},
-		{"says both", done, server(strategy.ErrUnsent, errors.Join(context.Canceled, cause)), "n: not sent: context canceled\ncause"},
+		{"says both", done, server(strategy.ErrUnsent, errors.Join(context.Canceled, cause)), `n: not sent: context canceled\ncause`},
 		{"no cause of its own", plain, server(strategy.ErrUnsent, nil), "n: not sent: context canceled"},
 	} {
 		if got := fmt.Sprint(endedBy(tt.ctx, tt.err)); got != tt.want {

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -30,7 +30,7 @@ func TestCrowd(t *testing.T) {
 
 func crowd(t *testing.T, hold time.Duration, processes int) {
 	const rounds = 4
-	var m conformance.Memory
+	var m lockstest.Memory
 	var all sync.WaitGroup
 	for range processes {
 		s := open(t, &m, strategy.Options{})
@@ -51,7 +51,7 @@ func crowd(t *testing.T, hold time.Duration, processes int) {
 	if hold > time.Second {
 		most += 1 + float64(hold/time.Second)
 	}
-	each := float64(m.Requests()-m.Requests(conformance.OpWatch)) / float64(rounds*processes)
+	each := float64(m.Requests()-m.Requests(lockstest.OpWatch)) / float64(rounds*processes)
 	t.Logf("%d processes, %v each: %.2f requests for an acquisition", processes, hold, each)
 	if each > most {
 		t.Errorf("requests for an acquisition = %.2f, want %.1f at most", each, most)
@@ -70,8 +70,8 @@ func TestNextWatches(t *testing.T) {
 			t.Errorf("the next got the lock after %v, want %v and little more", took, d)
 		}
 	}
-	for what, play := range map[string]func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy){
-		"the first has left": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
+	for what, play := range map[string]func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy){
+		"the first has left": func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy) {
 			ctx, cancel := context.WithCancel(bg)
 			start := time.Now()
 			take(t, a)
@@ -80,7 +80,7 @@ func TestNextWatches(t *testing.T) {
 			<-first.done
 			soon(t, next, start, ttl)
 		},
-		"the first got the lock when the TTL was over, and died": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
+		"the first got the lock when the TTL was over, and died": func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy) {
 			take(t, a)
 			ctx, cancel := context.WithCancel(bg)
 			first := wait(bg, b)
@@ -96,7 +96,7 @@ func TestNextWatches(t *testing.T) {
 			first.got(t)
 			soon(t, next, first.at, ttl)
 		},
-		"the one that was notified that it is first has left": func(t *testing.T, m *conformance.Memory, a, b, c strategy.Strategy) {
+		"the one that was notified that it is first has left": func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy) {
 			holder := take(t, a)
 			defer queueUp(t, m, "paused", true)()
 			ctx, cancel := context.WithCancel(bg)
@@ -111,12 +111,32 @@ func TestNextWatches(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				a, b := houses(t, &m, strategy.Options{})
 				play(t, &m, a, b, open(t, &m, strategy.Options{}))
 			})
 		})
 	}
+}
+
+// The second in the queue does not disturb a successor, although the holder's TTL would soon have been over.
+func TestNextOutlastsTheHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		a, b := open(t, &m, strategy.Options{TTL: 2 * time.Second}), open(t, &m, strategy.Options{})
+		holder := take(t, a)
+		first, second := wait(bg, b), wait(bg, open(t, &m, strategy.Options{}))
+		time.Sleep(1900 * ms)
+		release(t, holder)
+		l := first.got(t)
+		before := len(r.of(lockstest.OpAcquire))
+		time.Sleep(900 * ms)
+		equal(t, "questions behind the successor", len(r.of(lockstest.OpAcquire))-before, 0)
+		release(t, l)
+		release(t, second.got(t))
+		leftovers(t, &m)
+	})
 }
 
 // The holder has died, and so has the first in the queue. The second asks within a TTL after the
@@ -125,7 +145,7 @@ func TestFirstDiesWithTheHolder(t *testing.T) {
 	for _, processes := range []int{1, 5, 50} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				start := time.Now()
 				take(t, open(t, &m, strategy.Options{}))
 				queueUp(t, &m, "dead", false)
@@ -167,7 +187,7 @@ func TestFirstDiesWithTheHolder(t *testing.T) {
 
 // roaming is a Memory whose subscriptions can be forgotten: nobody hears of that.
 type roaming struct {
-	conformance.Memory
+	lockstest.Memory
 
 	mu     sync.Mutex
 	forget func()                    // the last subscription

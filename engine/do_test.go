@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -18,7 +18,7 @@ var errWork = errors.New("work failed")
 
 // do runs fn under the lock of a new strategy on m, and checks that the lock is
 // free afterwards.
-func do(t *testing.T, m *conformance.Memory, ctx context.Context, fn func(context.Context, strategy.Lease) error) error {
+func do(t *testing.T, m *lockstest.Memory, ctx context.Context, fn func(context.Context, strategy.Lease) error) error {
 	t.Helper()
 	s := open(t, m, strategy.Options{})
 	err := strategy.Do(ctx, s.NewLock(name), fn)
@@ -28,7 +28,7 @@ func do(t *testing.T, m *conformance.Memory, ctx context.Context, fn func(contex
 
 func TestDoKeepsTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		err := do(t, &m, bg, func(ctx context.Context, l strategy.Lease) error {
 			time.Sleep(time.Minute)
 			is(t, "Err of the context", ctx.Err())
@@ -42,7 +42,7 @@ func TestDoKeepsTheLock(t *testing.T) {
 // Work that fn has left behind ends before another can hold the lock.
 func TestDoEndsWorkBeforeTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		l := &noting{Lock: open(t, &m, strategy.Options{}).NewLock(name)}
 		is(t, "Do", strategy.Do(bg, l, func(context.Context, strategy.Lease) error { return nil }))
 		is(t, "Err of the context at the release", l.atRelease, context.Canceled)
@@ -81,48 +81,48 @@ func (l *notingLease) Release(ctx context.Context) error {
 func TestDoEnds(t *testing.T) {
 	for _, tt := range []struct {
 		what string
-		fn   func(m *conformance.Memory, ctx context.Context, l strategy.Lease) error
+		fn   func(m *lockstest.Memory, ctx context.Context, l strategy.Lease) error
 		want []error
 		not  []error
 	}{
-		{"fails", func(*conformance.Memory, context.Context, strategy.Lease) error { return errWork },
+		{"fails", func(*lockstest.Memory, context.Context, strategy.Lease) error { return errWork },
 			[]error{errWork}, []error{strategy.ErrLost, strategy.ErrReleased}},
-		{"releases", func(_ *conformance.Memory, _ context.Context, l strategy.Lease) error { return l.Release(bg) },
+		{"releases", func(_ *lockstest.Memory, _ context.Context, l strategy.Lease) error { return l.Release(bg) },
 			nil, nil},
-		{"releases and fails", func(_ *conformance.Memory, _ context.Context, l strategy.Lease) error {
+		{"releases and fails", func(_ *lockstest.Memory, _ context.Context, l strategy.Lease) error {
 			return errors.Join(errWork, l.Release(bg))
 		}, []error{errWork}, []error{strategy.ErrReleased}},
-		{"says that it was released", func(_ *conformance.Memory, ctx context.Context, l strategy.Lease) error {
+		{"says that it was released", func(_ *lockstest.Memory, ctx context.Context, l strategy.Lease) error {
 			l.Release(bg)
 			return context.Cause(ctx)
 		}, []error{strategy.ErrReleased}, []error{strategy.ErrLost}},
-		{"loses and says nothing", func(m *conformance.Memory, ctx context.Context, _ strategy.Lease) error {
+		{"loses and says nothing", func(m *lockstest.Memory, ctx context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			<-ctx.Done()
 			return nil
 		}, []error{strategy.ErrLost}, []error{strategy.ErrReleased}},
-		{"loses and says so", func(m *conformance.Memory, ctx context.Context, _ strategy.Lease) error {
+		{"loses and says so", func(m *lockstest.Memory, ctx context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}, []error{strategy.ErrLost}, []error{strategy.ErrReleased}},
-		{"loses and fails", func(m *conformance.Memory, ctx context.Context, _ strategy.Lease) error {
+		{"loses and fails", func(m *lockstest.Memory, ctx context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			<-ctx.Done()
 			return errWork
 		}, []error{strategy.ErrLost, errWork}, nil},
-		{"loses without noticing", func(m *conformance.Memory, _ context.Context, _ strategy.Lease) error {
+		{"loses without noticing", func(m *lockstest.Memory, _ context.Context, _ strategy.Lease) error {
 			m.Evict(bg, key)
 			return nil
 		}, []error{strategy.ErrLost}, nil},
-		{"release fails", func(m *conformance.Memory, _ context.Context, _ strategy.Lease) error {
-			m.Intercept(only(conformance.OpRelease, func(context.Context, conformance.Request, func() error) error {
+		{"release fails", func(m *lockstest.Memory, _ context.Context, _ strategy.Lease) error {
+			m.Intercept(only(lockstest.OpRelease, func(context.Context, lockstest.Request, func() error) error {
 				m.Intercept(nil)
-				return conformance.Refused("LOADING")
+				return lockstest.Refused("LOADING")
 			}))
 			return errWork
 		}, []error{errWork, strategy.ErrRefused}, nil},
-		{"maximum hold", func(_ *conformance.Memory, ctx context.Context, l strategy.Lease) error {
+		{"maximum hold", func(_ *lockstest.Memory, ctx context.Context, l strategy.Lease) error {
 			if err := l.KeepAlive(15 * time.Second); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func TestDoEnds(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				var inner context.Context
 				err := do(t, &m, bg, func(ctx context.Context, l strategy.Lease) error {
 					inner = ctx
@@ -156,7 +156,7 @@ func TestDoEnds(t *testing.T) {
 
 func TestDoReleasesWhenFnPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		func() {
 			defer func() { equal(t, "recover()", recover(), any("boom")) }()
 			do(t, &m, bg, func(context.Context, strategy.Lease) error { panic("boom") })
@@ -168,7 +168,7 @@ func TestDoReleasesWhenFnPanics(t *testing.T) {
 // fn's context ends with the caller's; the release is made all the same.
 func TestDoWithAContextThatEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		why := errors.New("why")
 		ctx, cancel := context.WithTimeoutCause(bg, 12*time.Second, why)
 		defer cancel()
@@ -186,7 +186,7 @@ func TestDoWithAContextThatEnds(t *testing.T) {
 // Where the lock is not available fn does not run.
 func TestDoWithoutTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		take(t, open(t, &m, strategy.Options{}))
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
@@ -205,7 +205,7 @@ func TestDoAndClose(t *testing.T) {
 	for _, work := range []time.Duration{time.Second, time.Minute} {
 		t.Run(work.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{})
 				err := strategy.Do(bg, s.NewLock(name), func(ctx context.Context, l strategy.Lease) error {
 					is(t, "Close", s.Close())
@@ -237,7 +237,7 @@ func (f foreign) Acquire(ctx context.Context) (strategy.Lease, error) {
 // A lease that is over before it begins: fn does not run.
 func TestDoWithALeaseThatIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		err := strategy.Do(bg, foreign{s.NewLock(name)}, func(context.Context, strategy.Lease) error {
 			t.Error("fn ran without the lock")
@@ -250,28 +250,28 @@ func TestDoWithALeaseThatIsOver(t *testing.T) {
 // DoWithin bounds the wait, and leaves the work to ctx.
 func TestDoWithin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
 		held := take(t, rival)
 		is(t, "the rival's KeepAlive", held.KeepAlive(0))
 		unwanted := func(context.Context, strategy.Lease) error { t.Error("fn ran without the lock"); return nil }
 
 		start := time.Now()
-		err := strategy.DoWithin(bg, 0, s.NewLock(name), unwanted)
+		err := strategy.DoWithin(bg, s.NewLock(name), 0, unwanted)
 		is(t, "DoWithin(0)", err, strategy.ErrHeld)
 		isNot(t, "DoWithin(0)", err, context.DeadlineExceeded)
 		since(t, "DoWithin(0)", start, 0)
 
-		err = strategy.DoWithin(bg, 2*time.Second, s.NewLock(name), unwanted)
+		err = strategy.DoWithin(bg, s.NewLock(name), 2*time.Second, unwanted)
 		is(t, "DoWithin(2s)", err, strategy.ErrHeld, context.DeadlineExceeded)
 		since(t, "DoWithin(2s)", start, 2*time.Second)
 
-		if err := strategy.DoWithin(bg, -1, s.NewLock(name), unwanted); err == nil || !strings.Contains(err.Error(), "allowed are 0") {
+		if err := strategy.DoWithin(bg, s.NewLock(name), -1, unwanted); err == nil || !strings.Contains(err.Error(), "allowed are 0") {
 			t.Errorf("DoWithin(-1) = %v, want what is allowed", err)
 		}
 
 		release(t, held)
-		err = strategy.DoWithin(bg, 2*time.Second, s.NewLock(name), func(ctx context.Context, _ strategy.Lease) error {
+		err = strategy.DoWithin(bg, s.NewLock(name), 2*time.Second, func(ctx context.Context, _ strategy.Lease) error {
 			time.Sleep(10 * time.Minute)
 			return ctx.Err()
 		})
@@ -282,7 +282,7 @@ func TestDoWithin(t *testing.T) {
 // Options.MaxHold ends Do, and KeepAlive(0); a bound of its own takes its place.
 func TestMaxHoldOption(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{MaxHold: 25 * time.Second})
 		start := time.Now()
 		err := strategy.Do(bg, s.NewLock(name), func(ctx context.Context, _ strategy.Lease) error {
@@ -301,9 +301,29 @@ func TestMaxHoldOption(t *testing.T) {
 		release(t, lease)
 
 		for _, bad := range []time.Duration{-1, ttl - 1} {
-			if _, err := s.With(strategy.Options{MaxHold: bad}); err == nil || !strings.Contains(err.Error(), "Options.MaxHold is") {
+			if _, err := s.With(func(o *strategy.Options) { o.MaxHold = bad }); err == nil || !strings.Contains(err.Error(), "Options.MaxHold is") {
 				t.Errorf("With(MaxHold: %v) = %v, want what is allowed", bad, err)
 			}
 		}
+	})
+}
+
+// noted keeps the context of the last Acquire.
+type noted struct {
+	strategy.Lock
+	ctx context.Context
+}
+
+func (n *noted) Acquire(ctx context.Context) (strategy.Lease, error) {
+	n.ctx = ctx
+	return n.Lock.Acquire(ctx)
+}
+
+// TestDoWithinEndsItsContext: what bounds the wait is over with the wait.
+func TestDoWithinEndsItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := &noted{Lock: open(t, &lockstest.Memory{}, strategy.Options{}).NewLock(name)}
+		is(t, "DoWithin", strategy.DoWithin(bg, l, time.Hour, func(ctx context.Context, _ strategy.Lease) error { return ctx.Err() }))
+		is(t, "the context of the wait", l.ctx.Err(), context.Canceled)
 	})
 }

@@ -1,8 +1,7 @@
 // Package engine turns an algorithm into a lock: it adds waiting, renewal, undo and all else that every algorithm needs.
 //
-// [New] makes a strategy of what a package's On returns, on a client other than redigo, and of your own algorithm
-// (package driver). [NewShare], [Exchange] and [Ask] are for authors of algorithms whose lock several may hold. Inside,
-// each mechanism knows only those above it in this list:
+// Users of locks do not need it. [New] makes a strategy of your own algorithm (package driver), and of what a package's On
+// returns in a decorator of yours. Inside, from the bottom to the top:
 //
 //	internal/lifecycle   what Close waits for
 //	internal/scheduler   one timer for all renewals and deadlines
@@ -27,36 +26,91 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/lifecycle"
 	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
+
+// A Strategy is what [New] makes: a [strategy.Strategy], with more for authors of algorithms. It is an interface, so that what
+// an algorithm's New returns next to an error is nil.
+type Strategy interface {
+	strategy.Strategy
+
+	// Changed is With, for strategies that add methods to this one.
+	Changed(change func(*strategy.Options)) (Strategy, error)
+
+	// NewShare is NewLock for a share of a lock that several may hold ([driver.Claim].Share). The protocol is a
+	// [driver.Sharer].
+	NewShare(name string, share int) strategy.Lock
+
+	// Exchange gives up a lease for another share of its lock, in one step: nobody comes in between. The
+	// protocol has Adopt.
+	//
+	// If the call is refused (ctx is done, the lease is another strategy's, this one is closed), the lease is as it was. After
+	// any other error the caller holds nothing, and the engine undoes what the servers may still keep of either lease.
+	Exchange(ctx context.Context, held strategy.Lease, share int) (strategy.Lease, error)
+
+	// Ask makes a request that only this algorithm knows, about a lock and not about a lease. c has no token.
+	Ask(ctx context.Context, name string, request func(ctx context.Context, c driver.Claim) error) error
+}
 
 // engine is the Strategy of every algorithm.
 type engine struct {
 	*core
 	lines *lines
-	asked strategy.Wait // Options.Wait as the user gave it
+	given strategy.Options // as the user gave them
 }
 
-var _ strategy.Strategy = (*engine)(nil)
+var _ Strategy = (*engine)(nil)
 
-// New makes a strategy of an algorithm: what a package's On returns, or your own. It does no I/O: see
-// [strategy.Strategy].Check. On redigo call the package's own New instead. Close closes p, too, if it is an io.Closer.
-func New(p driver.Protocol, o strategy.Options) (strategy.Strategy, error) {
+// New makes a strategy of an algorithm. It does no I/O: see [strategy.Strategy].Check. Close closes p, too, if it is an
+// io.Closer; a [driver.Node] that other strategies use, too, goes on until the last of them is closed.
+func New(p driver.Protocol, o strategy.Options) (Strategy, error) {
 	if p == nil {
 		return nil, errors.New("locks: the protocol is nil: allowed is what a strategy's On returns")
+	}
+	if o.Acks != (strategy.Acks{}) {
+		a, ok := p.(driver.Acknowledger)
+		if !ok {
+			return nil, fmt.Errorf("locks: Options.Acks: %w by this algorithm", strategy.ErrUnsupported)
+		}
+		p = a.Acknowledged(o.Acks)
 	}
 	s := &shared{group: lifecycle.New()}
 	s.undos.Group = s.group
 	s.renewal = scheduler.New[*lease](s.renewDue)
 	s.prober, _ = p.(driver.Prober)
-	return (&engine{core: &core{p: p, shared: s}, lines: &lines{id: token.New("", false), byKey: map[string]*line{}}}).With(o)
+	made, err := (&engine{core: &core{p: p, shared: s}, lines: &lines{id: token.New("", false), byKey: map[lineKey]*line{}}}).on(o)
+	if err != nil {
+		return nil, err
+	}
+	if user, ok := p.(interface{ Use() error }); ok {
+		if err := user.Use(); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
 }
 
-func (e *engine) With(o strategy.Options) (strategy.Strategy, error) {
-	if o.Key == nil {
-		o.Key = e.o.Key
+func (e *engine) With(change func(*strategy.Options)) (strategy.Strategy, error) {
+	return e.Changed(change)
+}
+
+func (e *engine) Changed(change func(*strategy.Options)) (Strategy, error) {
+	if change == nil {
+		return nil, errors.New("locks: With(nil): allowed is a function that changes options")
 	}
+	o := e.given
+	change(&o)
+	if o.Acks != e.given.Acks {
+		return nil, fmt.Errorf("locks: With changes Options.Acks: allowed are those of New, %+v", e.given.Acks)
+	}
+	return e.on(o)
+}
+
+// on is a strategy with these options on the same servers.
+func (e *engine) on(o strategy.Options) (Strategy, error) {
+	given := o
 	o, err := withDefaults(o)
 	if err != nil {
 		return nil, err
@@ -66,24 +120,22 @@ func (e *engine) With(o strategy.Options) (strategy.Strategy, error) {
 			return nil, err
 		}
 	}
-	made := &engine{core: &core{p: e.p, shared: e.shared}, lines: e.lines, asked: o.Wait}
 	if o.Wait, err = waitOn(e.p, o.Wait); err != nil {
 		return nil, err
 	}
+	made := &engine{core: &core{p: e.p, shared: e.shared}, lines: e.lines, given: given}
 	made.o = o
 	made.bulk, _ = e.p.(driver.BulkExtender)
 	made.queues = o.Wait == strategy.WaitQueue
 	if sharer, ok := e.p.(driver.Sharer); ok {
-		made.maxShare = sharer.MaxShare()
+		made.sharer, made.maxShare = sharer, sharer.MaxShare()
 	}
 	_, notifies := e.p.(driver.Notifier)
 	made.announces = notifies && !keepsQueue(e.p)
 	if r, ok := e.p.(driver.Reenterer); ok {
 		made.reenters = r.Reenters()
 	}
-	if made.reenters && o.HandOver == strategy.HandOverBest {
-		made.adopter, _ = e.p.(driver.Adopter)
-	}
+	made.adopts = made.reenters && o.HandOver == strategy.HandOverBest
 	return made, nil
 }
 
@@ -102,24 +154,16 @@ func (e *engine) newLock(name string) *lock {
 }
 
 func (e *engine) Check(ctx context.Context) error {
-	checker, ok := e.p.(driver.Checker)
-	if !ok {
-		return fmt.Errorf("locks: Check: %w by this algorithm", strategy.ErrUnsupported)
-	}
 	if err := e.enter(); err != nil {
 		return err
 	}
 	defer e.leave()
 	o := e.o
-	o.Wait = e.asked
-	return checker.Check(ctx, o)
+	o.Wait = e.given.Wait
+	return e.p.Check(ctx, o)
 }
 
 func (e *engine) Inspect(ctx context.Context, name string) (strategy.Info, error) {
-	inspector, ok := e.p.(driver.Inspector)
-	if !ok {
-		return strategy.Info{}, fmt.Errorf("locks: Inspect: %w by this algorithm", strategy.ErrUnsupported)
-	}
 	c, err := e.operatorClaim(ctx, name)
 	if err != nil {
 		return strategy.Info{}, err
@@ -129,7 +173,7 @@ func (e *engine) Inspect(ctx context.Context, name string) (strategy.Info, error
 		return strategy.Info{}, err
 	}
 	defer e.leave()
-	info, err := inspector.Inspect(ctx, c)
+	info, err := e.p.Inspect(ctx, c)
 	if err != nil {
 		return strategy.Info{}, err
 	}
@@ -149,13 +193,14 @@ func (e *engine) ForceRelease(ctx context.Context, seen strategy.Info) error {
 	if err != nil {
 		return err
 	}
-	c.Token, c.Owner, c.Grant.Fence, c.Force = seen.Token, seen.Owner, seen.Fence, true
+	c.Token, c.Owner = seen.Token, seen.Owner
+	c.Grant = driver.Grant{Start: time.Now(), Fence: seen.Fence} // its Acquire has been answered
 	if err := e.enter(); err != nil {
 		return err
 	}
 	defer e.leave()
-	err, remains := driver.Unmark(e.p.Release(ctx, c))
-	if remains {
+	out, err := e.p.ForceRelease(ctx, c)
+	if out.Partial {
 		e.undo(c)
 	}
 	return err
@@ -167,8 +212,8 @@ func (e *engine) operatorClaim(ctx context.Context, name string) (driver.Claim, 
 	if l.err != nil {
 		return driver.Claim{}, l.err
 	}
-	if ctx.Err() != nil {
-		return driver.Claim{}, fmt.Errorf("lock %q: %w", name, contextError(ctx))
+	if ended := timeup.Ended(ctx); ended != nil {
+		return driver.Claim{}, fmt.Errorf("lock %q: %w", name, ended)
 	}
 	return driver.Claim{Name: name, Key: l.key, TTL: e.o.TTL, FenceTTL: max(e.o.FenceTTL, 0), Due: time.Now().Add(e.o.OpTimeout)}, nil
 }
@@ -188,10 +233,6 @@ func (e *engine) adopt(ctx context.Context, name, from string, share int, start 
 	if from == "" {
 		return nil, errors.New("locks: Adopt with an empty token: allowed is what Lease.Detach returned")
 	}
-	adopter, ok := e.p.(driver.Adopter)
-	if !ok {
-		return nil, fmt.Errorf("locks: Adopt: %w by this algorithm", strategy.ErrUnsupported)
-	}
 	c, err := e.newLock(name).claim(ctx)
 	if err != nil {
 		return nil, err
@@ -201,12 +242,9 @@ func (e *engine) adopt(ctx context.Context, name, from string, share int, start 
 	}
 	defer e.leave()
 	c.Due, c.Share = start.Add(e.o.OpTimeout), int32(share)
-	g, err := adopter.Adopt(ctx, c, from)
+	g, err := e.p.Adopt(ctx, c, from)
 	if err != nil {
-		err, remains := driver.Unmark(err)
-		if c.Grant.State = g.State; remains || errors.Is(err, strategy.ErrUnknown) {
-			e.undo(c)
-		}
+		e.undoFailed(c, g, err)
 		return nil, endedBy(ctx, err)
 	}
 	l := newLease(e.core, c, g, start)
@@ -228,9 +266,8 @@ func (e *engine) Close() error {
 	if !first {
 		return nil
 	}
-	err := e.undos.Err()
 	if closer, ok := e.p.(io.Closer); ok {
-		err = errors.Join(err, closer.Close())
+		return closer.Close()
 	}
-	return err
+	return nil
 }

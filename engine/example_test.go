@@ -7,15 +7,15 @@ import (
 	"log"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // Any algorithm will do; here it is a lock server in memory. In production it is
-// luascript.New(pool, strategy.Options{}) or the New of another strategy.
+// luascript.New(node, strategy.Options{}) or the New of another strategy.
 func ExampleNew() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)

@@ -1,21 +1,35 @@
 package engine
 
-import "github.com/lockstrategies/locks/strategy"
+import (
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
 
 // These functions show leaks.
 
 // Scheduled returns how many leases the scheduler has an entry for.
 func Scheduled(s strategy.Strategy) int { return s.(*engine).renewal.Len() }
 
-// Waiting returns how many waiters stand in the line for key.
+// Waiting returns how many waiters stand in the lines for key.
 func Waiting(s strategy.Strategy, key string) int {
 	ls := s.(*engine).lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ln := ls.byKey[key]; ln != nil {
-		return ln.waiters.Len()
+	n := 0
+	for k, ln := range ls.byKey {
+		if k.key == key && ln != nil {
+			n += ln.waiters.Len()
+		}
 	}
-	return 0
+	return n
+}
+
+// Lines returns how many lines there are, with and without waiters.
+func Lines(s strategy.Strategy) int {
+	ls := s.(*engine).lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return len(ls.byKey)
 }
 
 // Contexts returns how many contexts end with the lease.
@@ -28,3 +42,6 @@ func Contexts(s strategy.Lease) int {
 
 // UnderWay returns how many requests, waits and goroutines Close would wait for.
 func UnderWay(s strategy.Strategy) int { return s.(*engine).group.Active() }
+
+// ProtocolOf is what the strategy asks.
+func ProtocolOf(s strategy.Strategy) driver.Protocol { return s.(*engine).p }

@@ -69,19 +69,20 @@ func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 
 // newEntry is a queue entry for w. The caller holds all.mu.
 func (w *waiter) newEntry() *queueEntry {
-	return &queueEntry{c: w.c, owner: w.owner, claim: w.lineClaim()}
+	e := &queueEntry{c: w.c, owner: w.owner, claim: w.lineClaim()}
+	w.ln.expect(e.claim.Token)
+	return e
 }
 
 // askByEntry is ask with the line's entry, which it makes if there is none.
 func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) {
 	ln := w.ln
 	ln.all.mu.Lock()
-	if ln.entry == nil {
+	known := ln.entry != nil // the servers may have it
+	if !known {
 		ln.entry = w.newEntry()
 	}
 	e := ln.entry
-	known := e.sent
-	e.sent = true
 	ln.all.mu.Unlock()
 
 	c := e.claimOf(w)
@@ -128,44 +129,48 @@ func (s *shared) offset(start time.Time, clock time.Duration) time.Duration {
 }
 
 // inherit returns the lease of a direct grant that w, the head, has heard of; nil: there is none. ask
-// says that w has to ask, because it knows too little of such a grant: the grant may be over, or the
-// offset between the clocks is too old.
-//
-// The servers count from when they made the grant. By our clock that was no earlier than the offset
-// says, and no later than we heard of it. Since the offset was taken, the clocks have drifted apart by
-// 1 % at most. If that exceeds the drift for which the TTL allows, the offset says too little.
+// says that w has to ask, because the message does not say enough, or cannot be true.
 func (w *waiter) inherit() (l *lease, ask bool) {
 	ln := w.ln
-	d := ln.granted()
 	ln.all.mu.Lock()
 	e := ln.entry
-	if e == nil || !e.queued || d.Token != e.claim.Token {
+	if e == nil || !e.queued {
 		ln.all.mu.Unlock()
 		return nil, false
 	}
-	drifted := d.at.Sub(e.claim.Grant.Start) / 100
-	if drifted > driver.Drift(d.Grant.TTL) {
-		e.queued = false // it is the holder's token now: the servers know it
-		ln.all.mu.Unlock()
-		return nil, true
+	d, heard := ln.granted()
+	g, counts := e.believed(d)
+	if heard && counts {
+		ln.entry = nil
+	} else if heard {
+		e.queued = false // it may be the holder's token now: the servers know it
 	}
-	ln.entry = nil
 	ln.all.mu.Unlock()
-	start := d.at
-	if counted := e.c.renewal.Epoch().Add(d.Grant.ServerTime + e.offset - drifted); counted.Before(start) {
-		start = counted
+	if !heard || !counts {
+		return nil, heard
 	}
-	if d.Grant.Owner == "" && e.c.reenters {
-		d.Grant.Owner = e.claim.Owner // the notification does not name the holder
+	if g.Owner == "" && e.c.reenters {
+		g.Owner = e.claim.Owner // the notification does not name the holder
 	}
-	l = newLease(e.c, e.claimOf(w), d.Grant, start)
-	if !time.Now().Before(l.deadline) {
-		e.c.undo(l.claim) // the servers may still keep it
-		return nil, true
-	}
-	l.short = l.claim.Grant.TTL < l.claim.TTL
+	l = newLease(e.c, e.claimOf(w), g, g.Start)
+	l.unconfirmed = true
 	w.took(l)
 	return l, false
+}
+
+// believed returns how much of a direct grant counts; ok is false if nothing does. Anybody who may publish can have sent
+// the message, so it is for a successor's TTL and for what was asked for, whatever it says.
+//
+// The servers count from when they made the grant. By our clock that was no earlier than the offset says; after they
+// answered the entry's question; and no later than we heard of it. Since the offset was taken, the clocks have drifted
+// apart by 1 % at most. If that exceeds the drift for which the TTL allows, the offset says too little.
+func (e *queueEntry) believed(d directGrant) (g driver.Grant, ok bool) {
+	g, asked := d.Grant, e.claim.Grant.Start
+	g.TTL, g.Fences = min(g.TTL, driver.SuccessorTTL(e.claim.TTL)), min(g.Fences, e.claim.Fences)
+	counted, drifted := e.c.renewal.Epoch().Add(g.ServerTime+e.offset), d.at.Sub(asked)/100
+	g.Start = counted.Add(-drifted)
+	ok = drifted <= driver.Drift(g.TTL) && !counted.Before(asked) && !g.Start.After(d.at) && time.Now().Before(deadlineOf(g))
+	return g, ok
 }
 
 // took makes the line rest on the lease that w, the head, has got from the queue.
@@ -178,11 +183,11 @@ func (w *waiter) took(l *lease) {
 //
 // If several may hold the lock, the next one asks at once, and the lease is released without the line.
 func (ln *line) restOn(w *waiter, l *lease, turn time.Time) {
-	if ln.waiters.Leave(w); w.c.maxShare > 0 {
+	if ln.waiters.Leave(w); l.c.maxShare > 0 {
 		ln.unanswered()
 		return
 	}
-	ln.holder, ln.turn, l.release = l, turn, ln
+	ln.holder, ln.turn, l.line = l, turn, ln
 }
 
 // letGo gives up the lock of l, which is over. If somebody waits in this process, the lock goes to the
@@ -210,7 +215,7 @@ func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) 
 	if c.queues {
 		return c.p.(driver.Queuer).Pass(ctx, *last, next)
 	}
-	g, err := c.adopter.Adopt(ctx, next, last.Token)
+	g, err := c.p.Adopt(ctx, next, last.Token)
 	if err == nil && g.Owner != next.Owner {
 		// The owner holds the lock once more, so what was adopted is its hold: that is to be released.
 		last.Token, err = next.Token, strategy.ErrUnsupported
@@ -236,7 +241,7 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 			w.given <- next
 		} else if ln.entry == nil && ln.passes(l, w) {
 			e = w.newEntry()
-			e.claim.Line, e.sent, e.passing = ln.id, true, true
+			e.claim.Line, e.passing = ln.id, true
 			ln.entry = e
 		} else {
 			ln.releasing = true
@@ -251,7 +256,7 @@ func (ln *line) passes(l *lease, w *waiter) bool {
 	if l.c.queues {
 		return w.c.queues
 	}
-	return w.c == l.c && l.c.adopter != nil && time.Since(ln.turn) < handOverLimit
+	return w.c == l.c && l.c.adopts && time.Since(ln.turn) < handOverLimit
 }
 
 // released is called when the release of l is over, and err is its outcome. Within the process's turn
@@ -297,10 +302,10 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 	if g.Fences--; g.Fence != 0 {
 		g.Fence++
 	}
-	c.Grant, c.Fences = g, g.Fences
+	c.Grant = g
 	c.Owner = cmp.Or(w.named, own)
 	next := newLease(l.c, c, g, g.Start)
-	next.own, next.counted, next.short = own, l.counted, l.short
+	next.own, next.counted, next.unconfirmed = own, l.counted, l.unconfirmed
 	next.granted = now
 	return next
 }
@@ -308,14 +313,13 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 // passed takes in the answer to a Pass of l's claim c and the entry e, and returns the error of the
 // release.
 func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEntry, g driver.Grant, start time.Time, err error) error {
-	err, remains := driver.Unmark(err)
+	unknown := mayRemain(g, err)
 	var next *lease
 	if err == nil {
 		if next = newLease(e.c, e.claim, g, start); !time.Now().Before(next.deadline) {
-			next, remains = nil, true // of no use any more
+			next, unknown = nil, true // of no use any more
 		}
 	}
-	unknown := remains || errors.Is(err, strategy.ErrUnknown)
 	held := errors.Is(err, strategy.ErrHeld)
 	refused := !unknown && (errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrUnsupported))
 	if refused { // nothing has changed: without a successor, then

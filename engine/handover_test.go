@@ -11,8 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/token"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -41,7 +42,7 @@ func (w *waiter) got(t *testing.T) strategy.Lease {
 }
 
 // unfenced is a Memory that tells of no fences.
-type unfenced struct{ *conformance.Memory }
+type unfenced struct{ *lockstest.Memory }
 
 func (p unfenced) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g, err := p.Memory.Acquire(ctx, c)
@@ -65,7 +66,7 @@ func (p unfenced) Watch(ctx context.Context, c driver.Claim, fn func(driver.Noti
 // Where there are no fences none have to be reserved; the lock is handed over as often.
 func TestHandOverWithoutFences(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, unfenced{&m}, strategy.Options{})
 		waiters := inLine(t, s, 20)
 		before := m.Requests()
@@ -89,7 +90,7 @@ func TestHandOver(t *testing.T) {
 	for _, how := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
 		t.Run(how.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{Label: "me", Wait: how})
 				waiters := inLine(t, s, 10)
 				before, tokens := m.Requests(), map[string]bool{}
@@ -98,12 +99,15 @@ func TestHandOver(t *testing.T) {
 					l := w.got(t)
 					tokens[l.Token()] = true
 					equal(t, "Owner", l.Owner(), l.Token())
+					label, _ := token.Parse(l.Token())
+					equal(t, "label", label, "me")
 					equal(t, "Fence", fenceOf(l), fenceOf(first)+uint64(i))
 					equal(t, "Deadline", l.Deadline(), first.Deadline())
 					equal(t, "requests", m.Requests()-before, 0)
 					if i+1 < len(waiters) {
 						equal(t, "the next has the lock, too", closed(waiters[i+1].done), false)
 					}
+					time.Sleep(100 * time.Microsecond) // so that the next one's lease is younger, and its grant is not
 					release(t, l)
 					is(t, "second Release", l.Release(bg), strategy.ErrReleased)
 					is(t, "Err", l.Err(), strategy.ErrReleased)
@@ -135,7 +139,7 @@ func TestTurns(t *testing.T) {
 		how := tt.how
 		t.Run(fmt.Sprintf("%v, re-entrant %v", how, tt.reenters), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := conformance.Memory{Reentrant: tt.reenters}
+				m := lockstest.Memory{Reentrant: tt.reenters}
 				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
 				over, stop := context.WithTimeout(bg, tt.span)
 				defer stop()
@@ -187,7 +191,7 @@ func TestTurns(t *testing.T) {
 func TestHandOverEnds(t *testing.T) {
 	t.Run("time", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r := record(&m)
 			waiters := inLine(t, open(t, &m, strategy.Options{}), 12)
 			for _, w := range waiters {
@@ -196,12 +200,12 @@ func TestHandOverEnds(t *testing.T) {
 				release(t, w.lease)
 			}
 			// Three holds of 0.8 ms are more than 2 ms: 3, 3, 3, 3.
-			equal(t, "passes", len(r.of(conformance.OpPass)), 3)
+			equal(t, "passes", len(r.of(lockstest.OpPass)), 3)
 		})
 	})
 	t.Run("count", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r := record(&m)
 			waiters := inLine(t, open(t, &m, strategy.Options{}), 16+2*driver.MaxFences)
 			var last uint64
@@ -214,54 +218,135 @@ func TestHandOverEnds(t *testing.T) {
 				release(t, w.lease)
 			}
 			// The first reserved 16, when nobody stood behind it yet; then 256 each.
-			equal(t, "passes", len(r.of(conformance.OpPass)), 2)
-			for _, p := range r.of(conformance.OpPass) {
+			equal(t, "passes", len(r.of(lockstest.OpPass)), 2)
+			for _, p := range r.of(lockstest.OpPass) {
 				if n := p.all[1].Fences; n < 16 || n > driver.MaxFences {
 					t.Errorf("fences to reserve = %d, want 16 to %d", n, driver.MaxFences)
 				}
 			}
 		})
 	})
-	t.Run("half the TTL", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			p := &wire{delay: 600 * ms}
-			r := record(&p.Memory)
-			waiters := inLine(t, open(t, p, strategy.Options{TTL: successorTTL}), 2) // nobody extends it
-			equal(t, "passes", len(r.of(conformance.OpPass)), 0)
-			release(t, waiters[0].lease)
-			equal(t, "passes", len(r.of(conformance.OpPass)), 1)
-			release(t, waiters[1].got(t))
+	for _, long := range []time.Duration{successorTTL, ttl} { // the grant's TTL is that of a successor
+		t.Run(fmt.Sprint("half the TTL ", long), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &wire{delay: 600 * ms}
+				r := record(&p.Memory)
+				waiters := inLine(t, open(t, p, strategy.Options{TTL: long}), 2) // nobody extends it
+				equal(t, "passes", len(r.of(lockstest.OpPass)), 0)
+				release(t, waiters[0].lease)
+				equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
+				release(t, waiters[1].got(t))
+			})
 		})
-	})
+	}
 }
 
 // Without a queue, a holder whose fences are used up releases, and the next head asks within the same turn.
 // The others rest on its hold, too.
 func TestTurnGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		waiters := inLine(t, open(t, &m, strategy.Options{Wait: strategy.WaitPoll}), driver.MaxFences+5)
-		before := len(r.of(conformance.OpAcquire))
+		before := len(r.of(lockstest.OpAcquire))
 		for _, w := range waiters[:driver.MaxFences] {
 			release(t, w.got(t))
 		}
-		rest := waiters[driver.MaxFences:]
+		rest, start := waiters[driver.MaxFences:], time.Now()
 		rest[0].got(t)
+		equal(t, "the next head had the lock after", rest[0].at.Sub(start), 0)
 		time.Sleep(ttl / 4)
-		equal(t, "attempts", len(r.of(conformance.OpAcquire))-before, 1)
+		equal(t, "attempts", len(r.of(lockstest.OpAcquire))-before, 1)
 		for _, w := range rest {
 			release(t, w.got(t))
 		}
 	})
 }
 
+// A turn that goes on after a release does not begin again: it ends 2 ms after it began.
+func TestTurnGoesOnAndEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		waiters := inLine(t, open(t, &m, polling), driver.MaxFences+3)
+		time.Sleep(1500 * time.Microsecond)
+		for _, w := range waiters[:driver.MaxFences] {
+			release(t, w.got(t))
+		}
+		l := waiters[driver.MaxFences].got(t) // has asked: the fences were used up
+		before := len(r.of(lockstest.OpRelease))
+		time.Sleep(ms)
+		release(t, l)
+		equal(t, "releases at the end of the turn", len(r.of(lockstest.OpRelease))-before, 1)
+		for _, w := range waiters[driver.MaxFences+1:] {
+			release(t, w.got(t))
+		}
+	})
+}
+
+// A turn ends when others have the lock in between: what the line gets from them begins another one.
+func TestTurnEndsWithAnotherHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		s, other := open(t, &m, polling), open(t, &m, strategy.Options{})
+		waiters := inLine(t, s, 3)
+		r.then(only(lockstest.OpExtend, lostRequest))
+		is(t, "Extend", waiters[0].lease.Extend(bg), strategy.ErrUnknown) // so it is not handed over
+		var between strategy.Lease
+		r.then(only(lockstest.OpRelease, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			r.then(nil)
+			defer func() { between = take(t, other) }()
+			return serve()
+		}))
+		release(t, waiters[0].lease)
+		time.Sleep(time.Second)
+		release(t, between)
+		l := waiters[1].got(t)
+		before := r.count()
+		release(t, l)
+		release(t, waiters[2].got(t))
+		equal(t, "requests of a hand-over and a release", r.count()-before, 1)
+	})
+}
+
 // The line rests after a turn for as long as the hand-overs of that turn demand. Those of earlier turns do not count.
 func TestRestAfterATurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		atOnce := func(int) time.Duration { return time.Microsecond }
-		waiters := inLine(t, open(t, &m, strategy.Options{Wait: strategy.WaitPoll, Backoff: atOnce}), 205)
+		s := open(t, &m, strategy.Options{Wait: strategy.WaitPoll, Backoff: atOnce})
+		rested := time.Duration(0)
+		for range 8 { // the rests are random
+			waiters := inLine(t, s, 42)
+			for _, w := range waiters[:40] {
+				release(t, w.got(t))
+			}
+			waiters[40].got(t)
+			time.Sleep(3 * ms) // longer than a turn
+			start := time.Now()
+			release(t, waiters[40].lease)
+			release(t, waiters[41].got(t))
+			rested += waiters[41].at.Sub(start)
+		}
+		if most := 8 * (2*40*10*time.Microsecond + 2*time.Microsecond); rested < most/40 || rested > most {
+			t.Errorf("rests after eight turns of 40 hand-overs = %v in all, want half of %v on average", rested, most)
+		}
+		for range 8 {
+			waiters := inLine(t, s, 802)
+			for _, w := range waiters[:800] {
+				release(t, w.got(t))
+			}
+			waiters[800].got(t)
+			time.Sleep(3 * ms)
+			start := time.Now()
+			release(t, waiters[800].lease)
+			release(t, waiters[801].got(t))
+			if rest := waiters[801].at.Sub(start); rest > 4*ms+2*time.Microsecond {
+				t.Errorf("rest after a turn of 800 hand-overs = %v, want 4ms at most", rest)
+			}
+		}
+		waiters := inLine(t, s, 205)
 		for _, w := range waiters[:200] {
 			release(t, w.got(t))
 		}
@@ -281,7 +366,7 @@ func TestRestAfterATurn(t *testing.T) {
 // A hold whose renewal fails is not handed over: the next has one of its own.
 func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 	for what, tt := range map[string]struct {
-		extend conformance.Interceptor
+		extend lockstest.Fault
 		is     error
 	}{
 		"unanswered": {lostRequest, strategy.ErrUnknown},
@@ -289,14 +374,14 @@ func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
-				r.then(only(conformance.OpExtend, tt.extend))
+				r.then(only(lockstest.OpExtend, tt.extend))
 				is(t, "Extend", waiters[0].lease.Extend(bg), tt.is)
 				r.then(nil)
 				release(t, waiters[0].lease)
-				equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+				equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
 				release(t, waiters[1].got(t))
 			})
 		})
@@ -306,22 +391,22 @@ func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 // A release that comes while a renewal is under way waits for the answer. If that is a failure, the lock
 // is not handed over: it may be another's already.
 func TestReleaseLearnsFromTheRenewal(t *testing.T) {
-	for what, extend := range map[string]conformance.Interceptor{
-		"lost": func(_ context.Context, q conformance.Request, _ func() error) error {
+	for what, extend := range map[string]lockstest.Fault{
+		"lost": func(_ context.Context, q lockstest.Request, _ func() error) error {
 			time.Sleep(ms)
 			return &strategy.LostError{Name: q.Claims[0].Name}
 		},
-		"unanswered": func(ctx context.Context, q conformance.Request, serve func() error) error {
+		"unanswered": func(ctx context.Context, q lockstest.Request, serve func() error) error {
 			time.Sleep(ms)
 			return lostRequest(ctx, q, serve)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
-				r.then(only(conformance.OpExtend, extend))
+				r.then(only(lockstest.OpExtend, extend))
 				var extended error
 				over := make(chan struct{})
 				go func() {
@@ -332,44 +417,50 @@ func TestReleaseLearnsFromTheRenewal(t *testing.T) {
 				release(t, waiters[0].lease)
 				<-over
 				is(t, "Extend", extended, strategy.ErrReleased)
-				equal(t, "passes", len(r.of(conformance.OpPass)), 1)
+				equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
 				release(t, waiters[1].got(t))
 			})
 		})
 	}
 }
 
-// A lock in doubt (a server has not answered, and may keep it for longer) is handed over, and the doubt
-// with it: if the successor's lease lapses, that is undone.
-func TestDoubtIsHandedOver(t *testing.T) {
+// A partial grant (a server has not answered, and may keep the lock for longer) is handed over as such: if the successor's
+// lease lapses, it is undone.
+func TestPartialGrantIsHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
-		s := open(t, doubtful{bare(&m)}, strategy.Options{})
+		s := open(t, partial{bare(&m)}, strategy.Options{})
 		waiters := inLine(t, s, 2)
 		release(t, waiters[0].lease)
 		waiters[1].got(t)
-		equal(t, "attempts for both", len(r.of(conformance.OpAcquire)), 2+1) // the holder's, the first's when it came, and when the lock was free
+		equal(t, "attempts for both", len(r.of(lockstest.OpAcquire)), 2+1) // the holder's, the first's when it came, and when the lock was free
 		<-waiters[1].lease.Lost()
 		synctest.Wait()
-		undone := r.of(conformance.OpRelease)
-		equal(t, "undone", undone[len(undone)-1].all[0].Undo, true)
+		undone := r.of(lockstest.OpUndo)
+		equal(t, "undone", len(undone), 1)
+
+		lease := take(t, s)
+		evict(&m, name)
+		is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
+		synctest.Wait()
+		equal(t, "undos of what the servers say is lost", len(r.of(lockstest.OpUndo)), len(undone))
 	})
 }
 
-// doubtful is a protocol whose grants leave a doubt.
-type doubtful struct{ driver.Protocol }
+// partial is a protocol whose grants are partial.
+type partial struct{ driver.Protocol }
 
-func (p doubtful) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func (p partial) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g, err := p.Protocol.Acquire(ctx, c)
-	g.Doubt = true
+	g.Partial = err == nil
 	return g, err
 }
 
 // HandOverNone asks the servers each time: once per acquisition.
 func TestHandOverNone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		waiters := inLine(t, open(t, &m, strategy.Options{HandOver: strategy.HandOverNone}), 10)
 		before := m.Requests()
@@ -377,13 +468,13 @@ func TestHandOverNone(t *testing.T) {
 			equal(t, "Token at the server", tokenAt(&m), w.got(t).Token())
 			release(t, w.lease)
 		}
-		equal(t, "passes", len(r.of(conformance.OpPass)), 9)
+		equal(t, "passes", len(r.of(lockstest.OpPass)), 9)
 		equal(t, "requests", m.Requests()-before-10, 10) // and ten of tokenAt
 	})
 }
 
 // tokenAt is who holds the lock at the server, by a request that is let through.
-func tokenAt(m *conformance.Memory) string {
+func tokenAt(m *lockstest.Memory) string {
 	info, _ := m.Inspect(bg, driver.Claim{Key: key})
 	return info.Token
 }
@@ -391,8 +482,8 @@ func tokenAt(m *conformance.Memory) string {
 // A lease that was handed over is one like any other: it is extended, kept alive, ends
 // its contexts, and is lost.
 func TestHandedOverLease(t *testing.T) {
-	handed := func(t *testing.T) (*conformance.Memory, strategy.Strategy, strategy.Lease, *waiter) {
-		m := &conformance.Memory{}
+	handed := func(t *testing.T) (*lockstest.Memory, strategy.Strategy, strategy.Lease, *waiter) {
+		m := &lockstest.Memory{}
 		s := open(t, m, strategy.Options{})
 		waiters := inLine(t, s, 3)
 		release(t, waiters[0].lease)
@@ -493,20 +584,20 @@ func TestNextHeadAsksAfterTheRelease(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, o)
-				polls, err := s.With(strategy.Options{Wait: strategy.WaitPoll, TTL: time.Minute})
+				polls, err := s.With(func(o *strategy.Options) { o.Wait, o.TTL = strategy.WaitPoll, time.Minute })
 				is(t, "With", err)
 				holder := take(t, s)
 				first, next := wait(bg, s), wait(bg, polls)
 				release(t, holder)
 				first.got(t)
-				r.then(only(conformance.OpRelease, slow(5*ms, 0)))
+				r.then(only(lockstest.OpRelease, slow(5*ms, 0)))
 				start := time.Now()
 				release(t, first.lease)
 				next.got(t)
-				asked := r.of(conformance.OpAcquire)
+				asked := r.of(lockstest.OpAcquire)
 				pause := asked[len(asked)-1].at.Sub(start) - 5*ms
 				if o.Wait == strategy.WaitBest {
 					equal(t, "pause", pause, 0)
@@ -529,7 +620,7 @@ func TestNextHeadLearnsOfALostRelease(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, o)
 				holder := take(t, s)
@@ -537,7 +628,7 @@ func TestNextHeadLearnsOfALostRelease(t *testing.T) {
 				release(t, holder)
 				first.got(t)
 				time.Sleep(3 * ms) // the turn is over
-				r.then(func(context.Context, conformance.Request, func() error) error { return conformance.Unknown() })
+				r.then(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
 				start := time.Now()
 				is(t, "Release", first.lease.Release(bg), strategy.ErrUnknown)
 				<-next.done
@@ -555,7 +646,7 @@ func TestNextHeadLearnsOfALostRelease(t *testing.T) {
 // adopts it. Then the server knows its owner, and others are not let in.
 func TestTurnOfOwners(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := conformance.Memory{Reentrant: true}
+		m := lockstest.Memory{Reentrant: true}
 		r := record(&m)
 		s := open(t, &m, strategy.Options{Wait: strategy.WaitPoll})
 		holder := take(t, s)
@@ -563,8 +654,8 @@ func TestTurnOfOwners(t *testing.T) {
 		for i := range 24 {
 			waiters = append(waiters, wait(strategy.WithOwner(bg, fmt.Sprint(i)), s))
 		}
-		r.then(func(ctx context.Context, q conformance.Request, serve func() error) error {
-			if q.Op == conformance.OpInspect {
+		r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+			if q.Op == lockstest.OpInspect {
 				return serve()
 			}
 			return slow(50*time.Microsecond, 50*time.Microsecond)(ctx, q, serve)
@@ -588,7 +679,7 @@ func TestTurnOfOwners(t *testing.T) {
 			}
 			release(t, l)
 		}
-		if n := len(r.of(conformance.OpAdopt)); n < 20 {
+		if n := len(r.of(lockstest.OpAdopt)); n < 20 {
 			t.Errorf("adopted %d times, want one request for each hand-over", n)
 		}
 		leftovers(t, &m)
@@ -596,7 +687,7 @@ func TestTurnOfOwners(t *testing.T) {
 }
 
 // ownerAt returns who holds the lock, as the server knows it.
-func ownerAt(m *conformance.Memory) string {
+func ownerAt(m *lockstest.Memory) string {
 	info, _ := m.Inspect(bg, driver.Claim{Key: key})
 	return info.Owner
 }
@@ -605,7 +696,7 @@ func ownerAt(m *conformance.Memory) string {
 // lock releases it, although it waits for the first.
 func TestAdoptionBesideAWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := conformance.Memory{Reentrant: true}
+		m := lockstest.Memory{Reentrant: true}
 		a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
 		waiters := inLine(t, a, 3)
 		other := wait(bg, b)
@@ -623,7 +714,7 @@ func TestAdoptionBesideAWaiter(t *testing.T) {
 // TestReenteredHoldIsNotAdopted: while an owner holds the lock once more, a release lets nobody else in.
 func TestReenteredHoldIsNotAdopted(t *testing.T) {
 	for what, tt := range map[string]struct {
-		fault conformance.Interceptor // of the release of what was adopted
+		fault lockstest.Fault // of the release of what was adopted
 		is    error
 	}{
 		"":                      {},
@@ -632,7 +723,7 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 	} {
 		t.Run("once more"+what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := conformance.Memory{Reentrant: true}
+				m := lockstest.Memory{Reentrant: true}
 				r := record(&m)
 				a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
 				holder := take(t, a)
@@ -640,7 +731,7 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 				release(t, holder)
 				outer.got(t)
 				inner := takeAs(t, b, "me")
-				r.then(only(conformance.OpRelease, func(ctx context.Context, q conformance.Request, serve func() error) error {
+				r.then(only(lockstest.OpRelease, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 					r.then(nil)
 					if tt.fault != nil {
 						return tt.fault(ctx, q, serve)
@@ -650,7 +741,7 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 				if err := outer.lease.Release(bg); !errors.Is(err, tt.is) {
 					t.Errorf("Release = %v, want %v", err, tt.is)
 				}
-				equal(t, "adopted", len(r.of(conformance.OpAdopt)), 1)
+				equal(t, "adopted", len(r.of(lockstest.OpAdopt)), 1)
 				time.Sleep(op)
 				equal(t, "another has the lock", closed(next.done), false)
 				is(t, "Extend of the inner hold", inner.Extend(bg))
@@ -669,7 +760,7 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 // is handed over.
 func TestReenteredHoldIsNotHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &conformance.Memory{Reentrant: true}
+		m := &lockstest.Memory{Reentrant: true}
 		s := open(t, m, strategy.Options{})
 		ctx := strategy.WithOwner(bg, "me")
 		holder := take(t, s)
@@ -690,7 +781,7 @@ func TestReenteredHoldIsNotHandedOver(t *testing.T) {
 // The context of a re-entrant lock's lease lets in again, however it came to the lease.
 func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &conformance.Memory{Reentrant: true}
+		m := &lockstest.Memory{Reentrant: true}
 		s := open(t, m, strategy.Options{})
 		for _, w := range inLine(t, s, 5) {
 			held, cancel := w.got(t).Context(bg)
@@ -721,7 +812,7 @@ func TestRequestsPerAcquisition(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v/%v", tt.hand, tt.hold), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
 				var all sync.WaitGroup
 				const contenders, rounds = 16, 40
@@ -754,7 +845,7 @@ func TestRequestsPerAcquisition(t *testing.T) {
 
 // wire is a Memory whose notices travel: they take their time, and get lost.
 type wire struct {
-	conformance.Memory
+	lockstest.Memory
 	delay time.Duration
 
 	mu   sync.Mutex

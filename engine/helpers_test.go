@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/enginetest"
+	"github.com/lockstrategies/locks/internal/testkit/enginetest"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // The tests of this package share these helpers; some of them serve those of driver, too. Time is that of a synctest
-// bubble. conformance.Memory is the server; it answers at once unless an interceptor says otherwise.
+// bubble. lockstest.Memory is the server; it answers at once unless an interceptor says otherwise.
 
 const (
 	name = enginetest.Name
@@ -46,7 +46,7 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 }
 
 // open makes a strategy, closes it after the test, and looks for what it leaves.
-func open(t *testing.T, p driver.Protocol, o strategy.Options) strategy.Strategy {
+func open(t *testing.T, p driver.Protocol, o strategy.Options) engine.Strategy {
 	t.Helper()
 	s, err := engine.New(p, o)
 	if err != nil {
@@ -74,7 +74,7 @@ func closed[T any](ch <-chan T) bool {
 }
 
 // holds returns the token that holds key at the server, without a request; empty: nobody.
-func holds(m *conformance.Memory, key string) string {
+func holds(m *lockstest.Memory, key string) string {
 	m.Intercept(nil)
 	info, err := m.Inspect(bg, driver.Claim{Key: key})
 	if err != nil {
@@ -85,24 +85,24 @@ func holds(m *conformance.Memory, key string) string {
 
 // Interceptors: what may happen to a request.
 
-func lostRequest(context.Context, conformance.Request, func() error) error {
-	return conformance.Unknown()
+func lostRequest(context.Context, lockstest.Request, func() error) error {
+	return lockstest.Unknown()
 }
 
-func lostReply(_ context.Context, _ conformance.Request, serve func() error) error {
+func lostReply(_ context.Context, _ lockstest.Request, serve func() error) error {
 	serve()
-	return conformance.Unknown()
+	return lockstest.Unknown()
 }
 
-func unsent(context.Context, conformance.Request, func() error) error { return conformance.Unsent() }
+func unsent(context.Context, lockstest.Request, func() error) error { return lockstest.Unsent() }
 
-func refused(context.Context, conformance.Request, func() error) error {
-	return conformance.Refused("LOADING")
+func refused(context.Context, lockstest.Request, func() error) error {
+	return lockstest.Refused("LOADING")
 }
 
 // slow is a network that takes its time there and back.
-func slow(there, back time.Duration) conformance.Interceptor {
-	return func(_ context.Context, _ conformance.Request, serve func() error) error {
+func slow(there, back time.Duration) lockstest.Fault {
+	return func(_ context.Context, _ lockstest.Request, serve func() error) error {
 		time.Sleep(there)
 		err := serve()
 		time.Sleep(back)
@@ -111,8 +111,8 @@ func slow(there, back time.Duration) conformance.Interceptor {
 }
 
 // only makes f meet the requests of one kind.
-func only(kind conformance.Op, f conformance.Interceptor) conformance.Interceptor {
-	return func(ctx context.Context, r conformance.Request, serve func() error) error {
+func only(kind lockstest.Op, f lockstest.Fault) lockstest.Fault {
+	return func(ctx context.Context, r lockstest.Request, serve func() error) error {
 		if r.Op != kind {
 			return serve()
 		}
@@ -123,19 +123,19 @@ func only(kind conformance.Op, f conformance.Interceptor) conformance.Intercepto
 // recorder keeps the requests that pass it, with their times; next is what happens
 // to them then.
 type recorder struct {
-	next conformance.Interceptor // nil: they arrive
+	next lockstest.Fault // nil: they arrive
 
 	mu   sync.Mutex
 	sent []sent
 }
 
 type sent struct {
-	op  conformance.Op
+	op  lockstest.Op
 	at  time.Time
 	all []driver.Claim
 }
 
-func (r *recorder) intercept(ctx context.Context, q conformance.Request, serve func() error) error {
+func (r *recorder) intercept(ctx context.Context, q lockstest.Request, serve func() error) error {
 	r.mu.Lock()
 	r.sent = append(r.sent, sent{q.Op, time.Now(), q.Claims})
 	next := r.next
@@ -147,14 +147,14 @@ func (r *recorder) intercept(ctx context.Context, q conformance.Request, serve f
 }
 
 // then changes what happens to requests from now on.
-func (r *recorder) then(f conformance.Interceptor) {
+func (r *recorder) then(f lockstest.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next = f
 }
 
 // of returns the requests of those kinds so far.
-func (r *recorder) of(kinds ...conformance.Op) []sent {
+func (r *recorder) of(kinds ...lockstest.Op) []sent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var some []sent
@@ -175,7 +175,7 @@ func (r *recorder) count() int {
 }
 
 // record puts a recorder in front of m.
-func record(m *conformance.Memory) *recorder {
+func record(m *lockstest.Memory) *recorder {
 	r := &recorder{}
 	m.Intercept(r.intercept)
 	return r
@@ -201,11 +201,18 @@ func wait(ctx context.Context, s strategy.Strategy) *waiter {
 	return w
 }
 
-// bare hides what a protocol may do besides Acquire, Extend and Release.
+// bare hides what only some protocols can do.
 func bare(p driver.Protocol) driver.Protocol { return struct{ driver.Protocol }{p} }
 
+// noAdopt is a protocol without Adopt.
+type noAdopt struct{ driver.Protocol }
+
+func (noAdopt) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
+	return driver.Unsupported{}.Adopt(ctx, c, from)
+}
+
 // chaos loses, delays and refuses requests at random.
-func chaos(seed uint64) conformance.Interceptor {
+func chaos(seed uint64) lockstest.Fault {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, seed))
 	draw := func() int {
@@ -213,7 +220,7 @@ func chaos(seed uint64) conformance.Interceptor {
 		defer mu.Unlock()
 		return random.IntN(100)
 	}
-	return func(ctx context.Context, r conformance.Request, serve func() error) error {
+	return func(ctx context.Context, r lockstest.Request, serve func() error) error {
 		switch d := draw(); {
 		case d < 6:
 			return lostRequest(ctx, r, serve)
@@ -233,9 +240,10 @@ func chaos(seed uint64) conformance.Interceptor {
 
 // scripted is a protocol that does what a test says, and yes where it says nothing.
 type scripted struct {
+	driver.Unsupported
 	acquire func(driver.Claim) (driver.Grant, error)
 	extend  func(driver.Claim) (driver.Grant, error)
-	release func(driver.Claim) error
+	release func(driver.Claim) error // also Undo
 }
 
 func (p *scripted) Acquire(_ context.Context, c driver.Claim) (driver.Grant, error) {
@@ -252,7 +260,11 @@ func (p *scripted) Extend(_ context.Context, c driver.Claim) (driver.Grant, erro
 	return p.extend(c)
 }
 
-func (p *scripted) Release(_ context.Context, c driver.Claim) error {
+func (p *scripted) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.Undo(ctx, c)
+}
+
+func (p *scripted) Undo(_ context.Context, c driver.Claim) error {
 	if p.release == nil {
 		return nil
 	}
@@ -261,9 +273,10 @@ func (p *scripted) Release(_ context.Context, c driver.Claim) error {
 
 // teller is a Memory on whose notices a test has a hand.
 type teller struct {
-	conformance.Memory
+	lockstest.Memory
 	watching func() // before the subscription
 	watched  func() // after it
+	deaf     bool   // what the server says is lost
 
 	mu  sync.Mutex
 	fns []func(driver.Notification)
@@ -273,7 +286,11 @@ func (p *teller) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notif
 	if p.watching != nil {
 		p.watching()
 	}
-	stop, err := p.Memory.Watch(ctx, c, fn)
+	stop, err := p.Memory.Watch(ctx, c, func(n driver.Notification) {
+		if !p.deaf {
+			fn(n)
+		}
+	})
 	p.mu.Lock()
 	p.fns = append(p.fns, fn)
 	p.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -36,7 +36,7 @@ func TestRenewalPeriod(t *testing.T) {
 
 func testRenewalPeriod(t *testing.T, bulk bool) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		var p driver.Protocol = &m
 		least, most := third, half
@@ -50,7 +50,7 @@ func testRenewalPeriod(t *testing.T, bulk bool) {
 		time.Sleep(time.Hour)
 		is(t, "Err", lease.Err())
 		var low, high int
-		for _, e := range append(r.of(conformance.OpExtendAll), r.of(conformance.OpExtend)...) {
+		for _, e := range append(r.of(lockstest.OpExtendAll), r.of(lockstest.OpExtend)...) {
 			period := e.at.Sub(last)
 			last = e.at
 			if period < least || period > most {
@@ -76,7 +76,7 @@ func testRenewalPeriod(t *testing.T, bulk bool) {
 // a period do not grow with the locks, and each is renewed about as often as a lone one.
 func TestRenewalsRideTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		const n = 100
@@ -86,9 +86,9 @@ func TestRenewalsRideTogether(t *testing.T) {
 			is(t, "KeepAlive", lease.KeepAlive(0))
 			time.Sleep(half / n)
 		}
-		before := len(r.of(conformance.OpExtendAll))
+		before := len(r.of(lockstest.OpExtendAll))
 		time.Sleep(20 * half)
-		requests, renewals := r.of(conformance.OpExtendAll)[before:], 0
+		requests, renewals := r.of(lockstest.OpExtendAll)[before:], 0
 		for _, e := range requests {
 			renewals += len(e.all)
 		}
@@ -105,7 +105,7 @@ func TestRenewalsRideTogether(t *testing.T) {
 // time nor later, and no request is made for a few of them.
 func TestRenewalsAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		const n = 2*scheduler.MaxBatch + 100 // three batches
@@ -115,10 +115,10 @@ func TestRenewalsAreSpread(t *testing.T) {
 			is(t, "KeepAlive", lease.KeepAlive(0))
 		}
 		for period := range 3 {
-			before := len(r.of(conformance.OpExtendAll))
+			before := len(r.of(lockstest.OpExtendAll))
 			time.Sleep(half)
 			at := map[time.Time]int{}
-			all := r.of(conformance.OpExtendAll)[before:]
+			all := r.of(lockstest.OpExtendAll)[before:]
 			for _, e := range all {
 				at[e.at] += len(e.all)
 			}
@@ -138,10 +138,10 @@ func TestRenewalsAreSpread(t *testing.T) {
 // own TTL, also if they are due in one moment.
 func TestRenewalsOfSeveralOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
-		longer, err := s.With(strategy.Options{TTL: 2 * ttl})
+		longer, err := s.Changed(func(o *strategy.Options) { o.TTL = 2 * ttl })
 		is(t, "With", err)
 		want := map[string]time.Duration{}
 		var leases []strategy.Lease
@@ -159,7 +159,7 @@ func TestRenewalsOfSeveralOptions(t *testing.T) {
 			is(t, "KeepAlive", lease.KeepAlive(0))
 		}
 		time.Sleep(10 * ttl)
-		for _, e := range r.of(conformance.OpExtendAll) {
+		for _, e := range r.of(lockstest.OpExtendAll) {
 			for _, c := range e.all {
 				equal(t, "TTL asked for", c.TTL, want[c.Name])
 			}
@@ -174,12 +174,12 @@ func TestRenewalsOfSeveralOptions(t *testing.T) {
 // A server that answers nobody delays no deadline, however many renewals it owes.
 func TestDeadlinesDoNotWaitForRenewals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
-		r.then(only(conformance.OpExtendAll, func(context.Context, conformance.Request, func() error) error {
+		r.then(only(lockstest.OpExtendAll, func(context.Context, lockstest.Request, func() error) error {
 			time.Sleep(time.Minute) // beyond Due, and every deadline
-			return conformance.Unknown()
+			return lockstest.Unknown()
 		}))
 		for i := range 500 {
 			lease, err := s.NewLock(fmt.Sprint(i)).TryAcquire(bg)
@@ -204,13 +204,13 @@ func TestDeadlinesDoNotWaitForRenewals(t *testing.T) {
 // One lost reply does not cost the lease, however patient the operation time-out.
 func TestOneLostReplyLeavesTimeForMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{OpTimeout: ttl - ms})
 		lease := take(t, s)
 		is(t, "KeepAlive", lease.KeepAlive(0))
 		var lostOne atomic.Bool
-		r.then(func(_ context.Context, _ conformance.Request, serve func() error) error {
+		r.then(func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			if lostOne.CompareAndSwap(false, true) {
 				time.Sleep(time.Hour) // nobody answers
 			}
@@ -226,12 +226,12 @@ func TestOneLostReplyLeavesTimeForMore(t *testing.T) {
 // KeepAlive itself does no I/O, and nothing is renewed without it.
 func TestKeepAliveDoesNoIO(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{Observe: func(strategy.Event) {}})
 		lease := take(t, s)
 		<-lease.Lost()
 		equal(t, "requests", m.Requests(), 1)
-		time.Sleep(drift)
+		time.Sleep(drift + ms)
 		lease = take(t, s)
 		m.Intercept(slow(time.Second, 0))
 		start := time.Now()
@@ -249,7 +249,7 @@ func TestKeepAliveDoesNoIO(t *testing.T) {
 // KeepAlive called when a renewal would long have been due renews at once.
 func TestKeepAliveCalledLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
@@ -257,7 +257,7 @@ func TestKeepAliveCalledLate(t *testing.T) {
 		start := time.Now()
 		is(t, "KeepAlive", lease.KeepAlive(0))
 		synctest.Wait()
-		equal(t, "renewals", len(r.of(conformance.OpExtendAll)), 1)
+		equal(t, "renewals", len(r.of(lockstest.OpExtendAll)), 1)
 		equal(t, "deadline", lease.Deadline().Sub(start), valid)
 		release(t, lease)
 	})
@@ -265,12 +265,12 @@ func TestKeepAliveCalledLate(t *testing.T) {
 
 // Renewal goes on failing until the deadline, and not beyond.
 func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
-	for want, fault := range map[error]conformance.Interceptor{
+	for want, fault := range map[error]lockstest.Fault{
 		strategy.ErrRefused: refused, strategy.ErrUnsent: unsent, strategy.ErrUnknown: lostRequest,
 	} {
 		t.Run(want.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{})
 				start := time.Now()
@@ -289,7 +289,7 @@ func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
 				<-ctx.Done()
 				equal(t, "Cause", context.Cause(ctx), lease.Err())
 				time.Sleep(time.Minute)
-				tries := r.of(conformance.OpExtendAll)
+				tries := r.of(lockstest.OpExtendAll)
 				for i := 1; i < len(tries); i++ {
 					equal(t, "pause between tries", tries[i].at.Sub(tries[i-1].at), ttl/20)
 				}
@@ -306,18 +306,18 @@ func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
 // lease is as good as new.
 func TestRenewalRecovers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		is(t, "KeepAlive", lease.KeepAlive(0))
-		r.then(func(_ context.Context, q conformance.Request, _ func() error) error {
+		r.then(func(_ context.Context, q lockstest.Request, _ func() error) error {
 			time.Sleep(time.Until(q.Claims[0].Due) + op)
-			return conformance.Unknown()
+			return lockstest.Unknown()
 		})
 		time.Sleep(8 * time.Second)
 		is(t, "Failing", lease.RenewalErr(), strategy.ErrUnknown, context.DeadlineExceeded)
-		tries := r.of(conformance.OpExtendAll)
+		tries := r.of(lockstest.OpExtendAll)
 		for i := 1; i < len(tries); i++ {
 			equal(t, "pause between tries", tries[i].at.Sub(tries[i-1].at), op+ttl/20)
 		}
@@ -338,14 +338,14 @@ func TestRenewalRecovers(t *testing.T) {
 // The server's word ends a lease in the moment of the renewal that hears it.
 func TestRenewalHearsOfTheLoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		is(t, "KeepAlive", lease.KeepAlive(0))
 		m.Evict(bg, key)
 		<-lease.Lost()
-		all := r.of(conformance.OpExtendAll)
+		all := r.of(lockstest.OpExtendAll)
 		equal(t, "renewals", len(all), 1)
 		since(t, "Lost after the renewal", all[0].at, 0)
 		var lost *strategy.LostError
@@ -363,7 +363,7 @@ func TestRenewalHearsOfTheLoss(t *testing.T) {
 // Leases due together are renewed in one request, and each gets its own answer.
 func TestBulkRenewal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		var leases []strategy.Lease
@@ -380,11 +380,11 @@ func TestBulkRenewal(t *testing.T) {
 		}
 		synctest.Wait()
 		renewed := 0
-		for _, e := range r.of(conformance.OpExtendAll) {
+		for _, e := range r.of(lockstest.OpExtendAll) {
 			renewed += len(e.all)
 		}
 		equal(t, "claims renewed", renewed, 99)
-		equal(t, "single renewals", len(r.of(conformance.OpExtend)), 0)
+		equal(t, "single renewals", len(r.of(lockstest.OpExtend)), 0)
 		for i, lease := range leases {
 			switch i {
 			case 7:
@@ -402,7 +402,7 @@ func TestBulkRenewal(t *testing.T) {
 // One timer fires for all that are due at one moment: that is one request.
 func TestLeasesDueTogetherShareARequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		for i := range 200 {
@@ -414,7 +414,7 @@ func TestLeasesDueTogetherShareARequest(t *testing.T) {
 		r.then(unsent)
 		time.Sleep(7 * time.Second) // failing ones are retried together in the end, or not; all are in some request
 		seen := map[string]bool{}
-		for _, e := range r.of(conformance.OpExtendAll) {
+		for _, e := range r.of(lockstest.OpExtendAll) {
 			for _, c := range e.all {
 				seen[c.Name] = true
 			}
@@ -426,7 +426,7 @@ func TestLeasesDueTogetherShareARequest(t *testing.T) {
 }
 
 // forgetful is a bulk protocol that answers for some, twice for others.
-type forgetful struct{ *conformance.Memory }
+type forgetful struct{ *lockstest.Memory }
 
 func (p forgetful) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
 	p.Memory.ExtendAll(ctx, cs, func(i int, g driver.Grant, err error) {
@@ -439,7 +439,7 @@ func (p forgetful) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 
 func TestBulkRenewalForgetsAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, forgetful{&m}, strategy.Options{})
 		forgotten, err := s.NewLock("forgotten").TryAcquire(bg)
 		is(t, "TryAcquire", err)
@@ -463,13 +463,13 @@ func TestBulkRenewalForgetsAnAnswer(t *testing.T) {
 // that renews them one by one.
 func TestSlowRenewalDelaysNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, bare(&m), strategy.Options{OpTimeout: 9 * time.Second})
-		r.then(only(conformance.OpExtend, func(_ context.Context, q conformance.Request, serve func() error) error {
+		r.then(only(lockstest.OpExtend, func(_ context.Context, q lockstest.Request, serve func() error) error {
 			if q.Claims[0].Name == "slow" {
 				time.Sleep(time.Until(q.Claims[0].Due) + ms)
-				return conformance.Unknown()
+				return lockstest.Unknown()
 			}
 			return serve()
 		}))
@@ -495,7 +495,7 @@ func TestMaximumHold(t *testing.T) {
 	for _, most := range []time.Duration{ttl, ttl + ms, 12 * time.Second, 25*time.Second + 700*time.Microsecond, time.Minute} {
 		t.Run(most.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{})
 				start := time.Now()
 				lease := take(t, s)
@@ -512,13 +512,13 @@ func TestMaximumHold(t *testing.T) {
 				if !strings.Contains(err.Error(), "maximum hold") {
 					t.Errorf("Err = %q, want it to name the maximum hold", err)
 				}
-				time.Sleep(time.Until(start.Add(most - ms - 1)))
+				time.Sleep(time.Until(start.Add(most - ms)))
 				left, _ := m.Leftovers(bg, key)
 				equal(t, "keys a millisecond before the end", len(left), 1)
-				time.Sleep(ms + 1)
+				time.Sleep(2 * ms)
 				left, _ = m.Leftovers(bg, key)
-				equal(t, "keys at the end", len(left), 0)
-				equal(t, "releases", m.Requests(conformance.OpRelease), 0)
+				equal(t, "keys a millisecond after the end", len(left), 0)
+				equal(t, "releases", m.Requests(lockstest.OpRelease, lockstest.OpUndo), 0)
 			})
 		})
 	}
@@ -526,7 +526,7 @@ func TestMaximumHold(t *testing.T) {
 
 func TestMaximumHoldRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		for _, most := range []time.Duration{math.MinInt64, -1, 1, ttl - 1} {
@@ -564,7 +564,7 @@ func TestMaximumHoldChanged(t *testing.T) {
 		for _, network := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, network %v", tt.what, network), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					var m conformance.Memory
+					var m lockstest.Memory
 					s := open(t, &m, strategy.Options{})
 					start := time.Now()
 					lease := take(t, s)
@@ -613,13 +613,13 @@ func TestMaximumHoldChanged(t *testing.T) {
 // A bound that comes while a renewal is under way holds for it, too.
 func TestMaximumHoldChangedDuringARenewal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
 		lease := take(t, s)
 		time.Sleep(8 * time.Second)
-		r.then(only(conformance.OpExtend, slow(400*ms, 400*ms)))
+		r.then(only(lockstest.OpExtend, slow(400*ms, 400*ms)))
 		go lease.Extend(bg)
 		synctest.Wait()
 		is(t, "KeepAlive", lease.KeepAlive(12*time.Second))
@@ -629,7 +629,7 @@ func TestMaximumHoldChangedDuringARenewal(t *testing.T) {
 		}
 		time.Sleep(time.Until(start.Add(12 * time.Second)))
 		equal(t, "holder at the end", holds(&m, key), "")
-		if n := m.Requests(conformance.OpExtendAll); n > 2 {
+		if n := m.Requests(lockstest.OpExtendAll); n > 2 {
 			t.Errorf("renewals = %d, want 2 at most", n)
 		}
 	})
@@ -660,11 +660,37 @@ func TestMaximumHoldOfAGenerousProtocol(t *testing.T) {
 	})
 }
 
+// TestMaximumHoldAfterAHandOver: a lock that servers count beyond the maximum hold, because they never shorten a TTL, is
+// undone when the hold is over, also if another hold of the process was granted it.
+func TestMaximumHoldAfterAHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var asked, released atomic.Int64
+		s := open(t, &scripted{
+			acquire: func(c driver.Claim) (driver.Grant, error) {
+				if asked.Add(1) == 1 { // so that the caller stands in line
+					return driver.Grant{}, &strategy.HeldError{Name: c.Name}
+				}
+				return driver.Grant{TTL: time.Hour}, nil
+			},
+			release: func(driver.Claim) error { released.Add(1); return nil },
+		}, strategy.Options{})
+		first, second := wait(bg, s), wait(bg, s)
+		is(t, "KeepAlive", first.got(t).KeepAlive(ttl)) // cuts the TTL
+		synctest.Wait()
+		release(t, first.lease)
+		is(t, "KeepAlive", second.got(t).KeepAlive(ttl))
+		equal(t, "attempts", asked.Load(), 2)
+		<-second.lease.Lost()
+		synctest.Wait()
+		equal(t, "releases", released.Load(), 1)
+	})
+}
+
 // Many leases, kept and released at random: no entry is left scheduled, and
 // nobody is forgotten.
 func TestAgendaKeepsUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		m.Intercept(slow(ms, ms))
 		s := open(t, &m, strategy.Options{TTL: time.Second})
 		var all sync.WaitGroup
@@ -697,7 +723,7 @@ func TestAgendaKeepsUp(t *testing.T) {
 // in one moment.
 func TestSingleRenewalsStayApart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, bare(&m), strategy.Options{})
 		const n = 100
@@ -708,7 +734,7 @@ func TestSingleRenewalsStayApart(t *testing.T) {
 		}
 		time.Sleep(half)
 		at := map[time.Time]int{}
-		for _, e := range r.of(conformance.OpExtend) {
+		for _, e := range r.of(lockstest.OpExtend) {
 			at[e.at]++
 		}
 		for _, together := range at {
@@ -723,7 +749,7 @@ func TestSingleRenewalsStayApart(t *testing.T) {
 // due; those that failed together stay together.
 func TestFailingRenewalsPause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		for i := range 40 {
@@ -735,7 +761,7 @@ func TestFailingRenewalsPause(t *testing.T) {
 		r.then(unsent)
 		time.Sleep(ttl)
 		last, tries := map[string]time.Time{}, 0
-		for _, e := range r.of(conformance.OpExtendAll) {
+		for _, e := range r.of(lockstest.OpExtendAll) {
 			tries++
 			for _, c := range e.all {
 				if pause := e.at.Sub(last[c.Name]); pause < ttl/20-ttl/30 {
@@ -754,13 +780,13 @@ func TestFailingRenewalsPause(t *testing.T) {
 // have time-outs of their own.
 func TestRequestsOfSeveralOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		for i := range 6 {
 			from, err := s, error(nil)
 			if i%3 > 0 {
-				from, err = s.With(strategy.Options{OpTimeout: time.Duration(i) * op})
+				from, err = s.Changed(func(o *strategy.Options) { o.OpTimeout = time.Duration(i) * op })
 			}
 			is(t, "With", err)
 			lease, err := from.NewLock(fmt.Sprint(i)).TryAcquire(bg)
@@ -768,7 +794,7 @@ func TestRequestsOfSeveralOptions(t *testing.T) {
 			is(t, "KeepAlive", lease.KeepAlive(0)) // all draw the same time
 		}
 		time.Sleep(half)
-		requests := r.of(conformance.OpExtendAll)
+		requests := r.of(lockstest.OpExtendAll)
 		equal(t, "requests", len(requests), 5)
 		for _, e := range requests {
 			equal(t, "renewed at the same time", e.at, requests[0].at)
@@ -782,7 +808,7 @@ func TestRequestsOfSeveralOptions(t *testing.T) {
 // TestBoundWhileTheServersCountBeyond: a maximum hold that ends before what the servers count bounds the
 // lease, and its renewals, at once; also one that was under way. A later bound lifts it at once.
 func TestBoundWhileTheServersCountBeyond(t *testing.T) {
-	late := func(t *testing.T, m *conformance.Memory, o strategy.Options) (*recorder, strategy.Lease) {
+	late := func(t *testing.T, m *lockstest.Memory, o strategy.Options) (*recorder, strategy.Lease) {
 		r := record(m)
 		lease := take(t, open(t, m, o))
 		time.Sleep(9 * time.Second)
@@ -790,7 +816,7 @@ func TestBoundWhileTheServersCountBeyond(t *testing.T) {
 	}
 	t.Run("the deadline", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r, lease := late(t, &m, strategy.Options{})
 			is(t, "Extend", lease.Extend(bg))
 			r.then(unsent)
@@ -798,9 +824,21 @@ func TestBoundWhileTheServersCountBeyond(t *testing.T) {
 			equal(t, "Deadline", time.Until(lease.Deadline()), 3*time.Second-driver.Drift(3*time.Second))
 		})
 	})
+	t.Run("the deadline, by less than the drift", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var m lockstest.Memory
+			r, lease := late(t, &m, strategy.Options{})
+			is(t, "Extend", lease.Extend(bg))
+			deadline := lease.Deadline()
+			time.Sleep(half)
+			r.then(unsent)
+			is(t, "KeepAlive", lease.KeepAlive(9*time.Second+ttl-10*ms))
+			equal(t, "Deadline", lease.Deadline(), deadline) // the drift from now on is less than that of the TTL
+		})
+	})
 	t.Run("lifted", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r, lease := late(t, &m, strategy.Options{})
 			is(t, "Extend", lease.Extend(bg))
 			r.then(unsent)
@@ -815,24 +853,24 @@ func TestBoundWhileTheServersCountBeyond(t *testing.T) {
 	})
 	t.Run("by Extend", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r, lease := late(t, &m, strategy.Options{})
 			is(t, "KeepAlive", lease.KeepAlive(12*time.Second))
 			is(t, "Extend", lease.Extend(bg))
-			equal(t, "TTL asked for", r.of(conformance.OpExtend)[0].all[0].TTL, 3*time.Second)
+			equal(t, "TTL asked for", r.of(lockstest.OpExtend)[0].all[0].TTL, 3*time.Second)
 		})
 	})
 	t.Run("during Extend", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r, lease := late(t, &m, strategy.Options{})
-			r.then(only(conformance.OpExtend, slow(0, 100*ms)))
+			r.then(only(lockstest.OpExtend, slow(0, 100*ms)))
 			go lease.Extend(bg)
 			synctest.Wait()
 			is(t, "KeepAlive", lease.KeepAlive(12*time.Second))
 			time.Sleep(100 * ms)
 			synctest.Wait()
-			cuts := r.of(conformance.OpExtendAll)
+			cuts := r.of(lockstest.OpExtendAll)
 			if len(cuts) != 1 || cuts[0].all[0].TTL != 12*time.Second-9100*ms {
 				t.Errorf("renewals = %+v, want one that cuts the TTL at once", cuts)
 			}
@@ -849,7 +887,7 @@ func TestShorterGrant(t *testing.T) {
 				asked := 0
 				p := &scripted{extend: func(driver.Claim) (driver.Grant, error) {
 					if asked++; fails {
-						return driver.Grant{}, conformance.Unsent()
+						return driver.Grant{}, lockstest.Unsent()
 					}
 					return driver.Grant{TTL: ttl / 2}, nil
 				}}
@@ -863,4 +901,49 @@ func TestShorterGrant(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The time until the next renewal counts from the last request, as the TTL does, and not from its answer.
+func TestRenewalsCountFromTheRequest(t *testing.T) {
+	for what, p := range map[string]func(*lockstest.Memory) driver.Protocol{
+		"bulk": func(m *lockstest.Memory) driver.Protocol { return m }, "single": func(m *lockstest.Memory) driver.Protocol { return bare(m) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m lockstest.Memory
+				r := record(&m)
+				s := open(t, p(&m), strategy.Options{})
+				lease := take(t, s)
+				is(t, "KeepAlive", lease.KeepAlive(0))
+				r.then(slow(0, op*9/10))
+				time.Sleep(4 * ttl)
+				most := map[string]time.Duration{"bulk": ttl / 2, "single": ttl/3 + ttl/30}[what]
+				sent := r.of(lockstest.OpExtend, lockstest.OpExtendAll)
+				for i := range sent[1:] {
+					if gap := sent[i+1].at.Sub(sent[i].at); gap > most+ms {
+						t.Errorf("a renewal came %v after the one before, want %v at most", gap, most)
+					}
+				}
+				release(t, lease)
+			})
+		})
+	}
+}
+
+// StopKeepAlive ends the renewal. The maximum hold stays.
+func TestStopKeepAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s := open(t, &m, strategy.Options{})
+		start := time.Now()
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(12*time.Second))
+		lease.(interface{ StopKeepAlive() }).StopKeepAlive()
+		time.Sleep(8 * time.Second)
+		equal(t, "requests", m.Requests(), 1)
+		is(t, "Extend", lease.Extend(bg))
+		if end := lease.Deadline().Sub(start); end <= ttl || end >= 12*time.Second {
+			t.Errorf("the deadline is %v after the grant, want more than %v, and less than 12s", end, ttl)
+		}
+	})
 }

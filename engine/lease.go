@@ -14,6 +14,7 @@ import (
 	"github.com/lockstrategies/locks/engine/internal/lifecycle"
 	"github.com/lockstrategies/locks/engine/internal/scheduler"
 	"github.com/lockstrategies/locks/engine/internal/undo"
+	"github.com/lockstrategies/locks/internal/holdstart"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,9 +24,10 @@ type core struct {
 	p         driver.Protocol
 	bulk      driver.BulkExtender // p, if it is one
 	queues    bool                // Options.Wait is WaitQueue
-	maxShare  int                 // the greatest share of a lock that several may hold; 0: one holds it
+	sharer    driver.Sharer       // p, if several may hold its locks
+	maxShare  int                 // the greatest share of such a lock; 0: one holds it
 	reenters  bool                // p lets owners in again
-	adopter   driver.Adopter      // p, if locks are handed over by adoption; see handover.go
+	adopts    bool                // locks are handed over by adoption; see handover.go
 	announces bool                // p publishes each release to waiters that subscribe
 	o         strategy.Options
 	*shared
@@ -36,9 +38,10 @@ type shared struct {
 	undos   undo.Retrier
 	renewal *scheduler.Scheduler[*lease] // renewals and deadlines
 
-	prober  driver.Prober // the protocol, if it is one
-	probing atomic.Bool   // probe will be called
-	returns uint64        // what the last probe has returned; probe's
+	prober     driver.Prober // the protocol, if it is one
+	probing    atomic.Bool   // probe will be called
+	subscribed atomic.Int64  // how many subscriptions there are
+	returns    uint64        // what the last probe has returned; probe's
 }
 
 // enter begins a request that Close waits for.
@@ -52,7 +55,27 @@ func (s *shared) enter() error {
 func (s *shared) leave() { s.group.Leave() }
 
 // undo ends, in the background, a claim whose end nobody knows.
-func (c *core) undo(claim driver.Claim) { c.undos.Undo(c.p, claim, c.o.OpTimeout) }
+func (c *core) undo(claim driver.Claim) { c.undos.Undo(c.p, claim, c.o.OpTimeout, c.leftToTTL) }
+
+// undoFailed undoes what may remain of a claim that got g and err in place of the lock, and reports whether anything may.
+func (c *core) undoFailed(claim driver.Claim, g driver.Grant, err error) bool {
+	if !mayRemain(g, err) {
+		return false
+	}
+	claim.Grant.State = g.State
+	c.undo(claim)
+	return true
+}
+
+// mayRemain reports whether the servers may have kept something of a claim that got g and err.
+func mayRemain(g driver.Grant, err error) bool {
+	return err != nil && (g.Partial || errors.Is(err, strategy.ErrUnknown))
+}
+
+// leftToTTL reports a claim that Close has left to its TTL.
+func (c *core) leftToTTL(claim driver.Claim, took time.Duration, err error) {
+	c.observe(strategy.Event{Kind: strategy.EventUndoFailed, Context: context.Background(), Name: claim.Name, Token: claim.Token, Took: took, Err: err})
+}
 
 func (c *core) observe(e strategy.Event) {
 	if c.o.Observe != nil {
@@ -63,11 +86,12 @@ func (c *core) observe(e strategy.Event) {
 // lease is the Lease of every algorithm. Its size has a test.
 type lease struct {
 	c       *core
-	granted time.Time // not after the servers began to count the first TTL
-	own     string    // its token, if the servers know it by that of the first hold; see hand-over
-	release releaser  // ends it instead of the lease itself; nil: nobody does
-	sound   bool      // set by its end: it could be handed over as it was
-	handed  bool      // and so it was
+	granted time.Time        // not after the servers began to count the first TTL
+	start   *holdstart.Start // of its maximum hold; nil: its grant
+	own     string           // its token, if the servers know it by that of the first hold; see hand-over
+	line    *line            // passes the lock on when the lease ends; nil: the lease releases it
+	sound   bool             // set by its end: it could be handed over as it was
+	handed  bool             // and so it was
 
 	mu         sync.Mutex
 	claim      driver.Claim    // with the last Grant
@@ -75,28 +99,20 @@ type lease struct {
 	end        error           // nil while held; then ErrReleased or the *LostError, for ever
 	renewalErr error           // why the last renewal failed
 	counted    time.Time       // the latest time until which the servers were asked to count
-	doubt      bool            // a server that has not answered may keep the lock beyond the deadline
-	renewing   bool            // a renewal is under way
-	answered   chan struct{}   // closed when that is answered; made by the first who waits for it
+	answered   chan struct{}   // closed when the renewal under way is answered; made by the first who waits for that
 	lost       chan struct{}   // made by the first Lost
 	contexts   []*leaseContext // end with the lease
+	partial    bool            // a server that has not answered may keep the lock beyond the deadline
+	renewing   bool            // a renewal is under way
 
-	short bool      // from a direct grant: the TTL is a successor's, and is extended once
-	keep  bool      // renewed until it ends
-	watch bool      // somebody wants to know of the loss
-	begun bool      // its caller has it, and the observer knows
-	until time.Time // keep: the end of the maximum hold; zero: none
-	next  time.Time // keep: the next renewal; zero: none
+	unconfirmed bool      // no answer, but a message says that it was granted: it is extended once
+	keep        bool      // renewed until it ends
+	watch       bool      // somebody wants to know of the loss
+	begun       bool      // its caller has it, and the observer knows
+	until       time.Time // keep: the end of the maximum hold; zero: none
+	next        time.Time // keep: the next renewal; zero: none
 
 	entry scheduler.Entry[*lease]
-}
-
-// A releaser ends a lease in a way of its own: a wait line passes the lock on.
-type releaser interface {
-	// letGo is called in place of the protocol's Release, with the claim of a lease that is over.
-	letGo(ctx context.Context, l *lease, c driver.Claim) error
-	// gone is called when the lease is over and is not released.
-	gone()
 }
 
 var _ strategy.Lease = (*lease)(nil)
@@ -107,13 +123,13 @@ type leaseContext struct{ cancel context.CancelCauseFunc }
 func newLease(co *core, c driver.Claim, g driver.Grant, start time.Time) *lease {
 	l := &lease{c: co, claim: c}
 	l.granted = l.take(g, start).Start
-	if l.claim.Grant.Fence == 0 {
+	if l.claim.Grant.Fence == 0 && l.claim.Grant.Fences == 0 {
 		l.claim.Grant.Fences = c.Fences // there are no numbers that could run out
 	}
 	if g.Owner != "" {
 		l.claim.Owner = g.Owner // an adopted hold may come with one
 	}
-	l.deadline, l.doubt = deadlineOf(l.claim.Grant), g.Doubt
+	l.deadline, l.partial = deadlineOf(l.claim.Grant), g.Partial
 	return l
 }
 
@@ -158,7 +174,8 @@ func (l *lease) holder() string {
 // begin reports that the caller has the lock, and starts what runs from then on even if nobody asks.
 // ctx, n and asked are those of the call: which attempt got the lock, and when the call began.
 func (l *lease) begin(ctx context.Context, n int, asked time.Time) {
-	if l.c.o.Observe == nil && !l.short {
+	l.start = holdstart.From(ctx)
+	if l.c.o.Observe == nil && !l.unconfirmed {
 		return // nobody to notify: the deadline is checked when somebody asks
 	}
 	l.c.observe(strategy.Event{Kind: strategy.EventAcquired, Context: ctx, Name: l.claim.Name, Token: l.Token(), Attempt: n, Took: time.Since(asked)})
@@ -237,8 +254,18 @@ func (l *lease) RenewalErr() error {
 	return l.renewalErr
 }
 
+// within finds in a ctx the lease of this key in whose Context a caller is. It is there where several may hold the lock.
+type within struct {
+	of  *shared
+	key string
+}
+
 func (l *lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	ctx, cancelCause := context.WithCancelCause(strategy.WithOwner(parent, l.claim.Owner))
+	parent = strategy.WithOwner(parent, l.claim.Owner)
+	if l.c.sharer != nil {
+		parent = context.WithValue(parent, within{l.c.shared, l.claim.Key}, l)
+	}
+	ctx, cancelCause := context.WithCancelCause(parent)
 	c := &leaseContext{cancelCause}
 	l.mu.Lock()
 	l.contexts = append(l.contexts, c)
@@ -269,19 +296,24 @@ func (l *lease) Release(ctx context.Context) error {
 	}
 	if err = entered; err == nil {
 		err = l.letGo(ctx, c)
-	} else if l.release != nil {
-		l.release.gone()
+	} else if l.line != nil {
+		l.line.gone()
 	}
 	l.ended(ctx, strategy.EventReleased, err)
 	return err
 }
 
 // letGo gives up the lock of a lease that is over; c is its claim.
-func (l *lease) letGo(ctx context.Context, c driver.Claim) error {
-	if l.release != nil {
-		return l.release.letGo(ctx, l, c)
+func (l *lease) letGo(ctx context.Context, c driver.Claim) (err error) {
+	if l.line != nil {
+		err = l.line.letGo(ctx, l, c)
+	} else {
+		err = l.c.release(ctx, c)
 	}
-	return l.c.release(ctx, c)
+	if l.unconfirmed && errors.Is(err, strategy.ErrLost) {
+		l.c.undo(c) // it may still have its place in the queue
+	}
+	return err
 }
 
 // giveBack releases, in the background, a lock that nobody wants any more. Its lease has not begun, so
@@ -295,8 +327,8 @@ func (l *lease) giveBack() {
 // release ends a claim, and goes on in the background until that is certain.
 func (c *core) release(ctx context.Context, claim driver.Claim) error {
 	claim.Due = time.Now().Add(c.o.OpTimeout)
-	err, remains := driver.Unmark(c.p.Release(uncancelled(ctx), claim))
-	if remains || err != nil && !errors.Is(err, strategy.ErrLost) {
+	out, err := c.p.Release(uncancelled(ctx), claim)
+	if out.Partial || err != nil && !errors.Is(err, strategy.ErrLost) {
 		c.undo(claim)
 	}
 	return err
@@ -307,8 +339,8 @@ func (l *lease) Detach() (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if l.release != nil {
-		l.release.gone()
+	if l.line != nil {
+		l.line.gone()
 	}
 	l.ended(context.Background(), strategy.EventReleased, nil)
 	return c.Token, nil
@@ -377,15 +409,15 @@ func (l *lease) over(end error) (after func()) {
 	if lost && l.lost != nil {
 		close(l.lost)
 	}
-	if lost && (l.doubt || l.outlasted()) && hasLapsed(end) {
-		l.c.undo(l.claim) // the servers may count for longer
+	if lost && (l.unconfirmed || (l.partial || l.outlasted()) && hasLapsed(end)) {
+		l.c.undo(l.claim) // the servers may count for longer; or the claim may still have its place in the queue
 	}
 	if len(contexts) == 0 && !lost {
 		return nothing
 	}
 	return func() {
-		if lost && l.release != nil {
-			l.release.gone()
+		if lost && l.line != nil {
+			l.line.gone()
 		}
 		for _, x := range contexts {
 			x.cancel(end)
@@ -440,7 +472,7 @@ func (l *lease) plan() {
 func (l *lease) nextRenewal(start time.Time) time.Time {
 	g := l.claim.Grant
 	switch {
-	case l.short:
+	case l.unconfirmed:
 		return time.Now().Add(shortHold)
 	case !l.keep:
 		return time.Time{}

@@ -12,16 +12,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // The deadline counts from before the request, however slow that and its reply are.
 func TestDeadlineCountsFromBeforeTheRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		m.Intercept(slow(300*ms, 200*ms))
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
@@ -76,7 +76,7 @@ func TestDeadlineFromTheGrant(t *testing.T) {
 // Err looks at the clock: no timer needs to have run, and none does.
 func TestErrLooksAtTheClock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		time.Sleep(valid - 1)
@@ -104,7 +104,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 // Lost comes at the deadline with the network down, exactly, and asks nobody.
 func TestLostAtTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
 		lease := take(t, s)
@@ -126,17 +126,17 @@ func TestLostAtTheDeadline(t *testing.T) {
 func TestContextEndsWithTheLease(t *testing.T) {
 	for _, tt := range []struct {
 		what string
-		end  func(*conformance.Memory, strategy.Lease)
+		end  func(*lockstest.Memory, strategy.Lease)
 		want error
 	}{
-		{"deadline", func(*conformance.Memory, strategy.Lease) { time.Sleep(valid) }, strategy.ErrLost},
-		{"release", func(_ *conformance.Memory, l strategy.Lease) { l.Release(bg) }, strategy.ErrReleased},
-		{"detach", func(_ *conformance.Memory, l strategy.Lease) { l.Detach() }, strategy.ErrReleased},
-		{"server's word", func(m *conformance.Memory, l strategy.Lease) { m.Evict(bg, key); l.Extend(bg) }, strategy.ErrLost},
+		{"deadline", func(*lockstest.Memory, strategy.Lease) { time.Sleep(valid) }, strategy.ErrLost},
+		{"release", func(_ *lockstest.Memory, l strategy.Lease) { l.Release(bg) }, strategy.ErrReleased},
+		{"detach", func(_ *lockstest.Memory, l strategy.Lease) { l.Detach() }, strategy.ErrReleased},
+		{"server's word", func(m *lockstest.Memory, l strategy.Lease) { m.Evict(bg, key); l.Extend(bg) }, strategy.ErrLost},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{})
 				lease := take(t, s)
 				type keyType struct{}
@@ -167,7 +167,7 @@ func TestContextEndsWithTheLease(t *testing.T) {
 
 func TestContextEndsWithItsParent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		why := errors.New("why")
@@ -186,12 +186,12 @@ func TestContextEndsWithItsParent(t *testing.T) {
 // Contexts end before the lock is free.
 func TestContextEndsBeforeTheLockIsFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		ctx, cancel := lease.Context(bg)
 		defer cancel()
-		m.Intercept(func(_ context.Context, _ conformance.Request, serve func() error) error {
+		m.Intercept(func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			is(t, "Cause when the release is sent", context.Cause(ctx), strategy.ErrReleased)
 			return serve()
 		})
@@ -201,7 +201,7 @@ func TestContextEndsBeforeTheLockIsFree(t *testing.T) {
 
 func TestExtend(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		start := time.Now()
 		lease := take(t, s)
@@ -229,7 +229,7 @@ func TestExtend(t *testing.T) {
 // The server's word ends the lease at once, and says who has the lock.
 func TestLostByTheServersWord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		lost := lease.Lost()
@@ -266,12 +266,12 @@ func TestPlainErrLost(t *testing.T) {
 
 // An Extend that failed leaves the lease as it was, to be tried again.
 func TestExtendFails(t *testing.T) {
-	for want, fault := range map[error]conformance.Interceptor{
+	for want, fault := range map[error]lockstest.Fault{
 		strategy.ErrRefused: refused, strategy.ErrUnsent: unsent, strategy.ErrUnknown: lostReply,
 	} {
 		t.Run(want.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{})
 				lease := take(t, s)
@@ -287,7 +287,7 @@ func TestExtendFails(t *testing.T) {
 				equal(t, "deadline", lease.Deadline(), deadline)
 				r.then(nil)
 				time.Sleep(time.Second)
-				equal(t, "renewals that nobody asked for", len(r.of(conformance.OpExtend, conformance.OpExtendAll)), 1)
+				equal(t, "renewals that nobody asked for", len(r.of(lockstest.OpExtend, lockstest.OpExtendAll)), 1)
 				is(t, "Extend", lease.Extend(bg))
 				is(t, "Failing", lease.RenewalErr())
 
@@ -297,9 +297,9 @@ func TestExtendFails(t *testing.T) {
 				<-lost
 				is(t, "Err", lease.Err(), strategy.ErrLost, want, err)
 				synctest.Wait()
-				undo := r.of(conformance.OpRelease)
+				undo := r.of(lockstest.OpUndo)
 				if want == strategy.ErrUnknown {
-					if len(undo) == 0 || !undo[0].all[0].Undo {
+					if len(undo) == 0 {
 						t.Error("undoings after a renewal of unknown outcome = 0, want some")
 					}
 				} else {
@@ -313,7 +313,7 @@ func TestExtendFails(t *testing.T) {
 // A renewal of unknown outcome may keep the key beyond the deadline: it is undone.
 func TestUnknownRenewalIsUndoneAtTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		time.Sleep(9 * time.Second)
@@ -332,7 +332,8 @@ func TestLateRenewalIsUndone(t *testing.T) {
 	for _, bulk := range []bool{true, false} {
 		t.Run(fmt.Sprintf("bulk %v", bulk), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
+				r := record(&m)
 				p := driver.Protocol(&m)
 				if !bulk {
 					p = bare(&m)
@@ -341,7 +342,7 @@ func TestLateRenewalIsUndone(t *testing.T) {
 				lease := take(t, s)
 				lost := lease.Lost()
 				time.Sleep(8 * time.Second)
-				m.Intercept(slow(0, 4*time.Second))
+				r.then(slow(0, 4*time.Second))
 				start := time.Now()
 				var err error
 				if bulk {
@@ -356,6 +357,9 @@ func TestLateRenewalIsUndone(t *testing.T) {
 				equal(t, "Lost is closed", closed(lost), true)
 				time.Sleep(time.Until(start.Add(4*time.Second)) + 1)
 				equal(t, "holder", holds(&m, key), "")
+				if undo := r.of(lockstest.OpUndo); !bulk { // its answer came
+					equal(t, "when the grant that is undone began", undo[0].all[0].Grant.Start, start)
+				}
 				time.Sleep(4 * time.Second)
 			})
 		})
@@ -365,7 +369,7 @@ func TestLateRenewalIsUndone(t *testing.T) {
 // One renewal at a time: the second waits for the first, or until its ctx ends.
 func TestExtendsTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
@@ -382,7 +386,7 @@ func TestExtendsTakeTurns(t *testing.T) {
 		is(t, "Extend while another is under way", err, context.DeadlineExceeded)
 		since(t, "Extend took", start, 100*ms)
 		all.Wait()
-		for i, e := range r.of(conformance.OpExtend) {
+		for i, e := range r.of(lockstest.OpExtend) {
 			equal(t, "time of the renewal", e.at.Sub(start), time.Duration(i)*500*ms)
 		}
 	})
@@ -390,7 +394,7 @@ func TestExtendsTakeTurns(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		lost := lease.Lost()
@@ -417,7 +421,7 @@ func TestRelease(t *testing.T) {
 // The server may know of a loss that the holder has not heard of.
 func TestReleaseOfWhatTheServerLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
@@ -426,7 +430,7 @@ func TestReleaseOfWhatTheServerLost(t *testing.T) {
 		is(t, "Release", lease.Release(bg), strategy.ErrLost)
 		is(t, "Err", lease.Err(), strategy.ErrReleased)
 		time.Sleep(time.Second)
-		equal(t, "releases", len(r.of(conformance.OpRelease)), 1)
+		equal(t, "releases", len(r.of(lockstest.OpRelease, lockstest.OpUndo)), 1)
 		equal(t, "holder", holds(&m, key), other.Token())
 	})
 }
@@ -436,26 +440,26 @@ func TestReleaseWaitsForARenewal(t *testing.T) {
 	for _, end := range []string{"release", "detach"} {
 		t.Run(end, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{})
 				lease := take(t, s)
 				is(t, "KeepAlive", lease.KeepAlive(0))
-				r.then(func(ctx context.Context, q conformance.Request, serve func() error) error {
-					if q.Op == conformance.OpExtendAll {
+				r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+					if q.Op == lockstest.OpExtendAll {
 						time.Sleep(800 * ms)
 					}
 					return serve()
 				})
-				for len(r.of(conformance.OpExtendAll)) == 0 {
+				for len(r.of(lockstest.OpExtendAll)) == 0 {
 					time.Sleep(100 * ms)
 				}
-				renewal := r.of(conformance.OpExtendAll)[0].at
-				last := conformance.OpRelease
+				renewal := r.of(lockstest.OpExtendAll)[0].at
+				last := lockstest.OpRelease
 				if end == "release" {
 					is(t, "Release", lease.Release(bg))
 				} else {
-					last = conformance.OpExtendAll
+					last = lockstest.OpExtendAll
 					_, err := lease.Detach()
 					is(t, "Detach", err)
 				}
@@ -496,7 +500,7 @@ func TestReleaseBearsTheLastGrant(t *testing.T) {
 // Release goes on when ctx is cancelled, for the operation time-out at most.
 func TestReleaseIsDetachedFromContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		ctx, cancel := context.WithTimeout(bg, 100*ms)
@@ -518,12 +522,12 @@ func TestReleaseIsDetachedFromContext(t *testing.T) {
 
 // A release that is not certain is repeated in the background until it is.
 func TestReleaseIsRepeated(t *testing.T) {
-	for want, fault := range map[error]conformance.Interceptor{
+	for want, fault := range map[error]lockstest.Fault{
 		strategy.ErrRefused: refused, strategy.ErrUnsent: unsent, strategy.ErrUnknown: lostRequest,
 	} {
 		t.Run(want.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{})
 				lease := take(t, s)
@@ -533,9 +537,9 @@ func TestReleaseIsRepeated(t *testing.T) {
 				is(t, "Err", lease.Err(), strategy.ErrReleased)
 				time.Sleep(3*time.Second + ms)
 				r.then(nil)
-				n := len(r.of(conformance.OpRelease))
+				n := len(r.of(lockstest.OpUndo))
 				time.Sleep(op / 4)
-				equal(t, "releases until it is certain", len(r.of(conformance.OpRelease)), n+1)
+				equal(t, "undos until it is certain", len(r.of(lockstest.OpUndo)), n+1)
 				equal(t, "under way", engine.UnderWay(s), 0)
 				equal(t, "holder", holds(&m, key), "")
 			})
@@ -545,7 +549,7 @@ func TestReleaseIsRepeated(t *testing.T) {
 
 func TestRepeatedReleaseEndsWithTheTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		lease := take(t, s)
 		m.Intercept(unsent)
@@ -561,7 +565,7 @@ func TestRepeatedReleaseEndsWithTheTTL(t *testing.T) {
 // its own where the algorithm issues one.
 func TestDetachAndAdopt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		a := open(t, &m, strategy.Options{})
 		b := open(t, &m, strategy.Options{TTL: 20 * time.Second, OpTimeout: 2 * time.Second})
 		lease := take(t, a)
@@ -617,11 +621,11 @@ func TestDetachAndAdopt(t *testing.T) {
 // A lock that was adopted too late for the lease to be of use is not left behind.
 func TestAdoptTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{OpTimeout: ttl - ms})
 		token, err := take(t, s).Detach()
 		is(t, "Detach", err)
-		m.Intercept(only(conformance.OpAdopt, slow(0, valid)))
+		m.Intercept(only(lockstest.OpAdopt, slow(0, valid)))
 		lease, err := s.Adopt(bg, name, token)
 		if lease != nil {
 			t.Errorf("Adopt = %v, want no lease", lease)
@@ -636,7 +640,7 @@ func TestAdoptTooLate(t *testing.T) {
 // An observer learns when an adopted lock lapses, though nobody asks.
 func TestObserverOfAnAdoptedLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		token, err := take(t, open(t, &m, strategy.Options{})).Detach()
 		is(t, "Detach", err)
 		var lost atomic.Int32
@@ -667,7 +671,7 @@ func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
 	for _, end := range []string{"release", "detach", "deadline", "server's word", "close"} {
 		t.Run(end, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				m.Intercept(slow(ms, ms))
 				s := open(t, &m, strategy.Options{TTL: 100 * ms, Observe: func(strategy.Event) {}})
 				lease := take(t, s)
@@ -755,18 +759,23 @@ func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
 }
 
 // An adoption whose answer was lost is undone, whether or not it took effect: its
-// caller does not know the token that may hold the lock now.
+// caller does not know the token that may hold the lock now. It learns why its context ended.
 func TestAdoptionOfUnknownEnd(t *testing.T) {
-	for what, fault := range map[string]conformance.Interceptor{"reply": lostReply, "request": lostRequest} {
+	for what, fault := range map[string]lockstest.Fault{"reply": lostReply, "request": lostRequest} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{})
 				token, err := take(t, s).Detach()
 				is(t, "Detach", err)
-				m.Intercept(fault)
-				_, err = s.Adopt(bg, name, token)
-				is(t, "Adopt", err, strategy.ErrUnknown)
+				ctx, cancel := context.WithCancelCause(bg)
+				why := errors.New("why")
+				m.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+					defer cancel(why)
+					return fault(ctx, q, serve)
+				})
+				_, err = s.Adopt(ctx, name, token)
+				is(t, "Adopt", err, strategy.ErrUnknown, context.Canceled, why)
 				m.Intercept(nil)
 				time.Sleep(op)
 				equal(t, "under way", engine.UnderWay(s), 0)
@@ -814,14 +823,14 @@ func TestRenewalKeepsTheGrant(t *testing.T) {
 // TestAdoptIsTimed: an adoption has the operation time-out.
 func TestAdoptIsTimed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		token, err := take(t, s).Detach()
 		is(t, "Detach", err)
 		lease, err := s.Adopt(bg, name, token)
 		is(t, "Adopt", err)
-		equal(t, "Due", time.Until(r.of(conformance.OpAdopt)[0].all[0].Due), op)
+		equal(t, "Due", time.Until(r.of(lockstest.OpAdopt)[0].all[0].Due), op)
 		release(t, lease)
 	})
 }

@@ -11,32 +11,57 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/waitline"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// lines are the wait lines of a process, by key. One mutex guards them all.
+// lines are the wait lines of a process. One mutex guards them all.
 type lines struct {
 	id string // this process's, in the servers' queues
 
 	mu    sync.Mutex
-	byKey map[string]*line
+	byKey map[lineKey]*line // nil: one caller makes its first attempt, and nobody else has come
+	held  time.Time         // when the servers last said to anybody that a lock is held
+}
+
+// A lineKey distinguishes the lines for one key.
+type lineKey struct {
+	key string
+	own string // names the only waiter's; or entrance; empty: the line is for all waiters
+}
+
+// entrance is the line before those of only one waiter.
+const entrance = "entrance"
+
+// firstLine is where callers of t come first.
+func (t *target) firstLine() lineKey {
+	if t.c.queued() {
+		return lineKey{t.key, entrance}
+	}
+	return lineKey{key: t.key}
 }
 
 // A line is the waiters of one process for one lock. Only its head asks the servers, so what a lock
 // costs them does not depend on how many wait. The next head inherits what the last one has learned,
 // its subscription, and its entry in the servers' queue.
 //
+// A caller that finds no line asks at once (a first attempt). Those who come meanwhile stand in line until it is answered. If the
+// lock is held, the one who has asked is their head.
+//
 // While a lease that came through the line holds the lock, nobody asks: the line rests until that
 // lease is over. If several may hold the lock, it does not rest.
+//
+// Where each waiter has its own place in the servers' queue, it waits in a line of its own. Before, it makes a first
+// attempt: the line at the entrance lets in several callers at a time.
 type line struct {
 	all *lines
-	key string // in all.byKey
-	id  string // in the servers' queues
+	lineKey
+	id string // in the servers' queues
 	subscription
 
 	// Guarded by all.mu.
 	waiters   waitline.Line[*waiter]
+	asking    int          // first attempts under way
+	room      int          // at the entrance: how many may be; elsewhere 0
 	refused   bool         // the servers' queue has no place for it
 	failures  int          // attempts in a row that the servers failed
 	holder    *lease       // came through the line: the line rests on it
@@ -54,13 +79,17 @@ type line struct {
 type waiter struct {
 	*target
 	ln     *line
-	named  string        // the owner that its ctx names
-	owner  string        // the owner as which it may re-enter; empty: none
-	unsure bool          // owner may hold the lock already: ask
-	head   chan struct{} // closed when it is the head and has to ask
-	given  chan *lease   // it has the lock without having asked, and left the line; holds one
-	letIn  chan struct{} // owner has got the lock; holds one
-	away   chan error    // how the servers failed the head; holds one
+	named  string           // the owner that its ctx names
+	owner  string           // the owner as which it may re-enter; empty: none
+	unsure bool             // owner may hold the lock already: ask
+	head   chan struct{}    // closed when it is the head and has to ask
+	given  chan *lease      // it has the lock without having asked, and left the line; holds one
+	letIn  chan struct{}    // owner has got the lock; holds one
+	away   chan error       // how the servers failed the head; holds one
+	over   <-chan time.Time // the deadline of its ctx has come
+	left   bool
+
+	failing time.Time // since when the servers fail its attempts, or when that was reported last; zero: they do not
 }
 
 // A queueEntry is what the servers know of a line: the claim for which Acquire asks, and which waits in
@@ -69,7 +98,6 @@ type queueEntry struct {
 	c       *core
 	owner   string        // as which a waiter may re-enter by it; empty: none
 	claim   driver.Claim  // its Token is kept while it queues; without a place each attempt has one of its own
-	sent    bool          // the servers may know of it
 	queued  bool          // it has its place
 	passing bool          // under way with a release, which takes in the answer
 	offset  time.Duration // queued: our monotonic clock less the servers' clock, at least
@@ -91,51 +119,92 @@ func (e *queueEntry) placed(start time.Time, offset time.Duration) {
 	e.queued, e.offset, e.claim.Grant.Start = true, offset, start
 }
 
-func (ls *lines) has(key string) bool {
+// join takes the last place in line, for a waiter whose ctx names an owner. nil: there is no line, or room at the
+// entrance, so the caller makes its first attempt, and then calls answered.
+func (ls *lines) join(t *target, named string) *waiter {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.byKey[key] != nil
-}
-
-// join takes the last place, for a waiter whose ctx names an owner. why is what it knows, if it opens
-// the line.
-func (ls *lines) join(t *target, named string, why reason) *waiter {
-	w := &waiter{
-		target: t, named: named, head: make(chan struct{}),
-		given: make(chan *lease, 1), letIn: make(chan struct{}, 1), away: make(chan error, 1),
+	key := t.firstLine()
+	ln, there := ls.byKey[key]
+	switch {
+	case !there:
+		ls.byKey[key] = nil // a line costs allocations, and mostly nobody else comes
+		return nil
+	case ln == nil:
+		ln = ls.open(key, 1)
 	}
-	if t.c.reenters {
-		w.owner = named
+	if ln.asking < ln.room {
+		ln.asking++
+		return nil
 	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	key, id := t.key, ls.id
-	if t.c.queued() { // others may get in while w waits, so it has a line, and a place, of its own
-		id = token.New("", false)
-		key += " " + id
-	}
-	ln := ls.byKey[key]
-	if ln == nil {
-		ln = &line{all: ls, key: key, id: id, subscription: subscription{wake: make(chan struct{}, 1)}, why: why}
-		ls.byKey[key] = ln
-	}
-	w.ln = ln
+	w := ln.newWaiter(t, named)
 	ln.waiters.Join(w)
 	ln.callHead()
 	w.unsure = w.owner != "" && !ln.waiters.Called(w) // from now on it hears of it: see letIn
 	return w
 }
 
-// callHead makes the head ask, unless the line rests. The caller holds all.mu.
+// open makes a line, next to so many first attempts. The caller holds mu.
+func (ls *lines) open(key lineKey, asking int) *line {
+	ln := &line{all: ls, lineKey: key, id: cmp.Or(key.own, ls.id), asking: asking, subscription: subscription{wake: make(chan struct{}, 1)}}
+	if key.own == entrance {
+		ln.room = firstRoom
+	}
+	ls.byKey[key] = ln
+	return ln
+}
+
+func (ln *line) newWaiter(t *target, named string) *waiter {
+	w := &waiter{
+		target: t, ln: ln, named: named, head: make(chan struct{}),
+		given: make(chan *lease, 1), letIn: make(chan struct{}, 1), away: make(chan error, 1),
+	}
+	if t.c.reenters {
+		w.owner = named
+	}
+	return w
+}
+
+// firstRoom is the room at the entrance before an answer has come.
+const firstRoom = 8
+
+// adapt makes more room at the entrance for those who wait there, or less, after a first attempt that took so long of
+// at most limit. Quick answers double the room in the time of one. Slow ones show that requests wait for each other, in
+// the client's pool or at the server; and so would the first renewal of a direct grant. The caller holds all.mu.
+func (ln *line) adapt(took, limit time.Duration) {
+	switch {
+	case ln.room == 0: // it is no entrance
+	case took > limit/8:
+		ln.room = max(ln.asking, 1)
+	case ln.waiters.Len() > 0:
+		ln.room++
+	}
+}
+
+// sinceHeld is how long ago the servers last said that a lock is held.
+func (ls *lines) sinceHeld() time.Duration {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return time.Since(ls.held)
+}
+
+// callHead makes the head ask, unless the line rests; at the entrance, as many as there is room for. The caller holds
+// all.mu.
 func (ln *line) callHead() {
-	if !ln.rests() {
+	for ln.asking < ln.room && ln.waiters.Len() > 0 {
+		w := ln.waiters.First()
+		ln.waiters.Leave(w)
+		ln.asking++
+		close(w.head)
+	}
+	if ln.room == 0 && !ln.rests() {
 		ln.waiters.Call(func(w *waiter) { close(w.head) })
 	}
 }
 
 // rests reports whether the lock comes to the line by itself. The caller holds all.mu.
 func (ln *line) rests() bool {
-	return ln.holder != nil || ln.releasing || ln.entry != nil && ln.entry.passing
+	return ln.asking > 0 || ln.holder != nil || ln.releasing || ln.entry != nil && ln.entry.passing
 }
 
 // restsOn returns the lease that the line rests on; nil: none.
@@ -149,7 +218,7 @@ func (ln *line) restsOn() *lease {
 func (ls *lines) letIn(key, owner string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln := ls.byKey[key]
+	ln := ls.byKey[lineKey{key: key}]
 	if ln == nil {
 		return
 	}
@@ -164,20 +233,21 @@ func (ls *lines) letIn(key, owner string) {
 	}
 }
 
-// reportFailure takes in whether the servers failed the head. After two failures in a row it informs
+// reportFailure takes in whether the servers failed who asked last. After two failures in a row it informs
 // the others: they need not each wait for a time-out. One failure may be a lost packet: the next head
-// asks.
-func (w *waiter) reportFailure(err error) {
-	w.ln.all.mu.Lock()
-	defer w.ln.all.mu.Unlock()
-	if !isServers(err) {
-		w.ln.failures = 0
+// asks. A refusal of a share may be for that share alone. The caller holds all.mu.
+func (ln *line) reportFailure(c *core, err error) {
+	if errors.Is(err, strategy.ErrHeld) {
+		ln.all.held = time.Now()
+	}
+	if !isServers(err) || c.maxShare > 0 && errors.Is(err, strategy.ErrRefused) {
+		ln.failures = 0
 		return
 	}
-	if w.ln.failures++; w.ln.failures < 2 {
+	if ln.failures++; ln.failures < 2 {
 		return
 	}
-	for _, other := range w.ln.waiters.All() {
+	for _, other := range ln.waiters.All() {
 		select {
 		case other.away <- err:
 		default: // it knows, and goes on waiting
@@ -185,9 +255,17 @@ func (w *waiter) reportFailure(err error) {
 	}
 }
 
-// leave gives the place up, and a lease that was given too late.
+// leave gives the place up, if that has not been done, and a lease that was given too late.
 func (w *waiter) leave() {
-	w.ln.change(func() { w.ln.waiters.Leave(w) })
+	if w.left {
+		return
+	}
+	w.left = true
+	w.ln.change(func() {
+		if !w.ln.waiters.Leave(w) && w.ln.room > 0 {
+			w.ln.asking-- // it was let in, and does not ask
+		}
+	})
 	select {
 	case l := <-w.given:
 		l.giveBack()
@@ -213,13 +291,13 @@ func (ln *line) settle() (after func()) {
 	case ln.waiters.Len() == 0 || !e.suits(ln.waiters.First()):
 		ln.entry = nil
 	}
-	gone := ln.waiters.Len() == 0 && !ln.rests() && ln.all.byKey[ln.key] == ln
+	gone := ln.waiters.Len() == 0 && !ln.rests() && ln.all.byKey[ln.lineKey] == ln
 	if gone {
-		delete(ln.all.byKey, ln.key)
+		delete(ln.all.byKey, ln.lineKey)
 	}
 	ln.callHead()
 	ln.watchHolder()
-	withdrawn := e != nil && ln.entry == nil && e.sent
+	withdrawn := e != nil && ln.entry == nil
 	return func() {
 		if withdrawn {
 			e.c.undo(e.claim)
@@ -236,7 +314,9 @@ func (ls *lines) close() {
 	resting := slices.Collect(maps.Values(ls.byKey))
 	ls.mu.Unlock()
 	for _, ln := range resting {
-		ln.subscription.close()
+		if ln != nil {
+			ln.subscription.close()
+		}
 	}
 }
 
@@ -338,14 +418,24 @@ func (c *core) reasonOf(err error, g driver.Grant) reason {
 	return r
 }
 
+// latest is until when a message can let a waiter sleep: until the last answer did, or for a TTL from then. Anybody who
+// may publish can have sent it.
+func (r reason) latest(ttl time.Duration) time.Time {
+	said, own := r.until.Add(r.longer), r.at.Add(ttl)
+	if said.After(own) {
+		return said
+	}
+	return own
+}
+
 // grantedTo is the reason that the next in line has without asking: the last head got the lock.
 func grantedTo(l *lease) reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.claim.Grant
 	until := g.Start.Add(g.TTL)
-	held := &strategy.HeldError{Name: l.claim.Name, Holder: l.holder(), TTL: time.Until(until)}
-	return reason{err: held, held: held, until: until}
+	held := &strategy.HeldError{Name: l.claim.Name, Holder: l.holder(), TTL: max(time.Until(until), 0)}
+	return reason{err: held, at: time.Now(), held: held, until: until}
 }
 
 func (ln *line) reason() reason {

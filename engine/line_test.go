@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,7 +24,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	for _, w := range []strategy.Wait{strategy.WaitNotification, strategy.WaitPoll} {
 		t.Run(w.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{Wait: w})
 				a := take(t, s)
@@ -36,7 +36,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 				equal(t, "waiting", engine.Waiting(s, key), n)
 				if w == strategy.WaitNotification {
 					// The holder's, the first waiter's, and again once it is subscribed.
-					equal(t, "attempts", len(r.of(conformance.OpAcquire)), 3)
+					equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 3)
 				}
 				before := m.Requests()
 				release(t, a)
@@ -53,7 +53,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 				requests := m.Requests() - before
 				if w == strategy.WaitNotification {
 					equal(t, "requests of 100 acquisitions", requests, 3) // the holder's release, the first's attempt, the last's release
-					equal(t, "subscriptions", len(r.of(conformance.OpWatch)), 1)
+					equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
 				} else if requests > 20 {
 					t.Errorf("requests of 100 acquisitions by polling = %d, want less", requests)
 				}
@@ -68,7 +68,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 // While the lock is held nobody but the head speaks, and it only when it must.
 func TestWaitersAreSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		holder := open(t, &m, strategy.Options{})
 		a := take(t, holder)
@@ -78,10 +78,10 @@ func TestWaitersAreSilent(t *testing.T) {
 		for range 50 {
 			waiters = append(waiters, wait(bg, s))
 		}
-		before := len(r.of(conformance.OpAcquire))
+		before := len(r.of(lockstest.OpAcquire))
 		time.Sleep(time.Minute)
 		// The holder's remaining TTL is never less than ttl/2: at most a question for each.
-		if n := len(r.of(conformance.OpAcquire)) - before; n > 12 {
+		if n := len(r.of(lockstest.OpAcquire)) - before; n > 12 {
 			t.Errorf("attempts in a minute of waiting = %d, want at most 12", n)
 		}
 		release(t, a)
@@ -94,9 +94,9 @@ func TestWaitersAreSilent(t *testing.T) {
 }
 
 // notices is a server with a holder from elsewhere, whose releases the test tells.
-func notices(t *testing.T, o strategy.Options) (*conformance.Memory, *recorder, strategy.Strategy, strategy.Lease) {
+func notices(t *testing.T, o strategy.Options) (*lockstest.Memory, *recorder, strategy.Strategy, strategy.Lease) {
 	t.Helper()
-	m := &conformance.Memory{}
+	m := &lockstest.Memory{}
 	r := record(m)
 	a := take(t, open(t, m, strategy.Options{}))
 	return m, r, open(t, m, o), a
@@ -132,7 +132,7 @@ func TestWakesAtTheHoldersTTL(t *testing.T) {
 					t.Errorf("woken %v after the holder's TTL, want 1ms to 3ms", late)
 				}
 				equal(t, "requests until then", m.Requests()-before, 1)
-				equal(t, "subscriptions", len(r.of(conformance.OpWatch)), 1)
+				equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
 				is(t, "Err of the holder", a.Err(), strategy.ErrLost)
 				release(t, w.lease)
 			})
@@ -148,13 +148,13 @@ func TestKeptLockMovesTheWakeUp(t *testing.T) {
 		w := wait(bg, s)
 		time.Sleep(6 * time.Second)
 		is(t, "Extend", a.Extend(bg))
-		n := len(r.of(conformance.OpAcquire))
+		n := len(r.of(lockstest.OpAcquire))
 		time.Sleep(9 * time.Second)
-		equal(t, "attempts at the old TTL", len(r.of(conformance.OpAcquire))-n, 1)
+		equal(t, "attempts at the old TTL", len(r.of(lockstest.OpAcquire))-n, 1)
 		<-w.done
 		is(t, "Acquire", w.err)
-		if late := w.at.Sub(start) - 16*time.Second; late < ms || late >= 3*ms {
-			t.Errorf("woken %v after the holder's new TTL, want 1ms to 3ms", late)
+		if late := w.at.Sub(start) - 16*time.Second; late < ms || late >= 4*ms {
+			t.Errorf("woken %v after the holder's new TTL, want 1ms to 4ms, because servers report whole milliseconds", late)
 		}
 		release(t, w.lease)
 	})
@@ -168,17 +168,17 @@ func TestStaleNoticeWakesNobody(t *testing.T) {
 		s := open(t, p, strategy.Options{})
 		a := take(t, s)
 		w := wait(bg, s)
-		n := len(r.of(conformance.OpAcquire))
+		n := len(r.of(lockstest.OpAcquire))
 		p.tell(driver.Notification{Holder: "of an earlier holder"})
 		p.tell(driver.Notification{Holder: "of another"})
 		synctest.Wait()
-		equal(t, "attempts after stale notices", len(r.of(conformance.OpAcquire))-n, 0)
+		equal(t, "attempts after stale notices", len(r.of(lockstest.OpAcquire))-n, 0)
 		release(t, a)
 		<-w.done
 		is(t, "Acquire", w.err)
-		n = len(r.of(conformance.OpAcquire))
+		n = len(r.of(lockstest.OpAcquire))
 		release(t, w.lease)
-		equal(t, "attempts", len(r.of(conformance.OpAcquire))-n, 0)
+		equal(t, "attempts", len(r.of(lockstest.OpAcquire))-n, 0)
 	})
 }
 
@@ -190,13 +190,13 @@ func TestManyStaleNotices(t *testing.T) {
 		s := open(t, p, strategy.Options{})
 		a := take(t, s)
 		w := wait(bg, s)
-		n := len(r.of(conformance.OpAcquire))
+		n := len(r.of(lockstest.OpAcquire))
 		for i := range 1000 {
 			p.tell(driver.Notification{Holder: fmt.Sprint(i)})
 		}
 		p.tell(driver.Notification{Holder: a.Token()})
 		synctest.Wait()
-		if n := len(r.of(conformance.OpAcquire)) - n; n == 0 || n > 20 {
+		if n := len(r.of(lockstest.OpAcquire)) - n; n == 0 || n > 20 {
 			t.Errorf("attempts after 1000 notices = %d, want a few", n)
 		}
 		release(t, a)
@@ -209,19 +209,21 @@ func TestManyStaleNotices(t *testing.T) {
 // The notice may overtake the reply that names the holder.
 func TestNoticeOvertakesTheReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification, HandOver: strategy.HandOverNone})
+		m, r, _, a := notices(t, strategy.Options{})
+		s := open(t, notifying{m, m}, strategy.Options{HandOver: strategy.HandOverNone})
 		w := wait(bg, s)
-		other := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
+		other := open(t, notifying{m, m}, strategy.Options{})
 		release(t, a) // w asks, and gets the lock
 		<-w.done
 		var b strategy.Lease
 		w2 := wait(bg, s)
-		r.then(only(conformance.OpAcquire, func(_ context.Context, q conformance.Request, serve func() error) error {
+		r.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
 			if b == nil { // before the waiter's question
 				r.then(nil)
 				b = take(t, other)
 				err := serve() // held by b …
-				release(t, b)  // … who has released by the time the reply arrives
+				release(t, b)  // … who has released by the time the reply arrives, as a later holder has
+				release(t, take(t, other))
 				time.Sleep(500 * ms)
 				return err
 			}
@@ -241,7 +243,7 @@ func TestNoticeOvertakesTheReply(t *testing.T) {
 func TestReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, r, s, a := notices(t, strategy.Options{})
-		r.then(only(conformance.OpWatch, func(_ context.Context, _ conformance.Request, serve func() error) error {
+		r.then(only(lockstest.OpWatch, func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			release(t, a)
 			return serve()
 		}))
@@ -284,10 +286,10 @@ func TestBrokenSubscription(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, r, s, a := notices(t, strategy.Options{})
 		w := wait(bg, s)
-		equal(t, "subscriptions", len(r.of(conformance.OpWatch)), 1)
+		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
 		m.BreakWatches()
 		time.Sleep(10 * ms)
-		equal(t, "subscriptions after one broke", len(r.of(conformance.OpWatch)), 2)
+		equal(t, "subscriptions after one broke", len(r.of(lockstest.OpWatch)), 2)
 		time.Sleep(time.Second)
 		start := time.Now()
 		release(t, a)
@@ -298,7 +300,7 @@ func TestBrokenSubscription(t *testing.T) {
 
 		b := take(t, s)
 		w = wait(bg, s)
-		r.then(only(conformance.OpWatch, unsent))
+		r.then(only(lockstest.OpWatch, unsent))
 		m.BreakWatches()
 		start = time.Now()
 		m.Evict(bg, key)
@@ -337,20 +339,23 @@ func TestSubscriptionsThatNeverLast(t *testing.T) {
 // Servers that refuse a subscription, or let it hang, are asked for one once; then the waiter polls. A
 // subscription that hangs would delay every attempt.
 func TestSubscriptionsRefusedOrHanging(t *testing.T) {
-	for what, fails := range map[string]conformance.Interceptor{
+	for what, fails := range map[string]lockstest.Fault{
 		"refused": refused,
-		"hangs": func(context.Context, conformance.Request, func() error) error {
+		"hangs": func(context.Context, lockstest.Request, func() error) error {
 			time.Sleep(op)
-			return conformance.Unsent()
+			return lockstest.Unsent()
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				_, r, s, a := notices(t, strategy.Options{})
-				r.then(only(conformance.OpWatch, fails))
+				m, r, s, a := notices(t, strategy.Options{})
+				r.then(only(lockstest.OpWatch, fails))
 				w := wait(bg, s)
 				time.Sleep(8 * time.Second)
-				equal(t, "subscriptions asked for", len(r.of(conformance.OpWatch)), 1)
+				equal(t, "subscriptions asked for", len(r.of(lockstest.OpWatch)), 1)
+				if left, _ := m.Leftovers(bg, key); len(left) != 1 {
+					t.Errorf("at the server are %v, want the lock alone: who hears nothing takes no place in the queue", left)
+				}
 				start := time.Now()
 				release(t, a)
 				<-w.done
@@ -366,7 +371,7 @@ func TestSubscriptionsRefusedOrHanging(t *testing.T) {
 
 // An outage is a Memory that answers no attempt after its first second.
 type outage struct {
-	*conformance.Memory
+	*lockstest.Memory
 	since  time.Time
 	answer func(ctx context.Context, due time.Time) error
 	asked  int
@@ -390,28 +395,29 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		answer func(ctx context.Context, due time.Time) error
-		want   error
+		answer   func(ctx context.Context, due time.Time) error
+		want     error
+		patience time.Duration
 	}{
 		"it is paused": {func(ctx context.Context, due time.Time) error {
 			silent(ctx.Done(), due)
-			return conformance.Unknown()
-		}, strategy.ErrUnknown},
+			return lockstest.Unknown()
+		}, strategy.ErrUnknown, op / 20},
 		"it is paused, and the client ends with deadlines alone": {func(ctx context.Context, due time.Time) error {
 			if deadline, ok := ctx.Deadline(); ok && deadline.Before(due) {
 				due = deadline
 			}
 			silent(nil, due)
-			return conformance.Unknown()
-		}, strategy.ErrUnknown},
+			return lockstest.Unknown()
+		}, strategy.ErrUnknown, op / 4},
 		"it is out of reach": {func(ctx context.Context, due time.Time) error {
 			silent(ctx.Done(), due)
-			return conformance.Unsent()
-		}, strategy.ErrUnsent},
+			return lockstest.Unsent()
+		}, strategy.ErrUnsent, op / 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				o := &outage{Memory: &conformance.Memory{}, since: time.Now(), answer: test.answer}
+				o := &outage{Memory: &lockstest.Memory{}, since: time.Now(), answer: test.answer}
 				take(t, open(t, o.Memory, strategy.Options{}))
 				ctx, cancel := context.WithTimeout(bg, 4*time.Second)
 				defer cancel()
@@ -420,17 +426,41 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 				is(t, "Acquire", w.err, test.want, context.DeadlineExceeded)
 				isNot(t, "Acquire", w.err, strategy.ErrHeld)
 				equal(t, "attempts in the outage", o.asked, 1)
-				equal(t, "Acquire after", w.at.Sub(o.since), 4*time.Second+op/20)
+				equal(t, "Acquire after", w.at.Sub(o.since), 4*time.Second+test.patience)
 			})
 		})
 	}
 }
 
+// A waiter that becomes the head shortly before its deadline does not ask any more: it reports what the last head saw.
+func TestHeadForAMoment(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, r, s, a := notices(t, strategy.Options{})
+		ctx, cancel := context.WithTimeout(bg, 4*time.Second-op/40)
+		defer cancel()
+		first := wait(endsAlone{ctx}, s)
+		last, stop := context.WithTimeout(bg, 4*time.Second)
+		defer stop()
+		second := wait(last, s)
+		before := len(r.of(lockstest.OpAcquire))
+		<-second.done
+		<-first.done
+		is(t, "Acquire", second.err, strategy.ErrHeld, context.DeadlineExceeded)
+		equal(t, "questions", len(r.of(lockstest.OpAcquire))-before, 0)
+		release(t, a)
+	})
+}
+
+// endsAlone is a context that ends without a deadline that anybody knows.
+type endsAlone struct{ context.Context }
+
+func (endsAlone) Deadline() (time.Time, bool) { return time.Time{}, false }
+
 // Pauses of polling are uniform below the ceiling that Backoff gives for the
 // attempt.
 func TestPollPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		const ceiling = 100 * ms
 		var asked []int
@@ -440,7 +470,7 @@ func TestPollPauses(t *testing.T) {
 		}})
 		a := take(t, s)
 		w := wait(bg, s)
-		for len(r.of(conformance.OpAcquire)) < 2002 {
+		for len(r.of(lockstest.OpAcquire)) < 2002 {
 			time.Sleep(time.Second)
 		}
 		release(t, a)
@@ -449,7 +479,7 @@ func TestPollPauses(t *testing.T) {
 		for i, n := range asked {
 			equal(t, "attempt given to Backoff", n, i+1)
 		}
-		all := r.of(conformance.OpAcquire)[1:]
+		all := r.of(lockstest.OpAcquire)[1:]
 		var quarter [4]int
 		for i := range 2000 {
 			pause := all[i+1].at.Sub(all[i].at)
@@ -471,7 +501,7 @@ func TestPollPauseEndsWithTheTTL(t *testing.T) {
 	for _, backoff := range []time.Duration{time.Hour, math.MaxInt64} {
 		t.Run(backoff.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				s := open(t, &m, strategy.Options{TTL: time.Second, Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return backoff }})
 				take(t, s)
 				start := time.Now()
@@ -520,6 +550,38 @@ func TestNoSpinning(t *testing.T) {
 
 // A lock that never expires is looked at now and then, though notices are awaited.
 func TestHolderWithoutExpiry(t *testing.T) {
+	t.Run("however long the pauses", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			start := time.Now()
+			p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
+				if time.Since(start) > 25*time.Second {
+					return driver.Grant{}, nil
+				}
+				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
+			}}}
+			s := open(t, p, strategy.Options{Backoff: func(int) time.Duration { return time.Hour }})
+			release(t, wait(bg, s).got(t))
+			if d := time.Since(start); d > 25*time.Second+2*ttl {
+				t.Errorf("Acquire took %v, want a question in every two TTLs", d)
+			}
+		})
+	})
+	t.Run("far behind in the servers' queue", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			asked := 0
+			p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
+				asked++
+				return driver.Grant{Place: 1000}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
+			}}}
+			ctx, cancel := context.WithTimeout(bg, 100*ttl)
+			defer cancel()
+			_, err := open(t, p, strategy.Options{}).NewLock(name).Acquire(ctx)
+			is(t, "Acquire", err, strategy.ErrHeld)
+			if asked > 50 {
+				t.Errorf("questions in 100 TTLs = %d, want far fewer: the first in the queue asks", asked)
+			}
+		})
+	})
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
@@ -613,7 +675,7 @@ func TestHeadLeavesWithTheNotice(t *testing.T) {
 // A head that asked because of a notice, and leaves without an answer, takes that
 // notice with it: the next asks at once.
 func TestHeadLeavesWithoutAnAnswer(t *testing.T) {
-	for what, fault := range map[string]conformance.Interceptor{
+	for what, fault := range map[string]lockstest.Fault{
 		"refused": refused, "unsent": unsent, "lost request": lostRequest, "lost reply": lostReply,
 		"cancelled, too slow": slow(500*ms, 0), "cancelled, answered": slow(0, 20*ms), "cancelled, granted": slow(20*ms, 0),
 	} {
@@ -622,7 +684,7 @@ func TestHeadLeavesWithoutAnAnswer(t *testing.T) {
 				_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification})
 				ctx, cancel := context.WithCancel(bg)
 				head, next := wait(ctx, s), wait(bg, s)
-				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+				r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 					r.then(nil)
 					return fault(ctx, q, serve)
 				}))
@@ -667,13 +729,13 @@ func TestWaitEndsDuringAQuestion(t *testing.T) {
 				m, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitPoll})
 				why := errors.New("why")
 				ctx, cancel := context.WithCancelCause(bg)
-				r.then(only(conformance.OpAcquire, slow(400*ms, 0)))
+				r.then(only(lockstest.OpAcquire, slow(400*ms, 0)))
 				w := wait(ctx, s)
 				time.Sleep(400 * ms)
-				for len(r.of(conformance.OpAcquire)) < 3 {
+				for len(r.of(lockstest.OpAcquire)) < 3 {
 					time.Sleep(100 * time.Microsecond)
 				}
-				second := r.of(conformance.OpAcquire)[2].at
+				second := r.of(lockstest.OpAcquire)[2].at
 				if tt.grant {
 					release(t, a)
 				}
@@ -701,13 +763,13 @@ func TestWaitEndsDuringAQuestion(t *testing.T) {
 // The error also has what the server said just after the wait was over; a request that never
 // left changes nothing.
 func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
-	for want, fault := range map[error]conformance.Interceptor{strategy.ErrRefused: refused, strategy.ErrHeld: unsent} {
+	for want, fault := range map[error]lockstest.Fault{strategy.ErrRefused: refused, strategy.ErrHeld: unsent} {
 		t.Run(want.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification})
 				ctx, cancel := context.WithCancel(bg)
 				w := wait(ctx, s)
-				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+				r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 					time.Sleep(20 * ms)
 					return fault(ctx, q, serve)
 				}))
@@ -734,7 +796,7 @@ func TestWaitEndsDuringAQuestionByDeadline(t *testing.T) {
 		defer cancel()
 		w := wait(ctx, s)
 		time.Sleep(500 * ms)
-		r.then(only(conformance.OpAcquire, slow(800*ms, 0)))
+		r.then(only(lockstest.OpAcquire, slow(800*ms, 0)))
 		<-w.done
 		is(t, "Acquire", w.err, strategy.ErrUnknown, context.DeadlineExceeded)
 		isNot(t, "Acquire", w.err, context.Canceled, strategy.ErrHeld)
@@ -753,7 +815,7 @@ func TestDoneContextSendsNothingWhenWoken(t *testing.T) {
 		p.watched = cancel // a fresh subscription is reason to ask
 		_, err := s.NewLock(name).Acquire(ctx)
 		is(t, "Acquire", err, strategy.ErrHeld, context.Canceled)
-		equal(t, "attempts", len(r.of(conformance.OpAcquire)), 2)
+		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 2)
 	})
 }
 
@@ -762,7 +824,7 @@ func TestWaitersComeAndGo(t *testing.T) {
 	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
 		t.Run(w.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				m.Intercept(slow(100*time.Microsecond, 100*time.Microsecond))
 				strategies := []strategy.Strategy{open(t, &m, strategy.Options{Wait: w}), open(t, &m, strategy.Options{})}
 				var all sync.WaitGroup
@@ -802,9 +864,9 @@ func TestWaitersComeAndGo(t *testing.T) {
 // after the other, each after a time-out of its own.
 func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{Wait: strategy.WaitNotification})
-		patient, err := s.With(strategy.Options{Wait: strategy.WaitNotification, RetryOnError: true})
+		patient, err := s.With(func(o *strategy.Options) { o.Wait, o.RetryOnError = strategy.WaitNotification, true })
 		is(t, "With", err)
 		lease := take(t, s)
 		var all sync.WaitGroup
@@ -826,12 +888,12 @@ func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 		})
 		synctest.Wait()
 		start := time.Now()
-		m.Intercept(func(ctx context.Context, q conformance.Request, serve func() error) error {
+		m.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
 			if q.Claims[0].Token == lease.Token() { // its release wakes the head, which finds silence
 				return serve()
 			}
 			time.Sleep(2 * time.Minute)
-			return conformance.Unsent()
+			return lockstest.Unsent()
 		})
 		release(t, lease)
 		time.Sleep(time.Minute)
@@ -852,9 +914,9 @@ func TestSilentServersEndTheWaitOfAll(t *testing.T) {
 // Options that With leaves out are the defaults, but for what a name means.
 func TestWithKeepsTheKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{Key: func(n string) string { return "mine:" + n }})
-		other, err := s.With(strategy.Options{TTL: time.Minute})
+		other, err := s.With(func(o *strategy.Options) { o.TTL = time.Minute })
 		is(t, "With", err)
 		take(t, s)
 		_, err = other.NewLock(name).TryAcquire(bg)

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,7 +34,7 @@ func (h hooked) Err() error {
 // the line, passes it on.
 func TestGivenWhenLeaving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		holder := take(t, s)
 		first := wait(bg, s)
@@ -61,12 +62,12 @@ func TestGivenWhenLeaving(t *testing.T) {
 // leaves no lease that nobody would renew.
 func TestCloseAfterTheGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		r := record(&m)
 		s := open(t, &m, strategy.Options{})
 		take(t, open(t, &m, strategy.Options{})) // and forgotten: it lapses
 		granted := false
-		r.then(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+		r.then(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			err := serve()
 			granted = err == nil
 			return err
@@ -87,7 +88,7 @@ func TestCloseAfterTheGrant(t *testing.T) {
 // TestCloseBeforeTheLine: Close that begins between the first attempt and the line leaves no waiter.
 func TestCloseBeforeTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		var s strategy.Strategy
 		s = open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
 			if e.Kind == strategy.EventHeld {
@@ -104,11 +105,34 @@ func TestCloseBeforeTheLine(t *testing.T) {
 	})
 }
 
+// TestCloseBeforeAQuestion: a waiter that Close overtakes when it has reason to ask sends nothing.
+func TestCloseBeforeAQuestion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		s := open(t, &m, polling)
+		holder := take(t, open(t, &m, strategy.Options{}))
+		var closes atomic.Bool
+		w := wait(hooked{bg, func(error) {
+			if closes.Swap(false) {
+				go s.Close()
+				time.Sleep(ms)
+			}
+		}}, s)
+		closes.Store(true)
+		before := r.count()
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrClosed)
+		equal(t, "requests", r.count()-before, 0)
+		release(t, holder)
+	})
+}
+
 // TestCloseDuringAnAttempt: an attempt that Close overtakes is undone, and its caller learns why.
 func TestCloseDuringAnAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
-		m.Intercept(only(conformance.OpAcquire, slow(0, 10*ms)))
+		var m lockstest.Memory
+		m.Intercept(only(lockstest.OpAcquire, slow(0, 10*ms)))
 		s := open(t, &m, strategy.Options{})
 		time.AfterFunc(5*ms, func() { s.Close() })
 		_, err := s.NewLock(name).TryAcquire(bg)
@@ -122,7 +146,7 @@ func TestCloseDuringAnAttempt(t *testing.T) {
 // TestDoneContextMakesNoAttempt: a waiter that may hold the lock already does not ask when its ctx is done.
 func TestDoneContextMakesNoAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &conformance.Memory{Reentrant: true}
+		m := &lockstest.Memory{Reentrant: true}
 		attempts := 0
 		s := open(t, m, strategy.Options{Observe: func(e strategy.Event) {
 			if e.Kind == strategy.EventAttempt {
@@ -139,6 +163,37 @@ func TestDoneContextMakesNoAttempt(t *testing.T) {
 		release(t, holder)
 		release(t, head.got(t))
 	})
+}
+
+// TestDoneContextDoesNotSubscribe: a head whose ctx is done when it would subscribe does not.
+func TestDoneContextDoesNotSubscribe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		subscriptions := 0
+		p := &teller{watching: func() { subscriptions++ }} // also those that are not sent
+		holder := take(t, open(t, p, strategy.Options{}))
+		var held atomic.Bool
+		s := open(t, p, strategy.Options{Observe: func(e strategy.Event) { held.Store(held.Load() || e.Kind == strategy.EventHeld) }})
+		ctx, cancel := context.WithCancel(bg)
+		_, err := s.NewLock(name).Acquire(ending{ctx, func() {
+			if held.Load() {
+				cancel()
+			}
+		}})
+		is(t, "Acquire", err, strategy.ErrHeld, context.Canceled)
+		equal(t, "subscriptions", subscriptions, 0)
+		release(t, holder)
+	})
+}
+
+// ending is a context that calls look before it says whether it has ended.
+type ending struct {
+	context.Context
+	look func()
+}
+
+func (e ending) Err() error {
+	e.look()
+	return e.Context.Err()
 }
 
 // TestHeadLeavesAfterSubscribing: a release before the subscription of a head that leaves at once is
@@ -163,8 +218,8 @@ func TestHeadLeavesAfterSubscribing(t *testing.T) {
 	})
 }
 
-// TestGrantHeardOfTooLate: a direct grant that is over when the head hears of it is undone, and the head
-// asks at once.
+// TestGrantHeardOfTooLate: the head that hears of a direct grant when that is over asks at once, with the same claim: the
+// servers may have it as the holder, or in their queue.
 func TestGrantHeardOfTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &wire{delay: successorTTL}
@@ -180,17 +235,40 @@ func TestGrantHeardOfTooLate(t *testing.T) {
 			t.Errorf("Deadline in %v, want that of a grant of its own", left)
 		}
 		synctest.Wait()
-		undone := r.of(conformance.OpRelease)
-		if len(undone) != 2 || !undone[1].all[0].Undo || undone[1].all[0].Token == l.Token() {
-			t.Errorf("released = %+v, want the holder's lock, and an undo of the late grant", undone)
-		}
+		asked := r.of(lockstest.OpAcquire)
+		equal(t, "the last question's token", asked[len(asked)-1].all[0].Token, asked[len(asked)-2].all[0].Token)
+		equal(t, "the lease's token", l.Token(), asked[len(asked)-1].all[0].Token)
 		release(t, l)
 		leftovers(t, &p.Memory)
 	})
 }
 
+// TestLateGrantOfAPlace: a head whose grant came later than its validity asks on with another token: that one is undone,
+// although it had a place in the servers' queue.
+func TestLateGrantOfAPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		s := open(t, &m, strategy.Options{OpTimeout: ttl - ms})
+		take(t, open(t, &m, strategy.Options{})) // and forgotten: it lapses
+		w := wait(bg, s)
+		r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
+			r.then(nil)
+			return slow(0, valid)(ctx, q, serve)
+		}))
+		l := w.got(t)
+		asked := r.of(lockstest.OpAcquire)
+		late, last := asked[len(asked)-2].all[0], asked[len(asked)-1].all[0]
+		if late.Line == "" || last.Token == late.Token {
+			t.Errorf("asked by %+v, and then by %+v, want first with a place, and then with another token", late, last)
+		}
+		release(t, l)
+		leftovers(t, &m)
+	})
+}
+
 // nameless is a Memory whose notifications of direct grants do not name the owner.
-type nameless struct{ *conformance.Memory }
+type nameless struct{ *lockstest.Memory }
 
 func (p nameless) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	return p.Memory.Watch(ctx, c, func(n driver.Notification) {
@@ -202,13 +280,13 @@ func (p nameless) Watch(ctx context.Context, c driver.Claim, fn func(driver.Noti
 // TestDirectGrantNamesTheOwner: who gives up behind an owner with a direct grant learns its name.
 func TestDirectGrantNamesTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := nameless{&conformance.Memory{Reentrant: true}}
+		m := nameless{&lockstest.Memory{Reentrant: true}}
 		s := open(t, m, strategy.Options{})
 		holder := take(t, open(t, m, strategy.Options{}))
 		first := wait(as("me"), s)
 		release(t, holder)
 		l := first.got(t)
-		ctx, cancel := context.WithTimeout(bg, 10*ms)
+		ctx, cancel := context.WithTimeout(bg, 2*ms) // before it is extended: that names the owner, too
 		defer cancel()
 		w := wait(bg, s) // it has asked, and waits
 		_, err := s.NewLock(name).Acquire(ctx)
@@ -225,29 +303,29 @@ func TestDirectGrantNamesTheOwner(t *testing.T) {
 // taken effect, it is undone.
 func TestLateAnswer(t *testing.T) {
 	for what, tt := range map[string]struct {
-		fault  conformance.Interceptor
+		fault  lockstest.Fault
 		undone int
 	}{
-		"yes":      {func(_ context.Context, _ conformance.Request, serve func() error) error { return serve() }, 1},
+		"yes":      {func(_ context.Context, _ lockstest.Request, serve func() error) error { return serve() }, 1},
 		"lost":     {lostReply, 1},
 		"refused":  {refused, 0},
 		"not sent": {unsent, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				r := record(&m)
 				s := open(t, &m, strategy.Options{})
 				lease := take(t, s)
 				time.Sleep(valid - 300*ms)
-				r.then(only(conformance.OpExtend, func(ctx context.Context, q conformance.Request, serve func() error) error {
+				r.then(only(lockstest.OpExtend, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 					defer time.Sleep(300 * ms) // until the deadline
 					return tt.fault(ctx, q, serve)
 				}))
 				is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
 				is(t, "Err", lease.Err(), strategy.ErrLost)
 				synctest.Wait()
-				equal(t, "undone", len(r.of(conformance.OpRelease)), tt.undone)
+				equal(t, "undone", len(r.of(lockstest.OpRelease, lockstest.OpUndo)), tt.undone)
 				if tt.undone > 0 {
 					equal(t, "holder", holds(&m, key), "")
 				}
@@ -265,7 +343,8 @@ func TestPollerBehindARestingLine(t *testing.T) {
 		"passed in vain": func(t *testing.T, p *passer, first *waiter, leave func()) {
 			p.pass = func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 				leave()
-				is(t, "Release at the server", p.Memory.Release(ctx, c))
+				_, err := p.Memory.Release(ctx, c)
+				is(t, "Release at the server", err)
 				return driver.Grant{}, &strategy.LostError{Name: name}
 			}
 			is(t, "Release", first.lease.Release(bg), strategy.ErrLost)
@@ -277,7 +356,7 @@ func TestPollerBehindARestingLine(t *testing.T) {
 				long := strategy.Options{TTL: time.Hour, HandOver: strategy.HandOverNone}
 				s := open(t, p, long)
 				long.Wait, long.Backoff = strategy.WaitPoll, func(int) time.Duration { return time.Hour }
-				polling, err := s.With(long)
+				polling, err := s.With(func(to *strategy.Options) { *to = long })
 				is(t, "With", err)
 				holder := take(t, open(t, p, long))
 				first := wait(bg, s)
@@ -304,7 +383,7 @@ func TestPollerBehindARestingLine(t *testing.T) {
 // TestReentrantHeadIsLetIn: the head of a line asks at once when its owner has got the lock elsewhere.
 func TestReentrantHeadIsLetIn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &conformance.Memory{Reentrant: true}
+		m := &lockstest.Memory{Reentrant: true}
 		s := open(t, m, strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }})
 		holder := take(t, open(t, m, strategy.Options{}))
 		w := wait(as("me"), s)
@@ -321,24 +400,24 @@ func TestReentrantHeadIsLetIn(t *testing.T) {
 // again after a pause, if that is not.
 func TestOwnerAsksOnce(t *testing.T) {
 	for what, tt := range map[string]struct {
-		fault conformance.Interceptor
+		fault lockstest.Fault
 		want  int
 	}{
 		"answered": {nil, 1},
-		"refused at first": {func(ctx context.Context, r conformance.Request, serve func() error) error {
+		"refused at first": {func(ctx context.Context, r lockstest.Request, serve func() error) error {
 			return refused(ctx, r, serve)
 		}, 2},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := &conformance.Memory{Reentrant: true}
+				m := &lockstest.Memory{Reentrant: true}
 				r := record(m)
 				s := open(t, m, strategy.Options{RetryOnError: true})
 				holder := take(t, open(t, m, strategy.Options{}))
 				head := wait(bg, s)
-				before := len(r.of(conformance.OpAcquire))
+				before := len(r.of(lockstest.OpAcquire))
 				asked := 0
-				r.then(only(conformance.OpAcquire, func(ctx context.Context, q conformance.Request, serve func() error) error {
+				r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
 					if asked++; asked == 1 && tt.fault != nil {
 						return tt.fault(ctx, q, serve)
 					}
@@ -346,7 +425,7 @@ func TestOwnerAsksOnce(t *testing.T) {
 				}))
 				w := wait(as("me"), s)
 				time.Sleep(5 * time.Second)
-				equal(t, "attempts of the owner", len(r.of(conformance.OpAcquire))-before, tt.want)
+				equal(t, "attempts of the owner", len(r.of(lockstest.OpAcquire))-before, tt.want)
 				release(t, holder)
 				release(t, head.got(t))
 				release(t, w.got(t))
@@ -358,44 +437,25 @@ func TestOwnerAsksOnce(t *testing.T) {
 // TestWaitWithoutAnAnswer: a waiter that gives up before any attempt has been answered learns that.
 func TestWaitWithoutAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
+		m.Intercept(slow(op/2, 0))
 		s := open(t, &m, strategy.Options{})
-		holder := take(t, s)
-		ctx, cancel := context.WithCancel(bg)
+		first := wait(bg, s)
+		ctx, cancel := context.WithTimeout(bg, op/4)
 		defer cancel()
-		first := wait(ctx, s)
-		own, done := context.WithCancel(bg)
-		_, err := s.NewLock(name).Acquire(&valued{Context: own, second: func() { // between the look at the line and the place in it
-			cancel()
-			<-first.done
-			done()
-		}})
-		is(t, "Acquire", err, context.Canceled)
-		if !strings.Contains(err.Error(), "gave up after 0s in this process's wait line") {
+		_, err := s.NewLock(name).Acquire(ctx)
+		is(t, "Acquire", err, context.DeadlineExceeded)
+		if !strings.Contains(err.Error(), "gave up after 250ms in this process's wait line") {
 			t.Errorf("Acquire = %q, want that it gave up in the line", err)
 		}
-		release(t, holder)
+		release(t, first.got(t))
 	})
-}
-
-// valued is a context that calls back when somebody looks for a value in it the second time.
-type valued struct {
-	context.Context
-	looks  int
-	second func()
-}
-
-func (v *valued) Value(key any) any {
-	if v.looks++; v.looks == 2 {
-		v.second()
-	}
-	return v.Context.Value(key)
 }
 
 // TestForgottenRegistrations: attempts leave nothing behind at a ctx that goes on.
 func TestForgottenRegistrations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		holder := take(t, s)
 		w := wait(endless{bg, make(chan struct{})}, s)

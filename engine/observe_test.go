@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -36,7 +36,7 @@ func (d *diary) observe(e strategy.Event) {
 			line += " " + strings.ReplaceAll(kind.Error(), " ", "-")
 		}
 	}
-	if want := map[bool]int{true: 0, false: 36}[e.Kind == strategy.EventAsked || e.Kind == strategy.EventMissed]; e.Name != name || len(e.Token) != want {
+	if want := map[bool]int{true: 0, false: 36}[e.Kind == strategy.EventAsked || e.Kind == strategy.EventRetry || e.Kind == strategy.EventMissed]; e.Name != name || len(e.Token) != want {
 		line += fmt.Sprintf(" of %q by %q", e.Name, e.Token)
 	}
 	d.lines = append(d.lines, line)
@@ -55,30 +55,30 @@ func (d *diary) check(t *testing.T, want ...string) {
 func TestEvents(t *testing.T) {
 	for _, tt := range []struct {
 		what string
-		tell func(t *testing.T, m *conformance.Memory, s strategy.Strategy)
+		tell func(t *testing.T, m *lockstest.Memory, s strategy.Strategy)
 		want []string
 	}{
-		{"acquired and released", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"acquired and released", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			m.Intercept(slow(ms, 2*ms))
 			lease := take(t, s)
 			time.Sleep(time.Second)
 			release(t, lease)
 		}, []string{"asked 0s", "attempt 1 3ms", "acquired 1 3ms", "released 1.006s"}},
 
-		{"renewed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"renewed", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			m.Intercept(slow(ms, 0))
 			lease := take(t, s)
 			is(t, "Extend", lease.Extend(bg))
 			release(t, lease)
 		}, []string{"asked 0s", "attempt 1 1ms", "acquired 1 1ms", "renewed 1ms", "released 3ms"}},
 
-		{"held", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"held", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			m.Acquire(bg, driver.Claim{Key: key, Token: "x", TTL: ttl})
 			_, err := s.NewLock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrHeld)
 		}, []string{"asked 0s", "attempt 1 0s held-by-another", "held 1 0s held-by-another", "missed 0s held-by-another"}},
 
-		{"waited", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"waited", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			c := driver.Claim{Key: key, Token: "x", TTL: ttl}
 			m.Acquire(bg, c)
 			w := wait(bg, s)
@@ -93,12 +93,12 @@ func TestEvents(t *testing.T) {
 			"attempt 3 1ms", "acquired 3 3.002s", "released 2ms",
 		}},
 
-		{"lapsed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"lapsed", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			take(t, s) // nobody watches but the observer
 			time.Sleep(ttl)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "lost 9.898s lock-lost"}},
 
-		{"lost by the server's word", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"lost by the server's word", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Evict(bg, key)
 			time.Sleep(time.Second)
@@ -106,13 +106,13 @@ func TestEvents(t *testing.T) {
 			is(t, "Release", lease.Release(bg), strategy.ErrLost)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "lost 1s lock-lost"}},
 
-		{"lost by the server's word at the release", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"lost by the server's word at the release", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Evict(bg, key)
 			is(t, "Release", lease.Release(bg), strategy.ErrLost)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s lock-lost"}},
 
-		{"renewal-failed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"renewal-failed", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			time.Sleep(valid - 600*ms)
 			m.Intercept(unsent)
@@ -120,7 +120,7 @@ func TestEvents(t *testing.T) {
 			<-lease.Lost()
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "renewal-failed 0s not-sent", "renewal-failed 0s not-sent", "lost 9.898s lock-lost not-sent"}},
 
-		{"failing and recovered", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"failing and recovered", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			time.Sleep(5 * time.Second)
 			m.Intercept(lostReply)
@@ -131,8 +131,8 @@ func TestEvents(t *testing.T) {
 			release(t, lease)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "renewal-failed 0s outcome-unknown", "renewed 0s", "released 5.501s"}},
 
-		{"attempts that fail", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
-			for _, fault := range []conformance.Interceptor{unsent, refused, lostRequest} {
+		{"attempts that fail", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
+			for _, fault := range []lockstest.Fault{unsent, refused, lostRequest} {
 				m.Intercept(fault)
 				s.NewLock(name).Acquire(bg)
 			}
@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 			"asked 0s", "attempt 1 0s outcome-unknown", "missed 0s outcome-unknown",
 		}},
 
-		{"release of unknown outcome", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"release of unknown outcome", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			m.Intercept(lostReply)
 			is(t, "Release", lease.Release(bg), strategy.ErrUnknown)
@@ -151,23 +151,24 @@ func TestEvents(t *testing.T) {
 			is(t, "Release", lease.Release(bg), strategy.ErrReleased)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s outcome-unknown"}},
 
-		{"detached and adopted", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"detached and adopted", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			token, err := take(t, s).Detach()
 			is(t, "Detach", err)
+			m.Intercept(slow(ms, 2*ms))
 			lease, err := s.Adopt(bg, name, token)
 			is(t, "Adopt", err)
 			time.Sleep(time.Second)
 			release(t, lease)
-		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s", "asked 0s", "acquired 1 0s", "released 1s"}},
+		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s", "asked 0s", "acquired 1 3ms", "released 1.006s"}},
 
-		{"granted when the wait was over", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"granted when the wait was over", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			c := driver.Claim{Key: key, Token: "x", TTL: ttl}
 			m.Acquire(bg, c)
 			ctx, cancel := context.WithTimeout(bg, time.Second)
 			defer cancel()
 			w := wait(ctx, s)
 			time.Sleep(990 * ms)
-			m.Intercept(only(conformance.OpAcquire, slow(20*ms, 0)))
+			m.Intercept(only(lockstest.OpAcquire, slow(20*ms, 0)))
 			m.Release(bg, c)
 			<-w.done
 			is(t, "Acquire", w.err, strategy.ErrHeld)
@@ -178,7 +179,7 @@ func TestEvents(t *testing.T) {
 			"attempt 3 20ms", "missed 1.01s held-by-another", // and given back
 		}},
 
-		{"never asked for", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"never asked for", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			over, cancel := context.WithCancel(bg)
 			cancel()
 			l := s.NewLock(name)
@@ -192,7 +193,7 @@ func TestEvents(t *testing.T) {
 			}
 		}, []string{"asked 0s", "missed 0s", "asked 0s", "missed 0s", "asked 0s", "missed 0s"}},
 
-		{"adopted while it was closed", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"adopted while it was closed", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			token, err := take(t, s).Detach()
 			is(t, "Detach", err)
 			m.Intercept(slow(0, 20*ms))
@@ -205,13 +206,13 @@ func TestEvents(t *testing.T) {
 			time.Sleep(ttl)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s", "asked 0s", "missed 20ms strategy-closed"}},
 
-		{"closed and released", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"closed and released", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			lease := take(t, s)
 			is(t, "Close", s.Close())
 			is(t, "Release", lease.Release(bg), strategy.ErrClosed)
 		}, []string{"asked 0s", "attempt 1 0s", "acquired 1 0s", "released 0s strategy-closed"}},
 
-		{"closed and lost", func(t *testing.T, m *conformance.Memory, s strategy.Strategy) {
+		{"closed and lost", func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 			take(t, s)
 			is(t, "Close", s.Close())
 			time.Sleep(ttl)
@@ -219,7 +220,7 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m conformance.Memory
+				var m lockstest.Memory
 				var d diary
 				s := open(t, &m, strategy.Options{Wait: strategy.WaitNotification, Observe: d.observe})
 				tt.tell(t, &m, s)
@@ -230,15 +231,65 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestEventRetry: a call that goes on while the servers fail reports that when they have failed it for 10 s,
+// and again after 10 s each. An answer ends the count.
+func TestEventRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		var mu sync.Mutex
+		var retries []strategy.Event
+		s := open(t, &m, strategy.Options{RetryOnError: true, Wait: strategy.WaitPoll, Observe: func(e strategy.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind == strategy.EventRetry {
+				retries = append(retries, e)
+			}
+		}})
+		wants := func(what string, faults ...error) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			equal(t, what, len(retries), len(faults))
+			for i, e := range retries {
+				is(t, what, e.Err, faults[i])
+				if e.Name != name || e.Token != "" || e.Attempt < 10 || e.Context == nil {
+					t.Errorf("%s: event %+v", what, e)
+				}
+			}
+			retries = nil
+		}
+		ctx, cancel := context.WithCancel(bg)
+		m.Intercept(unsent)
+		w := wait(ctx, s)
+		time.Sleep(9900 * ms)
+		wants("before the first 10 s")
+		time.Sleep(25 * time.Second)
+		wants("an outage of 35 s", strategy.ErrUnsent, strategy.ErrUnsent, strategy.ErrUnsent)
+		m.Intercept(nil)
+		m.Acquire(bg, driver.Claim{Key: key, Token: "x", TTL: time.Hour})
+		time.Sleep(time.Minute)
+		wants("the lock is held")
+		m.Intercept(refused)
+		time.Sleep(9900 * ms)
+		wants("before 10 s of refusals")
+		time.Sleep(time.Second)
+		wants("refusals", strategy.ErrRefused)
+		cancel()
+		<-w.done
+		is(t, "Close", s.Close())
+	})
+}
+
 // TestEventsOfALateAdoption: nobody loses what nobody has had.
 func TestEventsOfALateAdoption(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		var d diary
 		s := open(t, &m, strategy.Options{TTL: 20 * ms, OpTimeout: 19 * ms, Observe: d.observe})
 		token, err := take(t, s).Detach()
 		is(t, "Detach", err)
-		m.Intercept(only(conformance.OpAdopt, slow(0, 18*ms)))
+		m.Intercept(only(lockstest.OpAdopt, slow(0, 18*ms)))
 		_, err = s.Adopt(bg, name, token)
 		is(t, "Adopt", err, strategy.ErrLost)
 		time.Sleep(ttl)
@@ -251,7 +302,7 @@ func TestEventsOfALateAdoption(t *testing.T) {
 // that it is lost.
 func TestLossOfWhatNobodyHasYet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := conformance.Memory{Reentrant: true}
+		m := lockstest.Memory{Reentrant: true}
 		var d diary
 		s := open(t, &m, strategy.Options{})
 		first := take(t, s)
@@ -262,12 +313,14 @@ func TestLossOfWhatNobodyHasYet(t *testing.T) {
 		is(t, "Acquire", holder.err)
 
 		var once sync.Once
-		slow, err := s.With(strategy.Options{Observe: func(e strategy.Event) {
-			d.observe(e)
-			if e.Kind == strategy.EventAttempt {
-				once.Do(func() { time.Sleep(2 * ttl) })
+		slow, err := s.With(func(o *strategy.Options) {
+			o.Observe = func(e strategy.Event) {
+				d.observe(e)
+				if e.Kind == strategy.EventAttempt {
+					once.Do(func() { time.Sleep(2 * ttl) })
+				}
 			}
-		}})
+		})
 		is(t, "With", err)
 		successor := wait(strategy.WithOwner(bg, "successor"), slow) // asks whether it holds the lock already
 		synctest.Wait()
@@ -286,7 +339,7 @@ func TestEventContext(t *testing.T) {
 	type traceKey struct{}
 	trace := func(call string) context.Context { return context.WithValue(bg, traceKey{}, call) }
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		var seen []string
 		s := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
 			seen = append(seen, fmt.Sprintf("%v %v", e.Kind, e.Context.Value(traceKey{})))
@@ -325,8 +378,8 @@ func TestEventKinds(t *testing.T) {
 	t.Parallel()
 	for k, want := range map[strategy.EventKind]string{
 		-1: "event?", 0: "event?", strategy.EventAsked: "asked", strategy.EventAttempt: "attempt", strategy.EventHeld: "held", strategy.EventAcquired: "acquired", strategy.EventMissed: "missed",
-		strategy.EventRenewed: "renewed", strategy.EventRenewalFailed: "renewal-failed", strategy.EventLost: "lost", strategy.EventReleased: "released",
-		strategy.EventReleased + 1: "event?",
+		strategy.EventRenewed: "renewed", strategy.EventRenewalFailed: "renewal-failed", strategy.EventLost: "lost", strategy.EventReleased: "released", strategy.EventUndoFailed: "undo-failed",
+		strategy.EventUndoFailed + 1: "event?",
 	} {
 		equal(t, fmt.Sprintf("EventKind(%d).String()", int(k)), k.String(), want)
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -39,7 +39,7 @@ func TestOptionsRefused(t *testing.T) {
 		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
 		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
 	} {
-		s, err := engine.New(&conformance.Memory{}, tt.o)
+		s, err := engine.New(&lockstest.Memory{}, tt.o)
 		if err == nil || s != nil {
 			t.Errorf("New(%+v) = %v, %v, want an error", tt.o, s, err)
 			continue
@@ -68,7 +68,7 @@ func TestOptionsAllowed(t *testing.T) {
 		{Wait: strategy.WaitPoll},
 		{Wait: strategy.WaitNotification},
 	} {
-		if _, err := engine.New(&conformance.Memory{}, o); err != nil {
+		if _, err := engine.New(&lockstest.Memory{}, o); err != nil {
 			t.Errorf("New(%+v) = %v, want nil", o, err)
 		}
 	}
@@ -88,10 +88,10 @@ func TestOptionsDefaults(t *testing.T) {
 			{strategy.Options{FenceTTL: 2 * ttl}, ttl, time.Second, 2 * ttl},
 			{strategy.Options{FenceTTL: -1}, ttl, time.Second, 0},
 		} {
-			var m conformance.Memory
+			var m lockstest.Memory
 			r := record(&m)
 			release(t, take(t, open(t, &m, tt.o)))
-			c := r.of(conformance.OpAcquire)[0].all[0]
+			c := r.of(lockstest.OpAcquire)[0].all[0]
 			equal(t, "claim's TTL", c.TTL, tt.ttl)
 			equal(t, "claim's FenceTTL", c.FenceTTL, tt.fence)
 			equal(t, "claim's Due", time.Until(c.Due), tt.op)
@@ -104,7 +104,7 @@ func TestOptionsDefaults(t *testing.T) {
 
 func TestWaitRefused(t *testing.T) {
 	t.Parallel()
-	var m conformance.Memory
+	var m lockstest.Memory
 	_, err := engine.New(bare(&m), strategy.Options{Wait: strategy.WaitNotification})
 	is(t, "New(WaitNotification) of a protocol without notices", err, strategy.ErrUnsupported)
 	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest and WaitPoll") {
@@ -118,7 +118,7 @@ func TestWaitRefused(t *testing.T) {
 	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
 		s, err := engine.New(bare(&m), strategy.Options{Wait: w})
 		is(t, fmt.Sprintf("New(Wait: %v)", w), err)
-		_, err = s.With(strategy.Options{Wait: strategy.WaitNotification})
+		_, err = s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification })
 		is(t, "With(WaitNotification)", err, strategy.ErrUnsupported)
 	}
 	for w, want := range map[strategy.Wait]string{
@@ -282,7 +282,7 @@ func TestSlotRule(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		for n, want := range map[string]string{
 			"": "0 bytes: allowed are 1 to 1024",
@@ -322,7 +322,7 @@ func TestNames(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		seen := map[string]bool{}
 		for _, label := range []string{"", "host-7:42", ":", "{}", strings.Repeat("x", strategy.MaxLabelLen)} {
 			s := open(t, &m, strategy.Options{Label: label})
@@ -354,7 +354,7 @@ func TestTokens(t *testing.T) {
 // A token that is not of ours has no label, and does not tell when it was drawn.
 func TestForeignTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m conformance.Memory
+		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
 		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", "12345678-1234-4234-8234-123456789abc", "12345678-1234-4234-8234-123456789abc:", "12345678-1234-7234-c234-123456789abc"} {
 			if _, err := m.Acquire(bg, driver.Claim{Key: key, Token: token, Owner: token, TTL: ttl}); err != nil {

@@ -7,10 +7,18 @@ import (
 )
 
 // A server that restarts without its data has forgotten its locks, and a holder would learn of that at
-// the next renewal only. So servers are asked for a sign of life while leases are kept alive.
+// the next renewal only. A server that becomes a replica announces no release any more, and a waiter would
+// learn of that at the end of the holder's TTL only. So servers are asked for a sign of life while leases are
+// kept alive, and while there are subscriptions: a Node ends those that lead to a replica, and then the head
+// of each line asks again.
 
-// probeEvery is how often, and how long an answer may take.
-const probeEvery = time.Second
+const (
+	probeEvery  = 750 * time.Millisecond // so that a waiter that then makes its pause is back within a second
+	probeAnswer = time.Second            // how long an answer may take
+)
+
+// probed reports whether there is somebody for whom to probe.
+func (s *shared) probed() bool { return s.renewal.Len() > 0 || s.subscribed.Load() > 0 }
 
 // probeLater schedules a probe, unless one is scheduled already.
 func (s *shared) probeLater() {
@@ -19,19 +27,17 @@ func (s *shared) probeLater() {
 	}
 }
 
-// probe asks whether a server was away, for as long as there are leases.
+// probe asks whether a server was away, for as long as there are leases or subscriptions.
 func (s *shared) probe() {
-	if s.renewal.Len() > 0 && s.enter() == nil {
-		if n := s.prober.Probe(context.Background(), time.Now().Add(probeEvery)); n != s.returns {
+	if s.probed() && s.enter() == nil {
+		if n := s.prober.Probe(context.Background(), time.Now().Add(probeAnswer)); n != s.returns {
 			s.returns = n
 			s.renewSoon()
 		}
 		s.leave()
-		time.AfterFunc(probeEvery, s.probe)
-		return
 	}
-	s.probing.Store(false)
-	if s.renewal.Len() > 0 && !s.group.Closed() { // one has come meanwhile
+	s.probing.Store(false) // before the look: who comes after that schedules a probe itself
+	if s.probed() && !s.group.Closed() {
 		s.probeLater()
 	}
 }

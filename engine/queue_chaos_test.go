@@ -13,7 +13,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/ledger"
+	"github.com/lockstrategies/locks/internal/testkit/ledger"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -134,7 +134,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 			all.Go(func() { time.Sleep(700 * ms); first.Close() })
 		}
 		for c := range contenders {
-			s, err := first.With(options(r))
+			s, err := first.With(func(to *strategy.Options) { *to = options(r) })
 			is(t, "With", err)
 			if c%2 == 0 {
 				s = first

@@ -1,4 +1,4 @@
-// Tests what the engine makes of protocols on several servers: their errors, and what Remains marks.
+// Tests what the engine makes of protocols on several servers: their errors, and what is Partial.
 package engine_test
 
 import (
@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -35,7 +35,7 @@ func TestQuorumError(t *testing.T) {
 	if !errors.As(e, &s) || s != down {
 		t.Errorf("As ServerError = %v, want %v", s, down)
 	}
-	equal(t, "Error", e.Error(), `lock "a": no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "…" for up to 1s; n3: not sent: refused`)
+	equal(t, "Error", e.Error(), `lock "a": no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "…" for 1s unless renewed; n3: not sent: refused`)
 
 	e = &strategy.QuorumError{Name: "a", Need: 2, Nodes: answers, Held: held}
 	is(t, "a quorum that answered", e, strategy.ErrNoQuorum, strategy.ErrHeld)
@@ -43,16 +43,15 @@ func TestQuorumError(t *testing.T) {
 	if !errors.As(e, &h) || h != held {
 		t.Errorf("As HeldError = %v, want %v", h, held)
 	}
-	equal(t, "Error of a lock that is held", e.Error(), `lock "a": held by "…" for up to 1s; no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "…" for up to 1s; n3: not sent: refused`)
+	equal(t, "Error of a lock that is held", e.Error(), `lock "a": held by "…" for 1s unless renewed; no quorum: 1 of 3 servers agreed, needed are 2; n2: held by "…" for 1s unless renewed; n3: not sent: refused`)
 
 	lost := &strategy.QuorumError{Name: "a", Need: 2, Nodes: []strategy.NodeAnswer{{Node: "n1", Err: &strategy.LostError{Name: "a"}}, {Node: "n2", Err: down}}}
 	isNot(t, "a minority that lost it", lost, strategy.ErrLost)
 }
 
-// remaining is a protocol that marks what it returns, as one does of whose servers a
-// minority did not answer.
+// remaining is a protocol that says Partial, as one does of whose servers a minority did not answer.
 type remaining struct {
-	*conformance.Memory
+	*lockstest.Memory
 	acquire, release atomic.Bool
 	undone           chan driver.Claim
 }
@@ -60,38 +59,40 @@ type remaining struct {
 func (r *remaining) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g, err := r.Memory.Acquire(ctx, c)
 	if r.acquire.Load() {
-		err = driver.Remains(&strategy.HeldError{Name: c.Name})
-		g = driver.Grant{State: "votes"}
+		return driver.Grant{State: "votes", Partial: true}, &strategy.HeldError{Name: c.Name}
 	}
 	return g, err
 }
 
 func (r *remaining) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	if r.acquire.Load() {
-		return driver.Grant{State: "votes"}, driver.Remains(&strategy.LostError{Name: c.Name})
+		return driver.Grant{State: "votes", Partial: true}, &strategy.LostError{Name: c.Name}
 	}
 	return r.Memory.Adopt(ctx, c, from)
 }
 
-func (r *remaining) Release(ctx context.Context, c driver.Claim) error {
-	if c.Undo {
-		r.undone <- c
-		return r.Memory.Release(ctx, c)
-	}
-	err := r.Memory.Release(ctx, c)
-	if r.release.Load() {
-		err = driver.Remains(err)
-	}
-	return err
+func (r *remaining) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	_, err := r.Memory.Release(ctx, c)
+	return driver.Outcome{Partial: r.release.Load()}, err
+}
+
+func (r *remaining) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	_, err := r.Memory.ForceRelease(ctx, c)
+	return driver.Outcome{Partial: r.release.Load()}, err
+}
+
+func (r *remaining) Undo(ctx context.Context, c driver.Claim) error {
+	r.undone <- c
+	return r.Memory.Undo(ctx, c)
 }
 
 func newRemaining() *remaining {
-	return &remaining{Memory: &conformance.Memory{}, undone: make(chan driver.Claim, 1)}
+	return &remaining{Memory: &lockstest.Memory{}, undone: make(chan driver.Claim, 1)}
 }
 
 // The engine undoes what may remain, with the protocol's own state, and callers learn what
 // they asked for.
-func TestRemains(t *testing.T) {
+func TestPartial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRemaining()
 		var events []strategy.Event
@@ -123,7 +124,9 @@ func TestRemains(t *testing.T) {
 		info, err := s.Inspect(bg, name)
 		is(t, "Inspect", err)
 		is(t, "ForceRelease", s.ForceRelease(bg, info))
-		equal(t, "token of what is undone", (<-r.undone).Token, lease.Token())
+		c = <-r.undone
+		equal(t, "token of what is undone", c.Token, lease.Token())
+		equal(t, "IsZero of what an operator has seen", c.Grant.IsZero(), false)
 		is(t, "Release after ForceRelease", lease.Release(bg), strategy.ErrLost)
 		<-r.undone
 		r.release.Store(false)
@@ -141,22 +144,24 @@ func TestRemains(t *testing.T) {
 	})
 }
 
-// partial is a protocol whose extensions fail, and may have been made by a minority.
-type partial struct {
+// minority is a protocol whose extensions fail. Where they are Partial, a minority has made them.
+type minority struct {
 	*remaining
-	err error
+	partial bool
+	err     error
 }
 
-func (p partial) Extend(context.Context, driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, driver.Remains(p.err)
+func (p *minority) Extend(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{Partial: p.partial}, p.err
 }
 
 // The engine undoes what an extension without a majority leaves, once the lease is lost.
-func TestRemainsOfAnExtension(t *testing.T) {
+func TestPartialExtension(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		refused := &strategy.QuorumError{Name: name, Need: 2}
 		r := newRemaining()
-		s := open(t, partial{r, refused}, strategy.Options{TTL: ttl})
+		p := &minority{r, true, refused}
+		s := open(t, p, strategy.Options{TTL: ttl})
 		lease := take(t, s)
 		if err := lease.Extend(bg); err != refused {
 			t.Errorf("Extend = %#v, want the bare error", err)
@@ -164,12 +169,14 @@ func TestRemainsOfAnExtension(t *testing.T) {
 		equal(t, "Failing", lease.RenewalErr(), error(refused))
 		synctest.Wait()
 		equal(t, "undone while it is held", len(r.undone), 0)
+		p.partial, p.err = false, lockstest.Refused("LOADING") // which takes back nothing
+		is(t, "second Extend", lease.Extend(bg), strategy.ErrRefused)
 		<-lease.Lost()
 		equal(t, "token of what is undone", (<-r.undone).Token, lease.Token())
 		synctest.Wait() // it is undone
 
 		lost := &strategy.LostError{Name: name}
-		s = open(t, partial{r, lost}, strategy.Options{TTL: ttl})
+		s = open(t, &minority{r, true, lost}, strategy.Options{TTL: ttl})
 		lease = take(t, s)
 		if err := lease.Extend(bg); err != lost {
 			t.Errorf("Extend = %#v, want the bare error", err)
@@ -178,38 +185,43 @@ func TestRemainsOfAnExtension(t *testing.T) {
 	})
 }
 
-// An undo that leaves something goes on, and Close says so.
-func TestRemainsAfterUndo(t *testing.T) {
+// An undo that leaves something goes on. An event reports that Close has ended it.
+func TestPartialUndo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var tries atomic.Int64
-		p := &stubborn{Memory: &conformance.Memory{}, tries: &tries}
-		s := open(t, p, strategy.Options{})
+		p := &stubborn{Memory: &lockstest.Memory{}, tries: &tries}
+		var ended []error
+		s := open(t, p, strategy.Options{Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventUndoFailed {
+				ended = append(ended, e.Err)
+			}
+		}})
 		_, err := s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire", err, strategy.ErrUnknown)
 		time.Sleep(op)
 		if n := tries.Load(); n < 2 {
-			t.Errorf("releases = %d, want several", n)
+			t.Errorf("undos = %d, want several", n)
 		}
-		err = s.Close()
-		if err == nil || !strings.Contains(err.Error(), "may remain") {
-			t.Errorf("Close = %v, want what remains", err)
+		is(t, "Close", s.Close())
+		if len(ended) != 1 || !strings.Contains(ended[0].Error(), "may remain") {
+			t.Errorf("EventUndoFailed with %v, want once, with what remains", ended)
 		}
 	})
 }
 
 // stubborn never gets rid of all.
 type stubborn struct {
-	*conformance.Memory
+	*lockstest.Memory
 	tries *atomic.Int64
 }
 
 func (s *stubborn) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, conformance.Unknown()
+	return driver.Grant{}, lockstest.Unknown()
 }
 
-func (s *stubborn) Release(context.Context, driver.Claim) error {
+func (s *stubborn) Undo(context.Context, driver.Claim) error {
 	s.tries.Add(1)
-	return driver.Remains(nil)
+	return errors.New("a vote may remain")
 }
 
 type picky struct {
@@ -227,9 +239,9 @@ func (p picky) Validate(o strategy.Options) error {
 // New and With look at a protocol's own settings, besides the options.
 func TestValidator(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := picky{&conformance.Memory{}, 5 * time.Second}
+		p := picky{&lockstest.Memory{}, 5 * time.Second}
 		s := open(t, p, strategy.Options{}) // the default is 10 s, and that is what it is shown
-		_, err := s.With(strategy.Options{TTL: time.Second})
+		_, err := s.With(func(o *strategy.Options) { o.TTL = time.Second })
 		if err == nil || !strings.Contains(err.Error(), "allowed") {
 			t.Errorf("With = %v, want what is allowed", err)
 		}
@@ -246,10 +258,19 @@ func TestNoProtocol(t *testing.T) {
 	}
 }
 
-func TestAdoptUnsupported(t *testing.T) {
+// TestUnsupported: what a protocol lacks is an error that says so, and nothing is left under way.
+func TestUnsupported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := open(t, bare(&conformance.Memory{}), strategy.Options{})
-		_, err := s.Adopt(bg, name, "token")
-		is(t, "Adopt", err, strategy.ErrUnsupported)
+		s := open(t, &scripted{}, strategy.Options{})
+		_, adopt := s.Adopt(bg, name, "token")
+		_, inspect := s.Inspect(bg, name)
+		for what, err := range map[string]error{
+			"Adopt": adopt, "Inspect": inspect, "Check": s.Check(bg), "ForceRelease": s.ForceRelease(bg, strategy.Info{Name: name, Held: true, Token: "token"}),
+		} {
+			is(t, what, err, strategy.ErrUnsupported)
+			if want := "locks: " + what + ": "; !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s = %v, want that it begins with %q", what, err, want)
+			}
+		}
 	})
 }

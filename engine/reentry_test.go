@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -30,17 +30,23 @@ func takeAs(t *testing.T, s strategy.Strategy, owner string) strategy.Lease {
 	return lease
 }
 
-func reentrant() *conformance.Memory { return &conformance.Memory{Reentrant: true} }
+func reentrant() *lockstest.Memory { return &lockstest.Memory{Reentrant: true} }
 
 // TestOwnerGetsInBesideWaiters: behind those who wait for it, it would wait for itself.
 func TestOwnerGetsInBesideWaiters(t *testing.T) {
-	for what, hide := range map[string]func(*conformance.Memory) driver.Protocol{
-		"told of releases": func(m *conformance.Memory) driver.Protocol { return m },
-		"polling": func(m *conformance.Memory) driver.Protocol {
+	for what, hide := range map[string]func(*lockstest.Memory) driver.Protocol{
+		"told of releases": func(m *lockstest.Memory) driver.Protocol { return m },
+		"polling": func(m *lockstest.Memory) driver.Protocol {
 			return struct {
 				driver.Protocol
 				driver.Reenterer
 			}{m, m}
+		},
+		"polling, without Adopt": func(m *lockstest.Memory) driver.Protocol {
+			return struct {
+				noAdopt
+				driver.Reenterer
+			}{noAdopt{m}, m}
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -52,12 +58,12 @@ func TestOwnerGetsInBesideWaiters(t *testing.T) {
 				for range 3 {
 					waiters = append(waiters, wait(bg, s))
 				}
-				asked, start := m.Requests(conformance.OpAcquire), time.Now()
+				asked, start := m.Requests(lockstest.OpAcquire), time.Now()
 				inner := wait(as("me"), s)
 				if !closed(inner.done) || inner.err != nil {
 					t.Fatalf("Acquire by the owner = %v, done %v, want the lock at once", inner.err, closed(inner.done))
 				}
-				equal(t, "requests of a re-entry", m.Requests(conformance.OpAcquire)-asked, 1)
+				equal(t, "requests of a re-entry", m.Requests(lockstest.OpAcquire)-asked, 1)
 				since(t, "time of a re-entry", start, 0)
 				equal(t, "waiting", engine.Waiting(s, key), 3)
 				release(t, outer)
@@ -86,7 +92,7 @@ func TestANameOvertakesNobody(t *testing.T) {
 		holder := take(t, s)
 		first := wait(bg, s)
 		rec := record(m)
-		rec.then(only(conformance.OpAcquire, func(_ context.Context, r conformance.Request, serve func() error) error {
+		rec.then(only(lockstest.OpAcquire, func(_ context.Context, r lockstest.Request, serve func() error) error {
 			if r.Claims[0].Owner != "newcomer" {
 				time.Sleep(100 * ms) // the head is slow to ask
 			}
@@ -95,7 +101,7 @@ func TestANameOvertakesNobody(t *testing.T) {
 		release(t, holder)
 		synctest.Wait()
 		newcomer := wait(as("newcomer"), s)
-		equal(t, "requests of the newcomer", len(rec.of(conformance.OpAcquire)), 2)
+		equal(t, "requests of the newcomer", len(rec.of(lockstest.OpAcquire)), 2)
 		if closed(newcomer.done) {
 			t.Fatalf("Acquire by a newcomer = %v while another stands in line, want it to wait", newcomer.err)
 		}
@@ -119,7 +125,7 @@ func TestALineThatGoesMeanwhile(t *testing.T) {
 		holder := take(t, s)
 		ctx, cancel := context.WithCancel(bg)
 		first := wait(ctx, s)
-		m.Intercept(only(conformance.OpAcquire, slow(0, 50*ms)))
+		m.Intercept(only(lockstest.OpAcquire, slow(0, 50*ms)))
 		release(t, holder) // wakes the head, which asks …
 		cancel()           // … and leaves when it was granted; the grant is given back
 		start := time.Now()
@@ -174,7 +180,7 @@ func TestTheNextKnowsTheOwner(t *testing.T) {
 		<-first.done
 		inner := takeAs(t, s, "first")
 		synctest.Wait()
-		asked := m.Requests(conformance.OpAcquire)
+		asked := m.Requests(lockstest.OpAcquire)
 		release(t, inner)
 		synctest.Wait()
 		start := time.Now()
@@ -182,7 +188,7 @@ func TestTheNextKnowsTheOwner(t *testing.T) {
 		<-second.done
 		is(t, "Acquire", second.err)
 		since(t, "from the last release to the next holder", start, 0)
-		equal(t, "requests of the next", m.Requests(conformance.OpAcquire)-asked, 1)
+		equal(t, "requests of the next", m.Requests(lockstest.OpAcquire)-asked, 1)
 		release(t, second.lease)
 	})
 }
@@ -240,6 +246,25 @@ func TestSiblingsAreLetIn(t *testing.T) {
 	}
 }
 
+// TestSiblingOfAFirstAttempt: an owner's contender that has come while another one's first attempt was under way, and has
+// asked before that was granted, is let in when it is.
+func TestSiblingOfAFirstAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := reentrant()
+		s := open(t, m, strategy.Options{})
+		m.Intercept(slow(100*ms, 0))
+		first := wait(as("us"), s)
+		m.Intercept(nil)
+		sibling := wait(as("us"), s)
+		equal(t, "the sibling has ended", closed(sibling.done), false)
+		first.got(t)
+		release(t, sibling.got(t))
+		equal(t, "it is let in after", sibling.at.Sub(first.at), 0)
+		release(t, first.lease)
+		leftovers(t, m)
+	})
+}
+
 // TestALetInThatFails: what the servers say then is what the caller gets.
 func TestALetInThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -247,10 +272,10 @@ func TestALetInThatFails(t *testing.T) {
 		s := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
 		holder := take(t, s)
 		first, second := wait(bg, s), wait(as("us"), s)
-		m.Intercept(only(conformance.OpAcquire, func(_ context.Context, r conformance.Request, serve func() error) error {
+		m.Intercept(only(lockstest.OpAcquire, func(_ context.Context, r lockstest.Request, serve func() error) error {
 			switch c := r.Claims[0]; {
 			case c.Again:
-				return conformance.Refused("LOADING")
+				return lockstest.Refused("LOADING")
 			case c.Owner == c.Token:
 				time.Sleep(50 * ms) // the head is slow to ask
 			}
@@ -277,9 +302,9 @@ func TestAnUnansweredReentryIsRepeated(t *testing.T) {
 		is(t, "KeepAlive", outer.KeepAlive(0))
 		other := wait(bg, s)
 		failures := 3
-		m.Intercept(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+		m.Intercept(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			if failures--; failures >= 0 {
-				return conformance.Refused("LOADING")
+				return lockstest.Refused("LOADING")
 			}
 			return serve()
 		}))
@@ -301,25 +326,25 @@ func TestAnUnansweredReentryIsRepeated(t *testing.T) {
 // TestAnOwnerAtTheHeadAsks: a waiter that comes to the head of a line and hears there that its
 // own owner has the lock does not wait for that, whatever kept it from hearing so before.
 func TestAnOwnerAtTheHeadAsks(t *testing.T) {
-	for what, get := range map[string]func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (outer strategy.Lease, inner *waiter, leave func()){
-		"its question got no answer": func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
+	for what, get := range map[string]func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) (outer strategy.Lease, inner *waiter, leave func()){
+		"its question got no answer": func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
 			outer := takeAs(t, s, "me")
 			ctx, cancel := context.WithCancel(bg)
 			head := wait(ctx, s)
-			m.Intercept(only(conformance.OpAcquire, func(_ context.Context, _ conformance.Request, serve func() error) error {
+			m.Intercept(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
 				m.Intercept(nil)
-				return conformance.Refused("LOADING")
+				return lockstest.Refused("LOADING")
 			}))
 			inner := wait(as("me"), s)
 			return outer, inner, func() { cancel(); <-head.done }
 		},
-		"another process got it": func(t *testing.T, m *conformance.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
+		"another process got it": func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
 			away := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
 			holder := take(t, away)
 			ctx, cancel := context.WithCancel(bg)
 			head := wait(ctx, s)
 			inner := wait(as("me"), s)
-			m.Intercept(only(conformance.OpAcquire, func(_ context.Context, r conformance.Request, serve func() error) error {
+			m.Intercept(only(lockstest.OpAcquire, func(_ context.Context, r lockstest.Request, serve func() error) error {
 				if r.Claims[0].Owner != "me" {
 					time.Sleep(time.Millisecond) // the head is slow to ask
 				}
@@ -361,9 +386,9 @@ func TestNamedContendersWait(t *testing.T) {
 		holder := takeAs(t, s, "holder")
 		first := wait(bg, s)
 		ctx, cancel := context.WithCancelCause(as("other"))
-		asked := m.Requests(conformance.OpAcquire)
+		asked := m.Requests(lockstest.OpAcquire)
 		second := wait(ctx, s)
-		equal(t, "requests of a caller that comes to a line", m.Requests(conformance.OpAcquire)-asked, 1)
+		equal(t, "requests of a caller that comes to a line", m.Requests(lockstest.OpAcquire)-asked, 1)
 		off := errors.New("called off")
 		cancel(off)
 		start := time.Now()
@@ -480,14 +505,14 @@ func TestAnUndoEndsOneHold(t *testing.T) {
 		m := reentrant()
 		s := open(t, m, strategy.Options{})
 		outer, inner := takeAs(t, s, "me"), takeAs(t, s, "me")
-		m.Intercept(only(conformance.OpAcquire, lostReply))
+		m.Intercept(only(lockstest.OpAcquire, lostReply))
 		_, err := s.NewLock(name).TryAcquire(as("me"))
 		is(t, "TryAcquire", err, strategy.ErrUnknown)
 		synctest.Wait()
-		m.Intercept(only(conformance.OpRelease, lostReply))
+		m.Intercept(lostReply)
 		is(t, "Release", inner.Release(bg), strategy.ErrUnknown)
 		time.Sleep(2 * op)
-		if n := m.Requests(conformance.OpRelease); n < 4 {
+		if n := m.Requests(lockstest.OpRelease, lockstest.OpUndo); n < 4 {
 			t.Errorf("%d releases were sent, want the undo, the release, and its repetitions", n)
 		}
 		m.Intercept(nil)

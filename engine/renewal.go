@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -17,9 +18,6 @@ import (
 // a time.
 
 func (l *lease) Extend(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
-	}
 	if err := l.c.enter(); err != nil {
 		return err
 	}
@@ -50,8 +48,8 @@ func (l *lease) KeepAlive(maxHold time.Duration) error {
 	if err == nil {
 		l.keep, l.watch = true, true
 		l.until = time.Time{}
-		if maxHold != 0 {
-			l.until = l.granted.Add(maxHold)
+		if from := l.start.Of(l.granted); maxHold != 0 && !from.IsZero() {
+			l.until = from.Add(maxHold)
 		}
 		g := l.claim.Grant
 		l.next = l.firstRenewal()
@@ -70,11 +68,10 @@ func (l *lease) KeepAlive(maxHold time.Duration) error {
 	return err
 }
 
-// StopKeepAlive ends the renewal that KeepAlive began. The maximum hold stays. strategy.All uses it.
 func (l *lease) StopKeepAlive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.keep = false; !l.short {
+	if l.keep = false; !l.unconfirmed {
 		l.next = time.Time{}
 	}
 }
@@ -82,6 +79,9 @@ func (l *lease) StopKeepAlive() {
 // startRenewal waits for its turn and gives the claim to extend.
 func (l *lease) startRenewal(ctx context.Context) (driver.Claim, error) {
 	for {
+		if ended := timeup.Ended(ctx); ended != nil {
+			return driver.Claim{}, fmt.Errorf("lock %q: %w", l.claim.Name, ended)
+		}
 		l.mu.Lock()
 		after := l.look()
 		err, answered := l.end, l.underWay()
@@ -100,7 +100,6 @@ func (l *lease) startRenewal(ctx context.Context) (driver.Claim, error) {
 		select {
 		case <-answered:
 		case <-ctx.Done():
-			return driver.Claim{}, fmt.Errorf("lock %q: %w", l.claim.Name, contextError(ctx))
 		}
 	}
 }
@@ -133,8 +132,8 @@ func (l *lease) bind(asked time.Time) {
 // is for the event.
 func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, start time.Time, err error) error {
 	now := time.Now()
-	err, remains := driver.Unmark(err)
-	remains = remains || errors.Is(err, strategy.ErrUnknown)
+	err = endedBy(ctx, err)
+	partial := mayRemain(g, err)
 	l.mu.Lock()
 	l.renewing = false
 	if l.answered != nil {
@@ -155,7 +154,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 		if err == nil {
 			c.Grant = l.take(g, start) // what ends the claim needs the last one
 		}
-		if l.isLost() && (err == nil || remains) {
+		if l.isLost() && (err == nil || partial) {
 			l.c.undo(c)
 		}
 		end := l.end
@@ -167,8 +166,8 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 	switch {
 	case err == nil:
 		l.deadline = deadlineOf(l.take(g, start))
-		l.renewalErr, l.doubt = nil, g.Doubt
-		l.short = false
+		l.renewalErr, l.partial = nil, g.Partial
+		l.unconfirmed = false
 		l.next = l.nextRenewal(start)
 		l.bind(start.Add(c.TTL))
 		e = strategy.Event{Kind: strategy.EventRenewed, Took: now.Sub(start)}
@@ -179,13 +178,14 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 		}
 		err = lost
 		after = l.over(lost)
-		if remains {
+		if partial {
 			l.c.undo(c)
 		}
+	case errors.Is(err, strategy.ErrUnsent) && timeup.Over(ctx): // its caller's time was over: no renewal has failed
 	default:
 		l.renewalErr = err
-		l.doubt = l.doubt || remains
-		if l.keep || l.short {
+		l.partial = l.partial || partial
+		if l.keep || l.unconfirmed {
 			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
 		}
 		e = strategy.Event{Kind: strategy.EventRenewalFailed, Took: now.Sub(start), Err: err}
@@ -209,7 +209,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 func (l *lease) firstRenewal() time.Time {
 	g := l.claim.Grant
 	next := l.nextRenewal(g.Start)
-	if l.c.bulk == nil || next.IsZero() || l.short {
+	if l.c.bulk == nil || next.IsZero() || l.unconfirmed {
 		return next
 	}
 	return l.c.renewal.Draw(g.Start.Add(g.TTL/3), g.Start.Add(g.TTL/2))

@@ -9,10 +9,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// NewShare is s.NewLock for a share of a lock that several may hold ([driver.Claim].Share). s is what [New] made
-// of a [driver.Sharer].
-func NewShare(s strategy.Strategy, name string, share int) strategy.Lock {
-	e := s.(*engine)
+func (e *engine) NewShare(name string, share int) strategy.Lock { return e.newShare(name, share) }
+
+func (e *engine) newShare(name string, share int) *lock {
 	l := e.newLock(name)
 	if l.err == nil && (share < 1 || share > e.maxShare) {
 		l.err = fmt.Errorf("locks: a share of %d of the lock %q: allowed are 1 to %d", share, name, e.maxShare)
@@ -21,14 +20,8 @@ func NewShare(s strategy.Strategy, name string, share int) strategy.Lock {
 	return l
 }
 
-// Exchange gives up a lease for another share of its lock, in one step: nobody comes in between. s is the
-// strategy of the lease, and its protocol is a [driver.Adopter], too.
-//
-// If the call is refused (ctx is done, the lease is another strategy's, s is closed), the lease is as it was. After
-// any other error the caller holds nothing, and the engine undoes what the servers may still keep of either lease.
-func Exchange(ctx context.Context, s strategy.Strategy, held strategy.Lease, share int) (strategy.Lease, error) {
-	e := s.(*engine)
-	to := NewShare(s, held.Name(), share).(*lock)
+func (e *engine) Exchange(ctx context.Context, held strategy.Lease, share int) (strategy.Lease, error) {
+	to := e.newShare(held.Name(), share)
 	if err := to.refuse(ctx); err != nil {
 		return nil, err // the lease is as it was
 	}
@@ -57,9 +50,7 @@ func Exchange(ctx context.Context, s strategy.Strategy, held strategy.Lease, sha
 	return l, nil
 }
 
-// Ask makes a request that only this algorithm knows, about a lock and not about a lease. c has no token.
-func Ask(ctx context.Context, s strategy.Strategy, name string, request func(ctx context.Context, c driver.Claim) error) error {
-	e := s.(*engine)
+func (e *engine) Ask(ctx context.Context, name string, request func(ctx context.Context, c driver.Claim) error) error {
 	c, err := e.operatorClaim(ctx, name)
 	if err != nil {
 		return err

@@ -14,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/ledger"
+	"github.com/lockstrategies/locks/internal/testkit/ledger"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -27,6 +27,7 @@ const maxShare = 3
 // shares is a server in memory that keeps one lock of so many shares, and the protocol that speaks to it. It
 // serves its queue as a driver.Sharer must, passes over who does not listen, and lets nobody overtake.
 type shares struct {
+	driver.Unsupported
 	limit int
 
 	mu      sync.Mutex
@@ -60,10 +61,11 @@ type shareRequest struct {
 var _ interface {
 	driver.Protocol
 	driver.Sharer
-	driver.Adopter
 } = (*shares)(nil)
 
 func (p *shares) MaxShare() int { return maxShare }
+
+func (p *shares) Excludes(_, _ int32) bool { return false }
 
 // ask sends a request.
 func (p *shares) ask(op string, c driver.Claim, do func() error) error {
@@ -210,7 +212,7 @@ func (p *shares) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err
 			return nil
 		}
 		if shareOf(c) > p.limit {
-			return conformance.Refused("LIMIT")
+			return lockstest.Refused("LIMIT")
 		}
 		if p.serve(c.Token, false) && shareOf(c) <= p.free() {
 			g.Fence = p.add(c.Token, shareOf(c), c.TTL)
@@ -249,15 +251,27 @@ func (p *shares) Extend(_ context.Context, c driver.Claim) (driver.Grant, error)
 	})
 }
 
-func (p *shares) Release(_ context.Context, c driver.Claim) error {
-	return p.ask("release", c, func() error {
+func (p *shares) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.release("release", c)
+}
+
+// Undo gives up the place in the queue, too. Requests take effect in order, so a share that is not there cannot come.
+func (p *shares) Undo(_ context.Context, c driver.Claim) error {
+	if err := p.release("undo", c); !errors.Is(err, strategy.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+func (p *shares) release(op string, c driver.Claim) error {
+	return p.ask(op, c, func() error {
 		h := p.find(c.Token)
 		if h != nil {
 			p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.token == c.Token })
 		}
-		all := p.serve("", c.Undo && p.unqueue(c.Token))
+		all := p.serve("", op == "undo" && p.unqueue(c.Token))
 		if h == nil {
-			return driver.Gone("shares", true, c, "")
+			return &strategy.LostError{Name: c.Name}
 		}
 		if all {
 			p.tell("", driver.Notification{Holder: c.Token})
@@ -352,9 +366,9 @@ func (p *shares) keeps(t *testing.T, when string, queued, listening int) {
 }
 
 // takeShare acquires a share that is free.
-func takeShare(t *testing.T, s strategy.Strategy, share int) strategy.Lease {
+func takeShare(t *testing.T, s engine.Strategy, share int) strategy.Lease {
 	t.Helper()
-	l, err := engine.NewShare(s, name, share).TryAcquire(bg)
+	l, err := s.NewShare(name, share).TryAcquire(bg)
 	if err != nil {
 		t.Fatalf("TryAcquire of a share of %d = %v", share, err)
 	}
@@ -362,11 +376,11 @@ func takeShare(t *testing.T, s strategy.Strategy, share int) strategy.Lease {
 }
 
 // waitShare begins to Acquire a share and returns when that cannot go on by itself.
-func waitShare(ctx context.Context, s strategy.Strategy, share int) *waiter {
+func waitShare(ctx context.Context, s engine.Strategy, share int) *waiter {
 	w := &waiter{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = engine.NewShare(s, name, share).Acquire(ctx)
+		w.lease, w.err = s.NewShare(name, share).Acquire(ctx)
 		w.at = time.Now()
 	}()
 	synctest.Wait()
@@ -474,8 +488,8 @@ func TestShareLeaver(t *testing.T) {
 		leave()
 		acquired(t, "after the first has left", ws, 0, 1)
 		is(t, "Acquire that was given up", ws[0].err, context.Canceled, strategy.ErrHeld)
-		undone := p.of("release")
-		if len(undone) != 1 || !undone[0].Undo || undone[0].Token != entry.Token || undone[0].Line != entry.Line || undone[0].Share != 3 {
+		undone := p.of("undo")
+		if len(p.of("release")) > 0 || len(undone) != 1 || undone[0].Token != entry.Token || undone[0].Line != entry.Line || undone[0].Share != 3 {
 			t.Errorf("releases = %+v, want an undo of %+v alone", undone, entry)
 		}
 		p.keeps(t, "after the first has left", 1, 1)
@@ -635,13 +649,68 @@ func TestShareNotified(t *testing.T) {
 	})
 }
 
+// TestWatchNamesTheShare: who subscribes says for which share it waits, and by when it wants to be confirmed.
+func TestWatchNamesTheShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: maxShare}
+		s := open(t, p, strategy.Options{})
+		all := takeShare(t, s, maxShare)
+		w := waitShare(bg, s, 2)
+		watch := p.of("watch")
+		equal(t, "subscriptions", len(watch), 1)
+		equal(t, "Share", watch[0].Share, 2)
+		equal(t, "Due", time.Until(watch[0].Due), op)
+		release(t, all)
+		release(t, w.got(t))
+		p.left(t)
+	})
+}
+
+// TestFirstAttemptBesideALeaver: a waiter that has its share, and leaves a line that is gone, takes nothing from the one
+// that has come in its place: of two callers that come then, one asks.
+func TestFirstAttemptBesideALeaver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: maxShare}
+		var next *waiter
+		var once sync.Once
+		var s engine.Strategy
+		o := polling
+		o.Observe = func(e strategy.Event) {
+			if e.Kind != strategy.EventAcquired {
+				return
+			}
+			once.Do(func() {
+				p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(100 * ms); return serve() })
+				next = &waiter{done: make(chan struct{})}
+				go func() {
+					defer close(next.done)
+					next.lease, next.err = s.NewShare(name, 1).Acquire(bg)
+				}()
+				time.Sleep(ms)
+			})
+		}
+		s = open(t, p, o)
+		all := takeShare(t, open(t, p, strategy.Options{}), maxShare)
+		w := waitShare(bg, s, 1)
+		release(t, all)
+		l := w.got(t)
+		before := len(p.of("acquire"))
+		last := waitShare(bg, s, 1)
+		equal(t, "attempts next to the first one", len(p.of("acquire"))-before, 0)
+		for _, l := range []strategy.Lease{l, next.got(t), last.got(t)} {
+			release(t, l)
+		}
+		p.left(t)
+	})
+}
+
 // TestNewShare: which shares are allowed. For others no request is sent.
 func TestNewShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: maxShare}
 		s := open(t, p, strategy.Options{})
 		for _, share := range []int{0, -1, maxShare + 1, 1 << 31, 1<<32 + 1} {
-			l := engine.NewShare(s, name, share)
+			l := s.NewShare(name, share)
 			_, try := l.TryAcquire(bg)
 			_, wait := l.Acquire(bg)
 			for _, err := range []error{try, wait} {
@@ -650,12 +719,12 @@ func TestNewShare(t *testing.T) {
 				}
 			}
 		}
-		if _, err := engine.NewShare(s, "", 0).TryAcquire(bg); err == nil || !strings.Contains(err.Error(), "name has 0 bytes") {
+		if _, err := s.NewShare("", 0).TryAcquire(bg); err == nil || !strings.Contains(err.Error(), "name has 0 bytes") {
 			t.Errorf("TryAcquire of a lock without a name = %v, want that the name is not allowed", err)
 		}
 		equal(t, "requests", p.count(), 0)
 		for share := 1; share <= maxShare; share++ {
-			l := engine.NewShare(s, name, share)
+			l := s.NewShare(name, share)
 			equal(t, "Name", l.Name(), name)
 			equal(t, "Key", l.Key(), key)
 			lease := takeShare(t, s, share)
@@ -689,9 +758,9 @@ func TestExchange(t *testing.T) {
 		time.Sleep(time.Second)
 		other := waitShare(bg, s, 2)
 		before, start := p.count(), time.Now()
-		same, err := s.With(strategy.Options{Observe: events.Observe}) // of the same strategy, with other options
+		same, err := s.Changed(func(o *strategy.Options) { o.Observe = events.Observe }) // of the same strategy, with other options
 		is(t, "With", err)
-		to, err := engine.Exchange(bg, same, from, 1)
+		to, err := same.Exchange(bg, from, 1)
 		is(t, "Exchange", err)
 		equal(t, "requests", p.count()-before, 1)
 		release(t, other.got(t)) // what was left was free at once
@@ -730,51 +799,51 @@ func TestExchangeRefused(t *testing.T) {
 	done, cancel := context.WithCancel(bg)
 	cancel()
 	for what, c := range map[string]struct {
-		exchange func(t *testing.T, p *shares, s strategy.Strategy, l strategy.Lease) error
+		exchange func(t *testing.T, p *shares, s engine.Strategy, l strategy.Lease) error
 		says     string
 		is       error
 		ended    error // how the lease has ended; nil: it has not
 	}{
-		"no share": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
-			_, err := engine.Exchange(bg, s, l, 0)
+		"no share": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
+			_, err := s.Exchange(bg, l, 0)
 			return err
 		}, says: "allowed are 1 to 3"},
-		"too great a share": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
-			_, err := engine.Exchange(bg, s, l, maxShare+1)
+		"too great a share": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
+			_, err := s.Exchange(bg, l, maxShare+1)
 			return err
 		}, says: "allowed are 1 to 3"},
-		"ctx is done": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
-			_, err := engine.Exchange(done, s, l, 1)
+		"ctx is done": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
+			_, err := s.Exchange(done, l, 1)
 			return err
 		}, is: context.Canceled},
-		"another strategy's": {exchange: func(t *testing.T, p *shares, _ strategy.Strategy, l strategy.Lease) error {
-			_, err := engine.Exchange(bg, open(t, p, strategy.Options{}), l, 1)
+		"another strategy's": {exchange: func(t *testing.T, p *shares, _ engine.Strategy, l strategy.Lease) error {
+			_, err := open(t, p, strategy.Options{}).Exchange(bg, l, 1)
 			return err
 		}, says: "another strategy's"},
-		"of no engine": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
-			_, err := engine.Exchange(bg, s, stranger{l}, 1)
+		"of no engine": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
+			_, err := s.Exchange(bg, stranger{l}, 1)
 			return err
 		}, says: "another strategy's"},
-		"of another key": {exchange: func(t *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
-			other, err := s.With(strategy.Options{Key: func(name string) string { return "other:" + name }})
+		"of another key": {exchange: func(t *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
+			other, err := s.Changed(func(o *strategy.Options) { o.Key = func(name string) string { return "other:" + name } })
 			is(t, "With", err)
-			_, err = engine.Exchange(bg, other, l, 1)
+			_, err = other.Exchange(bg, l, 1)
 			return err
 		}, says: "another strategy's"},
-		"closed": {exchange: func(t *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+		"closed": {exchange: func(t *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
 			is(t, "Close", s.Close())
-			_, err := engine.Exchange(bg, s, l, 1)
+			_, err := s.Exchange(bg, l, 1)
 			return err
 		}, is: strategy.ErrClosed},
-		"lapsed": {exchange: func(_ *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+		"lapsed": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
 			time.Sleep(ttl)
-			_, err := engine.Exchange(bg, s, l, 1)
+			_, err := s.Exchange(bg, l, 1)
 			return err
 		}, is: strategy.ErrLost, ended: strategy.ErrLost},
-		"detached": {exchange: func(t *testing.T, _ *shares, s strategy.Strategy, l strategy.Lease) error {
+		"detached": {exchange: func(t *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
 			_, err := l.Detach()
 			is(t, "Detach", err)
-			_, err = engine.Exchange(bg, s, l, 1)
+			_, err = s.Exchange(bg, l, 1)
 			return err
 		}, is: strategy.ErrReleased, ended: strategy.ErrReleased},
 	} {
@@ -805,27 +874,27 @@ func TestExchangeRefused(t *testing.T) {
 // still keep of either lease; of a lease that is lost they keep nothing.
 func TestExchangeFails(t *testing.T) {
 	for what, c := range map[string]struct {
-		network func(p *shares, s strategy.Strategy, serve func() error) error
+		network func(p *shares, s engine.Strategy, serve func() error) error
 		err     error
 		undone  int // leases: the old one, or both
 	}{
-		"refused":      {func(*shares, strategy.Strategy, func() error) error { return conformance.Refused("NOPERM") }, strategy.ErrRefused, 1},
-		"unsent":       {func(*shares, strategy.Strategy, func() error) error { return conformance.Unsent() }, strategy.ErrUnsent, 1},
-		"lost request": {func(*shares, strategy.Strategy, func() error) error { return conformance.Unknown() }, strategy.ErrUnknown, 2},
-		"lost reply": {func(_ *shares, _ strategy.Strategy, serve func() error) error {
+		"refused":      {func(*shares, engine.Strategy, func() error) error { return lockstest.Refused("NOPERM") }, strategy.ErrRefused, 1},
+		"unsent":       {func(*shares, engine.Strategy, func() error) error { return lockstest.Unsent() }, strategy.ErrUnsent, 1},
+		"lost request": {func(*shares, engine.Strategy, func() error) error { return lockstest.Unknown() }, strategy.ErrUnknown, 2},
+		"lost reply": {func(_ *shares, _ engine.Strategy, serve func() error) error {
 			serve() //nolint:errcheck // it is lost
-			return conformance.Unknown()
+			return lockstest.Unknown()
 		}, strategy.ErrUnknown, 2},
-		"lost lease": {func(p *shares, _ strategy.Strategy, serve func() error) error {
+		"lost lease": {func(p *shares, _ engine.Strategy, serve func() error) error {
 			p.evict()
 			return serve()
 		}, strategy.ErrLost, 0},
-		"late": {func(_ *shares, _ strategy.Strategy, serve func() error) error {
+		"late": {func(_ *shares, _ engine.Strategy, serve func() error) error {
 			err := serve()
 			time.Sleep(valid)
 			return err
 		}, strategy.ErrLost, 1}, // the new one
-		"closed": {func(_ *shares, s strategy.Strategy, serve func() error) error {
+		"closed": {func(_ *shares, s engine.Strategy, serve func() error) error {
 			err := serve()
 			go s.Close() //nolint:errcheck // the test's end closes it again
 			time.Sleep(ms)
@@ -849,7 +918,7 @@ func TestExchangeFails(t *testing.T) {
 					return c.network(p, s, serve)
 				})
 				before := p.count()
-				to, err := engine.Exchange(bg, s, from, 1)
+				to, err := s.Exchange(bg, from, 1)
 				if is(t, "Exchange", err, c.err); to != nil {
 					t.Errorf("Exchange = %v, want no lease", to)
 				}
@@ -857,8 +926,7 @@ func TestExchangeFails(t *testing.T) {
 				equal(t, "missed", missed, 1)
 				synctest.Wait()
 				tokens := map[string]bool{}
-				for _, r := range p.of("release") {
-					equal(t, "Undo", r.Undo, true)
+				for _, r := range p.of("undo") {
 					tokens[r.Token] = true
 				}
 				equal(t, "leases undone", len(tokens), c.undone)
@@ -867,14 +935,14 @@ func TestExchangeFails(t *testing.T) {
 			})
 		})
 	}
-	t.Run("no adopter", func(t *testing.T) {
+	t.Run("no Adopt", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			p := &shares{limit: maxShare}
 			s := open(t, struct {
-				driver.Protocol
+				noAdopt
 				sharer
-			}{p, p}, strategy.Options{})
-			_, err := engine.Exchange(bg, s, takeShare(t, s, 2), 1)
+			}{noAdopt{p}, p}, strategy.Options{})
+			_, err := s.Exchange(bg, takeShare(t, s, 2), 1)
 			is(t, "Exchange", err, strategy.ErrUnsupported)
 			p.left(t)
 		})
@@ -884,7 +952,38 @@ func TestExchangeFails(t *testing.T) {
 // sharer is a driver.Sharer whose methods are not those of a protocol.
 type sharer interface {
 	MaxShare() int
+	Excludes(held, asked int32) bool
 	Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error)
+}
+
+// TestWithinItself: a caller in the context of its own lease is refused only what waits for that lease: not another lock,
+// nor what the lease does not hold any more.
+func TestWithinItself(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		outer, err := s.NewRLock(name).Acquire(bg)
+		is(t, "Acquire to read", err)
+		inner, cancel := outer.Context(bg)
+		defer cancel()
+		before := m.Requests()
+		_, err = s.NewLock(name).Acquire(inner)
+		is(t, "Acquire to write within it", err, strategy.ErrHeld)
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || held.Holder != outer.Token() || held.TTL != ttl {
+			t.Errorf("Acquire to write within it = %#v, want that the outer lease holds it for %v", held, ttl)
+		}
+		equal(t, "requests", m.Requests()-before, 0)
+		other, err := s.NewLock("other").Acquire(inner)
+		is(t, "Acquire of another lock", err)
+		release(t, other)
+		release(t, outer)
+		later, err := s.NewLock(name).Acquire(context.WithoutCancel(inner))
+		is(t, "Acquire after the release", err)
+		release(t, later)
+		is(t, "Close", s.Close())
+	})
 }
 
 // TestAsk: a request that is of no lease gets a claim without a token, and is counted among those that Close waits
@@ -896,7 +995,7 @@ func TestAsk(t *testing.T) {
 		failed := errors.New("failed")
 		asked := 0
 		ask := func(ctx context.Context, name string) error {
-			return engine.Ask(ctx, s, name, func(got context.Context, c driver.Claim) error {
+			return s.Ask(ctx, name, func(got context.Context, c driver.Claim) error {
 				asked++
 				equal(t, "ctx", got, ctx)
 				equal(t, "claim", c, driver.Claim{Name: name, Key: key, TTL: time.Minute, Due: time.Now().Add(op)})
@@ -939,7 +1038,7 @@ func sharesInChaos(t *testing.T, seed uint64) {
 	p := &shares{limit: maxShare}
 	faults := chaos(seed)
 	p.through(func(op string, _ driver.Claim, serve func() error) error {
-		return faults(bg, conformance.Request{Op: conformance.Op(op)}, serve)
+		return faults(bg, lockstest.Request{Op: lockstest.Op(op)}, serve)
 	})
 	if seed%4 == 3 {
 		lost := rand.New(rand.NewPCG(seed, 2000))
@@ -968,7 +1067,7 @@ func sharesInChaos(t *testing.T, seed uint64) {
 		last = time.Now()
 	}
 	var all sync.WaitGroup
-	var houses []strategy.Strategy
+	var houses []engine.Strategy
 	for h := range 3 {
 		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, RetryOnError: true, Observe: events.Observe}
 		if seed%2 == 1 {
@@ -985,7 +1084,7 @@ func sharesInChaos(t *testing.T, seed uint64) {
 						ctx, cancel = context.WithTimeout(bg, time.Duration(r.IntN(300))*ms)
 					}
 					share := 1 + r.IntN(maxShare)
-					l, err := engine.NewShare(s, name, share).Acquire(ctx)
+					l, err := s.NewShare(name, share).Acquire(ctx)
 					if err != nil && ctx.Err() == nil {
 						t.Errorf("seed %d: Acquire = %v, want to wait on", seed, err)
 					}
@@ -1001,7 +1100,7 @@ func sharesInChaos(t *testing.T, seed uint64) {
 						mu.Lock()
 						delete(held, l)
 						mu.Unlock()
-						if l, err = engine.Exchange(bg, s, l, 1); err != nil {
+						if l, err = s.Exchange(bg, l, 1); err != nil {
 							continue
 						}
 						got(l, 1)

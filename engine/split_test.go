@@ -9,21 +9,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // split is a protocol that tells of releases and says at first that nobody in particular
 // holds the lock: rivals have split the votes of several servers.
 type split struct {
-	*conformance.Memory
+	*lockstest.Memory
 	left  atomic.Int64 // attempts that end so
 	asked chan time.Time
 }
 
 func newSplit(n int64) *split {
-	p := &split{Memory: &conformance.Memory{}, asked: make(chan time.Time, 100)}
+	p := &split{Memory: &lockstest.Memory{}, asked: make(chan time.Time, 100)}
 	p.left.Store(n)
 	return p
 }
@@ -100,32 +100,36 @@ func testAnyNotice(t *testing.T) {
 // still is a protocol on several servers, one of which has not answered since the
 // acquire was sent to it, until it does.
 type still struct {
-	*conformance.Memory
+	*lockstest.Memory
 	thawed atomic.Bool
 	tries  atomic.Int64
-	marks  bool
+	voted  bool // it has answered the acquire
 }
 
-func (p *still) Release(ctx context.Context, c driver.Claim) error {
-	if !c.Undo {
-		p.Memory.Release(ctx, c)
-		return driver.Remains(nil)
-	}
+func (p *still) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	g, err := p.Memory.Acquire(ctx, c)
+	g.Partial = err == nil && !p.voted
+	return g, err
+}
+
+func (p *still) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	_, err := p.Memory.Release(ctx, c)
+	return driver.Outcome{Partial: true}, err
+}
+
+func (p *still) Undo(context.Context, driver.Claim) error {
 	p.tries.Add(1)
-	switch {
-	case p.thawed.Load():
+	if p.thawed.Load() {
 		return nil
-	case p.marks:
-		return driver.Remains(conformance.Unsent())
 	}
-	return conformance.Unsent()
+	return lockstest.Unsent()
 }
 
 // The engine undoes what one of several servers may yet grant, for as long as that server is
 // paused: its TTL begins to count only afterwards. A vote that it has cast goes with its TTL.
 func TestUndoOutlastsOneServersSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &still{Memory: &conformance.Memory{}, marks: true}
+		p := &still{Memory: &lockstest.Memory{}}
 		s := open(t, p, strategy.Options{TTL: ttl})
 		release(t, take(t, s))
 		time.Sleep(3 * ttl)
@@ -144,7 +148,7 @@ func TestUndoOutlastsOneServersSilence(t *testing.T) {
 
 func TestUndoOfAGrantEndsWithTheTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &still{Memory: &conformance.Memory{}}
+		p := &still{Memory: &lockstest.Memory{}, voted: true}
 		s := open(t, p, strategy.Options{TTL: ttl})
 		release(t, take(t, s))
 		time.Sleep(3 * ttl)

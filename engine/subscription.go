@@ -22,13 +22,14 @@ type subscription struct {
 	broken  bool        // it has ended by itself
 	without time.Time   // until when not to subscribe again
 	freed   []string    // holders that have released since the last attempt began
-	direct  directGrant // the last direct grant
+	token   string      // of the line's claim in the servers' queue; empty: none
+	direct  directGrant // what the last message says that the token was granted, until the head looks; zero: nothing
 	next    time.Time   // when the successor that precedes this line has to have extended
 }
 
-// A directGrant is one that the servers made of a queued claim.
+// A directGrant is one that a message says that the servers have made.
 type directGrant struct {
-	driver.Notification
+	driver.Grant
 	at time.Time // when it was heard
 }
 
@@ -55,9 +56,9 @@ func (s *subscription) needed(queue bool) (needed, there bool) {
 }
 
 // subscribe returns whether the servers have confirmed. c.Line is not empty to hear of direct grants.
-func (s *subscription) subscribe(ctx context.Context, p driver.Notifier, c driver.Claim) bool {
+func (s *subscription) subscribe(ctx context.Context, e *core, c driver.Claim) bool {
 	start := time.Now()
-	stop, err := p.Watch(ctx, c, s.notify)
+	stop, err := e.p.(driver.Notifier).Watch(ctx, c, s.notify)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -68,7 +69,9 @@ func (s *subscription) subscribe(ctx context.Context, p driver.Notifier, c drive
 		s.without = time.Now().Add(min(pause, c.TTL))
 		return false
 	}
-	s.stop, s.queue = stop, c.Line != ""
+	e.subscribed.Add(1)
+	e.probeLater()
+	s.stop, s.queue = func() { stop(); e.subscribed.Add(-1) }, c.Line != ""
 	return true
 }
 
@@ -110,14 +113,22 @@ func (s *subscription) heard(holder string) (freed bool, next time.Time, broken 
 	return freed, next, s.broken
 }
 
-// granted returns the last direct grant.
-func (s *subscription) granted() directGrant {
+// expect is called before a claim with that token is sent. Its direct grant may be heard before the answer.
+func (s *subscription) expect(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.direct
+	s.token, s.direct = token, directGrant{}
 }
 
-// notify takes in a notification.
+// granted returns what has been heard of a direct grant since the last call. ok is false if nothing was.
+func (s *subscription) granted() (d directGrant, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, s.direct = s.direct, directGrant{}
+	return d, !d.at.IsZero()
+}
+
+// notify takes in a notification. A direct grant of another token is not this line's.
 func (s *subscription) notify(n driver.Notification) {
 	now := time.Now()
 	s.mu.Lock()
@@ -125,7 +136,9 @@ func (s *subscription) notify(n driver.Notification) {
 	case n.Broken():
 		s.broken = true
 	case n.Token != "":
-		s.direct = directGrant{n, now}
+		if n.Token == s.token {
+			s.direct = directGrant{n.Grant, now}
+		}
 	case n.Next > 0:
 		s.next = now.Add(n.Next)
 	case len(s.freed) < maxFreed:

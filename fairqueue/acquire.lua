@@ -10,7 +10,7 @@
 -- ARGV[3]        how long a counter outlives the time that its number says, in ms; 0: for ever
 -- ARGV[4]        the contender's entry in the queue, if it queues. Otherwise empty, and always empty if
 --                n > 1: no two contenders have the same entry
--- ARGV[5]        1: refuse the lock if the ACL forbids its release
+-- ARGV[5]        1: refuse the lock if the ACL forbids its release, or the wait for it
 -- ARGV[5 + i]    a contender's token
 -- ARGV[7]        n = 1: there if the contender has asked with this entry before
 --
@@ -24,15 +24,21 @@
 --          Where nobody holds the lock and others queue, they come first: "held" then names the
 --          waiter that this script has made the holder.
 -- Errors   WRONGTYPE, NOPERM, OOM, FENCE: this request gave the contender neither the lock nor a
---          place. The counter may have advanced, and dead waiters may have left the queue.
+--          place. The counter may have advanced, and dead waiters may have left the queue. NOPERM of GETEX,
+--          where ARGV[5] is not 1 or Redis is older than 7.0: it has its place
 --
 -- acquire_fast.lua, which stands before this script, has set n, ttl, reserve, keep, entry and unproven,
 -- and has granted what it could: the replies are in granted.
 
 local function acquire(i)
   local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[5 + i]
-  if unproven and redis.acl_check_cmd and not redis.acl_check_cmd('DEL', lock) then -- Redis 7.0
-    return redis.error_reply('NOPERM a user who may not DEL this lock cannot release it: allow this user +del')
+  if unproven and redis.acl_check_cmd then -- Redis 7.0
+    if not redis.acl_check_cmd('DEL', lock) then
+      return redis.error_reply('NOPERM a user who may not DEL this lock cannot release it: allow this user +del')
+    end
+    if not redis.acl_check_cmd('GETEX', lock) then
+      return redis.error_reply('NOPERM a user who may not GETEX this lock cannot wait for it: allow this user +getex')
+    end
   end
 
   local holder, left, now
@@ -45,11 +51,13 @@ local function acquire(i)
   end
   if holder and holder ~= token then
     left = left or redis.call('PTTL', lock)
-    if entry == '' then
-      return {holder, left}
+    local held = {holder, left}
+    if entry ~= '' then
+      now = now or redis.call('TIME')
+      held = {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl, ARGV[7])} -- enqueue.lua, likewise
     end
-    now = now or redis.call('TIME')
-    return {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl, ARGV[7])} -- enqueue.lua, likewise
+    redis.call('GETEX', lock) -- a replica refuses it: what it says may be out of date. Last: after a write the queue gets memory that there is not
+    return held
   end
 
   local fence, reserved = 0, reserve

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/fences"
+	"github.com/lockstrategies/locks/internal/algorithm/fences"
 )
 
 var (

@@ -12,13 +12,13 @@
 -- ARGV[5]  the channel on which waiters listen
 --
 -- Returns  the fence (an integer; 0 without fences): adopted
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 -- Errors   WRONGTYPE, NOPERM, OOM, FENCE: the lock is as it was
 -- Never repeated: if the reply is lost, the engine releases the new token.
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  return holder
+  return redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
 end
 
 local fence = 0

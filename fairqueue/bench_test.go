@@ -13,9 +13,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -82,7 +83,7 @@ func sides(b *testing.B, callers int) []side {
 		}}
 	}
 	lock := func(name string, own ...fairqueue.Option) side {
-		st, err := fairqueue.New(pool(), strategy.Options{}, own...)
+		st, err := fairqueue.New(redigonode.New(pool()), strategy.Options{}, own...)
 		if err != nil {
 			b.Fatal(err)
 		}

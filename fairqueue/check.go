@@ -2,33 +2,36 @@ package fairqueue
 
 import (
 	"context"
-	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // Check looks at the server, and tries what the scripts need.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
-		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+	return rediskit.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, c.Due, p, p.rights(c, o.Wait)...); err != nil {
+		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, release, pass, extend, inspect, adopt); err != nil {
 			return err
 		}
-		return driver.CheckWatch(ctx, c, o.Wait, p)
+		if err := rediskit.CheckScripts(ctx, c.Due, p, p.rights(c, o.Wait)...); err != nil {
+			return err
+		}
+		return rediskit.CheckWatch(ctx, c, o.Wait, p)
 	})
 }
 
 // rights are what the scripts cannot do without, and what the way to wait needs that the user
 // asked for. EXISTS and MGET only save time: where they are forbidden, GET and SET serve.
-func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
+func (p *protocol) rights(c driver.Claim, w strategy.Wait) []rediskit.Right {
 	l := p.names.Of(c.Key)
 	// The scripts name all three in KEYS, so the user needs them even where no command is needed.
-	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE", "TIME"}}
-	queue := driver.Right{Key: queueKey(l)}
-	counter := driver.Right{Key: counterKey(l)}
+	lock := rediskit.Right{Key: c.Key, Commands: []string{"GET", "GETEX", "SET", "DEL", "PTTL", "PEXPIRE", "TIME"}}
+	queue := rediskit.Right{Key: queueKey(l)}
+	counter := rediskit.Right{Key: counterKey(l)}
 	switch w {
 	case strategy.WaitNotification:
 		lock.Channel, lock.Commands = l.Channel(), append(lock.Commands, "PUBLISH")
@@ -39,10 +42,5 @@ func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
 	if p.fences {
 		counter.Commands = []string{"GET", "SET"}
 	}
-	return []driver.Right{lock, queue, counter}
-}
-
-// Probe asks the server whether it was away.
-func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	return driver.ProbeNodes(ctx, due, p.Node)
+	return []rediskit.Right{lock, queue, counter}
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -22,7 +22,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := fairqueue.New(pool, strategy.Options{TTL: 10 * time.Second})
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func ExampleNew() {
 func ExampleNew_tryAcquire() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := fairqueue.New(pool, strategy.Options{})
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,14 +75,14 @@ func ExampleNew_tryAcquire() {
 // yourNode is your own driver.Node, over another client; here it is the tests'.
 var yourNode driver.Node
 
-// On takes any node: of another client, or one with something around it.
-func ExampleOn() {
+// New takes any node: of another client, or one with something around it.
+func ExampleNew_node() {
 	requests := 0
 	counting := conformance.GateNode(yourNode, func(request string, send func()) {
 		requests++
 		send()
 	})
-	locks, err := engine.New(fairqueue.On(counting), strategy.Options{})
+	locks, err := fairqueue.New(counting, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -100,10 +100,10 @@ func ExampleOn() {
 }
 
 // A lock that outlives a fail-over to the one replica that there is.
-func ExampleAcknowledged() {
+func ExampleNew_acks() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", "primary:6379") }}
 	defer pool.Close()
-	locks, err := fairqueue.New(pool, strategy.Options{}, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{Acks: strategy.Acks{Replicas: 1}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,9 +10,11 @@
 --
 -- Returns how many locks there are, if all are extended; or else, for each i in turn:
 --   1        extended
---   nil      the lock is gone
+--   nil      the lock is lost
 --   token    another holds it
---   {error}  the key is no lock
+--   {error}  WRONGTYPE, NOPERM: this lock cannot be extended, the others can
+-- Errors   what stops all of them, such as READONLY: nothing changed. NOPERM of GETEX, where this lock is another's or
+--          gone: the locks before it are extended
 -- Needs no memory, so it works also when Redis is out of it.
 local call, n = redis.call, #KEYS
 local gt = redis.acl_check_cmd and 'GT' -- Redis 7.0, whose PEXPIRE can compare
@@ -26,7 +28,7 @@ local function extend(lock, token, ttl, holder)
     return {holder.err} -- one that cannot be renewed must not stop the others
   end
   if holder ~= token then
-    return holder or false
+    return redis.call('GETEX', lock) -- as GET, but a replica refuses it
   end
   -- The longer TTL is written even if it is the present one. PEXPIRE says whether the lock is still
   -- there: some servers read their clock again for each command.

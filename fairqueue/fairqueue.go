@@ -30,7 +30,7 @@
 // the queue, and takes the line's next place.
 //
 // Requests of one process for different locks, made at the same moment, go out as one, up to 64
-// (mostJoined in internal/node). A joint script answers each of them as if it had come alone
+// (mostJoined in clients/redigo). A joint script answers each of them as if it had come alone
 // ([driver.NewJointScript]).
 //
 // # What it guarantees
@@ -79,8 +79,8 @@
 // One Redis is one point of failure. It forgets a lock when it restarts without having
 // persisted it, when a replica is promoted that does not know the lock yet, when somebody
 // flushes or evicts the key. Then the lock is granted again while its holder still works.
-// The fence still rises, unless the server's clock is behind the last fence. [Acknowledged]
-// makes fewer fail-overs forget the lock; with it nobody queues.
+// The fence still rises, unless the server's clock is behind the last fence. [strategy.Options].Acks
+// make fewer fail-overs forget the lock; with it nobody queues.
 //
 // # When
 //
@@ -109,7 +109,7 @@
 //
 //	lock:{name}               the key, with the holder's token. The braces are part of it (a
 //	                          hash tag), so the three keys lie in one slot of a Redis Cluster
-//	lock:{name}:queue         the queue, while somebody waits; entries: see internal/queue/queue.lua
+//	lock:{name}:queue         the queue, while somebody waits; entries: see internal/algorithm/queue/queue.lua
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:queue:<line>  the channel for direct grants to the process with this line;
 //	                          messages: likewise
@@ -117,7 +117,7 @@
 //	                          token that was released while nobody queued, or adopted by another
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over grant.lua. What other
-// algorithms share is in internal/queue and internal/fences. Then come two shortcuts:
+// algorithms share is in internal/algorithm/queue and internal/algorithm/fences. Then come two shortcuts:
 // acquire_fast.lua and release_fast.lua stand before acquire and release and answer their
 // common case, a lock that nobody else wants, with fewer commands.
 // each.lua makes a script a joint one. To change the release, change release.lua, and
@@ -134,14 +134,12 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/fences"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/internal/algorithm/fences"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
+	"github.com/lockstrategies/locks/internal/algorithm/queue"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -177,34 +175,26 @@ const (
 	releaseShared = 2 // the entry, how long fences last
 )
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials two connections of its own.
-// The caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(n, own...), o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options, options ...Option) (strategy.Strategy, error) {
+	return engine.New(On(n, options...), o)
 }
 
-// On returns the algorithm on any node: for other clients, decorators and tests.
-// Closing the protocol closes the node.
-func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, names: names.New("queue", "fence"), fences: true}
-	for _, set := range own {
-		set(p)
-	}
-	if p.acks != nil {
-		return driver.Acknowledged(n, *p.acks, p.on)
-	}
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node, options ...Option) driver.Protocol {
+	p := &protocol{names: keycache.New("queue", "fence"), fences: true}
+	p.Node = driver.Given(n, driver.Apply(p, options))
 	return p
 }
 
-// on is a copy of the algorithm on another node.
-func (p protocol) on(n driver.Node) *protocol {
-	p.Node = n
-	return &p
+// Acknowledged is the same lock for [strategy.Options].Acks. Nobody queues then, for a direct grant would be unconfirmed.
+func (p *protocol) Acknowledged(a strategy.Acks) driver.Protocol {
+	return rediskit.Acknowledged(p.Node, a, func(n driver.Node) rediskit.Confirmable {
+		q := *p
+		q.Node = n
+		return &q
+	})
 }
 
 // An Option is a setting that only this algorithm has.
@@ -216,30 +206,18 @@ func WithoutFences() Option {
 	return func(p *protocol) { p.fences = false }
 }
 
-// Acknowledged makes a grant or a renewal count only once replicas, or the append-only
-// file, have confirmed it, so that fewer fail-overs, or power cuts, forget it: see
-// [strategy.Acks], also for what it cannot do. It costs two more round trips for each, over
-// connections of the pool. Nobody queues then, for a direct grant would be unconfirmed.
-func Acknowledged(a strategy.Acks) Option {
-	return func(p *protocol) { p.acks = &a }
-}
-
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // the server
-	names       *names.Cache
+	names       *keycache.Cache
 	fences      bool
-	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
-	driver.Protocol
+	driver.Protocol // also adopt.go, inspect.go, check.go
+	driver.Acknowledger
 	driver.Queuer
 	driver.BulkExtender
-	driver.Adopter   // adopt.go
-	driver.Inspector // inspect.go
-	driver.Checker   // check.go
-	driver.Prober    // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if nobody holds the lock and nobody queues for it. Otherwise a claim
@@ -266,18 +244,28 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 
 // Release grants the lock to the first in the queue, or deletes the key, if the key holds
 // the token.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	entry := ""
-	if c.Undo {
-		entry = queue.Entry(c, p.reserve(c)) // an undo also gives up the place in the queue
-	}
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.release(ctx, c, "")
+}
+
+// Undo is Release, and also gives up the place in the queue.
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, p.reserve(c))))
+}
+
+// ForceRelease is Release.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
+}
+
+func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) error {
 	l := p.names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, entry, l.FenceTTL.Of(c.FenceTTL), c.Token, l.Free)
 	if err != nil {
 		l.Proven.Store(false)
 		return err
 	}
-	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
+	return rediskit.ReleaseReply(p.Name(), c, reply)
 }
 
 // Pass is Release of c and Acquire for next, which waits in the same process, in one step.
@@ -298,9 +286,9 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	l := p.names.Of(c.Key)
 	if c.Line != "" {
-		return queue.Watch(ctx, p, c, lineChannel(l, c.Line), fn)
+		return queue.Watch(ctx, p, c, lineChannel(l, c.Line), p.fences, fn)
 	}
-	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
+	return rediskit.WatchChannel(ctx, p, c, l.Channel(), fn)
 }
 
 // Extend starts the TTL again if the key holds the token.
@@ -313,8 +301,8 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 	p.bulk().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
+func (p *protocol) bulk() rediskit.BulkScript {
+	return rediskit.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
 // reserve is how many fences to reserve; 0 without fences.
@@ -341,7 +329,7 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 			return p.granted(fence, reserved)
 		}
 	}
-	return driver.Grant{}, driver.BadReply(p.Name(), reply)
+	return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 }
 
 // silent reports whether c would wait in vain for the holder's release. Another library's release
@@ -353,13 +341,13 @@ func silent(c driver.Claim, holder string) bool {
 }
 
 func (p *protocol) lost(c driver.Claim, reply any) error {
-	return driver.LostReply(p.Name(), c, reply)
+	return rediskit.LostReply(p.Name(), c, reply)
 }
 
 // granted reads a fence, positive, and how many from it on are reserved; both are 0 without fences.
 func (p *protocol) granted(fence, reserved int64) (driver.Grant, error) {
 	if p.fences != (fence > 0) || fence < 0 || reserved < 0 || reserved > driver.MaxFences {
-		return driver.Grant{}, driver.BadReply(p.Name(), fence)
+		return driver.Grant{}, rediskit.BadReply(p.Name(), fence)
 	}
 	if !p.fences {
 		reserved = 0 // acquire.lua and adopt.lua return the fence alone

@@ -14,14 +14,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/internal/token"
-	"github.com/lockstrategies/locks/internal/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -35,7 +35,7 @@ func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "fairqueue") }
 // open returns a strategy on s that is closed with the test.
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...fairqueue.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := fairqueue.New(s.Pool(), o, own...)
+	locks, err := fairqueue.New(redigonode.New(s.Pool()), o, own...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -131,10 +131,7 @@ func TestWithoutFences(t *testing.T) {
 // TestBulk: renewals go 256 to a request, each with an answer of its own.
 func TestBulk(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	defer n.Close()
 	p := fairqueue.On(n)
 	due := time.Now().Add(time.Minute)
@@ -211,7 +208,7 @@ func TestForbiddenToPublish(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	pool := locktest.As(t, s, "mute", "that a user without channels can release", "resetchannels")
 	refused := make(chan struct{}, 100)
-	locks, err := fairqueue.New(pool, strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
 		if e.Kind == strategy.EventHeld {
 			refused <- struct{}{}
 		}
@@ -272,7 +269,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("New(nil) = nil, want an error")
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	if _, err := fairqueue.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
+	if _, err := fairqueue.New(redigonode.New(pool), strategy.Options{TTL: time.Millisecond}); err == nil {
 		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
 	}
 }
@@ -319,7 +316,7 @@ func TestHeldTells(t *testing.T) {
 func TestLeastPermissions(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	pool := locktest.As(t, s, "narrow", "that the lock's own key is all that is needed", "resetkeys", "~job:*", "~{job:*", "resetchannels")
-	locks, err := fairqueue.New(pool, strategy.Options{Key: func(n string) string { return "job:" + n }}, fairqueue.WithoutFences())
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{Key: func(n string) string { return "job:" + n }}, fairqueue.WithoutFences())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +345,7 @@ func TestUnreleasable(t *testing.T) {
 	if _, err := c.Do("EVAL", "return redis.acl_check_cmd('DEL', 'a') and 1", 0); err != nil {
 		t.Skipf("NOT PROVEN: that a lock which cannot be released is not granted (Redis 7.0): %v", err)
 	}
-	locks, err := fairqueue.New(s.Pool(), strategy.Options{})
+	locks, err := fairqueue.New(redigonode.New(s.Pool()), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +393,7 @@ func TestUnreadable(t *testing.T) {
 	pool := locktest.As(t, s, "blind", "that a lock which cannot be read is not granted", "-get")
 	for name, own := range map[string][]fairqueue.Option{"Fenced": nil, "Unfenced": {fairqueue.WithoutFences()}} {
 		t.Run(name, func(t *testing.T) {
-			locks, err := fairqueue.New(pool, strategy.Options{}, own...)
+			locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{}, own...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -449,7 +446,7 @@ func TestNothingHalfDone(t *testing.T) {
 	}
 	released := func(t *testing.T, p driver.Protocol) {
 		t.Helper()
-		if err := p.Release(t.Context(), claim("holder")); err != nil {
+		if _, err := p.Release(t.Context(), claim("holder")); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
 		}
 		if got := redistest.Do(t, s, "GET", "a"); got != nil {
@@ -470,7 +467,7 @@ func TestNothingHalfDone(t *testing.T) {
 		held(t)
 		_, err = p.(driver.Queuer).Pass(t.Context(), claim("holder"), claim("contender"))
 		refused(t, "Pass", err, "holder")
-		_, err = p.(driver.Adopter).Adopt(t.Context(), claim("contender"), "holder")
+		_, err = p.Adopt(t.Context(), claim("contender"), "holder")
 		refused(t, "Adopt", err, "holder")
 		queued(t, "line 60000 1 successor")
 		released(t, p)
@@ -530,19 +527,19 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		err := fairqueue.On(locktest.OneReply{Reply: reply}).Release(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
+		_, err := fairqueue.On(locktest.OneReply{Reply: reply}).Release(t.Context(), driver.Claim{Name: "a", Key: "a", Token: "t"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	for _, reply := range []any{nil, []any{}, []any{int64(1), int64(1), nil, []any{}}, []any{[]byte("t"), nil, nil, []any{}}, []any{[]byte("t"), int64(1), nil, nil}, []any{[]byte("t"), []byte("1"), nil, []any{}}} {
-		info, err := fairqueue.On(locktest.OneReply{Reply: reply}).(driver.Inspector).Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"})
+		info, err := fairqueue.On(locktest.OneReply{Reply: reply}).Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"})
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Inspect() on %#v = %+v, %v, want ErrUnknown", reply, info, err)
 		}
 	}
 	bad := []any{nil, int64(-2), []byte("no number"), []any{}}
-	if _, err := fairqueue.On(locktest.OneReply{Reply: bad}).(driver.Inspector).Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"}); !errors.Is(err, strategy.ErrRefused) {
+	if _, err := fairqueue.On(locktest.OneReply{Reply: bad}).Inspect(t.Context(), driver.Claim{Name: "a", Key: "a"}); !errors.Is(err, strategy.ErrRefused) {
 		t.Errorf("Inspect() of a counter that is no number = %v, want ErrRefused", err)
 	}
 }
@@ -573,7 +570,7 @@ func TestInspectTells(t *testing.T) {
 		{[]any{nil, int64(-2), []byte("7"), queue}, strategy.Info{Fence: 7, Queue: []string{"first", "second"}}},
 		{[]any{nil, int64(-2), nil, []any{}}, strategy.Info{}},
 	} {
-		info, err := fairqueue.On(locktest.OneReply{Reply: c.reply}).(driver.Inspector).Inspect(t.Context(), locktest.AClaim())
+		info, err := fairqueue.On(locktest.OneReply{Reply: c.reply}).Inspect(t.Context(), locktest.AClaim())
 		if err != nil || !reflect.DeepEqual(info, c.want) {
 			t.Errorf("Inspect() on %q = %+v, %v, want %+v", c.reply, info, err, c.want)
 		}
@@ -598,7 +595,7 @@ func TestCheckAsksForWhatIsUsed(t *testing.T) {
 		{readCounter, strategy.WaitPoll, []fairqueue.Option{fairqueue.WithoutFences()}, ""},
 	} {
 		pool := locktest.As(t, s, fmt.Sprint("user-", i), "which rights Check asks for", c.rules...)
-		locks, err := fairqueue.New(pool, strategy.Options{Wait: c.wait}, c.own...)
+		locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{Wait: c.wait}, c.own...)
 		err = locktest.Opened(t, locks, err).Check(t.Context())
 		if c.wanted == "" && err != nil || c.wanted != "" && (!errors.Is(err, strategy.ErrRefused) || !strings.Contains(strings.ToLower(err.Error()), c.wanted)) {
 			t.Errorf("Check() of a user with %v, who waits by %v, with %d options = %v, want an error only with, and about, %q", c.rules, c.wait, len(c.own), err, c.wanted)
@@ -606,11 +603,16 @@ func TestCheckAsksForWhatIsUsed(t *testing.T) {
 	}
 }
 
-// TestMostFences: as many fences as a claim may ask for are granted.
-func TestMostFences(t *testing.T) {
-	g, err := fairqueue.On(locktest.OneReply{Reply: []any{int64(7), int64(driver.MaxFences)}}).Acquire(t.Context(), locktest.AClaim())
-	if err != nil || g.Fence != 7 || g.Fences != driver.MaxFences {
-		t.Errorf("Acquire() = %+v, %v, want all fences", g, err)
+// TestReserved: as many fences are granted as the script has reserved, up to as many as a claim may ask for. A fence alone,
+// such as that of a claim that was granted the lock while it queued, is one.
+func TestReserved(t *testing.T) {
+	c := locktest.AClaim()
+	c.Fences = driver.MaxFences
+	for want, reply := range map[int]any{1: int64(7), driver.MaxFences: []any{int64(7), int64(driver.MaxFences)}} {
+		g, err := fairqueue.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), c)
+		if err != nil || g.Fence != 7 || g.Fences != want {
+			t.Errorf("Acquire() of the reply %v = %+v, %v, want %d fences from 7 on", reply, g, err, want)
+		}
 	}
 }
 
@@ -620,7 +622,7 @@ func TestErrorsAreTold(t *testing.T) {
 
 func TestGrantsOnceConfirmed(t *testing.T) {
 	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return fairqueue.On(n, fairqueue.Acknowledged(a))
+		return fairqueue.On(n).(driver.Acknowledger).Acknowledged(a)
 	}
 	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
 }

@@ -5,7 +5,8 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/algorithm/queue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -28,15 +29,15 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	}
 	r, _ := reply.([]any)
 	if len(r) != 4 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
-	fence, err := driver.FenceReply(p.Name(), counterKey(p.names.Of(c.Key)), r[2])
+	fence, err := rediskit.FenceReply(p.Name(), counterKey(p.names.Of(c.Key)), r[2])
 	if err != nil {
 		return strategy.Info{}, err
 	}
 	waiting, ok := r[3].([]any)
 	if !ok {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
 	info := strategy.Info{Queue: queue.Tokens(waiting), Fence: fence}
 	if r[0] == nil {
@@ -45,8 +46,8 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	token, ok := r[0].([]byte)
 	ms, ok2 := r[1].(int64)
 	if !ok || !ok2 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
-	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
+	info.Held, info.Token, info.TTL = true, string(token), rediskit.RemainingTTL(ms)
 	return info, nil
 }

@@ -13,4 +13,4 @@ for _, entry in ipairs(queue) do -- of an error, none
   local _, _, _, token = read_entry(entry) -- queue.lua, which stands before this script
   if token then table.insert(waiting, token) end
 end
-return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), fence or false, waiting}
+return {redis.call('GETEX', KEYS[1]), redis.call('PTTL', KEYS[1]), fence or false, waiting} -- GETEX: as GET, but a replica refuses it

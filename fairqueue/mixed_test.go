@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/setnxpx"
@@ -22,10 +23,10 @@ import (
 
 var kinds = map[string]func(*redistest.Server, strategy.Options) (strategy.Strategy, error){
 	"fairqueue": func(s *redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return fairqueue.New(s.Pool(), o)
+		return fairqueue.New(redigonode.New(s.Pool()), o)
 	},
 	"luascript": func(s *redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return luascript.New(s.Pool(), o)
+		return luascript.New(redigonode.New(s.Pool()), o)
 	},
 }
 
@@ -146,7 +147,7 @@ func TestMarks(t *testing.T) {
 		defer lease.Release(t.Context())
 		return token.Announced(lease.Token())
 	}
-	plain, err := setnxpx.New(s.Pool(), strategy.Options{})
+	plain, err := setnxpx.New(redigonode.New(s.Pool()), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,14 @@
 --          {holder's token, its TTL in ms, seconds, microseconds, place, 0}: released, granted to
 --            the first in the queue; the next contender's place in the queue, from 1, or 0 if it has
 --            none
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 -- Errors   WRONGTYPE, NOPERM, OOM, FENCE: the lock is as it was; or free, if the grant to the first in
 --            the queue could not be published
 -- Never repeated: if the reply is lost, the engine releases both tokens.
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  return holder
+  return redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
 end
 local keep = tonumber(ARGV[6])
 local successor, left, now = grant_next(KEYS[1], KEYS[2], KEYS[3], keep) -- grant.lua, which stands before this script

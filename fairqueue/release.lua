@@ -14,7 +14,7 @@
 -- ARGV[2 + n + i]   the channel for waiters that do not queue
 --
 -- Returns  1      released
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 --          for several holders: an array with the reply to each
 -- Errors   WRONGTYPE (the lock's key is no lock), NOPERM: the lock is as it was
@@ -30,7 +30,7 @@ local function release(i)
     first = redis.pcall('LINDEX', queue, '0') == entry
     redis.pcall('LREM', queue, 0, entry)
   end
-  local holder = redis.pcall('GET', lock)
+  local holder = redis.pcall('GETEX', lock) -- as GET, but a replica refuses it
   if holder ~= token then -- or no lock, and holder is the error
     if first then tell_first(queue, 1) end -- it asks how long the holder has: queue.lua
     return holder

@@ -18,8 +18,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -50,8 +51,12 @@ func BenchmarkRenewal(b *testing.B) {
 		name string
 		open func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error)
 	}{
-		{"fairqueue", func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(pool, o) }},
-		{"reentrant", func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return reentrant.New(pool, o) }},
+		{"fairqueue", func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+			return fairqueue.New(redigonode.New(pool), o)
+		}},
+		{"reentrant", func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
+			return reentrant.New(redigonode.New(pool), o)
+		}},
 	} {
 		b.Run(l.name, func(b *testing.B) { renewal(b, l.open) })
 	}

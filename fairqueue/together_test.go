@@ -14,8 +14,8 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -44,7 +44,7 @@ func TestRequests(t *testing.T) {
 	p := fairqueue.On(book)
 	c := driver.Claim{Name: "a", Key: "lock:{a}", Token: "t", TTL: time.Minute, FenceTTL: 2 * time.Minute, Due: time.Now().Add(time.Minute)}
 	queues := c
-	queues.Line, queues.Fences, queues.Undo = "line", 256, true
+	queues.Line, queues.Fences = "line", 256
 	again := queues
 	again.Asked = true
 	ask := func(reply any, err error, f func()) {
@@ -57,15 +57,15 @@ func TestRequests(t *testing.T) {
 	ask(nil, errors.New("no answer"), func() { p.Release(t.Context(), c) })
 	ask(nil, errors.New("no answer"), func() { p.Acquire(t.Context(), c) })
 	ask(int64(7), nil, func() { p.Acquire(t.Context(), c) })
-	ask(int64(1), nil, func() { p.Release(t.Context(), queues) })
+	ask(int64(1), nil, func() { p.Undo(t.Context(), queues) })
 	ask(int64(1), nil, func() { p.(driver.Queuer).Pass(t.Context(), c, queues) })
 	ask(int64(1), nil, func() { p.Extend(t.Context(), c) })
-	ask(int64(1), nil, func() { p.(driver.Adopter).Adopt(t.Context(), c, "from") })
-	ask(int64(1), nil, func() { p.(driver.Inspector).Inspect(t.Context(), c) })
+	ask(int64(1), nil, func() { p.Adopt(t.Context(), c, "from") })
+	ask(int64(1), nil, func() { p.Inspect(t.Context(), c) })
 	p = fairqueue.On(book, fairqueue.WithoutFences())
 	ask(int64(0), nil, func() { p.Acquire(t.Context(), queues) })
-	ask(int64(0), nil, func() { p.(driver.Adopter).Adopt(t.Context(), c, "from") })
-	ask(int64(0), nil, func() { p.(driver.Inspector).Inspect(t.Context(), c) })
+	ask(int64(0), nil, func() { p.Adopt(t.Context(), c, "from") })
+	ask(int64(0), nil, func() { p.Inspect(t.Context(), c) })
 	const all, entry = " lock:{a} lock:{a}:queue lock:{a}:fence ", `"line 1000 256 t"`
 	want := []string{
 		"acquire" + all + `"60000" "1" "120000" "" "1" "t"`,

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -57,7 +56,7 @@ func TestUncounted(t *testing.T) {
 	o := strategy.Options{TTL: time.Minute}
 	busy := open(t, s, o)
 	away := &elsewhere{Node: locktest.Node(t, s)}
-	locks, err := engine.New(fairqueue.On(away), o)
+	locks, err := fairqueue.New(away, o)
 	waiter := locktest.Opened(t, locks, err)
 
 	first := locktest.Try(t, busy, "a")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/ifeq"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -16,7 +17,7 @@ import (
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL("redis://localhost:6379") }}
 	defer pool.Close()
-	locks, err := ifeq.New(pool, strategy.Options{})
+	locks, err := ifeq.New(redigonode.New(pool), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -28,7 +28,7 @@
 //   - A holder dies between its two steps of a release, or a message is lost: the lock is free,
 //     but waiters of other processes sleep until the holder's TTL would have ended.
 //   - Redis has no memory left: it refuses every SET, also one that needs no memory. Extend then goes
-//     through a transaction (WATCH, GET, PEXPIRE), so that holders keep their locks. Acquire and Adopt fail.
+//     through a transaction (WATCH, GETEX, PEXPIRE), so that holders keep their locks. Acquire and Adopt fail.
 //
 // # What it does not guarantee
 //
@@ -38,7 +38,7 @@
 // Fairness between processes: a release wakes one waiter of each process, and the first to ask gets
 // the lock. Within a process the holder hands it on, for 2 ms ([strategy.Options].HandOver). And as with
 // every lock on one Redis: what Redis forgets (a restart without persistence, a fail-over, an eviction)
-// is granted again. [Acknowledged] makes fewer fail-overs forget the lock.
+// is granted again. [strategy.Options].Acks make fewer fail-overs forget the lock.
 //
 // # When
 //
@@ -74,73 +74,46 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/plain"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
+	"github.com/lockstrategies/locks/internal/algorithm/stringkey"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials two connections of its own.
-// The caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(n, own...), o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
+	return engine.New(On(n), o)
 }
 
-// On returns the algorithm on any node: for other clients, decorators and tests.
-// Closing the protocol closes the node.
-func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, names: names.New(), dialect: new(atomic.Pointer[dialect])}
-	for _, set := range own {
-		set(p)
-	}
-	if p.acks != nil {
-		return driver.Acknowledged(n, *p.acks, p.on)
-	}
-	return p
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node) driver.Protocol {
+	return &protocol{Node: driver.Given(n, nil), names: keycache.New(), dialect: new(atomic.Pointer[dialect])}
 }
 
-// on is a copy of the algorithm on another node.
-func (p protocol) on(n driver.Node) *protocol {
-	p.Node = n
-	return &p
-}
-
-// An Option is a setting that only this algorithm has.
-type Option func(*protocol)
-
-// Acknowledged makes a grant or a renewal count only once replicas, or the append-only
-// file, have confirmed it, so that fewer fail-overs, or power cuts, forget it: see
-// [strategy.Acks], also for what it cannot do. It costs two more round trips for each, over
-// connections of the pool.
-func Acknowledged(a strategy.Acks) Option {
-	return func(p *protocol) { p.acks = &a }
+// Acknowledged is the same lock for [strategy.Options].Acks.
+func (p *protocol) Acknowledged(a strategy.Acks) driver.Protocol {
+	return rediskit.Acknowledged(p.Node, a, func(n driver.Node) rediskit.Confirmable {
+		q := *p
+		q.Node = n
+		return &q
+	})
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // the server
-	names       *names.Cache
+	names       *keycache.Cache
 	dialect     *atomic.Pointer[dialect] // of the server; nil: not known
-	acks        *strategy.Acks           // nil: a grant counts at once
 }
 
 var _ interface {
-	driver.Protocol
+	driver.Protocol // also check.go
+	driver.Acknowledger
 	driver.Notifier
-	driver.Adopter
-	driver.Inspector
-	driver.Checker // check.go
-	driver.Prober  // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if it does not exist.
@@ -154,9 +127,9 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	}
 	holder, ok := reply.([]byte)
 	if !ok {
-		return driver.Grant{}, driver.BadReply(p.Name(), reply)
+		return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 	}
-	ttl, _ := plain.Remaining(ctx, p, c) // if this fails, the lock is held all the same
+	ttl, _ := stringkey.Remaining(ctx, p, c) // if this fails, the lock is held all the same
 	announced, _ := token.Announced(string(holder))
 	held := &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: ttl}
 	return driver.Grant{Silent: !announced}, held // silent: nobody will publish its release, so poll
@@ -189,7 +162,7 @@ func (p *protocol) replace(ctx context.Context, c driver.Claim, from string) err
 	if holder, ok := reply.([]byte); ok && string(holder) == from {
 		return nil
 	}
-	return driver.LostReply(p.Name(), c, reply)
+	return rediskit.LostReply(p.Name(), c, reply)
 }
 
 // set is SET with c's token and TTL, under a condition. The reply is what the key held before, also
@@ -200,20 +173,31 @@ func (p *protocol) set(ctx context.Context, c driver.Claim, condition ...any) (a
 }
 
 // Release deletes the key if it holds the token, and publishes that.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	deleted, err := p.deleteIfEqual(ctx, c)
 	if err != nil {
-		return err
+		return driver.Outcome{}, err
 	}
 	if !deleted {
-		holder, _, err := plain.Holder(ctx, p, c)
-		if err != nil {
-			return err
+		holder, _, err := stringkey.Holder(ctx, p, c)
+		if err == nil {
+			err = &strategy.LostError{Name: c.Name, Holder: holder}
 		}
-		return driver.Gone(p.Name(), p.Ordered(), c, holder)
+		return driver.Outcome{}, err
 	}
 	p.publish(ctx, c, c.Token)
-	return nil
+	return driver.Outcome{}, nil
+}
+
+// Undo is Release: see [rediskit.Undone].
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	_, err := p.Release(ctx, c)
+	return rediskit.Undone(p, c, err)
+}
+
+// ForceRelease is Release.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
 }
 
 // publish says that a token does not hold the lock any more. It is a hint: where it fails, what was done stands.
@@ -223,12 +207,12 @@ func (p *protocol) publish(ctx context.Context, c driver.Claim, token string) {
 
 // Watch hears what Release and Adopt publish.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
+	return rediskit.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }
 
-// Inspect is GET and PTTL: see [plain.Inspect].
+// Inspect is GETEX and PTTL: see [stringkey.Inspect].
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	return plain.Inspect(ctx, p, c)
+	return stringkey.Inspect(ctx, p, c)
 }
 
 // A dialect is how a server says: delete the key if it holds this value.
@@ -269,7 +253,7 @@ func (p *protocol) delete(ctx context.Context, c driver.Claim, d *dialect) (dele
 	}
 	p.dialect.Store(d)
 	if reply != int64(0) && reply != int64(1) {
-		return false, driver.BadReply(p.Name(), reply)
+		return false, rediskit.BadReply(p.Name(), reply)
 	}
 	return reply == int64(1), nil
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/ifeq"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -41,9 +42,9 @@ func own(t *testing.T) *redistest.Server {
 	return redistest.OwnOf(t, farm(t), redistest.Config{})
 }
 
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...ifeq.Option) strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	locks, err := ifeq.New(s.Pool(), o, own...)
+	locks, err := ifeq.New(redigonode.New(s.Pool()), o)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -68,12 +69,12 @@ func TestRequests(t *testing.T) {
 	}
 	first := func(n driver.Node) (any, error) { return ifeq.On(n).Acquire(t.Context(), c) }
 	extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
-	release := func(n driver.Node) (any, error) { return nil, on(n).Release(t.Context(), c) }
-	adopt := func(n driver.Node) (any, error) { return on(n).(driver.Adopter).Adopt(t.Context(), c, "from") }
-	inspect := func(n driver.Node) (any, error) { return on(n).(driver.Inspector).Inspect(t.Context(), c) }
+	release := func(n driver.Node) (any, error) { return nil, locktest.Err(on(n).Release(t.Context(), c)) }
+	adopt := func(n driver.Node) (any, error) { return on(n).Adopt(t.Context(), c, "from") }
+	inspect := func(n driver.Node) (any, error) { return on(n).Inspect(t.Context(), c) }
 
 	const set, extended, adopted = "SET a t NX GET PX 60000", "SET a t IFEQ t GET PX 60000", "SET a t IFEQ from GET PX 60000"
-	const get, pttl, delex, delifeq = "GET a", "PTTL a", "DELEX a IFEQ t", "DELIFEQ a t"
+	const get, pttl, delex, delifeq = "GETEX a", "PTTL a", "DELEX a IFEQ t", "DELIFEQ a t"
 	const watch, multi, pexpire, exec = "WATCH a", "MULTI", "PEXPIRE a 60000", "EXEC"
 	ok, queued, mine, from, other := []byte("OK"), []byte("QUEUED"), []byte("t"), []byte("from"), []byte("other")
 	refused := func(words string) error {
@@ -201,7 +202,7 @@ func TestTooOld(t *testing.T) {
 func TestSharesTheWireFormat(t *testing.T) {
 	s := own(t)
 	ours := open(t, s, strategy.Options{TTL: time.Hour})
-	theirs, err := luascript.New(s.Pool(), strategy.Options{TTL: time.Hour})
+	theirs, err := luascript.New(redigonode.New(s.Pool()), strategy.Options{TTL: time.Hour})
 	locktest.Opened(t, theirs, err)
 	for who, c := range map[string]struct{ holder, waiter strategy.Strategy }{"luascript": {ours, theirs}, "ifeq": {theirs, ours}} {
 		lease := locktest.Try(t, c.holder, "a")
@@ -258,6 +259,8 @@ func TestErrorsAreTold(t *testing.T) {
 }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol { return ifeq.On(n, ifeq.Acknowledged(a)) }
+	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
+		return ifeq.On(n).(driver.Acknowledger).Acknowledged(a)
+	}
 	locktest.GrantsOnceConfirmed(t, on, "SET", int64(0), nil) // DELEX first
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/plain"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/algorithm/stringkey"
 )
 
 // extendWithoutMemory is Extend as a transaction: Redis allows PEXPIRE also when its memory is full. EXEC
@@ -12,20 +13,20 @@ import (
 func (p *protocol) extendWithoutMemory(ctx context.Context, c driver.Claim) error {
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {
-			if err := plain.Expect(conn, p.Name(), "OK", "WATCH", c.Key); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), "OK", "WATCH", c.Key); err != nil {
 				return err
 			}
-			reply, err := conn.Do("GET", c.Key)
+			reply, err := conn.Do("GETEX", c.Key)
 			if err != nil {
 				return err
 			}
 			if holder, ok := reply.([]byte); !ok || string(holder) != c.Token {
-				return driver.LostReply(p.Name(), c, reply)
+				return rediskit.LostReply(p.Name(), c, reply)
 			}
-			if err := plain.Expect(conn, p.Name(), "OK", "MULTI"); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), "OK", "MULTI"); err != nil {
 				return err
 			}
-			if err := plain.Expect(conn, p.Name(), "QUEUED", "PEXPIRE", c.Key, c.TTL.Milliseconds()); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), "QUEUED", "PEXPIRE", c.Key, c.TTL.Milliseconds()); err != nil {
 				return err
 			}
 			if reply, err = conn.Do("EXEC"); err != nil {
@@ -37,7 +38,7 @@ func (p *protocol) extendWithoutMemory(ctx context.Context, c driver.Claim) erro
 			if replies, ok := reply.([]any); ok && len(replies) == 1 && replies[0] == int64(1) {
 				return nil
 			}
-			return driver.BadReply(p.Name(), reply)
+			return rediskit.BadReply(p.Name(), reply)
 		}
 	})
 }

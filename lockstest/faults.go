@@ -3,33 +3,47 @@ package lockstest
 import (
 	"context"
 
-	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/memory"
 )
 
-// A Fault decides what becomes of a request to the server: see [conformance.Interceptor]. There are [Unreachable],
-// [LostReply] and [Refuse]; a test may write others, such as a slow network:
+// A Fault decides what becomes of a request to the server. There are [Unreachable], [LostReply] and [Refuse]; a test may
+// write others, such as a slow network:
 //
-//	func(_ context.Context, _ conformance.Request, serve func() error) error {
+//	func(_ context.Context, _ lockstest.Request, serve func() error) error {
 //		time.Sleep(time.Second)
 //		return serve()
 //	}
-type Fault = conformance.Interceptor
+//
+// It says when and whether the request arrives, by calling serve at most once, and what the caller gets, by what it
+// returns. All faults are made of this:
+//
+//	time.Sleep(d); return serve()                // slow there
+//	err := serve(); time.Sleep(d); return err    // slow back
+//	serve(); return lockstest.Unknown()          // the reply is lost
+//	return lockstest.Unknown()                   // the request is lost
+//	return lockstest.Unsent()                    // nobody there
+//	return lockstest.Refused("READONLY")         // the server says no
+//
+// The caller waits no longer than the request's time-out. When that comes, or ctx ends, the caller gets
+// strategy.ErrUnknown. The request goes on, and may take effect later, as with a server that was frozen and thaws. The
+// fault's ctx does not end with that time-out: to lose a request, return, and do not wait for it.
+type Fault = memory.Fault
 
 // Unreachable is a [Fault]: the request reaches no server. The caller gets strategy.ErrUnsent, and nothing has changed.
-func Unreachable(context.Context, conformance.Request, func() error) error {
-	return conformance.Unsent()
+func Unreachable(context.Context, Request, func() error) error {
+	return Unsent()
 }
 
 // LostReply is a [Fault]: the server does what it is asked, and its reply is lost. The caller gets strategy.ErrUnknown.
-func LostReply(_ context.Context, _ conformance.Request, serve func() error) error {
+func LostReply(_ context.Context, _ Request, serve func() error) error {
 	serve() //nolint:errcheck // the reply is lost
-	return conformance.Unknown()
+	return Unknown()
 }
 
 // Refuse returns a [Fault]: the server refuses in these words, such as "OOM command not allowed". The caller gets
 // strategy.ErrRefused, and nothing has changed.
 func Refuse(words string) Fault {
-	return func(context.Context, conformance.Request, func() error) error { return conformance.Refused(words) }
+	return func(context.Context, Request, func() error) error { return Refused(words) }
 }
 
 // Fail makes every request of all processes, in the background too, meet f from now on. Fail(nil) ends that, and
@@ -50,7 +64,7 @@ func (l *Locks) FailNext(faults ...Fault) {
 }
 
 // intercept stands between all processes and the server.
-func (l *Locks) intercept(ctx context.Context, r conformance.Request, serve func() error) error {
+func (l *Locks) intercept(ctx context.Context, r Request, serve func() error) error {
 	if f := l.next(ctx); f != nil {
 		return f(ctx, r, serve)
 	}

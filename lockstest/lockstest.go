@@ -26,7 +26,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
@@ -39,7 +38,7 @@ type Locks struct {
 	strategy.Strategy
 
 	t      testing.TB
-	server conformance.Memory
+	server Memory
 
 	mu     sync.Mutex
 	opened []strategy.Strategy
@@ -127,7 +126,7 @@ func (l *Locks) Lose(name string) {
 		l.t.Errorf("lockstest: Lose(%q): nobody holds it: allowed is a lock that is held", name)
 		return
 	}
-	c.Token, c.Force = info.Token, true
+	c.Token = info.Token
 	l.server.Release(pastFaults, c) //nolint:errcheck // its holder may have just released it
 	if lease == nil {
 		return
@@ -194,8 +193,8 @@ type process struct {
 
 func (p process) NewLock(name string) strategy.Lock { return lock{p.Strategy.NewLock(name), p.l} }
 
-func (p process) With(o strategy.Options) (strategy.Strategy, error) {
-	made, err := p.Strategy.With(o)
+func (p process) With(change func(*strategy.Options)) (strategy.Strategy, error) {
+	made, err := p.Strategy.With(change)
 	if err != nil {
 		return nil, err
 	}

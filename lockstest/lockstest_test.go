@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/multilock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -77,27 +77,27 @@ func (s *strict) want(t *testing.T, parts ...string) {
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
-		letGo := locks.Hold(name)
+		free := locks.Hold(name)
 		_, err := locks.NewLock(name).TryAcquire(t.Context())
 		var held *strategy.HeldError
 		if !errors.As(err, &held) || !strings.HasSuffix(held.Holder, ":lockstest.Hold") || held.TTL != strategy.MaxTTL {
 			t.Errorf("TryAcquire = %v, want held by Hold for %v", err, strategy.MaxTTL)
 		}
 		begin := time.Now()
-		err = strategy.DoWithin(t.Context(), 2*time.Second, locks.NewLock(name), func(context.Context, strategy.Lease) error { return nil })
+		err = strategy.DoWithin(t.Context(), locks.NewLock(name), 2*time.Second, func(context.Context, strategy.Lease) error { return nil })
 		if took := time.Since(begin); !errors.Is(err, strategy.ErrHeld) || took != 2*time.Second {
 			t.Errorf("DoWithin = %v after %v, want ErrHeld after 2s", err, took)
 		}
 
-		time.AfterFunc(time.Minute, letGo)
+		time.AfterFunc(time.Minute, free)
 		begin = time.Now()
 		lease, err := locks.NewLock(name).Acquire(t.Context())
 		if took := time.Since(begin); err != nil || took != time.Minute {
-			t.Fatalf("Acquire = %v after %v, want the lock when Hold lets go", err, took)
+			t.Fatalf("Acquire = %v after %v, want the lock when Hold releases", err, took)
 		}
 		release(t, lease)
 		locks.Hold(name)
-		letGo() // the first one, again: the second holds on
+		free() // the first one, again: the second holds on
 		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("TryAcquire during a second Hold = %v, want ErrHeld", err)
 		}
@@ -131,7 +131,7 @@ func TestLose(t *testing.T) {
 			return l.Process(strategy.Options{}).NewLock(name).TryAcquire(ctx)
 		},
 		"a key of its own": func(l *lockstest.Locks) (strategy.Lease, error) {
-			s, err := l.With(strategy.Options{Key: func(name string) string { return "mine:{" + name + "}" }})
+			s, err := l.With(func(o *strategy.Options) { o.Key = func(name string) string { return "mine:{" + name + "}" } })
 			if err != nil {
 				return nil, err
 			}
@@ -166,6 +166,115 @@ func TestLose(t *testing.T) {
 	}
 }
 
+// TestLoseAfterOthers: the holder knows of the loss, though others have asked for the lock since, have failed to adopt it,
+// or have handed it to the holder within their process.
+func TestLoseAfterOthers(t *testing.T) {
+	for how, hold := range map[string]func(t *testing.T, l *lockstest.Locks) strategy.Lease{
+		"others ask": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
+			lease := acquire(t, l)
+			for _, s := range []strategy.Strategy{l, l.Process(strategy.Options{})} {
+				if _, err := s.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+					t.Errorf("TryAcquire = %v, want ErrHeld", err)
+				}
+				if err := strategy.DoWithin(t.Context(), s.NewLock(name), time.Second, nil); !errors.Is(err, strategy.ErrHeld) {
+					t.Errorf("DoWithin = %v, want ErrHeld", err)
+				}
+				if _, err := s.Adopt(t.Context(), name, "another"); !errors.Is(err, strategy.ErrLost) {
+					t.Errorf("Adopt = %v, want ErrLost", err)
+				}
+			}
+			return lease
+		},
+		"it was handed over": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
+			release := acquire(t, l).Release
+			next := make(chan strategy.Lease)
+			for range 2 {
+				go func() {
+					lease, err := l.NewLock(name).Acquire(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					next <- lease
+				}()
+			}
+			synctest.Wait()
+			if err := release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := (<-next).Release(t.Context()); err != nil { // to the second, without a request
+				t.Error(err)
+			}
+			return <-next
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := lockstest.New(t)
+				lease := hold(t, locks)
+				locks.Lose(name)
+				if !errors.Is(lease.Err(), strategy.ErrLost) {
+					t.Errorf("Err = %v, want ErrLost", lease.Err())
+				}
+			})
+		})
+	}
+}
+
+// TestKeys: Hold and Lose find a lock under the key that it had last, of several keys of its name.
+func TestKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		release(t, acquire(t, locks))
+		elsewhere := locks.Process(strategy.Options{Key: func(name string) string { return "mine:{" + name + "}" }})
+		release(t, acquire(t, elsewhere))
+		free := locks.Hold(name)
+		if _, err := elsewhere.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire under the key of its own = %v, want ErrHeld", err)
+		}
+		free()
+		lease := acquire(t, elsewhere)
+		locks.Lose(name)
+		if !errors.Is(lease.Err(), strategy.ErrLost) {
+			t.Errorf("Err = %v, want ErrLost", lease.Err())
+		}
+		release(t, acquire(t, locks))
+		locks.Hold(name)
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire under the usual key = %v, want ErrHeld", err)
+		}
+	})
+}
+
+// TestLeftHeld: a lock whose lease is over, and which is held all the same, is not free: its release was lost, or it was
+// detached.
+func TestLeftHeld(t *testing.T) {
+	for how, leave := range map[string]func(t *testing.T, l *lockstest.Locks){
+		"the release is lost": func(t *testing.T, l *lockstest.Locks) {
+			lease := acquire(t, l)
+			l.Fail(lockstest.Unreachable)
+			if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
+				t.Errorf("Release = %v, want ErrUnsent", err)
+			}
+		},
+		"it is detached": func(t *testing.T, l *lockstest.Locks) {
+			if _, err := acquire(t, l).Detach(); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := &strict{TB: t}
+				locks := lockstest.New(tb)
+				leave(t, locks)
+				locks.AssertFree()
+				tb.want(t, `lock "invoice/42" is still held by`)
+				tb.end()
+			})
+		})
+	}
+}
+
 func TestLoseLetsAWaiterIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
@@ -191,7 +300,7 @@ func TestLoseLetsAWaiterIn(t *testing.T) {
 func TestLoseAll(t *testing.T) {
 	t.Parallel()
 	locks := lockstest.New(t)
-	both, err := strategy.All(locks.NewLock("a"), locks.NewLock("b"))
+	both, err := multilock.New(locks.NewLock("a"), locks.NewLock("b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +323,7 @@ func TestAdvance(t *testing.T) {
 		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("TryAcquire within the TTL of 10s = %v, want ErrHeld", err)
 		}
-		locks.Advance(time.Second)
+		locks.Advance(time.Second + time.Millisecond) // the server keeps the lock in the millisecond in which its TTL ends
 		next := acquire(t, locks.Process(strategy.Options{}))
 		before, _ := paused.Fence()
 		after, _ := next.Fence()
@@ -224,7 +333,13 @@ func TestAdvance(t *testing.T) {
 		if err := paused.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
 			t.Errorf("Extend by the paused holder = %v, want ErrLost", err)
 		}
-		release(t, next)
+		locks.Advance(-time.Minute) // set back: it is held for longer by that
+		time.Sleep(time.Minute)
+		if _, err := locks.Process(strategy.Options{}).NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire within the minute = %v, want ErrHeld", err)
+		}
+		locks.Advance(10*time.Second + time.Millisecond)
+		release(t, acquire(t, locks))
 	})
 }
 
@@ -242,11 +357,11 @@ func TestFaults(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tb := &strict{TB: t}
 				locks := lockstest.New(tb)
-				locks.Fail(func(ctx context.Context, r conformance.Request, serve func() error) error {
-					if r.Op == conformance.OpAcquire {
+				locks.Fail(func(ctx context.Context, r lockstest.Request, serve func() error) error {
+					if r.Op == lockstest.OpAcquire {
 						return tt.meet(ctx, r, serve)
 					}
-					return conformance.Unsent() // so nothing is undone yet
+					return lockstest.Unsent() // so nothing is undone yet
 				})
 				_, err := locks.NewLock(name).TryAcquire(t.Context())
 				if !errors.Is(err, tt.want) {
@@ -283,8 +398,29 @@ func TestScript(t *testing.T) {
 		try("LOADING")
 		try("LOADING")
 		locks.FailNext(lockstest.Unreachable)
+		locks.Fail(lockstest.Refuse("OOM")) // takes back what was to come next
+		try("OOM")
+		locks.FailNext(lockstest.Unreachable)
 		locks.Fail(nil) // takes back both
 		release(t, lease)
+
+		locks.FailNext(lockstest.Unreachable) // not for these three
+		locks.Hold(name)
+		locks.AssertFree()
+		locks.Lose(name)
+		try("unreachable")
+		acquire(t, locks)
+		locks.FailNext(lockstest.Unreachable) // not for the question by which the holder learns of its loss
+		locks.Lose(name)
+		try("unreachable")
+
+		free := locks.Hold(name)
+		locks.FailNext(lockstest.LostReply) // also of a refusal
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("TryAcquire of a lock that is held = %v, want ErrUnknown", err)
+		}
+		synctest.Wait() // the engine undoes what there is
+		free()
 		locks.FailNext(lockstest.LostReply)
 		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("TryAcquire = %v, want ErrUnknown", err)
@@ -294,7 +430,24 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// TestFailsInTheBackground: a renewal meets a fault as a request does, and Hold and AssertFree do not.
+// TestFailsNoMore: at the end of a test no fault is left for what the engine undoes then.
+func TestFailsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &strict{TB: t}
+		locks := lockstest.New(tb)
+		locks.FailNext(lockstest.LostReply)
+		for range 100 {
+			locks.FailNext(lockstest.Unreachable)
+		}
+		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("TryAcquire = %v, want ErrUnknown", err)
+		}
+		tb.end()
+		tb.want(t)
+	})
+}
+
+// TestFailsInTheBackground: a renewal meets a fault as a request does, and Hold, its release and AssertFree do not.
 func TestFailsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
@@ -311,9 +464,11 @@ func TestFailsInTheBackground(t *testing.T) {
 		if !errors.Is(lease.Err(), strategy.ErrLost) {
 			t.Errorf("Err = %v, want ErrLost at the deadline", lease.Err())
 		}
-		locks.AssertFree() // the server keeps the lock for a millisecond more
-		time.Sleep(time.Millisecond)
+		locks.AssertFree() // the server keeps the lock for two milliseconds more
+		time.Sleep(2 * time.Millisecond)
 		locks.Hold(name)()
+		locks.Fail(nil)
+		release(t, acquire(t, locks))
 	})
 }
 
@@ -331,20 +486,29 @@ func TestMistakes(t *testing.T) {
 	if _, err := locks.NewLock("b").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire = %v, want that the first Hold holds on", err)
 	}
-	tb.want(t, `Hold("b"): lock "b": held by "…000001:lockstest.Hold" for up to 2`)
+	tb.want(t, `Hold("b"): lock "b": held by "…000001:lockstest.Hold" for 2`)
 	tb.want(t, "allowed is a lock that is free")
 
 	tb.errs = nil
 	labelled := locks.Process(strategy.Options{Label: "shop"})
 	leased := acquire(t, labelled)
+	another, err := locks.NewLock("a").TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	locks.AssertFree() // b is held by Hold alone
+	tb.want(t, `lock "a" is still held by`, `lock "invoice/42" is still held by`)
+
+	tb.errs = nil
+	release(t, another)
+	locks.AssertFree()
 	tb.want(t, `lock "invoice/42" is still held by "`+strategy.ShortToken(leased.Token())+`" for up to`)
 	if !strings.Contains(tb.errs[0], ":shop") {
 		t.Errorf("the failure is %q, want the holder's label in it", tb.errs[0])
 	}
 
 	tb.errs = nil
-	elsewhere, err := locks.With(strategy.Options{Key: func(name string) string { return "other:" + name }})
+	elsewhere, err := locks.With(func(o *strategy.Options) { o.Key = func(name string) string { return "other:" + name } })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,6 +523,9 @@ func TestMistakes(t *testing.T) {
 	if err := leased.KeepAlive(0); !errors.Is(err, strategy.ErrClosed) {
 		t.Errorf("KeepAlive after the test = %v, want ErrClosed: the end of a test closes all processes", err)
 	}
+	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrClosed) {
+		t.Errorf("TryAcquire after the test = %v, want ErrClosed", err)
+	}
 	tb.end() // after a failure the locks that are held are no news
 	tb.want(t, `lock "invoice/42" is still held by`)
 }
@@ -368,7 +535,7 @@ func TestBadOptions(t *testing.T) {
 	tb := &strict{TB: t}
 	locks := lockstest.New(tb)
 	bad := strategy.Options{TTL: -time.Second}
-	if _, err := locks.With(bad); err == nil || !strings.Contains(err.Error(), "allowed") {
+	if _, err := locks.With(func(to *strategy.Options) { *to = bad }); err == nil || !strings.Contains(err.Error(), "allowed") {
 		t.Errorf("With = %v, want an error that says what is allowed", err)
 	}
 	func() {

@@ -13,11 +13,12 @@
 -- Errors   WRONGTYPE, FENCE: nothing changed
 local holder = redis.call('GET', KEYS[1])
 if holder then
+  redis.call('GETEX', KEYS[1]) -- changes nothing, and a replica refuses it: what it says may be out of date
   return {holder, redis.call('PTTL', KEYS[1])}
 end
 local fence, reserved, err = 0, 1
 if KEYS[2] then
-  fence, reserved, err = next_fences(KEYS[2], tonumber(ARGV[4]), redis.call('TIME')) -- numbers.lua of internal/fences
+  fence, reserved, err = next_fences(KEYS[2], tonumber(ARGV[4]), redis.call('TIME')) -- numbers.lua
   if err then return err end
   issue_fences(KEYS[2], fence, reserved, tonumber(ARGV[3])) -- first: if it fails, no lock is left behind
 end

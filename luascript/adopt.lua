@@ -11,16 +11,16 @@
 -- ARGV[5]  the channel on which waiters listen
 --
 -- Returns  fence (integer; 0 without fences): adopted
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 -- Errors   WRONGTYPE, FENCE: nothing changed
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  return holder
+  return redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
 end
 local fence, reserved, err = 0
 if KEYS[2] then
-  fence, reserved, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- numbers.lua of internal/fences
+  fence, reserved, err = next_fences(KEYS[2], 1, redis.call('TIME')) -- numbers.lua
   if err then return err end
   issue_fences(KEYS[2], fence, reserved, tonumber(ARGV[4]))
 end

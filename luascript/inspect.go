@@ -5,6 +5,7 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,9 +25,9 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	}
 	r, _ := reply.([]any)
 	if len(r) != 3 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
-	fence, err := driver.FenceReply(p.Name(), l.Keys[1], r[2])
+	fence, err := rediskit.FenceReply(p.Name(), l.Keys[1], r[2])
 	if err != nil {
 		return strategy.Info{}, err
 	}
@@ -37,8 +38,8 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	token, ok := r[0].([]byte)
 	ms, ok2 := r[1].(int64)
 	if !ok || !ok2 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
-	info.Held, info.Token, info.TTL = true, string(token), driver.RemainingTTL(ms)
+	info.Held, info.Token, info.TTL = true, string(token), rediskit.RemainingTTL(ms)
 	return info, nil
 }

@@ -6,4 +6,4 @@
 -- Returns  {holder's token or nil, remaining TTL in ms (-1: no expiry, -2: no lock), last fence or nil}
 -- Errors   WRONGTYPE
 local fence = KEYS[2] and redis.call('GET', KEYS[2])
-return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), fence or false}
+return {redis.call('GETEX', KEYS[1]), redis.call('PTTL', KEYS[1]), fence or false} -- GETEX: as GET, but a replica refuses it

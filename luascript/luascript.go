@@ -40,8 +40,8 @@
 // One Redis is one point of failure. It forgets a lock when it restarts without having
 // persisted it, when a replica is promoted that does not know the lock yet, when somebody
 // flushes or evicts the key. Then the lock is granted again while its holder still works.
-// The fence still rises, unless the server's clock is behind the last fence. [Acknowledged]
-// makes fewer fail-overs forget the lock.
+// The fence still rises, unless the server's clock is behind the last fence. [strategy.Options].Acks
+// make fewer fail-overs forget the lock.
 //
 // # When
 //
@@ -83,13 +83,11 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/fences"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/algorithm/fences"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -107,34 +105,26 @@ var (
 	release = driver.NewScript("release", releaseLua)
 )
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials two connections of its own.
-// The caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(n, own...), o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options, options ...Option) (strategy.Strategy, error) {
+	return engine.New(On(n, options...), o)
 }
 
-// On returns the algorithm on any node: for other clients, decorators and tests.
-// Closing the protocol closes the node.
-func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, names: names.New("fence"), fences: true}
-	for _, set := range own {
-		set(p)
-	}
-	if p.acks != nil {
-		return driver.Acknowledged(n, *p.acks, p.on)
-	}
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node, options ...Option) driver.Protocol {
+	p := &protocol{names: keycache.New("fence"), fences: true}
+	p.Node = driver.Given(n, driver.Apply(p, options))
 	return p
 }
 
-// on is a copy of the algorithm on another node.
-func (p protocol) on(n driver.Node) *protocol {
-	p.Node = n
-	return &p
+// Acknowledged is the same lock for [strategy.Options].Acks.
+func (p *protocol) Acknowledged(a strategy.Acks) driver.Protocol {
+	return rediskit.Acknowledged(p.Node, a, func(n driver.Node) rediskit.Confirmable {
+		q := *p
+		q.Node = n
+		return &q
+	})
 }
 
 // An Option is a setting that only this algorithm has.
@@ -146,30 +136,18 @@ func WithoutFences() Option {
 	return func(p *protocol) { p.fences = false }
 }
 
-// Acknowledged makes a grant or a renewal count only once replicas, or the append-only
-// file, have confirmed it, so that fewer fail-overs, or power cuts, forget it: see
-// [strategy.Acks], also for what it cannot do. It costs two more round trips for each, over
-// connections of the pool.
-func Acknowledged(a strategy.Acks) Option {
-	return func(p *protocol) { p.acks = &a }
-}
-
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // the server
-	names       *names.Cache
+	names       *keycache.Cache
 	fences      bool
-	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
-	driver.Protocol
+	driver.Protocol // also adopt.go, inspect.go, check.go
+	driver.Acknowledger
 	driver.Notifier
 	driver.BulkExtender
-	driver.Adopter   // adopt.go
-	driver.Inspector // inspect.go
-	driver.Checker   // check.go
-	driver.Prober    // check.go
 } = (*protocol)(nil)
 
 // Acquire sets the key if it does not exist.
@@ -179,14 +157,14 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if held, ok := driver.HeldReply(c, reply); ok {
+	if held, ok := rediskit.HeldReply(c, reply); ok {
 		announced, _ := token.Announced(held.Holder)
 		return driver.Grant{Silent: !announced}, held // silent: nobody will publish its release, so poll
 	}
 	if g, ok := p.granted(reply); ok {
 		return g, nil
 	}
-	return driver.Grant{}, driver.BadReply(p.Name(), reply)
+	return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 }
 
 // Extend starts the TTL again if the key holds the token.
@@ -199,27 +177,38 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 	p.bulk().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) bulk() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
+func (p *protocol) bulk() rediskit.BulkScript {
+	return rediskit.BulkScript{Node: p, Script: extend, Most: 256, Refused: p.lost}
 }
 
 // Release deletes the key if it holds the token, and publishes that.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	l := p.names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys[:1], c.Token, l.Free)
 	if err != nil {
-		return err
+		return driver.Outcome{}, err
 	}
-	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
+	return driver.Outcome{}, rediskit.ReleaseReply(p.Name(), c, reply)
+}
+
+// Undo is Release: see [rediskit.Undone].
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	_, err := p.Release(ctx, c)
+	return rediskit.Undone(p, c, err)
+}
+
+// ForceRelease is Release.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
 }
 
 // Watch hears what Release and Adopt publish.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
+	return rediskit.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }
 
 // keys are the lock and, with fences, its counter.
-func (p *protocol) keys(l *names.Lock) []string {
+func (p *protocol) keys(l *keycache.Lock) []string {
 	if !p.fences {
 		return l.Keys[:1]
 	}
@@ -242,5 +231,5 @@ func (p *protocol) granted(reply any) (g driver.Grant, ok bool) {
 }
 
 func (p *protocol) lost(c driver.Claim, reply any) error {
-	return driver.LostReply(p.Name(), c, reply)
+	return rediskit.LostReply(p.Name(), c, reply)
 }

@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -32,7 +33,7 @@ func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "luascript") }
 // open returns a strategy on s that is closed with the test.
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := luascript.New(s.Pool(), o, own...)
+	locks, err := luascript.New(redigonode.New(s.Pool()), o, own...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -71,7 +72,7 @@ func TestOnTheWire(t *testing.T) {
 		}
 	}
 	c, rival := claim("a", "mine"), claim("a", "rival's")
-	adopter, inspector := p.(driver.Adopter), p.(driver.Inspector)
+	adopter, inspector := p, p
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -89,6 +90,7 @@ func TestOnTheWire(t *testing.T) {
 			}
 			return nil
 		}, `"GET" "lock:{a}"
+"GETEX" "lock:{a}"
 "PTTL" "lock:{a}"
 `},
 		{"Extend", func() error { long := c; long.TTL *= 2; _, err := p.Extend(t.Context(), long); return err }, `"GET" "lock:{a}"
@@ -96,7 +98,7 @@ func TestOnTheWire(t *testing.T) {
 "PEXPIRE" "lock:{a}" "120000"
 `},
 		{"Inspect", func() error { _, err := inspector.Inspect(t.Context(), c); return err }, `"GET" "lock:{a}:fence"
-"GET" "lock:{a}"
+"GETEX" "lock:{a}"
 "PTTL" "lock:{a}"
 `},
 		{"Adopt", func() error { _, err := adopter.Adopt(t.Context(), rival, "mine"); return err }, `"GET" "lock:{a}"
@@ -107,13 +109,13 @@ func TestOnTheWire(t *testing.T) {
 "PUBLISH" "lock:{a}:free" "mine"
 `},
 		{"a late Release", func() error {
-			if err := p.Release(t.Context(), c); !errors.Is(err, strategy.ErrLost) {
+			if _, err := p.Release(t.Context(), c); !errors.Is(err, strategy.ErrLost) {
 				return fmt.Errorf("%w, want ErrLost", err)
 			}
 			return nil
-		}, `"GET" "lock:{a}"
+		}, `"GETEX" "lock:{a}"
 `},
-		{"Release", func() error { return p.Release(t.Context(), rival) }, `"GET" "lock:{a}"
+		{"Release", func() error { return locktest.Err(p.Release(t.Context(), rival)) }, `"GETEX" "lock:{a}"
 "DEL" "lock:{a}"
 "PUBLISH" "lock:{a}:free" "rival's"
 `},
@@ -149,7 +151,7 @@ func TestForeignHolder(t *testing.T) {
 		})
 	}
 	t.Run("setnxpx", func(t *testing.T) { // whose tokens are drawn as ours
-		theirs, err := setnxpx.New(s.Pool(), strategy.Options{TTL: time.Minute})
+		theirs, err := setnxpx.New(redigonode.New(s.Pool()), strategy.Options{TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +266,7 @@ func TestForbidden(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	as := func(t *testing.T, user, notProven string, rules ...any) strategy.Strategy {
 		t.Helper()
-		locks, err := luascript.New(locktest.As(t, s, user, notProven, rules...), strategy.Options{TTL: time.Minute})
+		locks, err := luascript.New(redigonode.New(locktest.As(t, s, user, notProven, rules...)), strategy.Options{TTL: time.Minute})
 		return locktest.Opened(t, locks, err)
 	}
 	t.Run("PUBLISH", func(t *testing.T) {
@@ -323,7 +325,7 @@ func TestWithoutFences(t *testing.T) {
 	}
 	narrow := locktest.As(t, s, "narrow", "that a lock without fences needs no right to a counter", "resetkeys", "~lock:{*}")
 	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
-		locks, err := luascript.New(narrow, strategy.Options{}, own...)
+		locks, err := luascript.New(redigonode.New(narrow), strategy.Options{}, own...)
 		if err = locktest.Opened(t, locks, err).Check(t.Context()); (err == nil) != (own != nil) {
 			t.Errorf("Check() of a user without the counter, with %d options = %v, want nil without fences alone", len(own), err)
 		}
@@ -358,12 +360,12 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		if err := luascript.On(locktest.OneReply{Reply: reply}).Release(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
+		if _, err := luascript.On(locktest.OneReply{Reply: reply}).Release(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	inspects := func(reply any) error {
-		_, err := luascript.On(locktest.OneReply{Reply: reply}).(driver.Inspector).Inspect(t.Context(), c)
+		_, err := luascript.On(locktest.OneReply{Reply: reply}).Inspect(t.Context(), c)
 		return err
 	}
 	for _, reply := range []any{nil, []any{}, []any{int64(1), int64(1), nil}, []any{[]byte("t"), nil, nil}, []any{[]byte("t"), int64(1), nil, nil}} {
@@ -400,9 +402,9 @@ func TestRequests(t *testing.T) {
 		}
 		acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }
 		extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
-		release := func(n driver.Node) (any, error) { return nil, on(n).Release(t.Context(), c) }
-		adopt := func(n driver.Node) (any, error) { return on(n).(driver.Adopter).Adopt(t.Context(), c, "from") }
-		inspect := func(n driver.Node) (any, error) { return on(n).(driver.Inspector).Inspect(t.Context(), c) }
+		release := func(n driver.Node) (any, error) { return nil, locktest.Err(on(n).Release(t.Context(), c)) }
+		adopt := func(n driver.Node) (any, error) { return on(n).Adopt(t.Context(), c, "from") }
+		inspect := func(n driver.Node) (any, error) { return on(n).Inspect(t.Context(), c) }
 		other := []byte("other")
 		lost := &strategy.LostError{Name: "a", Holder: "other"}
 		locktest.Talks(t,
@@ -428,7 +430,7 @@ func TestErrorsAreTold(t *testing.T) {
 
 func TestGrantsOnceConfirmed(t *testing.T) {
 	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return luascript.On(n, luascript.Acknowledged(a))
+		return luascript.On(n).(driver.Acknowledger).Acknowledged(a)
 	}
 	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
 }

@@ -8,11 +8,11 @@
 -- ARGV[2]  the channel on which waiters listen
 --
 -- Returns  1      released
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 -- Errors   WRONGTYPE: nothing changed
 -- Needs no memory, so it works when Redis is out of memory.
-local holder = redis.call('GET', KEYS[1])
+local holder = redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
 if holder ~= ARGV[1] then
   return holder
 end

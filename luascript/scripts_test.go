@@ -4,7 +4,7 @@ package luascript
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/scripttest"
+	"github.com/lockstrategies/locks/internal/testkit/scripttest"
 )
 
 type row = scripttest.Row
@@ -47,7 +47,7 @@ func TestAcquireScript(t *testing.T) {
 		{Name: "one more", Before: "SET fence #496", Time: early, Keys: "lock fence", Args: "mine 60000 90000 16",
 			Reply: "#497", After: "SET fence #497 PX 90000; SET lock mine PX 60000"},
 		{Name: "held", Before: "SET lock other PX 7000; SET fence 7", Keys: "lock fence", Args: "mine 60000 90000 1",
-			Reply: "[other 7000]", After: "SET fence 7; SET lock other PX 7000", Runs: "GET PTTL"},
+			Reply: "[other 7000]", After: "SET fence 7; SET lock other PX 7000", Runs: "GET GETEX PTTL"},
 		{Name: "held by the same token", Before: "SET lock mine PX 7000", Keys: "lock fence", Args: "mine 60000 90000 1",
 			Reply: "[mine 7000]", After: same},
 		{Name: "held without expiry", Before: "SET lock ''", Keys: "lock fence", Args: "mine 60000 90000 1",
@@ -95,13 +95,15 @@ func TestExtendScript(t *testing.T) {
 			Reply: "[1]", After: same, Runs: "GET PTTL PEXPIRE"},
 		{Name: "without expiry", Before: "SET lock mine", Keys: "lock", Args: "mine 60000",
 			Reply: "[1]", After: "SET lock mine PX 60000"},
-		{Name: "gone", Keys: "lock", Args: "mine 60000", Reply: "[nil]", Runs: "GET"},
-		{Name: "gone meanwhile", Before: "SET lock mine PX 7000", Gone: "PEXPIRE", Keys: "lock", Args: "mine 60000", Reply: "[nil]"},
+		{Name: "gone", Keys: "lock", Args: "mine 60000", Reply: "[nil]", Runs: "GET GETEX"},
+		{Name: "gone meanwhile", Before: "SET lock mine PX 7000", Lapsed: "PEXPIRE", Keys: "lock", Args: "mine 60000", Reply: "[nil]"},
 		{Name: "another's", Before: "SET lock other PX 7000", Keys: "lock", Args: "mine 60000", Reply: "[other]", After: same},
 		{Name: "no lock", Before: "RPUSH lock x", Keys: "lock", Args: "mine 60000",
 			Reply: "[['WRONGTYPE Operation against a key holding the wrong kind of value']]", After: same},
 		{Name: "forbidden before Redis 7.0", Before: "SET lock mine PX 7000", Forbid: "PEXPIRE", Old: true, Keys: "lock", Args: "mine 60000",
-			Reply: "[['NOPERM forbidden']]", After: same},
+			Reply: "-NOPERM forbidden", After: same},
+		{Name: "not to be read", Before: "SET a mine PX 7000; SET b mine PX 7000", Forbid: "GET/a", Keys: "a b", Args: "mine mine 60000",
+			Reply: "[['NOPERM forbidden'] 1]", After: "SET a mine PX 7000; SET b mine PX 60000"},
 		{Name: "several, with one TTL", Before: "SET a mine PX 7000; RPUSH b x; SET c other PX 7000; SET e yours PX 7000",
 			Keys: "a b c d e", Args: "mine mine mine mine yours 60000",
 			Reply: "[1 ['WRONGTYPE Operation against a key holding the wrong kind of value'] other nil 1]",
@@ -116,7 +118,7 @@ func TestExtendScript(t *testing.T) {
 func TestReleaseScript(t *testing.T) {
 	scripttest.Run(t, release, []row{
 		{Name: "held", Before: "SET lock mine PX 7000; SET fence 7", Keys: "lock", Args: "mine free",
-			Reply: "1", After: "SET fence 7", Heard: "free mine", Runs: "GET DEL PUBLISH"},
+			Reply: "1", After: "SET fence 7", Heard: "free mine", Runs: "GETEX DEL PUBLISH"},
 		{Name: "may not publish", Before: "SET lock mine PX 7000", Forbid: "PUBLISH", Keys: "lock", Args: "mine free", Reply: "1"},
 		{Name: "may not delete", Before: "SET lock mine PX 7000", Forbid: "DEL", Keys: "lock", Args: "mine free",
 			Reply: "-NOPERM forbidden", After: same},

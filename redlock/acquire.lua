@@ -16,11 +16,12 @@
 --            nothing changed but the guard
 --          {'guard', why, ms until it votes, the longest TTL in use}: it does not vote yet;
 --            nothing changed but the guard
--- Errors   WRONGTYPE, NOPERM, GUARD, FENCE: nothing changed but the guard
+-- Errors   WRONGTYPE, NOPERM, READONLY, GUARD, FENCE: nothing changed but the guard
 --
 -- It is appended to fastpath.lua, guard.lua and vote.lua, in this order (see scripts.go).
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
+  redis.call('GETEX', KEYS[1]) -- changes nothing, and a replica refuses it: what it says may be out of date
   return 0
 end
 if holder then -- a key that is there was not forgotten: the guard has no veto
@@ -28,6 +29,7 @@ if holder then -- a key that is there was not forgotten: the guard has no veto
   if g then
     pcall(keep, KEYS[2], g) -- now, so that the guard's wait starts at once; pcall, so that a server out of memory replies
   end
+  redis.call('GETEX', KEYS[1]) -- as above
   return {holder, redis.call('PTTL', KEYS[1]), g and g.max or 0}
 end
 return vote(ARGV[1], ARGV[2], ARGV[3])

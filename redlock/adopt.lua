@@ -14,17 +14,15 @@
 --
 -- Returns  1 or more, {number, …}, {'guard', …}: as acquire
 --          0      this attempt has adopted it here: two of the nodes are one server
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
--- Errors   WRONGTYPE, NOPERM, GUARD, FENCE: nothing changed but the guard
+-- Errors   WRONGTYPE, NOPERM, READONLY, GUARD, FENCE: nothing changed but the guard
 --
 -- It is appended to guard.lua and vote.lua.
 local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[3] then
-  return 0
-end
 if holder ~= ARGV[1] then
-  return holder
+  redis.call('GETEX', KEYS[1]) -- changes nothing, and a replica refuses it: what it says may be out of date
+  return holder == ARGV[3] and 0 or holder
 end
 local reply = vote(ARGV[3], ARGV[2], ARGV[4])
 if redis.call('GET', KEYS[1]) == ARGV[3] then

@@ -10,9 +10,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -68,10 +69,10 @@ func (f *floor) pair() error {
 
 // ours is the same with the library.
 func ours(b *testing.B, pools []*redis.Pool, key string, o strategy.Options, own ...redlock.Option) func() error {
-	if err := redlock.Bootstrap(b.Context(), pools); err != nil {
+	if err := bootstrap(b.Context(), pools...); err != nil {
 		b.Fatal(err)
 	}
-	s, err := redlock.New(pools, o, own...)
+	s, err := redlock.New(locktest.Nodes(pools...), o, own...)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,38 +4,23 @@ import (
 	"context"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 )
 
 // Bootstrap lets the servers of a new cluster vote at once. Call it once, at installation; never at
 // application start. An empty server cannot be told from one that lost its data, so without
-// Bootstrap no server votes until [MaxTTL] has passed; an application that called it at each start
+// Bootstrap no server votes until [WithMaxTTL] has passed; an application that called it at each start
 // would let in a server that has just forgotten its locks.
 //
 // The caller vouches for each server that does not vote yet: it has forgotten no lock that may be
 // held, and has lost no fence that a store remembers. On a server that votes already,
 // Bootstrap changes nothing. Locks that are there stay.
 //
-// Each server is asked for 10 s at most, in the database that its pool selects. The error names the
-// servers that may not vote; the others do. Then call it again. Call it again, too, if a server
+// Each server is asked for 10 s at most, in the database that its client selects. Bootstrap closes no node. The error
+// names the servers that may not vote; the others do. Then call it again. Call it again, too, if a server
 // that had waited for its vote waits once more, because a client with a longer TTL came.
-func Bootstrap(ctx context.Context, pools []*redis.Pool) error {
-	nodes, err := dialled(pools)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		for _, n := range nodes {
-			n.Close()
-		}
-	}()
-	return BootstrapNodes(ctx, nodes)
-}
-
-// BootstrapNodes is [Bootstrap] for nodes, which it does not close.
-func BootstrapNodes(ctx context.Context, nodes []driver.Node) error {
+func Bootstrap(ctx context.Context, nodes []driver.Node) error {
 	p := &protocol{nodes: nodes, fault: faultOf(nodes)}
 	if p.fault != nil {
 		return p.fault
@@ -44,7 +29,7 @@ func BootstrapNodes(ctx context.Context, nodes []driver.Node) error {
 	return p.each(func(n driver.Node) error {
 		reply, err := n.Eval(ctx, due, bootstrap, []string{GuardKey})
 		if _, ok := reply.(int64); !ok && err == nil {
-			err = driver.BadReply(n.Name(), reply)
+			err = rediskit.BadReply(n.Name(), reply)
 		}
 		return err
 	})

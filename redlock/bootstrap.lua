@@ -4,7 +4,7 @@
 --
 -- Returns  1: it votes from now on
 --          0: it did so before; nothing changed
--- Errors   WRONGTYPE, GUARD: nothing changed
+-- Errors   WRONGTYPE, READONLY, GUARD: nothing changed
 --
 -- It is appended to guard.lua.
 local g, err = guard(KEYS[1], 0)

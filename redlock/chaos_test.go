@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -131,7 +130,7 @@ func chaos(t *testing.T, seed uint64) {
 	var stores []strategy.Strategy
 	for k := range 4 {
 		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: ttl, OpTimeout: 100 * time.Millisecond, Label: fmt.Sprint(k)})
+		s, err := redlock.New(nodes, strategy.Options{TTL: ttl, OpTimeout: 100 * time.Millisecond, Label: fmt.Sprint(k)})
 		is(t, "New()", err)
 		stores = append(stores, s)
 		all.Go(func() {

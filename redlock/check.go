@@ -11,34 +11,37 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The capabilities of the protocol in addition to Acquire, Extend and Release, which are the lock.
+// This protocol also validates its settings and notifies its waiters.
 var _ interface {
 	driver.Protocol
 	driver.Validator
 	driver.Notifier
-	driver.Adopter
-	driver.Inspector
-	driver.Checker
-	driver.Prober
 } = (*protocol)(nil)
 
 // Check looks at every server, and runs scripts there that leave nothing behind. It names the servers
 // that do not vote yet, why and for how long, and two nodes that are one server.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	c := driver.CheckClaim(o)
+	c := rediskit.CheckClaim(o)
 	due := c.Due
-	var empty, restarted atomic.Bool // whether a server does not vote for this reason
+	if !p.unguarded {
+		p.learnTTL(LongestTTL(ctx, due, p.nodes).Milliseconds()) // with its first lock this client learns it, too
+	}
+	var empty, others atomic.Bool // whether a server does not vote because it is empty, and whether another has a guard
 	errs := []error{p.each(func(n driver.Node) error {
-		if err := driver.CheckNode(ctx, due, n); err != nil {
+		if err := rediskit.CheckNode(ctx, due, n); err != nil {
 			return err
 		}
 		if err := checkNoCluster(ctx, due, n); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
+		if err := rediskit.LoadScripts(ctx, due, n, acquire, extend, release, writeback, join, adopt, inspect, check); err != nil {
+			return err
+		}
+		if err := rediskit.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
 			return err
 		}
 		if _, err := n.Eval(ctx, due, inspect, []string{c.Key}); err != nil {
@@ -46,16 +49,18 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		}
 		err := p.checkVote(ctx, due, n, o.TTL)
 		var guard *GuardError
-		if errors.As(err, &guard) {
-			if guard.Reason == ReasonEmpty {
-				empty.Store(true)
-			} else {
-				restarted.Store(true)
-			}
+		switch {
+		case errors.As(err, &guard) && guard.Reason == ReasonEmpty:
+			empty.Store(true)
+		case err == nil || guard != nil:
+			others.Store(true)
 		}
 		return err
-	}), driver.CheckWatch(ctx, c, o.Wait, p)}
-	if empty.Load() && !restarted.Load() { // nobody can vouch for a server that was restarted
+	}), rediskit.CheckWatch(ctx, c, o.Wait, p)}
+	switch {
+	case empty.Load() && others.Load():
+		errs = append(errs, errors.New(emptiedWaits))
+	case empty.Load():
 		errs = append(errs, errors.New(bootstrapHelps))
 	}
 	names := p.names()
@@ -70,20 +75,20 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 
 // rights are what the scripts cannot do without. PUBLISH is one of them only if Options.Wait is
 // WaitNotification: without it releases stand, and all waiters wake at the holder's TTL.
-func (p *protocol) rights(c driver.Claim, w strategy.Wait) []driver.Right {
-	lock := driver.Right{Key: c.Key, Commands: []string{"GET", "SET", "DEL", "PTTL", "PEXPIRE"}}
+func (p *protocol) rights(c driver.Claim, w strategy.Wait) []rediskit.Right {
+	lock := rediskit.Right{Key: c.Key, Commands: []string{"GET", "GETEX", "SET", "DEL", "PTTL", "PEXPIRE"}}
 	if w == strategy.WaitNotification {
 		lock.Channel, lock.Commands = channel(c), append(lock.Commands, "PUBLISH")
 	}
 	if p.unguarded {
-		return []driver.Right{lock}
+		return []rediskit.Right{lock}
 	}
 	// Before Redis 7.0 commands can only be tried by running them, and the guard is in use: so its commands
 	// are tried on the lock's key, which nobody uses. check.lua tries INFO.
 	lock.Commands = append(lock.Commands, "TIME", "HMGET", "HSET")
-	rights := []driver.Right{lock, {Key: GuardKey}}
+	rights := []rediskit.Right{lock, {Key: GuardKey}}
 	if p.fences {
-		fence := driver.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET", "PEXPIREAT"}}
+		fence := rediskit.Right{Key: counter(c), Commands: []string{"HGET", "HMGET", "HSET", "PEXPIREAT"}}
 		if c.FenceTTL == 0 {
 			fence.Commands[3] = "PERSIST" // takes back what a process with another FenceTTL has set
 		}
@@ -121,7 +126,13 @@ func (p *protocol) each(f func(driver.Node) error) error {
 	return errors.Join(errs...)
 }
 
-// Probe asks each node whether it was away.
+// Probe asks all nodes at the same time, and sums what they return.
 func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	return driver.ProbeNodes(ctx, due, p.nodes...)
+	var all sync.WaitGroup
+	var sum atomic.Uint64
+	for _, n := range p.nodes {
+		all.Go(func() { sum.Add(n.Probe(ctx, due)) })
+	}
+	all.Wait()
+	return sum.Load()
 }

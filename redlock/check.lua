@@ -6,7 +6,7 @@
 -- Returns  1: it votes
 --          {'guard', why, ms until it votes, the longest TTL in use}: not yet
 --          {'unasked', the same}: not yet, and this time begins when it is first asked for a lock
--- Errors   WRONGTYPE, GUARD
+-- Errors   WRONGTYPE, READONLY, GUARD
 --
 -- It is appended to guard.lua.
 local g, err = guard(KEYS[1], ARGV[1])

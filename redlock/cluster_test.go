@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -21,13 +20,9 @@ func TestNodesOfACluster(t *testing.T) {
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{})
 	var nodes []driver.Node
 	for _, s := range cl.Servers() {
-		n, err := node.New(s.Pool())
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes = append(nodes, n)
+		nodes = append(nodes, redigonode.New(s.Pool()))
 	}
-	s, err := engine.New(redlock.On(nodes, unhurried), calm)
+	s, err := redlock.New(nodes, calm, unhurried)
 	if err != nil {
 		t.Fatal(err)
 	}

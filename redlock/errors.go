@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -16,7 +16,7 @@ func (p *protocol) refusal(c driver.Claim, count *voteCount) error {
 		return &strategy.LostError{Name: c.Name, Holder: count.holder()}
 	}
 	e := &strategy.QuorumError{Name: c.Name, Need: p.quorum, Nodes: p.answers(c, count)}
-	if count.lost == 0 && count.yes+count.held >= p.quorum {
+	if count.yes+count.held >= p.quorum {
 		e.Held = count.heldError(c.Name)
 	}
 	return e
@@ -65,7 +65,7 @@ func ofCluster(err error) error {
 	if !errors.As(err, &said) || said.Kind != strategy.ErrRefused || said.Err == nil {
 		return err
 	}
-	if driver.SeveralSlots(err) || strings.HasPrefix(said.Err.Error(), "MOVED ") {
+	if rediskit.SeveralSlots(err) || strings.HasPrefix(said.Err.Error(), "MOVED ") {
 		return &strategy.ServerError{Node: said.Node, Kind: said.Kind, Err: fmt.Errorf("%w: %w", errCluster, said.Err)}
 	}
 	return err
@@ -81,7 +81,7 @@ func (p *protocol) names() []string {
 	}
 	for i, name := range names {
 		switch {
-		case name == node.Unnamed:
+		case name == driver.Unnamed:
 			names[i] = fmt.Sprintf("node %d", i+1)
 		case times[name] > 1:
 			names[i] = fmt.Sprintf("node %d (%s)", i+1, name)

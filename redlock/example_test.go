@@ -10,8 +10,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -19,16 +19,16 @@ import (
 // url is redis://localhost:6379 in your program; here it is the tests' server.
 var url string
 
-// One pool for each server. Here it is one server, and in your program five, which
+// One node for each server. Here it is one server, and in your program five, which
 // an operator has bootstrapped: see Bootstrap.
 func ExampleNew() {
-	var pools []*redis.Pool
+	var nodes []driver.Node
 	for _, url := range []string{url} {
 		pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 		defer pool.Close()
-		pools = append(pools, pool)
+		nodes = append(nodes, redigonode.New(pool))
 	}
-	locks, err := redlock.New(pools, strategy.Options{TTL: 10 * time.Second}, redlock.NodeTimeout(time.Second))
+	locks, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second}, redlock.WithNodeTimeout(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,9 @@ func ExampleNew() {
 func ExampleBootstrap() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	fmt.Println("error:", redlock.Bootstrap(context.Background(), []*redis.Pool{pool})) // of all of them
+	node := redigonode.New(pool)
+	defer node.Close()
+	fmt.Println("error:", redlock.Bootstrap(context.Background(), []driver.Node{node})) // all of them
 	// Output: error: <nil>
 }
 
@@ -56,8 +58,8 @@ func ExampleBootstrap() {
 var yourNodes []driver.Node
 
 // What a majority does not say is not known: that is not "held", and not waited for.
-func ExampleOn() {
-	locks, err := engine.New(redlock.On(yourNodes), strategy.Options{})
+func ExampleNew_minority() {
+	locks, err := redlock.New(yourNodes, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

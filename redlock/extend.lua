@@ -8,11 +8,11 @@
 -- ARGV[2]  TTL in milliseconds
 --
 -- Returns  1      extended
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 -- Errors   WRONGTYPE: nothing changed
 -- Works also when Redis is out of memory.
-local holder = redis.call('GET', KEYS[1])
+local holder = redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
 if holder ~= ARGV[1] then
   return holder
 end

@@ -14,9 +14,8 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -351,7 +350,7 @@ func TestFencesHandedOver(t *testing.T) {
 		for _, f := range fakes {
 			f.fenced = true
 		}
-		s, err := engine.New(redlock.On(nodes, redlock.WithFences()), strategy.Options{TTL: 10 * time.Second})
+		s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second}, redlock.WithFences())
 		is(t, "New()", err)
 		defer s.Close()
 		lock := s.NewLock("n")
@@ -400,13 +399,14 @@ func TestSpare(t *testing.T) {
 				ff.freeze = i == 2
 				nodes[i] = ff
 			}
-			s, err := engine.New(redlock.On(nodes, redlock.WithFences()), strategy.Options{TTL: 10 * time.Second})
+			s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second}, redlock.WithFences())
 			is(t, "New()", err)
 			defer s.Close()
 			for range 3 {
+				start := time.Now()
 				lease, err := s.NewLock("n").TryAcquire(t.Context())
-				if err != nil {
-					t.Fatalf("TryAcquire() with one server frozen of five that voted = %v, want nil", err)
+				if took := time.Since(start); err != nil || took > 5*time.Millisecond {
+					t.Fatalf("TryAcquire() with one server frozen of five that voted = %v, after %v, want nil after two answers of 2ms", err, took)
 				}
 				is(t, "Release()", lease.Release(t.Context()))
 				time.Sleep(time.Second)
@@ -425,12 +425,59 @@ func TestSpare(t *testing.T) {
 			}
 			fakes[0].n, nodes[0] = int64(ahead), &fencedFake{fake: fakes[0], after: 4 * longestPause}
 			nodes[1] = &fencedFake{fake: fakes[1], after: time.Second}
-			p := redlock.On(nodes, redlock.WithFences(), redlock.NodeTimeout(time.Minute))
+			p := redlock.On(nodes, redlock.WithFences(), redlock.WithNodeTimeout(time.Minute))
+			start := time.Now()
 			g, err := p.Acquire(t.Context(), claim("a"))
 			if err != nil || g.Fence != ahead+1 {
 				t.Errorf("Acquire() = fence %d, %v, want %d, which the server knows that answers when the others have been silent for %v", g.Fence, err, ahead+1, 4*longestPause)
 			}
+			if took, want := time.Since(start), 8*longestPause+time.Millisecond; took != want {
+				t.Errorf("Acquire() took %v, want %v: two answers, and the least wait for late votes, because the quorum was found at once", took, want)
+			}
 			time.Sleep(time.Second)
+		})
+	})
+
+	// A server that was silent is not waited for.
+	t.Run("SilentBefore", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(5)
+			for _, f := range fakes {
+				f.fenced = true
+			}
+			fakes[4].hangs = time.Hour
+			p := redlock.On(nodes, redlock.WithFences())
+			for _, want := range []time.Duration{time.Millisecond, 0} {
+				c := claim("a")
+				start := time.Now()
+				var err error
+				c.Grant, err = p.Acquire(t.Context(), c)
+				if took := time.Since(start); err != nil || took != want {
+					t.Errorf("Acquire() = %v, after %v, want nil after %v", err, took, want)
+				}
+				p.Release(t.Context(), c) //nolint:errcheck // it remains on the server that is silent
+			}
+		})
+	})
+
+	// A voter that had forgotten its fences hears of this one also if the caller goes.
+	t.Run("HearsItLater", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(5)
+			for i, f := range fakes {
+				f.fenced, f.forgot = true, i == 4
+				nodes[i] = distantFake{f, time.Millisecond}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			g, err := redlock.On(nodes, redlock.WithFences()).Acquire(ctx, claim("a"))
+			cancel()
+			is(t, "Acquire()", err)
+			time.Sleep(time.Second)
+			fakes[4].set(func(f *fake) {
+				if uint64(f.n) != g.Fence {
+					t.Errorf("the server that had forgotten has noted %d, want %d", f.n, g.Fence)
+				}
+			})
 		})
 	})
 
@@ -453,7 +500,8 @@ func TestSpare(t *testing.T) {
 					t.Fatalf("Acquire() number %d, of nine nodes that answer at once = %v, after %v, want nil after %v", i, err, took, 2*answers)
 				}
 				c.Grant = g
-				is(t, "Release()", p.Release(t.Context(), c))
+				_, err = p.Release(t.Context(), c)
+				is(t, "Release()", err)
 			}
 		})
 	})

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -22,7 +26,7 @@ func WithoutGuard() Option {
 	return func(p *protocol) { p.unguarded = true }
 }
 
-// MaxTTL is the longest TTL that any client uses on these servers, and the time that the restart
+// WithMaxTTL is the longest TTL that any client uses on these servers, and the time that the restart
 // guard takes: a server that may have forgotten locks does not vote until MaxTTL has passed since
 // the first request for a lock that reached it afterwards. Until then it counts as down
 // ([GuardError]), but goes on to extend and release what it has. If more than a minority of the
@@ -36,7 +40,7 @@ func WithoutGuard() Option {
 //
 // A server remembers the longest TTL that a client brought: one lock of a day makes each later restart
 // cost a day.
-func MaxTTL(d time.Duration) Option {
+func WithMaxTTL(d time.Duration) Option {
 	return func(p *protocol) { p.maxTTL = &d }
 }
 
@@ -97,39 +101,67 @@ func (p *protocol) longest(ttl time.Duration) int64 {
 	return p.known.Load()
 }
 
-// learnTTL notes that a client uses a TTL of so many milliseconds. A server may have been given a number
-// that no lock can use; it must not spread.
-func (p *protocol) learnTTL(ms int64) {
+// learnTTL notes that a client uses a TTL of so many milliseconds.
+func (p *protocol) learnTTL(ms int64) { raise(&p.known, ms) }
+
+// What an operator can do. Bootstrap is for new servers, all of which are empty: nobody can vouch for one that was
+// restarted or promoted, or that is empty next to others that are not.
+const (
+	bootstrapHelps = "if they have forgotten no lock that is held, redlock.Bootstrap (locks bootstrap) lets them vote at once"
+	emptiedWaits   = "a server that is empty next to others has lost its data, or takes the place of one: let it wait; with redlock.Bootstrap (locks bootstrap) a lock might be granted twice"
+)
+
+// LongestTTL is the longest TTL that the restart guards of the nodes know of: the longest that any client has
+// brought. Zero: no node that answers knows of one. It changes nothing.
+func LongestTTL(ctx context.Context, due time.Time, nodes []driver.Node) time.Duration {
+	var longest atomic.Int64
+	var all sync.WaitGroup
+	for _, n := range nodes {
+		all.Go(func() {
+			reply, _ := n.Do(ctx, due, "HMGET", GuardKey, "max")
+			if fields, _ := reply.([]any); len(fields) == 1 {
+				text, _ := fields[0].([]byte)
+				ms, _ := strconv.ParseInt(string(text), 10, 64)
+				raise(&longest, ms)
+			}
+		})
+	}
+	all.Wait()
+	return time.Duration(longest.Load()) * time.Millisecond
+}
+
+// raise makes a number of milliseconds known, if it is the longest. A server may have been given a number that no
+// lock can use; it must not spread.
+func raise(known *atomic.Int64, ms int64) {
 	ms = min(ms, strategy.MaxTTL.Milliseconds())
 	for {
-		known := p.known.Load()
-		if ms <= known || p.known.CompareAndSwap(known, ms) {
+		last := known.Load()
+		if ms <= last || known.CompareAndSwap(last, ms) {
 			return
 		}
 	}
 }
 
-const bootstrapHelps = "if they have forgotten no lock that is held, redlock.Bootstrap (locks bootstrap) lets them vote at once"
-
-// advised adds to an error of too few votes what ends the wait, if the guard is the reason. Bootstrap is
-// for new servers: nobody can vouch for one that was restarted or promoted.
+// advised adds to an error of too few votes what ends the wait, if the guard is the reason.
 func (p *protocol) advised(err error) error {
 	var none *strategy.QuorumError
 	if !errors.As(err, &none) || none.Held != nil {
 		return err
 	}
-	guarded, restarted, longest := 0, false, time.Duration(0)
+	guarded, others, longest := 0, false, time.Duration(0)
 	for _, a := range none.Nodes {
 		var g *GuardError
 		if errors.As(a.Err, &g) && g.For > 0 {
 			guarded, longest = guarded+1, max(longest, g.For)
-			restarted = restarted || g.Reason != ReasonEmpty
+			others = others || g.Reason != ReasonEmpty
+		} else if a.Err == nil || errors.Is(a.Err, strategy.ErrHeld) {
+			others = true // it votes
 		}
 	}
 	if guarded <= len(p.nodes)-p.quorum {
 		return err
 	}
-	if restarted {
+	if others {
 		return fmt.Errorf("%w; they vote in %v", err, longest)
 	}
 	return fmt.Errorf("%w; they vote in %v; %s", err, longest, bootstrapHelps)
@@ -142,12 +174,12 @@ func (p *protocol) validateGuard(o strategy.Options) error {
 	case p.unguarded && p.fences:
 		return errors.New("locks: redlock.WithFences together with WithoutGuard: allowed is one of them, because without the guard a server may have forgotten fences")
 	case p.unguarded && d != nil:
-		return errors.New("locks: redlock.MaxTTL together with WithoutGuard: allowed is one of them, because MaxTTL is for the guard")
+		return errors.New("locks: redlock.WithMaxTTL together with WithoutGuard: allowed is one of them, because MaxTTL is for the guard")
 	case d == nil:
 	case *d < strategy.MinTTL || *d > strategy.MaxTTL || *d%time.Millisecond != 0:
-		return fmt.Errorf("locks: redlock.MaxTTL is %v: allowed are whole milliseconds from %v to %v", *d, strategy.MinTTL, strategy.MaxTTL)
+		return fmt.Errorf("locks: redlock.WithMaxTTL is %v: allowed are whole milliseconds from %v to %v", *d, strategy.MinTTL, strategy.MaxTTL)
 	case o.TTL > *d:
-		return fmt.Errorf("locks: Options.TTL is %v: allowed are TTLs up to redlock.MaxTTL, which is %v", o.TTL, *d)
+		return fmt.Errorf("locks: Options.TTL is %v: allowed are TTLs up to redlock.WithMaxTTL, which is %v", o.TTL, *d)
 	}
 	return nil
 }
@@ -167,5 +199,5 @@ func (p *protocol) checkVote(ctx context.Context, due time.Time, n driver.Node, 
 	if err := p.guarded(n, reply); err != nil {
 		return err
 	}
-	return driver.BadReply(n.Name(), reply)
+	return rediskit.BadReply(n.Name(), reply)
 }

@@ -23,7 +23,7 @@
 -- knows of, in ms.
 -- Returns  g: the guard as it must be now. g.wait, ms: above 0 the server does not vote, and g.why says why.
 --             g.fresh: a generation begins. g.us: the server's time
---          nil, error: GUARD
+--          nil, error: GUARD, or READONLY of a replica, which may let itself be written
 local function guard(key, longest)
   local info = redis.pcall('INFO', 'replication')
   if type(info) == 'table' then
@@ -31,12 +31,13 @@ local function guard(key, longest)
       return nil, redis.error_reply('GUARD the restart guard needs INFO: allow this user +info, or set WithoutGuard: ' .. info.err)
     end
     info = ''
+  elseif not string.find(info, 'role:master', 1, true) then -- what a replica has may be out of date, also if it can be written
+    return nil, redis.error_reply('READONLY this server is a replica, and only a primary votes')
   end
   local seen, run, past, gen, born, max, new, why = unpack(redis.call('HMGET', key, 'seen', 'run', 'past', 'gen', 'born', 'max', 'new', 'why'))
-  local primary = string.find(info, 'role:master', 1, true)
   local id, actual, promoted = seen, run, past or ''
-  if not (primary and seen and string.find(info, 'master_replid:' .. seen .. '\r', 1, true)) then
-    id = primary and string.match(info, 'master_replid:(%w+)') or 'none'
+  if not (seen and string.find(info, 'master_replid:' .. seen .. '\r', 1, true)) then
+    id = string.match(info, 'master_replid:(%w+)') or 'none'
     actual = info ~= '' and string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
     promoted = string.match(info, 'master_replid2:0*(%w*)') or '' -- Redis writes zeros: never promoted
   end

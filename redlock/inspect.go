@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -31,10 +32,10 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 			case !held:
 				return nil
 			default:
-				return &strategy.HeldError{Name: c.Name, Holder: string(token), TTL: driver.RemainingTTL(ms)}
+				return &strategy.HeldError{Name: c.Name, Holder: string(token), TTL: rediskit.RemainingTTL(ms)}
 			}
 		}
-		return driver.BadReply(p.nodes[i].Name(), reply)
+		return rediskit.BadReply(p.nodes[i].Name(), reply)
 	})
 
 	token, most := count.leader()

@@ -7,4 +7,4 @@
 --            noted here or 0}
 -- Errors   WRONGTYPE
 local last = KEYS[2] and tonumber(redis.call('HGET', KEYS[2], 'n') or 0)
-return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), last or 0}
+return {redis.call('GETEX', KEYS[1]), redis.call('PTTL', KEYS[1]), last or 0} -- GETEX: as GET, but a replica refuses it

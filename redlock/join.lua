@@ -11,12 +11,12 @@
 --
 -- Returns  1      joined
 --          token  another's is here already, or this one (two of the nodes are one server); nothing changed
--- Errors   WRONGTYPE, GUARD: nothing changed
+-- Errors   WRONGTYPE, READONLY, GUARD: nothing changed
 --
 -- It is appended to guard.lua.
 local holder = redis.call('GET', KEYS[1])
 if holder then
-  return holder
+  return redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
 end
 if KEYS[2] then
   local g, err = guard(KEYS[2], ARGV[3])

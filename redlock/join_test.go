@@ -14,9 +14,8 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -24,7 +23,7 @@ import (
 // holding opens a lock on fakes, all of which have granted it.
 func holding(t *testing.T, nodes []driver.Node) strategy.Lease {
 	t.Helper()
-	s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+	s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 	is(t, "New()", err)
 	t.Cleanup(func() { s.Close() })
 	lease, err := s.NewLock("n").TryAcquire(t.Context())

@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // TestAnyMinority: eight hundred acquisitions, and some with fences, on five servers, of
 // which any two are frozen, down or deaf at any time. No two hold the lock, and nobody waits
-// for those two longer than the documented bound: [redlock.NodeTimeout] for each round of
+// for those two longer than the documented bound: [redlock.WithNodeTimeout] for each round of
 // requests. An attempt has one, and one more to give back; with fences, which then only
 // rise, it has three. An extension has one, and a release.
 func TestAnyMinority(t *testing.T) {
@@ -98,7 +97,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 	var stores []strategy.Strategy
 	for k := range 3 {
 		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := engine.New(redlock.On(nodes, redlock.NodeTimeout(timeout), own), strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond})
+		s, err := redlock.New(nodes, strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond}, redlock.WithNodeTimeout(timeout), own)
 		is(t, "New()", err)
 		stores = append(stores, s)
 		work.Go(func() {

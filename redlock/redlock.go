@@ -17,10 +17,10 @@
 // While the servers' clocks run at about one speed (1 %):
 //
 //   - Exclusion: at most one holder until its deadline, with a minority of the nodes down, frozen or
-//     cut off; also if nodes lose their data, or restart without it: see [MaxTTL], the restart guard.
+//     cut off; also if nodes lose their data, or restart without it: see [WithMaxTTL], the restart guard.
 //   - Ownership: each node compares the token before it releases or extends, in one step.
 //   - No deadlock: if the holder dies, its key expires on each node, one TTL after the last renewal.
-//   - Availability: a minority delays nobody by more than [NodeTimeout] per round. An extension also
+//   - Availability: a minority delays nobody by more than [WithNodeTimeout] per round. An extension also
 //     brings the lock back to nodes that lost it.
 //   - Honest errors: if too few nodes answer, the error is [strategy.ErrNoQuorum] only. If a quorum
 //     answers and the lock is taken, it matches [strategy.ErrHeld], too.
@@ -32,7 +32,7 @@
 //   - A reply is lost, or a vote comes late: the winner keeps the vote, and releases it at the end. A
 //     failed attempt undoes it, and repeats that until no node can have it any more.
 //   - A waiter dies in mid-attempt: the votes that it had already got expire with its TTL.
-//   - A node restarts or loses its data: it does not vote until [MaxTTL] has passed, and counts as
+//   - A node restarts or loses its data: it does not vote until [WithMaxTTL] has passed, and counts as
 //     down. It still releases and extends the locks that it kept.
 //   - A message is lost: a release reaches a quorum, and a waiter listens to a quorum, so they share a
 //     node. If that node had lost the lock, the waiter sleeps until the holder's TTL ends.
@@ -45,7 +45,7 @@
 //     replicas, or stop the old primary first.
 //   - Without fences, a holder that was paused past its deadline can still write (Kleppmann, 2016).
 //   - The guard does not see an eviction (set maxmemory-policy noeviction), a key deleted by hand, or a
-//     machine set back to a snapshot. Where TTLs differ and [MaxTTL] is not set, it may wait too
+//     machine set back to a snapshot. Where TTLs differ and [WithMaxTTL] is not set, it may wait too
 //     briefly. With [WithoutGuard], a node that forgets votes twice.
 //   - No queue between processes: the next holder is chance. Within a process the holder hands the lock
 //     on, for 2 ms ([strategy.Options].HandOver).
@@ -89,6 +89,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -117,7 +118,7 @@ type protocol struct {
 
 	requests sync.WaitGroup // also the stragglers'
 	silent   []atomic.Bool  // of each node: the last request to it has ended without an answer
-	pace     atomic.Int64   // how long the last quorum took, in nanoseconds
+	pace     atomic.Int64   // how long the last quorum took, in nanoseconds; 0: none has answered yet
 	known    atomic.Int64   // the longest TTL in use that this client knows of, in milliseconds
 	twin     atomic.Int64   // a node that is the same server as another, counted from 1; 0: none is known
 }
@@ -149,8 +150,8 @@ func (p *protocol) elect(ctx context.Context, c driver.Claim, enough func(*voteC
 	count, said := p.collect(ctx, c, votes, enough, askOne)
 
 	err := p.won(ctx, c, count, start)
-	// Doubt: unless all have voted, a vote may still come. If the lease lapses, the engine undoes that.
-	g := driver.Grant{Start: start, TTL: c.TTL, Doubt: count.yes < len(p.nodes), State: votes}
+	// Partial: unless all have voted, a vote may still come.
+	g := driver.Grant{Start: start, TTL: c.TTL, Partial: count.yes < len(p.nodes), State: votes}
 	if err == nil && p.fences {
 		if g.Fence, g.Fences, err = p.issueFence(ctx, c, votes, count, said); err == nil {
 			err = p.inTime(c, start)
@@ -187,7 +188,7 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 		return err
 	})
 	if !count.answered.IsZero() { // stragglers get a multiple of this: see patience
-		p.pace.Store(int64(count.answered.Sub(start)))
+		p.pace.Store(max(int64(count.answered.Sub(start)), 1))
 	}
 	return count, said
 }
@@ -211,7 +212,7 @@ func (p *protocol) readVote(c driver.Claim, i int, reply any, said []fenceReply)
 			longest, ok3 := r[2].(int64)
 			if ok && ok2 && ok3 {
 				p.learnTTL(longest)
-				return &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: driver.RemainingTTL(ms)}
+				return &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: rediskit.RemainingTTL(ms)}
 			}
 		}
 		if f, longest, ok := readFence(r); ok && p.fences { // its vote, and what it knows of fences
@@ -223,7 +224,7 @@ func (p *protocol) readVote(c driver.Claim, i int, reply any, said []fenceReply)
 			return err
 		}
 	}
-	return driver.BadReply(n.Name(), reply)
+	return rediskit.BadReply(n.Name(), reply)
 }
 
 // certain says of a request's error that the node did nothing.
@@ -260,7 +261,7 @@ func (p *protocol) inTime(c driver.Claim, start time.Time) error {
 }
 
 // giveBack deletes every vote of a failed attempt, also if the caller is gone. A node that does not
-// answer may have one left: then the engine undoes it in the background, by Release.
+// answer may have one left: then the engine undoes it in the background.
 func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVotes, err error) (driver.Grant, error) {
 	to := channel(c)
 	if votes.mayHold() < p.quorum {
@@ -269,7 +270,7 @@ func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVote
 	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
 	left := votes.mayHold()
 	err = p.markUnknown(p.advised(err), votes.holding(), "it may have granted its vote, and not have given it back")
-	return driver.Grant{State: votes, Silent: unannounced(err)}, remains(left, err)
+	return driver.Grant{State: votes, Silent: unannounced(err), Partial: left > 0}, err
 }
 
 // unannounced reports whether the lock is held, and the holder's token does not say that its release will
@@ -281,15 +282,6 @@ func unannounced(err error) bool {
 	}
 	announced, _ := token.Announced(held.Holder)
 	return !announced
-}
-
-// remains marks err if something may be left on some nodes, for the engine to undo. The caller gets err,
-// also if that is nil.
-func remains(left int, err error) error {
-	if left > 0 {
-		return driver.Remains(err)
-	}
-	return err
 }
 
 // Extend asks all nodes that may have the lock to count the TTL again. Only nodes that still have
@@ -309,11 +301,12 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 	if count.yes < p.quorum {
 		// A minority may have extended it. The engine undoes that, but only after the holder has
 		// heard of the loss: until then the holder may be alone with the lock.
-		return driver.Grant{}, remains(votes.mayHold(), p.markUnknown(p.refusal(c, count), votes.holding(), "it may have extended the lock, but too few others did"))
+		err := p.markUnknown(p.refusal(c, count), votes.holding(), "it may have extended the lock, but too few others did")
+		return driver.Grant{Partial: votes.mayHold() > 0}, err
 	}
 	extended.Store(true) // before rejoin looks for nodes without the lock: it misses those that answer later
 	p.rejoin(count.round.all, c, votes, start)
-	return driver.Grant{Start: start, TTL: c.TTL, Doubt: count.yes < len(p.nodes), State: votes}, nil
+	return driver.Grant{Start: start, TTL: c.TTL, Partial: count.yes < len(p.nodes), State: votes}, nil
 }
 
 // extendOn asks one node.
@@ -336,31 +329,39 @@ func (p *protocol) extendOn(ctx context.Context, due time.Time, c driver.Claim, 
 	return p.notThere(c, votes, i, reply)
 }
 
-// Release deletes the lock on all nodes that may have it, and waits for each. It is also the undo of
-// an attempt, or of a lock that was lost, which the engine repeats until nothing is left.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	votes, due := p.votesOf(c), p.due(c)
-	if c.Undo {
-		due = c.Due // in the background a slow node gets its time
-	}
-	count := p.deleteAll(ctx, c, votes, due, channel(c))
+// Release deletes the lock on all nodes that may have it, and waits for each.
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	votes := p.votesOf(c)
+	count := p.deleteAll(ctx, c, votes, p.due(c), channel(c))
 	left := votes.mayHold()
+	outcome := driver.Outcome{Partial: left > 0}
 	switch {
-	case c.Undo && left == 0:
-		return nil
-	case c.Undo:
-		return votes.undone(count)
 	case count.yes+left < p.quorum: // it was lost before; not released before: the engine releases once
-		return remains(left, &strategy.LostError{Name: c.Name, Holder: count.holder()})
+		return outcome, &strategy.LostError{Name: c.Name, Holder: count.holder()}
 	case len(p.nodes)-left >= p.quorum: // free for others
-		return remains(left, nil)
+		return outcome, nil
 	}
-	return p.markUnknown(p.refusal(c, count), p.all, "it may have released the lock, but too few others did")
+	return outcome, p.markUnknown(p.refusal(c, count), p.all, "it may have released the lock, but too few others did")
+}
+
+// Undo is Release of an attempt, or of a lock that was lost. The engine repeats it until nothing is left.
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	votes := p.votesOf(c)
+	count := p.deleteAll(ctx, c, votes, c.Due, channel(c)) // in the background a slow node gets its time
+	if votes.mayHold() == 0 {
+		return nil
+	}
+	return votes.undone(count)
+}
+
+// ForceRelease is Release of a claim without votes: every node may have the token.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
 }
 
 // deleteAll deletes the lock on all nodes that may have it; on each only if the token is there.
 func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVotes, due time.Time, to string) *voteCount {
-	votes.hasten()
+	votes.cancelSilent()
 	keys, args := []string{c.Key}, []any{c.Token, to} // the same for all
 	return p.ask(ctx, votes, p.all, due, (*voteCount).complete, func(ctx context.Context, i int) error {
 		if votes.at(i) == absent {
@@ -383,7 +384,7 @@ func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVot
 func (p *protocol) notThere(c driver.Claim, votes *nodeVotes, i int, reply any) error {
 	holder, held := reply.([]byte)
 	if !held && reply != nil {
-		return driver.BadReply(p.nodes[i].Name(), reply)
+		return rediskit.BadReply(p.nodes[i].Name(), reply)
 	}
 	if votes.at(i) == unknown && !p.nodes[i].Ordered() {
 		votes.tooEarly(i)

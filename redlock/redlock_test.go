@@ -17,14 +17,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/enginetest"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/enginetest"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	redistest.Main(m, func(s *redistest.Server) {
 		url = s.URL()
-		if err := redlock.Bootstrap(context.Background(), []*redis.Pool{s.Pool()}); err != nil {
+		if err := bootstrap(context.Background(), s.Pool()); err != nil {
 			panic(err)
 		}
 		for _, f := range []*fake{{name: "east"}, {name: "north", down: true}, {name: "west", down: true}} {
@@ -91,7 +91,7 @@ var calm = strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second}
 
 // unhurried lets a node take as long as the operation may: a busy machine is not
 // 50 ms precise.
-var unhurried = redlock.NodeTimeout(time.Minute)
+var unhurried = redlock.WithNodeTimeout(time.Minute)
 
 // bootstrapped are servers that this test binary has bootstrapped already.
 var bootstrapped sync.Map
@@ -101,12 +101,17 @@ func known(t *testing.T, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
 		bootstrap, _ := bootstrapped.LoadOrStore(s, sync.OnceValue(func() error {
-			return redlock.Bootstrap(context.Background(), pools([]*redistest.Server{s}))
+			return bootstrap(context.Background(), s.Pool())
 		}))
 		if err := bootstrap.(func() error)(); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// bootstrap is Bootstrap of what pools dial.
+func bootstrap(ctx context.Context, pools ...*redis.Pool) error {
+	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) })
 }
 
 func pools(servers []*redistest.Server) []*redis.Pool {
@@ -121,7 +126,7 @@ func pools(servers []*redistest.Server) []*redis.Pool {
 func open(t *testing.T, servers []*redistest.Server, o strategy.Options, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	known(t, servers)
-	locks, err := redlock.New(pools(servers), o, own...)
+	locks, err := redlock.New(locktest.Nodes(pools(servers)...), o, own...)
 	return opened(t, locks, err)
 }
 
@@ -142,18 +147,13 @@ func opened(t *testing.T, locks strategy.Strategy, err error) strategy.Strategy 
 func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, own ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	known(t, servers)
-	var nodes []driver.Node
-	for i, p := range pools(servers) {
-		n, err := node.New(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes = append(nodes, n)
+	nodes := locktest.Nodes(pools(servers)...)
+	for i, n := range nodes {
 		if gates[i] != nil {
 			nodes[i] = conformance.GateNode(n, gates[i])
 		}
 	}
-	locks, err := engine.New(redlock.On(nodes, own...), o)
+	locks, err := redlock.New(nodes, o, own...)
 	return opened(t, locks, err)
 }
 
@@ -350,7 +350,7 @@ func TestServersKilled(t *testing.T) {
 		}
 	}
 	empty(t, servers, lockOf(t, "last"))
-	if err := redlock.Bootstrap(t.Context(), pools(servers)); err != nil { // there is nothing that they could have forgotten
+	if err := bootstrap(t.Context(), pools(servers)...); err != nil { // there is nothing that they could have forgotten
 		t.Fatal(err)
 	}
 	verdict.Eventually(t, "the lock is granted when all servers are back", func() bool { // dials that failed are not repeated at once
@@ -390,7 +390,7 @@ func TestServerFrozen(t *testing.T) {
 	release(t, lease)
 	empty(t, servers, lockOf(t, "frozen"))
 
-	hasty := open(t, servers, strategy.Options{TTL: time.Minute}, redlock.NodeTimeout(100*time.Millisecond))
+	hasty := open(t, servers, strategy.Options{TTL: time.Minute}, redlock.WithNodeTimeout(100*time.Millisecond))
 	release(t, acquire(t, hasty, lockOf(t, "warm")))
 	must(t, servers[4].Freeze(t.Context()))
 	for range 5 {
@@ -398,6 +398,37 @@ func TestServerFrozen(t *testing.T) {
 	}
 	must(t, servers[4].Thaw(t.Context()))
 	empty(t, servers, lockOf(t, "hasty"))
+}
+
+// TestCold: many callers of many processes begin at the same moment, and none fails, though a connection takes longer to
+// make than an answer may take later.
+func TestCold(t *testing.T) {
+	servers := redistest.Nodes(t, 5)
+	known(t, servers)
+	var callers sync.WaitGroup
+	for i := range 8 {
+		var cold []*redis.Pool
+		for _, s := range servers {
+			pool := &redis.Pool{MaxIdle: 13, Dial: func() (redis.Conn, error) {
+				<-time.After(300 * time.Millisecond)
+				return redis.DialURL(s.URL())
+			}}
+			t.Cleanup(func() { pool.Close() })
+			cold = append(cold, pool)
+		}
+		locks, err := redlock.New(locktest.Nodes(cold...), calm)
+		opened(t, locks, err)
+		for j := range 13 {
+			callers.Go(func() {
+				lease, err := locks.NewLock(lockOf(t, fmt.Sprint(i, " ", j))).Acquire(t.Context())
+				if err == nil {
+					err = lease.Release(t.Context())
+				}
+				is(t, "Acquire() and Release()", err)
+			})
+		}
+	}
+	callers.Wait()
 }
 
 // TestHeldError: who holds the lock and until when, as a majority sees it.
@@ -635,7 +666,7 @@ func TestTwins(t *testing.T) {
 	defer alias.Close()
 
 	t.Run("Refused", func(t *testing.T) {
-		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), alias}, calm, unhurried)
+		locks, err := redlock.New(locktest.Nodes(servers[0].Pool(), alias), calm, unhurried)
 		opened(t, locks, err)
 		_, err = locks.NewLock(lockOf(t)).TryAcquire(t.Context())
 		is(t, "TryAcquire()", err, strategy.ErrRefused)
@@ -650,10 +681,7 @@ func TestTwins(t *testing.T) {
 	// Where a quorum is found without the twin, its answer comes too late for that
 	// attempt; the next learns it.
 	t.Run("Late", func(t *testing.T) {
-		aliased, err := node.New(alias)
-		if err != nil {
-			t.Fatal(err)
-		}
+		aliased := redigonode.New(alias)
 		reached, found := make(chan struct{}), make(chan struct{})
 		var asked atomic.Bool
 		nodes := []driver.Node{nil, nil, conformance.GateNode(aliased, func(_ string, send func()) {
@@ -664,11 +692,9 @@ func TestTwins(t *testing.T) {
 			} // and later requests are lost: only the first can be what gives it away
 		})}
 		for i, s := range servers[:2] {
-			if nodes[i], err = node.New(s.Pool()); err != nil {
-				t.Fatal(err)
-			}
+			nodes[i] = redigonode.New(s.Pool())
 		}
-		locks, err := engine.New(redlock.On(nodes, unhurried), calm)
+		locks, err := redlock.New(nodes, calm, unhurried)
 		opened(t, locks, err)
 		lease := acquire(t, locks, lockOf(t))
 		<-reached // or the next attempt's request might come first
@@ -682,7 +708,7 @@ func TestTwins(t *testing.T) {
 	})
 
 	t.Run("Check", func(t *testing.T) {
-		locks, err := redlock.New([]*redis.Pool{servers[0].Pool(), alias}, calm, unhurried)
+		locks, err := redlock.New(locktest.Nodes(servers[0].Pool(), alias), calm, unhurried)
 		opened(t, locks, err)
 		if err := locks.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "are one server") {
 			t.Errorf("Check() = %v, want that they are one server", err)
@@ -743,24 +769,23 @@ func TestSettings(t *testing.T) {
 	p := servers[0].Pool()
 	a, b := named("10.0.0.1:6379"), named("10.0.0.1:6379")
 	for what, call := range map[string]func() (strategy.Strategy, error){
-		"no pools":   func() (strategy.Strategy, error) { return redlock.New(nil, calm) },
-		"a nil pool": func() (strategy.Strategy, error) { return redlock.New([]*redis.Pool{nil}, calm) },
-		"no nodes":   func() (strategy.Strategy, error) { return engine.New(redlock.On(nil), calm) },
-		"a nil node": func() (strategy.Strategy, error) { return engine.New(redlock.On([]driver.Node{nil}), calm) },
+		"a nil pool": func() (strategy.Strategy, error) { return redlock.New(locktest.Nodes(p, nil), calm) },
+		"no nodes":   func() (strategy.Strategy, error) { return redlock.New(nil, calm) },
+		"a nil node": func() (strategy.Strategy, error) { return redlock.New([]driver.Node{nil}, calm) },
 		"a node twice": func() (strategy.Strategy, error) {
-			return engine.New(redlock.On([]driver.Node{a, a}), calm)
+			return redlock.New([]driver.Node{a, a}, calm)
 		},
 		"a name twice": func() (strategy.Strategy, error) {
-			return engine.New(redlock.On([]driver.Node{a, b}), calm)
+			return redlock.New([]driver.Node{a, b}, calm)
 		},
 		"a short NodeTimeout": func() (strategy.Strategy, error) {
-			return redlock.New([]*redis.Pool{p}, calm, redlock.NodeTimeout(time.Microsecond))
+			return redlock.New(locktest.Nodes(p), calm, redlock.WithNodeTimeout(time.Microsecond))
 		},
 		"a negative MinValidity": func() (strategy.Strategy, error) {
-			return redlock.New([]*redis.Pool{p}, calm, redlock.MinValidity(-1))
+			return redlock.New(locktest.Nodes(p), calm, redlock.WithMinValidity(-1))
 		},
 		"a MinValidity of the TTL": func() (strategy.Strategy, error) {
-			return redlock.New([]*redis.Pool{p}, calm, redlock.MinValidity(calm.TTL))
+			return redlock.New(locktest.Nodes(p), calm, redlock.WithMinValidity(calm.TTL))
 		},
 	} {
 		s, err := call()
@@ -773,11 +798,25 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestPoolTwice: New says which pools are one.
-func TestPoolTwice(t *testing.T) {
-	p := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("as the test has it") }}
-	if _, err := redlock.New([]*redis.Pool{p, p}, calm); err == nil || !strings.Contains(err.Error(), "pools 1 and 2 are one") {
-		t.Errorf("New() = %v, want that the pools are one", err)
+// TestUnusable: the error says which node cannot be used. Those before it are given up again, and no other. Nor is the
+// error of a node's Close lost.
+func TestUnusable(t *testing.T) {
+	for i := range 3 {
+		nodes := []driver.Node{named("a"), named("b"), named("c")}
+		fault := errors.New("its client is nil")
+		s, err := redlock.New(nodes, calm)
+		is(t, "New()", err)
+		nodes[i].(*namedNode).fault = fault
+		is(t, "Close()", s.Close(), fault)
+		_, err = redlock.New(nodes, calm)
+		if want := fmt.Sprintf("(node %d of 3)", i+1); !errors.Is(err, fault) || !strings.Contains(err.Error(), want) {
+			t.Errorf("New() = %v, want %v %s", err, fault, want)
+		}
+		for j, n := range nodes {
+			if used := n.(*namedNode).used.Load(); used != 0 {
+				t.Errorf("node %d fails: node %d has been used %d times more than it was closed, want 0", i+1, j+1, used)
+			}
+		}
 	}
 }
 
@@ -786,8 +825,23 @@ func named(name string) driver.Node { return &namedNode{name: name} }
 
 type namedNode struct {
 	driver.Node
-	name string
+	name  string
+	fault error        // of Use and Close
+	used  atomic.Int64 // less how often it was closed
 }
 
 func (n *namedNode) Name() string { return n.name }
-func (n *namedNode) Close() error { return nil }
+
+func (n *namedNode) Use() error {
+	if n.fault == nil {
+		n.used.Add(1)
+	}
+	return n.fault
+}
+
+func (n *namedNode) Close() error {
+	n.used.Add(-1)
+	return n.fault
+}
+
+func (n *namedNode) Probe(context.Context, time.Time) uint64 { return 0 }

@@ -13,10 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -32,7 +33,16 @@ type says struct {
 
 func (n *says) Name() string  { return fmt.Sprint("n", n.i+1) }
 func (n *says) Ordered() bool { return !n.disordered }
+func (n *says) Use() error    { return nil }
 func (n *says) Close() error  { return nil }
+
+func (n *says) Probe(context.Context, time.Time) uint64 { return 0 }
+
+func (n *says) Subscribe(context.Context, string, func([]byte, error)) (func(), error) {
+	_, err := n.eval(n.i, "subscribe", nil)
+	return func() {}, err
+}
+
 func (n *says) Do(_ context.Context, _ time.Time, _, section string, _ ...any) (any, error) {
 	if n.info == nil {
 		return nil, failed(strategy.ErrRefused)
@@ -133,6 +143,85 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// TestRequests: the keys and arguments of each operation's requests, and by when they have to be answered.
+func TestRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lock, guard, fence = "lock:{n} ", "lock:redlock:guard ", "lock:{n}:fence "
+		c := aClaim()
+		c.FenceTTL = 2 * time.Hour
+		vote := []any{int64(1), int64(7), int64(1), int64(9), []byte("gen")}
+		acquire := func(p *protocol) error { _, err := p.Acquire(t.Context(), c); return err }
+		adopt := func(p *protocol) error { _, err := p.Adopt(t.Context(), c, "old"); return err }
+		extend := func(p *protocol) error { _, err := p.Extend(t.Context(), c); return err }
+		release := func(p *protocol) error { _, err := p.Release(t.Context(), c); return err }
+		inspect := func(p *protocol) error { _, err := p.Inspect(t.Context(), c); return err }
+		join := func(p *protocol) error {
+			votes, r := newVotes(1, absent), newRound(t.Context())
+			defer r.end(nil)
+			votes.begin(&r, 0)
+			p.join(r.all, c, votes, 0, time.Now().Add(-time.Second))
+			return nil
+		}
+		checkVote := func(p *protocol) error { return p.checkVote(t.Context(), p.due(c), p.nodes[0], c.TTL) }
+		bootstrap := func(p *protocol) error { return Bootstrap(t.Context(), p.nodes) }
+		fenced, hour, bare := WithFences(), WithMaxTTL(time.Hour), WithoutGuard()
+		for _, r := range []struct {
+			do      func(*protocol) error
+			own     []Option
+			replies []any
+			asked   []string
+		}{
+			{acquire, []Option{hour}, []any{int64(1)}, []string{"acquire " + lock + guard + "mine 10000 3600000"}},
+			{acquire, []Option{bare}, []any{int64(1)}, []string{"acquire " + lock + "mine 10000 10000"}},
+			{acquire, []Option{hour, fenced}, []any{vote, int64(1)}, []string{
+				"acquire " + lock + guard + fence + "mine 10000 3600000",
+				"writeback " + lock + guard + fence + "mine 9 gen 3600000 7200000",
+			}},
+			{adopt, []Option{hour, fenced}, []any{vote, int64(1)}, []string{
+				"adopt " + lock + guard + fence + "old 10000 mine 3600000 lock:{n}:free",
+				"writeback " + lock + guard + fence + "mine 9 gen 3600000 7200000",
+			}},
+			{adopt, []Option{hour}, []any{int64(1)}, []string{"adopt " + lock + guard + "old 10000 mine 3600000 lock:{n}:free"}},
+			{extend, []Option{hour}, []any{int64(1)}, []string{"extend " + lock + "mine 10000"}},
+			{release, []Option{hour}, []any{int64(1)}, []string{"release " + lock + "mine lock:{n}:free"}},
+			{inspect, []Option{hour}, []any{[]any{nil, int64(-2), int64(0)}}, []string{"inspect " + lock}},
+			{inspect, []Option{hour, fenced}, []any{[]any{nil, int64(-2), int64(7)}}, []string{"inspect " + lock + fence}},
+			{join, []Option{hour}, []any{int64(1)}, []string{"join " + lock + guard + "mine 9000 3600000"}},
+			{join, []Option{bare}, []any{int64(1)}, []string{"join " + lock + "mine 9000 10000"}},
+			{checkVote, []Option{hour}, []any{int64(1)}, []string{"check " + guard + "3600000"}},
+			{bootstrap, []Option{hour}, []any{int64(1)}, []string{"bootstrap " + guard}},
+		} {
+			n := &prompt{Dialog: locktest.Dialog{Replies: r.replies}}
+			p := On([]driver.Node{n}, append(r.own, WithNodeTimeout(time.Second))...).(*protocol)
+			if err := r.do(p); err != nil {
+				t.Errorf("after %q: %v, want nil", n.Asked, err)
+			}
+			p.requests.Wait()
+			for i := range r.asked {
+				r.asked[i] = strings.TrimSpace(r.asked[i])
+			}
+			within := time.Second
+			if r.asked[0] == "bootstrap "+strings.TrimSpace(guard) {
+				within = 10 * time.Second
+			}
+			if !slices.Equal(n.Asked, r.asked) || n.longest != within {
+				t.Errorf("asked are %q, and may take %v, want %q, and %v", n.Asked, n.longest, r.asked, within)
+			}
+		}
+	})
+}
+
+// A prompt is a dialog that notes how long its scripts may take.
+type prompt struct {
+	locktest.Dialog
+	longest time.Duration
+}
+
+func (n *prompt) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+	n.longest = max(n.longest, time.Until(due))
+	return n.Dialog.Eval(ctx, due, s, keys, args...)
+}
+
 // TestLongestTTL: a client tells servers of the longest TTL that it knows of.
 func TestLongestTTL(t *testing.T) {
 	p := saying(1, nil)
@@ -141,7 +230,7 @@ func TestLongestTTL(t *testing.T) {
 			t.Errorf("longest(%d s) = %d, want %d s", c.ttl, got, c.want)
 		}
 	}
-	if got := saying(1, nil, MaxTTL(time.Hour)).longest(time.Second); got != time.Hour.Milliseconds() {
+	if got := saying(1, nil, WithMaxTTL(time.Hour)).longest(time.Second); got != time.Hour.Milliseconds() {
 		t.Errorf("longest(1s) with a MaxTTL of an hour = %d, want that", got)
 	}
 }
@@ -179,6 +268,17 @@ func TestStandings(t *testing.T) {
 			if twin := p.twin.Load() == 1; twin != (c.what == "twin") {
 				t.Errorf("after an answer that is %s node 1 is noted as a twin: %t", c.what, twin)
 			}
+
+			answers := func(err error) bool {
+				p.ask(t.Context(), newVotes(1, unknown), p.all, time.Now(), (*voteCount).complete, func(context.Context, int) error { return err })
+				return p.expected(0)
+			}
+			if c.what != "nonsense" && answers(errAbsent) == silent {
+				t.Errorf("after an answer that is %s, and no request, the node is expected to answer: %t, want %t", c.what, silent, !silent)
+			}
+			if !answers(nil) {
+				t.Errorf("after an answer that is %s, and another, the node is not expected to answer", c.what)
+			}
 		}
 	})
 }
@@ -214,8 +314,7 @@ func TestOutcomes(t *testing.T) {
 							left++
 						}
 					}
-					outcome := func(err error) string {
-						err, remains := driver.Unmark(err)
+					outcome := func(partial bool, err error) string {
 						var what string
 						switch {
 						case err == nil:
@@ -230,8 +329,8 @@ func TestOutcomes(t *testing.T) {
 						default:
 							what = "an error"
 						}
-						if remains {
-							what += ", some remain"
+						if partial {
+							what += ", partial"
 						}
 						return what
 					}
@@ -251,13 +350,6 @@ func TestOutcomes(t *testing.T) {
 						}
 					}
 					vague := slices.ContainsFunc(is, func(x answer) bool { return x.what != "gone" && x.what != "other" && x.what != "down" })
-					mark := func(what string, left int) string {
-						if left > 0 {
-							what += ", some remain"
-						}
-						return what
-					}
-
 					grant()
 					want := "done"
 					switch {
@@ -269,32 +361,39 @@ func TestOutcomes(t *testing.T) {
 							want += ", unknown"
 						}
 					}
-					if want != "no quorum" && want != "no quorum, unknown" {
-						want = mark(want, left)
+					if left > 0 {
+						want += ", partial"
 					}
-					check("Release()", outcome(p.Release(t.Context(), held)), want)
+					out, err := p.Release(t.Context(), held)
+					check("Release()", outcome(out.Partial, err), want)
 
 					grant()
-					held.Undo = true
-					if err := p.Release(t.Context(), held); (err == nil) != (left == 0) {
-						t.Errorf("Release() to undo where the nodes' answers are %s, %s, %s = %v, want an error only if one may have it", a.what, b.what, c.what, err)
-					}
-					held.Undo = false
+					out, err = p.ForceRelease(t.Context(), held)
+					check("ForceRelease()", outcome(out.Partial, err), want)
 
 					grant()
-					_, err := p.Extend(t.Context(), held)
+					if err := p.Undo(t.Context(), held); (err == nil) != (left == 0) {
+						t.Errorf("Undo() where the nodes' answers are %s, %s, %s = %v, want an error only if one may have it", a.what, b.what, c.what, err)
+					}
+
+					grant()
+					g, err := p.Extend(t.Context(), held)
 					p.Close()
 					switch {
 					case yes >= 2:
-						check("Extend()", outcome(err), "done")
+						check("Extend()", outcome(false, err), "done")
 					case gone >= 2:
+						var lost *strategy.LostError
+						if errors.As(err, &lost) && a.what+b.what+c.what == "otherotherother" && lost.Holder != "other" {
+							t.Errorf("Extend() of a lock that another has on all nodes = %v, want its holder", err)
+						}
 						if !errors.Is(err, strategy.ErrLost) || errors.Is(err, strategy.ErrNoQuorum) {
-							check("Extend()", outcome(err), "lost")
+							check("Extend()", outcome(false, err), "lost")
 						}
 					case vague:
-						check("Extend()", outcome(err), "no quorum, unknown, some remain")
+						check("Extend()", outcome(g.Partial, err), "no quorum, unknown, partial")
 					default: // unknown if it did not wait for the last
-						check("Extend()", strings.Replace(outcome(err), ", unknown", "", 1), "no quorum, some remain")
+						check("Extend()", strings.Replace(outcome(g.Partial, err), ", unknown", "", 1), "no quorum, partial")
 					}
 				}
 			}
@@ -302,18 +401,36 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestDoubt: a grant, and an extension, say whether a node has not answered.
-func TestDoubt(t *testing.T) {
+// TestPartial: a grant, and an extension, say whether a node may have the token that has not said so.
+func TestPartial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for n, want := range map[int]bool{1: false, 2: false, 3: true} { // of three, the quorum is the first two
-			p := saying(n, func(int, string, []any) (any, error) { return int64(1), nil })
-			c := aClaim()
+		yes := error(nil)
+		for _, c := range []struct {
+			answers []error // the first comes before the others
+			want    bool
+		}{
+			{[]error{yes}, false},
+			{[]error{yes, yes}, false},
+			{[]error{yes, yes, yes}, true}, // the quorum is the first two
+			{[]error{failed(strategy.ErrUnknown), yes, yes}, true},
+		} {
+			p := saying(len(c.answers), func(i int, _ string, _ []any) (any, error) {
+				if i > 0 {
+					time.Sleep(time.Millisecond)
+				}
+				return int64(1), c.answers[i]
+			})
+			mine := aClaim()
 			var err error
-			c.Grant, err = p.Acquire(t.Context(), c)
-			extended, err2 := p.Extend(t.Context(), c)
+			mine.Grant, err = p.Acquire(t.Context(), mine)
+			before := time.Now()
+			extended, err2 := p.Extend(t.Context(), mine)
+			if !extended.Start.Equal(before) {
+				t.Errorf("Extend() counts the TTL from %v after its call on", extended.Start.Sub(before))
+			}
 			p.Close()
-			if err != nil || err2 != nil || c.Grant.Doubt != want || extended.Doubt != want {
-				t.Errorf("on %d nodes: Acquire() = doubt %t, %v, Extend() = doubt %t, %v, want doubt %t", n, c.Grant.Doubt, err, extended.Doubt, err2, want)
+			if err != nil || err2 != nil || mine.Grant.Partial != c.want || extended.Partial != c.want {
+				t.Errorf("where the nodes answer %v: Acquire() = partial %t, %v, Extend() = partial %t, %v, want partial %t", c.answers, mine.Grant.Partial, err, extended.Partial, err2, c.want)
 			}
 		}
 	})
@@ -336,6 +453,19 @@ func TestTooEarly(t *testing.T) {
 			t.Errorf("a token with standing %d that is not found (disordered: %t) has standing %d, early: %t, %v; want %d", c.standing, c.disordered, v.standing, v.early, err, c.want)
 		}
 	}
+
+	// That it has answered is of one round: a node that is silent in the next may be frozen.
+	said := []error{nil, failed(strategy.ErrRefused)}
+	p := saying(2, func(i int, _ string, _ []any) (any, error) { return nil, said[i] })
+	p.nodes[0].(*says).disordered = true
+	undo := aClaim()
+	undo.Grant.State = newVotes(2, unknown)
+	for _, answered := range []bool{true, false} {
+		if err := p.Undo(t.Context(), undo); err == nil || errors.Is(err, strategy.ErrRefused) != answered {
+			t.Errorf("Undo() = %v, want an error of nodes that have answered: %t", err, answered)
+		}
+		said[0] = failed(strategy.ErrUnknown)
+	}
 }
 
 // TestDue: a request ends with its operation, and before that with the node's time-out.
@@ -343,17 +473,22 @@ func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			own           []Option
+			pace          int64 // of the last quorum
 			ttl, op, want time.Duration
 		}{
-			{nil, 0, time.Second, 50 * time.Millisecond}, // Inspect
-			{nil, 10 * time.Second, time.Second, 50 * time.Millisecond},
-			{nil, 200 * time.Millisecond, time.Second, 10 * time.Millisecond},
-			{nil, 20 * time.Millisecond, time.Second, 5 * time.Millisecond},
-			{nil, 10 * time.Second, 30 * time.Millisecond, 30 * time.Millisecond},
-			{[]Option{NodeTimeout(70 * time.Millisecond)}, 200 * time.Millisecond, time.Second, 70 * time.Millisecond},
-			{[]Option{NodeTimeout(time.Minute)}, 200 * time.Millisecond, time.Second, time.Second},
+			{nil, 1, 0, time.Second, 50 * time.Millisecond}, // Inspect
+			{nil, 1, 10 * time.Second, time.Second, 50 * time.Millisecond},
+			{nil, 1, 200 * time.Millisecond, time.Second, 10 * time.Millisecond},
+			{nil, 1, 20 * time.Millisecond, time.Second, 5 * time.Millisecond},
+			{nil, 1, 10 * time.Second, 30 * time.Millisecond, 30 * time.Millisecond},
+			{nil, 0, 10 * time.Second, time.Second, 500 * time.Millisecond}, // it dials
+			{[]Option{WithNodeTimeout(70 * time.Millisecond)}, 0, 200 * time.Millisecond, time.Second, 70 * time.Millisecond},
+			{[]Option{WithNodeTimeout(70 * time.Millisecond)}, 1, 200 * time.Millisecond, time.Second, 70 * time.Millisecond},
+			{[]Option{WithNodeTimeout(time.Minute)}, 1, 200 * time.Millisecond, time.Second, time.Second},
 		} {
-			due := saying(1, nil, c.own...).due(driver.Claim{TTL: c.ttl, Due: time.Now().Add(c.op)})
+			p := saying(1, nil, c.own...)
+			p.pace.Store(c.pace)
+			due := p.due(driver.Claim{TTL: c.ttl, Due: time.Now().Add(c.op)})
 			if got := time.Until(due); got != c.want {
 				t.Errorf("with a TTL of %v and %v for the operation a request may take %v, want %v", c.ttl, c.op, got, c.want)
 			}
@@ -370,23 +505,23 @@ func TestLimits(t *testing.T) {
 		own  Option
 		want bool
 	}{
-		{"NodeTimeout", NodeTimeout(time.Millisecond), true},
-		{"NodeTimeout", NodeTimeout(time.Millisecond - 1), false},
-		{"MinValidity", MinValidity(0), true},
-		{"MinValidity", MinValidity(-1), false},
-		{"MinValidity", MinValidity(most - 1), true},
-		{"MinValidity", MinValidity(most), false},
-		{"MaxTTL", MaxTTL(o.TTL), true},
-		{"MaxTTL", MaxTTL(o.TTL - time.Millisecond), false},
-		{"MaxTTL", MaxTTL(strategy.MaxTTL), true},
-		{"MaxTTL", MaxTTL(strategy.MaxTTL + time.Millisecond), false},
+		{"NodeTimeout", WithNodeTimeout(time.Millisecond), true},
+		{"NodeTimeout", WithNodeTimeout(time.Millisecond - 1), false},
+		{"MinValidity", WithMinValidity(0), true},
+		{"MinValidity", WithMinValidity(-1), false},
+		{"MinValidity", WithMinValidity(most - 1), true},
+		{"MinValidity", WithMinValidity(most), false},
+		{"MaxTTL", WithMaxTTL(o.TTL), true},
+		{"MaxTTL", WithMaxTTL(o.TTL - time.Millisecond), false},
+		{"MaxTTL", WithMaxTTL(strategy.MaxTTL), true},
+		{"MaxTTL", WithMaxTTL(strategy.MaxTTL + time.Millisecond), false},
 	} {
 		if err := saying(1, nil, c.own).Validate(o); (err == nil) != c.want {
 			t.Errorf("Validate() of a %s one step to a side of its limit = %v, want that it is allowed: %t", c.what, err, c.want)
 		}
 	}
 	for ttl, want := range map[time.Duration]bool{strategy.MinTTL: true, strategy.MinTTL - time.Millisecond: false} {
-		if err := saying(1, nil, MaxTTL(ttl)).Validate(strategy.Options{TTL: time.Millisecond}); (err == nil) != want {
+		if err := saying(1, nil, WithMaxTTL(ttl)).Validate(strategy.Options{TTL: time.Millisecond}); (err == nil) != want {
 			t.Errorf("Validate() of a MaxTTL of %v = %v, want that it is allowed: %t", ttl, err, want)
 		}
 	}
@@ -394,7 +529,7 @@ func TestLimits(t *testing.T) {
 
 // TestCheck: whichever of its steps finds a fault, Check says so; not if a user may not see INFO.
 func TestCheck(t *testing.T) {
-	o := strategy.Options{TTL: 10 * time.Second, OpTimeout: time.Minute, Key: strategy.DefaultKey, Wait: strategy.WaitPoll}
+	o := strategy.Options{TTL: 10 * time.Second, OpTimeout: time.Minute, Key: strategy.DefaultKey, Wait: strategy.WaitNotification}
 	for _, c := range []struct {
 		at   string // which step fails
 		err  error
@@ -408,30 +543,48 @@ func TestCheck(t *testing.T) {
 		{"rights", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 		{"inspect", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 		{"check", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+		{"subscribe", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 	} {
-		p := saying(1, func(_ int, script string, _ []any) (any, error) {
+		loaded := 0
+		p := saying(1, func(_ int, script string, args []any) (any, error) {
+			if script == "check" && args[0] != o.TTL.Milliseconds() {
+				t.Errorf("Check() asks a node whether it votes for a TTL of %v ms, want that of the options, %v", args[0], o.TTL)
+			}
 			if script == c.at {
 				return nil, c.err
 			}
 			return map[string]any{"rights": []any{}, "check": int64(1)}[script], nil
 		})
 		p.nodes[0].(*says).info = func(section string) (any, error) {
+			if section == "LOAD" {
+				loaded++
+			}
 			if section == c.at && c.err != nil {
 				return nil, c.err
 			}
 			return []byte(map[bool]string{true: "cluster_enabled:1"}[section == c.at]), nil
 		}
-		if err := p.Check(t.Context(), o); !errors.Is(err, c.want) {
+		err := p.Check(t.Context(), o)
+		if !errors.Is(err, c.want) {
 			t.Errorf("Check() where %q fails with %v = %v, want %v", c.at, c.err, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "n1: ") {
+			t.Errorf("Check() where %q fails = %v, want the node's name", c.at, err)
+		}
+		if want := 9; c.at == "" && loaded != want {
+			t.Errorf("Check() loads %d scripts, want %d: all but Bootstrap's, and its own", loaded, want)
 		}
 	}
 }
 
-// TestCheckAdvice: Check recommends Bootstrap for new servers; not if one of them was restarted.
+// TestCheckAdvice: Check recommends Bootstrap for new servers; not if one of them was restarted, or votes. Then it warns of
+// Bootstrap, if one is empty.
 func TestCheckAdvice(t *testing.T) {
 	o := strategy.Options{TTL: 10 * time.Second, OpTimeout: time.Minute, Key: strategy.DefaultKey, Wait: strategy.WaitPoll}
-	for why, want := range map[[2]string]bool{
-		{ReasonEmpty, ReasonEmpty}: true, {ReasonEmpty, ReasonRestarted}: false, {ReasonRestarted, ReasonRestarted}: false, {"", ""}: false, {"", ReasonEmpty}: true,
+	const none = ""
+	for why, want := range map[[2]string]string{
+		{ReasonEmpty, ReasonEmpty}: bootstrapHelps, {ReasonEmpty, ReasonRestarted}: emptiedWaits, {ReasonEmpty, ""}: emptiedWaits, {"", ReasonEmpty}: emptiedWaits,
+		{ReasonRestarted, ReasonRestarted}: none, {"", ReasonRestarted}: none, {"", ""}: none,
 	} {
 		p := saying(2, func(i int, script string, _ []any) (any, error) {
 			if script == "check" && why[i] != "" {
@@ -441,15 +594,53 @@ func TestCheckAdvice(t *testing.T) {
 		})
 		p.nodes[0].(*says).info = func(string) (any, error) { return []byte(nil), nil }
 		p.nodes[1].(*says).info = p.nodes[0].(*says).info
-		if got := strings.Contains(fmt.Sprint(p.Check(t.Context(), o)), bootstrapHelps); got != want {
-			t.Errorf("Check() of servers that wait because of %q recommends Bootstrap: %t, want %t", why, got, want)
+		said := fmt.Sprint(p.Check(t.Context(), o))
+		if well := said == "<nil>"; well != (why == [2]string{}) {
+			t.Errorf("Check() of servers that wait because of %q = %s, want nil only if all vote", why, said)
+		}
+		for _, advice := range []string{bootstrapHelps, emptiedWaits} {
+			if strings.Contains(said, advice) != (advice == want) {
+				t.Errorf("Check() of servers that wait because of %q = %s, want the advice %q alone", why, said, want)
+			}
+		}
+	}
+}
+
+// TestLongestOfGuards: what no lock can use, no guard and no answer count as nothing; the longest counts, and Check knows it.
+func TestLongestOfGuards(t *testing.T) {
+	field := func(text string) any { return []any{[]byte(text)} }
+	for what, c := range map[string]struct {
+		replies []any // nil: it fails
+		want    time.Duration
+	}{
+		"the longest":    {[]any{field("5000"), field("10000"), field("7000")}, 10 * time.Second},
+		"none":           {[]any{[]any{nil}, field("0"), nil}, 0},
+		"one of several": {[]any{nil, field("5000"), field("x")}, 5 * time.Second},
+		"garbage":        {[]any{field("-5"), field(""), []byte("5000")}, 0},
+		"too long":       {[]any{field("99999999999"), field("1"), nil}, strategy.MaxTTL},
+	} {
+		p := saying(3, nil)
+		for i, n := range p.nodes {
+			n.(*says).info = func(key string) (any, error) {
+				if c.replies[i] == nil || key != GuardKey {
+					return nil, failed(strategy.ErrUnsent)
+				}
+				return c.replies[i], nil
+			}
+		}
+		if got := LongestTTL(t.Context(), time.Now().Add(time.Minute), p.nodes); got != c.want {
+			t.Errorf("%s: LongestTTL() = %v, want %v", what, got, c.want)
+		}
+		p.Check(t.Context(), strategy.Options{TTL: time.Second, OpTimeout: time.Minute, Key: strategy.DefaultKey}) //nolint:errcheck // it fails
+		if got := p.longest(0); got != c.want.Milliseconds() {
+			t.Errorf("%s: after Check() the longest TTL is %d ms, want %v", what, got, c.want)
 		}
 	}
 }
 
 // TestRightsNeeded: Check tries what the scripts run on each key, and no more.
 func TestRightsNeeded(t *testing.T) {
-	const lock = "lock:{n} GET SET DEL PTTL PEXPIRE"
+	const lock = "lock:{n} GET GETEX SET DEL PTTL PEXPIRE"
 	for _, c := range []struct {
 		own   []Option
 		wait  strategy.Wait
@@ -512,6 +703,7 @@ func TestInspect(t *testing.T) {
 			{[]any{held, held, []any{[]byte("x")}}, "held"},
 			{[]any{held, free, []any{[]byte("x"), []byte("5000"), int64(7)}}, "no quorum"},
 			{[]any{held, free, []any{[]byte("x"), int64(5000), []byte("7")}}, "no quorum"},
+			{[]any{[]any{[]byte("x"), int64(9000), int64(7)}, held, nil}, "held"}, // one of two keeps it for 9 s: no quorum
 		} {
 			p := saying(3, func(i int, _ string, _ []any) (any, error) {
 				if c.replies[i] == nil {
@@ -531,6 +723,16 @@ func TestInspect(t *testing.T) {
 			case info.Held:
 				got = fmt.Sprint(info)
 			}
+			noted := uint64(0)
+			for _, reply := range c.replies {
+				if r, _ := reply.([]any); len(r) == 3 {
+					n, _ := r[2].(int64)
+					noted = max(noted, uint64(n))
+				}
+			}
+			if err == nil && info.Fence != noted {
+				t.Errorf("Inspect() where the nodes say %v has the fence %d, want the greatest, %d", c.replies, info.Fence, noted)
+			}
 			if got != c.want {
 				t.Errorf("Inspect() where the nodes say %v: %s, want %s", c.replies, got, c.want)
 			}
@@ -542,13 +744,29 @@ func TestInspect(t *testing.T) {
 func TestTwinOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reply := int64(0)
-		p := saying(1, func(int, string, []any) (any, error) { return reply, nil })
-		if _, err := p.Acquire(t.Context(), aClaim()); !errors.Is(err, strategy.ErrRefused) {
-			t.Errorf("Acquire() on a node that is another one, too = %v, want ErrRefused", err)
+		p := saying(2, func(i int, _ string, _ []any) (any, error) {
+			if i == 0 {
+				return int64(1), nil
+			}
+			return reply, nil
+		})
+		for _, other := range []string{"another of the nodes", "n1"} { // the servers say which once they show their run ids
+			if _, err := p.Acquire(t.Context(), aClaim()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "n2 and "+other+" are one server") {
+				t.Errorf("Acquire() on a node that is another one, too = %v, want ErrRefused, with n2 and %s", err, other)
+			}
+			for _, n := range p.nodes {
+				n.(*says).info = func(string) (any, error) { return []byte("run_id:x\r\n"), nil }
+			}
 		}
-		reply = 1
-		if _, err := p.Acquire(t.Context(), aClaim()); err != nil {
-			t.Errorf("Acquire() when it is no more = %v, want nil", err)
+		for range 2 { // reported now; and found when an attempt had ended
+			reply = 1
+			if _, err := p.Acquire(t.Context(), aClaim()); err != nil {
+				t.Errorf("Acquire() when it is no more = %v, want nil", err)
+			}
+			p.twin.Store(1)
+			if _, err := p.Acquire(t.Context(), aClaim()); !errors.Is(err, strategy.ErrRefused) {
+				t.Errorf("Acquire() after an attempt that found it late = %v, want ErrRefused", err)
+			}
 		}
 	})
 }
@@ -655,7 +873,8 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-// TestUndoneErrors: an undo that left something says whether a node may be frozen, so that its TTL has not begun.
+// TestUndoneErrors: an undo that left something says why. If a node may be frozen, so that its TTL has not begun, the error
+// leaves out what others have answered.
 func TestUndoneErrors(t *testing.T) {
 	refused, silent := failed(strategy.ErrRefused), failed(strategy.ErrUnknown)
 	for _, c := range []struct {
@@ -673,9 +892,13 @@ func TestUndoneErrors(t *testing.T) {
 	} {
 		votes, count := &nodeVotes{votes: []vote{c.v}}, newCount(1, 1)
 		count.errs[0] = c.err
-		err, frozen := driver.Unmark(votes.undone(count))
-		if frozen != c.frozen || (err != nil) != c.said {
-			t.Errorf("undone() of %+v and %v = %v, marked: %t; want an error: %t, marked: %t", c.v, c.err, err, frozen, c.said, c.frozen)
+		if err := votes.undone(count); (err != nil) != c.said {
+			t.Errorf("undone() of %+v and %v = %v; want an error: %t", c.v, c.err, err, c.said)
+		}
+		votes, count = &nodeVotes{votes: []vote{c.v, {standing: present}}}, newCount(2, 2)
+		count.errs[0], count.errs[1] = c.err, refused
+		if err := votes.undone(count); err == nil || errors.Is(err, refused) == c.frozen {
+			t.Errorf("undone() of %+v and %v, where another has refused, = %v; want the refusal: %t", c.v, c.err, err, !c.frozen)
 		}
 	}
 }
@@ -711,11 +934,17 @@ func TestTurns(t *testing.T) {
 			}
 			votes.endTurn(0)
 		}
-		votes.hasten()
+		votes.cancelSilent()
 		if context.Cause(votes.toSilent(&second)) != errOvertaken || second.all.Err() != nil {
-			t.Errorf("after hasten() the contexts end with %v and %v, want that of silent nodes alone to end", context.Cause(votes.toSilent(&second)), second.all.Err())
+			t.Errorf("after cancelSilent() the contexts end with %v and %v, want that of silent nodes alone to end", context.Cause(votes.toSilent(&second)), second.all.Err())
 		}
 		second.end(nil)
+
+		votes.tryTurn(0)
+		p := saying(1, nil) // which is not asked
+		if err := p.ask(t.Context(), votes, p.all, time.Now(), (*voteCount).complete, nil).errs[0]; !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("a request that has no turn in time ends with %v, want ErrUnsent", err)
+		}
 	})
 }
 
@@ -786,6 +1015,9 @@ func TestJoinAnswers(t *testing.T) {
 			votes, r := newVotes(1, absent), newRound(t.Context())
 			votes.begin(&r, 0)
 			p.join(r.all, aClaim(), votes, 0, time.Now().Add(-c.since))
+			if ttl := time.Duration(c.ttl) * time.Millisecond; c.want == present && time.Until(votes.votes[0].until) != ttl+driver.Drift(ttl) {
+				t.Errorf("a node that has joined %v after the extension keeps the token for %v, want %v and the drift", c.since, time.Until(votes.votes[0].until), ttl)
+			}
 			if asked != c.ttl || votes.at(0) != c.want {
 				t.Errorf("a join whose answer is %s, %v after the extension: asked for %d ms, standing %d; want %d and %d", c.what, c.since, asked, votes.at(0), c.ttl, c.want)
 			}
@@ -883,6 +1115,19 @@ func TestHeldUntil(t *testing.T) {
 	})
 }
 
+// TestKeepsItsOwn: what other tokens have makes no hold last longer.
+func TestKeepsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vc := newCount(5, 3)
+		for i, token := range []string{"a", "b", "a", "b", "a"} {
+			vc.note(i, &strategy.HeldError{Holder: token, TTL: time.Duration(i+1) * time.Second})
+		}
+		if got := vc.keeps("a"); got != time.Second {
+			t.Errorf("keeps() of a token on nodes that hold it for 1, 3 and 5 s = %v, want 1s", got)
+		}
+	})
+}
+
 // TestLeader: the token that most nodes show, and that is the holder's only with a quorum.
 func TestLeader(t *testing.T) {
 	held := func(by string) error { return &strategy.HeldError{Holder: by} }
@@ -909,6 +1154,36 @@ func TestLeader(t *testing.T) {
 	}
 }
 
+// TestAnswers: each node's answer is under a name that no other node has. One without the token says of which lock.
+func TestAnswers(t *testing.T) {
+	p := saying(3, nil)
+	p.nodes[1].(*says).i = 0
+	count := newCount(3, 2)
+	count.note(2, errAbsent)
+	answers := p.answers(aClaim(), count)
+	if got, want := fmt.Sprint(answers[0].Node, ", ", answers[1].Node, ", ", answers[2].Node), "node 1 (n1), node 2 (n1), n3"; got != want {
+		t.Errorf("the nodes are %s, want %s", got, want)
+	}
+	var lost *strategy.LostError
+	if err := answers[2].Err; !errors.As(err, &lost) || lost.Name != "n" || !errors.Is(err, errNotThere) {
+		t.Errorf("a node without the token says %v, want that the lock n is not there", err)
+	}
+}
+
+// TestOfCluster: a refusal that only a node of a cluster gives says what is wrong with it.
+func TestOfCluster(t *testing.T) {
+	for words, want := range map[string]bool{
+		"MOVED 1 10.0.0.1:6379":                                  true,
+		"CROSSSLOT Keys in request don't hash to the same slot":  true,
+		"NOPERM this user has no permissions to run the command": false,
+	} {
+		err := ofCluster(&strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New(words)})
+		if errors.Is(err, errCluster) != want || !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), words) {
+			t.Errorf("ofCluster(%s) = %v, want a refusal with these words that is of a cluster: %t", words, err, want)
+		}
+	}
+}
+
 // TestCertain: these errors say that a node did nothing.
 func TestCertain(t *testing.T) {
 	for err, want := range map[error]bool{
@@ -924,8 +1199,9 @@ func TestCertain(t *testing.T) {
 // TestUnannounced: waiters poll next to a holder whose token does not promise to publish its release.
 func TestUnannounced(t *testing.T) {
 	for announced, want := range map[bool]bool{true: false, false: true} {
-		if got := unannounced(&strategy.HeldError{Holder: token.New("", announced)}); got != want {
-			t.Errorf("unannounced() of a token that promises %t = %t, want %t", announced, got, want)
+		held := &strategy.HeldError{Holder: token.New("", announced)}
+		if g, _ := saying(1, nil).giveBack(t.Context(), aClaim(), newVotes(1, absent), held); g.Silent != want || unannounced(held) != want {
+			t.Errorf("a token that promises %t is silent: %t, want %t", announced, g.Silent, want)
 		}
 	}
 	if !unannounced(&strategy.HeldError{Holder: "foreign"}) || unannounced(failed(strategy.ErrUnsent)) || unannounced(nil) {
@@ -937,8 +1213,8 @@ func TestUnannounced(t *testing.T) {
 func TestBootstrapReply(t *testing.T) {
 	for reply, want := range map[any]bool{int64(0): true, int64(1): true, "x": false, nil: false} {
 		p := saying(1, func(int, string, []any) (any, error) { return reply, nil })
-		if err := BootstrapNodes(t.Context(), p.nodes); (err == nil) != want || !want && !errors.Is(err, strategy.ErrUnknown) {
-			t.Errorf("BootstrapNodes() of a node that answers %v = %v, want nil: %t, and otherwise that the answer is not known", reply, err, want)
+		if err := Bootstrap(t.Context(), p.nodes); (err == nil) != want || !want && !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Bootstrap() of a node that answers %v = %v, want nil: %t, and otherwise that the answer is not known", reply, err, want)
 		}
 	}
 }
@@ -977,6 +1253,16 @@ func TestAdvice(t *testing.T) {
 	}
 	if got := p.advised(e).Error(); !strings.HasSuffix(got, "; they vote in 9s") {
 		t.Errorf("%q: want the time alone, because Bootstrap is not for a server that was restarted", got)
+	}
+	for _, votes := range []error{nil, &strategy.HeldError{}} { // the fifth server has its data
+		e.Nodes[0].Err, e.Nodes[1].Err = votes, e.Nodes[2].Err
+		if got := p.advised(e).Error(); !strings.HasSuffix(got, "; they vote in 7s") {
+			t.Errorf("%q: want the time alone, because Bootstrap is not for servers that were emptied", got)
+		}
+	}
+	e.Nodes = []strategy.NodeAnswer{{Err: refusal(time.Second)}, {Err: refusal(time.Second)}, {Err: failed(strategy.ErrUnsent)}, {Err: failed(strategy.ErrUnsent)}}
+	if got := saying(4, nil).advised(e).Error(); !strings.Contains(got, "; they vote in 1s") {
+		t.Errorf("%q: want the time, because two of four servers are no quorum", got)
 	}
 	other := errors.New("another")
 	if p.advised(other) != other {
@@ -1017,7 +1303,7 @@ func TestGiveBack(t *testing.T) {
 				votes.granted(i, time.Minute)
 			}
 			g, err := p.giveBack(t.Context(), aClaim(), votes, failed(strategy.ErrLost))
-			if _, remains := driver.Unmark(err); remains || g.State != any(votes) || votes.mayHold() != 0 {
+			if err == nil || g.Partial || g.State != any(votes) || votes.mayHold() != 0 {
 				t.Errorf("giveBack() of %d votes = %+v, %v, and %d are left, want none", c.granted, g, err, votes.mayHold())
 			}
 			if len(to) != c.granted {
@@ -1126,10 +1412,7 @@ func TestGuardOfAnImitation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	defer n.Close()
 	vote := func() string {
 		reply, err := n.Eval(t.Context(), time.Now().Add(time.Minute), check, []string{GuardKey}, 60_000)
@@ -1141,7 +1424,7 @@ func TestGuardOfAnImitation(t *testing.T) {
 	if got := vote(); got != "unasked empty" {
 		t.Errorf("check.lua on a new server = %s, want unasked empty", got)
 	}
-	if err := BootstrapNodes(t.Context(), []driver.Node{n}); err != nil {
+	if err := Bootstrap(t.Context(), []driver.Node{n}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

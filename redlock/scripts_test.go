@@ -15,9 +15,11 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -41,18 +43,33 @@ const (
 	is10m  = "L=mine/10m"
 )
 
+// troubles are commands after which a server refuses, with this first word. In a server that loads, no script begins.
+var troubles = map[string]string{
+	"READONLY":   "REPLICAOF 127.0.0.1 1",
+	"NOREPLICAS": "CONFIG SET min-replicas-to-write 1",
+	"MISCONF":    "CONFIG SET stop-writes-on-bgsave-error yes",
+	"OOM":        "CONFIG SET maxmemory 1",
+	"NOPERM":     "ACL SETUSER default -@write -get",
+}
+
 func TestScripts(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
+	s, troubled := redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{Args: []string{"--enable-protected-configs", "yes"}})
 	if !tellsRun(s) {
 		t.Skip("NOT PROVEN: what the scripts do on a server that says who it is")
 	}
 	checksACL := !strings.HasPrefix(version(t, s), "6.")
 
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	defer n.Close()
+	refuses := redigonode.New(troubled.Pool()) // of a server that has each trouble in each row
+	defer refuses.Close()
+	redistest.Do(t, troubled, "CONFIG", "SET", "dir", "/proc", "save", "900 1")
+	conn := troubled.Pool().Get()
+	defer conn.Close()
+	conn.Do("BGSAVE") //nolint:errcheck // it fails at once, or a moment later
+	verdict.Eventually(t, "the snapshot has failed", func() bool {
+		return strings.Contains(string(redistest.Do(t, troubled, "INFO", "persistence").([]byte)), "rdb_last_bgsave_status:err")
+	})
 
 	fastpath := driver.NewScript("fastpath", fastpathLua+"return 'slow'") // what comes after it in acquire takes longer
 	for _, c := range []struct {
@@ -214,9 +231,11 @@ func TestScripts(t *testing.T) {
 		{"promoted long ago", acquire, []string{open10m, "HSET G past ID2"}, "L G | mine 600000 600000", "1", is10m + " " + strings.Replace(isOpen, "past=", "past=ID2", 1)},
 		{"promoted long ago, another id", acquire, []string{open10m, "HSET G past ID2 seen other"}, "L G | mine 600000 600000", "1", is10m + " " + strings.Replace(isOpen, "past=", "past=ID2", 1)},
 		{"promoted long ago, a longer TTL", acquire, []string{open10m, "HSET G past ID2"}, "L G | mine 600000 1200000", "1", is10m + " G{born=0 gen=old max=1200000 new=1 past=ID2 run=RUN seen=ID why=empty}"},
+		{"promoted long ago", check, []string{open10m, "HSET G past ID2"}, "G | 600000", "1", ""},
+		{"promoted long ago", bootstrap, []string{open10m, "HSET G past ID2"}, "G |", "0", ""},
 		{"no past, a longer TTL", acquire, []string{open10m, "HDEL G past"}, "L G | mine 600000 1200000", "1", is10m + " " + strings.Replace(isOpen, "600000", "1200000", 1)},
 		{"promoted, held", acquire, []string{open10m, held5m, "HSET G seen other"}, "L G | mine 600000 600000", "[theirs 5m 10m]", is5m + " G{born=NOW gen=RUN:NOW max=600000 new=0 past=ID2 run=RUN seen=ID why=restarted}"},
-		{"the id as a replica", acquire, []string{open10m, "HSET G past ID2", "CONFIG SET replica-read-only no", "REPLICAOF 127.0.0.1 1"}, "L G | mine 600000 600000", "1", is10m + " G{born=0 gen=old max=600000 new=1 past=ID2 run=RUN seen=none why=empty}"},
+		{"a replica that can be written", acquire, []string{open10m, "HSET G past ID2", "CONFIG SET replica-read-only no", "REPLICAOF 127.0.0.1 1"}, "L G | mine 600000 600000", "READONLY", ""},
 	} {
 		t.Run(c.script.Name()+"/"+c.what, func(t *testing.T) {
 			if c.reply == "NOPERM" && !checksACL {
@@ -249,6 +268,30 @@ func TestScripts(t *testing.T) {
 			if got := strings.TrimSpace(sv.dump() + heard.message()); got != strings.TrimPrefix(want, "nothing") {
 				t.Errorf("afterwards there is\n%s, want\n%s", got, want)
 			}
+			if c.script == fastpath {
+				return // acquire begins with it
+			}
+
+			for word, trouble := range troubles {
+				sv = &scripted{t: t, s: troubled}
+				sv.reset()
+				sv.look()
+				for _, line := range c.before {
+					if first, _, _ := strings.Cut(line, " "); first != "ACL" && first != "CONFIG" && first != "REPLICAOF" {
+						sv.do(line)
+					}
+				}
+				sv.do(trouble)
+				reply, err := refuses.Eval(t.Context(), time.Now().Add(time.Minute), c.script, sv.words(keys), anys(sv.words(args))...)
+				switch {
+				case err == nil && word == "READONLY": // what a replica has may be out of date
+					t.Errorf("a replica answers %v", reply)
+				case err == nil || sv.show(nil, err) == c.reply: // as without the trouble
+				case word == "NOPERM" && rediskit.Forbidden(err.Error()):
+				case !strings.Contains(rediskit.Reason(err.Error()), ": "+word+" "):
+					t.Errorf("a server that refuses with %s: %v, want the server's own first word", word, err)
+				}
+			}
 		})
 	}
 }
@@ -266,10 +309,7 @@ local redis = setmetatable({call = function(command, ...)
   return server.call(command, ...)
 end}, {__index = server})
 `
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	defer n.Close()
 	for _, c := range []struct {
 		script *driver.Script
@@ -310,10 +350,7 @@ end}, {__index = server})
 	if !tellsRun(s) {
 		t.Skip("NOT PROVEN: what the guard does without INFO; TestGuardOfAnImitation asks a server that has none")
 	}
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	defer n.Close()
 	script := driver.NewScript("noinfo", without+guardLua+checkLua)
 	for before, want := range map[string]string{
@@ -354,6 +391,8 @@ var keyNames = map[string]string{"L": "lock:{scripts}", "G": GuardKey, "C": "loc
 func (s *scripted) allow() {
 	s.do("ACL SETUSER default +@all")
 	s.do("CONFIG SET maxmemory 0")
+	s.do("CONFIG SET min-replicas-to-write 0")
+	s.do("CONFIG SET stop-writes-on-bgsave-error no")
 }
 
 func (s *scripted) reset() {
@@ -444,7 +483,7 @@ func (s *scripted) show(reply any, err error) string {
 			return err.Error()
 		}
 		word, _, _ := strings.Cut(strings.TrimPrefix(e.Err.Error(), "ERR "), " ")
-		if word == "The" { // user executing the script can't run this command: Redis 7.0
+		if word != "GUARD" && rediskit.Forbidden(e.Err.Error()) { // the guard says so itself, with the server's words in its own
 			return "NOPERM"
 		}
 		return word

@@ -9,72 +9,64 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// New returns the strategy on the Redis servers that the pools dial: one pool for each server. An odd
-// number is best, because four servers survive no more failures than three. It takes the pools' settings
-// and dials two connections of its own to each server. The caller closes the pools. New does no I/O.
-// [strategy.Strategy.Check] does, and also finds two pools for one server.
-func New(pools []*redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	nodes, err := dialled(pools)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(nodes, own...), o)
+// New returns the strategy on nodes: one for each server, each what the New of a client returns. An odd number is best,
+// because four servers survive no more failures than three. New does no I/O. [strategy.Strategy.Check] does, and also finds
+// two nodes for one server. Close closes the nodes that no other strategy uses; the clients stay the caller's.
+func New(nodes []driver.Node, o strategy.Options, options ...Option) (strategy.Strategy, error) {
+	return engine.New(On(nodes, options...), o)
 }
 
-// On returns the algorithm on any nodes: for other clients, decorators and tests. Closing the
-// protocol closes the nodes.
-func On(nodes []driver.Node, own ...Option) driver.Protocol {
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(nodes []driver.Node, options ...Option) driver.Protocol {
 	p := &protocol{nodes: slices.Clone(nodes), quorum: len(nodes)/2 + 1}
 	p.silent = make([]atomic.Bool, len(nodes))
 	for i := range nodes {
 		p.all = append(p.all, i)
 	}
-	p.fault = faultOf(p.nodes)
-	for i, set := range own {
-		if set == nil {
-			p.fault = errors.Join(p.fault, fmt.Errorf("locks: redlock's option %d is nil: allowed are what its functions return", i+1))
-			continue
-		}
-		set(p)
-	}
+	p.fault = errors.Join(faultOf(p.nodes), driver.Apply(p, options))
 	return p
 }
 
 // An Option is a setting that only this algorithm has.
 type Option func(*protocol)
 
-// NodeTimeout bounds each request to each server. A server that does not answer delays a lock by no
+// WithNodeTimeout bounds each request to each server. A server that does not answer delays a lock by no
 // more than that in each round of requests, and only where its answer matters. An attempt has one
 // round, and one more to give votes back if they were too few; with fences there is one between. An
-// extension and a release have one. NodeTimeout must cover a round trip; so that the first attempt
+// extension and a release have one. It must cover a round trip; so that the first attempt
 // does not fail, it must also cover a dial. Options.OpTimeout bounds it. Default TTL/20, but at
-// least 5 ms and at most 50 ms.
-func NodeTimeout(d time.Duration) Option {
+// least 5 ms and at most 50 ms; where servers are far away, four times what the last quorum took, and at most
+// half of Options.OpTimeout, for a request may have to dial. It is that half until a quorum has answered for the
+// first time.
+func WithNodeTimeout(d time.Duration) Option {
 	return func(p *protocol) { p.nodeTimeout = &d }
 }
 
-// MinValidity is how much of a lock's validity must be left when the quorum has been found. With less
+// WithMinValidity is how much of a lock's validity must be left when the quorum has been found. With less
 // the attempt fails, and the votes are given back. Default TTL/10.
-func MinValidity(d time.Duration) Option {
+func WithMinValidity(d time.Duration) Option {
 	return func(p *protocol) { p.minValidity = &d }
 }
 
 // due is when a request that begins now has to be answered.
 func (p *protocol) due(c driver.Claim) time.Time {
-	d := 50 * time.Millisecond
+	d, half := 50*time.Millisecond, time.Until(c.Due)/2 // half of the time is left to give votes back
+	pace := time.Duration(p.pace.Load())
 	switch {
 	case p.nodeTimeout != nil:
 		d = *p.nodeTimeout
-	case c.TTL > 0: // not Inspect's
-		d = min(max(c.TTL/20, 5*time.Millisecond), d)
+	case pace == 0: // the requests dial
+		d = half
+	default:
+		if c.TTL > 0 { // not Inspect's
+			d = min(max(c.TTL/20, 5*time.Millisecond), d)
+		}
+		d = max(d, min(4*pace, half)) // of servers that are far away, a dial and a request are four round trips
 	}
 	if due := time.Now().Add(d); due.Before(c.Due) {
 		return due
@@ -96,12 +88,25 @@ func (p *protocol) Validate(o strategy.Options) error {
 		return p.fault
 	}
 	if d := p.nodeTimeout; d != nil && *d < time.Millisecond {
-		return fmt.Errorf("locks: redlock.NodeTimeout is %v: allowed are 1ms and more", *d)
+		return fmt.Errorf("locks: redlock.WithNodeTimeout is %v: allowed are 1ms and more", *d)
 	}
 	if d, most := p.minValidity, o.TTL-driver.Drift(o.TTL); d != nil && (*d < 0 || *d >= most) {
-		return fmt.Errorf("locks: redlock.MinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
+		return fmt.Errorf("locks: redlock.WithMinValidity is %v: allowed are 0 to less than %v, which is the TTL less the clocks' drift", *d, most)
 	}
 	return p.validateGuard(o)
+}
+
+// Use is that of all nodes.
+func (p *protocol) Use() error {
+	for i, n := range p.nodes {
+		if err := n.Use(); err != nil {
+			for _, used := range p.nodes[:i] {
+				used.Close() //nolint:errcheck // it has asked nothing yet
+			}
+			return fmt.Errorf("%w (node %d of %d)", err, i+1, len(p.nodes))
+		}
+	}
+	return nil
 }
 
 // Close ends the requests of stragglers, and closes the nodes.
@@ -133,24 +138,6 @@ func (p *protocol) guardedKeys(c driver.Claim) []string {
 	return []string{c.Key, GuardKey}
 }
 
-// dialled makes nodes of pools.
-func dialled(pools []*redis.Pool) ([]driver.Node, error) {
-	nodes := make([]driver.Node, len(pools))
-	for i, pool := range pools {
-		for j, other := range pools[:i] {
-			if pool == other {
-				return nil, fmt.Errorf("locks: redlock's pools %d and %d are one: allowed is one for each server", j+1, i+1)
-			}
-		}
-		n, err := node.New(pool)
-		if err != nil {
-			return nil, fmt.Errorf("%w (number %d of %d)", err, i+1, len(pools))
-		}
-		nodes[i] = n
-	}
-	return nodes, nil
-}
-
 // faultOf says what is wrong with nodes, as far as that shows without asking them.
 func faultOf(nodes []driver.Node) error {
 	if len(nodes) == 0 {
@@ -158,10 +145,10 @@ func faultOf(nodes []driver.Node) error {
 	}
 	for i, n := range nodes {
 		if n == nil {
-			return fmt.Errorf("locks: redlock's node %d is nil: allowed are servers", i+1)
+			return fmt.Errorf("locks: redlock's node %d is nil: allowed is what the New of a client returns", i+1)
 		}
 		for j, other := range nodes[:i] {
-			same := n.Name() == other.Name() && n.Name() != node.Unnamed
+			same := n.Name() == other.Name() && n.Name() != driver.Unnamed
 			if same || reflect.ValueOf(n).Comparable() && n == other {
 				return fmt.Errorf("locks: redlock's nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,7 +68,10 @@ func (f *fake) fail(kind error) error {
 
 func (f *fake) Name() string  { return f.name }
 func (f *fake) Ordered() bool { return !f.unordered }
+func (f *fake) Use() error    { return nil }
 func (f *fake) Close() error  { return nil }
+
+func (f *fake) Probe(context.Context, time.Time) uint64 { return 0 }
 
 func (f *fake) Do(context.Context, time.Time, string, string, ...any) (any, error) {
 	return nil, f.fail(strategy.ErrRefused)
@@ -81,7 +85,7 @@ func (f *fake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ []st
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
-	if f.down {
+	if f.down || ctx.Err() != nil { // a client sends nothing for a caller who has gone
 		return nil, f.fail(strategy.ErrUnsent)
 	}
 	if f.refuses {
@@ -245,6 +249,7 @@ func (h *heard) want(t *testing.T, when string, want ...driver.Notification) {
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	slices.SortFunc(h.all, func(a, b driver.Notification) int { return strings.Compare(a.Holder, b.Holder) })
 	if fmt.Sprint(h.all) != fmt.Sprint(want) {
 		t.Errorf("notices %s = %v, want %v", when, h.all, want)
 	}
@@ -255,7 +260,9 @@ const longestPause = 50 * time.Millisecond
 
 func watch(t *testing.T, p driver.Protocol, h *heard) (stop func()) {
 	t.Helper()
-	stop, err := p.(driver.Notifier).Watch(t.Context(), claim(""), h.note)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel() // a watch outlives the call that began it
+	stop, err := p.(driver.Notifier).Watch(ctx, claim(""), h.note)
 	if err != nil {
 		t.Fatalf("Watch() = %v, want nil", err)
 	}
@@ -284,6 +291,10 @@ func TestWatch(t *testing.T) {
 		fakes[0].set(func(f *fake) { f.publish("a") })
 		time.Sleep(longestPause)
 		h.want(t, "of one that told later", a)
+		fakes[0].set(func(f *fake) { f.publish("a") })
+		fakes[1].set(func(f *fake) { f.publish("b") })
+		time.Sleep(longestPause)
+		h.want(t, "of two releases at once", a, driver.Notification{Holder: "b"})
 		time.Sleep(time.Second)
 		fakes[4].set(func(f *fake) { f.publish("a") })
 		time.Sleep(longestPause)
@@ -327,8 +338,8 @@ func TestWatchStops(t *testing.T) {
 	})
 }
 
-// A leaves counts the subscriptions that are left. It may confirm them when they have been called off, or
-// when they are broken.
+// A leaves counts the subscriptions that are left. It may confirm them when they are broken, or have been called
+// off.
 type leaves struct {
 	*fake
 	late, broken bool
@@ -336,12 +347,12 @@ type leaves struct {
 }
 
 func (f leaves) Subscribe(ctx context.Context, _ string, fn func([]byte, error)) (func(), error) {
+	if f.broken {
+		fn(nil, f.fail(strategy.ErrUnknown))
+	}
 	if f.late {
 		<-ctx.Done()
 		time.Sleep(time.Millisecond)
-	}
-	if f.broken {
-		fn(nil, f.fail(strategy.ErrUnknown))
 	}
 	return func() { f.left.Add(1) }, nil
 }
@@ -359,7 +370,8 @@ func TestWatchLeaves(t *testing.T) {
 	})
 }
 
-// TestWatchDeaf: a watch ends, and says so, if too few subscriptions last until a quorum has confirmed.
+// TestWatchDeaf: a watch ends, and says so, if too few subscriptions last until a quorum has confirmed. One that is
+// broken when it is confirmed takes nothing from the others.
 func TestWatchDeaf(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
@@ -371,6 +383,13 @@ func TestWatchDeaf(t *testing.T) {
 		fakes[2].hangs = time.Millisecond
 		stop := watch(t, redlock.On(nodes), &h)
 		h.want(t, "of a watch that hears nothing", driver.Notification{})
+		stop()
+
+		fakes[0].hangs, fakes[1].hangs = time.Millisecond, time.Millisecond
+		nodes[0], nodes[1], nodes[2] = fakes[0], fakes[1], leaves{fake: fakes[2], broken: true, late: true, left: &left}
+		stop = watch(t, redlock.On(nodes), &h)
+		time.Sleep(time.Minute)
+		h.want(t, "of a watch that a quorum hears")
 		stop()
 	})
 }
@@ -432,6 +451,7 @@ func TestNodeTimeout(t *testing.T) {
 		p := redlock.On(nodes)
 		fakes[0].hangs, fakes[1].hangs = time.Hour, time.Hour
 		var g driver.Grant
+		var out driver.Outcome
 		var err error
 		took("Acquire() with a minority hung", 0, func() { g, err = p.Acquire(t.Context(), claim("a")) })
 		if err != nil {
@@ -447,9 +467,22 @@ func TestNodeTimeout(t *testing.T) {
 		is(t, "Extend()", err)
 		time.Sleep(time.Second)
 		c.Due = time.Now().Add(time.Second)
-		took("Release() with a minority hung", 50*time.Millisecond, func() { err = p.Release(t.Context(), c) })
-		if err == nil || errors.Is(err, strategy.ErrNoQuorum) {
-			t.Errorf("Release() = %v, want the mark of driver.Remains alone", err)
+		took("Release() with a minority hung", 50*time.Millisecond, func() { out, err = p.Release(t.Context(), c) })
+		if err != nil || !out.Partial {
+			t.Errorf("Release() = %+v, %v, want that some may remain", out, err)
+		}
+
+		g, err = p.Acquire(t.Context(), claim("c"))
+		is(t, "Acquire()", err)
+		c = claim("c")
+		c.Grant = g
+		for _, f := range fakes[:2] {
+			f.set(func(f *fake) { f.hangs = 0 })
+		}
+		took("Release() behind requests to a minority that has been silent", 0, func() { _, err = p.Release(t.Context(), c) })
+		is(t, "Release()", err)
+		for _, f := range fakes[:2] {
+			f.set(func(f *fake) { f.hangs = time.Hour })
 		}
 
 		g, err = p.Acquire(t.Context(), claim("d"))
@@ -463,7 +496,7 @@ func TestNodeTimeout(t *testing.T) {
 		is(t, "Extend()", err, strategy.ErrNoQuorum)
 		time.Sleep(time.Second)
 		c.Due = time.Now().Add(time.Second)
-		took("Release() with a majority hung", 50*time.Millisecond, func() { err = p.Release(t.Context(), c) })
+		took("Release() with a majority hung", 50*time.Millisecond, func() { _, err = p.Release(t.Context(), c) })
 		is(t, "Release()", err, strategy.ErrNoQuorum)
 		fakes[2].set(func(f *fake) { f.hangs = 0 })
 
@@ -480,6 +513,77 @@ func TestNodeTimeout(t *testing.T) {
 	})
 }
 
+// TestFirstVote: a client's first requests dial, which may take longer than an answer does later. Nor do several callers
+// at the same moment fail by that. Nor do later ones whose connections are gone, on servers that are far away.
+func TestFirstVote(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(5)
+		var dials sync.Map // what is under way, or was
+		dial := 300 * time.Millisecond
+		for i, n := range nodes {
+			nodes[i] = dialling{n.(*fake), &dials, &dial}
+		}
+		locks, err := redlock.New(nodes, strategy.Options{OpTimeout: 800 * time.Millisecond})
+		is(t, "New()", err)
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 13 {
+			all.Go(func() {
+				l, err := locks.NewLock("a").Acquire(t.Context())
+				is(t, "Acquire()", err)
+				is(t, "Release()", l.Release(t.Context()))
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took > 500*time.Millisecond {
+			t.Errorf("all have had the lock after %v, want soon after the dials", took)
+		}
+		l, err := locks.NewLock("a").Acquire(t.Context())
+		is(t, "Acquire()", err)
+		is(t, "Release()", l.Release(t.Context()))
+		dials.Clear()
+		dial = 3 * away // so the quorum takes four
+		l, err = locks.NewLock("a").Acquire(t.Context())
+		is(t, "Acquire() by new connections", err)
+		for _, f := range fakes[:3] {
+			f.set(func(f *fake) { f.hangs = time.Hour })
+		}
+		start = time.Now()
+		is(t, "Release()", l.Release(t.Context()), strategy.ErrNoQuorum)
+		if took := time.Since(start); took != 400*time.Millisecond {
+			t.Errorf("Release() on servers that hang took %v, want half of the operation's time-out", took)
+		}
+		is(t, "Close()", locks.Close())
+	})
+}
+
+// dialling is a server that is far away, and to which a connection takes that long to make. A request that gives up before
+// leaves that to the next one, as a client does whose dial has a deadline.
+type dialling struct {
+	*fake
+	made  *sync.Map
+	takes *time.Duration
+}
+
+const away = 30 * time.Millisecond // a round trip
+
+func (d dialling) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+	if _, made := d.made.Load(d.name); !made {
+		dial := time.NewTimer(*d.takes)
+		defer dial.Stop()
+		select {
+		case <-dial.C:
+			d.made.Store(d.name, true)
+		case <-time.After(time.Until(due)):
+			return nil, d.fail(strategy.ErrUnsent)
+		case <-ctx.Done():
+			return nil, d.fail(strategy.ErrUnsent)
+		}
+	}
+	time.Sleep(away)
+	return d.fake.Eval(ctx, due, s, keys, args...)
+}
+
 // TestUndoUnordered: on a server that keeps no order, what is not there may come yet.
 func TestUndoUnordered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -492,21 +596,19 @@ func TestUndoUnordered(t *testing.T) {
 		fakes[2].set(func(f *fake) { f.hangs = 0 })
 		c := claim("a")
 		c.Grant = g
-		err = p.Release(t.Context(), c)
-		if err == nil {
-			t.Error("Release() = nil, want the mark of driver.Remains: the vote may come yet")
+		if out, err := p.Release(t.Context(), c); err != nil || !out.Partial {
+			t.Errorf("Release() = %+v, %v, want Partial: the vote may come yet", out, err)
 		}
-		c.Undo = true
 		for range 2 {
-			is(t, "Release() again", p.Release(t.Context(), c), strategy.ErrUnknown)
+			is(t, "Undo()", p.Undo(t.Context(), c), strategy.ErrUnknown)
 		}
 		fakes[2].set(func(f *fake) { f.lost[0]() }) // now it comes
 		if fakes[2].token != "a" {
 			t.Fatalf("the server has %q, want the late vote", fakes[2].token)
 		}
-		is(t, "Release() at last", p.Release(t.Context(), c))
-		if err := p.Release(t.Context(), c); err != nil || fakes[2].token != "" {
-			t.Errorf("Release() = %v, and the server has %q, want nil and nothing", err, fakes[2].token)
+		is(t, "Undo() at last", p.Undo(t.Context(), c))
+		if err := p.Undo(t.Context(), c); err != nil || fakes[2].token != "" {
+			t.Errorf("Undo() = %v, and the server has %q, want nil and nothing", err, fakes[2].token)
 		}
 	})
 }
@@ -523,14 +625,13 @@ func TestUndoEnds(t *testing.T) {
 		fakes[0].down = true
 		c := claim("a")
 		c.Grant = g
-		if err := p.Release(t.Context(), c); err == nil {
-			t.Error("Release() = nil, want the mark of driver.Remains")
+		if out, err := p.Release(t.Context(), c); err != nil || !out.Partial {
+			t.Errorf("Release() = %+v, %v, want Partial", out, err)
 		}
-		c.Undo = true
-		is(t, "Release() again", p.Release(t.Context(), c), strategy.ErrUnsent)
+		is(t, "Undo()", p.Undo(t.Context(), c), strategy.ErrUnsent)
 		time.Sleep(c.TTL + driver.Drift(c.TTL) + time.Millisecond)
 		c.Due = time.Now().Add(time.Second)
-		is(t, "Release() after the TTL", p.Release(t.Context(), c))
+		is(t, "Undo() after the TTL", p.Undo(t.Context(), c))
 
 		before := fakes[0].asked
 		g, err = p.Acquire(t.Context(), claim("b"))
@@ -538,7 +639,8 @@ func TestUndoEnds(t *testing.T) {
 		synctest.Wait()
 		c = claim("b")
 		c.Grant = g
-		is(t, "Release()", p.Release(t.Context(), c))
+		_, err = p.Release(t.Context(), c)
+		is(t, "Release()", err)
 		if asked := fakes[0].asked - before; asked != 1 {
 			t.Errorf("a server that is down was asked %d times, want 1: it has nothing to release", asked)
 		}
@@ -550,12 +652,20 @@ func TestUndoEnds(t *testing.T) {
 func TestAdoptUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
+		late := distantFake{fakes[2], time.Millisecond} // its answer makes a quorum that does not have the lock
+		fakes[1].down = true
+		_, err := redlock.On([]driver.Node{nodes[0], nodes[1], late}).Adopt(t.Context(), claim("b"), "a")
+		is(t, "Adopt() of a lock that is free", err, strategy.ErrLost)
+		isNot(t, "Adopt() of a lock that is free", err, strategy.ErrNoQuorum)
+		synctest.Wait()
+		fakes[1].down = false
+
 		p := redlock.On(nodes)
-		_, err := p.Acquire(t.Context(), claim("a"))
+		_, err = p.Acquire(t.Context(), claim("a"))
 		is(t, "Acquire()", err)
 		synctest.Wait()
 		fakes[0].down, fakes[1].down = true, true
-		_, err = p.(driver.Adopter).Adopt(t.Context(), claim("b"), "a")
+		_, err = p.Adopt(t.Context(), claim("b"), "a")
 		is(t, "Adopt()", err, strategy.ErrNoQuorum, strategy.ErrUnknown)
 		isNot(t, "Adopt()", err, strategy.ErrLost)
 		if fakes[2].token == "b" {
@@ -566,6 +676,21 @@ func TestAdoptUnreachable(t *testing.T) {
 
 // TestUndone: what a server may have, it is asked to give back, for as long as it may.
 func TestUndone(t *testing.T) {
+	// In the background a server that is slow gets its time.
+	t.Run("OfASlowServer", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			fakes, nodes := newFakes(3)
+			nodes[0] = tardyOn{fakes[0], "release", 200 * time.Millisecond}
+			p := redlock.On(nodes)
+			c := claim("a")
+			var err error
+			c.Grant, err = p.Acquire(t.Context(), c)
+			is(t, "Acquire()", err)
+			synctest.Wait()
+			is(t, "Undo()", p.Undo(t.Context(), c))
+		})
+	})
+
 	// Servers never shorten, so what was asked to last for a
 	// moment more may last for as long as it was asked to before.
 	t.Run("OfAShortExtension", func(t *testing.T) {
@@ -582,13 +707,13 @@ func TestUndone(t *testing.T) {
 			is(t, "Extend()", err)
 			synctest.Wait()
 			fakes[0].set(func(f *fake) { f.down = true })
-			if err := p.Release(t.Context(), c); err == nil {
-				t.Error("Release() = nil, want the mark of driver.Remains")
+			if out, err := p.Release(t.Context(), c); err != nil || !out.Partial {
+				t.Errorf("Release() = %+v, %v, want Partial", out, err)
 			}
 			time.Sleep(time.Second)
 			fakes[0].set(func(f *fake) { f.down = false })
-			c.Undo, c.Due = true, time.Now().Add(time.Second)
-			is(t, "Release() again", p.Release(t.Context(), c))
+			c.Due = time.Now().Add(time.Second)
+			is(t, "Undo()", p.Undo(t.Context(), c))
 			if fakes[0].token != "" {
 				t.Errorf("the server that was down has %q, want nothing", fakes[0].token)
 			}
@@ -621,12 +746,50 @@ func TestUndone(t *testing.T) {
 				t.Fatal("the server has dropped the token, want it extended")
 			}
 			c.Due = time.Now().Add(time.Second)
-			is(t, "Release()", p.Release(t.Context(), c))
+			_, err = p.Release(t.Context(), c)
+			is(t, "Release()", err)
 			if got := fakes[0].has(); got != "" {
 				t.Errorf("the server whose answer was lost has %q after the release, want nothing", got)
 			}
 		})
 	})
+
+	// A caller who has gone leaves no vote behind, whichever round it was in. Requests that have not left are not sent.
+	for _, c := range []struct {
+		what  string
+		took  [3]time.Duration // of each server's answers, in its turn
+		after time.Duration    // the caller goes
+	}{
+		{"OfACallerWhoGoesInTheVote", [3]time.Duration{time.Millisecond, 3 * time.Millisecond, 3 * time.Millisecond}, 2 * time.Millisecond},
+		{"OfACallerWhoGoesInTheWriteBack", [3]time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}, 1500 * time.Microsecond},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				fakes, nodes := newFakes(3)
+				for i, f := range fakes {
+					f.fenced = true
+					nodes[i] = distantFake{f, c.took[i]}
+				}
+				gone := errors.New("gone")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(c.after, func() { cancel(gone) })
+				_, err := redlock.On(nodes, redlock.WithFences()).Acquire(ctx, claim("a"))
+				is(t, "Acquire()", err, strategy.ErrNoQuorum)
+				voted := 0
+				for _, f := range fakes {
+					if slices.Contains(f.did(), "acquire") {
+						voted++
+					}
+					if got := f.has(); got != "" {
+						t.Errorf("%s has %q, want nothing", f.name, got)
+					}
+				}
+				if voted == 0 {
+					t.Error("no server has voted, want one that has to give its vote back")
+				}
+			})
+		})
+	}
 
 	// A lease that has lost its majority knows it before a minority is free for others.
 	t.Run("OfALostLease", func(t *testing.T) {
@@ -641,7 +804,7 @@ func TestUndone(t *testing.T) {
 					}
 				}}
 			}
-			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
 			l, err := s.NewLock("n").TryAcquire(t.Context())
@@ -672,7 +835,7 @@ func TestUndone(t *testing.T) {
 			for _, f := range fakes[3:] {
 				f.hangs = time.Hour
 			}
-			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
 			_, err = s.NewLock("n").TryAcquire(t.Context())
@@ -708,7 +871,7 @@ func TestUndone(t *testing.T) {
 				nodes[i] = distantFake{fakes[i], delay}
 			}
 			fakes[4].hangs = time.Hour
-			s, err := engine.New(redlock.On(nodes, redlock.MinValidity(ttl-driver.Drift(ttl)-delay/2)), strategy.Options{TTL: ttl})
+			s, err := redlock.New(nodes, strategy.Options{TTL: ttl}, redlock.WithMinValidity(ttl-driver.Drift(ttl)-delay/2))
 			is(t, "New()", err)
 			defer s.Close()
 			_, err = s.NewLock("n").TryAcquire(t.Context())
@@ -733,7 +896,7 @@ func TestUndone(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			fakes, nodes := newFakes(5)
 			fakes[4].hangs = time.Hour
-			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
 			lease, err := s.NewLock("n").TryAcquire(t.Context())
@@ -759,7 +922,7 @@ func TestUndone(t *testing.T) {
 	t.Run("OfALateVote", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			fakes, nodes := newFakes(3)
-			s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+			s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 			is(t, "New()", err)
 			defer s.Close()
 			fakes[0].hangs = time.Hour
@@ -809,7 +972,7 @@ func (f guardedFake) Eval(ctx context.Context, due time.Time, s *driver.Script, 
 func TestLapsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(5)
-		s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+		s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 		is(t, "New()", err)
 		defer s.Close()
 		lease, err := s.NewLock("n").TryAcquire(t.Context())
@@ -889,7 +1052,7 @@ func TestLostGivesBack(t *testing.T) {
 func TestLongOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
-		s, err := engine.New(redlock.On(nodes), strategy.Options{TTL: 10 * time.Second})
+		s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 		is(t, "New()", err)
 		defer s.Close()
 		lease, err := s.NewLock("n").TryAcquire(t.Context())
@@ -919,7 +1082,7 @@ func TestLongOutage(t *testing.T) {
 func TestForceReleaseOfAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
-		s, err := engine.New(redlock.On(nodes), strategy.Options{})
+		s, err := redlock.New(nodes, strategy.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -942,7 +1105,7 @@ func TestForceReleaseOfAMinority(t *testing.T) {
 	})
 }
 
-// tardyOn answers one script late, and well.
+// tardyOn answers one script late, and well if that is in time.
 type tardyOn struct {
 	*fake
 	script string
@@ -951,7 +1114,9 @@ type tardyOn struct {
 
 func (n tardyOn) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	if s.Name() == n.script {
-		time.Sleep(n.by)
+		if time.Sleep(min(n.by, time.Until(due))); !time.Now().Before(due) {
+			return nil, n.fail(strategy.ErrUnknown)
+		}
 	}
 	return n.fake.Eval(ctx, due, s, keys, args...)
 }
@@ -959,7 +1124,7 @@ func (n tardyOn) Eval(ctx context.Context, due time.Time, s *driver.Script, keys
 // TestValidityLessDrift: what is left is counted from before the first request to the last reply that it
 // takes, less the drift of the clocks, to the millisecond. The drift of 1 s is 12 ms.
 func TestValidityLessDrift(t *testing.T) {
-	least := redlock.MinValidity
+	least := redlock.WithMinValidity
 	for _, c := range []struct {
 		script string
 		own    []redlock.Option
@@ -983,7 +1148,7 @@ func TestValidityLessDrift(t *testing.T) {
 					f.fenced = c.script == "writeback"
 					nodes = append(nodes, tardyOn{f, c.script, c.by})
 				}
-				p := redlock.On(nodes, append(c.own, redlock.NodeTimeout(time.Minute))...)
+				p := redlock.On(nodes, append(c.own, redlock.WithNodeTimeout(time.Minute))...)
 				a := claim("a")
 				a.TTL, a.Due = time.Second, time.Now().Add(time.Minute)
 				start := time.Now()

@@ -147,10 +147,9 @@ func (vs *nodeVotes) expire() {
 	}
 }
 
-// undone is the error of an undo that left something. The engine repeats the undo for one TTL. A node
-// that has answered neither the acquire nor the undo may be frozen: it begins to count the TTL when it
-// runs again. So its error is marked, and then the engine's TTL does not begin yet. The error leaves out
-// nodes that have answered.
+// undone is the error of an undo that left something. The engine repeats the undo for one TTL. That begins with the last
+// error that is no answer: a node that has answered neither the acquire nor the undo may be frozen, and begins to count
+// the TTL when it runs again. If there is such a node, the error leaves out those that have answered.
 func (vs *nodeVotes) undone(count *voteCount) error {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -166,7 +165,7 @@ func (vs *nodeVotes) undone(count *voteCount) error {
 		}
 	}
 	if len(still) > 0 {
-		return driver.Remains(errors.Join(still...))
+		return errors.Join(still...)
 	}
 	return errors.Join(answered...)
 }
@@ -195,10 +194,10 @@ func (vs *nodeVotes) toSilent(r *round) context.Context {
 	return r.silent
 }
 
-// hasten calls off at once the last round's requests to nodes that have not answered of late: a
-// release would wait for its turn behind them each time. An extension does not hasten: nobody waits
+// cancelSilent calls off at once the last round's requests to nodes that have not answered of late: a
+// release would wait for its turn behind them each time. An extension does not: nobody waits
 // for its stragglers, and a node that hangs should not get a new request from each extension.
-func (vs *nodeVotes) hasten() {
+func (vs *nodeVotes) cancelSilent() {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	if r := vs.round; r != nil && r.drop != nil {

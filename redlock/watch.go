@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -20,8 +21,8 @@ import (
 // processes do not all ask at once. Messages of other nodes until then are the same release. A
 // later one is passed on again, because the lock may not have been free before.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	if ended := timeup.Cause(ctx); ended != nil {
+		return nil, ended
 	}
 	subCtx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
 	w := &watch{quorum: p.quorum, pause: p.patience, fn: fn, cancel: cancel, soon: map[string]*time.Timer{}}
@@ -91,11 +92,11 @@ func (w *watch) confirm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.confirmed = true
-	w.endIfDeaf()
+	w.endIfBlind()
 }
 
-// endIfDeaf ends a watch that may miss a release. The caller holds mu.
-func (w *watch) endIfDeaf() {
+// endIfBlind ends a watch that may miss a release. The caller holds mu.
+func (w *watch) endIfBlind() {
 	if w.confirmed && !w.over && w.live < w.quorum {
 		w.over = true
 		w.fn(driver.Notification{})
@@ -112,7 +113,7 @@ func (w *watch) hear(s *subscription, token []byte, err error) {
 		if s.broken = true; s.added {
 			w.live--
 		}
-		w.endIfDeaf()
+		w.endIfBlind()
 	case w.over || holder == "" || w.soon[holder] != nil: // "": no script has published it
 	default:
 		w.soon[holder] = time.AfterFunc(rand.N(w.pause()), func() { w.notify(holder) })

@@ -16,17 +16,15 @@
 -- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever
 --
 -- Returns  1      noted
---          nil    the lock is gone
+--          nil    the lock is lost
 --          token  another holds it
 --          {'guard', why, ms until it votes, the longest TTL in use}: another generation
--- Errors   WRONGTYPE, GUARD: nothing changed
+-- Errors   WRONGTYPE, READONLY, GUARD: nothing changed
 --
 -- It is appended to guard.lua.
-if ARGV[1] ~= '' then
-  local holder = redis.call('GET', KEYS[1])
-  if holder ~= ARGV[1] then
-    return holder
-  end
+local holder = redis.call('GETEX', KEYS[1]) -- as GET, but a replica refuses it
+if ARGV[1] ~= '' and holder ~= ARGV[1] then
+  return holder
 end
 local g, err = guard(KEYS[2], ARGV[4])
 if err then return err end

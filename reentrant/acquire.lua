@@ -16,11 +16,17 @@ local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
 local ends = lock.now + ARGV[3]
 if lock.count > 0 then
-  if lock.owner ~= ARGV[1] then return {lock.owner, lock.last - lock.now} end
+  if lock.owner ~= ARGV[1] then
+    assert_primary(KEYS[1])
+    return {lock.owner, lock.last - lock.now}
+  end
   keep(KEYS[1], lock, ARGV[2], ends) -- if it could not, this grant is past its deadline
   return lock.fence
 end
-if ARGV[4] == '1' then return nil end
+if ARGV[4] == '1' then
+  assert_primary(KEYS[1])
+  return nil
+end
 
 local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
 if err then return err end

@@ -18,8 +18,7 @@
 -- Errors   WRONGTYPE, NOLOCK, FENCE, OOM, NOPERM: the holds are as they were
 local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
-if lock.count == 0 then return nil end
-if not lock.holds[ARGV[1]] then return lock.owner end
+if not lock.holds[ARGV[1]] then return who_holds(KEYS[1], lock) end
 
 local ends = lock.now + ARGV[2]
 if lock.count == 1 then

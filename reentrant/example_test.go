@@ -9,9 +9,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -24,7 +24,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := reentrant.New(pool, strategy.Options{TTL: 10 * time.Second})
+	locks, err := reentrant.New(redigonode.New(pool), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func ExampleNew() {
 func ExampleNew_owner() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := reentrant.New(pool, strategy.Options{})
+	locks, err := reentrant.New(redigonode.New(pool), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -98,14 +98,14 @@ func ExampleNew_owner() {
 // yourNode is your own driver.Node, over another client; here it is the tests'.
 var yourNode driver.Node
 
-// On takes any node: of another client, or one with something around it.
-func ExampleOn() {
+// New takes any node: of another client, or one with something around it.
+func ExampleNew_node() {
 	requests := 0
 	counting := conformance.GateNode(yourNode, func(request string, send func()) {
 		requests++
 		send()
 	})
-	locks, err := engine.New(reentrant.On(counting), strategy.Options{})
+	locks, err := reentrant.New(counting, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,8 +10,8 @@
 --   1        extended
 --   nil      nobody holds the lock
 --   owner    this hold is over; that owner holds the lock
---   {error}  WRONGTYPE, NOLOCK: it stops no other renewal
--- Errors   NOPERM
+--   {error}  WRONGTYPE, NOLOCK, NOPERM of HGETALL: it stops no other renewal
+-- Errors   READONLY, NOPERM of what comes after HGETALL: they stop all renewals
 -- Works also when Redis is out of memory.
 local replies, extended = {}, 0
 for i, key in ipairs(KEYS) do
@@ -19,10 +19,8 @@ for i, key in ipairs(KEYS) do
   local lock = read_lock(key) -- holds.lua
   if lock.err then
     replies[i] = {lock.err}
-  elseif lock.count == 0 then
-    replies[i] = false
   elseif not lock.holds[token] then
-    replies[i] = lock.owner
+    replies[i] = who_holds(key, lock) or false
   elseif keep(key, lock, token, lock.now + ttl) then
     replies[i], extended = 1, extended + 1
   else

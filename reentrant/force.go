@@ -14,11 +14,11 @@ var (
 	force = driver.NewScript("force", holdsLua+forceLua)
 )
 
-// forceRelease ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
-func (p *protocol) forceRelease(ctx context.Context, c driver.Claim) error {
+// ForceRelease ends all holds of c.Owner that have the fence of c.Grant: what an operator has seen.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	reply, err := p.Eval(ctx, c.Due, force, []string{c.Key}, c.Owner, c.Grant.Fence, p.names.Of(c.Key).Free)
-	if err != nil || reply == int64(1) {
-		return err
+	if err == nil && reply != int64(1) {
+		err = p.notHeld(c, reply)
 	}
-	return p.notHeld(c, reply)
+	return driver.Outcome{}, err
 }

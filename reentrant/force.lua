@@ -13,8 +13,7 @@
 -- Works also when Redis is out of memory.
 local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
-if lock.count == 0 then return nil end
-if lock.owner ~= ARGV[1] or lock.fence ~= tonumber(ARGV[2]) then return lock.owner end
+if lock.count == 0 or lock.owner ~= ARGV[1] or lock.fence ~= tonumber(ARGV[2]) then return who_holds(KEYS[1], lock) end
 redis.call('DEL', KEYS[1])
 redis.pcall('PUBLISH', ARGV[3], lock.owner) -- as in release
 return 1

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,11 +24,11 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	}
 	r, _ := reply.([]any)
 	if len(r) != 1 && len(r) != 5 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
 	fence, ok := r[0].(int64)
 	if !ok || fence < 0 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
 	if len(r) == 1 {
 		return strategy.Info{Fence: uint64(fence)}, nil
@@ -37,10 +38,10 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	holds, ok3 := r[3].(int64)
 	ms, ok4 := r[4].(int64)
 	if !ok || !ok2 || !ok3 || !ok4 {
-		return strategy.Info{}, driver.BadReply(p.Name(), reply)
+		return strategy.Info{}, rediskit.BadReply(p.Name(), reply)
 	}
 	return strategy.Info{
 		Held: true, Owner: string(owner), Token: string(token), Holds: int(holds),
-		TTL: driver.RemainingTTL(ms), Fence: uint64(fence),
+		TTL: rediskit.RemainingTTL(ms), Fence: uint64(fence),
 	}, nil
 }

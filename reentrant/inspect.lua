@@ -8,6 +8,7 @@
 -- Errors   WRONGTYPE, NOLOCK, FENCE
 local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
+assert_primary(KEYS[1])
 if lock.count == 0 then
   local last, err = last_fence(KEYS[2]) -- fence.lua
   return err or {last}

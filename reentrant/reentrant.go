@@ -83,12 +83,10 @@ import (
 	_ "embed"
 	"errors"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -109,46 +107,38 @@ var (
 	release = driver.NewScript("release", holdsLua+releaseLua)
 )
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's settings
-// (address, password, TLS, database) and dials two connections of its own. The caller closes the
-// pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(n, own...), o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
+	return engine.New(On(n), o)
 }
 
-// On returns the algorithm on any node: for other clients, decorators and tests.
-// Closing the protocol closes the node.
-func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, names: names.New("fence")}
-	for _, set := range own {
-		set(p)
-	}
-	if p.acks != nil {
-		return driver.Acknowledged(n, *p.acks, p.on)
-	}
-	return p
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node) driver.Protocol {
+	return &protocol{Node: driver.Given(n, nil), names: keycache.New("fence")}
+}
+
+// Acknowledged is the same lock for [strategy.Options].Acks.
+func (p *protocol) Acknowledged(a strategy.Acks) driver.Protocol {
+	return rediskit.Acknowledged(p.Node, a, func(n driver.Node) rediskit.Confirmable {
+		q := *p
+		q.Node = n
+		return &q
+	})
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // Close is the node's
-	names       *names.Cache
-	acks        *strategy.Acks // nil: a grant counts at once
+	names       *keycache.Cache
 }
 
 var _ interface {
-	driver.Protocol
+	driver.Protocol // also adopt.go, force.go, inspect.go, check.go
+	driver.Acknowledger
 	driver.Reenterer
 	driver.Notifier
 	driver.BulkExtender
-	driver.Adopter   // adopt.go
-	driver.Inspector // inspect.go
-	driver.Checker   // check.go
-	driver.Prober    // check.go
 } = (*protocol)(nil)
 
 // Reenters says yes: acquire.lua lets the owner in again.
@@ -173,13 +163,13 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if fence, ok := reply.(int64); ok {
 		return p.granted(fence, c.Owner)
 	}
-	if held, ok := driver.HeldReply(c, reply); ok && held.TTL > 0 {
+	if held, ok := rediskit.HeldReply(c, reply); ok && held.TTL > 0 {
 		return driver.Grant{}, held
 	}
 	if reply == nil && c.Again {
 		return driver.Grant{}, &strategy.HeldError{Name: c.Name} // free, but this claim may only re-enter: others of this process come first
 	}
-	return driver.Grant{}, driver.BadReply(p.Name(), reply)
+	return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 }
 
 // Extend lets the hold last for its TTL from now, if it still counts.
@@ -192,39 +182,35 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 	p.extending().ExtendAll(ctx, cs, done)
 }
 
-func (p *protocol) extending() driver.BulkScript {
-	return driver.BulkScript{Node: p, Script: extend, Most: 50, Refused: p.notHeld}
+func (p *protocol) extending() rediskit.BulkScript {
+	return rediskit.BulkScript{Node: p, Script: extend, Most: 50, Refused: p.notHeld}
 }
 
 // Release ends the hold. With the last one the lock is free, and its waiters are notified.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	if c.Force {
-		return p.forceRelease(ctx, c) // force.go
-	}
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	l := p.names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys[:1], c.Token, l.Free)
-	if err != nil {
-		return err
+	if err == nil && reply != int64(1) {
+		err = p.notHeld(c, reply)
 	}
-	if reply == int64(1) {
-		return nil
-	}
-	err = p.notHeld(c, reply)
-	if c.Undo && errors.Is(err, strategy.ErrLost) {
-		return driver.Gone(p.Name(), p.Ordered(), c, "") // undone, unless the acquire may still arrive
-	}
-	return err
+	return driver.Outcome{}, err
+}
+
+// Undo is Release: see [rediskit.Undone].
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	_, err := p.Release(ctx, c)
+	return rediskit.Undone(p, c, err)
 }
 
 // Watch reports each release that freed the lock, by its owner.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	return driver.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
+	return rediskit.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }
 
 // granted reads the fence of a grant.
 func (p *protocol) granted(fence int64, owner string) (driver.Grant, error) {
 	if fence <= 0 || owner == "" { // no script of ours answers that
-		return driver.Grant{}, driver.BadReply(p.Name(), fence)
+		return driver.Grant{}, rediskit.BadReply(p.Name(), fence)
 	}
 	return driver.Grant{Fence: uint64(fence), Owner: owner}, nil
 }
@@ -235,7 +221,7 @@ func (p *protocol) notHeld(c driver.Claim, reply any) error {
 	if owner, ok := reply.([]byte); ok && string(owner) == c.Owner {
 		return &strategy.LostError{Name: c.Name, Err: errOtherHold}
 	}
-	return driver.LostReply(p.Name(), c, reply)
+	return rediskit.LostReply(p.Name(), c, reply)
 }
 
 var errOtherHold = errors.New("this hold is over; its owner holds the lock by another hold")

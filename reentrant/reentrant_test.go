@@ -15,14 +15,13 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -37,7 +36,7 @@ func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "reentrant") }
 // open returns a strategy on s that is closed with the test.
 func open(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
-	locks, err := reentrant.New(s.Pool(), o)
+	locks, err := reentrant.New(redigonode.New(s.Pool()), o)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -265,13 +264,10 @@ func TestLostReplies(t *testing.T) {
 	for _, script := range []string{"acquire", "release", "adopt"} {
 		t.Run(script, func(t *testing.T) {
 			name := locktest.Unique(t)
-			n, err := node.New(s.Pool())
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := redigonode.New(s.Pool())
 			var left atomic.Int32
 			losing := &lossy{Node: n, lose: func(name string) bool { return name == script && left.Add(-1) >= 0 }}
-			unlucky, err := engine.New(reentrant.On(losing), strategy.Options{TTL: time.Minute})
+			unlucky, err := reentrant.New(losing, strategy.Options{TTL: time.Minute})
 			locktest.Opened(t, unlucky, err)
 			outer := locktest.TryAs(t, as(t, "me"), locks, name)
 			switch script {
@@ -324,7 +320,7 @@ func TestForbidden(t *testing.T) {
 	for _, command := range []string{"get", "time", "hgetall", "pttl", "set", "del", "hdel", "hset", "pexpireat", "publish"} {
 		t.Run(command, func(t *testing.T) {
 			pool := locktest.As(t, s, "no-"+command, "that a lock is safe from ACLs", "-"+command)
-			bound, err := reentrant.New(pool, strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+			bound, err := reentrant.New(redigonode.New(pool), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 			locktest.Opened(t, bound, err)
 			key := strategy.DefaultKey(command)
 			lease, err := bound.NewLock(command).TryAcquire(t.Context())
@@ -407,8 +403,11 @@ func TestForbiddenToRelease(t *testing.T) {
 						}
 						c.Grant = g
 					}
-					c.Force = force
-					err := bound.Release(t.Context(), c)
+					release := bound.Release
+					if force {
+						release = bound.ForceRelease
+					}
+					_, err := release(t.Context(), c)
 					left := holds
 					switch {
 					case err == nil && force:
@@ -418,7 +417,7 @@ func TestForbiddenToRelease(t *testing.T) {
 					case !errors.Is(err, strategy.ErrRefused):
 						t.Errorf("Release() = %v, want nil or ErrRefused", err)
 					}
-					info, err := p.(driver.Inspector).Inspect(t.Context(), c)
+					info, err := p.Inspect(t.Context(), c)
 					if err != nil || info.Holds != left {
 						t.Errorf("Inspect() = %+v, %v, want %d holds", info, err, left)
 					}
@@ -453,7 +452,7 @@ func TestNotification(t *testing.T) {
 	}
 	free := func(c driver.Claim) {
 		t.Helper()
-		if err := p.Release(t.Context(), c); err != nil {
+		if _, err := p.Release(t.Context(), c); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
 		}
 	}
@@ -476,9 +475,9 @@ func TestNotification(t *testing.T) {
 	want("the inner release comes before this")
 	free(inner)
 	want("me")
-	forced := hold(c)
-	forced.Force = true
-	free(forced)
+	if _, err := p.ForceRelease(t.Context(), hold(c)); err != nil {
+		t.Errorf("ForceRelease() = %v, want nil", err)
+	}
 	want("me")
 }
 
@@ -489,12 +488,12 @@ func TestHandOver(t *testing.T) {
 	s := redistest.Shared(t)
 	var adopted atomic.Int64
 	counting := func() strategy.Strategy {
-		locks, err := engine.New(reentrant.On(conformance.GateNode(locktest.Node(t, s), func(request string, send func()) {
+		locks, err := reentrant.New(conformance.GateNode(locktest.Node(t, s), func(request string, send func()) {
 			if request == "script adopt" {
 				adopted.Add(1)
 			}
 			send()
-		})), strategy.Options{TTL: time.Hour, OpTimeout: time.Minute})
+		}), strategy.Options{TTL: time.Hour, OpTimeout: time.Minute})
 		return locktest.Opened(t, locks, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -560,7 +559,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("New(nil) = nil, want an error")
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	if _, err := reentrant.New(pool, strategy.Options{TTL: time.Millisecond}); err == nil {
+	if _, err := reentrant.New(redigonode.New(pool), strategy.Options{TTL: time.Millisecond}); err == nil {
 		t.Error("New() with a TTL of 1ms = nil, want an error that says what is allowed")
 	}
 }
@@ -601,10 +600,10 @@ func TestGarbage(t *testing.T) {
 		unknown("Extend()", reply, err)
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		unknown("Release()", reply, reentrant.On(locktest.OneReply{Reply: reply}).Release(t.Context(), c))
+		unknown("Release()", reply, locktest.Err(reentrant.On(locktest.OneReply{Reply: reply}).Release(t.Context(), c)))
 	}
 	for _, reply := range []any{int64(1), []any{}, []any{int64(0), []byte("x")}, []any{int64(7), []byte("")}, []any{[]byte("x"), int64(7)}} {
-		_, err := reentrant.On(locktest.OneReply{Reply: reply}).(driver.Adopter).Adopt(t.Context(), c, "u")
+		_, err := reentrant.On(locktest.OneReply{Reply: reply}).Adopt(t.Context(), c, "u")
 		unknown("Adopt()", reply, err)
 	}
 	for _, reply := range []any{
@@ -612,7 +611,7 @@ func TestGarbage(t *testing.T) {
 		[]any{int64(7), []byte("x"), nil, int64(1), int64(1)}, []any{int64(7), []byte("x"), []byte("t"), nil, int64(1)},
 		[]any{int64(7), []byte("x"), []byte("t"), int64(1), nil}, []any{int64(7), nil, []byte("t"), int64(1), int64(1)},
 	} {
-		_, err := reentrant.On(locktest.OneReply{Reply: reply}).(driver.Inspector).Inspect(t.Context(), c)
+		_, err := reentrant.On(locktest.OneReply{Reply: reply}).Inspect(t.Context(), c)
 		unknown("Inspect()", reply, err)
 	}
 }
@@ -635,22 +634,18 @@ func TestRequests(t *testing.T) {
 		return reentrant.On(n).Acquire(t.Context(), c)
 	}
 	extend := func(n driver.Node) (any, error) { return reentrant.On(n).Extend(t.Context(), c) }
-	release := func(n driver.Node) (any, error) { return nil, reentrant.On(n).Release(t.Context(), c) }
-	undo := func(n driver.Node) (any, error) {
-		c := c
-		c.Undo = true
-		return nil, reentrant.On(n).Release(t.Context(), c)
-	}
+	release := func(n driver.Node) (any, error) { return nil, locktest.Err(reentrant.On(n).Release(t.Context(), c)) }
+	undo := func(n driver.Node) (any, error) { return nil, reentrant.On(n).Undo(t.Context(), c) }
 	force := func(n driver.Node) (any, error) {
 		c := c
-		c.Force, c.Grant.Fence = true, 7
-		return nil, reentrant.On(n).Release(t.Context(), c)
+		c.Grant.Fence = 7
+		return nil, locktest.Err(reentrant.On(n).ForceRelease(t.Context(), c))
 	}
 	adopt := func(n driver.Node) (any, error) {
-		return reentrant.On(n).(driver.Adopter).Adopt(t.Context(), c, "from")
+		return reentrant.On(n).Adopt(t.Context(), c, "from")
 	}
 	inspect := func(n driver.Node) (any, error) {
-		return reentrant.On(n).(driver.Inspector).Inspect(t.Context(), c)
+		return reentrant.On(n).Inspect(t.Context(), c)
 	}
 	const keys = "a {a}:fence: "
 	other := []byte("other")
@@ -685,7 +680,7 @@ func TestErrorsAreTold(t *testing.T) {
 
 func TestGrantsOnceConfirmed(t *testing.T) {
 	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return reentrant.On(n, reentrant.Acknowledged(a))
+		return reentrant.On(n).(driver.Acknowledger).Acknowledged(a)
 	}
 	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
 }

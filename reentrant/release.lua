@@ -12,8 +12,7 @@
 -- Works also when Redis is out of memory.
 local lock = read_lock(KEYS[1]) -- holds.lua
 if lock.err then return lock end
-if lock.count == 0 then return nil end
-if not lock.holds[ARGV[1]] then return lock.owner end
+if not lock.holds[ARGV[1]] then return who_holds(KEYS[1], lock) end
 
 if lock.count > 1 then
   end_hold(KEYS[1], lock, ARGV[1])

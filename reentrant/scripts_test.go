@@ -4,7 +4,7 @@ package reentrant
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/scripttest"
+	"github.com/lockstrategies/locks/internal/testkit/scripttest"
 )
 
 type row = scripttest.Row
@@ -58,14 +58,14 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "re-entry drops what has lapsed", Before: stale, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 		row{Name: "a hold whose end is now counts", Before: "HSET lock fence 7 hold:a @0 owner me PX 9000", Reply: "7",
 			After: "HSET lock fence 7 hold:a @0 hold:t @60000 owner me PX 60000"},
-		row{Name: "the key has lapsed meanwhile", Before: one, Gone: "PEXPIREAT", Reply: "7"},
+		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "7"},
 		row{Name: "re-entry without a counter that is one", Before: "SET fence seven; " + one, Reply: "7",
 			After: "SET fence seven; HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 		row{Name: "re-entry, PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "re-entry, out of memory", OOM: true, Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 
 		// Another owner holds it.
-		row{Name: "held", Args: "you t 60000 0 90000", Before: "SET fence 7; " + one, Reply: "[me 9000]", After: "SET fence 7; " + one, Runs: "HGETALL PTTL TIME"},
+		row{Name: "held", Args: "you t 60000 0 90000", Before: "SET fence 7; " + one, Reply: "[me 9000]", After: "SET fence 7; " + one, Runs: "HGETALL PTTL TIME HDEL"},
 		row{Name: "held, until the last hold ends", Args: "you t 60000 0 90000", Before: two, Reply: "[me 9000]", After: same},
 		row{Name: "held, by one that is not last", Args: "you t 60000 0 90000", Before: "HSET lock fence 7 hold:a @5000 hold:b @8000 owner me PX 9000", Reply: "[me 8000]", After: same},
 		row{Name: "held, and no longer than the key", Args: "you t 60000 0 90000", Before: "HSET lock fence 7 hold:a 9999999999999999 owner me PX 9000",
@@ -139,7 +139,7 @@ func TestExtendScript(t *testing.T) {
 		row{Name: "lapsed", Before: over, Reply: "[nil]", After: same},
 		row{Name: "lapsed, and another hold counts", Args: "old 60000", Before: stale, Reply: "[me]", After: same},
 		row{Name: "another's", Args: "t 60000", Before: one, Reply: "[me]", After: same},
-		row{Name: "the key has lapsed meanwhile", Before: one, Gone: "PEXPIREAT", Reply: "[nil]"},
+		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "[nil]"},
 		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "two of one lock", Keys: "lock lock", Args: "a b 60000", Before: two, Reply: "2", After: "HSET lock fence 7 hold:a @60000 hold:b @60000 owner me PX 60000"},
 		row{Name: "each with its TTL", Keys: "lock lock", Args: "a b 60000 30000", Before: two, Reply: "2",
@@ -208,7 +208,7 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "HSET is forbidden", Before: one, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; HSET lock fence 7 hold:a @9000 owner me PX 60000"},
 		row{Name: "PUBLISH is forbidden", Before: one, Forbid: "PUBLISH", Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
 		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
-		row{Name: "the key has lapsed meanwhile", Before: one, Gone: "PEXPIREAT", Reply: "nil", After: "SET fence #0 PX 90000"},
+		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "nil", After: "SET fence #0 PX 90000"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "-OOM", After: same},
 		row{Name: "one of two, out of memory", OOM: true, Before: two, Reply: "[7 me]", After: "HSET lock fence 7 hold:b @5000 hold:t @60000 owner me PX 60000"},
 	)

@@ -17,7 +17,8 @@
 --          {token, ms, seconds, microseconds, place, before}: the same; the server's time; the contender's place
 --            in the queue, from 1, or 0 if it has none; 1 if it had that place before, or else 0
 -- Errors   WRONGTYPE, NOLOCK, FENCE, OOM, NOPERM: this request gave the contender neither the lock nor a place.
---          Waiters that are dead may have left the queue, and others have been served
+--          Waiters that are dead may have left the queue, and others have been served. NOPERM of ZREMRANGEBYSCORE:
+--          it has its place
 local s, err = open(ARGV[1]) -- turns.lua
 if err then return err end
 local token, mode, entry, ends = ARGV[3], ARGV[4], ARGV[5], s.now + ARGV[2]
@@ -40,11 +41,15 @@ if s.turn or free then
   -- If serve had to stop before the caller's entry, that is still in the queue.
   if done and fence and ARGV[6] and not s.turn and redis.pcall('LREM', s[mode], 1, entry) == 1 then s.changed = true end
   call_first(s)
-  if not done then error(fence, 0) end
+  if not done then return {err = type(fence) == 'table' and fence.err or fence} end -- servers differ in what pcall returns
   return fence or err
 end
 
 call_first(s)
 local first, left = first_to_end(s.lock, s.now)
-if entry == '' then return {token_of(first), left} end
-return {token_of(first), left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s[mode], entry, left, ARGV[2], ARGV[6])} -- enqueue.lua
+local refused = {token_of(first), left}
+if entry ~= '' then
+  refused = {token_of(first), left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s[mode], entry, left, ARGV[2], ARGV[6])} -- enqueue.lua
+end
+assert_primary(s.lock)
+return refused

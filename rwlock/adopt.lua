@@ -17,7 +17,10 @@
 local s, err = open(ARGV[1]) -- turns.lua
 if err then return err end
 local from = held_by(s.lock, ARGV[2])
-if not from then return nil end
+if not from then
+  assert_primary(s.lock)
+  return nil
+end
 local to, ends = ARGV[5] == '1' and 'read' or from, s.now + ARGV[3]
 local member = to .. ':' .. ARGV[4]
 redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: as in acquire

@@ -4,36 +4,40 @@ import (
 	"context"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
+	"github.com/lockstrategies/locks/internal/algorithm/queue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // Check looks at the server, and tries what the scripts and the waiters need.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
-		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+	return rediskit.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {
+		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, extend, release, inspect, adopt); err != nil {
 			return err
 		}
-		return driver.CheckWatch(ctx, c, o.Wait, p)
+		if err := rediskit.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {
+			return err
+		}
+		return rediskit.CheckWatch(ctx, c, o.Wait, p)
 	})
 }
 
 // rights are what the scripts cannot do without, and what the way to wait needs that the user asked for.
-func rights(l *names.Lock, line string, w strategy.Wait) []driver.Right {
-	lock := driver.Right{Key: l.Keys[0], Commands: []string{"ZRANGE", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZSCORE", "PTTL", "PEXPIREAT", "TIME"}}
-	readers, writers := driver.Right{Key: l.Keys[1]}, driver.Right{Key: l.Keys[2]}
+func rights(l *keycache.Lock, line string, w strategy.Wait) []rediskit.Right {
+	lock := rediskit.Right{Key: l.Keys[0], Commands: []string{"ZRANGE", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZSCORE", "ZCOUNT", "PTTL", "PEXPIREAT", "TIME"}}
+	readers, writers := rediskit.Right{Key: l.Keys[1]}, rediskit.Right{Key: l.Keys[2]}
 	switch w {
 	case strategy.WaitNotification:
 		lock.Channel, lock.Commands = l.Channel(), append(lock.Commands, "PUBLISH")
 	case strategy.WaitQueue:
-		for _, queued := range []*driver.Right{&readers, &writers} {
+		for _, queued := range []*rediskit.Right{&readers, &writers} {
 			queued.Channel = queue.Channel(queued.Key, line)
 			queued.Commands = []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
 		}
 	}
-	return []driver.Right{lock, readers, writers, {Key: l.Keys[3], Commands: []string{"GET", "SET"}}}
+	return []rediskit.Right{lock, readers, writers, {Key: l.Keys[3], Commands: []string{"GET", "SET"}}}
 }

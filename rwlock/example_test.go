@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -18,7 +19,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := rwlock.New(pool, strategy.Options{})
+	locks, err := rwlock.New(redigonode.New(pool), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

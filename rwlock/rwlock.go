@@ -6,7 +6,7 @@
 // run at the same time; the one that replaces the list wants to be alone. A lock that many hold to read, or one
 // holds to write, gives both.
 //
-//	s, err := rwlock.New(pool, strategy.Options{})
+//	s, err := rwlock.New(node, strategy.Options{})
 //	err = strategy.Do(ctx, s.NewRLock("prices"), report)  // together with other reports
 //	err = strategy.Do(ctx, s.NewLock("prices"), replace)  // alone
 //
@@ -62,11 +62,14 @@
 //
 // One Redis is one point of failure. If it forgets the key (a restart without persistence, a fail-over, an
 // eviction, a FLUSHALL), the lock is granted again while its holders still work. If its clock is set forward, holds
-// end too early. Fences still rise, unless the server's clock is behind the last fence. There is no option
-// Acknowledged: a direct grant would be unconfirmed.
+// end too early. Fences still rise, unless the server's clock is behind the last fence. Options.Acks are
+// refused: a direct grant would be unconfirmed.
 //
-// The lock is not re-entrant. A holder that acquires it once more waits for itself, also a reader that acquires it to
-// read: a writer may have come to wait in between. Nor can a reader become a writer: two readers that both want that
+// The lock is not re-entrant. A writer that acquires it once more, or a reader that acquires it to write, would wait for
+// itself. Acquire refuses that at once, with [strategy.ErrHeld], if its ctx is that of the outer lease: see
+// [strategy.Lease.Context], and strategy.Do. With any other ctx nobody knows that the caller is the holder, and it waits until that ctx
+// ends. A reader that acquires it to read once more gets it, unless a writer has come to wait in between: then it waits
+// for itself, whatever its ctx. Nor can a reader become a writer: two readers that both want that
 // would each wait until the other has gone. Release the lock, acquire it to write, and read again. The other way is
 // safe: see Downgrade. (It also takes a lease to read, and gives another one in its place.)
 //
@@ -82,9 +85,8 @@
 // its place. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
 // hash tag).
 //
-//	lock:{name}               a sorted set: the holds, read:<token> or write:<token>; see
-//	                          internal/holders/holders.lua
-//	lock:{name}:readers       the readers that wait; see internal/queue/queue.lua
+//	lock:{name}               a sorted set: the holds, read:<token> or write:<token>; see holders.lua
+//	lock:{name}:readers       the readers that wait; see queue.lua in internal/algorithm
 //	lock:{name}:readers:<line>  the channel for direct grants to one of them
 //	lock:{name}:writers       the writers that wait
 //	lock:{name}:writers:<line>  the channel for direct grants to one of them
@@ -105,17 +107,14 @@ package rwlock
 import (
 	"context"
 	_ "embed"
-	"fmt"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/fences"
-	"github.com/lockstrategies/locks/internal/holders"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/internal/algorithm/fences"
+	"github.com/lockstrategies/locks/internal/algorithm/holderset"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
+	"github.com/lockstrategies/locks/internal/algorithm/queue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -127,10 +126,10 @@ var (
 	//go:embed release.lua
 	releaseLua string
 
-	shared = holders.Lua + fences.Expiry + fences.Numbers + queue.Entries + turnsLua
+	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + turnsLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
-	extend  = driver.NewScript("extend", shared+holders.Extend)
+	extend  = driver.NewScript("extend", shared+holderset.Extend)
 	release = driver.NewScript("release", shared+releaseLua)
 )
 
@@ -142,70 +141,56 @@ const (
 
 var modes = [...]any{write: "write", read: "read"}
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's settings (address, password, TLS,
-// database) and dials two connections of its own. The caller closes the pool. It does no I/O: see
-// [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options) (strategy.ReadWriter, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return Make(On(n), o)
-}
-
-// On returns the algorithm on any node: for other clients, decorators and tests. Closing the protocol closes
-// the node.
-func On(n driver.Node) driver.Protocol {
-	return &protocol{holders.Protocol{Node: n, Names: names.New("readers", "writers", "fence"), Renewal: extend}}
-}
-
-// Make is engine.New for what [On] returns.
-func Make(p driver.Protocol, o strategy.Options) (strategy.ReadWriter, error) {
-	if _, ok := p.(*protocol); !ok {
-		return nil, fmt.Errorf("locks: the protocol is a %T: allowed is what rwlock.On returns", p)
-	}
-	s, err := engine.New(p, o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) {
+	s, err := engine.New(On(n), o)
 	if err != nil {
 		return nil, err
 	}
 	return rwlock{s}, nil
 }
 
-// rwlock adds readers to the engine's strategy, whose locks are to write.
-type rwlock struct{ strategy.Strategy }
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node) driver.Protocol {
+	names := keycache.New("readers", "writers", "fence")
+	return &protocol{holderset.Protocol{Node: driver.Given(n, nil), Names: names, Renewal: extend}}
+}
 
-func (s rwlock) With(o strategy.Options) (strategy.Strategy, error) {
-	made, err := s.Strategy.With(o)
+// rwlock adds readers to the engine's strategy, whose locks are to write.
+type rwlock struct{ engine.Strategy }
+
+func (s rwlock) With(change func(*strategy.Options)) (strategy.Strategy, error) {
+	made, err := s.Changed(change)
 	if err != nil {
 		return nil, err
 	}
 	return rwlock{made}, nil
 }
 
-func (s rwlock) NewRLock(name string) strategy.Lock { return engine.NewShare(s.Strategy, name, read) }
+func (s rwlock) NewRLock(name string) strategy.Lock { return s.NewShare(name, read) }
 
 // Downgrade of a lease to read gives another lease to read: see adopt.lua.
 func (s rwlock) Downgrade(ctx context.Context, lease strategy.Lease) (strategy.Lease, error) {
-	return engine.Exchange(ctx, s.Strategy, lease, read)
+	return s.Exchange(ctx, lease, read)
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	holders.Protocol // Extend, ExtendAll, Probe; Close is the node's
+	holderset.Protocol // Extend, ExtendAll, Probe; Close is the node's
 }
 
 var _ interface {
-	driver.Protocol
+	driver.Protocol // also adopt.go, inspect.go, check.go
 	driver.Sharer
 	driver.BulkExtender
-	driver.Adopter   // adopt.go
-	driver.Inspector // inspect.go
-	driver.Checker   // check.go
-	driver.Prober
 } = (*protocol)(nil)
 
 // MaxShare is that of a reader.
 func (p *protocol) MaxShare() int { return read }
+
+// Excludes says that only readers hold the lock together.
+func (p *protocol) Excludes(held, asked int32) bool { return held != read || asked != read }
 
 // Acquire makes c a holder if the lock lets it in and nobody waits who comes first. Otherwise a claim with a Line
 // takes its place in the queue.
@@ -223,30 +208,40 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 }
 
 // Release gives the hold up, whether it is to read or to write, and serves the queue.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	entry := ""
-	if c.Undo {
-		entry = queue.Entry(c, 1) // an undo also gives up the place in the queue
-	}
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.release(ctx, c, "")
+}
+
+// Undo is Release, and also gives up the place in the queue.
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, 1)))
+}
+
+// ForceRelease is Release.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
+}
+
+func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) error {
 	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
 	if err != nil {
 		return err
 	}
-	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
+	return rediskit.ReleaseReply(p.Name(), c, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	l := p.Names.Of(c.Key)
 	if c.Line != "" {
-		return queue.Watch(ctx, p, c, queue.Channel(queueKey(l, c.Share), c.Line), fn)
+		return queue.Watch(ctx, p, c, queue.Channel(queueKey(l, c.Share), c.Line), true, fn)
 	}
-	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
+	return rediskit.WatchChannel(ctx, p, c, l.Channel(), fn)
 }
 
 // queueKey is where a claim with this Share waits.
-func queueKey(l *names.Lock, share int32) string {
+func queueKey(l *keycache.Lock, share int32) string {
 	if share == read {
 		return l.Keys[1]
 	}

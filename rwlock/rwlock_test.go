@@ -15,13 +15,13 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/conformance"
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -40,7 +40,7 @@ func open(t testing.TB, s *redistest.Server, o strategy.Options) strategy.ReadWr
 
 func openOn(t testing.TB, pool *redis.Pool, o strategy.Options) strategy.ReadWriter {
 	t.Helper()
-	locks, err := rwlock.New(pool, o)
+	locks, err := rwlock.New(redigonode.New(pool), o)
 	return locktest.Opened(t, locks, err).(strategy.ReadWriter)
 }
 
@@ -104,12 +104,25 @@ func (s *scene) to(read bool) strategy.Lock {
 func (s *scene) read() strategy.Lease  { s.t.Helper(); return s.try(true) }
 func (s *scene) write() strategy.Lease { s.t.Helper(); return s.try(false) }
 
+// readFirst lets two read. The first one's hold ends first, also if both came in the same millisecond.
+func (s *scene) readFirst() (first, second strategy.Lease) {
+	s.t.Helper()
+	first = s.read()
+	longer := open(s.t, s.server, strategy.Options{TTL: time.Minute}).NewRLock(s.name)
+	return first, s.tried(longer, "to read for longer")
+}
+
 // try makes an attempt that must succeed.
 func (s *scene) try(read bool) strategy.Lease {
 	s.t.Helper()
-	l, err := s.to(read).TryAcquire(s.ctx)
+	return s.tried(s.to(read), fmt.Sprintf("to read (%t)", read))
+}
+
+func (s *scene) tried(lock strategy.Lock, what string) strategy.Lease {
+	s.t.Helper()
+	l, err := lock.TryAcquire(s.ctx)
 	if err != nil {
-		s.failf("TryAcquire() to read (%t) = %v, want nil", read, err)
+		s.failf("TryAcquire() %s = %v, want nil", what, err)
 	}
 	s.holding = append(s.holding, l)
 	return l
@@ -221,7 +234,7 @@ func (s *scene) fence(l strategy.Lease) uint64 { s.t.Helper(); return locktest.F
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	play(t, strategy.Options{}, func(s *scene) {
-		first, second := s.read(), s.read()
+		first, second := s.readFirst()
 		if err := second.Extend(s.ctx); err != nil {
 			s.failf("Extend() = %v", err)
 		}
@@ -642,7 +655,7 @@ func TestAdopt(t *testing.T) {
 func TestForceRelease(t *testing.T) {
 	t.Parallel()
 	play(t, strategy.Options{}, func(s *scene) {
-		first, second := s.read(), s.read()
+		first, second := s.readFirst()
 		w := s.waitsToWrite()
 		info := s.info()
 		if err := s.locks.ForceRelease(s.ctx, info); err != nil {
@@ -876,12 +889,12 @@ func TestNotified(t *testing.T) {
 	}
 	release := func(token string) {
 		t.Helper()
-		if err := p.Release(t.Context(), claim(name, token, 0)); err != nil {
+		if _, err := p.Release(t.Context(), claim(name, token, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	acquire("w", 0)
-	if _, err := p.(driver.Adopter).Adopt(t.Context(), claim(name, "r1", 1), "w"); err != nil {
+	if _, err := p.Adopt(t.Context(), claim(name, "r1", 1), "w"); err != nil {
 		t.Fatal(err)
 	}
 	acquire("r2", 1)
@@ -934,7 +947,7 @@ func TestLeastRights(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	least := []any{
 		"-@all", "resetkeys", "resetchannels", "~lock:*", "&lock:*", "+eval", "+evalsha", "+subscribe", "+unsubscribe", "+publish", "+pubsub", "+time",
-		"+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+pttl", "+pexpireat", "+get", "+set",
+		"+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+zcount", "+pttl", "+pexpireat", "+get", "+set",
 		"+lindex", "+lpop", "+lrange", "+lpos", "+lrem", "+rpush", "+pexpire",
 	}
 	locks := openOn(t, locktest.As(t, s, "least", "which rights a lock needs", least...), strategy.Options{Wait: strategy.WaitQueue})
@@ -974,7 +987,7 @@ func TestLeastRights(t *testing.T) {
 		}
 		return ""
 	})
-	for _, cmd := range []string{"zrange", "zadd", "zrem", "zremrangebyscore", "zscore", "pttl", "pexpireat", "get", "set", "lindex", "lpop", "lpos", "lrem", "rpush", "pexpire", "publish"} {
+	for _, cmd := range []string{"zrange", "zadd", "zrem", "zremrangebyscore", "zscore", "zcount", "pttl", "pexpireat", "get", "set", "lindex", "lpop", "lpos", "lrem", "rpush", "pexpire", "publish"} {
 		rules := append(slices.Clone(least), "-"+cmd)
 		locks := openOn(t, locktest.As(t, s, "no-"+cmd, "that Check names a right", rules...), strategy.Options{Wait: strategy.WaitQueue})
 		if err := locks.Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(fmt.Sprint(err), "+"+cmd) {
@@ -1000,12 +1013,12 @@ func TestReplies(t *testing.T) {
 	for _, reply := range odd {
 		p := rwlock.On(locktest.OneReply{Reply: reply})
 		_, err := p.Acquire(t.Context(), c)
-		_, err2 := p.(driver.Adopter).Adopt(t.Context(), c, "from")
-		_, err3 := p.(driver.Inspector).Inspect(t.Context(), c)
+		_, err2 := p.Adopt(t.Context(), c, "from")
+		_, err3 := p.Inspect(t.Context(), c)
 		if b, ok := reply.([]byte); ok && string(b) == "x" {
 			err2 = strategy.ErrUnknown // another holds it
 		}
-		for i, err := range []error{err, err2, err3, p.Release(t.Context(), c)} {
+		for i, err := range []error{err, err2, err3, locktest.Err(p.Release(t.Context(), c))} {
 			if !errors.Is(err, strategy.ErrUnknown) && !(i == 3 && errors.Is(err, strategy.ErrLost)) {
 				t.Errorf("operation %d with the reply %v = %v, want ErrUnknown", i, reply, err)
 			}
@@ -1014,12 +1027,12 @@ func TestReplies(t *testing.T) {
 	for _, reply := range []any{
 		[]any{[]byte("1"), []byte("t"), int64(5), nil, []any{}}, []any{int64(1), []byte("t"), nil, nil, []any{}}, []any{int64(1), nil, int64(5), nil, []any{}},
 	} {
-		if _, err := rwlock.On(locktest.OneReply{Reply: reply}).(driver.Inspector).Inspect(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
+		if _, err := rwlock.On(locktest.OneReply{Reply: reply}).Inspect(t.Context(), c); !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Inspect() with the reply %v = %v, want ErrUnknown", reply, err)
 		}
 	}
 	bad := []any{int64(1), []byte("t"), int64(5), []byte("seven"), []any{}}
-	if _, err := rwlock.On(locktest.OneReply{Reply: bad}).(driver.Inspector).Inspect(t.Context(), c); !errors.Is(err, strategy.ErrRefused) {
+	if _, err := rwlock.On(locktest.OneReply{Reply: bad}).Inspect(t.Context(), c); !errors.Is(err, strategy.ErrRefused) {
 		t.Errorf("Inspect() with a counter that holds no fence = %v, want ErrRefused", err)
 	}
 }
@@ -1031,7 +1044,7 @@ func TestAsked(t *testing.T) {
 	line := c
 	line.Line = "l"
 	reader := line
-	reader.Share, reader.Asked, reader.Undo = 1, true, true
+	reader.Share, reader.Asked = 1, true
 	for _, talk := range []locktest.Talk{
 		{Name: "to write", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write"}, Do: func(n driver.Node) (any, error) { g, err := rwlock.On(n).Acquire(t.Context(), c); return g.Fence, err }},
 		{Name: "with a line", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write l 1000 1 t"}, Do: func(n driver.Node) (any, error) {
@@ -1047,33 +1060,30 @@ func TestAsked(t *testing.T) {
 		locktest.Play(t, talk)
 	}
 	for _, talk := range []locktest.Talk{
-		{Name: "Release", Asked: []string{"release a {a}:readers: {a}:writers: {a}:fence: 86400000 t  {a}:free:"}, Do: func(n driver.Node) (any, error) { return nil, rwlock.On(n).Release(t.Context(), line) }},
-		{Name: "an undo", Asked: []string{"release a {a}:readers: {a}:writers: {a}:fence: 86400000 t l 1000 1 t {a}:free:"}, Do: func(n driver.Node) (any, error) { return nil, rwlock.On(n).Release(t.Context(), reader) }},
+		{Name: "Release", Asked: []string{"release a {a}:readers: {a}:writers: {a}:fence: 86400000 t  {a}:free:"}, Do: func(n driver.Node) (any, error) { return nil, locktest.Err(rwlock.On(n).Release(t.Context(), line)) }},
+		{Name: "an undo", Asked: []string{"release a {a}:readers: {a}:writers: {a}:fence: 86400000 t l 1000 1 t {a}:free:"}, Do: func(n driver.Node) (any, error) { return nil, rwlock.On(n).Undo(t.Context(), reader) }},
 	} {
 		talk.Replies = []any{int64(1)}
 		locktest.Play(t, talk)
 	}
 }
 
-// TestMake: it takes what On returns, and With keeps readers.
-func TestMake(t *testing.T) {
+// TestNew: bad input is refused, and With keeps readers.
+func TestNew(t *testing.T) {
 	t.Parallel()
-	if _, err := rwlock.New(nil, strategy.Options{}); err == nil {
-		t.Error("New() without a pool = nil, want an error")
+	if _, err := rwlock.New(nil, strategy.Options{}); err == nil || !strings.Contains(err.Error(), "node is nil") {
+		t.Errorf("New() without a node = %v, want an error that says so", err)
 	}
-	if _, err := rwlock.Make(&conformance.Memory{}, strategy.Options{}); err == nil || !strings.Contains(err.Error(), "rwlock.On") {
-		t.Errorf("Make() of another protocol = %v, want an error that says what is allowed", err)
-	}
-	if _, err := rwlock.Make(rwlock.On(locktest.OneReply{}), strategy.Options{TTL: -1}); err == nil {
-		t.Error("Make() with a negative TTL = nil, want an error")
+	if _, err := rwlock.New(locktest.OneReply{}, strategy.Options{TTL: -1}); err == nil {
+		t.Error("New() with a negative TTL = nil, want an error")
 	}
 	server := redistest.Shared(t)
 	locks := open(t, server, strategy.Options{})
-	other, err := locks.With(strategy.Options{TTL: 2 * time.Minute})
+	other, err := locks.With(func(o *strategy.Options) { o.TTL = 2 * time.Minute })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locks.With(strategy.Options{TTL: -1}); err == nil {
+	if _, err := locks.With(func(o *strategy.Options) { o.TTL = -1 }); err == nil {
 		t.Error("With() with a negative TTL = nil, want an error")
 	}
 	name := locktest.Unique(t)
@@ -1087,13 +1097,10 @@ func TestMake(t *testing.T) {
 	}
 	locktest.Release(t, try(t, other.(strategy.ReadWriter).NewRLock(name)))
 	locktest.Release(t, r)
-	if _, err := engine.NewShare(mustEngine(t, server), name, 2).TryAcquire(t.Context()); err == nil {
+	p := rwlock.On(locktest.Node(t, server))
+	shares, err := engine.New(p, strategy.Options{})
+	locktest.Opened(t, shares, err)
+	if _, err := shares.NewShare(name, 2).TryAcquire(t.Context()); err == nil {
 		t.Error("a share of 2 is allowed, want an error: a reader's is 1")
 	}
-}
-
-func mustEngine(t *testing.T, s *redistest.Server) strategy.Strategy {
-	t.Helper()
-	made, err := engine.New(rwlock.On(locktest.Node(t, s)), strategy.Options{})
-	return locktest.Opened(t, made, err)
 }

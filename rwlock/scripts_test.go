@@ -6,12 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/scripttest"
+	"github.com/lockstrategies/locks/internal/testkit/scripttest"
 )
 
 type row = scripttest.Row
 
-const same = scripttest.Same
+const (
+	same      = scripttest.Same
+	inspected = "lock fence readers writers"
+)
 
 // on plays rows early in a second, where the microseconds of the clock begin with zeros. All that wait listen,
 // unless the row says who does.
@@ -44,7 +47,6 @@ const (
 	next    = "SET fence #0 PX 90000"   // that after counter's
 	bad     = "SET fence seven"
 	isBad   = "-FENCE the counter fence holds no fence: seven"
-	noLock  = "-NOLOCK the key lock holds no read-write lock"
 	noEnd   = "-NOLOCK the key lock holds no lock: it has no expiry"
 	free    = "free mine" // the message on the free channel
 	nobody  = "nobody"    // listens
@@ -120,7 +122,7 @@ func TestAcquireScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Free.
 		row{Name: "a writer, and nobody holds", Reply: "#512", After: all(issued, mineWrites),
-			Runs: "ZRANGE PTTL TIME ZRANGE ZSCORE ZRANGE LINDEX LINDEX ZRANGE ZADD ZREM GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT"},
+			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX LINDEX ZRANGE ZADD ZREM GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT"},
 		row{Name: "a writer gets a new fence", Before: counter, Reply: "#0", After: all(next, mineWrites)},
 		row{Name: "the first reader gets a new fence", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads)},
 		row{Name: "for ever", Args: "0 60000 mine write ''", Reply: "#512", After: all("SET fence #512", mineWrites)},
@@ -131,7 +133,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "a reader, and another reads, and the counter has expired", Args: toRead, Before: reads, Reply: "#512", After: all(issued, reading)},
 		row{Name: "a reader, and another reads, and the counter is 0", Args: toRead, Before: all("SET fence 0", reads), Reply: "#0", After: all(next, reading)},
 		row{Name: "a reader, and another writes: the queues are not read", Args: toRead, Before: all(writes, queued("r1", "w1")), Reply: "[w 7000]", After: same,
-			Runs: "ZRANGE PTTL TIME ZRANGE ZSCORE ZRANGE ZRANGE ZRANGE"},
+			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE ZRANGE ZRANGE ZREMRANGEBYSCORE"},
 		row{Name: "a writer, and another writes, in its last millisecond", Before: "ZADD lock @0 write:w PX 7000", Reply: "[w 0]", After: same},
 		row{Name: "a writer, and others read: the one that ends first", Before: "ZADD lock @5000 read:a:b:c @7000 read:r PX 7000", Reply: "[a:b:c 5000]", After: same},
 
@@ -142,6 +144,8 @@ func TestAcquireScript(t *testing.T) {
 			After: all(reads, queued("r0")+" PX 128000", queued("w1"))},
 		row{Name: "it is in the queue already", Args: asksWrite, Before: all(reads, queued("w1", "w0")), Reply: "[r 7000 1700000000 42 2 1]",
 			After: all(reads, queued("w1", "w0")+" PX 188000")},
+		row{Name: "it queues, and ZREMRANGEBYSCORE is forbidden", Args: queuesWrite, Before: reads, Forbid: "ZREMRANGEBYSCORE",
+			Reply: "-NOPERM forbidden", After: all(reads, queued("w0")+" PX 128000")},
 		row{Name: "the queue may not be written", Args: queuesWrite, Before: reads, Forbid: "RPUSH", Reply: "[r 7000 1700000000 42 0 0]", After: same},
 
 		// Granted while it queued, or the reply was lost.
@@ -153,7 +157,6 @@ func TestAcquireScript(t *testing.T) {
 		// Refused by the server.
 		row{Name: "a string", Before: "SET lock x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "no expiry", Before: "ZADD lock @7000 write:w", Reply: noEnd, After: same},
-		row{Name: "another lock", Before: "ZADD lock @7000 reads:a PX 7000", Reply: noLock, After: same},
 		row{Name: "the counter is bad", Before: bad, Reply: isBad, After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "a reader, and another reads, and the counter is bad", Args: toRead, Before: all(bad, reads), Reply: isBad, After: same},
@@ -171,7 +174,7 @@ func TestServeScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Readers hold.
 		row{Name: "a writer waits: a reader is refused", Args: toRead, Before: all(reads, queued("w1", "r1")), Reply: "[r 7000]", After: same,
-			Runs: "ZRANGE PTTL TIME ZRANGE ZSCORE ZRANGE LINDEX PUBSUB ZRANGE ZRANGE LINDEX PUBSUB ZRANGE"},
+			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX PUBSUB ZRANGE ZRANGE LINDEX PUBSUB ZRANGE ZREMRANGEBYSCORE"},
 		row{Name: "the writer that waits has died: the readers that wait come in, too", Args: toRead, Before: all(counter, reads, queued("w1", "r1", "r2")), Listening: listening("r1", "r2"),
 			Reply: "#-5", After: all(counter, "ZADD lock @1000 read:R1 @1000 read:R2 @7000 read:r @60000 read:mine PX 60000"),
 			Heard: all(told("w1", "1"), granted("r1", "#-5"), granted("r2", "#-5"))},
@@ -187,11 +190,11 @@ func TestServeScript(t *testing.T) {
 		// Nobody holds, and nobody knows who went.
 		row{Name: "the first writer comes in", Before: all(counter, queued("r1", "w1", "w2")), Reply: "[W1 1000]", After: all(next, w1, queued("r1", "w2")),
 			Heard: all(granted("w1", "#0"), told("r1", "1000"), told("w2", "1000")),
-			Runs:  "ZRANGE PTTL TIME ZRANGE ZSCORE ZRANGE LINDEX PUBSUB ZRANGE LINDEX PUBSUB GET LPOP ZSCORE GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH ZRANGE ZRANGE LINDEX PUBLISH LINDEX PUBLISH ZRANGE"},
+			Runs:  "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX PUBSUB ZRANGE LINDEX PUBSUB GET LPOP ZSCORE GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH ZRANGE ZRANGE LINDEX PUBLISH LINDEX PUBLISH ZRANGE ZREMRANGEBYSCORE"},
 		row{Name: "no writer waits: all readers come in", Before: all(counter, queued("r1", "r2")), Reply: "[R1 1000]", After: all(next, r12),
 			Heard: all(granted("r1", "#0"), granted("r2", "#0")),
-			Runs: "ZRANGE PTTL TIME ZRANGE ZSCORE ZRANGE LINDEX LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH " +
-				"LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE GET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH LINDEX ZRANGE ZRANGE LINDEX LINDEX ZRANGE"},
+			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH " +
+				"LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE GET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH LINDEX ZRANGE ZRANGE LINDEX LINDEX ZRANGE ZREMRANGEBYSCORE"},
 		row{Name: "readers come in, and so does the newcomer", Args: toRead, Before: all(counter, queued("r1")), Reply: "#0",
 			After: all(next, "ZADD lock @1000 read:R1 @60000 read:mine PX 60000"), Heard: granted("r1", "#0")},
 		row{Name: "readers with other TTLs, and no counter", Before: "RPUSH readers 'r1 1000 1 R1' 'r2 400 1 R2'", Reply: "[R2 400]",
@@ -253,7 +256,7 @@ func TestReleaseScript(t *testing.T) {
 	const wrote, read, other = "ZADD lock @6000 write:mine PX 6000", "ZADD lock @6000 read:mine PX 6000", "ZADD lock @6000 read:mine @7000 read:r PX 7000"
 	scripttest.Run(t, release, on("90000 mine '' free",
 		// Nobody waits.
-		row{Name: "a writer", Before: all(counter, wrote), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE PTTL TIME ZRANGE ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT ZRANGE LINDEX LINDEX ZRANGE PUBLISH"},
+		row{Name: "a writer", Before: all(counter, wrote), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE PTTL TIME ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT ZRANGE LINDEX LINDEX ZRANGE PUBLISH"},
 		row{Name: "the last reader", Before: all(counter, read), Reply: "1", After: counter, Heard: free},
 		row{Name: "a reader, and another reads: nobody can come in who could not before", Before: all(counter, other), Reply: "1", After: all(counter, reads)},
 		row{Name: "a reader that would have been the last to end", Before: "ZADD lock @7000 read:r @60000 read:mine PX 60000", Reply: "1", After: reads},
@@ -292,7 +295,6 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "a reader has lapsed", Before: all(counter, "ZADD lock @-1 read:mine PX 7000", queued("r1", "w1")), Reply: "nil", After: all(next, w1, queued("r1")),
 			Heard: all(granted("w1", "#0"), told("r1", "1000"))},
 		row{Name: "a string", Before: "SET lock x", Reply: "-WRONGTYPE", After: same},
-		row{Name: "another lock", Before: "ZADD lock @7000 mine PX 7000", Reply: noLock, After: same},
 		row{Name: "it may not be released", Before: wrote, Forbid: "ZREM", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "the expiry may not be set", Before: other, Forbid: "PEXPIREAT", Reply: "1", After: reads},
 
@@ -316,7 +318,6 @@ func TestExtendScript(t *testing.T) {
 		row{Name: "another holds", Before: writes, Reply: "[nil]", After: same},
 		row{Name: "it has lapsed, and others have, too", Before: "ZADD lock @-2000 read:mine @-1000 read:q @7000 read:r PX 7000", Reply: "[nil]", After: reads},
 		row{Name: "no expiry", Before: "ZADD lock @7000 read:mine", Reply: "[['NOLOCK the key lock holds no lock: it has no expiry']]", After: same},
-		row{Name: "another lock", Before: "ZADD lock @7000 mine PX 7000", Reply: "[nil]", After: same},
 		row{Name: "two holds of one lock", Keys: "lock lock", Args: "mine r 60000", Before: "ZADD lock @6000 read:mine @7000 read:r PX 7000", Reply: "2", After: "ZADD lock @60000 read:mine @60000 read:r PX 60000"},
 		row{Name: "two locks, two TTLs", Keys: "lock b", Args: "mine w 60000 50000", Before: "ZADD b @6000 write:w PX 6000; ZADD lock @6000 read:mine PX 6000", Reply: "2",
 			After: "ZADD b @50000 write:w PX 50000; ZADD lock @60000 read:mine PX 60000"},
@@ -344,7 +345,6 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "others hold", Before: all(counter, reads), Reply: "nil", After: same},
 		row{Name: "it has lapsed", Before: all(counter, "ZADD lock @-1 write:old PX 6000"), Reply: "nil", After: counter},
 		row{Name: "a string", Before: "SET lock x", Reply: "-WRONGTYPE", After: same},
-		row{Name: "another lock", Before: "ZADD lock @7000 old PX 7000", Reply: noLock, After: same},
 		row{Name: "the counter is bad", Before: all(bad, wrote), Reply: isBad, After: same},
 		row{Name: "out of memory", Before: all(counter, wrote), OOM: true, Reply: "-OOM", After: same},
 		row{Name: "the old token may not be taken out", Before: all(counter, wrote), Forbid: "ZREM", Reply: "-NOPERM forbidden", After: same},
@@ -353,14 +353,36 @@ func TestAdoptScript(t *testing.T) {
 }
 
 func TestInspectScript(t *testing.T) {
-	scripttest.Run(t, inspect, on("",
+	rows := on("",
 		row{Name: "a writer, and others wait", Before: "SET fence 7; " + all(writes, "RPUSH readers 'a 1000 1 first' junk 'b 1000 1 second one'", queued("w1")), Reply: "[1 w 7000 7 [first 'second one' W1]]", After: same},
 		row{Name: "readers, of which some have lapsed", Before: "ZADD lock @-1 read:q @0 read:s:t @7000 read:r PX 7000", Reply: "[2 s:t 0 nil []]", After: same},
 		row{Name: "all have lapsed", Before: "SET fence 7; " + wLapsed, Reply: "[0 nil 0 7 []]", After: same},
+		row{Name: "two end in the same millisecond: one of them, always the same", Before: "ZADD lock @7000 read:a @7000 read:b PX 7000", Reply: "[2 a 7000 nil []]", After: same},
 		row{Name: "the queue of readers is no list", Before: all(writes, "SET readers x", queued("w1")), Reply: "[1 w 7000 nil [W1]]", After: same},
 		row{Name: "the queue of writers is no list", Before: all(writes, queued("r1"), "SET writers x"), Reply: "[1 w 7000 nil [R1]]", After: same},
-		row{Name: "another lock", Before: "ZADD lock @7000 token PX 7000", Reply: noLock, After: same},
+		row{Name: "no expiry", Before: "ZADD lock @7000 read:r", Reply: noEnd, After: same},
+		row{Name: "ZCOUNT is forbidden", Before: reads, Forbid: "ZCOUNT", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "a list", Before: "RPUSH lock x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter is a list", Before: all("RPUSH fence x", writes), Reply: "-WRONGTYPE", After: same},
-	))
+	)
+	for i := range rows {
+		rows[i].Keys = inspected
+	}
+	scripttest.Run(t, inspect, rows)
+}
+
+// TestOtherKindsScripts: no script takes what is no read-write lock for one, or changes it, or serves those who wait.
+func TestOtherKindsScripts(t *testing.T) {
+	others := func(reply string, r row, args ...string) (rows []row) {
+		for _, a := range args {
+			rows = append(rows, on(a, scripttest.OtherKinds([]string{"read", "write"}, reply, r)...)...)
+		}
+		return rows
+	}
+	waiting := row{Before: queued("r1", "w1")}
+	scripttest.Run(t, acquire, others("-%s", waiting, "90000 60000 mine read ''", "90000 60000 x write ''", "90000 60000 x read 'r0 1000 1 x' 1", "90000 60000 mine write 'w0 1000 1 mine'"))
+	scripttest.Run(t, release, others("-%s", waiting, "90000 mine '' free", "90000 x '' free", "90000 x 'w0 1000 1 x' free"))
+	scripttest.Run(t, adopt, others("-%s", waiting, "90000 mine 60000 new 0 free", "90000 x 60000 new 0 free", "90000 x 60000 new 1 free"))
+	scripttest.Run(t, extend, others("[['%s']]", row{Keys: "lock"}, "mine 60000", "x 60000"))
+	scripttest.Run(t, inspect, others("-%s", row{Keys: inspected, Before: waiting.Before}, ""))
 }

@@ -1,5 +1,5 @@
--- turns: who holds the lock, and whose turn is next. Prepended, after internal/holders, internal/fences and
--- internal/queue, to every script that changes the lock.
+-- turns: who holds the lock, and whose turn is next. Prepended, after holderset, fences and queue of
+-- internal/algorithm, to every script that changes the lock.
 --
 -- A hold is a member of the lock (holders.lua): read:<token> or write:<token>. Either all members are readers,
 -- or there is one, a writer. Those who wait stand in two queues (queue.lua), one of readers, one of writers.
@@ -14,11 +14,10 @@
 -- before it have gone; and a writer for the writers before it, and between two of them for the readers that wait by
 -- then. If the writers that wait leave their queue while others read, the readers that wait come in.
 
--- Returns whether a member is a reader or a writer: 'read' or 'write'; nil: it is no hold.
-local function mode_of(member) return string.match(member, '^(read):') or string.match(member, '^(write):') end
+own = kinds.read
 
--- Returns the token of a member.
-local function token_of(member) return string.match(member, ':(.*)$') end
+-- Returns whether a member is a reader or a writer: 'read' or 'write'.
+local function mode_of(member) return string.match(member, '^(%a+):') end
 
 -- Returns how the lock is held: 'read' or 'write'; nil: nobody holds it.
 local function held(lock)
@@ -45,10 +44,6 @@ end
 local function open(keep)
   local now, time, err, lapsed = drop_lapsed(KEYS[1])
   if err then return nil, err end
-  local first = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
-  if first and not mode_of(first) then
-    return nil, redis.error_reply('NOLOCK the key ' .. KEYS[1] .. ' holds no read-write lock')
-  end
   return {lock = KEYS[1], read = KEYS[2], write = KEYS[3], counter = KEYS[4], keep = tonumber(keep), now = now, time = time,
     gone = lapsed and mode_of(lapsed)}
 end

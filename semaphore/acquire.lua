@@ -17,7 +17,8 @@
 --          {token, ms, seconds, microseconds, place, before}: the same; the server's time; the contender's place
 --            in the queue, from 1, or 0 if it has none; 1 if it had that place before, or else 0
 -- Errors   WRONGTYPE, NOLOCK, LIMIT (more than there are), FENCE, OOM, NOPERM: this request gave the contender
---          neither permits nor a place. Waiters that are dead may have left the queue, and others have been served
+--          neither permits nor a place. Waiters that are dead may have left the queue, and others have been served.
+--          NOPERM of ZREMRANGEBYSCORE: it has its place
 local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local token, permits, entry, ends = ARGV[4], tonumber(ARGV[5]), ARGV[6], s.now + ARGV[3]
@@ -28,6 +29,7 @@ if held then -- granted while it queued, or the reply was lost; nobody knows tha
   return fence or err
 end
 if permits > s.limit then
+  assert_primary(s.lock)
   return redis.error_reply('LIMIT ' .. permits .. ' permits are asked for, and there are ' .. s.limit)
 end
 
@@ -39,6 +41,10 @@ if serve(s, entry) and permits <= free(s) then
   return fence
 end
 
-local holder, left = first_to_end(s.lock, s.now)
-if entry == '' then return {holder, left} end
-return {holder, left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s.queue, entry, left, ARGV[3], ARGV[7])} -- enqueue.lua
+local first, left = first_to_end(s.lock, s.now)
+local refused = {token_of(first), left}
+if entry ~= '' then
+  refused = {token_of(first), left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s.queue, entry, left, ARGV[3], ARGV[7])} -- enqueue.lua
+end
+assert_primary(s.lock)
+return refused

@@ -15,7 +15,10 @@
 local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local held = held_members(s.lock, ARGV[3])
-if not held then return nil end
+if not held then
+  assert_primary(s.lock)
+  return nil
+end
 prove(s, ARGV[5])
 local fence, err = grant(s, ARGV[5], #held, s.now + ARGV[4])
 if err then return err end

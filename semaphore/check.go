@@ -4,28 +4,32 @@ import (
 	"context"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
+	"github.com/lockstrategies/locks/internal/algorithm/queue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // Check looks at the server, and tries what the scripts and the waiters need.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
-		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+	return rediskit.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := driver.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {
+		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, extend, release, limit, inspect, adopt); err != nil {
 			return err
 		}
-		return driver.CheckWatch(ctx, c, o.Wait, p)
+		if err := rediskit.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {
+			return err
+		}
+		return rediskit.CheckWatch(ctx, c, o.Wait, p)
 	})
 }
 
 // rights are what the scripts cannot do without, and what the way to wait needs that the user asked for.
-func rights(l *names.Lock, line string, w strategy.Wait) []driver.Right {
-	lock := driver.Right{Key: l.Keys[0], Commands: []string{"ZRANGE", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZSCORE", "ZCARD", "PTTL", "PEXPIREAT", "TIME"}}
-	waiting := driver.Right{Key: l.Keys[1]}
+func rights(l *keycache.Lock, line string, w strategy.Wait) []rediskit.Right {
+	lock := rediskit.Right{Key: l.Keys[0], Commands: []string{"ZRANGE", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZSCORE", "ZCOUNT", "ZCARD", "PTTL", "PEXPIREAT", "TIME"}}
+	waiting := rediskit.Right{Key: l.Keys[1]}
 	switch w {
 	case strategy.WaitNotification:
 		lock.Channel, lock.Commands = l.Channel(), append(lock.Commands, "PUBLISH")
@@ -33,5 +37,5 @@ func rights(l *names.Lock, line string, w strategy.Wait) []driver.Right {
 		waiting.Channel = queue.Channel(l.Keys[1], line)
 		waiting.Commands = []string{"LINDEX", "LPOP", "LPOS", "LREM", "RPUSH", "PTTL", "PEXPIRE", "PUBLISH"}
 	}
-	return []driver.Right{lock, waiting, {Key: l.Keys[2], Commands: []string{"GET", "SET"}}, {Key: l.Keys[3], Commands: []string{"GET"}}}
+	return []rediskit.Right{lock, waiting, {Key: l.Keys[2], Commands: []string{"GET", "SET"}}, {Key: l.Keys[3], Commands: []string{"GET"}}}
 }

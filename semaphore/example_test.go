@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -20,7 +21,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := semaphore.New(pool, 3, strategy.Options{TTL: 10 * time.Second})
+	locks, err := semaphore.New(redigonode.New(pool), 3, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func ExampleNew() {
 func ExampleNew_setPermits() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := semaphore.New(pool, 1, strategy.Options{})
+	locks, err := semaphore.New(redigonode.New(pool), 1, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

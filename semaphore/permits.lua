@@ -1,8 +1,9 @@
--- permits: who holds permits, and who gets those that are free. Prepended, after internal/holders,
--- internal/fences and internal/queue, to every script.
+-- permits: who holds permits, and who gets those that are free. Prepended, after holderset, fences and
+-- queue of internal/algorithm, to every script.
 --
--- A permit is a member of the lock (holders.lua). A hold of one permit is its token; a hold of several is the
--- token, token:2, token:3 and so on. So the size of the set says how many permits are taken.
+-- A permit is a member of the lock (holders.lua). A hold of one permit is permit:<token>; a hold of several is that,
+-- permit:<token>:2, permit:<token>:3 and so on. So the size of the set says how many permits are taken.
+own = kinds.permit
 
 -- Reads the semaphore whose keys are KEYS, and drops the holds that have lapsed.
 -- permits  how many there are, unless they were set at run time
@@ -18,16 +19,16 @@ end
 
 -- Returns the members that are so many permits of the token.
 local function members(token, permits)
-  local all = {token}
-  for i = 2, permits do all[i] = token .. ':' .. i end
+  local all = {'permit:' .. token}
+  for i = 2, permits do all[i] = all[1] .. ':' .. i end
   return all
 end
 
 -- Returns the members that the token holds; nil if it holds no permits.
 local function held_members(lock, token)
-  if not redis.call('ZSCORE', lock, token) then return nil end
+  if not redis.call('ZSCORE', lock, 'permit:' .. token) then return nil end
   local n = 1
-  while redis.call('ZSCORE', lock, token .. ':' .. n + 1) do n = n + 1 end
+  while redis.call('ZSCORE', lock, 'permit:' .. token .. ':' .. n + 1) do n = n + 1 end
   return members(token, n)
 end
 
@@ -37,8 +38,8 @@ local function free(s) return s.limit - redis.call('ZCARD', s.lock) end
 -- Raises an error if the caller may not hold and release, or Redis is out of memory. It comes before the first
 -- write of a grant, and changes nothing, because the token is not there.
 local function prove(s, token)
-  redis.call('ZADD', s.lock, 'XX', 0, token)
-  redis.call('ZREM', s.lock, token)
+  redis.call('ZADD', s.lock, 'XX', 0, 'permit:' .. token)
+  redis.call('ZREM', s.lock, 'permit:' .. token)
 end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
@@ -64,7 +65,7 @@ local function serve_entry(s, channel, ms, permits, token)
     redis.pcall('PUBLISH', channel, 'next 1')
     return true
   end
-  if is_held(s.lock, token) then return true end -- the entry is out of date
+  if is_held(s.lock, 'permit:' .. token) then return true end -- the entry is out of date
   local held, fence = pcall(grant, s, token, permits, s.now + ms)
   if not held then return false end
   if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then

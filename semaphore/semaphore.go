@@ -6,7 +6,7 @@
 // dies never counts down again. So each permit is a lease, with a TTL, a deadline and a renewal of
 // its own. The permit of a holder that died comes back when its TTL ends.
 //
-//	s, err := semaphore.New(pool, 5, strategy.Options{})
+//	s, err := semaphore.New(node, 5, strategy.Options{})
 //	err = strategy.Do(ctx, s.NewLock("reports"), func(ctx context.Context, lease strategy.Lease) error {
 //		return work(ctx) // at most five at a time, in all processes together
 //	})
@@ -16,8 +16,8 @@
 //
 // # How it works
 //
-// The lock is a sorted set. Its members are the permits that are taken, their scores the times at which they
-// end by the server's clock. A script first drops what has lapsed; then the size of the set says how many
+// The lock is a sorted set. Its members are the permits that are taken (permit:<token>), their scores the times at which
+// they end by the server's clock. A script first drops what has lapsed; then the size of the set says how many
 // permits are free. So nothing is counted that could be counted wrong.
 //
 // Those who wait stand in a queue, each with an entry of its own. A release serves it in the same step: it
@@ -52,9 +52,11 @@
 //
 // # What it does not guarantee
 //
+// An acquisition inside one's own counts as any other: if no permit is free it waits, also for the caller itself.
+//
 // One Redis is one point of failure. If it forgets the key (a restart without persistence, a fail-over, an
 // eviction, a FLUSHALL), all permits are free again while their holders still work. If its clock is set forward, permits
-// are free too early. There is no option Acknowledged: a direct grant would be unconfirmed.
+// are free too early. Options.Acks are refused: a direct grant would be unconfirmed.
 //
 // A semaphore bounds how many work at a time. To bound requests per second, take a rate limiter.
 //
@@ -70,9 +72,10 @@
 // its place. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
 // hash tag).
 //
-//	lock:{name}               a sorted set: the permits that are taken; see internal/holders/holders.lua
-//	lock:{name}:queue         the queue, while somebody waits; see internal/queue/queue.lua
-//	lock:{name}:queue:<line>  the channel for direct grants to one waiter
+//	lock:{name}               a sorted set: the permits that are taken, permit:<token>, and for the further permits
+//	                          of the same hold permit:<token>:2 and so on; see holders.lua
+//	lock:{name}:waiters       the queue, while somebody waits; see queue.lua in internal/algorithm
+//	lock:{name}:waiters:<line>  the channel for direct grants to one waiter
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:permits       the number of permits, if SetPermits has set it; it stays
 //	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
@@ -94,15 +97,13 @@ import (
 	_ "embed"
 	"fmt"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/fences"
-	"github.com/lockstrategies/locks/internal/holders"
-	"github.com/lockstrategies/locks/internal/names"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/queue"
+	"github.com/lockstrategies/locks/internal/algorithm/fences"
+	"github.com/lockstrategies/locks/internal/algorithm/holderset"
+	"github.com/lockstrategies/locks/internal/algorithm/keycache"
+	"github.com/lockstrategies/locks/internal/algorithm/queue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -123,52 +124,40 @@ var (
 	//go:embed limit.lua
 	limitLua string
 
-	shared = holders.Lua + fences.Expiry + fences.Numbers + queue.Entries + permitsLua
+	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + permitsLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
-	extend  = driver.NewScript("extend", shared+holders.Extend)
+	extend  = driver.NewScript("extend", shared+holderset.Extend)
 	release = driver.NewScript("release", shared+releaseLua)
 	limit   = driver.NewScript("limit", shared+limitLua)
 )
 
-// New returns the strategy, with so many permits for each lock, on the Redis that pool dials. It takes the
-// pool's settings (address, password, TLS, database) and dials two connections of its own. The caller closes
-// the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, permits int, o strategy.Options) (strategy.Semaphore, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return Make(On(n, permits), o)
-}
-
-// On returns the algorithm on any node: for other clients, decorators and tests. Closing the protocol closes
-// the node.
-func On(n driver.Node, permits int) driver.Protocol {
-	return &protocol{holders.Protocol{Node: n, Names: names.New("queue", "fence", "permits"), Renewal: extend}, permits}
-}
-
-// Make is engine.New for what [On] returns.
-func Make(p driver.Protocol, o strategy.Options) (strategy.Semaphore, error) {
-	own, ok := p.(*protocol)
-	if !ok {
-		return nil, fmt.Errorf("locks: the protocol is a %T: allowed is what semaphore.On returns", p)
-	}
+// New returns the strategy on a node, with so many permits for each lock. The node is what the New of a client returns. New
+// does no I/O: see [strategy.Strategy.Check]. Close closes the node, unless another strategy uses it, too; the client stays
+// the caller's.
+func New(n driver.Node, permits int, o strategy.Options) (strategy.Semaphore, error) {
+	p := On(n, permits).(*protocol)
 	s, err := engine.New(p, o)
 	if err != nil {
 		return nil, err
 	}
-	return semaphore{s, own}, nil
+	return semaphore{s, p}, nil
+}
+
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node, permits int) driver.Protocol {
+	names := keycache.New("waiters", "fence", "permits")
+	return &protocol{holderset.Protocol{Node: driver.Given(n, nil), Names: names, Renewal: extend}, permits}
 }
 
 // semaphore adds to the engine's strategy what only a semaphore can do.
 type semaphore struct {
-	strategy.Strategy
+	engine.Strategy
 	p *protocol
 }
 
-func (s semaphore) With(o strategy.Options) (strategy.Strategy, error) {
-	made, err := s.Strategy.With(o)
+func (s semaphore) With(change func(*strategy.Options)) (strategy.Strategy, error) {
+	made, err := s.Changed(change)
 	if err != nil {
 		return nil, err
 	}
@@ -176,18 +165,18 @@ func (s semaphore) With(o strategy.Options) (strategy.Strategy, error) {
 }
 
 func (s semaphore) NewWeightedLock(name string, permits int) strategy.Lock {
-	return engine.NewShare(s.Strategy, name, permits)
+	return s.NewShare(name, permits)
 }
 
 func (s semaphore) SetPermits(ctx context.Context, name string, permits int) error {
 	if permits < 0 || permits > MaxPermits {
 		return fmt.Errorf("locks: SetPermits of %q to %d: allowed are 1 to %d, and 0 for the number that each process was started with", name, permits, MaxPermits)
 	}
-	return engine.Ask(ctx, s.Strategy, name, func(ctx context.Context, c driver.Claim) error {
+	return s.Ask(ctx, name, func(ctx context.Context, c driver.Claim) error {
 		l := s.p.Names.Of(c.Key)
 		reply, err := s.p.Eval(ctx, c.Due, limit, l.Keys, s.p.permits, l.FenceTTL.Of(c.FenceTTL), permits, l.Free)
 		if err == nil && reply != int64(1) {
-			err = driver.BadReply(s.p.Name(), reply)
+			err = rediskit.BadReply(s.p.Name(), reply)
 		}
 		return err
 	})
@@ -195,23 +184,22 @@ func (s semaphore) SetPermits(ctx context.Context, name string, permits int) err
 
 // protocol is the algorithm on one node.
 type protocol struct {
-	holders.Protocol // Extend, ExtendAll, Probe; Close is the node's
-	permits          int
+	holderset.Protocol // Extend, ExtendAll, Probe; Close is the node's
+	permits            int
 }
 
 var _ interface {
-	driver.Protocol
+	driver.Protocol // also adopt.go, inspect.go, check.go
 	driver.Sharer
 	driver.BulkExtender
 	driver.Validator
-	driver.Adopter   // adopt.go
-	driver.Inspector // inspect.go
-	driver.Checker   // check.go
-	driver.Prober
 } = (*protocol)(nil)
 
 // MaxShare is how many permits an acquisition may take.
 func (p *protocol) MaxShare() int { return MaxWeight }
+
+// Excludes says no: there may be permits enough for both, or somebody may raise their number.
+func (p *protocol) Excludes(_, _ int32) bool { return false }
 
 // Validate refuses a number of permits that is not allowed.
 func (p *protocol) Validate(strategy.Options) error {
@@ -237,24 +225,34 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 }
 
 // Release gives the permits back, and serves the queue.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	entry := ""
-	if c.Undo {
-		entry = queue.Entry(c, int(max(c.Share, 1))) // an undo also gives up the place in the queue
-	}
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.release(ctx, c, "")
+}
+
+// Undo is Release, and also gives up the place in the queue.
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, int(max(c.Share, 1)))))
+}
+
+// ForceRelease is Release.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
+}
+
+func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) error {
 	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, p.permits, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
 	if err != nil {
 		return err
 	}
-	return driver.ReleaseReply(p.Name(), p.Ordered(), c, reply)
+	return rediskit.ReleaseReply(p.Name(), c, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	l := p.Names.Of(c.Key)
 	if c.Line != "" {
-		return queue.Watch(ctx, p, c, queue.Channel(l.Keys[1], c.Line), fn)
+		return queue.Watch(ctx, p, c, queue.Channel(l.Keys[1], c.Line), true, fn)
 	}
-	return driver.WatchChannel(ctx, p, c, l.Channel(), fn)
+	return rediskit.WatchChannel(ctx, p, c, l.Channel(), fn)
 }

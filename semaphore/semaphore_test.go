@@ -19,12 +19,13 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -48,7 +49,7 @@ func opened(t *testing.T, locks strategy.Semaphore, err error) strategy.Semaphor
 // open returns a semaphore of so many permits on s, as another process would open it.
 func open(t *testing.T, s *redistest.Server, permits int, o strategy.Options) strategy.Semaphore {
 	t.Helper()
-	locks, err := semaphore.New(s.Pool(), permits, o)
+	locks, err := semaphore.New(redigonode.New(s.Pool()), permits, o)
 	return opened(t, locks, err)
 }
 
@@ -73,6 +74,15 @@ func refused(t *testing.T, locks strategy.Semaphore, name string, permits int) {
 	}
 }
 
+// permitsOf are the members of a hold of so many permits.
+func permitsOf(l strategy.Lease, permits int) []string {
+	all := []string{"permit:" + l.Token()}
+	for i := 2; i <= permits; i++ {
+		all = append(all, fmt.Sprintf("%s:%d", all[0], i))
+	}
+	return all
+}
+
 // members are the permits that are taken, also those that have lapsed.
 func members(t *testing.T, s *redistest.Server, name string) []string {
 	t.Helper()
@@ -87,7 +97,7 @@ func members(t *testing.T, s *redistest.Server, name string) []string {
 func lapse(t *testing.T, s *redistest.Server, l strategy.Lease) {
 	t.Helper()
 	for _, m := range members(t, s, l.Name()) {
-		if m == l.Token() || strings.HasPrefix(m, l.Token()+":") {
+		if m == "permit:"+l.Token() || strings.HasPrefix(m, "permit:"+l.Token()+":") {
 			redistest.Do(t, s, "ZADD", strategy.DefaultKey(l.Name()), "XX", 1000, m)
 		}
 	}
@@ -97,7 +107,7 @@ func lapse(t *testing.T, s *redistest.Server, l strategy.Lease) {
 func inQueue(t *testing.T, s *redistest.Server, name string, n int) {
 	t.Helper()
 	verdict.Eventually(t, fmt.Sprintf("%d are in the queue", n), func() bool {
-		return redistest.Do(t, s, "LLEN", strategy.DefaultKey(name)+":queue") == int64(n)
+		return redistest.Do(t, s, "LLEN", strategy.DefaultKey(name)+":waiters") == int64(n)
 	})
 }
 
@@ -173,7 +183,7 @@ func TestNewRefuses(t *testing.T) {
 		{pool, 1, strategy.Options{}, ""},
 		{pool, semaphore.MaxPermits, strategy.Options{}, ""},
 	} {
-		locks, err := semaphore.New(c.pool, c.permits, c.o)
+		locks, err := semaphore.New(redigonode.New(c.pool), c.permits, c.o)
 		switch {
 		case c.says == "" && err != nil, c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("New(%v, %d, %v) = %v, want that it says %q, and no error where that is empty", c.pool, c.permits, c.o.TTL, err, c.says)
@@ -181,14 +191,11 @@ func TestNewRefuses(t *testing.T) {
 			locktest.Opened(t, locks, err)
 		}
 	}
-	if _, err := semaphore.Make(&conformance.Memory{}, strategy.Options{}); err == nil || !strings.Contains(err.Error(), "allowed is what semaphore.On returns") {
-		t.Errorf("Make() of another protocol = %v, want an error that says what is allowed", err)
-	}
 }
 
 // TestRefusesNumbers: weights and numbers of permits that are not allowed. Nothing is sent.
 func TestRefusesNumbers(t *testing.T) {
-	locks, err := semaphore.Make(semaphore.On(&locktest.Dialog{}, 5), strategy.Options{}) // it answers nothing
+	locks, err := semaphore.New(&locktest.Dialog{}, 5, strategy.Options{}) // it answers nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +229,7 @@ func TestWeights(t *testing.T) {
 	refused(t, locks, name, 3)
 	other := try(t, open(t, s, 5, patient), name, 2)
 	refused(t, locks, name, 1)
-	want := []string{two.Token(), two.Token() + ":2", one.Token(), other.Token(), other.Token() + ":2"}
+	want := slices.Concat(permitsOf(two, 2), permitsOf(one, 1), permitsOf(other, 2))
 	slices.Sort(want)
 	if got := slices.Sorted(slices.Values(members(t, s, name))); !slices.Equal(got, want) {
 		t.Errorf("permits = %q, want %q", got, want)
@@ -292,7 +299,7 @@ func TestOnTheWire(t *testing.T) {
 	}
 	w := wait(t.Context(), locks.NewWeightedLock("a", 2))
 	inQueue(t, s, "a", 1)
-	for key, kind := range map[string]string{"lock:{a}": "zset", "lock:{a}:queue": "list", "lock:{a}:fence": "string", "lock:{a}:permits": "string"} {
+	for key, kind := range map[string]string{"lock:{a}": "zset", "lock:{a}:waiters": "list", "lock:{a}:fence": "string", "lock:{a}:permits": "string"} {
 		if got := redistest.Do(t, s, "TYPE", key); got != kind {
 			t.Errorf("TYPE %s = %v, want %s", key, got, kind)
 		}
@@ -306,18 +313,18 @@ func TestOnTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range []strategy.Lease{a, b} {
-		score, err := redis.Int64(redistest.Do(t, s, "ZSCORE", "lock:{a}", l.Token()), nil)
+		score, err := redis.Int64(redistest.Do(t, s, "ZSCORE", "lock:{a}", "permit:"+l.Token()), nil)
 		if left := score - now[0]*1000 - now[1]/1000; err != nil || left <= 0 || left > 60_000 {
 			t.Errorf("ZSCORE of %s = %d, %v, want up to a minute from now, in ms", l.Token(), score, err)
 		}
 	}
-	entry, err := redis.String(redistest.Do(t, s, "LINDEX", "lock:{a}:queue", 0), nil)
+	entry, err := redis.String(redistest.Do(t, s, "LINDEX", "lock:{a}:waiters", 0), nil)
 	words := strings.Fields(entry)
 	if err != nil || len(words) != 4 || words[1] != "1000" || words[2] != "2" {
 		t.Fatalf("the entry in the queue = %q, %v, want a line, 1000 ms, 2 permits and a token", entry, err)
 	}
 	channels, err := redis.Strings(redistest.Do(t, s, "PUBSUB", "CHANNELS"), nil)
-	if want := []string{"lock:{a}:queue:" + words[0]}; err != nil || !slices.Equal(channels, want) {
+	if want := []string{"lock:{a}:waiters:" + words[0]}; err != nil || !slices.Equal(channels, want) {
 		t.Errorf("channels = %q, %v, want %q", channels, err, want)
 	}
 	locktest.Release(t, a)
@@ -517,7 +524,7 @@ func TestDeadHolder(t *testing.T) {
 		t.Errorf("Inspect() = %+v, %v, want the one permit that counts", info, err)
 	}
 	next := try(t, other, name, 2)
-	if got := members(t, s, name); len(got) != 3 || slices.Contains(got, dead.Token()) {
+	if got := members(t, s, name); len(got) != 3 || slices.Contains(got, "permit:"+dead.Token()) {
 		t.Errorf("permits = %q, want those of the dead holder dropped", got)
 	}
 	if err := dead.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
@@ -536,7 +543,9 @@ func TestDeadHolder(t *testing.T) {
 	got := w.got(t) // by that release
 	w = wait(t.Context(), locks.NewWeightedLock(name, 2))
 	inQueue(t, s, name, 1)
-	redistest.Do(t, s, "ZREM", strategy.DefaultKey(name), got.Token(), got.Token()+":2")
+	for _, permit := range permitsOf(got, 2) {
+		redistest.Do(t, s, "ZREM", strategy.DefaultKey(name), permit)
+	}
 	refused(t, other, name, 2) // and the waiter has them
 	locktest.Release(t, w.got(t))
 	locktest.Release(t, alive)
@@ -546,7 +555,7 @@ func TestDeadHolder(t *testing.T) {
 func TestDeadWaiter(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
 	locks := open(t, s, 2, patient)
-	queue := strategy.DefaultKey(name) + ":queue"
+	queue := strategy.DefaultKey(name) + ":waiters"
 	alive, holder := try(t, locks, name, 1), try(t, locks, name, 1)
 	redistest.Do(t, s, "RPUSH", queue, "dead 1000 1 light", "dead-too 1000 2 heavy")
 	w := wait(t.Context(), locks.NewLock(name))
@@ -573,8 +582,8 @@ func TestAllLapsed(t *testing.T) {
 	for _, l := range holds {
 		lapse(t, s, l)
 	}
-	line, _, _ := strings.Cut(string(redistest.Do(t, s, "LINDEX", strategy.DefaultKey(name)+":queue", 0).([]byte)), " ")
-	redistest.Do(t, s, "PUBLISH", strategy.DefaultKey(name)+":queue:"+line, "next 1") // as when its time comes
+	line, _, _ := strings.Cut(string(redistest.Do(t, s, "LINDEX", strategy.DefaultKey(name)+":waiters", 0).([]byte)), " ")
+	redistest.Do(t, s, "PUBLISH", strategy.DefaultKey(name)+":waiters:"+line, "next 1") // as when its time comes
 	for _, w := range waiters {
 		w.got(t)
 	}
@@ -626,7 +635,7 @@ func TestClose(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
 	o := patient
 	o.OpTimeout = 10 * time.Second
-	locks, err := semaphore.New(s.Pool(), 1, o)
+	locks, err := semaphore.New(redigonode.New(s.Pool()), 1, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -652,7 +661,7 @@ func TestClose(t *testing.T) {
 func TestWith(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
 	locks := open(t, s, 2, patient)
-	made, err := locks.With(strategy.Options{TTL: time.Minute, OpTimeout: 50 * time.Second})
+	made, err := locks.With(func(o *strategy.Options) { o.TTL, o.OpTimeout = time.Minute, 50*time.Second })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -673,7 +682,7 @@ func TestWith(t *testing.T) {
 	if err := other.SetPermits(t.Context(), name, 0); err != nil {
 		t.Error(err)
 	}
-	if made, err := locks.With(strategy.Options{TTL: time.Millisecond}); err == nil || made != nil {
+	if made, err := locks.With(func(o *strategy.Options) { o.TTL = time.Millisecond }); err == nil || made != nil {
 		t.Errorf("With() a TTL of 1ms = %v, %v, want nil and an error that says what is allowed", made, err)
 	}
 }
@@ -696,7 +705,7 @@ func TestAdopt(t *testing.T) {
 	if got := adopted.Token(); got == token || locktest.Fence(t, adopted) <= fence {
 		t.Errorf("Token() = %q after %q, Fence() = %d after %d, want a new token and a greater fence", got, token, locktest.Fence(t, adopted), fence)
 	}
-	want := slices.Sorted(slices.Values([]string{one.Token(), adopted.Token(), adopted.Token() + ":2", adopted.Token() + ":3"}))
+	want := slices.Sorted(slices.Values(slices.Concat(permitsOf(one, 1), permitsOf(adopted, 3))))
 	if got := slices.Sorted(slices.Values(members(t, s, name))); !slices.Equal(got, want) {
 		t.Errorf("permits = %q, want %q", got, want)
 	}
@@ -805,7 +814,7 @@ func TestRequestsOfWaiters(t *testing.T) {
 			mu.Unlock()
 			send()
 		})
-		locks, err := semaphore.Make(semaphore.On(counting, 2), patient)
+		locks, err := semaphore.New(counting, 2, patient)
 		opened(t, locks, err)
 		verdict.Conclusive(t, func() verdict.Slow {
 			holder := try(t, locks, name, 2)
@@ -867,7 +876,7 @@ func TestBulk(t *testing.T) {
 	}
 	gone, ended, spoiled := 7, 107, 207
 	redistest.Do(t, s, "DEL", claims[gone].Key)
-	redistest.Do(t, s, "ZADD", claims[ended].Key, 1000, claims[ended].Token)
+	redistest.Do(t, s, "ZADD", claims[ended].Key, 1000, "permit:"+claims[ended].Token)
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
 
@@ -920,7 +929,7 @@ func TestCheck(t *testing.T) {
 
 // Commands of the scripts: those without which there is no semaphore, and those that its queue needs.
 var (
-	vital   = []string{"zrange", "zadd", "zrem", "zremrangebyscore", "zscore", "zcard", "pttl", "pexpireat", "time", "get", "set"}
+	vital   = []string{"zrange", "zadd", "zrem", "zremrangebyscore", "zscore", "zcount", "zcard", "pttl", "pexpireat", "time", "get", "set"}
 	queuing = []string{"lindex", "lpop", "lpos", "lrem", "rpush", "pexpire", "publish"}
 )
 
@@ -944,22 +953,22 @@ func TestCheckAsksForWhatIsUsed(t *testing.T) {
 			users = append(users, user{[]any{"-" + command}, strategy.WaitNotification, ""})
 		}
 	}
-	own := []any{"resetkeys", "~lock:{*}", "~lock:{*}:queue", "~lock:{*}:fence"}
+	own := []any{"resetkeys", "~lock:{*}", "~lock:{*}:waiters", "~lock:{*}:fence"}
 	users = append(users,
 		user{[]any{"-publish"}, strategy.WaitNotification, "allow +publish"},
 		user{[]any{"-subscribe"}, strategy.WaitNotification, "+subscribe"},
 		user{[]any{"-subscribe"}, strategy.WaitQueue, "+subscribe"},
 		user{[]any{"-subscribe"}, strategy.WaitPoll, ""},
 		user{[]any{"resetchannels", "&lock:{*}:free"}, strategy.WaitNotification, ""},
-		user{[]any{"resetchannels", "&lock:{*}:free"}, strategy.WaitQueue, ":queue:"},
-		user{[]any{"resetchannels", "&lock:{*}:queue:*"}, strategy.WaitQueue, ""},
-		user{[]any{"resetchannels", "&lock:{*}:queue:*"}, strategy.WaitNotification, ":free"},
+		user{[]any{"resetchannels", "&lock:{*}:free"}, strategy.WaitQueue, ":waiters:"},
+		user{[]any{"resetchannels", "&lock:{*}:waiters:*"}, strategy.WaitQueue, ""},
+		user{[]any{"resetchannels", "&lock:{*}:waiters:*"}, strategy.WaitNotification, ":free"},
 		user{own, strategy.WaitQueue, ":permits"},
 		user{append(slices.Clone(own), "~lock:{*}:permits"), strategy.WaitQueue, ""},
 	)
 	for i, u := range users {
 		pool := locktest.As(t, s, fmt.Sprint("user-", i), "which rights Check asks for", u.rules...)
-		locks, err := semaphore.New(pool, 5, strategy.Options{Wait: u.wait})
+		locks, err := semaphore.New(redigonode.New(pool), 5, strategy.Options{Wait: u.wait})
 		err = opened(t, locks, err).Check(t.Context())
 		if u.wanted == "" && err != nil || u.wanted != "" && (!errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), u.wanted)) {
 			t.Errorf("Check() of a user with %v, who waits by %v = %v, want an error only with, and about, %q", u.rules, u.wait, err, u.wanted)
@@ -974,7 +983,7 @@ func TestLeastPermissions(t *testing.T) {
 	pool := locktest.As(t, s, "narrow", "that the lock's own keys are all that is needed", "resetkeys", "~job:*", "~{job:*", "resetchannels", "&{job:*")
 	o := patient
 	o.Key, o.Wait = func(n string) string { return "job:" + n }, strategy.WaitQueue
-	locks, err := semaphore.New(pool, 2, o)
+	locks, err := semaphore.New(redigonode.New(pool), 2, o)
 	opened(t, locks, err)
 	if err := locks.Check(t.Context()); err != nil {
 		t.Errorf("Check() = %v, want nil", err)
@@ -984,7 +993,7 @@ func TestLeastPermissions(t *testing.T) {
 		t.Errorf("Inspect() = %+v, %v, want the lease's token", info, err)
 	}
 	w := wait(t.Context(), locks.NewLock("a"))
-	verdict.Eventually(t, "the waiter is in the queue", func() bool { return redistest.Do(t, s, "LLEN", "{job:a}:queue:") == int64(1) })
+	verdict.Eventually(t, "the waiter is in the queue", func() bool { return redistest.Do(t, s, "LLEN", "{job:a}:waiters:") == int64(1) })
 	if err := locks.SetPermits(t.Context(), "a", 3); err != nil {
 		t.Errorf("SetPermits() = %v, want nil", err)
 	}
@@ -1022,7 +1031,7 @@ func TestForbidden(t *testing.T) {
 			}
 			_, err := bound.Acquire(t.Context(), claim("free", 2))
 			sound("Acquire", 0, 2, err)
-			if needed := slices.Contains(vital, command) && command != "zremrangebyscore"; needed != errors.Is(err, strategy.ErrRefused) {
+			if needed := slices.Contains(vital, command) && command != "zremrangebyscore" && command != "zcount"; needed != errors.Is(err, strategy.ErrRefused) {
 				t.Errorf("Acquire() = %v, want ErrRefused if nothing goes without %s", err, command)
 			}
 			redistest.Do(t, s, "DEL", key)
@@ -1033,11 +1042,11 @@ func TestForbidden(t *testing.T) {
 			}
 			_, err = bound.Extend(t.Context(), claim("mine", 0))
 			sound("Extend", 2, 0, err)
-			_, err = bound.(driver.Adopter).Adopt(t.Context(), claim("adopted", 0), "old")
+			_, err = bound.Adopt(t.Context(), claim("adopted", 0), "old")
 			sound("Adopt", 2, 0, err)
-			err = bound.Release(t.Context(), claim("mine", 1))
+			_, err = bound.Release(t.Context(), claim("mine", 1))
 			sound("Release", 2, -1, err)
-			redistest.Do(t, s, "ZADD", key, 1000, "lapsed")
+			redistest.Do(t, s, "ZADD", key, 1000, "permit:lapsed")
 			before := taken()
 			_, err = bound.Acquire(t.Context(), claim("late", 1))
 			sound("Acquire when one has lapsed", before, 1, err)
@@ -1060,7 +1069,7 @@ func TestForbiddenToListen(t *testing.T) {
 			}
 		}
 	}
-	locks, err := semaphore.New(pool, 1, o)
+	locks, err := semaphore.New(redigonode.New(pool), 1, o)
 	opened(t, locks, err)
 	lease := try(t, locks, "a", 1)
 	w := wait(t.Context(), locks.NewLock("a"))
@@ -1073,14 +1082,14 @@ func TestForbiddenToListen(t *testing.T) {
 	}
 	locktest.Release(t, lease)
 	locktest.Release(t, w.got(t))
-	if n := redistest.Do(t, s, "EXISTS", "lock:{a}", "lock:{a}:queue"); n != int64(0) {
+	if n := redistest.Do(t, s, "EXISTS", "lock:{a}", "lock:{a}:waiters"); n != int64(0) {
 		t.Errorf("EXISTS = %v, want 0", n)
 	}
 }
 
 // TestChannels: a line hears of direct grants to it, and everybody else of releases.
 func TestChannels(t *testing.T) {
-	for line, want := range map[string]string{"": "SUBSCRIBE {a}:free:", "line": "SUBSCRIBE {a}:queue::line"} {
+	for line, want := range map[string]string{"": "SUBSCRIBE {a}:free:", "line": "SUBSCRIBE {a}:waiters::line"} {
 		n, c := &locktest.Dialog{Replies: []any{nil}}, locktest.AClaim()
 		c.Line = line
 		stop, err := semaphore.On(n, 5).(driver.Sharer).Watch(t.Context(), c, nil)
@@ -1108,7 +1117,7 @@ func TestRequests(t *testing.T) {
 		return func(n driver.Node) (any, error) { return semaphore.On(n, 5).Acquire(t.Context(), c) }
 	}
 	release := func(c driver.Claim) doing {
-		return func(n driver.Node) (any, error) { return nil, semaphore.On(n, 5).Release(t.Context(), c) }
+		return func(n driver.Node) (any, error) { return nil, locktest.Err(semaphore.On(n, 5).Release(t.Context(), c)) }
 	}
 	plain := with(func(*driver.Claim) {})
 	queues := with(func(c *driver.Claim) { c.Line = "line" })
@@ -1116,26 +1125,29 @@ func TestRequests(t *testing.T) {
 	unheard := with(func(c *driver.Claim) { c.Asked = true })
 	heavy := with(func(c *driver.Claim) { c.Line, c.Share = "line", 3 })
 	short := with(func(c *driver.Claim) { c.Line, c.TTL, c.FenceTTL = "line", 500*time.Millisecond, 0 })
-	undo := with(func(c *driver.Claim) { c.Line, c.Share, c.Undo = "line", 3, true })
-	undoOne := with(func(c *driver.Claim) { c.Line, c.Undo = "line", true })
-	force := with(func(c *driver.Claim) { c.Force = true })
+	undo := func(c driver.Claim) doing {
+		return func(n driver.Node) (any, error) { return nil, semaphore.On(n, 5).Undo(t.Context(), c) }
+	}
+	force := func(n driver.Node) (any, error) {
+		return nil, locktest.Err(semaphore.On(n, 5).ForceRelease(t.Context(), plain))
+	}
 	extend := func(n driver.Node) (any, error) { return semaphore.On(n, 5).Extend(t.Context(), plain) }
 	adopt := func(n driver.Node) (any, error) {
-		return semaphore.On(n, 5).(driver.Adopter).Adopt(t.Context(), plain, "from")
+		return semaphore.On(n, 5).Adopt(t.Context(), plain, "from")
 	}
 	inspect := func(n driver.Node) (any, error) {
-		return semaphore.On(n, 5).(driver.Inspector).Inspect(t.Context(), plain)
+		return semaphore.On(n, 5).Inspect(t.Context(), plain)
 	}
 	set := func(permits int) doing {
 		return func(n driver.Node) (any, error) {
-			locks, err := semaphore.Make(semaphore.On(n, 5), strategy.Options{Key: func(name string) string { return name }})
+			locks, err := semaphore.New(n, 5, strategy.Options{Key: func(name string) string { return name }})
 			if err != nil {
 				return nil, err
 			}
 			return nil, locks.SetPermits(t.Context(), "a", permits)
 		}
 	}
-	const keys = "a {a}:queue: {a}:fence: {a}:permits:"
+	const keys = "a {a}:waiters: {a}:fence: {a}:permits:"
 	other, none := []byte("other"), driver.Grant{}
 	granted, held := driver.Grant{Fence: 7}, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}
 	lost := &strategy.LostError{Name: "a"}
@@ -1153,16 +1165,16 @@ func TestRequests(t *testing.T) {
 		talk("release", release(plain), "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
 		talk("release who was in the queue", release(heavy), "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
 		talk("release what is gone", release(plain), "release "+keys+" 5 86400000 t  {a}:free:", nil, nil, lost),
-		talk("release by force", release(force), "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
-		talk("undo", release(undo), "release "+keys+" 5 86400000 t line 1000 3 t {a}:free:", int64(1), nil, nil),
-		talk("undo what is not there", release(undoOne), "release "+keys+" 5 86400000 t line 1000 1 t {a}:free:", nil, nil, nil),
+		talk("release by force", force, "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
+		talk("undo", undo(heavy), "release "+keys+" 5 86400000 t line 1000 3 t {a}:free:", int64(1), nil, nil),
+		talk("undo what is not there", undo(queues), "release "+keys+" 5 86400000 t line 1000 1 t {a}:free:", nil, nil, nil),
 		talk("adopt", adopt, "adopt "+keys+" 5 86400000 from 60000 t", int64(7), granted, nil),
 		talk("adopt what is gone", adopt, "adopt "+keys+" 5 86400000 from 60000 t", nil, none, lost),
-		talk("inspect", inspect, "inspect "+keys, []any{int64(3), other, int64(1000), []byte("7"), []any{[]byte("first"), nil, []byte("second")}},
+		talk("inspect", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(3), other, int64(1000), []byte("7"), []any{[]byte("first"), nil, []byte("second")}},
 			strategy.Info{Held: true, Token: "other", Owner: "other", Holds: 3, TTL: time.Second, Fence: 7, Queue: []string{"first", "second"}}, nil),
-		talk("inspect one that is free", inspect, "inspect "+keys, []any{int64(0), nil, int64(0), []byte("7"), []any{}}, strategy.Info{Fence: 7}, nil),
-		talk("inspect one that nobody has had", inspect, "inspect "+keys, []any{int64(0), nil, int64(0), nil, []any{}}, strategy.Info{}, nil),
-		talk("inspect one that ends now", inspect, "inspect "+keys, []any{int64(1), other, int64(0), nil, []any{}},
+		talk("inspect one that is free", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(0), nil, int64(0), []byte("7"), []any{}}, strategy.Info{Fence: 7}, nil),
+		talk("inspect one that nobody has had", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(0), nil, int64(0), nil, []any{}}, strategy.Info{}, nil),
+		talk("inspect one that ends now", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(1), other, int64(0), nil, []any{}},
 			strategy.Info{Held: true, Token: "other", Owner: "other", Holds: 1, TTL: time.Millisecond}, nil),
 		talk("set", set(7), "limit "+keys+" 5 86400000 7 {a}:free:", int64(1), nil, nil),
 		talk("set no longer", set(0), "limit "+keys+" 5 86400000 0 {a}:free:", int64(1), nil, nil),
@@ -1191,10 +1203,10 @@ func TestGarbage(t *testing.T) {
 		unknown("Extend()", reply, err)
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}} {
-		unknown("Release()", reply, on(reply).Release(t.Context(), c))
+		unknown("Release()", reply, locktest.Err(on(reply).Release(t.Context(), c)))
 	}
 	for _, reply := range []any{int64(0), int64(-1), []any{}, "text"} {
-		_, err := on(reply).(driver.Adopter).Adopt(t.Context(), c, "from")
+		_, err := on(reply).Adopt(t.Context(), c, "from")
 		unknown("Adopt()", reply, err)
 	}
 	none := []any{}
@@ -1202,15 +1214,15 @@ func TestGarbage(t *testing.T) {
 		nil, none, int64(1), []any{n, text, n, nil}, []any{nil, text, n, nil, none}, []any{n, nil, n, nil, none}, []any{n, text, nil, nil, none},
 		[]any{n, text, n, nil, nil}, []any{text, text, n, nil, none}, []any{n, n, n, nil, none}, []any{n, text, n, nil, none, none},
 	} {
-		_, err := on(reply).(driver.Inspector).Inspect(t.Context(), c)
+		_, err := on(reply).Inspect(t.Context(), c)
 		unknown("Inspect()", reply, err)
 	}
 	bad := []any{n, text, n, []byte("no number"), none}
-	if info, err := on(bad).(driver.Inspector).Inspect(t.Context(), c); !errors.Is(err, strategy.ErrRefused) || !reflect.DeepEqual(info, strategy.Info{}) {
+	if info, err := on(bad).Inspect(t.Context(), c); !errors.Is(err, strategy.ErrRefused) || !reflect.DeepEqual(info, strategy.Info{}) {
 		t.Errorf("Inspect() of a counter that is no number = %+v, %v, want ErrRefused", info, err)
 	}
 	for _, reply := range []any{nil, int64(0), []byte("1"), none} {
-		locks, err := semaphore.Make(on(reply), strategy.Options{})
+		locks, err := semaphore.New(locktest.OneReply{Reply: reply}, 5, strategy.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

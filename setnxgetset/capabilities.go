@@ -8,55 +8,44 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/plain"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/algorithm/stringkey"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The capabilities of the protocol besides Acquire, Extend and Release, which are the
-// lock; and its options.
+// This protocol also confirms grants and validates its options.
 var _ interface {
-	driver.Adopter
-	driver.Inspector
-	driver.Checker
-	driver.Prober
+	driver.Acknowledger
 	driver.Validator
 } = (*protocol)(nil)
 
 // An Option is a setting that only this algorithm has.
 type Option func(*protocol)
 
-// WatchTakeOver takes a lapsed lock over in a transaction, as ServiceStack does, and
+// WithWatchTakeOver takes a lapsed lock over in a transaction, as ServiceStack does, and
 // extends and releases in one, too. A contender that comes second changes nothing, and a lock
 // that changes hands on the way is left alone. It costs more round trips, needs
 // WATCH and MULTI (proxies may lack them), and borrows connections of the pool. All
 // contenders should do the same: another contender's GETSET still overwrites.
-func WatchTakeOver() Option {
+func WithWatchTakeOver() Option {
 	return func(p *protocol) { p.watch = true }
 }
 
-// BlindRelease makes Release a plain DEL, as in the original algorithm and in
+// WithBlindRelease makes Release a plain DEL, as in the original algorithm and in
 // ServiceStack: one round trip, and if the lock was taken away meanwhile, it frees the
 // next holder's lock. A lease past its deadline sends no DEL. The
 // originals would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
 // [strategy.Strategy.ForceRelease], compare: they must not touch another's lock.
-func BlindRelease() Option {
+func WithBlindRelease() Option {
 	return func(p *protocol) { p.blind = true }
 }
 
-// Acknowledged makes what grants or prolongs a lock count only once replicas, or the
-// append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
-// see [strategy.Acks], also for what it cannot do. It costs two more round trips for each,
-// over connections of the pool.
-func Acknowledged(a strategy.Acks) Option {
-	return func(p *protocol) { p.acks = &a }
-}
-
-// Clock makes now the clock by which locks are stamped, and stamps read: to keep the
+// WithClock makes now the clock by which locks are stamped, and stamps read: to keep the
 // time of a server that all contenders agree with, or, in tests, to be wrong. Leases
 // follow the monotonic clock in any case. The default is time.Now.
-func Clock(now func() time.Time) Option {
+func WithClock(now func() time.Time) Option {
 	return func(p *protocol) { p.now = now }
 }
 
@@ -70,7 +59,7 @@ func Backoff(attempt int) time.Duration {
 // Validate refuses a missing clock.
 func (p *protocol) Validate(strategy.Options) error {
 	if p.now == nil {
-		return errors.New("locks: setnxgetset.Clock is nil: allowed is a function that tells the time")
+		return errors.New("locks: setnxgetset.WithClock is nil: allowed is a function that tells the time")
 	}
 	return nil
 }
@@ -88,7 +77,7 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 
 // Inspect is GET. A lock that has lapsed by our clock is not held.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
+	reply, err := p.Do(ctx, c.Due, "GETEX", c.Key)
 	if err != nil {
 		return strategy.Info{}, err
 	}
@@ -102,19 +91,19 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 // Check looks at the server, and tries the commands on a key of its own. GETSET writes, whatever
 // it is given, so that key is there for an instant, with a stamp that has passed.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
-		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+	return rediskit.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
 		if p.watch {
 			return p.checkTransaction(ctx, c)
 		}
 		lapsed := strconv.FormatInt(earliest, 10) + ":" + c.Token
-		cmds := [][]any{{"GET"}, {"SET", lapsed, "XX"}, {"DEL"}}
-		if err := driver.CheckCommands(ctx, c.Due, p, c.Key, cmds...); err != nil {
+		cmds := [][]any{{"GETEX"}, {"SET", lapsed, "XX"}, {"DEL"}}
+		if err := rediskit.CheckCommands(ctx, c.Due, p, c.Key, cmds...); err != nil {
 			return err // first: what is written must be deleted
 		}
-		return driver.CheckCommands(ctx, c.Due, p, c.Key, []any{"SETNX", lapsed}, []any{"GETSET", lapsed}, []any{"DEL"})
+		return rediskit.CheckCommands(ctx, c.Due, p, c.Key, []any{"SETNX", lapsed}, []any{"GETSET", lapsed}, []any{"DEL"})
 	})
 }
 
@@ -124,11 +113,11 @@ func (p *protocol) checkTransaction(ctx context.Context, c driver.Claim) error {
 	lapsed := strconv.FormatInt(earliest, 10) + ":" + c.Token
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		steps := [][]any{
-			{"OK", "WATCH", c.Key}, {"OK", "MULTI"}, {"QUEUED", "GET", c.Key}, {"QUEUED", "SETNX", c.Key, lapsed},
+			{"OK", "WATCH", c.Key}, {"OK", "MULTI"}, {"QUEUED", "GETEX", c.Key}, {"QUEUED", "SETNX", c.Key, lapsed},
 			{"QUEUED", "SET", c.Key, lapsed, "XX"}, {"QUEUED", "DEL", c.Key},
 		}
 		for _, s := range steps {
-			if err := plain.Expect(conn, p.Name(), s[0].(string), s[1].(string), s[2:]...); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), s[0].(string), s[1].(string), s[2:]...); err != nil {
 				return fmt.Errorf("%w (%s of %s: allow it, and the key)", err, s[1], c.Key)
 			}
 		}
@@ -137,9 +126,4 @@ func (p *protocol) checkTransaction(ctx context.Context, c driver.Claim) error {
 		}
 		return nil
 	})
-}
-
-// Probe asks the server whether it was away.
-func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
@@ -22,7 +23,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := setnxgetset.New(pool, strategy.Options{})
+	locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func ExampleNew_acquireLock() {
 	acquireLock := func(key string, timeout time.Duration) (strategy.Strategy, strategy.Lease, error) {
 		raw := func(name string) string { return name }
 		o := strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff}
-		locks, err := setnxgetset.New(pool, o, setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease())
+		locks, err := setnxgetset.New(redigonode.New(pool), o, setnxgetset.WithWatchTakeOver(), setnxgetset.WithBlindRelease())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -73,12 +74,12 @@ func ExampleNew_acquireLock() {
 }
 
 // The stamps can follow a clock on which all contenders agree better than on their own.
-func ExampleClock() {
+func ExampleWithClock() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
 	const ahead = time.Hour // what this machine's clock is found to be wrong by
 	right := func() time.Time { return time.Now().Add(-ahead) }
-	locks, err := setnxgetset.New(pool, strategy.Options{}, setnxgetset.Clock(right))
+	locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{}, setnxgetset.WithClock(right))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -95,13 +96,13 @@ func ExampleClock() {
 // yourNode is your own driver.Node, over another client; here it is the tests'.
 var yourNode driver.Node
 
-// On takes any node: of another client, or one with something around it.
-func ExampleOn() {
+// New takes any node: of another client, or one with something around it.
+func ExampleNew_node() {
 	show := func(request string, send func()) {
 		fmt.Println(request)
 		send()
 	}
-	locks, err := engine.New(setnxgetset.On(conformance.GateNode(yourNode, show)), strategy.Options{})
+	locks, err := setnxgetset.New(conformance.GateNode(yourNode, show), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,17 +116,17 @@ func ExampleOn() {
 	}
 	// Output:
 	// SETNX lock:{stamp shown}
-	// GET lock:{stamp shown}
+	// GETEX lock:{stamp shown}
 	// DEL lock:{stamp shown}
 }
 
-// With WatchTakeOver the release is a transaction.
-func ExampleWatchTakeOver() {
+// With WithWatchTakeOver the release is a transaction.
+func ExampleWithWatchTakeOver() {
 	show := func(request string, send func()) {
 		fmt.Println(request)
 		send()
 	}
-	p := setnxgetset.On(conformance.GateNode(yourNode, show), setnxgetset.WatchTakeOver())
+	p := setnxgetset.On(conformance.GateNode(yourNode, show), setnxgetset.WithWatchTakeOver())
 	locks, err := engine.New(p, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -141,7 +142,7 @@ func ExampleWatchTakeOver() {
 	// Output:
 	// SETNX lock:{stamp watched}
 	// WATCH
-	// GET
+	// GETEX
 	// MULTI
 	// DEL
 	// EXEC

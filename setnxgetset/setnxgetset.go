@@ -14,7 +14,7 @@
 // stamp that has passed (or nothing) is the first, and holds the lock. A contender that gets
 // back one that is ahead was second.
 //
-// [WatchTakeOver] takes over in a transaction instead: WATCH, GET, and, if the stamp
+// [WithWatchTakeOver] takes over in a transaction instead: WATCH, GET, and, if the stamp
 // has passed, MULTI, SET, EXEC, which does nothing if anybody wrote in between.
 //
 // # What it guarantees
@@ -41,11 +41,11 @@
 //     Extend and Release say ErrLost though nobody else holds the lock, and the lock
 //     stays until the loser's stamp has passed. If that is earlier than the winner's
 //     (a shorter TTL, a clock behind, a GETSET that was long on its way), a third takes
-//     the lock while the winner holds it. With WatchTakeOver a loser writes nothing.
+//     the lock while the winner holds it. With WithWatchTakeOver a loser writes nothing.
 //   - Release (GET, compare, DEL), Extend and Adopt (GET, compare, SET XX) are two
 //     steps: if the lock lapses and is taken between them, the DEL frees the other's
-//     lock, and the SET takes it away. With WatchTakeOver they are transactions, and
-//     the hole is closed, without scripts. [BlindRelease] does not compare at all.
+//     lock, and the SET takes it away. With WithWatchTakeOver they are transactions, and
+//     the hole is closed, without scripts. [WithBlindRelease] does not compare at all.
 //   - A dead holder's key stays until somebody takes it over: Redis does not clean up.
 //     To another strategy, when given the same key, it looks held for ever: delete such
 //     keys when you change over.
@@ -54,14 +54,14 @@
 //     random pauses, though within a process the holder hands the lock on, for
 //     2 ms ([strategy.Options].HandOver).
 //   - A renewal writes a value, so a Redis that is out of memory refuses it. With
-//     WatchTakeOver it also refuses the release, because it takes no transactions then.
-//     The engine repeats that release in the background for a TTL.
+//     WithWatchTakeOver Redis 7.0 also refuses the release, because it takes no transactions then.
+//     The engine repeats that release in the background for a TTL. Redis 8 and Valkey take it.
 //   - Redis grants again a lock that it has forgotten, as with every lock on one Redis.
 //
 // # When
 //
 // Where others already lock the same keys in this way, and for teaching. Otherwise take package
-// fairqueue. Where scripts are forbidden take setnxpx, or this lock with WatchTakeOver.
+// fairqueue. Where scripts are forbidden take setnxpx, or this lock WithWatchTakeOver.
 //
 // A value that is only digits is the lock of a client without tokens (the original
 // algorithm's, ServiceStack's); the stamp stands in for the token. ServiceStack's clients do
@@ -75,8 +75,8 @@
 // ServiceStack.Redis, AcquireLock(key, timeout), waits as long as the lock would last,
 // with random pauses that grow, and releases without comparing.
 //
-//	s, err := setnxgetset.New(pool, strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff},
-//		setnxgetset.WatchTakeOver(), setnxgetset.BlindRelease())
+//	s, err := setnxgetset.New(node, strategy.Options{TTL: timeout, Key: raw, Backoff: setnxgetset.Backoff},
+//		setnxgetset.WithWatchTakeOver(), setnxgetset.WithBlindRelease())
 //	wait, cancel := context.WithTimeout(ctx, timeout) // its one number stands for both
 //	lease, err := s.NewLock(key).Acquire(wait)           // DeadlineExceeded is its TimeoutException
 //	err = lease.Release(ctx)                          // Dispose
@@ -90,9 +90,10 @@
 // # On the wire
 //
 // Acquire: one round trip, SETNX; two if the lock is held; three to take it over.
-// Extend and Release: two; a release that does not compare, one. With WatchTakeOver
+// Extend and Release: two; a release that does not compare, one. With WithWatchTakeOver
 // there are transactions, of six each (five, and one to learn whose connection it is):
-// eight to take over, six to extend or release. Keys: lock:{name}, and no other.
+// eight to take over, six to extend or release. GET is sent as GETEX without options: the same, but a
+// replica refuses it. Keys: lock:{name}, and no other.
 //
 // Source: SETNX, "Design pattern: Locking with SETNX", in the Redis documentation
 // (https://redis.io/docs/latest/commands/setnx/); ServiceStack.Redis, RedisLock.
@@ -103,44 +104,33 @@ import (
 	"errors"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/plain"
+	"github.com/lockstrategies/locks/internal/algorithm/stringkey"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials a connection of its own;
-// transactions (see [WatchTakeOver]) borrow the pool's. The caller closes the pool.
-// It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(n, own...), o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options, options ...Option) (strategy.Strategy, error) {
+	return engine.New(On(n, options...), o)
 }
 
-// On returns the algorithm on any node: for other clients, decorators and tests.
-// Closing the protocol closes the node.
-func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n, now: time.Now}
-	for _, set := range own {
-		set(p)
-	}
-	if p.acks != nil {
-		return driver.Acknowledged(n, *p.acks, p.on)
-	}
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node, options ...Option) driver.Protocol {
+	p := &protocol{now: time.Now}
+	p.Node = driver.Given(n, driver.Apply(p, options))
 	return p
 }
 
-// on is the same algorithm on another node.
-func (p protocol) on(n driver.Node) *protocol {
-	p.Node = n
-	return &p
+// Acknowledged is the same lock for [strategy.Options].Acks.
+func (p *protocol) Acknowledged(a strategy.Acks) driver.Protocol {
+	return rediskit.Acknowledged(p.Node, a, func(n driver.Node) rediskit.Confirmable {
+		q := *p
+		q.Node = n
+		return &q
+	})
 }
 
 // protocol is the algorithm on one node.
@@ -148,7 +138,6 @@ type protocol struct {
 	driver.Node  // Close is the node's
 	watch, blind bool
 	now          func() time.Time
-	acks         *strategy.Acks // nil: a grant counts at once
 }
 
 var _ driver.Protocol = (*protocol)(nil) // and more: see capabilities.go
@@ -165,9 +154,9 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	case err != nil || reply == int64(1):
 		return driver.Grant{}, err
 	case reply != int64(0):
-		return driver.Grant{}, driver.BadReply(p.Name(), reply)
+		return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 	}
-	if reply, err = p.Do(ctx, c.Due, "GET", c.Key); err != nil {
+	if reply, err = p.Do(ctx, c.Due, "GETEX", c.Key); err != nil {
 		return driver.Grant{}, err
 	}
 	switch seen, err := p.read(c, reply); {
@@ -200,7 +189,7 @@ func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, 
 	old, err := p.read(c, reply)
 	switch {
 	case err != nil: // GETSET has overwritten what was no lock: nobody knows whose the key is now
-		return driver.Grant{State: mayHide{}}, driver.BadReply(p.Name(), reply)
+		return driver.Grant{State: mayHide{}}, rediskit.BadReply(p.Name(), reply)
 	case old.gone || old.lapsed():
 		return driver.Grant{}, nil
 	}
@@ -213,7 +202,7 @@ func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, 
 
 // mayHide is the State of a claim whose GETSET was not answered. If it took effect,
 // the token in the key may be the holder's, or a loser's that hides the holder's: then
-// to undo it would free a lock that is held. So Release leaves it to lapse.
+// to undo it would free a lock that is held. So Undo leaves it to lapse.
 type mayHide struct{}
 
 // takeOverWatching is WATCH, GET, and, if the lock is still free, MULTI, SET, EXEC.
@@ -241,31 +230,35 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 }
 
 // Release is GET, compare, DEL; or DEL alone.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	del := command{"DEL", nil}
-	var err error
-	// An undo and an operator's release must not touch another's lock.
-	if p.blind && !c.Undo && !c.Force {
-		err = p.write(ctx, c, del)
-	} else {
-		err = p.compareThen(ctx, c, func(seen stamp) (command, error) {
-			if err := seen.ownedBy(c, c.Token); err != nil {
-				return command{}, err
-			}
-			if c.Grant.State == (mayHide{}) {
-				return command{}, p.refused("the GETSET that was not answered may have hidden another's lock, so its value is left to lapse")
-			}
-			return del, nil
-		})
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	if p.blind {
+		return driver.Outcome{}, p.write(ctx, c, del)
 	}
+	return p.ForceRelease(ctx, c)
+}
+
+// ForceRelease is GET, compare, DEL.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.compareThen(ctx, c, func(seen stamp) (command, error) {
+		return del, seen.ownedBy(c, c.Token)
+	})
+}
+
+// Undo is ForceRelease. But it leaves a token that may hide another's lock. A token whose stamp has passed is of no
+// effect any more, and stays: somebody may be about to take it over.
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	err := p.compareThen(ctx, c, func(seen stamp) (command, error) {
+		err := seen.ownedBy(c, c.Token)
+		if err == nil && c.Grant.State == (mayHide{}) {
+			err = p.refused("the GETSET that was not answered may have hidden another's lock, so its value is left to lapse")
+		}
+		return del, err
+	})
 	var lost *strategy.LostError
-	switch isLost := errors.As(err, &lost); {
-	case isLost && !lost.Lapsed:
-		return driver.Gone(p.Name(), p.Ordered(), c, lost.Holder)
-	case isLost && c.Undo: // ours, and of no effect any more. Somebody may be about to take it over, so it stays
+	if errors.As(err, &lost) && lost.Lapsed {
 		return nil
 	}
-	return err
+	return rediskit.Undone(p, c, err)
 }
 
 // compareThen reads the key, lets choose see what is there, and sends the command
@@ -274,7 +267,7 @@ func (p *protocol) compareThen(ctx context.Context, c driver.Claim, choose func(
 	if p.watch {
 		return p.inOneStep(ctx, c, choose)
 	}
-	reply, err := p.Do(ctx, c.Due, "GET", c.Key)
+	reply, err := p.Do(ctx, c.Due, "GETEX", c.Key)
 	if err != nil {
 		return err
 	}
@@ -295,10 +288,10 @@ func (p *protocol) compareThen(ctx context.Context, c driver.Claim, choose func(
 func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(stamp) (command, error)) error {
 	return p.Session(ctx, c.Due, c.Key, func(conn driver.Conn) error {
 		for {
-			if err := plain.Expect(conn, p.Name(), "OK", "WATCH", c.Key); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), "OK", "WATCH", c.Key); err != nil {
 				return err
 			}
-			reply, err := conn.Do("GET", c.Key)
+			reply, err := conn.Do("GETEX", c.Key)
 			if err != nil {
 				return err
 			}
@@ -310,11 +303,11 @@ func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(st
 			if err != nil {
 				return err // Session takes the WATCH back
 			}
-			if err := plain.Expect(conn, p.Name(), "OK", "MULTI"); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), "OK", "MULTI"); err != nil {
 				return err
 			}
 			// A reply other than QUEUED would mean: executed, whatever came in between.
-			if err := plain.Expect(conn, p.Name(), "QUEUED", cmd.name, append([]any{c.Key}, cmd.args...)...); err != nil {
+			if err := stringkey.Expect(conn, p.Name(), "QUEUED", cmd.name, append([]any{c.Key}, cmd.args...)...); err != nil {
 				return err
 			}
 			reply, err = conn.Do("EXEC")
@@ -327,7 +320,7 @@ func (p *protocol) inOneStep(ctx context.Context, c driver.Claim, choose func(st
 			if replies, ok := reply.([]any); ok && len(replies) == 1 {
 				return p.written(c, replies[0])
 			}
-			return driver.BadReply(p.Name(), reply)
+			return rediskit.BadReply(p.Name(), reply)
 		}
 	})
 }
@@ -337,6 +330,8 @@ type command struct {
 	name string
 	args []any
 }
+
+var del = command{"DEL", nil}
 
 // write sends a command on its own.
 func (p *protocol) write(ctx context.Context, c driver.Claim, cmd command) error {
@@ -355,7 +350,7 @@ func (p *protocol) written(c driver.Claim, reply any) error {
 	case reply == int64(0) || reply == nil: // it went in between
 		return &strategy.LostError{Name: c.Name}
 	}
-	return driver.BadReply(p.Name(), reply)
+	return rediskit.BadReply(p.Name(), reply)
 }
 
 func isText(reply any, text string) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -42,7 +43,7 @@ func (p *protocol) read(c driver.Claim, reply any) (stamp, error) {
 	}
 	value, ok := reply.([]byte)
 	if !ok {
-		return stamp{}, driver.BadReply(p.Name(), reply)
+		return stamp{}, rediskit.BadReply(p.Name(), reply)
 	}
 	digits, token, tokened := strings.Cut(string(value), ":")
 	if !tokened {
@@ -51,7 +52,7 @@ func (p *protocol) read(c driver.Claim, reply any) (stamp, error) {
 	until, err := strconv.ParseUint(digits, 10, 63) // no sign, no space, no more than an int64 holds
 	now := p.now().UnixMilli()
 	if err != nil || token == "" || until < earliest || int64(until)-farthest.Milliseconds() > now {
-		return stamp{}, p.refused("%s holds no timestamp lock: %.100q", c.Key, strategy.ShortToken(string(value)))
+		return stamp{}, p.refused("NOLOCK the key %s holds no timestamp lock: %.100q", c.Key, strategy.ShortToken(string(value)))
 	}
 	left := time.Duration(max(int64(until)-now, 0)) * time.Millisecond
 	return stamp{token: token, until: int64(until), left: left}, nil

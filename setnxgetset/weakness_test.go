@@ -12,12 +12,11 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -79,17 +78,14 @@ func TestDeleteAndSet(t *testing.T) {
 // swaps.
 func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), own ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	gate := func(request string, send func()) {
 		if strings.HasPrefix(request, "GETSET") {
 			step()
 		}
 		send()
 	}
-	locks, err := engine.New(setnxgetset.On(conformance.GateNode(n, gate), own...), o)
+	locks, err := setnxgetset.New(conformance.GateNode(n, gate), o, own...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +205,7 @@ func TestBlindReleaseFreesAStranger(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
 			o := strategy.Options{TTL: time.Minute}
-			blind := open(t, s, o, append(slices.Clone(m.own), setnxgetset.BlindRelease(), wall.option())...)
+			blind := open(t, s, o, append(slices.Clone(m.own), setnxgetset.WithBlindRelease(), wall.option())...)
 			other := open(t, s, o, append(slices.Clone(m.own), wall.option())...)
 			name := locktest.Unique(t)
 			late := locktest.Try(t, blind, name)
@@ -232,8 +228,9 @@ func TestBlindReleaseFreesAStranger(t *testing.T) {
 // mute does what it is asked and loses the replies to one command.
 type mute struct {
 	driver.Node
-	cmd string
-	off atomic.Bool
+	cmd  string
+	off  atomic.Bool
+	undo error // why Close has ended an undo
 }
 
 var errMute = &strategy.ServerError{Node: "mute", Kind: strategy.ErrUnknown, Err: errors.New("the reply was lost")}
@@ -266,12 +263,13 @@ func (c muteConn) Do(cmd string, args ...any) (any, error) {
 // unanswered opens a contender whose replies to cmd are lost.
 func unanswered(t *testing.T, s *redistest.Server, cmd string, own ...setnxgetset.Option) (strategy.Strategy, *mute) {
 	t.Helper()
-	n, err := node.New(s.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.Pool())
 	m := &mute{Node: n, cmd: cmd}
-	locks, err := engine.New(setnxgetset.On(m, own...), strategy.Options{TTL: time.Minute})
+	locks, err := setnxgetset.New(m, strategy.Options{TTL: time.Minute, Observe: func(e strategy.Event) {
+		if e.Kind == strategy.EventUndoFailed {
+			m.undo = e.Err
+		}
+	}}, own...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,13 +284,13 @@ func TestUnansweredGetSet(t *testing.T) {
 	name := locktest.Unique(t)
 	key := strategy.DefaultKey(name)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
-	locks, _ := unanswered(t, s, "GETSET", wall.option())
+	locks, m := unanswered(t, s, "GETSET", wall.option())
 	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
 	}
-	// Close gives the undo a last try, and reports that it failed.
-	if err := locks.Close(); !errors.Is(err, strategy.ErrRefused) {
-		t.Errorf("Close() = %v, want an error that says what may be left", err)
+	// Close gives the undo a last try, and an event reports that it failed.
+	if err := locks.Close(); err != nil || !errors.Is(m.undo, strategy.ErrRefused) {
+		t.Errorf("Close() = %v, and the undo failed with %v; want nil, and ErrRefused", err, m.undo)
 	}
 	other := open(t, s, strategy.Options{TTL: time.Minute}, wall.option())
 	if _, err := other.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
@@ -332,8 +330,8 @@ func TestUnansweredIsUndone(t *testing.T) {
 		own    []setnxgetset.Option
 	}{
 		{"SETNX", false, nil},
-		{"SETNX", false, []setnxgetset.Option{setnxgetset.WatchTakeOver()}},
-		{"EXEC", true, []setnxgetset.Option{setnxgetset.WatchTakeOver()}},
+		{"SETNX", false, []setnxgetset.Option{setnxgetset.WithWatchTakeOver()}},
+		{"EXEC", true, []setnxgetset.Option{setnxgetset.WithWatchTakeOver()}},
 	} {
 		name := locktest.Unique(t)
 		key := strategy.DefaultKey(name)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -22,7 +22,7 @@ var url string
 func ExampleNew() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := setnxpx.New(pool, strategy.Options{})
+	locks, err := setnxpx.New(redigonode.New(pool), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func ExampleNew() {
 }
 
 // ServiceStack.Redis: Add(key, value, ttl), and Remove(key), which does not compare.
-func ExampleBlindRelease() {
+func ExampleWithBlindRelease() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
 	raw := func(name string) string { return name }
-	locks, err := setnxpx.New(pool, strategy.Options{TTL: 5 * time.Second, Key: raw}, setnxpx.BlindRelease())
+	locks, err := setnxpx.New(redigonode.New(pool), strategy.Options{TTL: 5 * time.Second, Key: raw}, setnxpx.WithBlindRelease())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func ExampleNew_stackExchange() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
 	raw := func(name string) string { return name }
-	locks, err := setnxpx.New(pool, strategy.Options{TTL: 5 * time.Second, Key: raw})
+	locks, err := setnxpx.New(redigonode.New(pool), strategy.Options{TTL: 5 * time.Second, Key: raw})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func ExampleNew_csRedisCore() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
 	const seconds, autoDelay = 1 * time.Second, true
-	locks, err := setnxpx.New(pool, strategy.Options{
+	locks, err := setnxpx.New(redigonode.New(pool), strategy.Options{
 		TTL:     seconds,
 		Key:     func(name string) string { return "CSRedisClientLock:" + name },
 		Backoff: func(int) time.Duration { return 3 * time.Millisecond },
@@ -129,13 +129,13 @@ func ExampleNew_csRedisCore() {
 // yourNode is your own driver.Node, over another client; here it is the tests'.
 var yourNode driver.Node
 
-// On takes any node: of another client, or one with something around it.
-func ExampleOn() {
+// New takes any node: of another client, or one with something around it.
+func ExampleNew_node() {
 	log := func(request string, send func()) {
 		fmt.Println(request)
 		send()
 	}
-	locks, err := engine.New(setnxpx.On(conformance.GateNode(yourNode, log)), strategy.Options{})
+	locks, err := setnxpx.New(conformance.GateNode(yourNode, log), strategy.Options{})
 	if err != nil {
 		panic(err)
 	}
@@ -149,6 +149,6 @@ func ExampleOn() {
 	}
 	// Output:
 	// SET lock:{shown}
-	// GET lock:{shown}
+	// GETEX lock:{shown}
 	// DEL lock:{shown}
 }

@@ -29,7 +29,7 @@
 // DEL, and another takes it, the DEL frees the other's lock. Extend (GET, compare, PEXPIRE) has
 // the same hole: the late holder then believes it still holds the lock, and PEXPIRE has set its
 // TTL on the new holder's key. Adopt (GET, compare, SET XX) can take the other's lock away.
-// [BlindRelease] does not even compare: a DEL that comes late frees the next holder's lock.
+// [WithBlindRelease] does not even compare: a DEL that comes late frees the next holder's lock.
 // Package luascript closes the hole by making the two steps one.
 //
 // No fences: SET cannot issue a number, and a number taken before or after it can
@@ -43,14 +43,14 @@
 // Where scripts are forbidden; where others already lock the same keys in this way;
 // for teaching. With a long TTL, such as a minute, and a renewal that stops in
 // time, the race is rare. If rare is not enough, take luascript, or without scripts
-// setnxgetset with WatchTakeOver.
+// setnxgetset WithWatchTakeOver.
 //
 // # The same lock under other names
 //
 // ServiceStack.Redis, Add(key, value, ttl) and Remove(key): one attempt, and a
 // release without comparing.
 //
-//	s, err := setnxpx.New(pool, strategy.Options{TTL: ttl, Key: raw}, setnxpx.BlindRelease())
+//	s, err := setnxpx.New(node, strategy.Options{TTL: ttl, Key: raw}, setnxpx.WithBlindRelease())
 //	lease, err := s.NewLock(key).TryAcquire(ctx) // Add: ErrHeld is its false
 //	err = lease.Release(ctx)                  // Remove
 //
@@ -64,7 +64,8 @@
 //
 // Acquire: one round trip, SET; if the lock is held, two more: GET, for the holder and
 // because the key must be a string, and PTTL, for the remaining TTL. Extend and Release: two. A
-// release that does not compare: one. Keys: lock:{name}, and no other.
+// release that does not compare: one. GET is sent as GETEX without options: the same, but a replica
+// refuses it. Keys: lock:{name}, and no other.
 //
 // Source: SET, in the Redis documentation (https://redis.io/docs/latest/commands/set/).
 package setnxpx
@@ -74,80 +75,58 @@ import (
 	"errors"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/plain"
+	"github.com/lockstrategies/locks/internal/algorithm/stringkey"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// New returns the strategy on the Redis that pool dials. It takes the pool's
-// settings (address, password, TLS, database) and dials a connection of its own. The
-// caller closes the pool. It does no I/O: see [strategy.Strategy.Check].
-func New(pool *redis.Pool, o strategy.Options, own ...Option) (strategy.Strategy, error) {
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(On(n, own...), o)
+// New returns the strategy on a node: what the New of a client returns. It does no I/O: see [strategy.Strategy.Check].
+// Close closes the node, unless another strategy uses it, too; the client stays the caller's.
+func New(n driver.Node, o strategy.Options, options ...Option) (strategy.Strategy, error) {
+	return engine.New(On(n, options...), o)
 }
 
-// On returns the algorithm on any node: for other clients, decorators and tests.
-// Closing the protocol closes the node.
-func On(n driver.Node, own ...Option) driver.Protocol {
-	p := &protocol{Node: n}
-	for _, set := range own {
-		set(p)
-	}
-	if p.acks != nil {
-		return driver.Acknowledged(n, *p.acks, p.on)
-	}
+// On returns the algorithm alone, for authors of decorators and for tests.
+func On(n driver.Node, options ...Option) driver.Protocol {
+	p := &protocol{}
+	p.Node = driver.Given(n, driver.Apply(p, options))
 	return p
 }
 
-// on is the same algorithm on another node.
-func (p protocol) on(n driver.Node) *protocol {
-	p.Node = n
-	return &p
+// Acknowledged is the same lock for [strategy.Options].Acks.
+func (p *protocol) Acknowledged(a strategy.Acks) driver.Protocol {
+	return rediskit.Acknowledged(p.Node, a, func(n driver.Node) rediskit.Confirmable {
+		q := *p
+		q.Node = n
+		return &q
+	})
 }
 
 // An Option is a setting that only this algorithm has.
 type Option func(*protocol)
 
-// BlindRelease makes Release a plain DEL, as ServiceStack's Remove is: one round
+// WithBlindRelease makes Release a plain DEL, as ServiceStack's Remove is: one round
 // trip, and if the lock was taken away meanwhile (by eviction, by an operator, by
 // expiry while the DEL was on its way), it frees the next holder's lock. A
 // lease past its deadline sends no DEL. ServiceStack would.
 //
 // Only a lease's own Release is blind. Undoing an acquire whose reply was lost, and
 // [strategy.Strategy.ForceRelease], compare: they must not touch another's lock.
-func BlindRelease() Option {
+func WithBlindRelease() Option {
 	return func(p *protocol) { p.blind = true }
-}
-
-// Acknowledged makes what grants or prolongs a lock count only once replicas, or the
-// append-only file, have confirmed it, so that fewer fail-overs, or power cuts, forget it:
-// see [strategy.Acks], also for what it cannot do. It costs two more round trips for each,
-// over connections of the pool.
-func Acknowledged(a strategy.Acks) Option {
-	return func(p *protocol) { p.acks = &a }
 }
 
 // protocol is the algorithm on one node.
 type protocol struct {
 	driver.Node // Close is the node's
 	blind       bool
-	acks        *strategy.Acks // nil: a grant counts at once
 }
 
 var _ interface {
 	driver.Protocol
-	driver.Adopter
-	driver.Inspector
-	driver.Checker
-	driver.Prober
+	driver.Acknowledger
 } = (*protocol)(nil)
 
 // Acquire is SET NX PX.
@@ -159,51 +138,55 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	case isOK(reply):
 		return driver.Grant{}, nil
 	case reply != nil:
-		return driver.Grant{}, driver.BadReply(p.Name(), reply)
+		return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 	}
 	// NX refuses whatever the key holds. So find out who has it, for how long, and
 	// whether it is a lock: a hash may never expire. If a question fails, its answer
 	// stays unknown: the key is there all the same.
-	holder, held, err := plain.Holder(ctx, p, c)
+	holder, held, err := stringkey.Holder(ctx, p, c)
 	if errors.Is(err, strategy.ErrRefused) {
 		return driver.Grant{}, err
 	}
 	var ttl time.Duration
 	if held {
-		ttl, _ = plain.Remaining(ctx, p, c)
+		ttl, _ = stringkey.Remaining(ctx, p, c)
 	}
 	return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: holder, TTL: ttl}
 }
 
 // Extend is GET, compare, PEXPIRE.
 func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return p.compareThen(ctx, c, c.Token, "PEXPIRE", c.Key, c.TTL.Milliseconds())
+	return driver.Grant{}, p.compareThen(ctx, c, c.Token, "PEXPIRE", c.TTL.Milliseconds())
 }
 
 // Adopt is GET, compare, SET XX PX.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	return p.compareThen(ctx, c, from, "SET", c.Key, c.Token, "XX", "PX", c.TTL.Milliseconds())
+	return driver.Grant{}, p.compareThen(ctx, c, from, "SET", c.Token, "XX", "PX", c.TTL.Milliseconds())
 }
 
 // compareThen is GET, compare with the token, and, if it holds the lock, the command.
-func (p *protocol) compareThen(ctx context.Context, c driver.Claim, token, cmd, key string, args ...any) (driver.Grant, error) {
-	holder, held, err := plain.Holder(ctx, p, c)
+func (p *protocol) compareThen(ctx context.Context, c driver.Claim, token, cmd string, args ...any) error {
+	holder, held, err := stringkey.Holder(ctx, p, c)
 	if err != nil {
-		return driver.Grant{}, err
+		return err
 	}
 	if !held || holder != token {
-		return driver.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+		return &strategy.LostError{Name: c.Name, Holder: holder}
 	}
 	// The hole: from here on it may be another's.
-	reply, err := p.Do(ctx, c.Due, cmd, key, args...)
+	return p.write(ctx, c, cmd, args...)
+}
+
+// write sends a command that writes the key if it is there.
+func (p *protocol) write(ctx context.Context, c driver.Claim, cmd string, args ...any) error {
+	reply, err := p.Do(ctx, c.Due, cmd, c.Key, args...)
 	switch {
-	case err != nil || isOK(reply) || reply == int64(1):
-	case reply == nil || reply == int64(0): // it went in between
-		err = &strategy.LostError{Name: c.Name}
-	default:
-		err = driver.BadReply(p.Name(), reply)
+	case err != nil || reply == int64(1) || cmd == "SET" && isOK(reply):
+		return err
+	case reply == nil || reply == int64(0): // it has gone
+		return &strategy.LostError{Name: c.Name}
 	}
-	return driver.Grant{}, err
+	return rediskit.BadReply(p.Name(), reply)
 }
 
 // isOK reads a status reply, which a Node returns as []byte.
@@ -213,46 +196,36 @@ func isOK(reply any) bool {
 }
 
 // Release is GET, compare, DEL; or DEL alone.
-func (p *protocol) Release(ctx context.Context, c driver.Claim) error {
-	// An undo and an operator's release must not touch another's lock.
-	if blind := p.blind && !c.Undo && !c.Force; !blind {
-		holder, held, err := plain.Holder(ctx, p, c)
-		if err != nil {
-			return err
-		}
-		if !held || holder != c.Token {
-			return driver.Gone(p.Name(), p.Ordered(), c, holder)
-		}
-		// The hole: from here on it may be another's.
+func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	if p.blind {
+		return driver.Outcome{}, p.write(ctx, c, "DEL")
 	}
-	reply, err := p.Do(ctx, c.Due, "DEL", c.Key)
-	switch {
-	case err != nil || reply == int64(1):
-	case reply == int64(0):
-		err = driver.Gone(p.Name(), p.Ordered(), c, "")
-	default:
-		err = driver.BadReply(p.Name(), reply)
-	}
-	return err
+	return p.ForceRelease(ctx, c)
 }
 
-// Inspect is GET and PTTL: see [plain.Inspect].
+// Undo is ForceRelease: see [rediskit.Undone].
+func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
+	_, err := p.ForceRelease(ctx, c)
+	return rediskit.Undone(p, c, err)
+}
+
+// ForceRelease is GET, compare, DEL.
+func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.compareThen(ctx, c, c.Token, "DEL")
+}
+
+// Inspect is GETEX and PTTL: see [stringkey.Inspect].
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	return plain.Inspect(ctx, p, c)
+	return stringkey.Inspect(ctx, p, c)
 }
 
 // Check looks at the server, and tries the commands on a key that is not there.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return driver.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
-		if err := driver.CheckNode(ctx, c.Due, p); err != nil {
+	return rediskit.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		return driver.CheckCommands(ctx, c.Due, p, c.Key,
-			[]any{"GET"}, []any{"SET", c.Token, "XX", "PX", 1}, []any{"PEXPIRE", 1}, []any{"DEL"})
+		return rediskit.CheckCommands(ctx, c.Due, p, c.Key,
+			[]any{"GETEX"}, []any{"SET", c.Token, "XX", "PX", 1}, []any{"PEXPIRE", 1}, []any{"DEL"})
 	})
-}
-
-// Probe asks the server whether it was away.
-func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	return driver.ProbeNodes(ctx, due, p.Node)
 }

@@ -10,10 +10,11 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/locktest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
@@ -27,7 +28,7 @@ func TestConformance(t *testing.T) { subjects.Run(t, "setnxpx") }
 
 func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := setnxpx.New(s.Pool(), o, own...)
+	locks, err := setnxpx.New(redigonode.New(s.Pool()), o, own...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -39,7 +40,7 @@ func TestRoundTrips(t *testing.T) {
 		release int64
 	}{
 		{"compare", nil, 2},
-		{"blind", []setnxpx.Option{setnxpx.BlindRelease()}, 1},
+		{"blind", []setnxpx.Option{setnxpx.WithBlindRelease()}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
@@ -65,7 +66,7 @@ func TestRoundTrips(t *testing.T) {
 func TestSharesTheWireFormat(t *testing.T) {
 	s := redistest.Shared(t)
 	ours := open(t, s, strategy.Options{})
-	theirs, err := luascript.New(s.Pool(), strategy.Options{})
+	theirs, err := luascript.New(redigonode.New(s.Pool()), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestSharesTheWireFormat(t *testing.T) {
 // TestBlindOnlyForItsOwnLease: who releases by force, or cleans up, compares.
 func TestBlindOnlyForItsOwnLease(t *testing.T) {
 	s := redistest.Shared(t)
-	locks := open(t, s, strategy.Options{}, setnxpx.BlindRelease())
+	locks := open(t, s, strategy.Options{}, setnxpx.WithBlindRelease())
 	name := fmt.Sprintf("%s/%d", t.Name(), time.Now().UnixNano())
 	first, err := locks.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
@@ -153,7 +154,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("New(nil) = nil, want an error")
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	_, err := setnxpx.New(pool, strategy.Options{Wait: strategy.WaitNotification})
+	_, err := setnxpx.New(redigonode.New(pool), strategy.Options{Wait: strategy.WaitNotification})
 	if !errors.Is(err, strategy.ErrUnsupported) {
 		t.Errorf("New() with WaitNotification = %v, want ErrUnsupported: nothing is published", err)
 	}
@@ -197,7 +198,7 @@ func TestGarbage(t *testing.T) {
 	}
 	for _, reply := range []any{int64(2), []byte("OK"), []any{}} {
 		c := driver.Claim{Name: "a", Key: "a", Token: "t", Grant: driver.Grant{Start: time.Now()}}
-		err := setnxpx.On(locktest.OneReply{Reply: reply}, setnxpx.BlindRelease()).Release(t.Context(), c)
+		_, err := setnxpx.On(locktest.OneReply{Reply: reply}, setnxpx.WithBlindRelease()).Release(t.Context(), c)
 		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
 		}
@@ -209,7 +210,7 @@ func TestGarbage(t *testing.T) {
 func TestEmptyValue(t *testing.T) {
 	s := redistest.Shared(t)
 	locks := open(t, s, strategy.Options{})
-	theirs, err := luascript.New(s.Pool(), strategy.Options{})
+	theirs, err := luascript.New(redigonode.New(s.Pool()), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,18 +246,18 @@ func TestRequests(t *testing.T) {
 	c := locktest.AClaim()
 	acquire := func(n driver.Node) (any, error) { return setnxpx.On(n).Acquire(t.Context(), c) }
 	extend := func(n driver.Node) (any, error) { return setnxpx.On(n).Extend(t.Context(), c) }
-	release := func(n driver.Node) (any, error) { return nil, setnxpx.On(n).Release(t.Context(), c) }
+	release := func(n driver.Node) (any, error) { return nil, locktest.Err(setnxpx.On(n).Release(t.Context(), c)) }
 	blind := func(n driver.Node) (any, error) {
-		return nil, setnxpx.On(n, setnxpx.BlindRelease()).Release(t.Context(), c)
+		return nil, locktest.Err(setnxpx.On(n, setnxpx.WithBlindRelease()).Release(t.Context(), c))
 	}
 	adopt := func(n driver.Node) (any, error) {
-		return setnxpx.On(n).(driver.Adopter).Adopt(t.Context(), c, "from")
+		return setnxpx.On(n).Adopt(t.Context(), c, "from")
 	}
 	inspect := func(n driver.Node) (any, error) {
-		return setnxpx.On(n).(driver.Inspector).Inspect(t.Context(), c)
+		return setnxpx.On(n).Inspect(t.Context(), c)
 	}
 	const set, extended, adopted = "SET a t NX PX 60000", "PEXPIRE a 60000", "SET a t XX PX 60000"
-	const get, del, pttl = "GET a", "DEL a", "PTTL a"
+	const get, del, pttl = "GETEX a", "DEL a", "PTTL a"
 	ok, mine, other := []byte("OK"), []byte("t"), []byte("other")
 	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
 	none := driver.Grant{}
@@ -294,6 +295,8 @@ func TestErrorsAreTold(t *testing.T) {
 }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(a)) }
+	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
+		return setnxpx.On(n).(driver.Acknowledger).Acknowledged(a)
+	}
 	locktest.GrantsOnceConfirmed(t, on, "SET", []byte("OK"))
 }

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // open stands for fairqueue.New and its siblings.
 func open(o strategy.Options) strategy.Strategy {
-	locks, err := engine.New(new(conformance.Memory), o)
+	locks, err := engine.New(new(lockstest.Memory), o)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func ExampleLock_TryAcquire() {
 func ExampleDoWithin() {
 	locks := open(strategy.Options{MaxHold: time.Minute})
 	defer locks.Close()
-	err := strategy.DoWithin(context.Background(), 2*time.Second, locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
+	err := strategy.DoWithin(context.Background(), locks.NewLock("invoice/42"), 2*time.Second, func(ctx context.Context, lease strategy.Lease) error {
 		fmt.Println("works until ctx ends, for a minute at most")
 		return nil
 	})
@@ -137,19 +137,19 @@ func ExampleLease_Extend() {
 // After ErrUnknown nobody knows whether the servers granted the lock. The engine removes what they
 // may hold, so the caller just tries again.
 func ExampleLock_TryAcquire_unknown() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
 	lost := 1 // the reply to one request is lost
-	server.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
-		if err := serve(); err != nil || r.Op != conformance.OpAcquire || lost == 0 {
+	server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
+		if err := serve(); err != nil || r.Op != lockstest.OpAcquire || lost == 0 {
 			return err
 		}
 		lost--
-		return conformance.Unknown()
+		return lockstest.Unknown()
 	})
 
 	_, err = locks.NewLock("report").TryAcquire(context.Background())
@@ -213,7 +213,7 @@ func ExampleStrategy_Inspect() {
 func ExampleStrategy_With() {
 	locks := open(strategy.Options{TTL: 10 * time.Second})
 	defer locks.Close()
-	slow, err := locks.With(strategy.Options{TTL: time.Minute})
+	slow, err := locks.With(func(o *strategy.Options) { o.TTL = time.Minute })
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func Do(ctx context.Context, l Lock, fn func(context.Context, Lease) error) erro
 // work. If the servers do not answer, the wait may end up to Options.OpTimeout later. When the wait is
 // over, the error is [context.DeadlineExceeded] and why the lock was not available: ErrHeld, or what the
 // servers failed with, such as ErrUnsent.
-func DoWithin(ctx context.Context, wait time.Duration, l Lock, fn func(context.Context, Lease) error) error {
+func DoWithin(ctx context.Context, l Lock, wait time.Duration, fn func(context.Context, Lease) error) error {
 	switch {
 	case wait < 0:
 		return fmt.Errorf("locks: DoWithin waits for %v: allowed are 0 (one attempt) and more", wait)
@@ -44,7 +44,11 @@ func do(ctx context.Context, acquire func(context.Context) (Lease, error), fn fu
 	defer func() {
 		cancel() // before the release: what fn has left behind stops while the lock is still held
 		// A lost lease reports it here, once. fn may have released it: that is no error.
-		if e := lease.Release(ctx); e != nil && !errors.Is(e, ErrReleased) && !errors.Is(err, e) {
+		switch e := lease.Release(ctx); {
+		case e == nil, errors.Is(e, ErrReleased), errors.Is(err, e):
+		case err == nil:
+			err = e // as it is: callers may look for it in an error of theirs
+		default:
 			err = errors.Join(err, e)
 		}
 	}()

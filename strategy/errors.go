@@ -28,7 +28,7 @@ var (
 type HeldError struct {
 	Name   string
 	Holder string        // its token; of a re-entrant lock its owner; empty: not known
-	TTL    time.Duration // until the servers let go; zero: not known; negative: never
+	TTL    time.Duration // until the lock expires; zero: not known; negative: never
 }
 
 func (e *HeldError) Error() string {
@@ -39,7 +39,7 @@ func (e *HeldError) Error() string {
 	}
 	switch {
 	case e.TTL > 0:
-		fmt.Fprintf(&b, " for up to %v", max(e.TTL.Round(time.Millisecond), time.Millisecond))
+		fmt.Fprintf(&b, " for %v unless renewed", max(e.TTL.Round(time.Millisecond), time.Millisecond))
 	case e.TTL < 0:
 		b.WriteString(" without expiry")
 	}
@@ -77,9 +77,9 @@ func (e *QuorumError) Error() string {
 			agreed++
 			continue
 		}
-		words := strings.TrimPrefix(n.Err.Error(), lock)
-		if !strings.HasPrefix(words, n.Node+": ") { // a ServerError names it
-			words = n.Node + ": " + words
+		words, node := strings.TrimPrefix(n.Err.Error(), lock), Printable(n.Node)+": "
+		if !strings.HasPrefix(words, node) { // a ServerError names it
+			words = node + words
 		}
 		fmt.Fprintf(&others, "; %s", words)
 	}
@@ -98,27 +98,6 @@ func (e *QuorumError) Unwrap() []error {
 	}
 	return failed
 }
-
-// An AllError reports which of several locks failed ([All]), and why. errors.Is and errors.As
-// find what each of them returned.
-type AllError struct {
-	Name  string   // of all
-	Names []string // of the locks that failed, in the order in which they are acquired
-	Errs  []error  // Errs[i] is what Names[i] returned
-}
-
-func (e *AllError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "lock %q", e.Name)
-	for i, err := range e.Errs {
-		b.WriteString([2]string{": ", "; "}[min(i, 1)])
-		lock := fmt.Sprintf("lock %q: ", e.Names[i]) // said once
-		b.WriteString(lock + strings.TrimPrefix(err.Error(), lock))
-	}
-	return b.String()
-}
-
-func (e *AllError) Unwrap() []error { return e.Errs }
 
 // A LostError says how a lease ended before its release. It is [ErrLost].
 type LostError struct {
@@ -165,9 +144,9 @@ type ServerError struct {
 
 func (e *ServerError) Error() string {
 	if e.Err == nil {
-		return fmt.Sprintf("%s: %v", e.Node, e.Kind)
+		return fmt.Sprintf("%s: %v", Printable(e.Node), e.Kind)
 	}
-	return fmt.Sprintf("%s: %v: %s", e.Node, e.Kind, shortenTokens(e.Err.Error()))
+	return fmt.Sprintf("%s: %v: %s", Printable(e.Node), e.Kind, Printable(shortenTokens(e.Err.Error())))
 }
 
 func (e *ServerError) Unwrap() []error {

@@ -26,9 +26,9 @@ func TestErrors(t *testing.T) {
 		text string
 	}{
 		{&strategy.HeldError{Name: "a"}, all[:1], `lock "a": held`},
-		{&strategy.HeldError{Name: "a", Holder: "token", TTL: time.Second}, all[:1], `lock "a": held by "…en" for up to 1s`},
-		{&strategy.HeldError{Name: "a", TTL: 578_993_647}, all[:1], `lock "a": held for up to 579ms`},
-		{&strategy.HeldError{Name: "a", TTL: 1}, all[:1], `lock "a": held for up to 1ms`},
+		{&strategy.HeldError{Name: "a", Holder: "token", TTL: time.Second}, all[:1], `lock "a": held by "…en" for 1s unless renewed`},
+		{&strategy.HeldError{Name: "a", TTL: 578_993_647}, all[:1], `lock "a": held for 579ms unless renewed`},
+		{&strategy.HeldError{Name: "a", TTL: 1}, all[:1], `lock "a": held for 1ms unless renewed`},
 		{&strategy.HeldError{Name: "a", Holder: "token", TTL: -1}, all[:1], `lock "a": held by "…en" without expiry`},
 		{&strategy.LostError{Name: "a"}, all[1:2], `lock "a": lost: the key is gone`},
 		{&strategy.LostError{Name: "a", Err: errors.New("not granted")}, all[1:2], `lock "a": lost: not granted`},

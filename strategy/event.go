@@ -12,15 +12,17 @@ const (
 	EventAsked         EventKind = iota + 1 // a call asks for a lock; no Token
 	EventAttempt                            // a request to acquire was answered, or failed; Err is nil after a grant
 	EventHeld                               // an attempt found the lock held (Err)
+	EventRetry                              // the servers have failed a call for 10 s, and it goes on (Options.RetryOnError): Err is the last attempt's; again every 10 s; Took is the time since the call; no Token
 	EventAcquired                           // a call returns a lease; Took is the time since the call
 	EventMissed                             // a call returns without a lease (Err); Took as above; no Token
 	EventRenewed                            // the servers count the TTL again; Took is the request's time
 	EventRenewalFailed                      // a renewal failed (Err) while the lease is still valid
-	EventLost                               // the lease ended before its release; Took is how long it was held
-	EventReleased                           // the lease was released or detached; Took is how long it was held; Err: not confirmed
+	EventLost                               // the lease ended before its release; Took is how long it was held, from the request that got it
+	EventReleased                           // the lease was released or detached; Took as above; Err: not confirmed
+	EventUndoFailed                         // Close ended an undo that had not succeeded (Err): Token may hold the lock until its TTL ends; Took is how long it was tried
 )
 
-var eventNames = [...]string{"", "asked", "attempt", "held", "acquired", "missed", "renewed", "renewal-failed", "lost", "released"}
+var eventNames = [...]string{"", "asked", "attempt", "held", "retry", "acquired", "missed", "renewed", "renewal-failed", "lost", "released", "undo-failed"}
 
 func (k EventKind) String() string {
 	if k > 0 && int(k) < len(eventNames) {
@@ -34,13 +36,14 @@ func (k EventKind) String() string {
 // Each call that asks for a lock (TryAcquire, Acquire, Adopt, Downgrade) begins with EventAsked and ends with one
 // event: EventAcquired with a lease, EventMissed without. Each acquired lease ends with one, EventLost or EventReleased, also after
 // [Strategy.Close]. So an observer that counts up and down knows how many callers wait, and how many locks are
-// held. Events of different leases are in no order. The event of a renewal may come after the end of its lease.
+// held. Events of different leases are in no order. The event of a renewal may come after the end of its lease. EventUndoFailed
+// is of an attempt or of a lease that has ended, and comes before Close returns.
 type Event struct {
 	Kind    EventKind
-	Context context.Context // has the values of the call's context, such as a trace; for renewal, loss and Detach it is Background
+	Context context.Context // has the values of the call's context, such as a trace; for renewal, loss, undo and Detach it is Background
 	Name    string          // the lock's
 	Token   string          // of the attempt or the holder
-	Attempt int             // attempt, held, acquired: of this call, from 1; 0: the call made none
+	Attempt int             // attempt, held, retry, acquired: of this call, from 1; 0: the call made none
 	Took    time.Duration   // what it measures depends on Kind
 	Err     error
 }

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // fn's context ends when the lock is lost. context.Cause says why.
 func ExampleDo() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -34,7 +34,7 @@ func ExampleDo() {
 // A store that remembers the greatest fence it has seen refuses a holder that was
 // paused past its deadline.
 func ExampleLease_Fence() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -71,7 +71,7 @@ func ExampleLease_Fence() {
 // A lock passes from one process to another with its token, without being free in
 // between.
 func ExampleStrategy_Adopt() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	here, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -102,48 +102,4 @@ func ExampleStrategy_Adopt() {
 	// adopted: true
 	// a second adoption is refused: true
 	// released: true
-}
-
-// All locks both accounts or neither. It sorts them, so two transfers in opposite directions cannot
-// deadlock.
-func ExampleAll() {
-	var server conformance.Memory
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer locks.Close()
-
-	both, err := strategy.All(locks.NewLock("account/7"), locks.NewLock("account/2"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	err = strategy.Do(ctx, both, func(ctx context.Context, lease strategy.Lease) error {
-		fmt.Println("locked:", lease.Name())
-		_, err := locks.NewLock("account/7").TryAcquire(ctx)
-		fmt.Println("a second contender for one:", errors.Is(err, strategy.ErrHeld))
-		for _, part := range strategy.Parts(lease) {
-			_, fenced := part.Fence()
-			fmt.Println(part.Name(), "has a fence:", fenced)
-		}
-		return nil
-	})
-	fmt.Println("error:", err)
-
-	if _, err := locks.NewLock("account/2").TryAcquire(ctx); err != nil {
-		log.Fatal(err)
-	}
-	_, err = both.TryAcquire(ctx)
-	var held *strategy.HeldError
-	if errors.As(err, &held) {
-		fmt.Println("held by another:", held.Name)
-	}
-	// Output:
-	// locked: account/2, account/7
-	// a second contender for one: true
-	// account/2 has a fence: true
-	// account/7 has a fence: true
-	// error: <nil>
-	// held by another: account/2
 }

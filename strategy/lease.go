@@ -18,7 +18,7 @@ type Lease interface {
 	// unchanged by renewal and re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A
 	// store that refuses numbers below the greatest it has seen is safe from a paused holder
 	// (docs/fencing.md). ok is false where the algorithm cannot issue such numbers soundly, and for
-	// several locks as one ([Parts] have theirs).
+	// several locks as one (multilock.Parts have theirs).
 	Fence() (n uint64, ok bool)
 	// Deadline returns until when the lock is surely held without renewal: the moment before the
 	// request, plus the TTL, less 1 % and 2 ms for clock drift. Setting the clock does not move it.
@@ -39,10 +39,12 @@ type Lease interface {
 	// the TTL has passed. It renews again soon after a failure. It also renews soon after a server that was
 	// away is back, because that server may have forgotten the lock. The call itself does no I/O.
 	//
-	// maxHold bounds the hold, counted from the grant: at its end the servers let go, and the lease is
+	// maxHold bounds the hold, counted from the grant: at its end the lock expires, and the lease is
 	// lost. 0 means Options.MaxHold; less than the TTL is an error. A second call sets another bound. The
 	// error is what Err returns if the lease is over, or ErrClosed.
 	KeepAlive(maxHold time.Duration) error
+	// StopKeepAlive ends the renewal that KeepAlive began. The lease goes on until its deadline; the bound maxHold stays.
+	StopKeepAlive()
 	// Context returns a context for the work that the lock protects. It ends when parent does, when the
 	// lease ends ([context.Cause] is then what Err returns), and when cancel is called. It names the
 	// lease's owner ([WithOwner]).

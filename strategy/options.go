@@ -45,6 +45,10 @@ type Options struct {
 	Backoff  func(attempt int) time.Duration
 	Wait     Wait     // how Acquire waits; default WaitBest
 	HandOver HandOver // whether a release may pass the lock on within the process; default HandOverBest
+	// Acks says what has to confirm a grant or a renewal before it counts. It costs two more round trips for each. Default:
+	// nothing has to. All algorithms have it but semaphore, rwlock and redlock; with it, nobody queues for a fairqueue.
+	// With cannot change it.
+	Acks Acks
 	// RetryOnError makes Acquire wait also while the servers fail, until ctx ends.
 	RetryOnError bool
 	// Observe, if set, is called with each [Event], by the goroutine that makes it happen. It must be
@@ -124,7 +128,7 @@ func DefaultBackoff(attempt int) time.Duration {
 }
 
 // Acks says what has to confirm a grant or a renewal before it counts: replicas, the append-only file,
-// or both. The option Acknowledged takes it. Fewer fail-overs then forget a lock; docs/faults.md lists
+// or both; see Options. Fewer fail-overs then forget a lock; docs/faults.md lists
 // those that still do. If too few confirm, the engine undoes a grant, and a renewal does not move the
 // deadline. The error is ErrUnknown, with an *[AcksError].
 type Acks struct {

@@ -8,8 +8,8 @@ import (
 	"log"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -60,7 +60,7 @@ func ExampleLease_KeepAlive_bound() {
 
 // Lost is for workers that select. Err says why.
 func ExampleLease_Lost() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -103,7 +103,7 @@ func ExampleLease_Release() {
 // After ErrUnknown the release was sent, and its reply was lost. The lease is over for the caller.
 // The engine repeats the release in the background, so nobody waits for the TTL.
 func ExampleLease_Release_unknown() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -114,12 +114,12 @@ func ExampleLease_Release_unknown() {
 		log.Fatal(err)
 	}
 	lost := 1 // one release does not arrive
-	server.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
-		if r.Op != conformance.OpRelease || lost == 0 {
+	server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
+		if r.Op != lockstest.OpRelease || lost == 0 {
 			return serve()
 		}
 		lost--
-		return conformance.Unknown()
+		return lockstest.Unknown()
 	})
 
 	err = lease.Release(context.Background())
@@ -136,32 +136,10 @@ func ExampleLease_Release_unknown() {
 	// free again, and held by the next: true
 }
 
-// The lease of several locks has a part for each: its fence goes to the store that the part protects.
-func ExampleParts() {
-	locks := open(strategy.Options{})
-	defer locks.Close()
-	both, err := strategy.All(locks.NewLock("account/7"), locks.NewLock("account/2"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	lease, err := both.TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer lease.Release(context.Background())
-	for _, part := range strategy.Parts(lease) {
-		fence, ok := part.Fence()
-		fmt.Println(part.Name(), ok && fence > 0)
-	}
-	// Output:
-	// account/2 true
-	// account/7 true
-}
-
-// A re-entrant lock lets its owner in again, and refuses every other owner. Here the server in memory
+// A re-entrant lock is granted to its owner again, and refuses every other owner. Here the server in memory
 // stands for reentrant.New.
 func ExampleWithOwner_reentrant() {
-	locks, err := engine.New(&conformance.Memory{Reentrant: true}, strategy.Options{})
+	locks, err := engine.New(&lockstest.Memory{Reentrant: true}, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 // A [Strategy] is a lock algorithm with its servers. It gives a [Lock] for each name, and the lock
 // gives a [Lease] for each hold. To use another algorithm, change one line:
 //
-//	s, err := fairqueue.New(pool, strategy.Options{}) // or luascript.New, redlock.New, …
+//	s, err := fairqueue.New(node, strategy.Options{}) // or luascript.New, redlock.New, …
 //	err = strategy.Do(ctx, s.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 //		return work(ctx) // ctx ends the moment the lock is lost
 //	})
@@ -15,6 +15,9 @@
 // No lease can prevent one thing. A paused holder (a long garbage collection, a stopped process, a
 // suspended machine) does not notice its deadline until it runs again, and then it may write late. So
 // give [Lease.Fence] to the store that the lock protects. The store can then refuse the late write.
+//
+// From v1 on, a minor version may add methods to these interfaces, and fields to these structs. So a decorator, or a fake in
+// your tests, embeds the interface that it implements, and a literal of a struct names its fields.
 package strategy
 
 import (
@@ -28,9 +31,10 @@ type Strategy interface {
 	// the same lock. It does no I/O. Every call on a lock whose name is not allowed returns an error.
 	NewLock(name string) Lock
 
-	// With returns a Strategy with other options on the same connections. Zero fields of o take the
-	// defaults; only Key is inherited. Close one of the strategies once: that closes all of them.
-	With(o Options) (Strategy, error)
+	// With returns a Strategy on the same connections whose options are those of this one, changed by the function. An
+	// option that was not given takes the default that goes with the change. Close one of the strategies once: that closes
+	// all of them.
+	With(change func(*Options)) (Strategy, error)
 
 	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys,
 	// and allow their user all that locks need. If Options.Wait names a way to wait, Check asks for the
@@ -55,7 +59,8 @@ type Strategy interface {
 
 	// Close ends everything: waiters get ErrClosed, renewal stops, each undo gets a last try, and the
 	// connections that New made are closed (the caller's pool is not). It waits until no goroutine is
-	// left. Locks that are held lapse with their TTL. The error names what could not be undone.
+	// left. Locks that are held lapse with their TTL. So does what could not be undone: an [EventUndoFailed] reports
+	// each. The error says which connections could not be closed.
 	Close() error
 }
 
@@ -68,7 +73,7 @@ type Info struct {
 	Holds     int           // how often the lock was acquired and not yet released; of a semaphore, how many permits are taken
 	Label     string        // the holder's Options.Label, if its token has one; see [Info.Holder]
 	Since     time.Time     // when the holder asked for the lock, by its own clock; zero: its token does not say
-	TTL       time.Duration // until the servers let go; negative: never
+	TTL       time.Duration // until the lock expires; negative: never
 	Fence     uint64        // the last fence issued for this key, or reserved; zero: none, or it is older than Options.FenceTTL
 	Queue     []string      // tokens in the servers' queue, first come first; see WaitQueue; some may have died
 }

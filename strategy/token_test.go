@@ -71,15 +71,15 @@ func TestErrorsShortenTokens(t *testing.T) {
 		err  error
 		want string
 	}{
-		{held, `lock "n": held by "…3f4a5b" for up to 2s`},
+		{held, `lock "n": held by "…3f4a5b" for 2s unless renewed`},
 		{&strategy.HeldError{Name: "n", Holder: one + ":host-7"}, `lock "n": held by "…3f4a5b:host-7"`},
 		{&strategy.HeldError{Name: "n", Holder: one + ":" + strings.Repeat("h", 200)}, `lock "n": held by "…3f4a5b:` + strings.Repeat("h", 92) + `"`},
 		{&strategy.HeldError{Name: "n", Holder: "request-\x001234567890"}, `lock "n": held by "…567890"`},
 		{&strategy.HeldError{Name: "job/" + two, Holder: one}, `lock "job/` + two + `": held by "…3f4a5b"`},
 		{&strategy.LostError{Name: "n", Holder: "someone else"}, `lock "n": lost: now held by "…e else"`},
-		{&strategy.LostError{Name: "n", Lapsed: true, Err: held}, `lock "n": lost: its deadline came: held by "…3f4a5b" for up to 2s`},
+		{&strategy.LostError{Name: "n", Lapsed: true, Err: held}, `lock "n": lost: its deadline came: held by "…3f4a5b" for 2s unless renewed`},
 		{&strategy.QuorumError{Name: "n", Need: 2, Held: held, Nodes: []strategy.NodeAnswer{{Node: "a", Err: &strategy.LostError{Name: "n", Holder: two}}}},
-			`lock "n": held by "…3f4a5b" for up to 2s; no quorum: 0 of 1 servers agreed, needed are 2; a: lost: now held by "…8a9e0f"`},
+			`lock "n": held by "…3f4a5b" for 2s unless renewed; no quorum: 0 of 1 servers agreed, needed are 2; a: lost: now held by "…8a9e0f"`},
 		{&strategy.ServerError{Node: "r", Kind: strategy.ErrRefused, Err: fmt.Errorf("unknown command 'DELEX', with args beginning with: 'n' '%s:h' '%s'", one, two)},
 			`r: refused by the server: unknown command 'DELEX', with args beginning with: 'n' '…3f4a5b:h' '…8a9e0f'`},
 		{&strategy.ServerError{Node: "r", Kind: strategy.ErrRefused, Err: errors.New(one)}, `r: refused by the server: …3f4a5b`},

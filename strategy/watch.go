@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/lockstrategies/locks/internal/timeup"
 )
 
 // Watch yields what [Strategy.Inspect] sees of a lock: at once, and again each time that the holder, the number of
@@ -20,10 +22,10 @@ func Watch(ctx context.Context, s Strategy, name string, every time.Duration) it
 		ticker := time.NewTicker(every)
 		var last Info
 		first, failing := true, false
-		for ctx.Err() == nil {
+		for !timeup.Over(ctx) {
 			info, err := s.Inspect(ctx, name)
 			switch {
-			case ctx.Err() != nil: // that ends the loop
+			case timeup.Over(ctx): // that ends the loop
 			case err != nil:
 				if !failing && !yield(Info{}, err) {
 					return

@@ -18,11 +18,21 @@ import (
 type inspections struct {
 	strategy.Strategy
 	answers []any // Info or error
+	takes   time.Duration
 	asked   []time.Time
 }
 
+// late is a context whose timer does not run: its deadline passes, and neither Err nor Done tells.
+type late struct {
+	context.Context
+	deadline time.Time
+}
+
+func (l late) Deadline() (time.Time, bool) { return l.deadline, true }
+
 func (s *inspections) Inspect(_ context.Context, name string) (strategy.Info, error) {
 	s.asked = append(s.asked, time.Now())
+	time.Sleep(s.takes)
 	answer := s.answers[min(len(s.asked), len(s.answers))-1]
 	if err, failed := answer.(error); failed {
 		return strategy.Info{}, err
@@ -102,6 +112,22 @@ func TestWatchEnds(t *testing.T) {
 		for info, err := range strategy.Watch(ctx, cancels{cancel: cancel}, "tea", time.Hour) {
 			t.Errorf("it yields %v, %v", info, err)
 		}
+	})
+	t.Run("no timer tells of the deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &inspections{answers: []any{strategy.Info{}}, takes: time.Second}
+			runs, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			ctx := late{runs, time.Now().Add(time.Second)}
+			for range 2 {
+				for info, err := range strategy.Watch(ctx, s, "tea", time.Minute) {
+					t.Errorf("it yields %v, %v", info, err)
+				}
+			}
+			if len(s.asked) != 1 {
+				t.Errorf("it asked %d times, want once: the deadline came meanwhile", len(s.asked))
+			}
+		})
 	})
 	t.Run("no interval", func(t *testing.T) {
 		var got []string

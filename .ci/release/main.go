@@ -1,13 +1,14 @@
-// Release prepares a release of all modules of this repository: one commit that names the version, and a tag for
+// Release prepares a release of all modules of this repository: a commit that names the version, and a tag for
 // each module. It publishes nothing: it prints the push.
 //
 //	make release VERSION=v0.1.0
 //	make release VERSION=v0.1.0 ARGS=-n    says what it would do, and changes nothing
 //	make release ARGS=-api                 compares the API with that of the last release, as make check does
 //
-// It releases the root, and each module in a folder of clients and of telemetry, all with the same version. The commit
+// It releases the root, and each module in a folder of clients, cmd and telemetry, all with the same version. The commit
 //   - sets that version wherever a go.mod of the repository requires a released module. The replace lines stay:
-//     developers need them, and the go command ignores them for everybody else.
+//     developers need them, and the go command ignores them for everybody else. But it installs no program that has
+//     one: the programs are tagged on a commit on top of this one, which lacks these lines, and which no branch has.
 //   - turns "Unreleased" in CHANGELOG.md into the version and the date.
 //
 // It refuses
@@ -94,7 +95,7 @@ func run(ctx context.Context, r repository, args []string, today time.Time, dry 
 		fmt.Fprintln(out, "\nNothing has changed (-n).")
 		return nil
 	}
-	err = r.release(ctx, "Release "+version, tags, func() error {
+	err = r.release(ctx, "Release "+version, modules, version, func() error {
 		return errors.Join(r.require(files, modules, version), r.write(changelogFile, changelog))
 	})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func git(t *testing.T, r repository, args ...string) string {
 	return out
 }
 
-// shop is a repository with three modules to release, and one that is not.
+// shop is a repository with four modules to release, one of them a program, and one that is not.
 func shop(t *testing.T) repository {
 	t.Helper()
 	r := initialize(t)
@@ -51,6 +51,8 @@ func shop(t *testing.T) repository {
 	write(t, r, "shop.go", "// Package shop sells.\npackage shop\n\nfunc Sell() {}\n")
 	write(t, r, "clients/web/go.mod", goMod("clients/web", "require example.com/shop v0.0.0"))
 	write(t, r, "clients/web/web.go", "// Package web sells on the web.\npackage web\n\nimport \"example.com/shop\"\n\nfunc Sell() { shop.Sell() }\n")
+	write(t, r, "cmd/till/go.mod", goMod("cmd/till", "require example.com/shop v0.0.0"))
+	write(t, r, "cmd/till/main.go", "// Till sells by hand.\npackage main\n\nimport _ \"example.com/shop\"\n\nfunc main() {}\n")
 	write(t, r, "telemetry/count/go.mod", goMod("telemetry/count", "require (\n\texample.com/other v1.2.3\n\texample.com/shop v0.0.1 // indirect\n)"))
 	write(t, r, "lab/go.mod", goMod("lab", "require (\n\texample.com/shop v0.0.0\n\texample.com/shop/clients/web v0.0.0\n)"))
 	write(t, r, changelogFile, "# Changelog\n\n## Unreleased\n\n- It sells.\n")
@@ -131,12 +133,13 @@ func TestRelease(t *testing.T) {
 	r := shop(t)
 	out := mustRelease(t, r, "v0.1.0")
 	contains(t, "output", out, "no earlier release", "- It sells.",
-		"git push --atomic origin main v0.1.0 clients/web/v0.1.0 telemetry/count/v0.1.0\n",
-		"git tag -d v0.1.0 clients/web/v0.1.0 telemetry/count/v0.1.0 && git reset --hard HEAD^\n")
+		"git push --atomic origin main v0.1.0 clients/web/v0.1.0 cmd/till/v0.1.0 telemetry/count/v0.1.0\n",
+		"git tag -d v0.1.0 clients/web/v0.1.0 cmd/till/v0.1.0 telemetry/count/v0.1.0 && git reset --hard HEAD^\n")
 
 	for name, want := range map[string]string{
 		"go.mod":                 "module example.com/shop\n\ngo 1.25.0\n",
 		"clients/web/go.mod":     goMod("clients/web", "require example.com/shop v0.1.0"),
+		"cmd/till/go.mod":        goMod("cmd/till", "require example.com/shop v0.1.0"),
 		"telemetry/count/go.mod": goMod("telemetry/count", "require (\n\texample.com/other v1.2.3\n\texample.com/shop v0.1.0 // indirect\n)"),
 		"lab/go.mod":             goMod("lab", "require (\n\texample.com/shop v0.1.0\n\texample.com/shop/clients/web v0.1.0\n)"),
 		changelogFile:            "# Changelog\n\n## Unreleased\n\n## v0.1.0 – 2026-11-25\n\n- It sells.\n",
@@ -151,6 +154,16 @@ func TestRelease(t *testing.T) {
 	const tags = "clients/web/v0.1.0 tag commit\ntelemetry/count/v0.1.0 tag commit\nv0.1.0 tag commit"
 	if got := git(t, r, "tag", "--points-at", "HEAD", "--format=%(refname:short) %(objecttype) %(*objecttype)"); got != tags {
 		t.Errorf("tags at the commit:\n%s\nwant\n%s", got, tags)
+	}
+	if got := git(t, r, "diff", "--name-only", "HEAD", "cmd/till/v0.1.0"); got != "cmd/till/go.mod" {
+		t.Errorf("the commit of the program differs in %q, want its go.mod alone", got)
+	}
+	const program = "module example.com/shop/cmd/till\n\ngo 1.25.0\n\nrequire example.com/shop v0.1.0"
+	if got := git(t, r, "show", "cmd/till/v0.1.0:cmd/till/go.mod"); got != program {
+		t.Errorf("the program's go.mod is\n%s\nwant\n%s", got, program)
+	}
+	if got := git(t, r, "log", "--format=%s", "HEAD^..cmd/till/v0.1.0"); got != "Release v0.1.0: programs without replace lines\nRelease v0.1.0" {
+		t.Errorf("commits of the program: %q, want one on top of the release", got)
 	}
 	if got := git(t, r, "status", "--porcelain"); got != "" {
 		t.Errorf("after the release the tree has changes:\n%s", got)

@@ -70,21 +70,39 @@ func (r repository) checkTags(ctx context.Context, tags []string) error {
 	return err
 }
 
-// release commits what edit changes, and tags the commit. After an error the clone is as it was, if it had no
-// changes and none of the tags.
-func (r repository) release(ctx context.Context, message string, tags []string, edit func() error) (err error) {
+// release commits what edit changes, and tags the commit with the version of each library. The programs are tagged on
+// a commit on top of that, which no branch has: their go.mod files have no replace lines there, since "go install"
+// refuses a program with one. After an error the clone is as it was, if it had no changes and none of the tags.
+func (r repository) release(ctx context.Context, message string, modules []module, version string, edit func() error) (err error) {
 	head, err := r.git(ctx, "rev-parse", "HEAD")
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.undo(context.WithoutCancel(ctx), head, tags))
+			err = errors.Join(err, r.undo(context.WithoutCancel(ctx), head, tagsOf(modules, version)))
 		}
 	}()
+	programs := slices.DeleteFunc(slices.Clone(modules), func(m module) bool { return !m.program() })
+	libraries := slices.DeleteFunc(slices.Clone(modules), module.program)
 	if err := edit(); err != nil {
 		return err
 	}
+	if err := r.commit(ctx, message, tagsOf(libraries, version)); err != nil {
+		return err
+	}
+	if err := r.dropReplaces(programs); err != nil {
+		return err
+	}
+	if err := r.commit(ctx, message+": programs without replace lines", tagsOf(programs, version)); err != nil {
+		return err
+	}
+	_, err = r.git(ctx, "reset", "--quiet", "--hard", "HEAD^")
+	return err
+}
+
+// commit commits all changes, and tags the commit.
+func (r repository) commit(ctx context.Context, message string, tags []string) error {
 	if _, err := r.git(ctx, "commit", "--quiet", "--all", "--message", message); err != nil {
 		return err
 	}

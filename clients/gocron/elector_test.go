@@ -4,6 +4,7 @@ package gocronlocks_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,14 +13,14 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/election"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // The leader alone runs the jobs. When it resigns the other leads at once.
 func TestElector(t *testing.T) {
-	bubble(t, func(t *testing.T, server *conformance.Memory) {
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
 		type run struct {
 			by  int
 			ctx context.Context
@@ -61,22 +62,98 @@ func TestElector(t *testing.T) {
 	})
 }
 
+// Close resigns before it returns, also if another calls it at the same time. From its begin on the instance does not lead, and
+// the contexts of jobs end with that.
+func TestElectorClose(t *testing.T) {
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
+		leader := election.New(open(t, server), "scheduler")
+		e := gocronlocks.NewElector(leader)
+		failed, listen := failures()
+		ended := make(chan error, 1)
+		start(t, func(s gocron.Scheduler) {
+			add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
+				server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
+					if r.Op == lockstest.OpRelease {
+						time.Sleep(300 * time.Millisecond)
+					}
+					return serve()
+				})
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil
+			}), listen)
+		}, gocron.WithDistributedElector(e))
+		time.Sleep(90 * time.Second)
+		closed := make(chan time.Duration)
+		began := time.Now()
+		for range 2 {
+			go func() {
+				e.Close()
+				if info, err := leader.Leader(t.Context()); err != nil || info.Held {
+					t.Errorf("Leader after Close = %+v, %v, want nobody", info, err)
+				}
+				closed <- time.Since(began)
+			}()
+		}
+		synctest.Wait()
+		if err := e.IsLeader(t.Context()); err == nil {
+			t.Error("the instance leads while it closes")
+		}
+		if cause := <-ended; !errors.Is(cause, strategy.ErrReleased) {
+			t.Errorf("the job's context ends with %v, want ErrReleased", cause)
+		}
+		if err := <-failed; err != nil {
+			t.Errorf("the job ends with %v, want nil", err)
+		}
+		for range 2 {
+			if took := <-closed; took != 300*time.Millisecond {
+				t.Errorf("Close took %v, want the release's 300ms", took)
+			}
+		}
+	})
+}
+
+// An instance that does not lead says so from the beginning, and why after a failure. Close does not wait for its pause.
+func TestElectorDoesNotLead(t *testing.T) {
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
+		leads := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
+		synctest.Wait()
+		e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
+		synctest.Wait()
+		if err := e.IsLeader(t.Context()); err == nil || !strings.Contains(err.Error(), "does not lead yet") {
+			t.Errorf("IsLeader while another leads = %v, want that it does not yet", err)
+		}
+		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Refused("READONLY") })
+		time.Sleep(2 * ttl)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.HasPrefix(err.Error(), "gocronlocks: this instance does not lead: ") {
+			t.Errorf("IsLeader after a failure = %v, want that it does not lead, and why", err)
+		}
+		began := time.Now()
+		e.Close()
+		leads.Close()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Close took %v between two campaigns, want no time", took)
+		}
+		server.Intercept(nil)
+	})
+}
+
 // A term that is lost ends the context of the job. The Elector campaigns again, also after an outage, and without
 // Options.RetryOnError.
 func TestElectorOutlastsAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, server *conformance.Memory) {
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
 		e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
 		defer e.Close()
 		var campaigns atomic.Int64 // in the outage
 		failed, listen := failures()
 		start(t, func(s gocron.Scheduler) {
 			add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
-				server.Intercept(func(_ context.Context, r conformance.Request, _ func() error) error {
-					if r.Op == conformance.OpAcquire {
+				server.Intercept(func(_ context.Context, r lockstest.Request, _ func() error) error {
+					if r.Op == lockstest.OpAcquire {
 						campaigns.Add(1)
 					}
 					time.Sleep(time.Millisecond)
-					return conformance.Unsent()
+					return lockstest.Unsent()
 				})
 				<-ctx.Done()
 				return nil
@@ -89,8 +166,8 @@ func TestElectorOutlastsAnOutage(t *testing.T) {
 			t.Errorf("IsLeader after the loss = %v, want ErrLost", err)
 		}
 		time.Sleep(time.Minute)
-		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
-			t.Errorf("IsLeader in the outage = %v, want why it does not lead", err)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrLost) {
+			t.Errorf("IsLeader in the outage = %v, want why the campaign has failed, and not the loss before it", err)
 		}
 		if n := campaigns.Load(); n > 60 {
 			t.Errorf("%d campaigns in a minute, want a pause of a second between them", n)
@@ -103,11 +180,11 @@ func TestElectorOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// An Elector ends with its strategy, and says so whether or not it has led.
+// An Elector ends with its strategy, without Close, and says so whether or not it has led.
 func TestElectorClosed(t *testing.T) {
 	for name, led := range map[string]time.Duration{"it has led": time.Second, "it has not led": 0} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *conformance.Memory) {
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				locks := open(t, server)
 				if led == 0 {
 					locks.Close()
@@ -119,8 +196,10 @@ func TestElectorClosed(t *testing.T) {
 				if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrClosed) {
 					t.Errorf("IsLeader = %v, want ErrClosed", err)
 				}
-				e.Close()
-				e.Close()
+				if led == 0 { // and there it needs no Close
+					e.Close()
+					e.Close()
+				}
 			})
 		})
 	}

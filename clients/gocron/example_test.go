@@ -14,7 +14,6 @@ import (
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
 	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	"github.com/lockstrategies/locks/election"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -31,9 +30,8 @@ func check(err error) {
 // connect makes the locks, once for each process.
 func connect() strategy.Strategy {
 	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
-	node, err := goredisnode.New(client)
-	check(err)
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{
+	node := goredisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{
 		TTL:   10 * time.Second, // of a hold whose process has died; it is renewed while the job runs
 		Label: strategy.ThisProcess("").String(),
 	})

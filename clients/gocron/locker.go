@@ -77,7 +77,13 @@ func marks(locks strategy.Strategy, keep time.Duration) (strategy.Strategy, erro
 		return nil, errors.New("allowed is more than 0")
 	}
 	// There is a mark for each run, and nobody compares the fences of marks. So the servers keep these for the shortest time.
-	return locks.With(strategy.Options{TTL: keep, FenceTTL: 2 * keep, Label: strategy.ThisProcess("").String()})
+	return locks.With(func(o *strategy.Options) {
+		o.TTL, o.FenceTTL, o.MaxHold = keep, 2*keep, 0
+		o.OpTimeout = 0 // the runs' may be longer than this TTL
+		if o.Label == "" {
+			o.Label = strategy.ThisProcess("").String()
+		}
+	})
 }
 
 // Lock is called by gocron before a run. It does not wait. [strategy.ErrHeld] means: another instance runs the job, or

@@ -10,10 +10,10 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -27,19 +27,19 @@ const ttl = 10 * time.Second
 
 // bubble runs a test where time is virtual, on a server in memory. No test needs six hours: one that waits for ever
 // fails soon, because the jobs let time go on.
-func bubble(t *testing.T, test func(t *testing.T, server *conformance.Memory)) {
+func bubble(t *testing.T, test func(t *testing.T, server *lockstest.Memory)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tooLong := time.AfterFunc(6*time.Hour, func() { panic(t.Name() + " does not end") })
 		t.Cleanup(func() { tooLong.Stop() })
-		var server conformance.Memory
+		var server lockstest.Memory
 		test(t, &server)
 	})
 }
 
 // open is the strategy of an instance.
-func open(t *testing.T, server *conformance.Memory) strategy.Strategy {
+func open(t *testing.T, server *lockstest.Memory) strategy.Strategy {
 	t.Helper()
 	locks, err := engine.New(server, strategy.Options{TTL: ttl})
 	if err != nil {
@@ -61,11 +61,15 @@ func newLocker(t *testing.T, locks strategy.Strategy, o gocronlocks.Options) *go
 // start starts the scheduler of an instance, with its jobs.
 func start(t *testing.T, jobs func(s gocron.Scheduler), options ...gocron.SchedulerOption) gocron.Scheduler {
 	t.Helper()
-	s, err := gocron.NewScheduler(append(options, gocron.WithLocation(time.UTC))...)
+	s, err := gocron.NewScheduler(append([]gocron.SchedulerOption{gocron.WithLocation(time.UTC)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		for _, job := range s.Jobs() {
+			s.RemoveJob(job.ID()) //nolint:errcheck // it may have had its last run
+		}
+		time.Sleep(15 * time.Minute) // the jobs that run end; while Shutdown waits for them no virtual time passes
 		if err := s.Shutdown(); err != nil {
 			t.Errorf("Shutdown = %v", err)
 		}

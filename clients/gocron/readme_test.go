@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/quotes"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // TestExamples reads what the examples print. (go test would run them on a server where the marks of a run before are

@@ -21,11 +21,10 @@ import (
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
 	goredisnode "github.com/lockstrategies/locks/clients/goredis"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -67,11 +66,8 @@ func schedule(ctx context.Context, _ *child.Parent, j instance) error {
 		return err
 	}
 	defer client.Close()
-	node, err := goredisnode.New(client)
-	if err != nil {
-		return err
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 500 * time.Millisecond, OpTimeout: 250 * time.Millisecond})
+	node := goredisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{TTL: 500 * time.Millisecond, OpTimeout: 250 * time.Millisecond})
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 // is [strategy.ErrLost]); fn has to return soon then, because another instance may run the job. The lease has the
 // fence. If the lock is lost before fn returns, the job has failed with that error, also if fn returns nil.
 //
-// The job needs a name (gocron.WithName). Without this Locker the task returns an error, and does not call fn. A Locker
-// does its work for other tasks as well, but these do not learn of a loss.
+// The job needs a name (gocron.WithName). Without this Locker, or if the lock is lost before fn is called, the task returns
+// an error, and does not call fn. A Locker does its work for other tasks as well, but these do not learn of a loss.
 func (l *Locker) Task(fn func(ctx context.Context, lease strategy.Lease) error) gocron.Task {
 	return gocron.NewTask((&task{l.start, fn}).run)
 }
@@ -29,6 +29,9 @@ func (l *Locker) start(ctx context.Context) (context.Context, strategy.Lease, er
 		return nil, nil, errors.New("gocronlocks: the job runs without the lock of this Locker: give it to the scheduler with gocron.WithDistributedLocker, or to the job with gocron.WithDistributedJobLocker")
 	}
 	found := r.(*run)
+	if err := found.hold.Err(); err != nil { // lost since the grant: another instance may run the job
+		return nil, nil, err
+	}
 	return context.WithValue(ctx, tickKey{}, found.tick), found.hold, nil
 }
 

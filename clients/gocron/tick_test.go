@@ -10,12 +10,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+	_ "time/tzdata" // for machines that have no time zones
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
-	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -42,10 +43,18 @@ func (d *diary) read() []int {
 	return slices.Clone(d.minutes)
 }
 
-// Three instances have clocks that differ. The hold alone lets each of them run each tick. AtLeast, or a key per tick,
+// Three instances have clocks that differ, and time zones that share their minutes alone. The hold alone lets each of them run each tick. AtLeast, or a key per tick,
 // lets one.
 func TestEachTickOnce(t *testing.T) {
 	const ticks = 200
+	zones := []*time.Location{time.UTC}
+	for _, name := range []string{"Asia/Kathmandu", "America/St_Johns"} { // each minute of UTC is one there
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zones = append(zones, zone)
+	}
 	for name, tt := range map[string]struct {
 		apart   time.Duration
 		atLeast time.Duration
@@ -60,7 +69,7 @@ func TestEachTickOnce(t *testing.T) {
 		"both":                          {5 * time.Second, 30 * time.Second, time.Hour, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *conformance.Memory) {
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				notes := diary{began: time.Now()}
 				for i := range 3 {
 					clock := wrongBy(time.Duration(i-1) * tt.apart)
@@ -74,14 +83,17 @@ func TestEachTickOnce(t *testing.T) {
 						add(t, s, everyMinute(), l.Task(func(ctx context.Context, _ strategy.Lease) error {
 							notes.write(ctx)
 							return nil
-						}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(notes.began.Add(30*time.Minute))))
-					}, gocron.WithDistributedLocker(l), gocron.WithClock(clock))
+						}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(notes.began.Add(30*time.Minute).In(zones[i]))))
+					}, gocron.WithDistributedLocker(l), gocron.WithClock(clock), gocron.WithLocation(zones[i]))
 				}
 				time.Sleep((30+ticks)*time.Minute + tt.apart - time.Second) // the slowest clock is not at the next tick
 				minutes := notes.read()
 				if tt.perTick == 0 {
 					if n := len(minutes); n < (ticks-1)*tt.want || n > (ticks+1)*tt.want {
 						t.Errorf("the job ran %d times for %d ticks, want %d for each", n, ticks, tt.want)
+					}
+					if slices.ContainsFunc(minutes, func(minute int) bool { return minute != -1 }) {
+						t.Errorf("the runs are of the minutes %v, want that none has a tick", minutes)
 					}
 					return
 				}
@@ -99,13 +111,13 @@ func TestEachTickOnce(t *testing.T) {
 	}
 }
 
-// one starts one instance with a key per tick, a job that notes its runs and takes some time, and another job. behind is
-// how far its clock has been set back since its timer was started.
-func one(t *testing.T, server *conformance.Memory, behind time.Duration, when gocron.JobDefinition, takes time.Duration, options ...gocron.JobOption) (gocron.Job, *diary) {
+// one starts one instance with both marks, a job that notes its runs and takes some time, and another job. behind is
+// how far its clock has been set back since its timer was started; if it is negative, the scheduler's clock is ahead by that.
+func one(t *testing.T, server *lockstest.Memory, behind time.Duration, when gocron.JobDefinition, takes time.Duration, options ...gocron.JobOption) (gocron.Job, *diary) {
 	t.Helper()
 	notes := &diary{began: time.Now()}
-	var o gocronlocks.Options
-	if behind > 0 {
+	o, clock := gocronlocks.Options{AtLeast: time.Second}, wrongBy(max(-behind, 0))
+	if behind != 0 {
 		o.Now = wrongBy(-behind).Now
 	}
 	l := newLocker(t, open(t, server), o)
@@ -120,7 +132,7 @@ func one(t *testing.T, server *conformance.Memory, behind time.Duration, when go
 			return nil
 		}), append(options, gocron.WithName("report"))...)
 		add(t, s, everyMinute(), gocron.NewTask(func() {}), gocron.WithName("other"))
-	}, gocron.WithDistributedLocker(l))
+	}, gocron.WithDistributedLocker(l), gocron.WithClock(clock))
 	return job, notes
 }
 
@@ -136,7 +148,7 @@ func TestRunNow(t *testing.T) {
 		"just after":      {60*time.Minute + 30*time.Second, []int{60}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *conformance.Memory) {
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				refused := make(chan error, 10)
 				job, notes := one(t, server, 0, gocron.CronJob("0 * * * *", false), 0, gocron.WithEventListeners(
 					gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err })))
@@ -158,7 +170,8 @@ func TestRunNow(t *testing.T) {
 	}
 }
 
-// gocron skips ticks while the job runs. The run after them is of its own tick, and not of one that was skipped.
+// gocron skips ticks while the job runs. The run after them is of its own tick, and not of one that was skipped. Ticks are
+// those of the scheduler's clock.
 func TestSkippedTicks(t *testing.T) {
 	singleton := []gocron.JobOption{gocron.WithSingletonMode(gocron.LimitModeReschedule)}
 	for name, tt := range map[string]struct {
@@ -168,13 +181,14 @@ func TestSkippedTicks(t *testing.T) {
 		"several at a time":               {0, nil},
 		"singleton":                       {0, singleton},
 		"singleton, the clock was behind": {time.Minute / 8, singleton},
+		"the clock is ahead":              {-20 * time.Minute, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *conformance.Memory) {
-				_, notes := one(t, server, tt.behind, everyMinute(), 5*time.Minute+30*time.Second, tt.options...)
-				time.Sleep(18*time.Minute + 45*time.Second)
-				minutes := notes.read()
-				if want := []int{1, 7, 13}; !slices.Equal(minutes, want) {
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
+				_, notes := one(t, server, tt.behind, everyMinute(), 9*time.Minute+30*time.Second, tt.options...)
+				time.Sleep(30*time.Minute + 45*time.Second)
+				minutes, ahead := notes.read(), max(0, int(-tt.behind/time.Minute))
+				if want := []int{ahead + 1, ahead + 11, ahead + 21}; !slices.Equal(minutes, want) {
 					t.Errorf("the runs are of the minutes %v, want %v", minutes, want)
 				}
 			})
@@ -184,7 +198,7 @@ func TestSkippedTicks(t *testing.T) {
 
 // A one-time job has one tick.
 func TestOneTime(t *testing.T) {
-	bubble(t, func(t *testing.T, server *conformance.Memory) {
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
 		_, notes := one(t, server, 0, gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(time.Now().Add(5*time.Minute))), 0)
 		time.Sleep(time.Hour)
 		minutes := notes.read()
@@ -217,7 +231,7 @@ func TestLastTick(t *testing.T) {
 		"removed":      {plan{err: gocron.ErrJobNotFound}, gocron.ErrJobNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *conformance.Memory) {
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				p := tt.plan
 				start(t, func(s gocron.Scheduler) {
 					p.Job = add(t, s, everyMinute(), gocron.NewTask(func() {}), gocron.WithName("report"))
@@ -226,8 +240,22 @@ func TestLastTick(t *testing.T) {
 				if err := l.KeyPerTick(p, time.Hour); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := l.Lock(t.Context(), "report"); !errors.Is(err, tt.want) {
+				if err := l.KeyPerTick(nil, -time.Hour); err == nil { // changes nothing
+					t.Fatal("KeyPerTick for less than 0 is not refused")
+				}
+				run, err := l.Lock(t.Context(), "report")
+				if !errors.Is(err, tt.want) {
 					t.Errorf("Lock = %v, want %v", err, tt.want)
+				}
+				if run == nil {
+					return
+				}
+				if err := run.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				p.times[0] = p.times[0].Add(time.Second / 2)
+				if _, err := l.Lock(t.Context(), "report"); err != nil {
+					t.Errorf("Lock of a tick half a second later = %v", err)
 				}
 			})
 		})
@@ -248,7 +276,7 @@ func TestNoTicks(t *testing.T) {
 		"another locker": {everyMinute, nil, "no such job"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *conformance.Memory) {
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				l := newLocker(t, open(t, server), gocronlocks.Options{})
 				refused := make(chan error, 10)
 				start(t, func(s gocron.Scheduler) {

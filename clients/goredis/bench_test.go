@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
-	redigo "github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,15 +23,12 @@ func BenchmarkPair(b *testing.B) {
 	}{
 		{"goredis", func(b *testing.B) driver.Node { return to(b, s.URL()) }},
 		{"redigo", func(b *testing.B) driver.Node {
-			n, err := redigo.New(s.Pool())
-			if err != nil {
-				b.Fatal(err)
-			}
+			n := redigonode.New(s.Pool())
 			closeWith(b, n)
 			return n
 		}},
 	} {
-		locks, err := engine.New(fairqueue.On(client.open(b)), strategy.Options{})
+		locks, err := fairqueue.New(client.open(b), strategy.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -12,11 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -53,7 +55,7 @@ func TestClusterAsks(t *testing.T) {
 	if err := lease.Extend(t.Context()); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
 		t.Errorf("Extend = %v, want nil, or TRYAGAIN while keys of the script are on both sides", err)
 	}
-	watching := clienttest.Strategy(t, setnxgetset.On(n, setnxgetset.WatchTakeOver()), clienttest.Patient)
+	watching := clienttest.Strategy(t, setnxgetset.On(n, setnxgetset.WithWatchTakeOver()), clienttest.Patient)
 	_, err = watching.NewLock(t.Name() + "x").TryAcquire(t.Context())
 	if err != nil {
 		t.Errorf("TryAcquire of another slot = %v, want nil", err)
@@ -88,13 +90,13 @@ func TestClusterSubscriptionFollowsInSilence(t *testing.T) {
 	cl := clienttest.Cluster(t)
 	client := clusterClient(t, cl.Addrs())
 	n := nodeOf(t, client)
-	n.sub.pingEvery = 50 * time.Millisecond
+	n.sub.PingEvery = 50 * time.Millisecond
 	channel := "{" + t.Name() + "}"
 	h, stop := nodetest.Subscribe(t, n, channel)
 	defer stop()
 	clienttest.MoveOf(t, cl, channel).Whole()
 	client.ReloadState(t.Context())
-	want(t, "the end", await(t, "the end of the subscription", h.Ends), strategy.ErrUnknown, errMoved)
+	want(t, "the end", await(t, "the end of the subscription", h.Ends), strategy.ErrUnknown, subscription.ErrMoved)
 }
 
 // TestClusterSlots: a script over several slots is refused in the server's words.
@@ -103,7 +105,7 @@ func TestClusterSlots(t *testing.T) {
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
 	_, err := n.Eval(t.Context(), soon(), driver.NewScript("two", "return 1"), []string{"a", "b"})
 	want(t, "a script over two slots", err, strategy.ErrRefused)
-	if !driver.SeveralSlots(err) {
+	if !rediskit.SeveralSlots(err) {
 		t.Errorf("Eval = %v, want CROSSSLOT", err)
 	}
 }

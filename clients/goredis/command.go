@@ -10,7 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -77,7 +78,7 @@ func (c *command) Name() string { return strings.ToLower(c.name) }
 // FullName is Name: no command of ours has a subcommand that routing depends on.
 func (c *command) FullName() string { return c.Name() }
 
-// run sends a command and says what became of it.
+// run sends a command and says what became of it. The call's client is set.
 func (c *call) run(on processor, name string, args []any) (any, error) {
 	cmd := newCommand(c, name, args)
 	err := process(on, cmd)
@@ -85,29 +86,40 @@ func (c *call) run(on processor, name string, args []any) (any, error) {
 	switch {
 	case err != nil && !errors.As(err, &said):
 		c.n.to.doubt()
-	case said != nil && driver.ReadOnly(said):
+	case said != nil && rediskit.ReadOnly(said):
 		c.n.to.doubt()
-		c.n.sub.leave()
+		c.n.leave(c.client)
 	}
 	if cmd.progress.CompareAndSwap(queued, dropped) {
 		if err == nil {
 			err = errors.New("a hook of the client has not passed it on")
 		}
-		return nil, c.unsent(err)
+		return nil, c.unsent(c.n.greeted(c.ctx, c.client, err))
 	}
+	if err != nil && said == nil {
+		if c.late() || !c.left() { // one who leaves early says nothing of the connection
+			c.n.drain(c.client)
+		}
+		return nil, c.failed(strategy.ErrUnknown, c.why(lost(err)))
+	}
+	c.n.answers(c.client)
 	switch {
 	case err == nil:
-		return c.plain(cmd.Val())
+		reply, err := client.Plain(cmd.Val())
+		if err != nil {
+			return nil, c.failed(strategy.ErrUnknown, err)
+		}
+		return reply, nil
 	case errors.Is(err, redis.Nil):
 		return nil, nil
-	case said == nil:
-		return nil, c.failed(strategy.ErrUnknown, c.why(lost(err)))
+	case redis.IsAuthError(said):
+		return nil, c.unsent(unauthenticated(said))
 	case name == "EXEC" && !strings.HasPrefix(said.Error(), "EXECABORT ") && !strings.HasPrefix(said.Error(), "ERR "):
 		// go-redis takes some errors among the replies of a transaction for that of the
 		// whole: the other commands have taken effect.
 		return nil, c.failed(strategy.ErrUnknown, said)
 	}
-	return nil, driver.ErrorReply(c.node, said)
+	return nil, rediskit.ErrorReply(c.node(), said)
 }
 
 // process runs the command. go-redis panics at lengths that no memory has: whatever spoke, it
@@ -132,6 +144,12 @@ func (c *call) ended() error {
 	return nil
 }
 
+// left reports whether the caller's own time is over: its timer may run later.
+func (c *call) left() bool {
+	at, limited := c.user.Deadline()
+	return c.user.Err() != nil || limited && !time.Now().Before(at)
+}
+
 // late reports whether the call has run out of time.
 func (c *call) late() bool { return !time.Now().Before(c.due) }
 
@@ -144,13 +162,21 @@ func (c *call) why(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return ended // it says the same in fewer words
 	}
-	return fmt.Errorf("%w: %w", ended, err)
+	return timeup.Before(ended, err)
 }
 
 func (c *call) unsent(err error) error {
-	return c.failed(strategy.ErrUnsent, discreet(c.why(err)))
+	return c.failed(strategy.ErrUnsent, client.Discreet(c.why(err), c.n.password))
 }
 
 func (c *call) failed(kind, err error) error {
-	return &strategy.ServerError{Node: c.node, Kind: kind, Err: err}
+	return &strategy.ServerError{Node: c.node(), Kind: kind, Err: err}
+}
+
+// node is the server that is asked, for errors.
+func (c *call) node() string {
+	if c.client == nil {
+		return c.n.Name()
+	}
+	return c.n.to.nameOf(c.client)
 }

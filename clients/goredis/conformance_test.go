@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
 
 var nodeSubject = nodetest.Subject{
@@ -18,13 +18,14 @@ var nodeSubject = nodetest.Subject{
 		o.Protocol = opts.Protocol
 		n := nodeOf(t, clientOf(t, o))
 		if opts.PingEvery > 0 {
-			n.sub.pingEvery, n.sub.pongLimit = opts.PingEvery, opts.PongLimit
+			n.sub.PingEvery, n.sub.PongLimit = opts.PingEvery, opts.PongLimit
 		}
 		return n
 	},
 	Protocols: []int{2, 3},
 	Lost:      "the connection ended",
 	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
+	Farewells: true,
 	Package:   "clients/goredis",
 }
 
@@ -33,16 +34,33 @@ func TestNode(t *testing.T) {
 	nodetest.Run(t, nodeSubject)
 }
 
+func TestNodeDemoted(t *testing.T) {
+	t.Parallel()
+	nodetest.Demoted(t, nodeSubject)
+}
+
+func TestClosedAtRest(t *testing.T) {
+	t.Parallel()
+	nodetest.ClosedAtRest(t, nodeSubject)
+}
+
+func TestNoAccess(t *testing.T) {
+	t.Parallel()
+	nodetest.NoAccessSendsNothing(t, nodeSubject)
+}
+
 // Not parallel: it looks at all goroutines of the process.
 func TestNothingIsLeftRunning(t *testing.T) { nodetest.NothingIsLeftRunning(t, nodeSubject) }
 
 func TestConformance(t *testing.T) {
-	clienttest.Conformance(t, func(url string) (driver.Node, error) { return owned(redis.NewClient(options(t, url))) })
+	clienttest.Conformance(t, func(url string) (driver.Node, error) {
+		return owned(redis.NewClient(options(t, url))), nil
+	})
 }
 
 func TestClusterConformance(t *testing.T) {
 	clienttest.ClusterConformance(t, func(addrs []string) (driver.Node, error) {
-		return owned(redis.NewClusterClient(clusterOptions(addrs)))
+		return owned(redis.NewClusterClient(clusterOptions(addrs))), nil
 	}, "fairqueue")
 }
 
@@ -52,6 +70,13 @@ func TestHeldLockMoves(t *testing.T) {
 
 func TestManyRenewedTogether(t *testing.T) {
 	clienttest.ManyRenewedTogether(t, nodeOf(t, clusterClient(t, clienttest.Addrs(t))))
+}
+
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	clienttest.Burst(t, func(t *testing.T, addr string) driver.Node {
+		return nodeOf(t, clientOf(t, &redis.Options{Addr: addr, ContextTimeoutEnabled: true}))
+	})
 }
 
 func TestReadme(t *testing.T) { clienttest.Readme(t) }

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	goredisnode "github.com/lockstrategies/locks/clients/goredis"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -38,14 +37,11 @@ func ExampleNew_production() {
 		Password:              password,
 		DialTimeout:           time.Second,
 		ReadTimeout:           time.Second,
-		ContextTimeoutEnabled: true, // New demands it
+		ContextTimeoutEnabled: true, // New demands it; NewDerived does not
 	})
 	defer client.Close()
-	node, err := goredisnode.New(client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{
+	node := goredisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{
 		TTL:     10 * time.Second,
 		MaxHold: 40 * time.Second, // longer than the longest work
 		Label:   strategy.ThisProcess("").String(),

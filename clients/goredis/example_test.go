@@ -10,7 +10,6 @@ import (
 
 	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -25,11 +24,8 @@ func ExampleNew() {
 	client := redis.NewClient(options)
 	defer client.Close()
 
-	node, err := goredisnode.New(client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
+	node := goredisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,11 +48,8 @@ func ExampleNew_cluster() {
 		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
-	node, err := goredisnode.New(client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
+	node := goredisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -73,11 +66,8 @@ func ExampleNew_sentinel() {
 		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
-	node, err := goredisnode.New(client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
+	node := goredisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -92,13 +82,10 @@ func ExampleNew_redlock() {
 	for _, addr := range []string{"localhost:6379", "localhost:6380", "localhost:6381"} {
 		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 		defer client.Close()
-		node, err := goredisnode.New(client)
-		if err != nil {
-			log.Fatal(err)
-		}
+		node := goredisnode.New(client)
 		nodes = append(nodes, node)
 	}
-	locks, err := engine.New(redlock.On(nodes), strategy.Options{})
+	locks, err := redlock.New(nodes, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -107,11 +94,36 @@ func ExampleNew_redlock() {
 	// Output: 3 servers
 }
 
-// New names what it does not take.
+// The New of each algorithm names what is wrong with a client.
 func ExampleNew_refused() {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
-	_, err := goredisnode.New(client)
+	_, err := fairqueue.New(goredisnode.New(client), strategy.Options{})
 	fmt.Println(err)
-	// Output: goredis: the client's Options.ContextTimeoutEnabled is false: set it, or a request that is not answered goes on after its time-out
+	// Output: goredis: the client's Options.ContextTimeoutEnabled is false, so a request that is not answered goes on after its time-out: set it, or call goredisnode.NewDerived in place of New
+}
+
+// A client that the program has already, and whose options it keeps.
+func ExampleNewDerived() {
+	options, err := redis.ParseURL(goredisnode.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+
+	locks, err := fairqueue.New(goredisnode.NewDerived(client), strategy.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	err = strategy.Do(context.Background(), locks.NewLock("invoice/43"), func(context.Context, strategy.Lease) error {
+		fmt.Println("only one at a time gets here")
+		return nil
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// only one at a time gets here
+	// error: <nil>
 }

@@ -1,23 +1,30 @@
 // Package goredisnode makes a [driver.Node] of a client of github.com/redis/go-redis/v9, for
-// the On of each strategy:
+// the New of each strategy:
 //
-//	node, err := goredisnode.New(client)
-//	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
+//	locks, err := fairqueue.New(goredisnode.New(client), strategy.Options{})
 //
 // The client stays the user's: its pool, its hooks, its credentials, its TLS are what locks
 // use, and Close does not close it.
 //
 // # What the client must be
 //
-// A *redis.Client, also one of redis.NewFailoverClient, or a *redis.ClusterClient. Its
-// Options.ContextTimeoutEnabled must be true: without it go-redis does not hand the time-out
-// of an operation to the connection, and a request to a server that is silent goes on for
-// ReadTimeout after its caller has left. If the rest of the program should not have that setting,
-// give the locks a client of their own. [New] refuses any other client, and says why.
+// A *redis.Client, also one of redis.NewFailoverClient; a *redis.ClusterClient; or a struct that embeds one
+// of them. [New] refuses any other client, and says why.
+//
+// Its Options.ContextTimeoutEnabled must be true: without it go-redis does not hand the time-out of an
+// operation to the connection, and a request to a server that is silent goes on for ReadTimeout after its
+// caller has left. If the rest of the program should not have that setting, call [NewDerived] in place of
+// New.
+//
+// A hook of a *redis.Client (AddHook), and the method Process of a struct around it, see each command and
+// script of a lock. They do not see subscriptions, nor what needs a connection for itself
+// ([strategy.Options].Acks, WATCH): so they must not change what a command says. They may refuse it. If they
+// send it twice, the second is refused. Of a *redis.ClusterClient only the hooks of its nodes (OnNewNode)
+// see commands.
 //
 // MaxRetries may have any value. If an answer is lost, go-redis sends the command again, and would
-// then find the lock held by its own token. This package sends each command once: it refuses a
-// second attempt to write it. It does not use client-side caching.
+// then find the lock held by its own token. This package keeps go-redis from that: it refuses a
+// second attempt to write a command. It does not use client-side caching.
 //
 // # What is different from redigo
 //
@@ -45,6 +52,21 @@
 // A call whose ctx is cancelled after its request has left ends with the reply, or at its due
 // time, as go-redis does not interrupt a read. Close waits for that.
 //
+// # Connections that are not used any more
+//
+// A request that is not answered in time, or whose connection ends before the reply, says the same of all
+// connections of its age: a firewall has dropped them. So the Node closes those of the pool that are at rest,
+// also those of the rest of the program, and the next request goes over a new one. A caller whose own ctx has
+// ended early closes none but that of its request.
+//
+// go-redis looks whether a connection has ended before it lends it. Over TLS it cannot. So there a request
+// comes behind a PING if the server has not answered for a second.
+//
+// After a fail-over, connections may lead to what is a replica now. A request that is refused with READONLY
+// has changed nothing: the Node closes the connections at rest, ends the subscriptions, and sends the request
+// again, until a new connection leads to a replica, too. For the next second a refusal is the caller's at once.
+// A session begins with HELLO, which tells the server's role. That is one round trip.
+//
 // # Cluster
 //
 // A key is served by the master of its slot. MOVED and ASK are followed, up to three times for
@@ -59,92 +81,95 @@
 // each master that has some. go-redis would connect and subscribe again by itself when it
 // breaks, and say nothing of the messages that were lost meanwhile. This package prevents that: the
 // subscription ends with an error. It also ends when the server turns out to be a replica, and when
-// the channel's slot has moved. (go-redis itself gives up the pool's connections to a replica.)
+// the channel's slot has moved.
 package goredisnode
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // node is a server, or a cluster, behind a client of go-redis.
 type node struct {
-	to   route
-	life context.Context // ends with Close, and then mu is held
-	end  context.CancelFunc
-	sub  subscriber
+	driver.Users
 
-	mu      sync.Mutex
-	warming map[*redis.Client]bool
-	returns uint64 // see Probe
-	calls   sync.WaitGroup
+	to       route
+	password string          // as far as the client's options say it
+	life     context.Context // ends with Close, and then mu is held
+	end      context.CancelFunc
+	endOwn   func() error // closes a client of the node's own, if it has one
+	sub      *subscription.Subscriber
+
+	mu       sync.Mutex
+	warming  map[*redis.Client]bool
+	answered map[*redis.Client]time.Time // see answers
+	returns  uint64                      // see Probe
+	calls    sync.WaitGroup
+
+	leaving sync.Mutex // nobody asks again before the old connections are closed
+	left    time.Time  // when a replica was left last
+	stays   time.Time  // when a new connection led to a replica last
 }
 
-// New makes a Node of a client. It does no I/O. A bad client is an error that says what is
-// allowed. The client is the caller's to close, after the Node.
-func New(client redis.UniversalClient) (driver.Node, error) {
-	to, err := routeOf(client)
+// New makes a Node of a client. It does no I/O. A client that cannot be used is an error of the strategy's
+// New, which says what is allowed. The client is the caller's to close, after the Node.
+func New(client redis.UniversalClient) driver.Node {
+	to, set, err := routeOf(client)
+	if err == nil && !set.contexts {
+		err = errors.New("goredis: the client's Options.ContextTimeoutEnabled is false, so a request that is not answered " +
+			"goes on after its time-out: set it, or call goredisnode.NewDerived in place of New")
+	}
 	if err != nil {
-		return nil, err
+		return driver.BadNode(err)
 	}
-	n := &node{to: to, warming: map[*redis.Client]bool{}}
+	n := &node{to: to, password: set.password, warming: map[*redis.Client]bool{}, answered: map[*redis.Client]time.Time{}}
 	n.life, n.end = context.WithCancel(context.Background())
-	n.sub.init(n)
-	return n, nil
+	n.sub = subscription.New(&listening{n})
+	return n
 }
 
-func routeOf(client redis.UniversalClient) (route, error) {
-	switch c := client.(type) {
-	case *redis.Client:
-		if c == nil {
-			break
+// NewDerived makes a Node of a client that it derives from the caller's: the options are the same, but
+// ContextTimeoutEnabled is true. It does no I/O. The caller's client does not change, and is the caller's to
+// close, after the Node.
+//
+// A client that is derived from a *redis.Client shares its connections. One that is derived from a
+// *redis.ClusterClient has connections of its own, in pools of the same sizes, and is closed with the Node.
+//
+// The derived client has none of the hooks that were added to the caller's, and calls no method of a struct
+// around it. To trace or count the requests of locks, add hooks in prepare, which is called with the derived
+// client once:
+//
+//	node := goredisnode.NewDerived(client, func(c redis.UniversalClient) { redisotel.InstrumentTracing(c) })
+//
+// Two kinds of clients cannot be derived, which is an error of the strategy's New: those with a ReadTimeout
+// or WriteTimeout of -2, and those of a cluster with ClusterSlots.
+func NewDerived(client redis.UniversalClient, prepare ...func(redis.UniversalClient)) driver.Node {
+	_, _, err := routeOf(client)
+	if err != nil {
+		return driver.BadNode(err)
+	}
+	own, end, err := derived(client)
+	if err != nil {
+		return driver.BadNode(err)
+	}
+	for _, add := range prepare {
+		if add == nil {
+			return driver.BadNode(errors.New("goredis: a function that is to prepare the derived client is nil"))
 		}
-		o := c.Options()
-		return single{c}, bounded(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
-	case *redis.ClusterClient:
-		if c == nil {
-			break
-		}
-		o := c.Options()
-		return clusterOf(c), bounded(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
-	case *redis.Ring:
-		return nil, errors.New("goredis: a *redis.Ring asks another server for a key when the one that has it is down, " +
-			"so two would hold its lock: give a *redis.Client for each server, to redlock.On if they are several")
+		add(own)
 	}
-	return nil, fmt.Errorf("goredis: the client is %s: allowed are a *redis.Client and a *redis.ClusterClient", kind(client))
-}
-
-func kind(client redis.UniversalClient) string {
-	if client == nil {
-		return "nil"
-	}
-	switch client.(type) {
-	case *redis.Client, *redis.ClusterClient:
-		return fmt.Sprintf("a nil %T", client)
-	}
-	return fmt.Sprintf("a %T", client)
-}
-
-// bounded refuses a client whose requests would not end by their due time.
-func bounded(contexts bool, read, write time.Duration) error {
-	if !contexts {
-		return errors.New("goredis: the client's Options.ContextTimeoutEnabled is false: set it, " +
-			"or a request that is not answered goes on after its time-out")
-	}
-	if read < 0 || write < 0 {
-		return errors.New("goredis: the client's ReadTimeout or WriteTimeout is -2, which keeps any deadline " +
-			"from its connections: allowed are durations, 0 for the default, and -1")
-	}
-	return nil
+	n := New(own)
+	n.(*node).endOwn = end
+	return n
 }
 
 // Name returns the address that the client was given; of a cluster, all of them, and "redis"
@@ -188,15 +213,23 @@ func (n *node) eval(ctx context.Context, due time.Time, cmd string, script any, 
 	return n.send(ctx, due, first, cmd, appendPlain(all, args))
 }
 
-// Probe sends a PING, and once that is answered returns how many connections of the pool have ended.
-// go-redis counts no more than that: a connection that was closed because of its age counts like one that
-// was lost. Of a cluster it is always 0.
+// Probe asks the server for its role by HELLO, and once that is answered returns how many connections of the
+// pool have ended. go-redis counts no more than that: a connection that was closed because of its age counts
+// like one that was lost, or led to a replica. Of a cluster it is always 0.
 func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	to, one := n.to.(single)
 	if !one {
 		return 0
 	}
-	_, err := n.Do(ctx, due, "PING", "")
+	call, err := n.begin(ctx, due)
+	if err == nil {
+		call.client = to.client
+		var conn *redis.Conn
+		if conn, err = call.lend(); err == nil {
+			conn.Close() //nolint:errcheck // it cannot fail
+		}
+		call.done()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil || errors.Is(err, strategy.ErrRefused) {
@@ -220,10 +253,14 @@ func (n *node) send(ctx context.Context, due time.Time, key, name string, args [
 	if err != nil {
 		return nil, call.unsent(err)
 	}
-	on := processor(client)
+	on := n.to.through(client)
 	for redirects := 0; ; redirects++ {
-		call.node = n.to.nameOf(client)
+		call.client = client
+		call.rouse()
 		reply, err := call.run(on, name, args)
+		if ofReplica(err) && !n.to.many() {
+			reply, err = call.again(on, name, args, err)
+		}
 		if err != nil && call.late() {
 			n.warm(client)
 		}
@@ -238,7 +275,7 @@ func (n *node) send(ctx context.Context, due time.Time, key, name string, args [
 		if asking {
 			on = afterAsking{next}
 		} else {
-			n.sub.moved()
+			n.moved()
 		}
 	}
 }
@@ -263,7 +300,7 @@ func (n *node) warm(client *redis.Client) {
 	n.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(n.life, warmLimit)
 		defer cancel()
-		c := &call{n: n, node: n.to.nameOf(client), user: ctx, ctx: ctx, due: time.Now().Add(warmLimit)}
+		c := &call{n: n, client: client, user: ctx, ctx: ctx, due: time.Now().Add(warmLimit)}
 		c.run(client, "PING", []any{nil}) //nolint:errcheck // if it failed, the next call will say so
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -273,18 +310,18 @@ func (n *node) warm(client *redis.Client) {
 
 // A call is one operation under way.
 type call struct {
-	n    *node
-	node string // the server that is asked
-	user context.Context
-	ctx  context.Context // ends with user, at due and with the Node
-	due  time.Time
-	stop func() bool
-	end  context.CancelFunc
+	n      *node
+	client *redis.Client // of the server that is asked; nil: not known yet
+	user   context.Context
+	ctx    context.Context // ends with user, at due and with the Node
+	due    time.Time
+	stop   func() bool
+	end    context.CancelFunc
 }
 
 // begin begins a call, unless ctx, due or the Node have ended.
 func (n *node) begin(ctx context.Context, due time.Time) (*call, error) {
-	c := &call{n: n, node: n.Name(), user: ctx, due: due}
+	c := &call{n: n, user: ctx, due: due}
 	if why := timeup.Why(ctx, due); why != nil {
 		return nil, c.failed(strategy.ErrUnsent, why)
 	}
@@ -305,17 +342,24 @@ func (c *call) done() {
 	c.n.calls.Done()
 }
 
-// Close lets no call begin. Calls under way that wait for a connection end at once; those
-// that wait for a reply end with it, or at their due time, and Close waits for them. If calls have
-// run out of time before, Close also waits up to 2 s for a connection that is being made. It ends
-// subscriptions, and their connection. The client stays open. Close must not be called from
-// inside a function that was given to Session or Subscribe. A second call changes nothing.
+// Close says that one user less is there. When none is left it lets no call begin. Calls under way that wait
+// for a connection end at once; those that wait for a reply end with it, or at their due time, and Close
+// waits for them. If calls have run out of time before, Close also waits up to 2 s for a connection that is
+// being made. It ends subscriptions, and their connection. The caller's client stays open. Close must not be called
+// from inside a function that was given to Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {
+	if !n.Gone() {
+		return nil
+	}
 	n.mu.Lock()
 	n.end()
 	n.mu.Unlock()
-	n.sub.close()
+	n.sub.Close()
 	n.calls.Wait()
+	n.sub.Wait()
+	if n.endOwn != nil {
+		return n.endOwn()
+	}
 	return nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -56,12 +56,9 @@ func closeWith(t testing.TB, c io.Closer) {
 // nodeOf is a Node of a client.
 func nodeOf(t testing.TB, c redis.UniversalClient) *node {
 	t.Helper()
-	n, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(c).(*node)
 	closeWith(t, n)
-	return n.(*node)
+	return n
 }
 
 // to is a Node of a server.
@@ -76,13 +73,7 @@ type owning struct {
 	client redis.UniversalClient
 }
 
-func owned(c redis.UniversalClient) (driver.Node, error) {
-	n, err := New(c)
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return owning{n, c}, nil
-}
+func owned(c redis.UniversalClient) driver.Node { return owning{New(c), c} }
 
 func (o owning) Close() error { return errors.Join(o.Node.Close(), o.client.Close()) }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -292,7 +293,7 @@ func TestSubscriptionsMove(t *testing.T) {
 		},
 		"PING": func(m *twoMasters) error {
 			m.client.ReloadState(context.Background())
-			time.Sleep(pingEvery)
+			time.Sleep(subscription.PingEvery)
 			return nil
 		},
 	} {
@@ -312,7 +313,7 @@ func subscriptionsMove(t *testing.T, meet func(m *twoMasters) error) {
 				c.Plain(cmd)
 			}
 		}, nil)
-		m.sub.pongLimit = time.Hour // what waits keeps the PONG from its turn
+		m.sub.PongLimit = time.Hour // what waits keeps the PONG from its turn
 		h, _ := nodetest.Subscribe(t, m.node, "k")
 		if err := meet(m); err != nil {
 			t.Fatal(err)
@@ -337,7 +338,7 @@ func subscriptionsMove(t *testing.T, meet func(m *twoMasters) error) {
 			t.Fatal("the subscription has not ended")
 		}
 		end := <-h.Ends
-		want(t, "the end", end, strategy.ErrUnknown, errMoved)
+		want(t, "the end", end, strategy.ErrUnknown, subscription.ErrMoved)
 		wantNode(t, end, addrA)
 		if err := await(t, "the other", waits); err != nil {
 			t.Errorf("Subscribe = %v, want nil at the other master", err)

@@ -6,13 +6,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -58,16 +60,16 @@ func TestPings(t *testing.T) {
 				c.Plain(cmd)
 			}
 		})
-		n.sub.pongLimit = time.Hour
+		n.sub.PongLimit = time.Hour
 		h, _ := nodetest.Subscribe(t, n, "c")
-		time.Sleep(10 * pingEvery)
+		time.Sleep(10 * subscription.PingEvery)
 		synctest.Wait()
 		if got := f.Seen("PING"); got != 10 || !h.Silent() {
 			t.Errorf("%d PINGs, and not silent, want 10", got)
 		}
 		f.Cut()
 		await(t, "the end", h.Ends)
-		time.Sleep(10 * pingEvery)
+		time.Sleep(10 * subscription.PingEvery)
 		if got := f.Seen("PING"); got != 10 {
 			t.Errorf("%d PINGs after the end, want none", got-10)
 		}
@@ -85,37 +87,29 @@ func TestSilenceEnds(t *testing.T) {
 		h, _ := nodetest.Subscribe(t, n, "c")
 		began := time.Now()
 		want(t, "the end", await(t, "the end", h.Ends), strategy.ErrUnknown)
-		if took := time.Since(began); took != pingEvery+pongLimit {
-			t.Errorf("the end came after %v, want %v", took, pingEvery+pongLimit)
+		if took := time.Since(began); took != subscription.PingEvery+subscription.PongLimit {
+			t.Errorf("the end came after %v, want %v", took, subscription.PingEvery+subscription.PongLimit)
 		}
 	})
 }
 
-// TestReplicaIsLeftAfter: a connection to a replica is kept for a second, not longer, however many
-// subscribe meanwhile.
-func TestReplicaIsLeftAfter(t *testing.T) {
-	for kept, ends := range map[time.Duration]int{leaveAfter: 0, leaveAfter + 1: 1} {
-		t.Run(kept.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				n, _ := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-					if cmd[0] == "SET" {
-						c.Say("-READONLY You can't write against a read only replica.\r\n")
-						return
-					}
-					c.Plain(cmd)
-				})
-				h, _ := nodetest.Subscribe(t, n, "c")
-				time.Sleep(kept)
-				nodetest.Subscribe(t, n, "d")
-				_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
-				want(t, "SET", err, strategy.ErrRefused)
-				synctest.Wait()
-				if got := len(h.Ends); got != ends {
-					t.Errorf("%d ends, want %d", got, ends)
-				}
-			})
-		})
-	}
+// TestReplicaIsLeftOnceASecond: subscriptions to a replica end with the first refusal, and, where new connections
+// lead to one, too, a second later, however often it refuses meanwhile.
+func TestReplicaIsLeftOnceASecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, _ := inMemory(t, demoted)
+		var got []int
+		for _, pause := range []time.Duration{0, leaveEvery - 1, 1} {
+			time.Sleep(pause)
+			h, _ := nodetest.Subscribe(t, n, "c")
+			want(t, "SET", set(t.Context(), n, soon()), strategy.ErrRefused)
+			synctest.Wait()
+			got = append(got, len(h.Ends))
+		}
+		if want := []int{1, 0, 1}; !slices.Equal(got, want) {
+			t.Errorf("%v ends, want %v", got, want)
+		}
+	})
 }
 
 // TestSubscribeWithoutAnAnswer: on a connection that has answered since it rested, a SUBSCRIBE that is not
@@ -165,12 +159,12 @@ func TestSubscribeRunsOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var conn atomic.Pointer[nodetest.Conn]
 		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) { conn.Store(c) })
-		n.sub.pongLimit = time.Hour
+		n.sub.PongLimit = time.Hour
 		began := time.Now()
 		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) { t.Error("fn was called") })
 		want(t, "Subscribe that is not answered", err, strategy.ErrUnknown)
-		if took := time.Since(began); took != confirmLimit || !strings.Contains(err.Error(), "no answer in time") || strings.Contains(err.Error(), "deadline exceeded: ") {
-			t.Errorf("after %v: %v, want after %v that there was no answer in time", took, err, confirmLimit)
+		if took := time.Since(began); took != subscription.ConfirmLimit || !strings.Contains(err.Error(), "no answer in time") || strings.Contains(err.Error(), "deadline exceeded: ") {
+			t.Errorf("after %v: %v, want after %v that there was no answer in time", took, err, subscription.ConfirmLimit)
 		}
 		synctest.Wait()
 		if f.Seen("UNSUBSCRIBE c") != 1 {
@@ -211,45 +205,29 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// TestCloseWaits: for a call under way, and for a function that hears a message.
+// TestCloseWaits: for a call under way.
 func TestCloseWaits(t *testing.T) {
-	for _, what := range []string{"call", "function"} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				let := make(chan struct{})
-				var conn atomic.Pointer[nodetest.Conn]
-				n, _ := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-					if cmd[0] == "SET" {
-						<-let
-					}
-					conn.Store(c)
-					c.Plain(cmd)
-				})
-				if what == "call" {
-					go n.Do(t.Context(), soon(), "SET", "k", "v") //nolint:errcheck // it is to last
-				} else {
-					ready := make(chan func(), 1)
-					stop, err := n.Subscribe(t.Context(), "c", func([]byte, error) { (<-ready)(); <-let })
-					if err != nil {
-						t.Fatal(err)
-					}
-					ready <- stop // from inside, so that nobody is subscribed when Close comes
-					conn.Load().Message("c", "m")
-				}
-				synctest.Wait()
-				closed := make(chan error, 1)
-				go func() { closed <- n.Close() }()
-				synctest.Wait()
-				if len(closed) > 0 {
-					t.Error("Close has not waited")
-				}
-				close(let)
-				if err := await(t, "Close", closed); err != nil {
-					t.Errorf("Close = %v, want nil", err)
-				}
-			})
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		n, _ := inMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "SET" {
+				<-let
+			}
+			c.Plain(cmd)
 		})
-	}
+		go n.Do(t.Context(), soon(), "SET", "k", "v") //nolint:errcheck // it is to last
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- n.Close() }()
+		synctest.Wait()
+		if len(closed) > 0 {
+			t.Error("Close has not waited")
+		}
+		close(let)
+		if err := await(t, "Close", closed); err != nil {
+			t.Errorf("Close = %v, want nil", err)
+		}
+	})
 }
 
 // TestCloseBetween: a Subscribe that began before Close, and comes after it to the connection.
@@ -260,8 +238,8 @@ func TestCloseBetween(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.sub.close()
-		_, err = n.sub.listen(c, n.to.(single).client, "c", nil)
+		n.sub.Close()
+		_, err = n.Subscribe(t.Context(), "c", nil)
 		want(t, "Subscribe", err, strategy.ErrUnsent, strategy.ErrClosed)
 		c.done()
 		if f.Dialled() > 0 {
@@ -304,7 +282,7 @@ func TestSubscribeToNobody(t *testing.T) {
 		began := time.Now()
 		_, err := n.Subscribe(t.Context(), "c", nil)
 		want(t, "Subscribe", err, strategy.ErrUnsent, why)
-		if took := time.Since(began); took >= confirmLimit {
+		if took := time.Since(began); took >= subscription.ConfirmLimit {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -330,7 +308,6 @@ func TestLateReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Load().Message("c", "m")
-		time.Sleep(2 * leaveAfter)
 		_, err = n.Do(t.Context(), soon(), "SET", "k", "v")
 		want(t, "SET", err, strategy.ErrRefused)
 		h, _ := nodetest.Subscribe(t, n, "c")
@@ -338,7 +315,7 @@ func TestLateReader(t *testing.T) {
 		stop()
 		synctest.Wait()
 		nodetest.Subscribe(t, n, "d")
-		if got := f.Log(); got[len(got)-2] != "3 SUBSCRIBE c" || got[len(got)-1] != "3 SUBSCRIBE d" || !h.Silent() {
+		if got := f.Log(); got[len(got)-2] != "4 SUBSCRIBE c" || got[len(got)-1] != "4 SUBSCRIBE d" || !h.Silent() {
 			t.Errorf("the server has seen %q, want the subscriptions on one connection", got)
 		}
 	})

@@ -12,7 +12,9 @@ import (
 type route interface {
 	name() string
 	nameOf(client *redis.Client) string
+	many() bool // it is a cluster: a server says who serves a key
 	at(ctx context.Context, key string) (*redis.Client, error)
+	through(client *redis.Client) processor // what sends requests to it
 
 	// redirect returns the server that a refusal names as the one that serves the key, and whether
 	// that one must hear that it was asked for (ASK). nil: it says nothing of the kind.
@@ -24,18 +26,33 @@ type route interface {
 }
 
 // single is one server, or who Sentinel says it is.
-type single struct{ client *redis.Client }
+type single struct {
+	client *redis.Client
+	on     processor // the client that was given: requests go through its hooks, and its methods
+}
+
+func singleOf(c server) single {
+	client, plain := c.(*redis.Client)
+	if !plain {
+		client = copyOf(c)
+	}
+	return single{client, c}
+}
 
 func (s single) name() string { return s.nameOf(s.client) }
 func (s single) nameOf(client *redis.Client) string {
 	return cmp.Or(unnamed[client.Options().Addr], client.Options().Addr)
 }
 
+func (s single) many() bool { return false }
+
 // unnamed is the name of a client that learns from Sentinel where to go. go-redis puts the same text
 // in the address's place for all such clients. This name says to RedLock that it identifies no server.
 var unnamed = map[string]string{"FailoverClient": "redis"}
 
 func (s single) at(context.Context, string) (*redis.Client, error) { return s.client, nil }
+
+func (s single) through(*redis.Client) processor { return s.on }
 
 func (s single) redirect(context.Context, string, error) (*redis.Client, bool) { return nil, false }
 
@@ -44,21 +61,25 @@ func (s single) doubt() {}
 // cluster is a Redis Cluster. Commands go through its masters' clients, not through the
 // ClusterClient, which repeats on another node what failed, and sends some commands to all.
 type cluster struct {
-	client *redis.ClusterClient
+	client masters
 	seeds  string
 }
 
-func clusterOf(client *redis.ClusterClient) cluster {
+func clusterOf(client masters) cluster {
 	return cluster{client, "cluster of " + strings.Join(client.Options().Addrs, ", ")}
 }
 
 func (c cluster) name() string { return c.seeds }
+
+func (c cluster) many() bool { return true }
 
 func (c cluster) nameOf(client *redis.Client) string { return client.Options().Addr }
 
 func (c cluster) at(ctx context.Context, key string) (*redis.Client, error) {
 	return c.client.MasterForKey(ctx, key)
 }
+
+func (c cluster) through(client *redis.Client) processor { return client }
 
 func (c cluster) redirect(ctx context.Context, key string, refusal error) (next *redis.Client, asking bool) {
 	addr, moved := redis.IsMovedError(refusal)

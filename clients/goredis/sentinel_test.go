@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 

@@ -6,23 +6,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func atRest(n *node) bool {
-	n.sub.mu.Lock()
-	defer n.sub.mu.Unlock()
-	ln := n.line()
-	return ln != nil && ln.connected && !ln.reading
-}
-
-// line is the only one. The lock is held.
-func (n *node) line() *line {
-	for _, ln := range n.sub.lines {
-		return ln
-	}
-	return nil
+	all, rest := n.sub.Connections()
+	return all == 1 && rest == 1
 }
 
 // TestReconnectIsABreak: should go-redis connect again all the same, as one of its versions

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 

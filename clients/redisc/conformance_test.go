@@ -1,5 +1,5 @@
 // Strategies on a node of redisc are held to the exported suite, on a cluster of three masters.
-// Its requests go through internal/node, which package nodetest holds to the contract.
+// Its requests go through clients/redigo, which package nodetest holds to the contract.
 package rediscnode
 
 import (
@@ -8,12 +8,12 @@ import (
 	"github.com/mna/redisc"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 )
 
 func TestConformance(t *testing.T) {
 	clienttest.ClusterConformance(t, func(addrs []string) (driver.Node, error) {
-		return New(&redisc.Cluster{StartupNodes: addrs})
+		return New(&redisc.Cluster{StartupNodes: addrs}), nil
 	}, "fairqueue", "setnxgetset-watch")
 }
 

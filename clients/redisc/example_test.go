@@ -10,7 +10,6 @@ import (
 	"github.com/mna/redisc"
 
 	rediscnode "github.com/lockstrategies/locks/clients/redisc"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,11 +25,8 @@ func ExampleNew() {
 		DialOptions:  []redis.DialOption{redis.DialConnectTimeout(time.Second)}, // and user, password, TLS
 	}
 	defer cluster.Close()
-	node, err := rediscnode.New(cluster)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
+	node := rediscnode.New(cluster)
+	locks, err := fairqueue.New(node, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/mna/redisc"
 
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
 
 const (
@@ -36,7 +36,7 @@ type say struct {
 // A fake is a Node and its cluster. Where nothing else is said servers answer as healthy ones do, and all of
 // them tell of the same layout.
 type fake struct {
-	*Node
+	*node
 	t       *testing.T
 	servers map[string]*nodetest.Server
 	start   time.Time
@@ -66,11 +66,8 @@ func bubble(t *testing.T, test func(t *testing.T, f *fake), startup ...string) {
 		if startup == nil {
 			startup = []string{"a:1"}
 		}
-		n, err := New(&redisc.Cluster{StartupNodes: startup, CreatePool: f.pool})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Node = n
+		n := New(&redisc.Cluster{StartupNodes: startup, CreatePool: f.pool}).(*node)
+		f.node = n
 		t.Cleanup(func() { n.Close() })
 		test(t, f)
 	})
@@ -146,7 +143,7 @@ func (f *fake) answer(addr string, c *nodetest.Conn, cmd []string) {
 func (f *fake) next(line string, cmd []string) say {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if cmd[0] != "CLIENT" {
+	if cmd[0] != "CLIENT" && cmd[0] != "HELLO" { // which a Node asks of each connection
 		f.heard, f.came = append(f.heard, line), append(f.came, time.Since(f.start))
 	}
 	for i, s := range f.says {

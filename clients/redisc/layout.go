@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/mna/redisc"
 
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -45,7 +45,7 @@ type inquiry struct {
 
 // owner returns the server of a slot, which the caller gives back with users.Done. It asks the
 // cluster if it does not know.
-func (n *Node) owner(ctx context.Context, due time.Time, slot int) (*server, error) {
+func (n *node) owner(ctx context.Context, due time.Time, slot int) (*server, error) {
 	addr := n.ownerAddr(slot)
 	if addr == "" {
 		if err := n.inquire(ctx, due); err != nil {
@@ -62,7 +62,7 @@ func (n *Node) owner(ctx context.Context, due time.Time, slot int) (*server, err
 	return s, nil
 }
 
-func (n *Node) ownerAddr(slot int) string {
+func (n *node) ownerAddr(slot int) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if addr := n.layout.owners[slot]; addr != "" {
@@ -73,7 +73,7 @@ func (n *Node) ownerAddr(slot int) string {
 
 // learn takes in that a slot is served at addr, and reports whether that is news. The caller
 // holds n.mu.
-func (n *Node) learn(slot int, addr string) bool {
+func (n *node) learn(slot int, addr string) bool {
 	l := &n.layout
 	if l.owners[slot] == addr {
 		return false
@@ -84,7 +84,7 @@ func (n *Node) learn(slot int, addr string) bool {
 }
 
 // moved takes in what a server said, and has the rest asked for: slots seldom move alone.
-func (n *Node) moved(slot int, addr string) {
+func (n *node) moved(slot int, addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.learn(slot, addr) {
@@ -97,7 +97,7 @@ func (n *Node) moved(slot int, addr string) {
 }
 
 // inquire has the cluster asked who serves what, and waits for the answer.
-func (n *Node) inquire(ctx context.Context, due time.Time) error {
+func (n *node) inquire(ctx context.Context, due time.Time) error {
 	n.mu.Lock()
 	q := n.ask()
 	n.mu.Unlock()
@@ -112,7 +112,7 @@ func (n *Node) inquire(ctx context.Context, due time.Time) error {
 }
 
 // ask begins an inquiry, unless one is under way. The caller holds n.mu.
-func (n *Node) ask() *inquiry {
+func (n *node) ask() *inquiry {
 	l := &n.layout
 	if l.asking != nil {
 		return l.asking
@@ -143,7 +143,7 @@ func (n *Node) ask() *inquiry {
 }
 
 // apply takes in what a server has told of the whole cluster. The caller holds n.mu.
-func (n *Node) apply(told *report) {
+func (n *node) apply(told *report) {
 	l := &n.layout
 	if told.guide != "" {
 		l.guide = told.guide
@@ -174,7 +174,7 @@ type report struct {
 }
 
 // askAll asks one server after the other, past those that are silent, until one has answered.
-func (n *Node) askAll() (*report, error) {
+func (n *node) askAll() (*report, error) {
 	ctx, cancel := context.WithTimeoutCause(n.ctx, askLimit, timeup.Err)
 	defer cancel()
 	type answer struct {
@@ -211,18 +211,19 @@ func (n *Node) askAll() (*report, error) {
 	}
 }
 
-func (n *Node) askOne(ctx context.Context, addr string) (*report, error) {
+func (n *node) askOne(ctx context.Context, addr string) (*report, error) {
 	s, err := n.at(addr)
 	if err != nil {
 		return nil, err
 	}
 	defer s.users.Done()
 	reply, err := s.Do(ctx, time.Now().Add(askLimit), "CLUSTER", "SLOTS")
-	if errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "NOPERM ") {
+	if errors.Is(err, strategy.ErrRefused) && rediskit.Forbidden(err.Error()) {
 		return &report{guide: addr}, nil
 	}
-	if err != nil {
-		return nil, s.named(err)
+	var failed *strategy.ServerError
+	if errors.As(err, &failed) { // what became of the question is not what becomes of the caller's request
+		return nil, fmt.Errorf("%s: %w", addr, failed.Err)
 	}
 	told, err := readSlots(reply, addr)
 	if err != nil {
@@ -244,12 +245,12 @@ func readSlots(reply any, addr string) (*report, error) {
 	for _, r := range ranges {
 		parts, _ := r.([]any)
 		if len(parts) < 3 {
-			return nil, fmt.Errorf("an unexpected range: %v", r)
+			return nil, fmt.Errorf("an unexpected range: %s", rediskit.Describe(r))
 		}
 		first, ok := parts[0].(int64)
 		last, ok2 := parts[1].(int64)
 		if !ok || !ok2 || first < 0 || last < first || last >= redisc.HashSlots {
-			return nil, fmt.Errorf("an unexpected range: %v to %v", parts[0], parts[1])
+			return nil, fmt.Errorf("an unexpected range: %s", rediskit.Describe(r))
 		}
 		for i, part := range parts[2:] {
 			at, err := readNode(part, addr)
@@ -281,11 +282,11 @@ func readSlots(reply any, addr string) (*report, error) {
 func readNode(part any, asked string) (addr string, err error) {
 	words, _ := part.([]any)
 	if len(words) < 2 {
-		return "", fmt.Errorf("an unexpected node: %v", part)
+		return "", fmt.Errorf("an unexpected node: %s", rediskit.Describe(part))
 	}
 	port, ok := words[1].(int64)
 	if !ok || port < 1 || port > 65535 {
-		return "", fmt.Errorf("an unexpected port: %v", words[1])
+		return "", fmt.Errorf("an unexpected port: %s", rediskit.Describe(words[1]))
 	}
 	host, _ := words[0].([]byte)
 	return address(string(host), strconv.FormatInt(port, 10), asked), nil

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -67,8 +68,8 @@ func TestFailOver(t *testing.T) {
 			cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
 			n := open(t, cl.Addrs()...)
 			s := clienttest.Strategy(t, fairqueue.On(n), clienttest.Patient)
-			synced := clienttest.Strategy(t, fairqueue.On(open(t, cl.Addrs()...), fairqueue.Acknowledged(strategy.Acks{Replicas: 1})), strategy.Options{
-				TTL: time.Minute, OpTimeout: time.Second,
+			synced := clienttest.Strategy(t, fairqueue.On(open(t, cl.Addrs()...)), strategy.Options{
+				TTL: time.Minute, OpTimeout: time.Second, Acks: strategy.Acks{Replicas: 1},
 				Key: func(name string) string { return "lock:{" + t.Name() + "}:" + name }, // in the same slot
 			})
 			rival := clienttest.Strategy(t, fairqueue.On(open(t, cl.Addrs()...)), clienttest.Patient)
@@ -201,4 +202,27 @@ func TestProbe(t *testing.T) {
 		verdict.Eventually(t, "the node reports the return", func() bool { return probe() > before })
 		before = probe()
 	}
+}
+
+// TestDemotion: a master becomes a replica, and its connections stay open. A probe finds that, also where nobody
+// asks for a key: subscriptions end, and begin again at the new master.
+func TestDemotion(t *testing.T) {
+	t.Parallel()
+	cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
+	n := open(t, cl.Addrs()...)
+	clienttest.Must[any](t)(n.Do(t.Context(), soon(), "SET", t.Name(), "v"))
+	h, stop := nodetest.Subscribe(t, n, t.Name())
+	defer stop()
+	old := clienttest.Must[*redistest.Server](t)(cl.OwnerOf(t.Context(), t.Name()))
+	promoted := clienttest.Must[*redistest.Server](t)(cl.Demote(t.Context(), old))
+	verdict.Eventually(t, "the probe ends the subscription", func() bool {
+		n.Probe(t.Context(), soon())
+		return len(h.Ends) > 0
+	})
+	verdict.Eventually(t, "a subscription is counted at the new master", func() bool {
+		again, stop := nodetest.Subscribe(t, n, t.Name())
+		defer stop()
+		told := clienttest.Must[any](t)(cl.Do(t.Context(), promoted, "PUBLISH", t.Name(), "x"))
+		return told == int64(1) && nodetest.Receive(t, "the message", again.Msgs) == "x"
+	})
 }

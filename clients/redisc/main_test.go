@@ -7,20 +7,17 @@ import (
 
 	"github.com/mna/redisc"
 
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // open makes a Node that begins with the addresses; it ends with the test.
-func open(t testing.TB, startup ...string) *Node {
+func open(t testing.TB, startup ...string) *node {
 	t.Helper()
-	n, err := New(&redisc.Cluster{StartupNodes: startup})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(&redisc.Cluster{StartupNodes: startup}).(*node)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)

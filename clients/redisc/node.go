@@ -2,9 +2,8 @@
 // and mna/redisc: each lock lies on the master that serves its slot, and follows it when slots
 // are moved to another master, or a replica takes over.
 //
-//	node, err := rediscnode.New(&redisc.Cluster{StartupNodes: []string{"redis-0:6379", "redis-1:6379"}})
-//	…
-//	locks, err := engine.New(fairqueue.On(node), strategy.Options{})
+//	node := rediscnode.New(&redisc.Cluster{StartupNodes: []string{"redis-0:6379", "redis-1:6379"}})
+//	locks, err := fairqueue.New(node, strategy.Options{})
 //
 // All keys of one lock lie in one slot. So a cluster makes room for many locks; it does not make
 // any of them safer than a single server with replicas does. See "What it does not give".
@@ -12,7 +11,7 @@
 // # How it sends
 //
 // The Node uses the settings of the Cluster: StartupNodes, DialOptions, CreatePool. It dials
-// itself, and keeps for each master what fairqueue.New keeps for its one server: a pipelined
+// itself, and keeps for each master what package clients/redigo keeps for its one server: a pipelined
 // connection for requests, one for subscriptions, and a pool from which sessions borrow. A
 // redisc connection for each call would keep no order between an acquire whose reply was lost
 // and the release that undoes it; and redisc's retrying connection does not say whether a request
@@ -28,7 +27,8 @@
 //     caller gets [strategy.ErrRefused].
 //   - If the cluster ends a script in the middle, because a key that the script deleted now lies
 //     elsewhere, that is [strategy.ErrUnknown].
-//   - The caller gets CLUSTERDOWN, READONLY and every other refusal at once, in the server's words.
+//   - The caller gets CLUSTERDOWN and every other refusal at once, in the server's words.
+//   - A master that becomes a replica sends requests on (MOVED). A probe finds it where nobody asks for its keys.
 //   - If a server is not reached ([strategy.ErrUnsent]), the Node asks which server has taken over,
 //     and sends the request there if one has.
 //   - What may have been sent is never sent again: that is [strategy.ErrUnknown].
@@ -40,7 +40,7 @@
 //
 // A fail-over of the cluster forgets what the replica had not heard of, like any fail-over: then two
 // hold the lock. The cluster chooses the replica that has heard most. That makes the gap smaller and
-// does not close it; so does Acknowledged. A master that is cut off from the others, with clients, serves for
+// does not close it; so do Options.Acks. A master that is cut off from the others, with clients, serves for
 // cluster-node-timeout, and what it grants in that time is forgotten. For a lock that survives
 // the loss of a Redis take redlock on servers that are independent. The nodes of one cluster are
 // not: redlock refuses them.
@@ -58,18 +58,17 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/mna/redisc"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-var _ interface {
-	driver.Node
-	driver.Prober
-} = (*Node)(nil)
+var _ driver.Node = (*node)(nil)
 
-// A Node is a Redis Cluster. Its methods are those of [driver.Node].
-type Node struct {
+// node is a Redis Cluster. Its methods are those of [driver.Node].
+type node struct {
+	driver.Users
+
 	cluster *redisc.Cluster
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -80,38 +79,47 @@ type Node struct {
 	servers map[string]*server // by address
 	layout  layout
 	subs    map[*subscription]bool
+	returns uint64 // see Probe
 }
 
 // A server is one node of the cluster, by the address at which it announces itself.
 type server struct {
 	addr string
-	*node.Node
-	pool  *redis.Pool
-	users sync.WaitGroup // calls under way
+	driver.Node
+	pool    *redis.Pool
+	users   sync.WaitGroup // calls under way
+	returns uint64         // what its last probe returned
 }
 
 // New makes a Node of a cluster's settings, and does no I/O. The cluster stays the caller's:
 // Close does not close it, nor need it be used for anything else. Close ends what New's
-// Node has dialled.
-func New(cluster *redisc.Cluster) (*Node, error) {
+// Node has dialled. Settings that cannot be used are an error of the strategy's New.
+func New(cluster *redisc.Cluster) driver.Node {
+	if err := faultOf(cluster); err != nil {
+		return driver.BadNode(err)
+	}
+	n := &node{cluster: cluster, servers: map[string]*server{}, subs: map[*subscription]bool{}}
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	return n
+}
+
+func faultOf(cluster *redisc.Cluster) error {
 	if cluster == nil {
-		return nil, errors.New("locks: the *redisc.Cluster is nil")
+		return errors.New("locks: the *redisc.Cluster is nil")
 	}
 	if len(cluster.StartupNodes) == 0 {
-		return nil, errors.New("locks: the redisc.Cluster has no StartupNodes: give host:port of one node or more")
+		return errors.New("locks: the redisc.Cluster has no StartupNodes: give host:port of one node or more")
 	}
 	for _, addr := range cluster.StartupNodes {
 		if _, _, err := splitAddr(addr); err != nil {
-			return nil, fmt.Errorf("locks: StartupNodes of the redisc.Cluster: %w", err)
+			return fmt.Errorf("locks: StartupNodes of the redisc.Cluster: %w", err)
 		}
 	}
-	n := &Node{cluster: cluster, servers: map[string]*server{}, subs: map[*subscription]bool{}}
-	n.ctx, n.cancel = context.WithCancelCause(context.Background())
-	return n, nil
+	return nil
 }
 
 // Name is the cluster's, by its first startup node. Errors name the server that they are about.
-func (n *Node) Name() string { return "cluster of " + n.cluster.StartupNodes[0] }
+func (n *node) Name() string { return "cluster of " + n.cluster.StartupNodes[0] }
 
 // Ordered reports whether commands on one key take effect in the order of the calls, also after
 // a call has timed out. It is true at first: a slot is one server's, on which requests keep
@@ -121,7 +129,7 @@ func (n *Node) Name() string { return "cluster of " + n.cluster.StartupNodes[0] 
 //
 // When it is false an acquire whose reply was lost is undone until its token is found, or for
 // one TTL: that is one request now and then, in the background.
-func (n *Node) Ordered() bool {
+func (n *node) Ordered() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.layout.changed {
@@ -136,7 +144,7 @@ func (n *Node) Ordered() bool {
 }
 
 // Do sends one command to the master of key's slot; without a key, to some master.
-func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
+func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
 	return n.route(ctx, due, redisc.Slot(key), request{
 		plain: func(s *server) (any, error) { return s.Do(ctx, due, cmd, key, args...) },
 		asked: func(c driver.Conn) (any, error) { return c.Do(cmd, append([]any{key}, args...)...) },
@@ -145,7 +153,7 @@ func (n *Node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 
 // Eval runs a script on the master of its keys' slot. Keys in several slots are refused before
 // anything is sent, as by a server: with CROSSSLOT.
-func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
+func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	slot := 0
 	for i, key := range keys {
 		switch its := redisc.Slot(key); {
@@ -169,26 +177,56 @@ func (n *Node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys [
 	})
 }
 
-// Probe asks the servers in use whether they were away.
-func (n *Node) Probe(ctx context.Context, due time.Time) (returns uint64) {
-	n.mu.Lock()
-	var nodes []driver.Node
-	for _, s := range n.servers {
-		s.users.Add(1)
-		defer s.users.Done()
-		nodes = append(nodes, s.Node)
+// Probe asks the masters in use whether they were away, and are masters still. If one was, or is not, it
+// asks the cluster who has the slots now.
+func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
+	var all sync.WaitGroup
+	for _, s := range n.masters() {
+		all.Go(func() {
+			defer s.users.Done()
+			n.returned(s, s.Probe(ctx, due))
+		})
 	}
-	n.mu.Unlock()
-	return driver.ProbeNodes(ctx, due, nodes...)
+	all.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.returns
+}
+
+func (n *node) returned(s *server, returns uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if returns > s.returns {
+		n.returns, s.returns = n.returns+returns-s.returns, returns
+		n.ask()
+	}
+}
+
+// masters are the servers in use that have a slot. The caller gives each back with users.Done.
+func (n *node) masters() (all []*server) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	seen := map[string]bool{}
+	for _, addr := range n.layout.owners {
+		if s := n.servers[addr]; s != nil && !seen[addr] {
+			seen[addr] = true
+			s.users.Add(1)
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 var errSeveralSlots = errors.New("CROSSSLOT Keys in request don't hash to the same slot")
 
-// Close ends what is under way, as it does for one server: requests that were sent are
+// Close says that one user less is there. When none is left it ends what is under way, as it does for one server: requests that were sent are
 // [strategy.ErrUnknown], others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It
 // waits for the Node's goroutines and sessions. It must not be called from inside a function
 // that was given to Session or Subscribe. A second call changes nothing.
-func (n *Node) Close() error {
+func (n *node) Close() error {
+	if !n.Gone() {
+		return nil
+	}
 	n.mu.Lock()
 	n.closed = true
 	for _, s := range n.servers {
@@ -206,7 +244,7 @@ func (s *server) close() {
 }
 
 // at returns the server at an address, which the caller gives back with users.Done.
-func (n *Node) at(addr string) (*server, error) {
+func (n *node) at(addr string) (*server, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -224,7 +262,7 @@ func (n *Node) at(addr string) (*server, error) {
 	return s, nil
 }
 
-func (n *Node) newServer(addr string) (*server, error) {
+func (n *node) newServer(addr string) (*server, error) {
 	pool := &redis.Pool{
 		MaxIdle:     8,
 		IdleTimeout: 2 * time.Minute,
@@ -238,15 +276,15 @@ func (n *Node) newServer(addr string) (*server, error) {
 			return nil, fmt.Errorf("CreatePool for %s: %w", addr, err)
 		}
 	}
-	one, err := node.New(pool)
-	if err != nil {
+	one := redigonode.New(pool)
+	if err := one.Use(); err != nil {
 		return nil, fmt.Errorf("CreatePool for %s: %w", addr, err)
 	}
 	return &server{addr: addr, Node: one, pool: pool}, nil
 }
 
 // retire ends the use of servers that the cluster has not any more. The caller holds n.mu.
-func (n *Node) retire(gone func(addr string) bool) {
+func (n *node) retire(gone func(addr string) bool) {
 	for addr, s := range n.servers {
 		if !gone(addr) {
 			continue
@@ -259,14 +297,14 @@ func (n *Node) retire(gone func(addr string) bool) {
 	}
 }
 
-func (n *Node) failed(kind, err error) error {
+func (n *node) failed(kind, err error) error {
 	return &strategy.ServerError{Node: n.Name(), Kind: kind, Err: err}
 }
 
 // named puts the address into an error of a server that has not reported its own.
 func (s *server) named(err error) error {
 	var failed *strategy.ServerError
-	if errors.As(err, &failed) && failed.Node == node.Unnamed {
+	if errors.As(err, &failed) && failed.Node == driver.Unnamed {
 		named := *failed
 		named.Node = s.addr
 		return &named
@@ -284,7 +322,7 @@ func splitAddr(addr string) (host, port string, err error) {
 }
 
 // candidates are the servers to ask about the cluster: those that are known, then the startup nodes.
-func (n *Node) candidates() []string {
+func (n *node) candidates() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var all []string

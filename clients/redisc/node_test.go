@@ -6,16 +6,15 @@ import (
 
 	"github.com/mna/redisc"
 
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestNewRefusesNonsense(t *testing.T) {
 	for _, c := range []*redisc.Cluster{nil, {}, {StartupNodes: []string{"redis"}}, {StartupNodes: []string{"redis:6379", ""}}} {
-		if n, err := New(c); err == nil {
-			t.Errorf("%v: %v, want an error", c, n)
+		if err := New(c).Use(); err == nil {
+			t.Errorf("New(%v).Use() = nil, want an error", c)
 		}
 	}
 }
@@ -23,7 +22,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 // TestBasics: a strategy on a cluster, from one of its nodes' addresses.
 func TestBasics(t *testing.T) {
 	n := open(t, addrs(t)[2])
-	s := clienttest.Must[strategy.Strategy](t)(engine.New(fairqueue.On(n), strategy.Options{}))
+	s := clienttest.Must[strategy.Strategy](t)(fairqueue.New(n, strategy.Options{}))
 	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}

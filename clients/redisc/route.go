@@ -22,7 +22,9 @@ var errMoved = errors.New("the slot has moved to another server")
 // fro while they settle whose a slot is.
 const atOnce = 3
 
-// mostPause is the longest pause before a request that was refused for a while is sent again.
+// mostPause is the longest pause before a request that was refused for a while is sent again. So much time is then
+// left for its answer: without one, a refusal that has changed nothing would become an unknown outcome, and the
+// connection that all callers share would be given up.
 const mostPause = 50 * time.Millisecond
 
 // A request is sent to the server of a slot; or, where that sends us on for this once (ASK), on
@@ -34,7 +36,7 @@ type request struct {
 
 // route sends a request to the server of its slot. It sends again only what has changed nothing:
 // a request that was refused, or not sent.
-func (n *Node) route(ctx context.Context, due time.Time, slot int, r request) (any, error) {
+func (n *node) route(ctx context.Context, due time.Time, slot int, r request) (any, error) {
 	for tries := 1; ; tries++ {
 		if err := timeup.Why(ctx, due); err != nil {
 			return nil, n.failed(strategy.ErrUnsent, err)
@@ -63,7 +65,7 @@ func (n *Node) route(ctx context.Context, due time.Time, slot int, r request) (a
 
 // again reports whether a request that failed with err may do better, after the pause that it
 // takes. If not, it returns the caller's error.
-func (n *Node) again(ctx context.Context, due time.Time, slot, tries int, s *server, said redirect, err error) (bool, error) {
+func (n *node) again(ctx context.Context, due time.Time, slot, tries int, s *server, said redirect, err error) (bool, error) {
 	switch said.kind {
 	case moved:
 		n.moved(said.slot, said.addr)
@@ -91,7 +93,7 @@ func (n *Node) again(ctx context.Context, due time.Time, slot, tries int, s *ser
 
 // sendAsked sends a request to a server that is just being given the slot. It must hear so
 // on the same connection, just before.
-func (n *Node) sendAsked(ctx context.Context, due time.Time, addr string, r request) (reply any, err error) {
+func (n *node) sendAsked(ctx context.Context, due time.Time, addr string, r request) (reply any, err error) {
 	s, err := n.at(addr)
 	if err != nil {
 		return nil, n.failed(strategy.ErrUnsent, err)
@@ -107,7 +109,7 @@ func (n *Node) sendAsked(ctx context.Context, due time.Time, addr string, r requ
 // Session runs fn on a connection to the master of key's slot. To make sure of that, key is
 // looked at there first (EXISTS): one more round trip. If the key moves just then, fn's
 // commands are refused with ASK or MOVED, and the next session goes to the right server.
-func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	slot := redisc.Slot(key)
 	for tries := 1; ; tries++ {
 		if err := timeup.Why(ctx, due); err != nil {
@@ -142,7 +144,7 @@ func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(d
 }
 
 // lend runs fn on a connection to s, if key is served there. It returns whether fn was called.
-func (n *Node) lend(ctx context.Context, due time.Time, s *server, key string, guest bool, fn func(driver.Conn) error) (began bool, err error) {
+func (n *node) lend(ctx context.Context, due time.Time, s *server, key string, guest bool, fn func(driver.Conn) error) (began bool, err error) {
 	err = s.Session(ctx, due, key, func(c driver.Conn) error {
 		lent := &conn{Conn: c, n: n, ctx: ctx, due: due, addr: s.addr}
 		if guest {
@@ -171,7 +173,7 @@ func nothingSent(err error) error {
 // A conn is a session's.
 type conn struct {
 	driver.Conn
-	n        *Node
+	n        *node
 	ctx      context.Context
 	due      time.Time
 	addr     string
@@ -284,16 +286,18 @@ func redirection(err error, asked string) redirect {
 	return r
 }
 
-// pause waits a random time before the next try, or returns why there is none.
+// pause waits a random time before the next try, or until due, and returns why there is none.
 func pause(ctx context.Context, due time.Time, tries int) error {
 	most := min(time.Millisecond<<min(tries, 10), mostPause)
+	wait, left := rand.N(most)+1, time.Until(due)
+	if left-wait < mostPause {
+		wait = left
+	}
 	select {
-	case <-time.After(rand.N(most) + 1):
+	case <-time.After(wait):
 		return timeup.Why(ctx, due)
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(time.Until(due)):
-		return timeup.Err
 	}
 }
 
@@ -307,6 +311,6 @@ func because(why, err error) error {
 }
 
 // unsent is the error of a call that could not be sent, because the server of its slot is not known.
-func (n *Node) unsent(err error) error {
+func (n *node) unsent(err error) error {
 	return n.failed(strategy.ErrUnsent, fmt.Errorf("the server of the slot is not known: %w", err))
 }

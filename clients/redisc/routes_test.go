@@ -123,7 +123,7 @@ var routes = []route{
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 ASKING, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "ERR no", took: askEvery},
 	{name: "asked once, where there is no pool", call: getK, says: []say{{to: "a:1 GET", reply: "-ASK 7629 no:1", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "no pool", took: askEvery},
-	{name: "keys on their way for ever", call: getK, says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
+	{name: "keys on their way for ever", call: getK, says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever, after: mostPause / 2}},
 		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", took: time.Second},
 	{name: "keys on their way, until the caller goes", call: giveUp(getK), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
 		log: "many", is: []error{strategy.ErrRefused, context.DeadlineExceeded}, words: "TRYAGAIN", took: time.Second / 2},
@@ -184,7 +184,7 @@ var routes = []route{
 		is: []error{strategy.ErrUnsent}, words: "nobody listens", node: "x:1", took: askEvery},
 	{name: "session: moved in its midst", call: session("GET k"), says: []say{{to: "a:1 GET", reply: movedB, times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 GET k", is: []error{strategy.ErrRefused}, words: "MOVED", moved: true},
-	{name: "session: keys on their way for ever", call: session("GET k"), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
+	{name: "session: keys on their way for ever", call: session("GET k"), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever, after: mostPause / 2}},
 		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", took: time.Second},
 	{name: "session: keys on their way in a transaction", call: session("multi", "GET k"), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 multi, a:1 GET k, a:1 DISCARD", is: []error{strategy.ErrRefused}, words: "TRYAGAIN"},
@@ -287,7 +287,7 @@ func TestTakenOverAgain(t *testing.T) {
 	})
 }
 
-// TestPause: pauses grow, up to a limit.
+// TestPause: pauses grow, up to a limit, and leave time for an answer.
 func TestPause(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		for tries, most := range map[int]time.Duration{1: 2 * time.Millisecond, 3: 8 * time.Millisecond, 1000: mostPause} {
@@ -298,6 +298,10 @@ func TestPause(t *testing.T) {
 				}
 				if took := time.Since(began); took == 0 || took > most {
 					t.Fatalf("pause %d took %v, want at most %v", tries, took, most)
+				}
+				due := time.Now().Add(mostPause + most/2)
+				if err, left := pause(t.Context(), due, tries), time.Until(due); err == nil && left < mostPause || err != nil && left > 0 {
+					t.Fatalf("after pause %d (%v) there are %v left, want at least %v, or nothing", tries, err, left, mostPause)
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -72,9 +72,9 @@ func TestRetiredInUse(t *testing.T) {
 		synctest.Wait()
 		f.tell("0-16383 b:1")
 		f.say(say{to: "a:1 CLUSTER", reply: hangUp, times: ever}) // its connection for requests is busy
-		f.Node.mu.Lock()
+		f.node.mu.Lock()
 		f.apply(&report{addrs: []string{"b:1"}})
-		f.Node.mu.Unlock()
+		f.node.mu.Unlock()
 		if got := <-answered; got != "late <nil>" {
 			t.Errorf("GET: %s, want late <nil>", got)
 		}
@@ -221,7 +221,7 @@ func TestClosedForAll(t *testing.T) {
 			t.Errorf("an inquiry = %v, want ErrClosed", err)
 		}
 		synctest.Wait()
-		if asked := f.Node.layout.asked.Sub(f.start); asked != 0 {
+		if asked := f.node.layout.asked.Sub(f.start); asked != 0 {
 			t.Errorf("an inquiry has ended after %v, want none after Close", asked)
 		}
 	})

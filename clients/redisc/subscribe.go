@@ -15,7 +15,7 @@ const confirmLimit = 5 * time.Second
 
 // A subscription is one call of Subscribe.
 type subscription struct {
-	n    *Node
+	n    *node
 	slot int
 	addr string
 	fn   func([]byte, error)
@@ -28,7 +28,7 @@ type subscription struct {
 // whole cluster, but a release counts the subscribers at its own server, to see whether its successor
 // lives. When the slot moves the subscription ends, as if its connection had broken. stop must not be
 // called from inside fn.
-func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
+func (n *node) Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error) {
 	due := time.Now().Add(confirmLimit)
 	if at, ok := ctx.Deadline(); ok {
 		due = at
@@ -58,7 +58,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 
 // note keeps the subscription in mind, unless its slot has moved already. It leaves out one that has
 // ended by itself: fn has heard of the end, and Subscribe must not put another in its place.
-func (n *Node) note(sub *subscription) bool {
+func (n *node) note(sub *subscription) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.misplaced(sub) {
@@ -72,12 +72,12 @@ func (n *Node) note(sub *subscription) bool {
 
 // misplaced reports, once, that the slot of a live subscription is another server's now. The caller
 // that gets true ends the subscription. The caller holds n.mu.
-func (n *Node) misplaced(sub *subscription) bool {
+func (n *node) misplaced(sub *subscription) bool {
 	at := n.layout.owners[sub.slot]
 	return at != "" && at != sub.addr && sub.over.CompareAndSwap(false, true)
 }
 
-func (n *Node) forget(sub *subscription) {
+func (n *node) forget(sub *subscription) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.subs, sub)
@@ -107,7 +107,7 @@ func (sub *subscription) stop() {
 
 // breakMoved ends the subscriptions whose slot is another server's now, because that server does not
 // count them. The caller holds n.mu.
-func (n *Node) breakMoved() {
+func (n *node) breakMoved() {
 	if n.closed {
 		return // Close tells them
 	}

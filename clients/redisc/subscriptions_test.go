@@ -11,7 +11,7 @@ import (
 
 	"github.com/mna/redisc"
 
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -49,8 +49,8 @@ func (f *fake) publish(addr, channel, msg string) {
 
 // noted is how many subscriptions the Node keeps in mind.
 func (f *fake) noted() int {
-	f.Node.mu.Lock()
-	defer f.Node.mu.Unlock()
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
 	return len(f.subs)
 }
 
@@ -79,6 +79,22 @@ func TestSubscriptionEnds(t *testing.T) {
 		"its server is gone": {is: []error{strategy.ErrUnknown, errMoved}, at: "a:1", cut: true, another: true, end: func(t *testing.T, f *fake, stop func()) {
 			f.tell("0-16383 b:1")
 			f.ask(t)
+		}},
+		"its server is a replica now": {is: []error{strategy.ErrUnknown}, at: "memory:1", cut: true, another: true, end: func(t *testing.T, f *fake, stop func()) {
+			f.wantGet(t, keyOf(1))
+			f.tell("0-16383 b:1 a:1")
+			f.say(say{to: "a:1 HELLO", reply: "*2\r\n$4\r\nrole\r\n$7\r\nreplica", times: ever})
+			f.log()
+			for range 3 {
+				f.Probe(t.Context(), soon())
+			}
+			f.ask(t) // what the probe has asked already
+			_, stopAgain := f.subscribe(t, keyOf(1))
+			stopAgain()
+			synctest.Wait()
+			if got, want := f.log(), "a:1 CLUSTER SLOTS, b:1 SUBSCRIBE "+keyOf(1)+", b:1 UNSUBSCRIBE "+keyOf(1); got != want {
+				t.Errorf("the servers were asked %s, want %s", got, want)
+			}
 		}},
 		"a server redirects a request of its slot": {says: []say{forbidden}, is: []error{strategy.ErrUnknown, errMoved}, at: "a:1", end: func(t *testing.T, f *fake, stop func()) {
 			f.say(say{to: "a:1 GET", reply: "-MOVED " + slotOf(keyOf(1)) + " b:1", times: 1})
@@ -279,7 +295,7 @@ func TestBrokenAndMoved(t *testing.T) {
 		f.tell("0-16383 b:1")
 		f.ask(t)
 		var told []error
-		sub := &subscription{n: f.Node, slot: redisc.Slot("k"), addr: "a:1", fn: func(_ []byte, err error) { told = append(told, err) }, told: make(chan struct{})}
+		sub := &subscription{n: f.node, slot: redisc.Slot("k"), addr: "a:1", fn: func(_ []byte, err error) { told = append(told, err) }, told: make(chan struct{})}
 		sub.hear(nil, errors.New("broken"))
 		if !f.note(sub) || len(told) != 1 {
 			t.Errorf("it is to be made again, want it over: fn has heard %v", told)
@@ -294,9 +310,9 @@ func TestBrokenAndMoved(t *testing.T) {
 func TestMovedWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		h, _ := f.subscribe(t, "k")
-		f.Node.mu.Lock()
+		f.node.mu.Lock()
 		f.closed = true
-		f.Node.mu.Unlock()
+		f.node.mu.Unlock()
 		f.moved(redisc.Slot("k"), "b:1")
 		synctest.Wait()
 		if len(h.errs) > 0 {

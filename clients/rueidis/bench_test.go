@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // BenchmarkGet is one request, by one caller and by many: through the Node, and through the
@@ -19,10 +19,7 @@ func BenchmarkGet(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	n, err := New(client)
-	if err != nil {
-		b.Fatal(err)
-	}
+	n := New(client).(*node)
 	defer n.Close()
 	for _, callers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("node/callers=%d", callers), func(b *testing.B) {

@@ -13,10 +13,10 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -40,12 +40,9 @@ func clusterClientOf(t testing.TB, o rueidis.ClientOption) rueidis.Client {
 	return client
 }
 
-func clusterNode(t testing.TB, addrs []string) *Node {
+func clusterNode(t testing.TB, addrs []string) *node {
 	t.Helper()
-	n, err := New(clusterClient(t, addrs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(clusterClient(t, addrs)).(*node)
 	t.Cleanup(func() { n.Close() })
 	return n
 }
@@ -226,11 +223,9 @@ func TestClusterListensWhereTheLockIs(t *testing.T) {
 			t.Errorf("heard %q", got)
 		}
 	}
-	n.sub.mu.Lock()
-	if len(n.sub.lines) != len(masters) {
-		t.Errorf("%d connections for %d masters", len(n.sub.lines), len(masters))
+	if conns, _ := n.sub.Connections(); conns != len(masters) {
+		t.Errorf("%d connections for %d masters", conns, len(masters))
 	}
-	n.sub.mu.Unlock()
 	for _, stop := range stops {
 		stop()
 	}
@@ -238,6 +233,6 @@ func TestClusterListensWhereTheLockIs(t *testing.T) {
 
 func TestClusterSubscriptionFollows(t *testing.T) {
 	n := clusterNode(t, clienttest.Cluster(t).Addrs())
-	n.sub.lookEvery = 50 * time.Millisecond
+	n.sub.PingEvery = 50 * time.Millisecond
 	clienttest.SubscriptionFollows(t, n)
 }

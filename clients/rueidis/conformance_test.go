@@ -4,14 +4,15 @@ package rueidisnode
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/clienttest"
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
 
 var nodeSubject = nodetest.Subject{
@@ -31,21 +32,49 @@ var nodeSubject = nodetest.Subject{
 	Protocols: []int{2, 3},
 	Ordered:   true,
 	Lost:      "connection lost",
-	AtRest:    func(n driver.Node) bool { return atRest(n.(*Node)) },
+	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
+	Noticed:   func(n driver.Node) bool { return noticed(n.(*node)) },
 	Reads:     true,
 	Package:   "clients/rueidis",
 }
 
-func atRest(n *Node) bool {
-	n.sub.mu.Lock()
-	defer n.sub.mu.Unlock()
-	h := n.sub.lines[""]
-	return h != nil && h.reused && !h.writing
+func atRest(n *node) bool {
+	all, rest := n.sub.Connections()
+	return all == 1 && rest == 1
+}
+
+func noticed(n *node) bool {
+	n.line.mu.Lock()
+	defer n.line.mu.Unlock()
+	select {
+	case <-n.line.lent.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 func TestNode(t *testing.T) {
 	t.Parallel()
 	nodetest.Run(t, nodeSubject)
+}
+
+func TestNodeDemoted(t *testing.T) {
+	t.Parallel()
+	nodetest.Demoted(t, nodeSubject)
+}
+
+// In RESP2 the client tells nobody that a connection has ended.
+func TestClosedAtRest(t *testing.T) {
+	t.Parallel()
+	s := nodeSubject
+	s.Protocols = []int{3}
+	nodetest.ClosedAtRest(t, s)
+}
+
+func TestNoAccess(t *testing.T) {
+	t.Parallel()
+	nodetest.NoAccessSendsNothing(t, nodeSubject)
 }
 
 // Not parallel: it looks at all goroutines of the process.
@@ -64,7 +93,7 @@ func TestConformance(t *testing.T) {
 			}
 			clients[url] = newClient(t, o)
 		}
-		return New(clients[url])
+		return New(clients[url]), nil
 	})
 }
 
@@ -79,7 +108,12 @@ func TestClusterConformance(t *testing.T) {
 		}
 		cancel()
 	}
-	clienttest.ClusterConformance(t, func([]string) (driver.Node, error) { return New(client) }, "fairqueue")
+	clienttest.ClusterConformance(t, func(addrs []string) (driver.Node, error) {
+		if slices.Equal(addrs, clienttest.Addrs(t)) {
+			return New(client), nil
+		}
+		return New(clusterClient(t, addrs)), nil // of a cluster of a trial's own
+	}, "fairqueue")
 }
 
 func TestHeldLockMoves(t *testing.T) {
@@ -89,6 +123,15 @@ func TestHeldLockMoves(t *testing.T) {
 
 func TestManyRenewedTogether(t *testing.T) {
 	clienttest.ManyRenewedTogether(t, clusterNode(t, clienttest.Addrs(t)))
+}
+
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	clienttest.Burst(t, func(t *testing.T, addr string) driver.Node {
+		client := clienttest.Must[rueidis.Client](t)(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}}))
+		t.Cleanup(client.Close)
+		return New(client)
+	})
 }
 
 func TestReadme(t *testing.T) { clienttest.Readme(t) }

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/rueidis"
 
 	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -20,11 +19,8 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	node, err := rueidisnode.New(client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
+	node := rueidisnode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -90,7 +90,7 @@ type ghosts struct {
 
 	srv *redistest.Server
 	spy spy
-	n   *Node
+	n   *node
 }
 
 func (g *ghosts) start(t *testing.T) {
@@ -343,7 +343,7 @@ func TestLostReplyOnAcquireIsUndone(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			link := r.Nodes[0].Link()
 			n := newNode(t, quick(rueidis.ClientOption{InitAddress: []string{link.Addr()}}))
-			locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
+			locks, err := fairqueue.New(n, strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -392,7 +392,7 @@ func TestLateAcquireIsUndoneWithoutOrder(t *testing.T) {
 	var s spy
 	n := newNode(t, s.options(optionsOf(t, srv)))
 	n.unordered.Store(true)
-	locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
+	locks, err := fairqueue.New(n, strategy.Options{TTL: time.Minute, OpTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,25 +456,13 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 			t.Errorf("%s = %v, want the server's words", what, err)
 		}
 	}
-	for _, old := range []bool{false, true} {
-		born := time.Now()
-		if old {
-			born = born.Add(-2 * leaveAfter)
-		}
-		lt := n.line.lent
-		n.sub.mu.Lock()
-		lt.born, n.sub.lines[""].lent.born = born, born
-		n.sub.mu.Unlock()
-		_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
-		refused("SET", err)
-		if left := n.line.lent != lt; left != old {
-			t.Errorf("old %v: the connection is left: %v", old, left)
-		}
-		if !old && !h.Silent() {
-			t.Error("the subscription is left at once")
-		}
+	lt := n.line.lent
+	_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
+	refused("SET", err)
+	if n.line.lent == lt {
+		t.Error("the connection is not left")
 	}
-	if got := receive(t, "the subscription's end", h.Ends); !errors.Is(got, errReplaced) {
+	if got := receive(t, "the subscription's end", h.Ends); !errors.Is(got, subscription.ErrReplaced) {
 		t.Errorf("heard %v, want that the server is a replica", got)
 	}
 	set := func(c driver.Conn) error { _, err := c.Do("SET", "k", "v"); return err }

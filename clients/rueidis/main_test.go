@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -52,17 +52,14 @@ func optionsOf(t testing.TB, s *redistest.Server) rueidis.ClientOption {
 	return o
 }
 
-func newNode(t testing.TB, o rueidis.ClientOption) *Node {
+func newNode(t testing.TB, o rueidis.ClientOption) *node {
 	t.Helper()
-	n, err := New(newClient(t, o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(newClient(t, o)).(*node)
 	t.Cleanup(func() { n.Close() })
 	return n
 }
 
-func shared(t testing.TB) *Node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
+func shared(t testing.TB) *node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
 
 var (
 	soon = nodetest.Soon
@@ -74,7 +71,7 @@ func receive[T any](t *testing.T, what string, c <-chan T) T {
 	return nodetest.Receive(t, what, c)
 }
 
-func echo(t *testing.T, n *Node, text string) {
+func echo(t *testing.T, n *node, text string) {
 	t.Helper()
 	reply, err := n.Do(t.Context(), soon(), "ECHO", text)
 	if got := fmt.Sprintf("%s", reply); err != nil || got != text {

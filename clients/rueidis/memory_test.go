@@ -18,7 +18,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/client"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -92,10 +94,10 @@ func (m *memory) options() rueidis.ClientOption {
 	}
 }
 
-func (m *memory) node(t *testing.T) *Node { return newNode(t, m.options()) }
+func (m *memory) node(t *testing.T) *node { return newNode(t, m.options()) }
 
 // call is a Do in a goroutine.
-func call(n *Node, ctx context.Context, due time.Time, cmd, key string) <-chan error {
+func call(n *node, ctx context.Context, due time.Time, cmd, key string) <-chan error {
 	out := make(chan error, 1)
 	go func() {
 		_, err := n.Do(ctx, due, cmd, key)
@@ -105,7 +107,7 @@ func call(n *Node, ctx context.Context, due time.Time, cmd, key string) <-chan e
 }
 
 // lose has a command go unanswered on the Node's connection.
-func (m *memory) lose(t *testing.T, n *Node) {
+func (m *memory) lose(t *testing.T, n *node) {
 	t.Helper()
 	_, err := n.Do(t.Context(), time.Now().Add(time.Millisecond), "HOLD", "lost")
 	want(t, "an unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
@@ -238,17 +240,18 @@ func TestGreetings(t *testing.T) {
 		name     string
 	}{
 		{"", "", nil, true, "memory:1"},
-		{info, "-LOADING x\r\n", strategy.ErrUnsent, true, Unnamed},
-		{info, "-BUSY x\r\n", strategy.ErrUnsent, true, Unnamed},
-		{info, "-MASTERDOWN x\r\n", strategy.ErrUnsent, true, Unnamed},
-		{info, "-ERR max number of clients reached\r\n", strategy.ErrUnsent, true, Unnamed},
-		{info, "-NOAUTH x\r\n", strategy.ErrUnsent, true, Unnamed},
-		{kill, "-LOADING x\r\n", strategy.ErrUnsent, true, Unnamed},
-		{info, "-NOPERM x\r\n", nil, false, Unnamed},
-		{info, "-ERR unknown subcommand\r\n", nil, false, Unnamed},
-		{info, "+id=7\r\n", nil, false, Unnamed},
-		{info, "+addr=a:1\r\n", nil, false, Unnamed},
-		{info, "+id=7 addr=a:1 laddr=\r\n", nil, true, Unnamed},
+		{info, "-LOADING x\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{info, "-BUSY x\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{info, "-MASTERDOWN x\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{info, "-ERR max number of clients reached\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{info, "-NOAUTH x\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{info, "-DENIED x\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{kill, "-LOADING x\r\n", strategy.ErrUnsent, true, driver.Unnamed},
+		{info, "-NOPERM x\r\n", nil, false, driver.Unnamed},
+		{info, "-ERR unknown subcommand\r\n", nil, false, driver.Unnamed},
+		{info, "+id=7\r\n", nil, false, driver.Unnamed},
+		{info, "+addr=a:1\r\n", nil, false, driver.Unnamed},
+		{info, "+id=7 addr=a:1 laddr=\r\n", nil, true, driver.Unnamed},
 		{kill, "-NOPERM x\r\n", nil, false, "memory:1"},
 	} {
 		t.Run(c.to+c.says, func(t *testing.T) {
@@ -283,7 +286,7 @@ func TestGreetingWithoutOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var loading atomic.Bool
 		loading.Store(true)
-		m := newMemory(t, when(&loading, says("PING", "-MASTERDOWN x\r\n")))
+		m := newMemory(t, when(&loading, says("HELLO", "-MASTERDOWN x\r\n")))
 		n := m.node(t)
 		n.unordered.Store(true)
 		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
@@ -291,7 +294,7 @@ func TestGreetingWithoutOrder(t *testing.T) {
 		synctest.Wait()
 		loading.Store(false)
 		echo(t, n, "x")
-		if got := m.asked.Load(); got != 4 { // PING, and again as the client closes that connection; PING, ECHO
+		if got := m.asked.Load(); got != 4 { // HELLO, and PING as the client closes that connection; HELLO, ECHO
 			t.Errorf("the server was asked %d commands, want 4", got)
 		}
 		// Without order the Node kills no connection on which the server left a command unanswered.
@@ -299,7 +302,6 @@ func TestGreetingWithoutOrder(t *testing.T) {
 		noError(t, "a session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 		echo(t, n, "x")
 		wantSeen(t, m, "CLIENT KILL", 0)
-		wantSeen(t, m, "PING", 5) // one more for each connection
 	})
 }
 
@@ -307,14 +309,13 @@ func TestGreetingWithoutOrder(t *testing.T) {
 func TestGreetingIsNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemory(t, says("CLIENT INFO", ""))
-		n := m.node(t)
-		for what, ask := range map[string]func() error{
-			"Do":        func() error { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); return err },
-			"Session":   func() error { return n.Session(t.Context(), soon(), "k", nil) },
-			"Subscribe": func() error { _, err := n.Subscribe(t.Context(), "c", nil); return err },
+		for what, ask := range map[string]func(n *node) error{
+			"Do":        func(n *node) error { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); return err },
+			"Session":   func(n *node) error { return n.Session(t.Context(), soon(), "k", nil) },
+			"Subscribe": func(n *node) error { _, err := n.Subscribe(t.Context(), "c", nil); return err },
 		} {
 			began := time.Now()
-			err := ask()
+			err := ask(m.node(t))
 			want(t, what, err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 			if took := time.Since(began); took != bringLimit || errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s = %v after %v, want a time-out of the Node's after %v", what, err, took, bringLimit)
@@ -393,8 +394,8 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 							noError(t, "SET behind it", err)
 						} else {
 							want(t, "SET behind it", err, c.kind)
-							if len(n.line.doomed) != 1 || n.line.lent != nil {
-								t.Errorf("%d are to be killed, by %v, want 1, nil", len(n.line.doomed), n.line.lent)
+							if len(n.line.toKill) != 1 || n.line.lent != nil {
+								t.Errorf("%d are to be killed, by %v, want 1, nil", len(n.line.toKill), n.line.lent)
 							}
 						}
 						if n.Ordered() != c.ordered {
@@ -426,15 +427,15 @@ func TestProbeCounts(t *testing.T) {
 			}
 			wantSeen(t, m, "PING", pings)
 		}
-		wantReturns("at first", 0, 1)
+		wantReturns("at first", 0, 0)
 		m.Cut()
-		wantReturns("after a loss", 1, 2)
+		wantReturns("after a loss", 1, 0)
 		time.Sleep(2 * probeAfter) // the line has another look at its connection
-		wantReturns("once more", 1, 4)
+		wantReturns("once more", 1, 1)
 		time.Sleep(2 * probeAfter)
 		m.Cut()
 		synctest.Wait()
-		wantReturns("after a death at rest", 2, 5)
+		wantReturns("after a death at rest", 2, 1)
 		if m.lose(t, n); n.Probe(t.Context(), soon()) != 3 {
 			t.Error("a lost reply does not count")
 		}
@@ -460,42 +461,43 @@ func TestDeadConnectionLeavesThePool(t *testing.T) {
 	})
 }
 
-// A replica's connection is left once it is older than a second.
+// A replica's connections are left once a second. The Node then sends a refused command again, and does not
+// meanwhile.
 func TestReplicaIsLeftNotTooOften(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemory(t, says("SET", "-READONLY x\r\n"))
 		n := m.node(t)
-		h, _ := nodetest.Subscribe(t, n, "c")
 		echo(t, n, "x")
 		for _, c := range []struct {
-			after     time.Duration
-			line, sub bool // are left
-		}{{0, false, false}, {leaveAfter - 1, false, false}, {1, false, true}, {1, true, false}} {
+			after time.Duration
+			asked int
+		}{{0, 2}, {0, 1}, {client.LeaveEvery - 1, 1}, {1, 2}} {
 			time.Sleep(c.after)
-			lt := n.line.lent
+			h, _ := nodetest.Subscribe(t, n, "c")
+			lt, asked := n.line.lent, m.Seen("SET")
 			_, err := n.Do(t.Context(), soon(), "SET", "k")
 			want(t, "SET", err, strategy.ErrRefused)
 			synctest.Wait()
-			if left := n.line.lent != lt; left != c.line {
-				t.Errorf("%v later: left = %v, want %v", c.after, left, c.line)
+			if got := m.Seen("SET") - asked; got != c.asked || (n.line.lent != lt) != (c.asked > 1) {
+				t.Errorf("%v later: asked %d times, want %d, and another connection for each", c.after, got, c.asked)
 			}
-			if left := len(h.Ends) > 0; left != c.sub {
-				t.Errorf("%v later: the subscription ended: %v, want %v", c.after, left, c.sub)
+			if left := len(h.Ends) > 0; left != (c.asked > 1) {
+				t.Errorf("%v later: the subscription ended: %v", c.after, left)
 			} else if left {
-				want(t, "the subscription's end", <-h.Ends, strategy.ErrUnknown, errReplaced)
+				want(t, "the subscription's end", <-h.Ends, strategy.ErrUnknown, subscription.ErrReplaced)
 			}
 		}
 		// By a session likewise.
-		h, _ = nodetest.Subscribe(t, n, "c")
-		time.Sleep(leaveAfter)
+		h, _ := nodetest.Subscribe(t, n, "c")
+		time.Sleep(client.LeaveEvery)
 		n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err })
-		want(t, "the subscription's end", receive(t, "it", h.Ends), strategy.ErrUnknown, errReplaced)
+		want(t, "the subscription's end", receive(t, "it", h.Ends), strategy.ErrUnknown, subscription.ErrReplaced)
 	})
 }
 
 // Close: what is under way ends at once, nothing is sent any more, and nothing stays open.
 func TestCloseInMemory(t *testing.T) {
-	after := func(t *testing.T, m *memory, n *Node) {
+	after := func(t *testing.T, m *memory, n *node) {
 		t.Helper()
 		synctest.Wait()
 		asked, dialled := m.asked.Load(), m.Dialled()
@@ -510,7 +512,7 @@ func TestCloseInMemory(t *testing.T) {
 			t.Errorf("%d commands and %d connections after Close", m.asked.Load()-asked, m.Dialled()-dialled)
 		}
 	}
-	closes := func(t *testing.T, n *Node, within time.Duration) {
+	closes := func(t *testing.T, n *node, within time.Duration) {
 		t.Helper()
 		began := time.Now()
 		noError(t, "Close", n.Close())
@@ -518,8 +520,8 @@ func TestCloseInMemory(t *testing.T) {
 			t.Errorf("Close took %v, want %v", took, within)
 		}
 	}
-	dialling := func(ask func(t *testing.T, n *Node) <-chan error) func(t *testing.T, m *memory, n *Node) {
-		return func(t *testing.T, m *memory, n *Node) {
+	dialling := func(ask func(t *testing.T, n *node) <-chan error) func(t *testing.T, m *memory, n *node) {
+		return func(t *testing.T, m *memory, n *node) {
 			let := make(chan bool)
 			wait := func() error { <-let; return nil }
 			m.dial.Store(&wait)
@@ -535,18 +537,18 @@ func TestCloseInMemory(t *testing.T) {
 			}
 		}
 	}
-	for name, test := range map[string]func(t *testing.T, m *memory, n *Node){
-		"of a new Node": func(t *testing.T, m *memory, n *Node) { closes(t, n, 0) },
-		"at rest": func(t *testing.T, m *memory, n *Node) {
+	for name, test := range map[string]func(t *testing.T, m *memory, n *node){
+		"of a new Node": func(t *testing.T, m *memory, n *node) { closes(t, n, 0) },
+		"at rest": func(t *testing.T, m *memory, n *node) {
 			echo(t, n, "x")
 			nodetest.Subscribe(t, n, "c")
 			closes(t, n, 0)
 			synctest.Wait()
-			if m.Open() != 2 {
-				t.Errorf("%d connections are open, want the client's own and the line in its pool", m.Open())
+			if m.Open() != 1 {
+				t.Errorf("%d connections are open, want the client's own", m.Open())
 			}
 		},
-		"with calls": func(t *testing.T, m *memory, n *Node) {
+		"with calls": func(t *testing.T, m *memory, n *node) {
 			echo(t, n, "x")
 			sent := call(n, t.Context(), soon(), "HOLD", "sent")
 			receive(t, "HOLD", m.held)
@@ -564,13 +566,13 @@ func TestCloseInMemory(t *testing.T) {
 				t.Error("what was queued was sent, or a connection made for it")
 			}
 		},
-		"with a dial": dialling(func(t *testing.T, n *Node) <-chan error {
+		"with a dial": dialling(func(t *testing.T, n *node) <-chan error {
 			return call(n, t.Context(), soon(), "ECHO", "x")
 		}),
-		"with a dial for a subscription": dialling(func(t *testing.T, n *Node) <-chan error {
+		"with a dial for a subscription": dialling(func(t *testing.T, n *node) <-chan error {
 			return subscribing(n, t.Context(), "c", never(t))
 		}),
-		"with a session": func(t *testing.T, m *memory, n *Node) {
+		"with a session": func(t *testing.T, m *memory, n *node) {
 			let, begun, done := make(chan bool), make(chan bool), make(chan error, 1)
 			go n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
 				close(begun)
@@ -714,8 +716,7 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 		o := m.options()
 		o.BlockingPoolSize = 1
 		client := newClient(t, o)
-		n, err := New(client)
-		noError(t, "New", err)
+		n := New(client).(*node)
 		n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
 			cause := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -735,8 +736,7 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 		})
 		synctest.Wait()
 		// All of them have given back what came too late.
-		n, err = New(client)
-		noError(t, "New", err)
+		n = New(client).(*node)
 		noError(t, "Session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 		n.Close()
 	})

@@ -13,15 +13,15 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestNewWantsAClient(t *testing.T) {
-	if n, err := New(nil); err == nil || !strings.Contains(err.Error(), "rueidis.NewClient") {
-		t.Errorf("New(nil) = %v, %v, want an error that says how to make a client", n, err)
+	if err := New(nil).Use(); err == nil || !strings.Contains(err.Error(), "rueidis.NewClient") {
+		t.Errorf("New(nil).Use() = %v, want an error that says how to make a client", err)
 	}
 }
 
@@ -32,8 +32,8 @@ func TestNameIsTheAddress(t *testing.T) {
 	}
 	n := shared(t)
 	n.fixed = "" // as with Sentinel
-	if got := n.Name(); got != Unnamed {
-		t.Errorf("Name() = %s before the first request, want %s", got, Unnamed)
+	if got := n.Name(); got != driver.Unnamed {
+		t.Errorf("Name() = %s before the first request, want %s", got, driver.Unnamed)
 	}
 	echo(t, n, "x")
 	if got := n.Name(); !strings.Contains(got, ":") {
@@ -135,10 +135,7 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Own(t, redistest.Config{})
 	client := newClient(t, optionsOf(t, srv))
-	n, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(client).(*node)
 	echo(t, n, "before")
 	h, _ := nodetest.Subscribe(t, n, "c")
 	redistest.Skip(t, srv.Freeze(t.Context()), "what Close does to calls under way")
@@ -173,10 +170,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Own(t, redistest.Config{})
 	client := newClient(t, optionsOf(t, srv))
-	n, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(client).(*node)
 	echo(t, n, "first")
 	_, stop := nodetest.Subscribe(t, n, t.Name())
 	stop()
@@ -193,10 +187,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 	connections := func() int { return strings.Count(fmt.Sprintf("%s", redistest.Do(t, srv, "CLIENT", "LIST")), "\n") }
 	before := connections()
 	for i := range 5 {
-		again, err := New(client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := New(client).(*node)
 		echo(t, again, "again")
 		again.Close()
 		if after := connections(); after > before {

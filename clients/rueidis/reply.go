@@ -6,32 +6,31 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func (n *Node) refused(err error) error { return n.failed(strategy.ErrRefused, err) }
-func (n *Node) unsent(err error) error  { return n.failed(strategy.ErrUnsent, err) }
-func (n *Node) unknown(err error) error { return n.failed(strategy.ErrUnknown, err) }
+func (n *node) refused(err error) error { return n.failed(strategy.ErrRefused, err) }
+func (n *node) unsent(err error) error  { return n.failed(strategy.ErrUnsent, err) }
+func (n *node) unknown(err error) error { return n.failed(strategy.ErrUnknown, err) }
 
-func (n *Node) failed(kind, err error) error {
+func (n *node) failed(kind, err error) error {
 	return &strategy.ServerError{Node: n.Name(), Kind: kind, Err: err}
 }
 
 // answered turns a reply into what the contract says: the server spoke. An error inside an
 // array (EXEC) came next to commands that took effect, so "nothing has changed" would be a
 // lie: what is true of the whole is that its outcome is unknown.
-func (n *Node) answered(r rueidis.RedisResult) (any, error) {
+func (n *node) answered(r rueidis.RedisResult) (any, error) {
 	m, err := r.ToMessage()
 	if err != nil && !rueidis.IsRedisNil(err) {
-		return nil, driver.ErrorReply(n.Name(), err)
+		return nil, rediskit.ErrorReply(n.Name(), err)
 	}
 	reply, err := plainReply(m)
 	if err != nil {
@@ -86,7 +85,7 @@ func plainReplies(all []rueidis.RedisMessage) (any, error) {
 	for i, m := range all {
 		reply, err := plainReply(m)
 		if err != nil {
-			return nil, fmt.Errorf("element %d of the reply: %w", i, err)
+			return nil, fmt.Errorf("element %d: %w", i, err)
 		}
 		replies[i] = reply
 	}
@@ -130,11 +129,7 @@ func allowed(cmd string) error {
 	return nil
 }
 
-var (
-	errLost     = errors.New("connection lost")
-	errMoved    = errors.New("the slot has moved to another server")
-	errReplaced = errors.New("connection given up, as the server is a replica")
-)
+var errLost = errors.New("connection lost")
 
 // lost is what broke a connection. The contexts that the client is given are ours, so what it
 // says of their ends must not pass for an end of the caller's.
@@ -149,28 +144,4 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// passing are the refusals that speak of the server's state, not of what it forbids: they
-// prove nothing about what it will allow later. The client takes "ERR " off.
-func passing(err error) bool {
-	for _, p := range []string{"BUSY ", "LOADING ", "MASTERDOWN ", "max number of clients", "NOAUTH "} {
-		if strings.HasPrefix(err.Error(), p) {
-			return true
-		}
-	}
-	return false
-}
-
-func isReadOnly(err error) bool { return err != nil && driver.ReadOnly(err) }
-
-var echoed = regexp.MustCompile(`(?s),? with args beginning with:.*`)
-
-// discreet keeps the password out of what a login says: a server that knows no HELLO quotes
-// its arguments. It does not wrap an error that it had to change, because the
-// original still says it.
-func discreet(err error) error {
-	s := echoed.ReplaceAllString(err.Error(), "")
-	if s == err.Error() {
-		return err
-	}
-	return errors.New(s)
-}
+func isReadOnly(err error) bool { return err != nil && rediskit.ReadOnly(err) }

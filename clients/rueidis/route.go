@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -20,11 +21,11 @@ const tryAgainAfter = 10 * time.Millisecond
 
 // route sends a command by the client's own pipelines, which follow MOVED and ASK. TRYAGAIN has
 // changed nothing either, and is followed here until ctx or due end.
-func (n *Node) route(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
-	if !n.calls.enter() {
+func (n *node) route(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
+	if !n.calls.Enter() {
 		return nil, n.unsent(strategy.ErrClosed)
 	}
-	defer n.calls.open.Done()
+	defer n.calls.Leave()
 	cmd = cmd.Pin() // it may be sent again
 	for {
 		reply, err := n.routeOnce(ctx, due, cmd)
@@ -36,7 +37,7 @@ func (n *Node) route(ctx context.Context, due time.Time, cmd rueidis.Completed) 
 		case <-pause.C:
 		case <-ctx.Done():
 			return nil, err
-		case <-n.calls.closed:
+		case <-n.calls.Life().Done():
 			return nil, err
 		}
 	}
@@ -49,7 +50,7 @@ func isTryAgain(err error) bool {
 
 // routeOnce leaves in time, which the client may not: it waits for others' dials, and for a
 // place in a pipeline that is full.
-func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
+func (n *node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Completed) (any, error) {
 	bounded, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
 	var begun atomic.Bool // the one that sets it decides whether the command is sent
@@ -62,7 +63,7 @@ func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Complet
 	select {
 	case r := <-got:
 		return n.routed(ctx, due, r)
-	case <-n.calls.closed:
+	case <-n.calls.Life().Done():
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
 	case <-bounded.Done():
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), context.Cause(bounded))
@@ -80,13 +81,13 @@ func doubt(maybeSent bool) error {
 // routed reads what the client brings: a reply, or the reason why no reply came. If the last server
 // could not be reached, no server has done anything: those before it have said that they do not serve
 // the key.
-func (n *Node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult) (any, error) {
+func (n *node) routed(ctx context.Context, due time.Time, r rueidis.RedisResult) (any, error) {
 	err := r.NonRedisError()
 	if err == nil {
 		return n.answered(r)
 	}
 	if unreached(err) {
-		return nil, n.unsent(discreet(err))
+		return nil, n.unsent(client.Discreet(err, ""))
 	}
 	if why := timeup.Why(ctx, due); why != nil {
 		return nil, n.unknown(why)

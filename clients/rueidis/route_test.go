@@ -16,7 +16,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/nodetest"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,19 +27,21 @@ const ofFirst, ofSecond = "bar", "foo"
 const slots = "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n+a\r\n:1\r\n*3\r\n:8192\r\n:16383\r\n*2\r\n+b\r\n:1\r\n"
 
 // twoMasters is a cluster's Node. The replies come in the place of the masters' own.
-func twoMasters(t *testing.T, with rueidis.ClientOption, replies ...reply) (n *Node, first, second *memory) {
+func twoMasters(t *testing.T, with rueidis.ClientOption, replies ...reply) (n *node, first, second *memory) {
 	master := func(id string) *memory {
 		return newMemory(t, append(replies, says("CLUSTER SLOTS", slots), says("CLUSTER MYID", "+"+id+"\r\n"), says("EXISTS", ":0\r\n"))...)
 	}
 	first, second = master("first"), master("second")
-	with.InitAddress, with.DisableCache, with.Dialer = []string{"a:1"}, true, first.options().Dialer
+	with.InitAddress, with.DisableCache = []string{"a:1"}, true
+	if with.Dialer.KeepAlive == 0 {
+		with.Dialer = first.options().Dialer
+	}
 	with.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
 		m := map[string]*memory{"a:1": first, "b:1": second}[addr]
 		return m.options().DialCtxFn(ctx, addr, d, c)
 	}
 	t.Cleanup(func() { time.Sleep(time.Minute) }) // the client looks for new masters a little longer
-	n, err := New(clusterClientOf(t, with))
-	noError(t, "New", err)
+	n = New(clusterClientOf(t, with)).(*node)
 	t.Cleanup(func() { n.Close() })
 	return n, first, second
 }
@@ -83,7 +86,7 @@ func TestMasterOfTheKeyIsAsked(t *testing.T) {
 
 // TRYAGAIN is asked again every 10 ms, until there is no time for that, the caller leaves, or Close.
 func TestTryAgain(t *testing.T) {
-	again := func(t *testing.T) (*Node, *memory, *atomic.Bool) {
+	again := func(t *testing.T) (*node, *memory, *atomic.Bool) {
 		var on atomic.Bool
 		on.Store(true)
 		n, first, _ := twoMasters(t, rueidis.ClientOption{}, when(&on, says("GET", "-TRYAGAIN x\r\n")), says("LPOP", "-WRONGTYPE x\r\n"))
@@ -214,8 +217,8 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 			_, stop := nodetest.Subscribe(t, n, ofFirst)
 			stop()
 		}
-		if len(n.sub.lines) != 2 {
-			t.Errorf("%d connections, want one to each master", len(n.sub.lines))
+		if conns, _ := n.sub.Connections(); conns != 2 {
+			t.Errorf("%d connections, want one to each master", conns)
 		}
 		exists := func(when string, firsts, seconds int) {
 			t.Helper()
@@ -240,7 +243,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		moved.Store(true)
 		time.Sleep(lookEvery)
 		synctest.Wait()
-		want(t, "the end of the subscription that has moved", receive(t, "it", h.Ends), strategy.ErrUnknown, errMoved)
+		want(t, "the end of the subscription that has moved", receive(t, "it", h.Ends), strategy.ErrUnknown, subscription.ErrMoved)
 		if !same.Silent() || !other.Silent() {
 			t.Error("another subscription has ended")
 		}
@@ -257,7 +260,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		began := time.Now()
 		err := receive(t, "the end", other.Ends)
 		want(t, "the end at a deaf server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-		if took := time.Since(began); took > lookEvery+confirmLimit {
+		if took := time.Since(began); took > lookEvery+subscription.ConfirmLimit {
 			t.Errorf("a deaf server was found out after %v", took)
 		}
 		again, _ := nodetest.Subscribe(t, n, "x{"+ofFirst+"}") // as the connection has stayed
@@ -286,8 +289,8 @@ func TestMasterDoesNotTellWhoItIs(t *testing.T) {
 			nodetest.Subscribe(t, n, ofFirst)
 			nodetest.Subscribe(t, n, "x{"+ofFirst+"}")
 		}
-		if len(n.sub.lines) != 2 {
-			t.Errorf("%d connections for two channels", len(n.sub.lines))
+		if conns, _ := n.sub.Connections(); conns != 2 {
+			t.Errorf("%d connections for two channels", conns)
 		}
 		busy.Store(true)
 		asked := func() int { return first.Seen("CLUSTER MYID") + second.Seen("CLUSTER MYID") }

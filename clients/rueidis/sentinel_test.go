@@ -9,11 +9,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -28,11 +27,8 @@ func TestSentinelFailOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	n, err := New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
+	n := New(client).(*node)
+	locks, err := fairqueue.New(n, strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,10 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/client"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -75,22 +76,25 @@ func TestSessionWaitsForTheClientUntilDue(t *testing.T) {
 	n := newNode(t, o)
 	n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
 		began := time.Now()
-		for i := range maxStuck + 1 {
-			err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
+		for i := range client.MostLeft + 1 {
+			due := time.Now().Add(5 * time.Millisecond)
+			if i == client.MostLeft {
+				due = soon() // it does not wait
+			}
+			err := n.Session(t.Context(), due, "k", nil)
 			want(t, "Session of a busy client", err, strategy.ErrUnsent)
-			if i < maxStuck != errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("session %d = %v, want a time-out of the first %d", i, err, maxStuck)
+			if i < client.MostLeft != errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("session %d = %v, want a time-out of the first %d", i, err, client.MostLeft)
 			}
 		}
 		if took := time.Since(began); took > generous/2 {
-			t.Errorf("%d sessions took %v", maxStuck+1, took)
+			t.Errorf("%d sessions took %v", client.MostLeft+1, took)
 		}
 		return nil
 	})
-	verdict.Eventually(t, "those who gave up are gone", func() bool { return n.stuck.Load() == 0 })
-	if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
-		t.Errorf("Session of a free client = %v", err)
-	}
+	verdict.Eventually(t, "a session of a free client, when those who gave up have come back", func() bool {
+		return n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }) == nil
+	})
 }
 
 // A session whose command went unanswered is killed before anything else is sent, and neither
@@ -178,8 +182,8 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	if got := fmt.Sprintf("%s", redistest.Do(t, srv, "GET", "k")); got != "second" {
 		t.Errorf("k = %s, want second", got)
 	}
-	if len(n.line.doomed) != 0 {
-		t.Errorf("%d connections are still to be killed", len(n.line.doomed))
+	if len(n.line.toKill) != 0 {
+		t.Errorf("%d connections are still to be killed", len(n.line.toKill))
 	}
 }
 

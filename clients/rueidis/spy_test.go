@@ -32,7 +32,11 @@ type spied struct {
 	mu   sync.Mutex
 	sent bytes.Buffer
 	held bool
-	late []byte // held on its way
+	late []byte        // held on its way
+	over chan struct{} // closed when the client has done with a connection that is held
+	end  sync.Once
+
+	reading sync.RWMutex // the client reads; or nobody else may
 }
 
 func (s *spy) options(o rueidis.ClientOption) rueidis.ClientOption {
@@ -44,7 +48,7 @@ func (s *spy) options(o rueidis.ClientOption) rueidis.ClientOption {
 		if err != nil {
 			return nil, err
 		}
-		s.conns = append(s.conns, &spied{Conn: c, spy: s})
+		s.conns = append(s.conns, &spied{Conn: c, spy: s, over: make(chan struct{})})
 		return s.conns[len(s.conns)-1], nil
 	}
 	return o
@@ -90,6 +94,7 @@ func (c *spied) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held {
+		c.end.Do(func() { close(c.over) })
 		return c.Conn.SetDeadline(time.Now()) // the client has done with it
 	}
 	return c.Conn.Close()
@@ -102,8 +107,12 @@ func (c *spied) hold() {
 	c.held = true
 }
 
-// deliver brings it, and returns when the server has read it, or has hung up.
+// deliver brings it once the client has closed the connection, and returns when the server has read it, or has
+// hung up.
 func (c *spied) deliver() {
+	<-c.over
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held = false
@@ -114,6 +123,8 @@ func (c *spied) deliver() {
 }
 
 func (c *spied) Read(b []byte) (int, error) {
+	c.reading.RLock()
+	defer c.reading.RUnlock()
 	most := c.spy.cutAfter.Load()
 	if most == 0 {
 		n, err := c.Conn.Read(b)

@@ -14,11 +14,11 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/callback"
-	"github.com/lockstrategies/locks/internal/nodetest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/subscription"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -43,7 +43,7 @@ func TestSubscribeWhileDialling(t *testing.T) {
 }
 
 // subscribing is a Subscribe in a goroutine.
-func subscribing(n *Node, ctx context.Context, channel string, fn func([]byte, error)) <-chan error {
+func subscribing(n *node, ctx context.Context, channel string, fn func([]byte, error)) <-chan error {
 	out := make(chan error, 1)
 	go func() {
 		_, err := n.Subscribe(ctx, channel, fn)
@@ -78,8 +78,8 @@ func TestSubscribeWaitsForItsConnection(t *testing.T) {
 		cancel(cause)
 		want(t, "Subscribe of who leaves", receive(t, "its end", left), strategy.ErrUnsent, cause)
 		want(t, "Subscribe", receive(t, "its end", stays), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		if took := time.Since(began); took != confirmLimit {
-			t.Errorf("Subscribe took %v, want %v", took, confirmLimit)
+		if took := time.Since(began); took != subscription.ConfirmLimit {
+			t.Errorf("Subscribe took %v, want %v", took, subscription.ConfirmLimit)
 		}
 		last := subscribing(n, t.Context(), "c", never(t))
 		synctest.Wait()
@@ -87,8 +87,8 @@ func TestSubscribeWaitsForItsConnection(t *testing.T) {
 		want(t, "Subscribe at Close", receive(t, "its end", last), strategy.ErrUnsent, strategy.ErrClosed)
 		close(let)
 		time.Sleep(time.Minute)
-		if m.Open() != 2 || m.Seen("SUBSCRIBE") != 0 {
-			t.Errorf("%d connections are open, want the client's own and the line in its pool: %q", m.Open(), m.Log())
+		if m.Open() != 1 || m.Seen("SUBSCRIBE") != 0 {
+			t.Errorf("%d connections are open, want the client's own: %q", m.Open(), m.Log())
 		}
 	})
 }
@@ -109,11 +109,11 @@ func TestSubscribeIsNotAnswered(t *testing.T) {
 		began := time.Now()
 		want(t, "Subscribe", receive(t, "its end", first), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		want(t, "Subscribe behind it", receive(t, "its end", second), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		if took := time.Since(began); took != confirmLimit-time.Second {
+		if took := time.Since(began); took != subscription.ConfirmLimit-time.Second {
 			t.Errorf("that took %v", took)
 		}
 		deaf.Store(false)
-		time.Sleep(confirmLimit) // until the client has closed the connection
+		time.Sleep(subscription.ConfirmLimit) // until the client has closed the connection
 		h, stop := nodetest.Subscribe(t, n, "b")
 		stop()
 		if !h.Silent() {
@@ -181,27 +181,12 @@ func TestConnectionForSubscriptions(t *testing.T) {
 		if m.Dialled() != 2 {
 			t.Errorf("%d connections, want the client's own and one", m.Dialled())
 		}
-		n.sub.leave()
-		want(t, "the end", receive(t, "it", last.Ends), strategy.ErrUnknown, errReplaced)
+		n.leaveSubscriptions()
+		want(t, "the end", receive(t, "it", last.Ends), strategy.ErrUnknown, subscription.ErrReplaced)
 		time.Sleep(time.Minute)
 		if m.Open() != 1 {
 			t.Errorf("%d connections are open, want the client's own", m.Open())
 		}
 		noError(t, "a session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
-	})
-}
-
-// A hearing ends once: after that neither broken nor confirm tells the listeners again.
-func TestHearingEndsOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := newMemory(t).node(t)
-		h := &hearing{topics: callback.Topics{}, writing: true}
-		l := callback.Listen(never(t))
-		topic := n.sub.join(h, "c", l)
-		for _, why := range []error{errLost, errReplaced} {
-			n.sub.broken(h, why)
-			n.sub.confirm(h, topic, why) // would block
-		}
-		want(t, "the end", <-l.Ready(), strategy.ErrUnsent, errLost)
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	valkeynode "github.com/lockstrategies/locks/clients/valkey"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -22,11 +21,8 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	node, err := valkeynode.New(client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	locks, err := engine.New(fairqueue.On(node), strategy.Options{TTL: 10 * time.Second})
+	node := valkeynode.New(client)
+	locks, err := fairqueue.New(node, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

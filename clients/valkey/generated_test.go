@@ -20,6 +20,9 @@ var update = flag.Bool("update", false, "write the files of this package")
 
 const header = "// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.\n\n"
 
+// origin is a sentence of the package's documentation.
+const origin = "// This package is generated from clients/rueidis, whose tests judge it, too: change it there.\n"
+
 // kept are the tests that are here: the example, which the README quotes, and what it needs.
 var kept = []string{"example_test.go", "export_test.go", "main_test.go"}
 
@@ -36,7 +39,8 @@ func inWordsOfValkey(source string) string {
 		"NonRedisError", "NonValkeyError",
 	).Replace(source)
 	source = regexp.MustCompile(`\brueidis\.([A-Z])`).ReplaceAllString(source, "valkey.$1")
-	return header + strings.ReplaceAll(source, "rueidis", "valkey-go")
+	source = strings.ReplaceAll(source, "rueidis", "valkey-go")
+	return header + strings.Replace(source, "//\n// # One server", "//\n"+origin+"//\n// # One server", 1)
 }
 
 // sources are the files of clients/rueidis in words of valkey-go, by their names.

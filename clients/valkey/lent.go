@@ -6,16 +6,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 )
 
@@ -28,13 +29,33 @@ type lent struct {
 	valkey.DedicatedClient
 	release func()
 	end     sync.Once // it is given back, or closed
-	id      identity
-	server  string // what a cluster calls it
-	born    time.Time
-	used    time.Time // when the last reply came
+	id      client.Identity
+	hello   string       // its id, also where CLIENT INFO is denied
+	server  string       // what a cluster calls it
+	replica bool         // the server has said that it is one
+	resp3   bool         // it speaks RESP3
+	used    time.Time    // when the last reply came
+	ended   <-chan error // hears of the connection's end; nil: the client would not say
+
+	left bool // it leads to a replica; guarded by the line's lock
 }
 
-func (lt *lent) fresh() bool { return time.Since(lt.used) < probeAfter }
+// fresh reports whether the connection can be relied on without a question.
+func (n *node) fresh(lt *lent) bool {
+	select {
+	case <-lt.ended:
+		return false
+	default:
+		return time.Since(lt.used) < probeAfter && !n.silent.Since(lt.used)
+	}
+}
+
+// wary reports whether a request went unanswered a short while ago: what has silenced its connection, has perhaps
+// silenced all of its age. A cluster's connections are made when they are used, so it takes more than a moment until
+// they answer.
+func (n *node) wary() bool {
+	return !n.cluster && n.silent.Recent()
+}
 
 // ask sends commands in one packet and waits for all replies, refusals among them; err is
 // what broke the connection, or the end of the time. Then it must not be used any more.
@@ -59,19 +80,60 @@ func (lt *lent) answers(due time.Time) bool {
 // lend borrows a connection that lives, and asks who it is. On a cluster it leads to the
 // master that has the key, or to any node if there is no key. valkey-go has no limit for the wait
 // for a connection: ctx bounds only what is sent on it.
-func (n *Node) lend(ctx context.Context, key string) (*lent, error) {
+func (n *node) lend(ctx context.Context, key string) (*lent, error) {
 	for dead := 0; ; dead++ {
-		client, release := n.client.Dedicate()
-		lt := &lent{DedicatedClient: client, release: release, born: time.Now()}
-		err := n.greet(ctx, lt, key)
-		if err == nil {
+		began, wary := time.Now(), n.wary()
+		dedicated, release := n.client.Dedicate() // if it is new, it has answered the client
+		due := time.Now().Add(bringLimit)
+		if wary {
+			due = time.Now().Add(max(client.Patience, 4*time.Since(began)))
+		}
+		lt := &lent{DedicatedClient: dedicated, release: release}
+		err := n.greet(ctx, due, lt, key)
+		last := dead == maxDead || timeup.Over(ctx)
+		if last && isTimeout(err) && ctx.Err() != context.Canceled {
+			n.silent.Note()
+		}
+		old := n.rests.take(cmp.Or(lt.hello, lt.id.ID)) || lt.id.Age > 0
+		switch {
+		case err == nil && lt.replica && old && !last: // a new one may lead to the new primary
+			n.line.abandon()
+		case err == nil:
 			return lt, nil
+		case wary && !last && isTimeout(err) && !time.Now().Before(due): // silent: it is dead, too
+		case !died(err) || last:
+			n.discard(lt)
+			return nil, client.Discreet(unmade(ctx, err), "")
 		}
 		n.discard(lt)
-		if !died(err) || dead == maxDead || ctx.Err() != nil {
-			return nil, discreet(unmade(ctx, err))
-		}
 	}
+}
+
+// A restful set names the connections that were given back: the client does not say whether what it lends
+// is new.
+type restful struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (r *restful) add(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ids == nil || len(r.ids) > 1000 { // the client has closed most of them without a word
+		r.ids = map[string]bool{}
+	}
+	if id != "" {
+		r.ids[id] = true
+	}
+}
+
+// take reports whether the connection was given back before, and forgets it.
+func (r *restful) take(id string) (old bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old = r.ids[id]
+	delete(r.ids, id)
+	return old
 }
 
 // died tells a connection that broke from one that could not be made.
@@ -92,39 +154,61 @@ func unmade(ctx context.Context, err error) error {
 	return err
 }
 
-// An identity names a connection on its server: the id is never used twice in the life of a
-// server, and the address tells a restarted server's ids from it.
-type identity struct{ id, addr string }
-
-func (i identity) known() bool { return i.id != "" }
-
-// greet asks the server who the connection is, and in the same packet whether it may kill:
-// the filters of that question match nobody. A server that refuses either keeps no order, for
+// greet asks the server for its role and who the connection is, and in the same packet whether it may kill:
+// the filters of that question match nobody. A server that refuses either of the last two keeps no order, for
 // good; there any reply will do.
-func (n *Node) greet(ctx context.Context, lt *lent, key string) error {
-	due := time.Now().Add(bringLimit)
+func (n *node) greet(ctx context.Context, due time.Time, lt *lent, key string) error {
 	if !n.Ordered() {
 		return n.hail(ctx, due, lt, key)
 	}
 	results, err := lt.ask(ctx, due,
+		lt.B().Arbitrary("HELLO").Build(),
 		lt.B().Arbitrary("CLIENT", "INFO").Build(),
-		lt.B().Arbitrary("CLIENT", "KILL", "ID", "1", "ADDR", "0.0.0.0:0").Build())
+		lt.B().Arbitrary(client.MayKill...).Build())
 	if err == nil {
 		err = firstPassing(results)
 	}
 	if err != nil {
 		return err
 	}
-	if lt.id = n.introduced(results[0]); !lt.id.known() || !isCount(results[1]) {
+	n.tellsRole(lt, results[0])
+	if lt.id = n.introduced(results[1]); !lt.id.Known() || !isCount(results[2]) {
 		n.unordered.Store(true)
 	}
 	return nil
 }
 
+// tellsRole reads the answer to HELLO. A server that refuses it is taken for a primary.
+func (n *node) tellsRole(lt *lent, r valkey.ValkeyResult) {
+	hello, err := n.answered(r)
+	if err != nil {
+		return
+	}
+	lt.replica = rediskit.Demoted(hello)
+	words, _ := hello.([]any)
+	for i := 0; i+1 < len(words); i += 2 {
+		switch name, _ := words[i].([]byte); string(name) {
+		case "proto":
+			lt.resp3 = words[i+1] == int64(3)
+		case "id":
+			id, _ := words[i+1].(int64)
+			lt.hello = strconv.FormatInt(id, 10)
+		}
+	}
+}
+
+// watch has the client read the connection also at rest, so that ended hears of its end. In RESP2 the
+// client makes another connection for what can come at rest, and would watch that.
+func (lt *lent) watch() {
+	if lt.resp3 {
+		lt.ended = lt.SetPubSubHooks(valkey.PubSubHooks{OnMessage: func(valkey.PubSubMessage) {}})
+	}
+}
+
 // hail is greet where there is no order: the server shows that it lives, and in a cluster who
 // it is, if it tells.
-func (n *Node) hail(ctx context.Context, due time.Time, lt *lent, key string) error {
-	word := lt.B().Ping().Build()
+func (n *node) hail(ctx context.Context, due time.Time, lt *lent, key string) error {
+	word := lt.B().Arbitrary("HELLO").Build()
 	if n.cluster {
 		word = lt.B().Arbitrary("CLUSTER", "MYID").Build()
 		if key != "" {
@@ -135,18 +219,21 @@ func (n *Node) hail(ctx context.Context, due time.Time, lt *lent, key string) er
 	if err != nil {
 		return err
 	}
-	if id, refusal := results[0].ToString(); refusal == nil { // the text of a refusal is no name
+	if id, refusal := results[0].ToString(); n.cluster && refusal == nil { // the text of a refusal is no name
 		lt.server = id
+	}
+	if !n.cluster {
+		n.tellsRole(lt, results[0])
 	}
 	return firstPassing(results)
 }
 
 // kill ends connections, and returns nil when they are dead, or when the server has refused
 // that for good. Having killed none is as good as one: it was dead.
-func (n *Node) kill(lt *lent, ids []identity) error {
+func (n *node) kill(lt *lent, ids []client.Identity) error {
 	var cmds []valkey.Completed
 	for _, id := range ids {
-		cmds = append(cmds, lt.B().Arbitrary("CLIENT", "KILL", "ID", id.id, "ADDR", id.addr).Build())
+		cmds = append(cmds, lt.B().Arbitrary(id.Kill()...).Build())
 	}
 	results, err := lt.ask(context.Background(), time.Now().Add(bringLimit), cmds...)
 	if err == nil {
@@ -164,7 +251,7 @@ func (n *Node) kill(lt *lent, ids []identity) error {
 
 func firstPassing(results []valkey.ValkeyResult) error {
 	for _, r := range results {
-		if err := r.Error(); err != nil && passing(err) {
+		if err := r.Error(); err != nil && client.Passing(err) {
 			return err
 		}
 	}
@@ -176,35 +263,27 @@ func isCount(r valkey.ValkeyResult) bool {
 	return err == nil
 }
 
-// introduced reads CLIENT INFO: words of the form key=value. It also learns the node's name:
-// the server's own side of the connection.
-func (n *Node) introduced(r valkey.ValkeyResult) (id identity) {
+// introduced reads the answer to CLIENT INFO. It also learns the node's name: the server's own side of the connection.
+func (n *node) introduced(r valkey.ValkeyResult) client.Identity {
 	reply, _ := n.answered(r) // a refusal has no such words
-	for _, word := range strings.Fields(fmt.Sprintf("%s", reply)) {
-		switch key, value, _ := strings.Cut(word, "="); key {
-		case "id":
-			id.id = value
-		case "addr":
-			id.addr = value
-		case "laddr":
-			if value != "" {
-				n.learned.Store(&value)
-			}
-		}
-	}
-	if id.addr == "" { // by its id alone it is not safe to kill
-		return identity{}
+	said, _ := reply.([]byte)
+	id := client.Introduced(string(said))
+	if id.Server != "" {
+		n.learned.Store(&id.Server)
 	}
 	return id
 }
 
 // giveBack returns a clean connection to the client. valkey-go may say something on it first,
 // without a time-out: nobody waits for that.
-func (n *Node) giveBack(lt *lent) {
-	lt.end.Do(func() { n.work.Go(lt.release) })
+func (n *node) giveBack(lt *lent) {
+	lt.end.Do(func() {
+		n.rests.add(cmp.Or(lt.hello, lt.id.ID))
+		n.work.Go(lt.release)
+	})
 }
 
 // discard closes a connection; nobody waits for that, as it may take a second.
-func (n *Node) discard(lt *lent) {
+func (n *node) discard(lt *lent) {
 	lt.end.Do(func() { n.work.Go(lt.Close) })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -22,10 +23,6 @@ const (
 
 	// bringLimit bounds the first words on a new connection.
 	bringLimit = 5 * time.Second
-
-	// leaveAfter is for how long a connection to a server that has become a replica is kept,
-	// so that not every refusal costs a new one.
-	leaveAfter = time.Second
 )
 
 // A line carries the ops of all callers over one connection, batch by batch: the next is sent
@@ -36,29 +33,29 @@ const (
 // more than the reply. Where callers come together a goroutine does it for all, for as long
 // as somebody waits.
 type line struct {
-	n *Node
+	n *node
 
 	mu     sync.Mutex
 	closed bool
-	busy   bool       // somebody sends a batch, or brings a connection
-	queue  []*op      // not sent, in the order of the calls
-	flight []*op      // the batch that is sent
-	lent   *lent      // nil: to be borrowed
-	doomed []identity // given up with requests unanswered, not yet known to be dead
+	busy   bool  // somebody sends a batch, or brings a connection
+	queue  []*op // not sent, in the order of the calls
+	flight []*op // the batch that is sent
+	lent   *lent // nil: to be borrowed
+	toKill client.Abandoned
 
-	away    bool   // the last connection was lost
-	returns uint64 // how often another took its place
+	returns client.Returns
 }
 
 // An op is one command and its caller.
 type op struct {
-	cmd valkey.Completed
+	command
 	due time.Time
 
 	// Guarded by the line's lock.
 	done  chan struct{} // closed when it is over; nil: its caller sends for itself
 	over  bool          // reply, err and kind are set
 	gone  bool          // its caller has left
+	again bool          // a replica has refused it
 	reply any
 	err   error
 	kind  error // nil: answered; otherwise err is the reason for this kind
@@ -88,16 +85,19 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 		l.exchange(batch)
 		l.mu.Lock()
 		l.rest()
-		l.mu.Unlock()
+	} else {
+		o.done = make(chan struct{})
+		l.queue = append(l.queue, o)
+		if !l.busy {
+			l.busy = true
+			l.n.work.Go(l.serve)
+		}
+	}
+	over := o.over
+	l.mu.Unlock()
+	if over { // or it is in the queue, also if a replica has refused it
 		return l.result(ctx, o)
 	}
-	o.done = make(chan struct{})
-	l.queue = append(l.queue, o)
-	if !l.busy {
-		l.busy = true
-		l.n.work.Go(l.serve)
-	}
-	l.mu.Unlock()
 
 	bounded, cancel := context.WithDeadlineCause(ctx, o.due, timeup.Err)
 	defer cancel()
@@ -116,7 +116,7 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 // ready reports whether a caller may send at once: nobody is before it, and the connection
 // can be relied on.
 func (l *line) ready() bool {
-	return !l.busy && l.lent != nil && len(l.doomed) == 0 && l.lent.fresh()
+	return !l.busy && l.lent != nil && len(l.toKill) == 0 && !l.lent.left && l.n.fresh(l.lent)
 }
 
 // rest ends a caller's duty, and has those served who have come meanwhile.
@@ -194,7 +194,7 @@ func latest(ops []*op) (due time.Time) {
 // nothing is sent.
 func (l *line) exchange(batch []*op) {
 	lt := l.lent // the duty is this goroutine's: nobody else changes it
-	results, err := lt.ask(context.Background(), latest(batch), commands(batch)...)
+	results, err := lt.ask(context.Background(), latest(batch), l.n.commands(batch)...)
 
 	replies, refusals := make([]any, len(batch)), make([]error, len(batch))
 	for i := range results {
@@ -204,6 +204,9 @@ func (l *line) exchange(batch []*op) {
 	defer l.mu.Unlock()
 	l.flight = nil
 	if err != nil {
+		if isTimeout(err) {
+			l.n.silent.Note()
+		}
 		l.giveUp()
 		for _, o := range batch {
 			o.finish(nil, lost(err), strategy.ErrUnknown)
@@ -211,21 +214,55 @@ func (l *line) exchange(batch []*op) {
 		return
 	}
 	lt.used = time.Now()
+	if slices.ContainsFunc(results, saysReadOnly) {
+		l.abandonNow()
+	}
+	var again []*op
 	for i, o := range batch {
+		if lt.left && saysReadOnly(results[i]) && !o.again && !o.gone && !l.closed {
+			again = append(again, o)
+			continue
+		}
 		o.finish(replies[i], refusals[i], nil)
 	}
-	if slices.ContainsFunc(results, saysReadOnly) { // the client may know the new master by now
-		if time.Since(lt.born) > leaveAfter {
-			l.drop()
-		}
-		l.n.sub.leave()
-	}
+	l.sendAgain(again)
 }
 
-func commands(batch []*op) []valkey.Completed {
+// sendAgain has ops sent before all others, over another connection. The caller holds mu.
+func (l *line) sendAgain(ops []*op) {
+	for _, o := range ops {
+		o.again = true
+		if o.done == nil {
+			o.done = make(chan struct{})
+		}
+	}
+	l.queue = append(ops, l.queue...)
+}
+
+// abandon ends the use of the connection, and the subscriptions, as the server has turned out to be a replica:
+// the client may know the new primary by now, or the address leads to it. It reports whether it did so.
+func (l *line) abandon() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.abandonNow()
+}
+
+// abandonNow is abandon. The caller holds mu. The next user of the connection drops it.
+func (l *line) abandonNow() bool {
+	if !l.returns.Leave() {
+		return false
+	}
+	if l.lent != nil {
+		l.lent.left = true
+	}
+	l.n.leaveSubscriptions()
+	return true
+}
+
+func (n *node) commands(batch []*op) []valkey.Completed {
 	cmds := make([]valkey.Completed, len(batch))
 	for i, o := range batch {
-		cmds[i] = o.cmd
+		cmds[i] = n.command(o.command)
 	}
 	return cmds
 }
@@ -236,8 +273,8 @@ func saysReadOnly(r valkey.ValkeyResult) bool { return isReadOnly(r.Error()) }
 // it; the server may even read it later. So it is marked for being killed, before anything is
 // sent on another connection.
 func (l *line) giveUp() {
-	l.doomed = append(l.doomed, l.lent.id) // take forgets it where there is no order
-	l.away = true
+	l.toKill = append(l.toKill, l.lent.id) // take forgets it where there is no order
+	l.returns.Lost()
 	l.drop()
 }
 
@@ -252,10 +289,14 @@ func (l *line) drop() {
 func (l *line) bring(due time.Time) error {
 	l.mu.Lock()
 	lt := l.lent
+	left := lt != nil && lt.left
 	l.mu.Unlock()
-	if lt != nil && !lt.fresh() && !lt.answers(due) {
+	if limit := time.Now().Add(client.Patience); l.n.wary() && limit.Before(due) {
+		due = limit
+	}
+	if lt != nil && (left || !l.n.fresh(lt) && !lt.answers(due)) {
 		l.mu.Lock()
-		l.away = true
+		l.returns.Lost()
 		l.drop()
 		l.mu.Unlock()
 		lt = nil
@@ -268,9 +309,11 @@ func (l *line) bring(due time.Time) error {
 			return err
 		}
 		lt = made
+		lt.watch()
 	}
+	var killed []client.Identity
 	for {
-		first, taken := l.take(lt)
+		first, taken := l.take(lt, killed)
 		if taken {
 			return nil
 		}
@@ -287,27 +330,26 @@ func (l *line) bring(due time.Time) error {
 			l.n.discard(lt)
 			return err
 		}
-		l.killed(first)
+		killed = first
 	}
 }
 
 // take puts a connection to use, unless others have to be killed first: then it returns them.
-func (l *line) take(lt *lent) (first []identity, taken bool) {
+func (l *line) take(lt *lent, killed []client.Identity) (first []client.Identity, taken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.toKill.Killed(killed)
 	if l.closed {
 		return nil, false
 	}
 	if !l.n.Ordered() {
-		l.doomed = nil
+		l.toKill = nil
 	}
-	if len(l.doomed) > 0 {
-		return slices.Clone(l.doomed), false
+	if len(l.toKill) > 0 {
+		return slices.Clone(l.toKill), false
 	}
-	if l.lent = lt; l.away {
-		l.away = false
-		l.returns++
-	}
+	l.lent = lt
+	l.returns.Made()
 	return nil, true
 }
 
@@ -317,19 +359,12 @@ func (l *line) isClosed() bool {
 	return l.closed
 }
 
-// killed forgets connections that are dead beyond doubt.
-func (l *line) killed(dead []identity) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.doomed = slices.DeleteFunc(l.doomed, func(id identity) bool { return slices.Contains(dead, id) })
-}
-
-// doom has a connection outside of the line killed before the line carries another op.
-func (l *line) doom(id identity) {
+// killFirst has a connection outside of the line killed before the line carries another op.
+func (l *line) killFirst(id client.Identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.n.Ordered() {
-		l.doomed = append(l.doomed, id)
+		l.toKill = append(l.toKill, id)
 	}
 }
 
@@ -341,7 +376,7 @@ func (l *line) unsettled() bool {
 	if !l.n.Ordered() {
 		return false
 	}
-	return len(l.doomed) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.gone })
+	return len(l.toKill) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.gone })
 }
 
 func (l *line) close() {
@@ -355,11 +390,7 @@ func (l *line) close() {
 	for _, o := range l.flight {
 		o.finish(nil, strategy.ErrClosed, strategy.ErrUnknown)
 	}
-	switch {
-	case l.lent == nil:
-	case l.busy:
-		l.n.discard(l.lent) // its user drops it
-	default:
-		l.n.giveBack(l.lent)
+	if l.lent != nil {
+		l.n.discard(l.lent) // if somebody uses it, he drops it
 	}
 }

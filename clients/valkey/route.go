@@ -12,6 +12,7 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -22,11 +23,11 @@ const tryAgainAfter = 10 * time.Millisecond
 
 // route sends a command by the client's own pipelines, which follow MOVED and ASK. TRYAGAIN has
 // changed nothing either, and is followed here until ctx or due end.
-func (n *Node) route(ctx context.Context, due time.Time, cmd valkey.Completed) (any, error) {
-	if !n.calls.enter() {
+func (n *node) route(ctx context.Context, due time.Time, cmd valkey.Completed) (any, error) {
+	if !n.calls.Enter() {
 		return nil, n.unsent(strategy.ErrClosed)
 	}
-	defer n.calls.open.Done()
+	defer n.calls.Leave()
 	cmd = cmd.Pin() // it may be sent again
 	for {
 		reply, err := n.routeOnce(ctx, due, cmd)
@@ -38,7 +39,7 @@ func (n *Node) route(ctx context.Context, due time.Time, cmd valkey.Completed) (
 		case <-pause.C:
 		case <-ctx.Done():
 			return nil, err
-		case <-n.calls.closed:
+		case <-n.calls.Life().Done():
 			return nil, err
 		}
 	}
@@ -51,7 +52,7 @@ func isTryAgain(err error) bool {
 
 // routeOnce leaves in time, which the client may not: it waits for others' dials, and for a
 // place in a pipeline that is full.
-func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd valkey.Completed) (any, error) {
+func (n *node) routeOnce(ctx context.Context, due time.Time, cmd valkey.Completed) (any, error) {
 	bounded, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
 	var begun atomic.Bool // the one that sets it decides whether the command is sent
@@ -64,7 +65,7 @@ func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd valkey.Complete
 	select {
 	case r := <-got:
 		return n.routed(ctx, due, r)
-	case <-n.calls.closed:
+	case <-n.calls.Life().Done():
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
 	case <-bounded.Done():
 		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), context.Cause(bounded))
@@ -82,13 +83,13 @@ func doubt(maybeSent bool) error {
 // routed reads what the client brings: a reply, or the reason why no reply came. If the last server
 // could not be reached, no server has done anything: those before it have said that they do not serve
 // the key.
-func (n *Node) routed(ctx context.Context, due time.Time, r valkey.ValkeyResult) (any, error) {
+func (n *node) routed(ctx context.Context, due time.Time, r valkey.ValkeyResult) (any, error) {
 	err := r.NonValkeyError()
 	if err == nil {
 		return n.answered(r)
 	}
 	if unreached(err) {
-		return nil, n.unsent(discreet(err))
+		return nil, n.unsent(client.Discreet(err, ""))
 	}
 	if why := timeup.Why(ctx, due); why != nil {
 		return nil, n.unknown(why)

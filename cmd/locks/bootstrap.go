@@ -31,7 +31,9 @@ Exit status: 0 if all servers vote; 69 if some may not (the error names them: ru
 		Args:    cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 		RunE: cli.Does(func(cmd *cobra.Command) error {
-			if err := redlock.Bootstrap(cmd.Context(), c.pools()); err != nil {
+			nodes := c.nodes()
+			defer closeAll(nodes)
+			if err := redlock.Bootstrap(cmd.Context(), nodes); err != nil {
 				return unavailable(cmd.Context(), errors.New(c.addressed(err.Error())))
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d servers vote\n", len(c.servers))

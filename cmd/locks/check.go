@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -23,16 +24,28 @@ func checkCommand() *cobra.Command {
 		Long: `Check says whether locks can rely on the servers: they answer, are primaries, do not evict
 keys, know the commands, and allow this user what the strategy needs. It changes nothing.
 
+With redlock it says which servers do not vote, and for how long: by --max-ttl, or the longest
+TTL that a server knows of.
+
 Exit status: 0 if nothing is wrong, 69 if something is, or if the servers do not answer, 2 if
 the flags or arguments are wrong.
 
 ` + connectionHelp,
 		Example: `  locks check --redis localhost:6379
   locks check --strategy redlock --redis a:6379 --redis b:6379 --redis c:6379`,
-		Args:    cobra.NoArgs,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
+		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.check(cmd); err != nil {
+				return err
+			}
+			return c.checkMaxTTL(cmd, strategy.MinTTL)
+		},
 		RunE: cli.Does(func(cmd *cobra.Command) error {
-			return c.using(cmd, func(s strategy.Strategy) error {
+			o, err := c.checkOptions(cmd)
+			if err != nil {
+				return err
+			}
+			return c.using(cmd, o, func(s strategy.Strategy) error {
 				if err := s.Check(cmd.Context()); err != nil {
 					return unavailable(cmd.Context(), c.explained("check", err))
 				}
@@ -43,8 +56,27 @@ the flags or arguments are wrong.
 	}
 	cmd.Flags().SortFlags = false
 	c.strategyFlag(cmd)
+	c.maxTTLFlag(cmd, "the longest that a server knows of")
 	c.flags(cmd)
 	return cmd
+}
+
+// checkOptions are those of the programs that use the servers, as far as they matter: with redlock their TTL does.
+func (c *connection) checkOptions(cmd *cobra.Command) (strategy.Options, error) {
+	o := options(usualTTL)
+	if c.algorithm.servers == 1 {
+		return o, nil
+	}
+	nodes := c.nodes()
+	defer closeAll(nodes)
+	longest := redlock.LongestTTL(cmd.Context(), due(), nodes)
+	if c.maxTTL > 0 && longest > c.maxTTL {
+		note(cmd, "note: a server knows of a TTL of %v, which is longer than --max-ttl: give all programs the longest as their MaxTTL", longest)
+	}
+	if ttl := cmp.Or(c.maxTTL, longest); ttl > 0 && ttl < o.TTL {
+		o.TTL, o.OpTimeout = ttl, min(ttl*9/10, connectTimeout)
+	}
+	return o, nil
 }
 
 // strictFlag is for commands that look at the servers first.
@@ -59,26 +91,21 @@ func (c *connection) examineFor(cmd *cobra.Command) error {
 
 // note writes a line for people.
 func note(cmd *cobra.Command, format string, args ...any) {
-	fmt.Fprintf(cmd.ErrOrStderr(), "locks: "+format+"\n", args...)
+	fmt.Fprintf(cmd.ErrOrStderr(), "locks: %s\n", cli.Printable(fmt.Sprintf(format, args...)))
 }
 
 // examine warns of servers that may not keep locks, or refuses them. It asks all at the same time, for at most this
 // time. Servers that do not answer it leaves to the request that comes next.
 func (c *connection) examine(ctx context.Context, limit time.Duration, warn func(format string, args ...any)) error {
 	due := time.Now().Add(limit)
-	pools := c.pools()
-	faults := make([]error, len(pools))
+	nodes := c.nodes()
+	faults := make([]error, len(nodes))
 	var all sync.WaitGroup
-	for i, pool := range pools {
+	for i, n := range nodes {
 		all.Go(func() {
-			n, err := node.New(pool)
-			if err != nil {
-				faults[i] = err
-				return
-			}
 			defer n.Close()
 			var server *strategy.ServerError
-			if err := driver.CheckNode(ctx, due, n); !errors.As(err, &server) {
+			if err := rediskit.CheckNode(ctx, due, n); !errors.As(err, &server) {
 				faults[i] = err
 			}
 		})
@@ -86,11 +113,11 @@ func (c *connection) examine(ctx context.Context, limit time.Duration, warn func
 	all.Wait()
 	err := errors.Join(faults...)
 	if err != nil && c.strict {
-		return &cli.Exit{Status: exitUnavailable, Err: err}
+		return &cli.Exit{Status: exitUnavailable, Err: errors.New(c.addressed(err.Error()))}
 	}
 	for _, fault := range faults {
 		if fault != nil {
-			warn("warning: %v", fault)
+			warn("warning: %s", c.addressed(fault.Error()))
 		}
 	}
 	return nil

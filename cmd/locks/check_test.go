@@ -2,10 +2,17 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/redlock"
 )
 
 // TestCheck: of each strategy.
@@ -21,6 +28,46 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	toolFor(t, nil, "check", "--redis", "127.0.0.1:1").start().wantEnd(69, "127.0.0.1:1: not sent: ", "connection refused")
+}
+
+// TestCheckVotes: check goes by the TTL that redlock's servers know of, or by --max-ttl, and not by the tool's. It advises
+// bootstrap if all servers are new, and not for one that is empty next to others.
+func TestCheckVotes(t *testing.T) {
+	t.Parallel()
+	nodes := []*redistest.Server{redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{})}
+	flags := []string{"check", "--strategy", "redlock"}
+	for _, n := range nodes {
+		flags = append(flags, "--redis", n.URL())
+	}
+	check := func(code int, more []string, says ...string) string {
+		t.Helper()
+		c := toolFor(t, nil, append(slices.Clone(flags), more...)...).start()
+		c.wantEnd(code, says...)
+		return c.errs.String()
+	}
+	const waits, advice, warning = " does not vote until %s after its first request", "(locks bootstrap) lets them vote at once", "(locks bootstrap) a lock might be granted twice"
+	for more, ttl := range map[string]string{"": "30s", "--max-ttl 10s": "10s", "--max-ttl 1h": "1h0m0s"} {
+		if said := check(69, strings.Fields(more), fmt.Sprintf(waits, ttl), advice); strings.Count(said, " does not vote ") != 3 || strings.Contains(said, warning) {
+			t.Errorf("of new servers it says\n%s", said)
+		}
+	}
+	bootstrap(t, nodes)
+	for _, n := range nodes { // the services' TTL is 10 s, and this server waited for that long
+		began := time.Now().Add(-12 * time.Second).UnixMilli()
+		redistest.Do(t, n, "HSET", redlock.GuardKey, "max", 10000, "born", began, "new", 0)
+	}
+	check(0, nil)
+	check(0, []string{"--max-ttl", "10s"})
+	check(0, []string{"--max-ttl", "5s"}, "a server knows of a TTL of 10s, which is longer than --max-ttl")
+	check(69, []string{"--max-ttl", "1h"}, " does not vote for 59m")
+	redistest.Do(t, nodes[1], "FLUSHALL")
+	for more, ttl := range map[string]string{"": "10s", "--max-ttl 11s": "11s"} {
+		said := check(69, strings.Fields(more), nodes[1].Addr()+": ", fmt.Sprintf(waits, ttl), warning)
+		if strings.Count(said, " does not vote ") != 1 || strings.Contains(said, advice) {
+			t.Errorf("of a server that was emptied it says\n%s", said)
+		}
+	}
+	toolFor(t, nodes[0], "check", "--max-ttl", "10s").start().wantEnd(2, "--max-ttl with fairqueue: only redlock has it")
 }
 
 // TestUnreliable: a server that may evict keys, and a replica.
@@ -42,5 +89,40 @@ func TestUnreliable(t *testing.T) {
 
 	redistest.Do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	redistest.Do(t, s, "REPLICAOF", "127.0.0.1", "1")
-	toolFor(t, s, "inspect", name).start().wantEnd(0, "is a slave: give the address of the primary")
+	toolFor(t, s, "inspect", name).start().wantEnd(69, "is a slave: give the address of the primary", "READONLY")
+}
+
+// TestUnreliableOfSeveral: each server of several is looked at, and each that may not keep locks is named, in a warning of its
+// own, or in the refusal of --strict. One that does not say what it is, and one that is away, is left to the next request.
+func TestUnreliableOfSeveral(t *testing.T) {
+	const evicts, replica = "may evict locks (maxmemory-policy allkeys-lru)", "is a slave"
+	var c connection
+	var want []string
+	for _, says := range []struct{ info, fault string }{
+		{"role:master\r\n", ""}, {"role:master\r\nmaxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n", evicts}, {"", ""}, {"role:slave\r\n", replica}, {"role:master\r\n", ""},
+	} {
+		s := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "INFO" && says.info != "" {
+				c.Say("$%d\r\n%s\r\n", len(says.info), says.info)
+			} else {
+				c.Say("-NOPERM no\r\n")
+			}
+		})
+		c.servers = append(c.servers, address{network: "tcp", at: s.Addr})
+		if says.fault != "" {
+			want = append(want, says.fault)
+		}
+	}
+	c.servers = append(c.servers, address{network: "tcp", at: "127.0.0.1:1"})
+	var warned []string
+	warn := func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }
+	if err := c.examine(t.Context(), time.Minute, warn); err != nil || len(warned) != 2 || !strings.Contains(warned[0], want[0]) || !strings.Contains(warned[1], want[1]) {
+		t.Errorf("without --strict: %v, and it warns\n%q\nwant %q, one by one", err, warned, want)
+	}
+	c.strict, warned = true, nil
+	err := c.examine(t.Context(), time.Minute, warn)
+	var end *cli.Exit
+	if !errors.As(err, &end) || end.Status != exitUnavailable || !strings.Contains(end.Err.Error(), want[0]) || !strings.Contains(end.Err.Error(), want[1]) || warned != nil {
+		t.Errorf("with --strict: %v, and it warns %q, want status %d, and both faults", err, warned, exitUnavailable)
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,13 +21,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/ifeq"
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
+	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
@@ -50,6 +53,7 @@ type connection struct {
 	strategy     string
 	maxTTL       time.Duration // redlock's; 0: not given
 	permits      int           // semaphore's; 0: not given
+	read, write  bool          // rwlock's: the flags of exec
 	strict       bool          // see examine
 
 	algorithm algorithm
@@ -57,7 +61,7 @@ type connection struct {
 	secure    *tls.Config // for those servers that use TLS
 }
 
-// An address is one server, and how to be let in.
+// An address is one server, and how to log in.
 type address struct {
 	network, at    string
 	user, password string
@@ -88,44 +92,50 @@ const (
 type algorithm struct {
 	name    string
 	servers int // that it takes at least; one takes exactly one
-	open    func(c *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error)
+	open    func(c *connection, nodes []driver.Node, o strategy.Options) (strategy.Strategy, error)
 }
 
 func algorithms() []algorithm {
 	return []algorithm{
-		onOne("setnxgetset", setnxgetset.New),
-		onOne("setnxgetset-watch", setnxgetset.New, setnxgetset.WatchTakeOver()),
-		onOne("setnxpx", setnxpx.New),
-		onOne("ifeq", ifeq.New),
-		onOne("luascript", luascript.New),
-		onOne("fairqueue", fairqueue.New),
-		onOne("reentrant", reentrant.New),
-		{withPermits, 1, func(c *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-			return semaphore.New(pools[0], max(c.permits, 1), o)
+		onOne("setnxgetset", func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }),
+		onOne("setnxgetset-watch", func(n driver.Node) driver.Protocol { return setnxgetset.On(n, setnxgetset.WithWatchTakeOver()) }),
+		onOne("setnxpx", func(n driver.Node) driver.Protocol { return setnxpx.On(n) }),
+		onOne("ifeq", ifeq.On),
+		onOne("luascript", func(n driver.Node) driver.Protocol { return luascript.On(n) }),
+		onOne("fairqueue", func(n driver.Node) driver.Protocol { return fairqueue.On(n) }),
+		onOne("reentrant", reentrant.On),
+		{withPermits, 1, func(c *connection, nodes []driver.Node, o strategy.Options) (strategy.Strategy, error) {
+			return semaphore.New(nodes[0], max(c.permits, 1), o)
+		}},
+		{withReaders, 1, func(_ *connection, nodes []driver.Node, o strategy.Options) (strategy.Strategy, error) {
+			return rwlock.New(nodes[0], o)
 		}},
 		onSeveral("redlock"),
 		onSeveral("redlock-fenced", redlock.WithFences()),
 	}
 }
 
-// withPermits is the name of the strategy that has permits.
-const withPermits = "semaphore"
+// The strategies whose lock several may hold at a time.
+const (
+	withPermits = "semaphore"
+	withReaders = "rwlock"
+)
 
-func onOne[O any](name string, open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) algorithm {
-	return algorithm{name, 1, func(_ *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-		return open(pools[0], o, own...)
+func onOne(name string, on func(driver.Node) driver.Protocol) algorithm {
+	return algorithm{name, 1, func(_ *connection, nodes []driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		return engine.New(on(nodes[0]), o)
 	}}
 }
 
-func onSeveral(name string, own ...redlock.Option) algorithm {
-	return algorithm{name, 3, func(c *connection, pools []*redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-		own := slices.Clone(own)
+func onSeveral(name string, options ...redlock.Option) algorithm {
+	return algorithm{name, 3, func(c *connection, nodes []driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		options := slices.Clone(options)
 		if c.maxTTL > 0 {
-			own = append(own, redlock.MaxTTL(c.maxTTL))
+			options = append(options, redlock.WithMaxTTL(c.maxTTL))
 		}
 		// A process that has just begun dials first: by default that would have 50 ms. An
 		// attempt has up to three rounds.
-		return redlock.New(pools, o, append(own, redlock.NodeTimeout(max(o.OpTimeout/4, time.Millisecond)))...)
+		return redlock.New(nodes, o, append(options, redlock.WithNodeTimeout(max(o.OpTimeout/4, time.Millisecond)))...)
 	}}
 }
 
@@ -181,8 +191,13 @@ func (c *connection) check(cmd *cobra.Command) error {
 }
 
 func (c *connection) choose(cmd *cobra.Command) error {
-	if given := cli.Given(cmd, "strategy", "permits"); len(given) == 1 && given[0] == "--permits" {
-		c.strategy = withPermits
+	if !cmd.Flags().Changed("strategy") {
+		switch {
+		case cmd.Flags().Changed("permits"):
+			c.strategy = withPermits
+		case c.read || c.write:
+			c.strategy = withReaders
+		}
 	}
 	all := algorithms()
 	i := slices.IndexFunc(all, func(a algorithm) bool { return a.name == c.strategy })
@@ -191,12 +206,33 @@ func (c *connection) choose(cmd *cobra.Command) error {
 	}
 	c.algorithm = all[i]
 	switch {
-	case len(cli.Given(cmd, "permits")) == 0:
+	case c.read && c.write:
+		return errors.New("--read and --write exclude each other: who writes may read")
+	case (c.read || c.write) && c.strategy != withReaders:
+		return fmt.Errorf("%s with %s: only %s has readers and writers", cli.Given(cmd.Flags().Changed, "read", "write")[0], c.strategy, withReaders)
+	case !cmd.Flags().Changed("permits"):
 		return nil
 	case c.strategy != withPermits:
 		return fmt.Errorf("--permits with %s: only %s has them", c.strategy, withPermits)
 	case c.permits < 1 || c.permits > semaphore.MaxPermits:
 		return fmt.Errorf("--permits is %d: allowed are 1 to %d", c.permits, semaphore.MaxPermits)
+	}
+	return nil
+}
+
+// maxTTLFlag is for commands that matter to redlock's restart guard.
+func (c *connection) maxTTLFlag(cmd *cobra.Command, otherwise string) {
+	durationVar(cmd.Flags(), &c.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\n"+otherwise+")")
+}
+
+func (c *connection) checkMaxTTL(cmd *cobra.Command, ttl time.Duration) error {
+	switch {
+	case !cmd.Flags().Changed("max-ttl"):
+		return nil
+	case c.algorithm.servers == 1:
+		return fmt.Errorf("--max-ttl with %s: only redlock has it", c.algorithm.name)
+	case c.maxTTL < ttl || c.maxTTL > strategy.MaxTTL || c.maxTTL%time.Millisecond != 0:
+		return fmt.Errorf("--max-ttl is %v: allowed are whole milliseconds from %v to %v", c.maxTTL, ttl, strategy.MaxTTL)
 	}
 	return nil
 }
@@ -304,7 +340,7 @@ func (c *connection) protect(cmd *cobra.Command) error {
 			a.database = c.database
 		}
 	}
-	if set := cli.Given(cmd, "tls-ca", "tls-cert", "tls-key", "tls-server-name"); !secure {
+	if set := cli.Given(cmd.Flags().Changed, "tls-ca", "tls-cert", "tls-key", "tls-server-name"); !secure {
 		if len(set) > 0 {
 			return fmt.Errorf("%s without TLS: give --tls, or an address with rediss://", set[0])
 		}
@@ -434,14 +470,21 @@ func notEmpty(line []byte, err error) (string, error) {
 
 // open makes the strategy. It does no I/O.
 func (c *connection) open(o strategy.Options) (strategy.Strategy, error) {
-	return c.algorithm.open(c, c.pools(), o)
+	return c.algorithm.open(c, c.nodes(), o)
 }
 
-func (c *connection) pools() (pools []*redis.Pool) {
+// nodes are the servers. They do no I/O yet.
+func (c *connection) nodes() (nodes []driver.Node) {
 	for _, a := range c.servers {
-		pools = append(pools, &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return c.dial(ctx, a) }})
+		nodes = append(nodes, redigonode.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return c.dial(ctx, a) }}))
 	}
-	return pools
+	return nodes
+}
+
+func closeAll(nodes []driver.Node) {
+	for _, n := range nodes {
+		n.Close()
+	}
 }
 
 func (c *connection) dial(ctx context.Context, a address) (redis.Conn, error) {
@@ -460,14 +503,20 @@ func (c *connection) dial(ctx context.Context, a address) (redis.Conn, error) {
 	}
 	conn, err := redis.DialContext(ctx, a.network, a.at, options...)
 	if said, ok := err.(redis.Error); ok { // of AUTH or SELECT: its words name no user
-		return nil, fmt.Errorf("user %q: %w", cmp.Or(a.user, "default"), said)
+		return nil, fmt.Errorf("user %q: %w", cmp.Or(a.user, "default"), redis.Error(c.withoutPasswords(string(said))))
 	}
 	return conn, err
 }
 
-// scriptPlace is where in a script an error arose: its hash and a line, which say nothing to people. Redis 6.2
-// begins with them, later servers end with them.
-var scriptPlace = regexp.MustCompile(` script: [0-9a-f]{40}, on @[\w:]+\.?|ERR Error running script \(call to f_[0-9a-f]{40}\): (@user_script: ?\d+: )+-?`)
+// withoutPasswords puts *** where a password stands: a server may quote what it was sent.
+func (c *connection) withoutPasswords(words string) string {
+	for _, a := range c.servers {
+		if a.password != "" {
+			words = strings.ReplaceAll(words, a.password, "***")
+		}
+	}
+	return words
+}
 
 // explained adds to a refusal what the server's words leave out.
 func (c *connection) explained(name string, err error) error {
@@ -476,10 +525,11 @@ func (c *connection) explained(name string, err error) error {
 	}
 	words := c.addressed(err.Error())
 	switch {
-	case strings.Contains(words, "WRONGTYPE "):
-		return fmt.Errorf("%s: the key %q, or one that belongs to it, is not of a %s lock: give the --strategy of the lock's holder",
-			words, strategy.DefaultKey(name), c.strategy)
-	case strings.Contains(words, "NOPERM "):
+	case rediskit.WrongType(words):
+		return fmt.Errorf("%s: the lock's key is %q, and what is there is not of a %s lock: give the --strategy of the lock's holder", words, strategy.DefaultKey(name), c.strategy)
+	case strings.Contains(words, noLock):
+		return fmt.Errorf("%s: give the --strategy of the lock's holder", words)
+	case rediskit.Forbidden(words):
 		return fmt.Errorf("%s: ACL LOG on the server names the user, and the key or command that it lacks", words)
 	case words != err.Error():
 		return errors.New(words)
@@ -488,13 +538,13 @@ func (c *connection) explained(name string, err error) error {
 }
 
 // addressed puts addresses in the place of what a node is called until its server has said where it is:
-// one that lets nobody in says nothing. It leaves out places in scripts.
+// one that lets nobody in says nothing. It leaves out places in scripts, and passwords.
 func (c *connection) addressed(words string) string {
-	words = scriptPlace.ReplaceAllString(words, "")
+	words = c.withoutPasswords(rediskit.Reason(words))
 	for i, a := range c.servers {
-		words = strings.ReplaceAll(words, fmt.Sprintf("node %d: %s: ", i+1, node.Unnamed), a.at+": ")
+		words = strings.ReplaceAll(words, fmt.Sprintf("node %d: %s: ", i+1, driver.Unnamed), a.at+": ")
 	}
-	if rest, unnamed := strings.CutPrefix(words, node.Unnamed+": "); unnamed && len(c.servers) == 1 {
+	if rest, unnamed := strings.CutPrefix(words, driver.Unnamed+": "); unnamed && len(c.servers) == 1 {
 		return c.servers[0].at + ": " + rest
 	}
 	return words

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-// Tests how the tools find their servers and are let in: addresses, passwords, TLS, Unix sockets.
+// Tests how the tools find their servers and log in: addresses, passwords, TLS, Unix sockets.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func TestConnectMisuse(t *testing.T) {
@@ -157,6 +157,16 @@ func TestPasswordRefused(t *testing.T) {
 			fmt.Fprintf(c, "-ERR unknown command 'AUTH', with args beginning with: %q \r\n", b[:n])
 		}
 	})
+	otherwise := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		defer c.Close()
+		b := make([]byte, 4096)
+		for {
+			if _, err := c.Read(b); err != nil {
+				return
+			}
+			fmt.Fprint(c, "-ERR who says <swordfishes>? I know no swordfishes\r\n")
+		}
+	})
 	closing := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { c.Close() })
 	silent := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
 	open := redistest.Shared(t)
@@ -165,6 +175,7 @@ func TestPasswordRefused(t *testing.T) {
 		{s.Addr(), "", s.Addr() + ": not sent: user \"default\": WRONGPASS"},
 		{open.Addr(), "", "AUTH"}, // it asks for none
 		{quoting, "", "unknown command 'AUTH'"},
+		{otherwise, "", "ERR who says <***>? I know no ***"},
 		{closing, "", "not sent"},
 		{silent, "", ""},
 		{"127.0.0.1:1", "", "connection refused"},

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -21,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -41,14 +43,17 @@ type execution struct {
 	ttl, wait, maxHold, grace time.Duration
 	atLeast                   time.Duration
 	marked                    strategy.Lease // nil: without --at-least
+	until                     time.Time      // the end of wait; zero: none
 	try, failFast             bool
 	verbose, quiet            bool
+	noRedisEnv                bool
 	label                     string
 	conflict                  int
 
 	name    string
 	command []string
 	said    *teller
+	asking  sync.WaitGroup      // for the lock and the mark; also after the time of --wait
 	news    chan strategy.Event // renewals, and those that fail
 	who     chan error          // who holds the lock for which exec waits
 }
@@ -82,7 +87,8 @@ has started do not.
 If the servers fail at the first attempt, --wait covers that, too: exec says so, and asks
 again until the time is over. Without --wait, and with --fail-fast, it ends at once. A wait
 that has begun goes on while they fail. A wrong password or certificate, or a missing right,
-at the first attempt ends exec at once, also with --wait.
+at the first attempt ends exec at once, also with --wait. The time begins with exec, which
+ends half a second after it at most, though a server does not answer.
 
 With --at-least 30s no other exec with --at-least starts within 30 s from the start of this
 one, also if the command has ended or exec was killed: it exits with 75. So a job that many
@@ -90,6 +96,9 @@ machines have on their schedule runs once for each tick, though their clocks dif
 
 With --permits 5 up to five may hold the lock at a time, each with a fence and a TTL of its
 own. Give all programs that use the lock the same number.
+
+With --read many may hold the lock at a time, as long as nobody holds it with --write. Who
+writes is alone. A reader that joins others has their fence.
 
 With redlock, give --ttl and --max-ttl the TTL and the MaxTTL of the programs that use the
 same servers. The servers remember the longest TTL that anybody used: a longer one here makes
@@ -107,7 +116,9 @@ Exit status: the command's; 128 + n if signal n has ended it, or exec while it w
 If the release fails, exec exits with the command's status and writes a warning to the
 standard error.
 
-` + connectionHelp + ` The command inherits the environment as it is.`
+` + connectionHelp + ` The command inherits
+the environment as it is, with the password in it; with --no-redis-env it does not get the
+variables that begin with REDIS_ and are named here.`
 
 func execCommand() *cobra.Command {
 	var e execution
@@ -119,6 +130,7 @@ func execCommand() *cobra.Command {
   locks exec nightly --try -- /usr/local/bin/import     # not if another does it already
   locks exec deploy/web --wait 5m -- make deploy
   locks exec reports --permits 5 -- ./report            # five at a time, on all machines together
+  locks exec catalog --read -- ./export                 # many at a time, but not next to a --write
   locks exec report --max-hold 2h --label "by cron" -- sh -c 'echo "$LOCKS_FENCE"'`,
 		Args:    cobra.ArbitraryArgs,
 		PreRunE: func(cmd *cobra.Command, args []string) error { return e.check(cmd, args) },
@@ -128,11 +140,11 @@ func execCommand() *cobra.Command {
 	f.SortFlags = false
 	f.SetInterspersed(false) // the flags behind the command's name are the command's
 	durationVar(f, &e.ttl, "ttl", "", usualTTL, "how long the servers keep the lock when nobody renews it: a `time` such as\n90 (seconds), 90s or 2m")
-	durationVar(f, &e.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\nthe longest that exec learns of)")
+	e.maxTTLFlag(cmd, "the longest that exec learns of")
 	durationVar(f, &e.wait, "wait", "w", 0, "wait for at most this `time` (default: without limit)")
 	f.BoolVar(&e.failFast, "fail-fast", false, "with --wait: end at once if the servers fail at the first attempt")
 	f.BoolVarP(&e.try, "try", "n", false, "do not wait")
-	durationVar(f, &e.maxHold, "max-hold", "", 0, "end the command, and let go, after this `time`: the TTL or more (default: never)")
+	durationVar(f, &e.maxHold, "max-hold", "", 0, "end the command, and release, after this `time`: the TTL or more (default: never)")
 	durationVar(f, &e.atLeast, "at-least", "", 0, "let no other exec with --at-least start within this `time` from the start, also if the\ncommand has ended or exec was killed: longer than clocks differ (default: none)")
 	durationVar(f, &e.grace, "grace", "", 10*time.Second, "the `time` between SIGTERM and SIGKILL, when exec ends the command; what it\ndoes after SIGKILL, such as waiting for a disk, has no bound")
 	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
@@ -141,7 +153,10 @@ func execCommand() *cobra.Command {
 	f.BoolVarP(&e.quiet, "quiet", "q", false, "say nothing but why exec, or the command, was ended")
 	e.strictFlag(cmd)
 	e.strategyFlag(cmd)
+	f.BoolVar(&e.read, "read", false, "hold the lock to read: others may do so at the same time, and nobody writes; its\nstrategy is "+withReaders)
+	f.BoolVar(&e.write, "write", false, "hold it to write: nobody else holds it; its strategy is "+withReaders+", which does so\nwithout --read")
 	e.connection.flags(cmd)
+	f.BoolVar(&e.noRedisEnv, "no-redis-env", false, "leave "+redisVar+", "+passwordVar+" and the other variables that say how to reach Redis\nout of the command's environment")
 	return cmd
 }
 
@@ -163,9 +178,9 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-func durationVar(f *pflag.FlagSet, p *time.Duration, name, short string, value time.Duration, usage string) {
+func durationVar(f *pflag.FlagSet, p *time.Duration, name, letter string, value time.Duration, usage string) {
 	*p = value
-	f.VarP((*span)(p), name, short, usage)
+	f.VarP((*span)(p), name, letter, usage)
 }
 
 // check finds what makes no sense before anything is sent.
@@ -189,10 +204,10 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	if e.verbose && e.quiet {
 		return errors.New("--verbose and --quiet exclude each other")
 	}
-	if set := cli.Given(cmd, "wait", "try"); len(set) > 1 {
+	if set := cli.Given(cmd.Flags().Changed, "wait", "try"); len(set) > 1 {
 		return errors.New("--wait and --try exclude each other: --try does not wait")
 	}
-	if e.failFast && len(cli.Given(cmd, "wait")) == 0 {
+	if e.failFast && len(cli.Given(cmd.Flags().Changed, "wait")) == 0 {
 		return errors.New("--fail-fast without --wait: without it exec ends at once in any case")
 	}
 	switch {
@@ -208,8 +223,8 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("the lock's name has %d bytes: with --at-least allowed are 1 to %d", len(e.name), strategy.MaxNameLen-len(markSuffix))
 	case e.maxTTL > 0 && e.atLeast > e.maxTTL:
 		return fmt.Errorf("--at-least is %v: allowed is --max-ttl, %v, at most", e.atLeast, e.maxTTL)
-	case e.atLeast > 0 && cmd.Flags().Changed("permits"):
-		return errors.New("--at-least and --permits exclude each other: several may start then")
+	case e.atLeast > 0 && (cmd.Flags().Changed("permits") || e.read):
+		return fmt.Errorf("--at-least and %s exclude each other: several may start then", cli.Given(cmd.Flags().Changed, "permits", "read")[0])
 	case e.grace < 0:
 		return fmt.Errorf("--grace is %v: allowed are 0 (SIGKILL at once) and more", e.grace)
 	case e.conflict < 0 || e.conflict > 255:
@@ -224,19 +239,7 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	if err := e.needsPermits(); err != nil {
 		return err
 	}
-	return e.checkMaxTTL(cmd)
-}
-
-func (e *execution) checkMaxTTL(cmd *cobra.Command) error {
-	switch {
-	case !cmd.Flags().Changed("max-ttl"):
-		return nil
-	case e.algorithm.servers == 1:
-		return fmt.Errorf("--max-ttl with %s: only redlock has it", e.algorithm.name)
-	case e.maxTTL < e.ttl || e.maxTTL > strategy.MaxTTL || e.maxTTL%time.Millisecond != 0:
-		return fmt.Errorf("--max-ttl is %v: allowed are whole milliseconds from the TTL of %v to %v", e.maxTTL, e.ttl, strategy.MaxTTL)
-	}
-	return nil
+	return e.checkMaxTTL(cmd, e.ttl)
 }
 
 func (e *execution) run(cmd *cobra.Command) (err error) {
@@ -255,25 +258,88 @@ func (e *execution) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err := s.Close(); err != nil { // what was interrupted, and could not be undone
-			e.say("warning: %v", e.explained(e.name, err))
-		}
-	}()
-	if err := e.examine(cmd.Context(), o.OpTimeout, e.note); err != nil {
+	lease, err := e.obtain(cmd.Context(), s, o.OpTimeout)
+	if err != nil {
 		return err
 	}
-	lease, err := e.acquire(cmd.Context(), s.NewLock(e.name))
-	if err != nil {
-		return e.notAcquired(cmd.Context(), err)
-	}
-	if e.atLeast > 0 {
-		if e.marked, err = e.mark(cmd.Context(), s); err != nil {
-			lease.Release(context.Background()) //nolint:errcheck // the strategy repeats it until Close
-			return e.notAcquired(cmd.Context(), err)
-		}
-	}
+	defer e.close(s, time.Time{})
 	return e.hold(cmd.Context(), lease, program)
+}
+
+// A wait ends later than --wait says by this much at most.
+const (
+	answerPatience = 200 * time.Millisecond // for the answer to a request under way
+	undoPatience   = 400 * time.Millisecond // for that to its undo
+)
+
+// obtain acquires the lock, and what --at-least needs. --wait covers all of that, and begins now. After an error it has
+// closed s.
+func (e *execution) obtain(ctx context.Context, s strategy.Strategy, opTimeout time.Duration) (_ strategy.Lease, err error) {
+	defer func() {
+		if err != nil {
+			e.close(s, e.until)
+		}
+	}()
+	limit := opTimeout
+	late := make(chan struct{})
+	if e.wait > 0 {
+		e.until, limit = time.Now().Add(e.wait), min(opTimeout, e.wait/2)
+		// One after the other: an exec that was paused until both were over has not listened for the answer.
+		time.AfterFunc(e.wait, func() { time.AfterFunc(answerPatience, func() { close(late) }) })
+	}
+	if err := e.examine(ctx, limit, e.note); err != nil {
+		return nil, err
+	}
+	type result struct {
+		lease strategy.Lease
+		err   error
+	}
+	got, over := make(chan result), make(chan struct{})
+	e.asking.Go(func() {
+		lease, err := e.acquire(ctx, s)
+		select {
+		case got <- result{lease, err}:
+		case <-over:
+			if err == nil {
+				e.giveUp(lease, nil)
+			}
+		}
+	})
+	select {
+	case r := <-got:
+		return r.lease, r.err
+	case <-late: // a request may take an operation time-out, whatever its context says
+		close(over)
+		return nil, &cli.Exit{Status: exitUnavailable, Err: fmt.Errorf("lock %q: no answer; gave up after %v", e.name, e.wait)}
+	}
+}
+
+// close ends the strategy, once what was interrupted is undone. If exec was to wait until a time that has come, it
+// does not wait for a server that does not answer: what is not undone lapses by itself.
+func (e *execution) close(s strategy.Strategy, until time.Time) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		e.asking.Wait() // what is granted meanwhile is given up: after Close nobody could
+		s.Close()
+	}()
+	var late <-chan time.Time
+	if !until.IsZero() {
+		late = time.After(max(time.Until(until.Add(undoPatience)), undoPatience-answerPatience)) // it may have been paused
+	}
+	select {
+	case <-closed:
+	case <-late:
+		e.say("warning: a request was not answered: it may hold the lock %q for up to %v", e.name, e.ttl)
+	}
+}
+
+// lock is the one that the command needs.
+func (e *execution) lock(s strategy.Strategy) strategy.Lock {
+	if e.read {
+		return s.(strategy.ReadWriter).NewRLock(e.name)
+	}
+	return s.NewLock(e.name)
 }
 
 const markSuffix = "/at-least"
@@ -281,7 +347,10 @@ const markSuffix = "/at-least"
 // mark takes the lock NAME/at-least, which nobody renews or releases: it lapses by itself. Until then no other exec
 // takes it, also if this one has died. clients/gocron calls it by the same name.
 func (e *execution) mark(ctx context.Context, s strategy.Strategy) (strategy.Lease, error) {
-	marks, err := s.With(strategy.Options{TTL: e.atLeast, FenceTTL: 2 * e.atLeast, Label: strategy.ThisProcess(e.label).String()})
+	marks, err := s.With(func(o *strategy.Options) {
+		o.TTL, o.FenceTTL, o.MaxHold = e.atLeast, 2*e.atLeast, 0
+		o.OpTimeout = 0 // the hold's may be longer than this TTL
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -312,6 +381,8 @@ func (e *execution) observe(n strategy.Event) {
 		case e.who <- n.Err:
 		default:
 		}
+	case strategy.EventUndoFailed:
+		e.say("warning: token %q may hold the lock %q until its TTL ends: %v", strategy.ShortToken(n.Token), n.Name, e.explained(n.Name, n.Err))
 	}
 }
 
@@ -327,12 +398,27 @@ func find(name string) (string, error) {
 	return "", &cli.Exit{Status: exitNotExecutable, Err: fmt.Errorf("%w; the lock was not asked for", err)}
 }
 
-// acquire asks once, so that a wrong address or password shows at once, and only then
-// waits.
-func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Lease, error) {
+// acquire waits for the lock, and then takes the mark of --at-least.
+func (e *execution) acquire(ctx context.Context, s strategy.Strategy) (strategy.Lease, error) {
+	lease, err := e.await(ctx, e.lock(s))
+	if err != nil {
+		return nil, e.notAcquired(ctx, err)
+	}
+	if e.atLeast > 0 {
+		if e.marked, err = e.mark(ctx, s); err != nil {
+			lease.Release(context.Background()) //nolint:errcheck // the strategy repeats it until Close
+			return nil, e.notAcquired(ctx, err)
+		}
+	}
+	return lease, nil
+}
+
+// await asks once, so that a wrong address or password shows at once, and only then waits.
+func (e *execution) await(ctx context.Context, l strategy.Lock) (strategy.Lease, error) {
 	lease, err := l.TryAcquire(ctx)
 	held := errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost)
-	if e.try || err == nil || !held && !e.outlasts(err) {
+	over := e.wait > 0 && !time.Now().Before(e.until)
+	if e.try || err == nil || over || !held && !e.outlasts(err) {
 		return lease, err
 	}
 	if held {
@@ -342,10 +428,15 @@ func (e *execution) acquire(ctx context.Context, l strategy.Lock) (strategy.Leas
 	}
 	if e.wait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, e.wait)
+		ctx, cancel = context.WithDeadline(ctx, e.until)
 		defer cancel()
 	}
-	return l.Acquire(ctx)
+	lease, late := l.Acquire(ctx)
+	var server *strategy.ServerError
+	if errors.Is(late, context.DeadlineExceeded) && !errors.Is(late, strategy.ErrHeld) && !errors.As(late, &server) {
+		late = fmt.Errorf("%w; gave up: %w", err, late) // nothing more was asked
+	}
+	return lease, late
 }
 
 // tellWho says, until done is called, for whom exec waits: to a terminal, or with --verbose.
@@ -395,7 +486,7 @@ func (e *execution) outlasts(err error) bool {
 	case e.wait == 0 || e.failFast, errors.As(err, &certificate), errors.As(err, &alert) && alert.Op == "remote error":
 		return false
 	case errors.As(err, &said): // one of several servers may refuse for good
-		return passes.MatchString(scriptPlace.ReplaceAllString(string(said), ""))
+		return passes.MatchString(rediskit.Reason(string(said)))
 	case errors.As(err, &guard):
 		return true
 	}
@@ -431,9 +522,14 @@ func whoHolds(err error) error {
 
 // environment is the command's.
 func (e *execution) environment(lease strategy.Lease) []string {
-	ours := []string{"LOCKS_NAME=", "LOCKS_TOKEN=", "LOCKS_FENCE=", "LOCKS_DEADLINE="}
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of an exec around this one
-		return slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(v, o) })
+	ours := []string{"LOCKS_NAME=", "LOCKS_TOKEN=", "LOCKS_FENCE=", "LOCKS_DEADLINE="} // also those of an exec around this one
+	var private []string
+	if e.noRedisEnv {
+		private = []string{redisVar, userVar, passwordVar, caVar, certVar, keyVar, nameVar}
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(ours, name+"=") || slices.Contains(private, name)
 	})
 	env = append(env, ours[0]+e.name, ours[1]+lease.Token())
 	if fence, ok := lease.Fence(); ok {
@@ -451,6 +547,9 @@ func (e *execution) say(format string, args ...any) { e.said.say(format, args...
 type teller struct {
 	lines chan string
 	done  chan struct{}
+
+	mu    sync.Mutex
+	ended bool
 }
 
 const (
@@ -459,7 +558,7 @@ const (
 )
 
 func newTeller(w io.Writer) *teller {
-	t := &teller{make(chan string, mostLines), make(chan struct{})}
+	t := &teller{lines: make(chan string, mostLines), done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		for line := range t.lines {
@@ -470,15 +569,23 @@ func newTeller(w io.Writer) *teller {
 }
 
 func (t *teller) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
 	select {
-	case t.lines <- fmt.Sprintf("locks: "+format+"\n", args...):
+	case t.lines <- "locks: " + cli.Printable(fmt.Sprintf(format, args...)) + "\n":
 	default:
 	}
 }
 
-// end waits a little until all is written. Nothing may be said after it.
+// end waits a little until all is written. The teller drops later lines.
 func (t *teller) end() {
+	t.mu.Lock()
+	t.ended = true
 	close(t.lines)
+	t.mu.Unlock()
 	select {
 	case <-t.done:
 	case <-time.After(tellsFor):

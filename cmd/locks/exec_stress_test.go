@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
 
 var interrupts = flag.Int("interrupts", 16, "interrupt so many runs at their start")
@@ -168,7 +168,7 @@ func TestExecStress(t *testing.T) {
 		}
 	}
 	for group := range groups {
-		if err := unix.Kill(-group, 0); !errors.Is(err, syscall.ESRCH) && !groupGone(group)() {
+		if err := unix.Kill(-group, 0); !errors.Is(err, syscall.ESRCH) && !groupEnded(group)() {
 			t.Errorf("there is still a process in group %d", group)
 		}
 	}

@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // A screen is a terminal on which the test types.
@@ -193,6 +194,16 @@ func TestExecTerminalInterrupt(t *testing.T) {
 		}
 		wantFree(t, s, name)
 	}
+	name := newName(t) // after a loss the status is that of the loss
+	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--grace", "1m", "--", "sh", "-c", "trap 'echo told >&2' TERM; echo ready >&2; while :; do sleep 0.05; done")
+	scr := newScreen(t, c.Cmd)
+	scr.expect("ready")
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+	scr.expect("told")
+	scr.types(ctrlC)
+	if c.Wait(); c.ProcessState.ExitCode() != exitLost {
+		t.Errorf("after a loss: %v, want status %d", c.ProcessState, exitLost)
+	}
 }
 
 // TestExecJobControl: in a shell Ctrl-Z stops the job, and the lock goes with its TTL; fg
@@ -222,7 +233,7 @@ func TestExecJobControl(t *testing.T) {
 	scr.expect("Stopped")
 	scr.expect("ready> ")
 	if !inspected(t, s, name).Held {
-		t.Error("the lock is gone")
+		t.Error("the lock is lost")
 	}
 	scr.types("fg\n")
 	scr.types("you\n")

@@ -299,7 +299,7 @@ func (j *job) hear(n strategy.Event) {
 	switch {
 	case failing && !j.failed:
 		j.e.say("warning: the lock cannot be renewed, and is held for %v more: %v",
-			time.Until(j.lease.Deadline()).Round(time.Millisecond), j.e.explained(j.e.name, n.Err))
+			max(time.Until(j.lease.Deadline()), 0).Round(time.Millisecond), j.e.explained(j.e.name, n.Err))
 	case !failing && j.failed:
 		j.e.say("the lock is renewed again")
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"golang.org/x/sys/unix"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -41,7 +41,7 @@ func TestExecKilled(t *testing.T) {
 	if !strings.Contains(c.errs.String(), "the process that held the lock is gone; ending the command") {
 		t.Errorf("on stderr is %q", c.errs)
 	}
-	verdict.Eventually(t, "the group is gone", groupGone(group))
+	verdict.Eventually(t, "the group is gone", groupEnded(group))
 	if ttl := inspected(t, s, name).TTL; ttl <= 0 || ttl > time.Minute {
 		t.Errorf("the lock goes in %v, want what is left of a minute", ttl)
 	}
@@ -140,19 +140,22 @@ func TestExecStarter(t *testing.T) {
 	}
 }
 
-// TestExecWatcherReplaced: exec starts another watcher when the first was killed.
+// TestExecWatcherReplaced: exec starts another watcher when the first was killed. It leaves the command the same grace.
 func TestExecWatcherReplaced(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--ttl", "1m", "--grace", "100ms", "--", "sh", "-c", stubborn).start()
+	c := toolFor(t, s, "exec", name, "--ttl", "1m", "--grace", "1m", "--", "sh", "-c",
+		`trap 'sleep 1.5; echo saved; exit' TERM; echo $$; while :; do sleep 0.05; done`).start()
 	group := c.number()
 	first, begun := watcherOf(t, c.Process.Pid), time.Now()
 	verdict.Eventually(t, "the watcher is so old that it is replaced", func() bool { return time.Since(begun) > watchSlack })
 	syscall.Kill(first, syscall.SIGKILL)
 	verdict.Eventually(t, "there is another watcher", func() bool { w := watcherOf(t, c.Process.Pid); return w != 0 && w != first })
 	c.kill(syscall.SIGKILL)
-	c.end()
-	verdict.Eventually(t, "the group is gone", groupGone(group))
+	if out, _ := c.end(); out != "saved\n" {
+		t.Errorf("the command said %q, want that it had the time to save its work", out)
+	}
+	verdict.Eventually(t, "the group is gone", groupEnded(group))
 }
 
 // watcherOf is exec's; 0: there is none.
@@ -198,7 +201,7 @@ func TestExecPaused(t *testing.T) {
 	c := toolFor(t, s, "exec", name, "--ttl", "9s", "--grace", "300ms", "--", "sh", "-c", stubborn).start()
 	group := c.number()
 	c.kill(syscall.SIGSTOP)
-	verdict.Eventually(t, "the group is gone", groupGone(group))
+	verdict.Eventually(t, "the group is gone", groupEnded(group))
 	c.kill(syscall.SIGCONT)
 	c.wantEnd(76, "is paused, and its deadline is over")
 }
@@ -236,6 +239,39 @@ func TestExecEndsWhilePaused(t *testing.T) {
 	})
 }
 
+// TestExecPausedPastItsWait: an exec that was paused until --wait was over says that the lock is held, and not that the
+// server does not answer: it was not there to listen.
+func TestExecPausedPastItsWait(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	verdict.Conclusive(t, func() verdict.Slow {
+		name := newName(t)
+		holder := onServer(t, s, strategy.Options{TTL: time.Minute})
+		if _, err := holder.NewLock(name).TryAcquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		over := time.Now().Add(3 * time.Second)
+		c := toolFor(t, s, "exec", name, "--wait", "3s", "--", "echo", "ran").start()
+		verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+		c.kill(syscall.SIGSTOP)
+		verdict.Eventually(t, "exec is paused", func() bool { return allStopped(t, c.Process.Pid) })
+		paused := time.Now()
+		verdict.Eventually(t, "its wait is over", func() bool { return time.Since(over) > time.Second })
+		c.kill(syscall.SIGCONT)
+		resumed := time.Now()
+		if _, code := c.end(); code != exitHeld || !strings.Contains(c.errs.String(), "is held") {
+			switch took := time.Since(resumed); {
+			case paused.After(over):
+				return verdict.Slowf("it was paused %v after its wait", paused.Sub(over))
+			case took > answerPatience/2:
+				return verdict.Slowf("it ended %v after the pause", took)
+			}
+			t.Errorf("exit %d, want %d; it said\n%s", code, exitHeld, c.errs)
+		}
+		return ""
+	})
+}
+
 // allStopped reports whether all threads of a process are.
 func allStopped(t *testing.T, pid int) bool {
 	t.Helper()
@@ -255,6 +291,7 @@ type lapsed struct {
 	deadline time.Time
 	lost     chan struct{}
 	asked    chan struct{} // gets a value when somebody asks for Err
+	evicted  bool          // before its deadline
 }
 
 func (l lapsed) Deadline() time.Time   { return l.deadline }
@@ -264,7 +301,7 @@ func (l lapsed) Err() error {
 	case l.asked <- struct{}{}:
 	default:
 	}
-	return &strategy.LostError{Name: "n", Lapsed: true}
+	return &strategy.LostError{Name: "n", Lapsed: !l.evicted}
 }
 
 // TestExecEndedInTime: the lock is not lost if the command ended before the deadline, as far as the watcher has noted
@@ -279,15 +316,18 @@ func TestExecEndedInTime(t *testing.T) {
 		ago       time.Duration // when the watcher saw the end; 0: it has not
 		behind    bool
 		says      string // after the loss; empty: nothing is said
+		evicted   bool
 	}{
-		{"before the deadline", true, 5 * time.Second, false, ""},
-		{"before the deadline", false, 5 * time.Second, false, ""},
-		{"after the deadline", true, time.Millisecond, false, ending},
-		{"after the deadline", false, time.Millisecond, false, ended},
-		{"not noted", true, 0, false, ending},
-		{"not noted", false, 0, false, ended},
-		{"something is left", true, 5 * time.Second, true, behind},
-		{"something is left", false, 5 * time.Second, true, behind},
+		{"before the deadline", true, 5 * time.Second, false, "", false},
+		{"before the deadline", false, 5 * time.Second, false, "", false},
+		{"after the deadline", true, time.Millisecond, false, ending, false},
+		{"after the deadline", false, time.Millisecond, false, ended, false},
+		{"not noted", true, 0, false, ending, false},
+		{"not noted", false, 0, false, ended, false},
+		{"something is left", true, 5 * time.Second, true, behind, false},
+		{"something is left", false, 5 * time.Second, true, behind, false},
+		{"before an eviction is noticed", true, 5 * time.Second, false, ending, true},
+		{"before an eviction is noticed", false, 5 * time.Second, false, ended, true},
 	} {
 		t.Run(fmt.Sprintf("%s, loss first %t", c.name, c.lossFirst), func(t *testing.T) {
 			command := exec.Command("sleep", "60")
@@ -310,7 +350,7 @@ func TestExecEndedInTime(t *testing.T) {
 			}
 			var said lockedBuffer
 			e := &execution{said: newTeller(&said), grace: time.Minute}
-			lease := lapsed{deadline: time.Now().Add(-time.Second), asked: make(chan struct{}, 1)}
+			lease := lapsed{deadline: time.Now().Add(-time.Second), asked: make(chan struct{}, 1), evicted: c.evicted}
 			j := &job{
 				e: e, lease: lease, leader: command.Process.Pid, tty: &terminal{fd: -1},
 				starter: &starter{executed: make(chan struct{})}, watcher: &watcher{pid: -1, notes: notes}, changes: make(chan change, 1),
@@ -334,7 +374,7 @@ func TestExecEndedInTime(t *testing.T) {
 			}
 			want := ""
 			if c.says != "" {
-				want = "locks: lock \"n\": lost: its deadline came; " + c.says + "\n"
+				want = "locks: " + lease.Err().Error() + "; " + c.says + "\n"
 			}
 			if said.String() != want {
 				t.Errorf("it said %q, want %q", &said, want)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -37,8 +41,8 @@ holder asked for the lock, by the holder's clock.
 Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
 inspect does not find the lock of a program that sets Options.Key.
 
-A replica may not know of a lock, and a server that evicts keys may forget it: inspect warns of
-both, and with --strict it refuses.
+A server that evicts keys may forget a lock: inspect warns of it, and with --strict it refuses.
+A replica may not know of a lock: inspect never says what a replica has.
 
 Exit status: 0 whether the lock is held or free, 69 if the servers do not answer or refuse,
 2 if the flags or arguments are wrong.
@@ -70,31 +74,34 @@ func (i *inspection) run(cmd *cobra.Command) error {
 	if err := i.examineFor(cmd); err != nil {
 		return err
 	}
-	return i.using(cmd, func(s strategy.Strategy) error {
+	return i.using(cmd, options(usualTTL), func(s strategy.Strategy) error {
 		info, err := i.inspect(cmd.Context(), s, i.name)
 		if err != nil {
 			return err
 		}
 		if i.json {
-			return printJSON(cmd.OutOrStdout(), reportOf(info))
+			return printJSON(cmd.OutOrStdout(), reportOf(info), "  ")
 		}
 		return reportOf(info).print(cmd.OutOrStdout(), time.Now())
 	})
 }
 
-// using runs fn with the strategy, and closes that. An error of Close is a note and does not change the exit
+// using runs fn with the strategy, and closes that. What cannot be undone is a note and does not change the exit
 // status: fn may have taken the lock from a majority, while a server that was down keeps its key until the
 // TTL ends.
-func (c *connection) using(cmd *cobra.Command, fn func(strategy.Strategy) error) error {
-	s, err := c.open(options(usualTTL))
+func (c *connection) using(cmd *cobra.Command, o strategy.Options, fn func(strategy.Strategy) error) error {
+	o.Observe = func(e strategy.Event) {
+		if e.Kind == strategy.EventUndoFailed {
+			note(cmd, "note: not all servers have answered: lock %q: token %q may hold it until its TTL ends: %s",
+				e.Name, strategy.ShortToken(e.Token), c.addressed(e.Err.Error()))
+		}
+	}
+	s, err := c.open(o)
 	if err != nil {
 		return err
 	}
-	err = fn(s)
-	if left := s.Close(); left != nil {
-		note(cmd, "note: not all servers have answered: %s", c.addressed(left.Error()))
-	}
-	return err
+	defer s.Close()
+	return fn(s)
 }
 
 // inspect gives what went wrong its exit status, unless a signal did.
@@ -119,7 +126,7 @@ type report struct {
 	Owner  string     `json:"owner,omitempty"` // where it is not the token
 	Holder *holder    `json:"holder,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	TTL    *int64     `json:"ttl_ms,omitempty"` // held: until the servers let go; -1: never
+	TTL    *int64     `json:"ttl_ms,omitempty"` // held: until the lock expires; -1: never
 	Fence  uint64     `json:"fence,omitempty"`
 	Holds  int        `json:"holds,omitempty"`
 	Queue  []waiter   `json:"queue"`
@@ -248,9 +255,31 @@ func (r report) print(w io.Writer, now time.Time) error {
 	return t.Flush()
 }
 
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+func printJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escaped(b.Bytes()))
+	return err
+}
+
+// escaped writes as \u… what JSON leaves as it is, and a terminal obeys: DEL, C1, and characters that turn the direction of
+// writing.
+func escaped(text []byte) (plain []byte) {
+	for _, r := range string(text) {
+		switch {
+		case r < 0x7f || unicode.IsPrint(r):
+			plain = utf8.AppendRune(plain, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			plain = fmt.Appendf(plain, `\u%04x\u%04x`, high, low)
+		default:
+			plain = fmt.Appendf(plain, `\u%04x`, r)
+		}
+	}
+	return plain
 }

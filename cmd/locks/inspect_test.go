@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
@@ -106,7 +107,7 @@ func TestInspectOther(t *testing.T) {
 	}
 	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 	redistest.Do(t, s, "RPUSH", strategy.DefaultKey(name), "no lock")
-	hint := fmt.Sprintf("wrong kind of value: the key %q, or one that belongs to it, is not of a fairqueue lock: give the --strategy of the lock's holder\n", strategy.DefaultKey(name))
+	hint := fmt.Sprintf("says what is there): the lock's key is %q, and what is there is not of a fairqueue lock: give the --strategy of the lock's holder\n", strategy.DefaultKey(name))
 	toolFor(t, s, "inspect", name).start().wantEnd(69, "WRONGTYPE", hint)
 	toolFor(t, s, "exec", name, "--", "true").start().wantEnd(69, "WRONGTYPE", hint)
 	toolFor(t, s, "release", name, "--force").start().wantEnd(69, "WRONGTYPE", hint)
@@ -117,7 +118,7 @@ func TestInspectOther(t *testing.T) {
 func TestInspectHolds(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	locks, err := reentrant.New(s.Pool(), strategy.Options{})
+	locks, err := reentrant.New(redigonode.New(s.Pool()), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func TestReleaseOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	hold := func(label string, ttl time.Duration) strategy.Lease {
-		locks, err := semaphore.New(s.Pool(), 2, strategy.Options{TTL: ttl, Label: label})
+		locks, err := semaphore.New(redigonode.New(s.Pool()), 2, strategy.Options{TTL: ttl, Label: label})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,7 @@ func TestReleaseAll(t *testing.T) {
 	}
 }
 
-// TestReleaseFromMost: a lock is taken when a majority of the servers has let it go, and a server that is
+// TestReleaseFromMost: a lock is taken when a majority of the servers has released it, and a server that is
 // down is named.
 func TestReleaseFromMost(t *testing.T) {
 	t.Parallel()

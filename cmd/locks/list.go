@@ -18,8 +18,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -46,8 +47,8 @@ or ends meanwhile may be missing. It finds locks with the default key, lock:{NAM
 redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster it
 shows the locks of the one server that it asks: ask each.
 
-Locks of most strategies look alike. Those that look different from a lock of --strategy
-(reentrant, semaphore) are listed with the type of their key.
+Locks of most strategies look alike. A key that has another form than a lock of --strategy is
+listed with what it holds, or with its type.
 
 Exit status: 0 also if no lock is held; 69 if the servers do not answer or refuse; 2 if the
 flags or arguments are wrong. With --watch it goes on if the servers do not answer, until a
@@ -80,7 +81,7 @@ func (l *listing) check(cmd *cobra.Command, args []string) error {
 		}
 		l.pattern = strategy.DefaultKey(args[0])
 	}
-	if given := cli.Given(cmd, "every"); len(given) > 0 && !l.watch {
+	if given := cli.Given(cmd.Flags().Changed, "every"); len(given) > 0 && !l.watch {
 		return errors.New("--every without --watch: the list is printed once")
 	}
 	if err := checkEvery(l.every); err != nil {
@@ -93,16 +94,9 @@ func (l *listing) run(cmd *cobra.Command) error {
 	if err := l.examineFor(cmd); err != nil {
 		return err
 	}
-	return l.using(cmd, func(s strategy.Strategy) error {
-		nodes, err := l.nodes()
-		if err != nil {
-			return err
-		}
-		defer func() {
-			for _, n := range nodes {
-				n.Close()
-			}
-		}()
+	return l.using(cmd, options(usualTTL), func(s strategy.Strategy) error {
+		nodes := l.nodes()
+		defer closeAll(nodes)
 		if l.watch {
 			return l.repeat(cmd, s, nodes)
 		}
@@ -111,7 +105,7 @@ func (l *listing) run(cmd *cobra.Command) error {
 }
 
 // repeat prints the list until a signal comes.
-func (l *listing) repeat(cmd *cobra.Command, s strategy.Strategy, nodes []*node.Node) error {
+func (l *listing) repeat(cmd *cobra.Command, s strategy.Strategy, nodes []driver.Node) error {
 	out := cmd.OutOrStdout()
 	clear := ""
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -141,20 +135,8 @@ func (l *listing) repeat(cmd *cobra.Command, s strategy.Strategy, nodes []*node.
 	}
 }
 
-// nodes are the servers. They do no I/O yet.
-func (c *connection) nodes() (nodes []*node.Node, err error) {
-	for _, pool := range c.pools() {
-		n, err := node.New(pool)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, n)
-	}
-	return nodes, nil
-}
-
 // show prints the list once.
-func (l *listing) show(cmd *cobra.Command, out io.Writer, s strategy.Strategy, nodes []*node.Node) error {
+func (l *listing) show(cmd *cobra.Command, out io.Writer, s strategy.Strategy, nodes []driver.Node) error {
 	locks, err := l.list(cmd, s, nodes)
 	if err != nil {
 		return err
@@ -164,7 +146,7 @@ func (l *listing) show(cmd *cobra.Command, out io.Writer, s strategy.Strategy, n
 	}
 	switch {
 	case l.json:
-		return printJSON(out, locks)
+		return printJSON(out, locks, "  ")
 	case len(locks) == 0:
 		return nil
 	}
@@ -177,7 +159,7 @@ type listed struct {
 	Problem string `json:"problem,omitempty"` // why the list does not say whether it is held, and by whom
 }
 
-func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []*node.Node) ([]listed, error) {
+func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []driver.Node) ([]listed, error) {
 	ctx := cmd.Context()
 	at, err := l.find(cmd, nodes)
 	if err != nil {
@@ -190,7 +172,7 @@ func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []*node.No
 		case err == nil && info.Held:
 			locks = append(locks, listed{report: reportOf(info)})
 		case err == nil: // it has ended, or a minority of redlock's servers has it
-		case otherKind(err):
+		case rediskit.WrongType(err.Error()):
 			kind, err := redis.String(at[name].Do(ctx, due(), "TYPE", strategy.DefaultKey(name)))
 			if err != nil {
 				return nil, unavailable(ctx, l.explained(name, err))
@@ -198,7 +180,13 @@ func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []*node.No
 			if kind == "none" { // it has ended meanwhile
 				continue
 			}
-			locks = append(locks, unclear(name, fmt.Sprintf("not a %s lock: the type of its key is %s", l.strategy, kind)))
+			locks = append(locks, unclear(name, fmt.Sprintf("it, or a key that belongs to it, is not of a %s lock: the type of its key is %s", l.strategy, strategy.Printable(kind))))
+		case strings.Contains(err.Error(), noLock):
+			_, what, _ := strings.Cut(err.Error(), noLock)
+			locks = append(locks, unclear(name, fmt.Sprintf("not a %s lock: %s", l.strategy, what)))
+		case strings.Contains(err.Error(), noFence):
+			_, what, _ := strings.Cut(err.Error(), noFence)
+			locks = append(locks, unclear(name, what))
 		case errors.Is(err, strategy.ErrNoQuorum):
 			locks = append(locks, unclear(name, "too few servers answer: "+l.explained(name, err).Error()))
 		default:
@@ -208,10 +196,11 @@ func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []*node.No
 	return locks, nil
 }
 
-// otherKind reports whether a key has no lock of this strategy.
-func otherKind(err error) bool {
-	return strings.Contains(err.Error(), "WRONGTYPE ") || strings.Contains(err.Error(), "NOLOCK ")
-}
+// These words begin an error that is about one lock: it is not what its strategy makes.
+const (
+	noLock  = "NOLOCK " // what the key holds
+	noFence = "FENCE "  // what the fence counter holds
+)
 
 func unclear(name, problem string) listed {
 	return listed{reportOf(strategy.Info{Name: name, Key: strategy.DefaultKey(name)}), problem}
@@ -219,8 +208,8 @@ func unclear(name, problem string) listed {
 
 // find returns the names of the locks that the servers may have, and a server that has each. A lock that is held is
 // on a majority of redlock's servers, so on one of any majority.
-func (l *listing) find(cmd *cobra.Command, nodes []*node.Node) (map[string]*node.Node, error) {
-	at := map[string]*node.Node{}
+func (l *listing) find(cmd *cobra.Command, nodes []driver.Node) (map[string]driver.Node, error) {
+	at := map[string]driver.Node{}
 	var failed []error
 	for i, n := range nodes {
 		names, err := scan(cmd.Context(), n, l.pattern)
@@ -244,7 +233,7 @@ func (l *listing) find(cmd *cobra.Command, nodes []*node.Node) (map[string]*node
 }
 
 // scan returns the names of the locks that a server may have.
-func scan(ctx context.Context, n *node.Node, pattern string) (names []string, err error) {
+func scan(ctx context.Context, n driver.Node, pattern string) (names []string, err error) {
 	for cursor := "0"; ; {
 		page, err := redis.Values(n.Do(ctx, due(), "SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
 		if err != nil {

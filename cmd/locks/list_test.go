@@ -14,9 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/gomodule/redigo/redis"
+
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -82,7 +85,7 @@ func TestList(t *testing.T) {
 		}
 	}
 	redistest.Do(t, s, "SET", strategy.DefaultKey("c"), "of another library")
-	others, err := reentrant.New(s.Pool(), strategy.Options{TTL: time.Hour, OpTimeout: patience})
+	others, err := reentrant.New(redigonode.New(s.Pool()), strategy.Options{TTL: time.Hour, OpTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +97,7 @@ func TestList(t *testing.T) {
 	verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, "b").Queue) == 1 })
 
 	const by = `web, process 12, "\x1b[2J"`
-	const kind = "(not a fairqueue lock: the type of its key is hash)"
+	const kind = "(it, or a key that belongs to it, is not of a fairqueue lock: the type of its key is hash)"
 	out := toolFor(t, s, "list").start().wantEnd(0)
 	want := "NAME AGE TTL WAITERS HELD BY %a T T 0 " + by + " a – – – " + kind + " b T T 1 " + by + ` c – never 0 "…ibrary" }a T T 0 ` + by
 	times := regexp.MustCompile(`\b[\dhm]+s\b`)
@@ -131,6 +134,62 @@ func TestList(t *testing.T) {
 	}
 	waiting.kill(syscall.SIGTERM)
 	waiting.end()
+}
+
+// TestListOther: whatever lies at a lock's key, or at its fence's, the list goes on, and says so.
+func TestListOther(t *testing.T) {
+	t.Parallel()
+	for _, a := range algorithms() {
+		t.Run(a.name, func(t *testing.T) {
+			flags := onServers(t, a)
+			t.Parallel()
+			var nodes []redis.Conn
+			for i := 1; i < 2*a.servers; i += 2 {
+				c, err := redis.DialURL(flags[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				nodes = append(nodes, c)
+			}
+			name := newName(t)
+			hour, ahead := "3600000", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())
+			others := map[string][][]any{ // the keys by what comes after the lock's
+				"a string": {{"SET", "", "tomorrow at noon"}}, "an empty string": {{"SET", "", ""}}, "a stamp": {{"SET", "", ahead + ":token"}},
+				"a list": {{"RPUSH", "", "a"}}, "a set": {{"SADD", "", "a"}}, "a stream": {{"XADD", "", "*", "a", "b"}},
+				"a hash": {{"HSET", "", "a", "b"}}, "a sorted set": {{"ZADD", "", ahead, "a"}}, "a sorted set that ends": {{"ZADD", "", ahead, "a"}, {"PEXPIRE", "", hour}},
+				"a token and no queue": {{"SET", "", "token"}, {"SET", ":queue", "a"}}, "a token and no fence": {{"SET", "", "token"}, {"SET", ":fence", "seven"}},
+				"a token and a list of fences": {{"SET", "", "token"}, {"RPUSH", ":fence", "a"}},
+				"permits and no fence":         {{"ZADD", "", ahead, "permit:token"}, {"PEXPIRE", "", hour}, {"SET", ":fence", "seven"}},
+				"a reader and no fence":        {{"ZADD", "", ahead, "read:token"}, {"PEXPIRE", "", hour}, {"SET", ":fence", "seven"}},
+			}
+			for what, commands := range others {
+				for _, cmd := range commands {
+					for _, c := range nodes {
+						key := strategy.DefaultKey(name+" "+what) + cmd[1].(string)
+						if _, err := c.Do(cmd[0].(string), append([]any{key}, cmd[2:]...)...); err != nil {
+							t.Fatal(err)
+						}
+						defer c.Do("DEL", key)
+					}
+				}
+			}
+			holder := toolFor(t, nil, append(append([]string{"exec", name + " held"}, flags...), "--", "sh", "-c", "echo; read x; true")...)
+			in := holder.input()
+			holder.start().line()
+			out := toolFor(t, nil, append([]string{"list", name + " *"}, flags...)...).start().wantEnd(0)
+			for what := range others {
+				if !strings.Contains(out, "\n"+name+" "+what+"  ") {
+					t.Errorf("%s is not in\n%s", what, out)
+				}
+			}
+			if !strings.Contains(out, fmt.Sprintf(", process %d\n", holder.Process.Pid)) || strings.Count(out, "\n") != len(others)+2 {
+				t.Errorf("want %d locks, and one that is held by process %d, in\n%s", len(others), holder.Process.Pid, out)
+			}
+			in.Close()
+			holder.wantEnd(0)
+		})
+	}
 }
 
 // TestListSeveral: of redlock's servers a majority is enough to list, and to hold a lock.

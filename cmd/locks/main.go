@@ -41,7 +41,8 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "locks",
+		Use:     "locks",
+		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
 		Short: "Redis locks: held for a command, inspected, and taken away",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
 			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nlocks list shows all that are held, locks watch says when one changes hands, and\nlocks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock.",

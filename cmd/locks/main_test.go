@@ -4,8 +4,8 @@ package main
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // other is what else the test binary may be: a command under a lock. It returns if it is not.

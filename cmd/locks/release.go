@@ -76,12 +76,12 @@ func (r *removal) check(cmd *cobra.Command, name string) error {
 
 // A removed is what release prints.
 type removed struct {
-	Released bool   `json:"released"` // false: the lock was free, or its holder let go
+	Released bool   `json:"released"` // false: the lock was free, or its holder released it
 	From     report `json:"from"`     // as it was before
 }
 
 func (r *removal) run(cmd *cobra.Command) error {
-	return r.using(cmd, func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
+	return r.using(cmd, options(usualTTL), func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
 }
 
 func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Writer) error {
@@ -114,18 +114,18 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 	case err == nil:
 		return r.print(out, removed{true, from}, "lock %s taken from %s", plain(r.name), whose)
 	case errors.As(err, &lost) && lost.Holder != "":
-		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q was let go by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
+		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q was released by %s meanwhile, and is held by %s now: nothing was changed", r.name, whose, holderOf(lost.Holder))}
 	case errors.As(err, &lost) && lost.Err == nil && several:
 		return &cli.Exit{Status: exitHeld, Err: fmt.Errorf("lock %q is not held by %s: nothing was changed", r.name, whose)}
 	case errors.As(err, &lost) && lost.Err == nil:
-		return r.print(out, removed{From: from}, "%s has let go of lock %s meanwhile", whose, plain(r.name))
+		return r.print(out, removed{From: from}, "%s has released lock %s meanwhile", whose, plain(r.name))
 	}
 	return unavailable(ctx, r.explained(r.name, err))
 }
 
 func (r *removal) print(out io.Writer, what removed, words string, args ...any) error {
 	if r.json {
-		return printJSON(out, what)
+		return printJSON(out, what, "  ")
 	}
 	_, err := fmt.Fprintf(out, words+"\n", args...)
 	return err

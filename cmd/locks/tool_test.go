@@ -22,9 +22,12 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -166,7 +169,7 @@ func newName(t *testing.T) string {
 	return fmt.Sprintf("tool %s %d %d", t.Name(), os.Getpid(), lockCount.Add(1))
 }
 
-func groupGone(group int) func() bool {
+func groupEnded(group int) func() bool {
 	return func() bool { return !alive(group) || onlyZombies(group) }
 }
 
@@ -197,7 +200,7 @@ func statOf(pid int) (state string, group int) {
 
 func inspected(t *testing.T, s *redistest.Server, name string) strategy.Info {
 	t.Helper()
-	locks, err := fairqueue.New(s.Pool(), strategy.Options{TTL: 2 * patience, OpTimeout: patience})
+	locks, err := fairqueue.New(redigonode.New(s.Pool()), strategy.Options{TTL: 2 * patience, OpTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +244,7 @@ func onServer(t *testing.T, s *redistest.Server, o strategy.Options) strategy.St
 	t.Helper()
 	o.TTL = max(o.TTL, time.Minute)
 	o.OpTimeout = o.TTL / 2 // by default it would be a second, which is short next to busy loops
-	locks, err := fairqueue.New(s.Pool(), o)
+	locks, err := fairqueue.New(redigonode.New(s.Pool()), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +260,7 @@ func bootstrap(t *testing.T, servers []*redistest.Server) {
 		pools = append(pools, s.Pool())
 	}
 	if len(pools) > 1 {
-		if err := redlock.Bootstrap(t.Context(), pools); err != nil {
+		if err := locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(t.Context(), nodes) }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -86,7 +85,7 @@ func (w *watching) run(cmd *cobra.Command) error {
 	if err := w.examineFor(cmd); err != nil {
 		return err
 	}
-	return w.using(cmd, func(s strategy.Strategy) error {
+	return w.using(cmd, options(usualTTL), func(s strategy.Strategy) error {
 		var before strategy.Info
 		failing := false
 		for info, err := range strategy.Watch(cmd.Context(), s, w.name, w.every) {
@@ -121,9 +120,7 @@ func (w *watching) print(out io.Writer, now time.Time, info, before strategy.Inf
 		seen.Before = &waiter{before.Token, processOf(before.Label)}
 	}
 	if w.json {
-		e := json.NewEncoder(out)
-		e.SetEscapeHTML(false)
-		return e.Encode(seen)
+		return printJSON(out, seen, "")
 	}
 	words := "free"
 	if info.Held {

@@ -14,9 +14,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -98,7 +99,7 @@ func options(t *testing.T, ca, cert, key string) []redis.DialOption {
 // unsent checks that nobody gets a lock over the pool, and that the error says why.
 func unsent(t *testing.T, pool *redis.Pool, why ...string) {
 	t.Helper()
-	locks, err := fairqueue.New(pooled(t, pool), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
+	locks, err := fairqueue.New(redigonode.New(pooled(t, pool)), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestSocket(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { smoke(t, pooled(t, Pool("unix", path))) })
 	unsent(t, Pool("unix", path+".not"), "no such file")
 	pool := Pool("unix", path)
-	locks, err := fairqueue.New(pooled(t, pool), strategy.Options{})
+	locks, err := fairqueue.New(redigonode.New(pooled(t, pool)), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ package connecting
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
 // TestDocQuotes: what docs/connecting.md says is code stands in a file that is compiled.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -20,7 +21,7 @@ var addr, user, password string
 func ExamplePool() {
 	pool := Pool("tcp", addr, redis.DialUsername(user), redis.DialPassword(password))
 	defer pool.Close()
-	locks, err := fairqueue.New(pool, strategy.Options{TTL: 30 * time.Second})
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{TTL: 30 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,9 +60,7 @@ func ExampleSentinel() {
 		Server: []redis.DialOption{redis.DialUsername("orders"), secret},
 	}.Pool()
 	defer pool.Close()
-	locks, err := fairqueue.New(pool,
-		strategy.Options{TTL: time.Minute, RetryOnError: true},
-		fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{TTL: time.Minute, RetryOnError: true, Acks: strategy.Acks{Replicas: 1}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,13 +14,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -50,9 +51,16 @@ func (w *world) closed(s strategy.Strategy, err error) strategy.Strategy {
 }
 
 // contender is one process that uses fairqueue.
-func (w *world) contender(o strategy.Options, own ...fairqueue.Option) strategy.Strategy {
+func (w *world) contender(o strategy.Options) strategy.Strategy {
 	w.Helper()
-	return w.closed(fairqueue.New(w.pool(), o, own...))
+	return w.closed(fairqueue.New(redigonode.New(w.pool()), o))
+}
+
+// acknowledged are the options long, with confirmations.
+func acknowledged(a strategy.Acks) strategy.Options {
+	o := long
+	o.Acks = a
+	return o
 }
 
 func (w *world) take(s strategy.Strategy, name string) strategy.Lease {
@@ -166,7 +174,7 @@ func (w *world) oldGoesOn() {
 	ctx := w.Context()
 	old, err := w.Master(ctx)
 	w.must(err)
-	a, acked := w.contender(long), w.contender(long, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
+	a, acked := w.contender(long), w.contender(acknowledged(strategy.Acks{Replicas: 1}))
 	c := w.contender(persistent)
 	kept, waited, own := w.take(a, "kept"), w.take(a, "waited"), w.take(c, "own")
 	ackedLease := w.take(acked, "acknowledged")
@@ -187,21 +195,18 @@ func (w *world) oldGoesOn() {
 
 	w.must(w.Demote(ctx, old, master))
 	w.must(w.Heard(ctx, master))
-	// The first request meets the refusal, and the connection is given up for another.
-	w.failed("Extend at a master that was demoted", kept.Extend(ctx), isRefused, "READONLY")
+	// The first request meets the refusal, and is sent once more on another connection.
 	if err := kept.Extend(ctx); err != nil {
-		w.Errorf("the next Extend = %v, want nil: the new master knows the lock", err)
+		w.Errorf("Extend at a master that was demoted = %v, want nil: the new master knows the lock", err)
 	}
 	w.failed("Extend of the lock that was granted twice", split.Extend(ctx), isLost, strategy.ShortToken(other.Token()))
-	w.failed("Extend, acknowledged, at the same", ackedLease.Extend(ctx), isRefused, "READONLY")
 	if err := ackedLease.Extend(ctx); err != nil {
-		w.Errorf("the next Extend, acknowledged = %v, want nil", err)
+		w.Errorf("Extend, acknowledged, at the same = %v, want nil", err)
 	}
-	// A sleeping waiter does not notice it. Its process does, with its next request; then the waiter
+	// A sleeping waiter's process notices it with its next request, at the latest a probe; then the waiter
 	// subscribes at the new master.
-	w.failed("Extend by the waiter's process", own.Extend(ctx), isRefused, "READONLY")
 	if err := own.Extend(ctx); err != nil {
-		w.Errorf("the next Extend = %v, want nil", err)
+		w.Errorf("Extend by the waiter's process = %v, want nil", err)
 	}
 	verdict.Eventually(w.T, "a subscription at the new master", func() bool {
 		channels, err := redis.Strings(redistest.Do(w.T, master, "PUBSUB", "CHANNELS", "lock:{waited}:*"), nil)
@@ -239,8 +244,8 @@ func (w *world) replicated() {
 		s := w.closed(v.New([]*redis.Pool{w.pool()}, long))
 		holds = append(holds, hold{s, w.take(s, v.Name)})
 	}
-	one := w.contender(long, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
-	all := w.contender(long, fairqueue.Acknowledged(strategy.Acks{Replicas: 2}))
+	one := w.contender(acknowledged(strategy.Acks{Replicas: 1}))
+	all := w.contender(acknowledged(strategy.Acks{Replicas: 2}))
 	byOne, byAll := w.take(one, "one"), w.take(all, "all")
 	deadline := byAll.Deadline()
 
@@ -252,7 +257,9 @@ func (w *world) replicated() {
 	renewing := w.contender(strategy.Options{TTL: time.Minute})
 	renewed := w.take(renewing, "renewed")
 	w.must(renewed.KeepAlive(0))
-	brief := w.take(w.contender(strategy.Options{TTL: 400 * time.Millisecond}), "brief")
+	briefly, err := renewing.With(func(o *strategy.Options) { o.TTL, o.OpTimeout = 400*time.Millisecond, 300*time.Millisecond }) // it has its connection
+	w.must(err)
+	brief := w.take(briefly, "brief")
 	w.must(brief.KeepAlive(0))
 	w.must(w.Heard(ctx, old))
 
@@ -320,7 +327,7 @@ func (w *world) notReplicated() {
 		w.must(w.take(s, "warm "+v.Name).Release(ctx))
 		holds = append(holds, hold{Strategy: s})
 	}
-	acked := w.contender(strategy.Options{TTL: 10 * time.Minute, OpTimeout: time.Second}, fairqueue.Acknowledged(strategy.Acks{Replicas: 1}))
+	acked := w.contender(strategy.Options{TTL: 10 * time.Minute, OpTimeout: time.Second, Acks: strategy.Acks{Replicas: 1}})
 	w.must(w.take(acked, "warm").Release(ctx))
 
 	w.must(w.Stall(ctx))

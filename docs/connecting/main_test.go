@@ -10,8 +10,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -37,7 +37,6 @@ func pooled(t *testing.T, p *redis.Pool) *redis.Pool {
 
 func isHeld(err error) bool    { return errors.Is(err, strategy.ErrHeld) }
 func isLost(err error) bool    { return errors.Is(err, strategy.ErrLost) }
-func isRefused(err error) bool { return errors.Is(err, strategy.ErrRefused) }
 func isUnsent(err error) bool  { return errors.Is(err, strategy.ErrUnsent) }
 func isUnknown(err error) bool { return errors.Is(err, strategy.ErrUnknown) }
 

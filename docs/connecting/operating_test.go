@@ -9,8 +9,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/quotes"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/redlock"
 )
 
@@ -43,7 +45,7 @@ func TestVotes(t *testing.T) {
 	if got, err := redis.Values(votes(), nil); err != nil || len(got) != 4 || fmt.Sprintf("%s", got[0]) != "unasked" {
 		t.Errorf("a new server: %s, %v, want that the time does not run yet", got, err)
 	}
-	if err := redlock.Bootstrap(t.Context(), []*redis.Pool{server.Pool()}); err != nil {
+	if err := locktest.OnNodes([]*redis.Pool{server.Pool()}, func(nodes []driver.Node) error { return redlock.Bootstrap(t.Context(), nodes) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := votes(); got != int64(1) {

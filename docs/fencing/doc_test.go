@@ -5,7 +5,7 @@ package fencing
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
 // TestDocQuotes holds docs/fencing.md to the sources: what a block of code there says

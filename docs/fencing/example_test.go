@@ -14,8 +14,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 	_ "modernc.org/sqlite"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/docs/fencing"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 func Example() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{TTL: 10 * time.Second})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func Example() {
 func overtaken(ctx context.Context, name string) (paused, next fencing.Holder) {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{TTL: 1500 * time.Millisecond, OpTimeout: time.Second})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: 1500 * time.Millisecond, OpTimeout: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

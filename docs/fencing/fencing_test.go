@@ -20,7 +20,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	_ "modernc.org/sqlite"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // A store is what all three are.
@@ -207,7 +207,7 @@ func interleave(ctx context.Context, s store, r *mrand.Rand, ruled bool) (wrong 
 		}
 	}
 	id, value := rand.Text(), ""
-	var touched []Holder // those that were let in
+	var touched []Holder // those whose writes were accepted
 	var history strings.Builder
 	for step := range 16 {
 		c := clients[r.IntN(len(clients))]

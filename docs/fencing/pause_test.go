@@ -18,9 +18,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -56,7 +57,7 @@ func TestPausedHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer end()
-				locks, err := luascript.New(server.Pool(), strategy.Options{TTL: time.Minute})
+				locks, err := luascript.New(redigonode.New(server.Pool()), strategy.Options{TTL: time.Minute})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,7 +94,7 @@ func TestPausedHolder(t *testing.T) {
 				} else if err != nil {
 					t.Fatal(err)
 				}
-				untilGone(t, server, "lock:{"+j.Lock+"}")
+				untilExpired(t, server, "lock:{"+j.Lock+"}")
 
 				lease, h = hold()
 				value, err := s.Read(ctx, j.Item, h)
@@ -120,8 +121,8 @@ func TestPausedHolder(t *testing.T) {
 	}
 }
 
-// untilGone waits until the server has let the key go.
-func untilGone(t *testing.T, server *redistest.Server, key string) {
+// untilExpired waits until the key has expired.
+func untilExpired(t *testing.T, server *redistest.Server, key string) {
 	t.Helper()
 	verdict.Eventually(t, key+" is gone", func() bool { return redistest.Do(t, server, "EXISTS", key) == int64(0) })
 }
@@ -175,7 +176,7 @@ func work(ctx context.Context, parent *child.Parent, j job) error {
 	defer end()
 	pool := dial(j.Redis)
 	defer pool.Close()
-	locks, err := luascript.New(pool, strategy.Options{TTL: time.Second})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: time.Second})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ package idempotency_test
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
 // TestDocQuotes: each block of code in docs/idempotency.md stands in a file that is compiled.

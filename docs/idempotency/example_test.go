@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/docs/idempotency"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -21,9 +21,9 @@ func createPayment(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// In production locks come from fairqueue.New(pool, …), and answers is a fencing.Redis{Pool: pool} or a fencing.SQL.
+// In production locks come from fairqueue.New(node, …), and answers is a fencing.Redis{Pool: pool} or a fencing.SQL.
 func Example() {
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{MaxHold: time.Minute})
 	if err != nil {
 		log.Fatal(err)

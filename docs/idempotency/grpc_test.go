@@ -154,10 +154,10 @@ func TestCallFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lock = "idempotency/ann/k1"
 		c := openClinic(t)
-		letGo := c.locks.Hold(lock)
+		release := c.locks.Hold(lock)
 		_, err := c.call(t.Context(), method, "a", "k1")
 		c.gets(t, nil, err, 0, codes.Aborted)
-		letGo()
+		release()
 		c.locks.FailNext(lockstest.Unreachable)
 		_, err = c.call(t.Context(), method, "a", "k1")
 		c.gets(t, nil, err, 0, codes.Unavailable)
@@ -169,7 +169,7 @@ func TestCallFails(t *testing.T) {
 		c.gets(t, nil, err, 0, codes.Unavailable)
 		c.during = func(context.Context) error {
 			c.during = nil
-			c.locks.Advance(10 * time.Second) // a TTL
+			c.locks.Advance(time.Minute) // past its TTL
 			reply, err := c.call(t.Context(), method, "a", "k1")
 			c.gets(t, reply, err, 3, codes.OK)
 			return nil

@@ -249,7 +249,7 @@ func TestLostLock(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
-		locks, err := s.locks.With(strategy.Options{MaxHold: time.Minute})
+		locks, err := s.locks.With(func(o *strategy.Options) { o.MaxHold = time.Minute })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestLateWriter(t *testing.T) {
 		s := open(t)
 		s.during = func(http.ResponseWriter, *http.Request) {
 			s.during = nil
-			s.locks.Advance(10 * time.Second) // a TTL
+			s.locks.Advance(time.Minute) // past its TTL
 			paid(t, post(s.b), 2)
 		}
 		refused(t, post(s.a), 503, "nobody knows")
@@ -286,7 +286,7 @@ func TestLateWriterMeetsAReader(t *testing.T) {
 		inner := s.process(s.locks.Process(strategy.Options{}))
 		s.during = func(http.ResponseWriter, *http.Request) {
 			s.during = nil
-			s.locks.Advance(10 * time.Second)
+			s.locks.Advance(time.Minute)
 			second := make(chan struct{})
 			goOn := make(chan struct{})
 			s.during = func(http.ResponseWriter, *http.Request) { close(second); <-goOn }
@@ -438,8 +438,8 @@ func TestSilentHandler(t *testing.T) {
 	})
 }
 
-// TestCallerGone: a caller that goes before the handler runs makes it not run. One that goes later does not stop it.
-func TestCallerGone(t *testing.T) {
+// TestCallerLeft: a caller that goes before the handler runs makes it not run. One that goes later does not stop it.
+func TestCallerLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		ctx, cancel := context.WithCancel(t.Context())

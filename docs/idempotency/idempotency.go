@@ -60,7 +60,7 @@ type kept[Answer any] struct {
 // the lock ends the context of work. After an error that is not ErrInterrupted, work has not begun.
 func do[Answer any](ctx context.Context, o *Once, id, request string, work func(context.Context) (a Answer, keep bool)) (answer Answer, err error) {
 	begun, done := false, false
-	err = strategy.DoWithin(ctx, o.Wait, o.Locks.NewLock(id), func(_ context.Context, lease strategy.Lease) error {
+	err = strategy.DoWithin(ctx, o.Locks.NewLock(id), o.Wait, func(_ context.Context, lease strategy.Lease) error {
 		held, cancel := lease.Context(context.WithoutCancel(ctx))
 		defer cancel()
 		holder, err := fencing.Of(lease)

@@ -8,14 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // sale has thirty buyers ask for ten goods at once, in two copies of the program. It returns the goods that are left.
 func sale(t *testing.T, ask func(strategy.Lock, context.Context) (strategy.Lease, error)) int {
-	var server conformance.Memory
+	var server lockstest.Memory
 	var buyers sync.WaitGroup
 	goods := 10
 	for range 2 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -18,7 +18,7 @@ func judge(t *testing.T, property string, l lines) (result conformance.Result) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &redis{values: map[string]string{}}
 		gated := func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
-			return engine.New(stampLock{server, l, g}, o)
+			return engine.New(stampLock{redis: server, lines: l, gate: g}, o)
 		}
 		subject := conformance.Subject{
 			Name: "stamp",

@@ -114,6 +114,7 @@ var mistakes = []mistake{
 
 // stampLock is the lock: SETNX with the token and the time at which the lock lapses, take-over by GETSET.
 type stampLock struct {
+	driver.Unsupported
 	*redis
 	lines
 	gate conformance.Gate
@@ -157,11 +158,17 @@ func (l stampLock) Extend(_ context.Context, c driver.Claim) (g driver.Grant, er
 }
 
 // Release is GET, compare, DEL.
-func (l stampLock) Release(_ context.Context, c driver.Claim) error {
+func (l stampLock) Release(_ context.Context, c driver.Claim) (o driver.Outcome, err error) {
 	if token := l.holder(c.Key); !l.equal(token, c.Token) {
-		return driver.Gone("redis", true, c, token)
+		return o, &strategy.LostError{Name: c.Name, Holder: token}
 	}
 	l.del(c.Key)
+	return o, nil
+}
+
+// Undo is Release. This server executes commands in the order of the calls, so what is not there cannot come any more.
+func (l stampLock) Undo(ctx context.Context, c driver.Claim) error {
+	l.Release(ctx, c)
 	return nil
 }
 

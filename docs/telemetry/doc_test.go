@@ -3,23 +3,35 @@ package telemetry
 // That the output, the alerts and the code in docs/telemetry.md are what the story and the sources give.
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.yaml.in/yaml/v2"
 
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/telemetry/lockotel"
+	"github.com/lockstrategies/locks/telemetry/lockslog"
 )
 
 var update = flag.Bool("update", false, "write the output into docs/telemetry.md")
@@ -101,11 +113,74 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestOutageOfACandidate: while a call with RetryOnError outlasts an outage, what LockServersFail counts rises, and the log
+// says it.
+func TestOutageOfACandidate(t *testing.T) {
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile(`alert: LockServersFail\n[^{]*?\((lock_[a-z_]+)\{`).FindSubmatch(text)
+	if rule == nil {
+		t.Fatal("there is no LockServersFail")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		registry := prom.NewRegistry()
+		meters, tracers, err := SetUp(registry, tracetest.NewSpanRecorder())
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs := lockslog.New(slog.New(slog.NewTextHandler(&log, nil)), lockslog.Options{})
+		telemetry, err := lockotel.New(lockotel.Options{Strategy: "leader", MeterProvider: meters, TracerProvider: tracers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var server lockstest.Memory
+		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unsent() })
+		locks, err := engine.New(&server, strategy.Options{RetryOnError: true, Observe: func(e strategy.Event) {
+			logs(e)
+			telemetry(e)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := clerk{t: t}
+		counted := func() string {
+			i := strings.Index(c.exposition(registry), string(rule[1])+`{error_type="unsent"`)
+			if i < 0 {
+				return ""
+			}
+			series, _, _ := strings.Cut(c.exposition(registry)[i:], "\n")
+			return series
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() {
+			_, err := locks.NewLock("leader").Acquire(ctx)
+			over <- err
+		}()
+		time.Sleep(time.Minute)
+		before := counted()
+		time.Sleep(time.Minute)
+		if after := counted(); before == "" || after == before {
+			t.Errorf("in a minute of the outage %q became %q, want more", before, after)
+		}
+		if lines := strings.Count(log.String(), `level=WARN msg="lock servers fail" lock=leader`); lines < 8 || lines > 12 {
+			t.Errorf("%d lines in two minutes of an outage, want one every 10 s:\n%s", lines, &log)
+		}
+		cancel()
+		c.want(<-over, context.Canceled)
+		c.want(locks.Close(), nil)
+	})
+}
+
 // checkQuery holds a query to the metrics of the story: they are there, with the labels that it asks for. It returns how
 // many series it asks for.
 func checkQuery(t *testing.T, whose, query, metrics string) (asked int) {
 	t.Helper()
 	told := slices.Collect(strings.Lines(metrics))
+	query = strings.ReplaceAll(query, `"leader"`, `"luascript"`) // an election is a strategy like others
 	for _, a := range regexp.MustCompile(`\b(lock_[a-z_]+)(?:\{([^}]*)\}|\[)`).FindAllStringSubmatch(query, -1) {
 		asked++
 		name := strings.Replace(a[1], "_bucket", "_count", 1) // the story leaves those out

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -58,7 +58,7 @@ func TestOnRedis(t *testing.T) {
 		`lock_active_leases{lock_strategy="luascript"} 0`,
 		`lock_attempts_total{error_type="held",lock_strategy="luascript"} 3`,
 		`lock_hold_duration_seconds_count{lock_strategy="luascript"} 3`,
-		`lock_losses_total{lock_loss_reason="gone",lock_strategy="luascript"} 1`,
+		`lock_losses_total{lock_loss_reason="missing",lock_strategy="luascript"} 1`,
 	} {
 		if !strings.Contains(told, want+"\n") {
 			t.Errorf("metrics\n%s\nwant %s", told, want)

@@ -19,8 +19,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	api "go.opentelemetry.io/otel/trace"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
 	"github.com/lockstrategies/locks/telemetry/lockslog"
@@ -67,9 +67,9 @@ func story(t *testing.T) (all told) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var server conformance.Memory
+		var server lockstest.Memory
 		var down atomic.Bool
-		server.Intercept(func(_ context.Context, _ conformance.Request, serve func() error) error {
+		server.Intercept(func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			if down.Load() {
 				return &strategy.ServerError{Node: "redis:6379", Kind: strategy.ErrUnsent, Err: errors.New("dial tcp: connection refused")}
 			}
@@ -99,7 +99,7 @@ func story(t *testing.T) (all told) {
 	return all
 }
 
-func (c clerk) invoice(server *conformance.Memory) {
+func (c clerk) invoice(server *lockstest.Memory) {
 	const name = "invoice/42"
 	second := make(chan struct{})
 	time.AfterFunc(20*ms, func() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
@@ -20,7 +21,7 @@ func Open(pool *redis.Pool, log *slog.Logger) (strategy.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return luascript.New(pool, strategy.Options{
+	return luascript.New(redigonode.New(pool), strategy.Options{
 		Observe: func(e strategy.Event) {
 			logs(e)
 			telemetry(e)

@@ -5,7 +5,7 @@ package invoices
 import (
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
 // TestDocQuotes: each block of code in docs/testing.md stands in a file that is compiled.

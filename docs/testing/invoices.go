@@ -26,7 +26,7 @@ var ErrBusy = errors.New("somebody else is paying it")
 
 // Pay waits for 2 s for the lock of the invoice.
 func (s *Service) Pay(ctx context.Context, id string) error {
-	err := strategy.DoWithin(ctx, 2*time.Second, s.Locks.NewLock("invoice/"+id), func(ctx context.Context, lease strategy.Lease) error {
+	err := strategy.DoWithin(ctx, s.Locks.NewLock("invoice/"+id), 2*time.Second, func(ctx context.Context, lease strategy.Lease) error {
 		return s.send(ctx, id, lease)
 	})
 	if errors.Is(err, strategy.ErrHeld) {

@@ -61,7 +61,7 @@ func TestPausedHolder(t *testing.T) {
 			return nil
 		}}
 		paused := Service{locks, func(ctx context.Context, id string, fence uint64) error {
-			locks.Advance(10 * time.Second) // a TTL; this process does not know
+			locks.Advance(time.Minute) // past its TTL; this process does not know
 			if err := next.Pay(ctx, id); err != nil {
 				t.Error(err)
 			}

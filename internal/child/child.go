@@ -46,12 +46,12 @@ type birth struct {
 // mark begins a child's messages: other lines of its output are text for people.
 const mark = "message: "
 
-// ErrParentGone says that the parent has closed the child's input, or is gone.
-var ErrParentGone = errors.New("the parent is gone")
+// ErrParentExited says that the parent has closed the child's input, or has exited.
+var ErrParentExited = errors.New("the parent has exited")
 
 // Run does work and returns true if this process was started as a child in that role; then main
 // should return. ctx ends when the parent is gone. After an error the process exits with 1, and the
-// parent gets the error's text. [ErrParentGone] counts as success.
+// parent gets the error's text. [ErrParentExited] counts as success.
 func Run[Job any](role string, work func(ctx context.Context, parent *Parent, j Job) error) bool {
 	j, ok := JobOf[Job](role)
 	if !ok {
@@ -93,13 +93,13 @@ func Work[Job any](j Job, work func(ctx context.Context, parent *Parent, j Job) 
 		for in := bufio.NewReader(os.Stdin); ; {
 			line, err := in.ReadBytes('\n')
 			if err != nil {
-				cancel(ErrParentGone)
+				cancel(ErrParentExited)
 				return
 			}
 			p.messages <- line
 		}
 	}()
-	if err := work(ctx, p, j); !errors.Is(err, ErrParentGone) {
+	if err := work(ctx, p, j); !errors.Is(err, ErrParentExited) {
 		return err
 	}
 	return nil
@@ -117,12 +117,12 @@ func (*Parent) Send(message any) error {
 	return err
 }
 
-// Receive waits for the next message and decodes it. The error is [ErrParentGone] when there will
+// Receive waits for the next message and decodes it. The error is [ErrParentExited] when there will
 // be none.
 func (p *Parent) Receive(message any) error {
 	line, ok := <-p.messages
 	if !ok {
-		return ErrParentGone
+		return ErrParentExited
 	}
 	return json.Unmarshal(line, message)
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
 
 // A job says what the child of a test does.
@@ -129,9 +129,9 @@ func TestMessages(t *testing.T) {
 			t.Errorf("message %d has come back as %d, %v", i, n, ok)
 		}
 	}
-	gone, cancel := context.WithCancelCause(ctx)
+	left, cancel := context.WithCancelCause(ctx)
 	cancel(errors.New("enough"))
-	if err := p.Receive(gone, new(any)); err == nil || err.Error() != "enough" {
+	if err := p.Receive(left, new(any)); err == nil || err.Error() != "enough" {
 		t.Errorf("Receive with a context that is done: %v, want its cause", err)
 	}
 	check(t, p.Close(limit))

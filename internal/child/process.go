@@ -38,7 +38,7 @@ type Process struct {
 	stdin    io.WriteCloser
 	messages chan []byte
 	text     tail          // what it wrote for people
-	deaf     chan struct{} // closed when nobody receives any more
+	unread   chan struct{} // closed when nobody receives any more
 	ended    chan struct{} // closed when the process is gone
 
 	mu             sync.Mutex
@@ -64,7 +64,7 @@ func Start(c Config) (*Process, error) {
 	}
 	p := &Process{
 		cmd:      exec.Command(program, c.Args...),
-		messages: make(chan []byte), deaf: make(chan struct{}), ended: make(chan struct{}),
+		messages: make(chan []byte), unread: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if c.Env == nil {
 		c.Env = os.Environ()
@@ -112,7 +112,7 @@ func (p *Process) listen(stdout *bufio.Reader) {
 		case err == nil: // a kill did not cut it off
 			select {
 			case p.messages <- message:
-			case <-p.deaf:
+			case <-p.unread:
 			}
 		}
 		if err != nil {
@@ -215,9 +215,9 @@ func (p *Process) Close(limit time.Duration) error {
 
 func (p *Process) listenNoMore() {
 	select {
-	case <-p.deaf:
+	case <-p.unread:
 	default:
-		close(p.deaf)
+		close(p.unread)
 	}
 }
 

@@ -8,32 +8,45 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/lockstrategies/locks/strategy"
 )
+
+// A Command is a *cobra.Command. Only the modules of the two programs require cobra, so this package describes it
+// by its methods. What only a field can say, the program's root says itself: Version is [Version], and
+// SilenceErrors and SilenceUsage are true.
+type Command[C any] interface {
+	Name() string
+	CommandPath() string
+	SetVersionTemplate(string)
+	SetArgs([]string)
+	SetIn(io.Reader)
+	SetOut(io.Writer)
+	SetErr(io.Writer)
+	ExecuteContextC(context.Context) (C, error)
+}
 
 // Main runs the program, and exits. The first signal ends the context of its work, unless the work
 // has taken the signals by [TakeSignals].
-func Main(root *cobra.Command) {
+func Main[C Command[C]](root C) {
 	ctx := withSignals(context.Background())
 	os.Exit(Execute(ctx, root, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // Execute runs the program and returns its exit status: 0 when it did what was asked for, 1 when
 // it could not, 2 when it did not understand, 128 + n when signal n ended it, or that of an [Exit].
-func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root.Version = Version()
+func Execute[C Command[C]](ctx context.Context, root C, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetVersionTemplate(root.Name() + " {{.Version}} " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n")
-	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	say := func(err error) { fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err) }
+	say := func(err error) { fmt.Fprintf(stderr, "%s: %s\n", root.Name(), Printable(err.Error())) }
 	var sig *Interrupted
 	var failed *failure
 	var ended *Exit
@@ -61,6 +74,11 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	}
 }
 
+// Printable is [strategy.Printable] of a text for the terminal, whose lines and tabs stay.
+func Printable(text string) string { return words.ReplaceAllStringFunc(text, strategy.Printable) }
+
+var words = regexp.MustCompile(`[^\n\t]+`)
+
 // failure is an error of the work itself: what was asked for was understood.
 type failure struct{ err error }
 
@@ -79,8 +97,8 @@ func (e *Exit) Unwrap() error { return e.Err }
 
 // Does marks the errors of a command's work. Those of cobra, and of PreRunE, are the
 // user's mistakes.
-func Does(work func(*cobra.Command) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, _ []string) error {
+func Does[C any](work func(C) error) func(C, []string) error {
+	return func(cmd C, _ []string) error {
 		if err := work(cmd); err != nil {
 			return &failure{err}
 		}
@@ -88,10 +106,10 @@ func Does(work func(*cobra.Command) error) func(*cobra.Command, []string) error 
 	}
 }
 
-// Given returns those of the flags that the user has set.
-func Given(cmd *cobra.Command, flags ...string) (set []string) {
+// Given returns those of the flags that the user has set. changed is the method Changed of the command's flags.
+func Given(changed func(flag string) bool, flags ...string) (set []string) {
 	for _, f := range flags {
-		if cmd.Flags().Changed(f) {
+		if changed(f) {
 			set = append(set, "--"+f)
 		}
 	}

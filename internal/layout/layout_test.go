@@ -9,7 +9,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -57,104 +57,125 @@ func packages(t *testing.T, dir string) map[string]pkg {
 	}
 }
 
-// foreign returns the imports that are neither the standard library's nor allowed.
-func foreign(all map[string]pkg, imports []string, allowed ...string) []string {
-	return slices.DeleteFunc(slices.Clone(imports), func(i string) bool {
-		return all[i].Standard || i == "C" || slices.Contains(allowed, i)
-	})
+// wings are the parts of the house, by how the paths of their packages begin: the product, test support, the lab. Each
+// knows itself and those before it.
+var wings = []string{"", "internal/testkit/", "lab/"}
+
+func wing(name string) (at int) {
+	for i, prefix := range wings {
+		if strings.HasPrefix(name+"/", prefix) {
+			at = i
+		}
+	}
+	return at
 }
 
-const (
-	uuid   = "github.com/gofrs/uuid/v5"
-	redigo = "github.com/gomodule/redigo/redis"
-)
-
-// TestDirections: strategy ← driver ← engine ← algorithms. The contract needs the standard library
-// alone, the suite needs no client, and an algorithm knows no other.
-func TestDirections(t *testing.T) {
-	all := packages(t, root)
-	const (
-		strategy = module + "strategy"
-		driver   = module + "driver"
-		engine   = module + "engine"
-		token    = module + "internal/token"
-		fences   = module + "internal/fences"
-		names    = module + "internal/names"
-		plain    = module + "internal/plain"
-		queue    = module + "internal/queue"
-		holders  = module + "internal/holders"
-	)
-	allowed := map[string][]string{
-		"strategy": {},
-		"driver":   {strategy, token},
-		"engine": {strategy, driver, token,
-			engine + "/internal/lifecycle", engine + "/internal/scheduler", engine + "/internal/undo", engine + "/internal/waitline"},
-		"engine/internal/lifecycle": {},
-		"engine/internal/scheduler": {},
-		"engine/internal/waitline":  {},
-		"engine/internal/undo":      {strategy, driver, engine + "/internal/lifecycle"},
-		"conformance":               {strategy, driver, engine, module + "internal/child"},
-		"internal/child":            {},
-		"election":                  {strategy},
-		"lockstest":                 {strategy, driver, engine, module + "conformance"},
-
-		"internal/token":    {uuid},
-		"internal/fences":   {},
-		"internal/names":    {driver},
-		"internal/plain":    {strategy, driver},
-		"internal/queue":    {strategy, driver},
-		"internal/holders":  {strategy, driver, names, queue},
-		"internal/node":     {strategy, driver, module + "internal/callback", module + "internal/timeup", module + "internal/transaction", redigo},
-		"internal/nodetest": {strategy, driver, module + "internal/redistest", module + "internal/verdict"},
-
-		"telemetry/lockslog": {strategy},
-	}
-	for name := range strategies(all) {
-		allowed[name] = []string{strategy, driver, engine, token, fences, names, plain, queue, holders, module + "internal/node", redigo}
-	}
-	for name, may := range allowed {
-		p, ok := all[module+name]
-		if !ok {
-			t.Errorf("package %s is not there", name)
-			continue
-		}
-		if bad := foreign(all, p.Imports, may...); len(bad) > 0 {
-			t.Errorf("%s imports %v, allowed are the standard library and %v", name, bad, may)
-		}
-	}
+// floors are the packages of the product, from the ground up. A package imports what stands below it and what is in its
+// own folder, but nothing else on its floor. So the contract knows no engine, and an algorithm no client and no
+// other algorithm.
+var floors = [][]string{
+	{"internal/child", "internal/holdstart", "internal/timeup", "internal/token"},
+	{"strategy", "engine/internal/lifecycle", "engine/internal/scheduler", "engine/internal/waitline"},
+	{"driver", "election", "multilock", "internal/cli", "internal/client", "internal/subscription", "telemetry"},
+	{"engine/internal/undo", "internal/algorithm/fences", "internal/algorithm/keycache"},
+	{"engine", "driver/rediskit"},
+	{"internal/memory", "internal/algorithm/queue", "internal/algorithm/stringkey"},
+	{"internal/algorithm/holderset"},
+	{
+		"setnxgetset", "setnxpx", "ifeq", "luascript", "fairqueue", "reentrant", "redlock", "semaphore", "rwlock",
+		"conformance", "lockstest",
+	},
+	{"clients"},
+	{"cmd", "docs", ".ci", "internal/layout", "clients/goredis/quickstart"},
 }
 
-// TestOneImporterOfDockertest: servers for tests come from one place, and no
-// package that users import comes near it.
-func TestOneImporterOfDockertest(t *testing.T) {
-	all := packages(t, root)
-	maps.Copy(all, packages(t, filepath.Join(root, "lab")))
-	const redistest = module + "internal/redistest"
-	for name, p := range all {
-		if !strings.HasPrefix(name, module) || name == redistest {
-			continue
-		}
-		for _, i := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
-			if strings.HasPrefix(i, "github.com/ory/dockertest") {
-				t.Errorf("%s imports %s: only internal/redistest may", name, i)
+// floor returns where a package stands, and by which name in floors: its own, or that of a folder around it.
+func floor(name string) (at int, as string) {
+	for as = name; as != "."; as = path.Dir(as) {
+		for i, f := range floors {
+			if slices.Contains(f, as) {
+				return i, as
 			}
 		}
-		ours := strings.HasPrefix(name, module+"internal/") || strings.HasPrefix(name, module+"lab/")
-		if !ours && slices.Contains(p.Deps, redistest) {
-			t.Errorf("%s depends on internal/redistest outside its tests", name)
+	}
+	return -1, ""
+}
+
+// only are packages that know less of this module than stands below them.
+var only = map[string][]string{
+	"strategy":  {"internal/timeup"},
+	"driver":    {"strategy"},
+	"telemetry": {"strategy"},
+	"clients": {
+		"strategy", "driver", "driver/rediskit", "election", "internal/client", "internal/subscription", "internal/timeup", "clients/redigo",
+	},
+}
+
+// foreign are the packages of others that those of the root module import.
+var foreign = map[string]string{
+	"internal/token": "github.com/gofrs/uuid/v5",
+	"clients/redigo": "github.com/gomodule/redigo/redis",
+}
+
+// TestDirections: the imports of all modules run downwards. Tests of the product may import test support; only the lab
+// imports the lab. In the root module each package of others has one importer, and so have the servers for tests.
+func TestDirections(t *testing.T) {
+	found := make([]int, len(wings))
+	for _, f := range goFiles(t, "") {
+		name := path.Dir(f.path)
+		mine, isTest := wing(name), strings.HasSuffix(f.path, "_test.go")
+		found[mine]++
+		known := mine
+		if isTest {
+			known = max(known, 1)
+		}
+		at, as := floor(name)
+		if mine == 0 && at < 0 {
+			t.Errorf("%s stands on no floor", f.path)
+		}
+		for _, spec := range f.tree.Imports {
+			i, _ := strconv.Unquote(spec.Path.Value)
+			to, ours := strings.CutPrefix(i, module)
+			below, beside := floor(to)
+			switch {
+			case strings.HasPrefix(i, "github.com/ory/dockertest") && name != "internal/testkit/redistest":
+				t.Errorf("%s imports %s: only internal/testkit/redistest may", f.path, i)
+			case ours && wing(to) > known:
+				t.Errorf("%s imports %s, of another wing", f.path, to)
+			case isTest || mine > 0:
+			case ours && (below > at || below == at && beside != as):
+				t.Errorf("%s imports %s, which does not stand below it", f.path, to)
+			case ours && only[as] != nil && !slices.Contains(only[as], to):
+				t.Errorf("%s imports %s, allowed are %v", f.path, to, only[as])
+			case !ours && at < len(floors)-1 && inRoot(name) && strings.Contains(i, ".") && foreign[name] != i:
+				t.Errorf("%s imports %s, allowed are the standard library and %q", f.path, i, foreign[name])
+			}
 		}
 	}
+	if slices.Contains(found, 0) {
+		t.Errorf("the wings have %v files: the test has lost its sight", found)
+	}
+}
+
+// inRoot reports whether a package is of the root module.
+func inRoot(name string) bool {
+	for ; name != "."; name = path.Dir(name) {
+		if _, err := os.Stat(filepath.Join(root, name, "go.mod")); err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // TestProduction: the production tool contains nothing of the tests and the lab.
 func TestProduction(t *testing.T) {
-	p, ok := packages(t, root)[module+"cmd/locks"]
+	p, ok := packages(t, filepath.Join(root, "cmd/locks"))[module+"cmd/locks"]
 	if !ok {
 		t.Fatal("there is no cmd/locks: the test has lost its sight")
 	}
 	for _, d := range p.Deps {
 		for _, not := range []string{
-			module + "internal/redistest", module + "internal/subjects", module + "internal/rig", module + "conformance", "testing",
+			module + "internal/testkit", module + "conformance", module + "lockstest", module + "lab", "testing",
 			"github.com/ory/dockertest", "github.com/alicebob/miniredis", "github.com/jedib0t/go-pretty", "github.com/HdrHistogram",
 		} {
 			if d == not || strings.HasPrefix(d, not+"/") {
@@ -164,38 +185,12 @@ func TestProduction(t *testing.T) {
 	}
 }
 
-// TestNobodyNeedsTheLab: only modules inside lab require it, so nothing else can import it.
-func TestNobodyNeedsTheLab(t *testing.T) {
-	inside := 0
-	err := filepath.WalkDir(root, func(file string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Base(file) != "go.mod" {
-			return err
-		}
-		text, err := os.ReadFile(file)
-		if !bytes.Contains(text, []byte(module+"lab")) {
-			return err
-		}
-		if strings.HasPrefix(file, filepath.Join(root, "lab")+string(filepath.Separator)) {
-			inside++
-		} else {
-			t.Errorf("%s names the lab", file)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if inside == 0 {
-		t.Error("no go.mod names the lab: the test has lost its sight")
-	}
-}
-
 // strategies are the packages at the top level that are no part of the frame.
 func strategies(all map[string]pkg) map[string]pkg {
 	found := map[string]pkg{}
 	for name, p := range all {
 		rest, ours := strings.CutPrefix(name, module)
-		if ours && path.Dir(rest) == "." && !slices.Contains([]string{"strategy", "driver", "engine", "conformance", "lockstest", "election"}, rest) {
+		if ours && path.Dir(rest) == "." && !slices.Contains([]string{"strategy", "driver", "engine", "conformance", "lockstest", "election", "multilock"}, rest) {
 			found[rest] = p
 		}
 	}
@@ -204,7 +199,7 @@ func strategies(all map[string]pkg) map[string]pkg {
 
 // TestNoWallClock: only setnxgetset goes by what a contender's clock says. The
 // others measure how long ago something was, by the monotonic clock, so a clock that
-// is wrong or set does not move it; internal/subjects relies on that. (A token has
+// is wrong or set does not move it; internal/testkit/subjects relies on that. (A token has
 // the time in it, for people who inspect the lock; no lock reads it.)
 func TestNoWallClock(t *testing.T) {
 	all := packages(t, root)
@@ -224,7 +219,7 @@ func TestNoWallClock(t *testing.T) {
 		}
 		return found
 	}
-	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "driver", "engine", "internal/node")
+	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "driver", "driver/rediskit", "engine", "clients/redigo")
 	for _, name := range names {
 		if found := readers(name); len(found) > 0 && name != stamped {
 			t.Errorf("%s: %v: only %s may read a time's value", name, found, stamped)
@@ -237,11 +232,11 @@ func TestNoWallClock(t *testing.T) {
 
 // TestNoDates: no strategy tells a server when a lock ends, only for how long it lasts, so a
 // contender's clock has no part in it. A script may, if it takes the date from the server. (To
-// ask for the right to a command, as a driver.Right and rights.lua do, is not to use it.)
+// ask for the right to a command, as a rediskit.Right and rights.lua do, is not to use it.)
 func TestNoDates(t *testing.T) {
 	dates := regexp.MustCompile(`(?i)\b(PXAT|EXAT|P?EXPIREAT)\b`)
 	all, scripts := packages(t, root), 0
-	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "driver", "engine", "internal/node")
+	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "driver", "driver/rediskit", "engine", "clients/redigo")
 	for _, name := range names {
 		for _, file := range all[module+name].GoFiles {
 			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name, file), nil, parser.SkipObjectResolution)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
 // TestEveryStrategyIsJudged: a folder that nobody compares, or whose own test leaves

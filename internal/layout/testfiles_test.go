@@ -13,17 +13,20 @@ import (
 	"testing"
 )
 
-// testFile is a parsed _test.go file of any module.
-type testFile struct {
+// goFile is a parsed file of any module.
+type goFile struct {
 	path string // from the root
 	set  *token.FileSet
 	tree *ast.File
 }
 
-func testFiles(t *testing.T) (files []testFile) {
+func testFiles(t *testing.T) []goFile { return goFiles(t, "_test") }
+
+// goFiles are the files whose names end so.
+func goFiles(t *testing.T, end string) (files []goFile) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") {
+		if err != nil || !strings.HasSuffix(path, end+".go") || strings.Contains(path, "testdata") {
 			return err
 		}
 		set := token.NewFileSet()
@@ -32,14 +35,14 @@ func testFiles(t *testing.T) (files []testFile) {
 			return err
 		}
 		name, err := filepath.Rel(root, path)
-		files = append(files, testFile{filepath.ToSlash(name), set, tree})
+		files = append(files, goFile{filepath.ToSlash(name), set, tree})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(files) < 100 {
-		t.Fatalf("there are %d test files: the test has lost its sight", len(files))
+		t.Fatalf("there are %d files: the test has lost its sight", len(files))
 	}
 	return files
 }
@@ -69,7 +72,7 @@ func isTest(d ast.Decl) bool {
 }
 
 // TestNoSleeps: a sleep on a real clock is too short on a slow machine, and a waste on a fast one. In
-// a bubble of testing/synctest it takes no time; elsewhere internal/verdict polls. A benchmark may.
+// a bubble of testing/synctest it takes no time; elsewhere internal/testkit/verdict polls. A benchmark may.
 func TestNoSleeps(t *testing.T) {
 	for _, f := range testFiles(t) {
 		bubble := strings.HasSuffix(f.path, "bench_test.go")

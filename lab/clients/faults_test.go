@@ -18,8 +18,8 @@ import (
 	goredisnode "github.com/lockstrategies/locks/clients/goredis"
 	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/faults"
 )
 
@@ -48,10 +48,7 @@ func dialGoRedis(l *rig.Link) (driver.Node, error) {
 	}
 	o.ContextTimeoutEnabled = true
 	client := redis.NewClient(o)
-	n, err := goredisnode.New(client)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
+	n := goredisnode.New(client)
 	return owning{n, client.Close}, nil
 }
 
@@ -73,11 +70,7 @@ func dialRueidisAs(l *rig.Link, user string) (driver.Node, error) {
 	if client == nil {
 		return nil, err
 	}
-	n, err := rueidisnode.New(client)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
+	n := rueidisnode.New(client)
 	return owning{n, func() error { client.Close(); return nil }}, nil
 }
 

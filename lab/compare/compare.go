@@ -27,8 +27,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
 // Contenders is how many contend for one lock, in the measurements of that.
@@ -102,7 +102,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 			Comparable: c.Kind != redistest.Embedded,
 		},
 		Machine:    Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
-		Strategies: make([]Strategy, len(c.Variants)),
+		Strategies: make([]Column, len(c.Variants)),
 		LeftOut:    leftOut,
 	}
 	if len(c.Servers) > 1 {
@@ -111,7 +111,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		}
 	}
 	for i, v := range c.Variants {
-		r.Strategies[i] = Strategy{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
+		r.Strategies[i] = Column{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
 	}
 	began := time.Now()
 	err := pingAll(ctx, c.Servers)
@@ -234,7 +234,7 @@ func judging(c Config, r *Report) step {
 }
 
 // note keeps a measurement's failure, unless it is ctx's end.
-func (s *Strategy) note(ctx context.Context, what string, err error) {
+func (s *Column) note(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil && !s.failed(what) {
 		s.Failures = append(s.Failures, Failure{Measurement: what, Error: err.Error()})
 	}

@@ -21,9 +21,9 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/luascript"
 )
 
@@ -87,16 +87,16 @@ func TestCost(t *testing.T) {
 		trips    float64
 		commands []string
 	}
-	undo := []string{"CLIENT", "WATCH", "GET", "MULTI", "DEL", "EXEC"}
-	if s.Version() == redistest.Imitation { // it refuses CLIENT KILL, so it is not asked who the connection is
-		undo = undo[1:]
+	undo, trips := []string{"HELLO", "CLIENT", "WATCH", "GETEX", "MULTI", "DEL", "EXEC"}, 6.0 // the first two in one packet
+	if s.Version() == redistest.Imitation {                                                   // it refuses CLIENT KILL, so it is not asked who the connection is
+		undo = slices.Delete(undo, 1, 2)
 	}
 	for name, w := range map[string]struct{ acquire, release, held want }{
 		"fairqueue":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}},
 		"luascript":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}},
-		"setnxpx":           {want{1, []string{"SET"}}, want{2, []string{"GET", "DEL"}}, want{3, []string{"SET", "GET", "PTTL"}}},
-		"setnxpx-blind":     {want{1, []string{"SET"}}, want{1, []string{"DEL"}}, want{3, []string{"SET", "GET", "PTTL"}}},
-		"setnxgetset-watch": {want{1, []string{"SETNX"}}, want{float64(len(undo)), undo}, want{2, []string{"SETNX", "GET"}}},
+		"setnxpx":           {want{1, []string{"SET"}}, want{2, []string{"GETEX", "DEL"}}, want{3, []string{"SET", "GETEX", "PTTL"}}},
+		"setnxpx-blind":     {want{1, []string{"SET"}}, want{1, []string{"DEL"}}, want{3, []string{"SET", "GETEX", "PTTL"}}},
+		"setnxgetset-watch": {want{1, []string{"SETNX"}}, want{trips, undo}, want{2, []string{"SETNX", "GETEX"}}},
 	} {
 		for _, shared := range []bool{false, true} {
 			var c *Cost
@@ -196,8 +196,11 @@ func (p *several) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, er
 	})
 }
 
-func (p *several) Release(ctx context.Context, c driver.Claim) error {
-	return p.ask(func(q driver.Protocol) error { return q.Release(ctx, c) })
+func (p *several) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return driver.Outcome{}, p.ask(func(q driver.Protocol) error {
+		_, err := q.Release(ctx, c)
+		return err
+	})
 }
 
 func (p *several) Close() error {
@@ -208,7 +211,7 @@ func (p *several) Close() error {
 // goes on at once apart from what does not.
 func TestCostOfSeveral(t *testing.T) {
 	const n = 3
-	servers := own(t, n)
+	servers := exclusive(t, n)
 	for _, atOnce := range []bool{true, false} {
 		inTurn := n
 		if atOnce {
@@ -230,8 +233,8 @@ func TestCostOfSeveral(t *testing.T) {
 	wantNoKeys(t, servers...)
 }
 
-// own are servers that nobody else uses.
-func own(t *testing.T, n int) []*redistest.Server {
+// exclusive are servers that nobody else uses.
+func exclusive(t *testing.T, n int) []*redistest.Server {
 	t.Helper()
 	var servers []*redistest.Server
 	for range n {
@@ -270,7 +273,7 @@ func TestStall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := own(t, 1)
+			servers := exclusive(t, 1)
 			redistest.Skip(t, servers[0].Freeze(t.Context()), "that a stall ends no measurement")
 			thawed := make(chan error, 1)
 			time.AfterFunc(2*time.Second, func() { thawed <- servers[0].Thaw(context.Background()) })
@@ -292,7 +295,7 @@ func TestStall(t *testing.T) {
 // TestRun takes a strategy with weaknesses, one without and one on several servers, briefly.
 func TestRun(t *testing.T) {
 	few := []subjects.Variant{variant(t, "setnxgetset-blind"), variant(t, "luascript"), variant(t, "redlock")}
-	servers := own(t, subjects.Most(few))
+	servers := exclusive(t, subjects.Most(few))
 	var last Progress
 	c := Config{
 		Servers: servers, Kind: redistest.Docker, Variants: few, Each: 50 * time.Millisecond,
@@ -312,7 +315,7 @@ func TestRun(t *testing.T) {
 		redistest.Do(t, servers[0], "SET", key, 1)
 	}
 	r, err := Run(t.Context(), c)
-	for err == nil && c.Each < time.Second && slices.ContainsFunc(r.Strategies, func(s Strategy) bool { return s.failed(MeasuringHandOff) }) {
+	for err == nil && c.Each < time.Second && slices.ContainsFunc(r.Strategies, func(s Column) bool { return s.failed(MeasuringHandOff) }) {
 		c.Each *= 4 // too short for this machine
 		last = Progress{}
 		r, err = Run(t.Context(), c)
@@ -413,7 +416,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestServerGone(t *testing.T) {
+func TestServerDown(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	ctx := context.Background()
 	c := Config{Servers: []*redistest.Server{s}, Variants: subjects.All()[:1], titles: []string{groups[0].title}, Each: 300 * time.Millisecond, Progress: func(p Progress) {
@@ -463,9 +466,9 @@ func TestJain(t *testing.T) {
 }
 
 func TestMarkdown(t *testing.T) {
-	columns := []Strategy{{Name: "a", Guarantees: make([]Guarantee, len(groups))}, {Name: "b"}}
+	columns := []Column{{Name: "a", Guarantees: make([]Guarantee, len(groups))}, {Name: "b"}}
 	for i := range groups {
-		columns[0].Guarantees[i].Verdict = []Verdict{Kept, Weak, Absent, Failed, Unclear}[i%5]
+		columns[0].Guarantees[i].Verdict = []Rating{Kept, Weak, Absent, Failed, Unclear}[i%5]
 	}
 	lines := strings.Split(Markdown(columns), "\n")
 	want := []string{
@@ -483,14 +486,14 @@ func TestMarkdown(t *testing.T) {
 }
 
 func TestVerdictOf(t *testing.T) {
-	of := func(vs ...Verdict) Verdict {
+	of := func(vs ...Rating) Rating {
 		var ps []Property
 		for _, v := range vs {
 			ps = append(ps, Property{Verdict: v})
 		}
 		return verdictOf(ps)
 	}
-	for _, c := range []struct{ got, want Verdict }{
+	for _, c := range []struct{ got, want Rating }{
 		{of(Kept, Kept), Kept},
 		{of(Kept, Absent), Kept},
 		{of(Absent, Absent), Absent},
@@ -510,19 +513,19 @@ func TestVerdictOf(t *testing.T) {
 
 // TestAdvice: it follows from what was seen, and is not given on half of it.
 func TestAdvice(t *testing.T) {
-	column := func(name string, late, fence Verdict, left int, commands ...string) Strategy {
+	column := func(name string, late, fence Rating, left int, commands ...string) Column {
 		var r Requests
 		for _, c := range commands {
 			r.Commands = append(r.Commands, Commands{Name: c, Times: 1})
 		}
-		return Strategy{
+		return Column{
 			Name: name, Servers: 1, Cost: &Cost{Release: r, KeysLeft: &left, TokenInKey: true},
 			Guarantees: []Guarantee{{Title: "late", Verdict: late}, {Title: fenceTitle, Verdict: fence}},
 		}
 	}
 	two := column("two", Weak, Absent, 0, "GET", "DEL")
 	one := column("one", Kept, Kept, 1, "EVALSHA")
-	who := func(columns ...Strategy) map[string]string {
+	who := func(columns ...Column) map[string]string {
 		got := map[string]string{}
 		for _, a := range advise(columns, true) {
 			got[a.For] = strings.Join(a.Strategies, " ")
@@ -577,7 +580,7 @@ func TestAdvice(t *testing.T) {
 	}
 	five.Solo, one.Solo = &Solo{Latency: Latency{P50: 300}, PerPing: 6}, &Solo{Latency: Latency{P50: 100}, PerPing: 2}
 	for _, comparable := range []bool{true, false} {
-		got := advise([]Strategy{one, five}, comparable)
+		got := advise([]Column{one, five}, comparable)
 		i := slices.IndexFunc(got, func(a Advice) bool { return strings.HasPrefix(a.For, "a lock that outlives") })
 		const price = "asks 5 servers; alone it takes 3.0 times as long as one."
 		if i < 0 || strings.Contains(got[i].Why, price) != comparable || !strings.Contains(got[i].Why, "no fences") {
@@ -611,21 +614,21 @@ func TestAdvice(t *testing.T) {
 	}
 	unknown := one
 	unknown.Guarantees = []Guarantee{{Title: "late"}}
-	if got := advise([]Strategy{two, unknown}, true); got != nil {
+	if got := advise([]Column{two, unknown}, true); got != nil {
 		t.Errorf("advice without all verdicts = %v, want none", got)
 	}
 	unknown = one
 	unknown.Cost = nil
-	if got := advise([]Strategy{two, unknown}, true); got != nil {
+	if got := advise([]Column{two, unknown}, true); got != nil {
 		t.Errorf("advice without all costs = %v, want none", got)
 	}
 }
 
-// TestQuickest: rates recommend only sound locks, and only if the rounds do not contradict each other.
+// TestQuickest: rates recommend only proven locks, and only if the rounds do not contradict each other.
 func TestQuickest(t *testing.T) {
-	column := func(name string, late Verdict, rates ...float64) Strategy { // the lowest, the median, the highest
+	column := func(name string, late Rating, rates ...float64) Column { // the lowest, the median, the highest
 		left := 0
-		s := Strategy{Name: name, Servers: 1, Cost: &Cost{KeysLeft: &left}, Guarantees: []Guarantee{{Title: "late", Verdict: late}}}
+		s := Column{Name: name, Servers: 1, Cost: &Cost{KeysLeft: &left}, Guarantees: []Guarantee{{Title: "late", Verdict: late}}}
 		if len(rates) > 0 {
 			s.Contention = []Contention{
 				{Contenders: 1, Lowest: 900, PerSecond: 900, Highest: 900},
@@ -637,21 +640,21 @@ func TestQuickest(t *testing.T) {
 	fast, slow := column("fast", Kept, 450, 500, 550), column("slow", Kept, 90, 100, 110)
 	for _, c := range []struct {
 		what     string
-		columns  []Strategy
+		columns  []Column
 		embedded bool
 		want     string
 	}{
-		{what: "two sound ones", columns: []Strategy{fast, slow}, want: "fast"},
-		{what: "a weak one that is faster still", columns: []Strategy{column("weak", Weak, 9000, 9000, 9000), fast, slow}, want: "fast"},
-		{what: "one that could not be judged", columns: []Strategy{column("unclear", Unclear, 9000, 9000, 9000), fast, slow}, want: "fast"},
-		{what: "a weak one that was not timed", columns: []Strategy{column("weak", Weak), fast, slow}, want: "fast"},
-		{what: "a sound one and a weak one", columns: []Strategy{fast, column("weak", Weak, 90, 100, 110)}},
-		{what: "rates that are alike", columns: []Strategy{fast, column("same", Kept, 390, 400, 410)}},
-		{what: "a slow round of the fast", columns: []Strategy{column("fast", Kept, 100, 500, 550), slow}},
-		{what: "a fast round of the slow", columns: []Strategy{fast, column("slow", Kept, 90, 100, 490)}},
-		{what: "one that was not timed", columns: []Strategy{fast, slow, column("three", Kept)}},
-		{what: "one alone", columns: []Strategy{fast}},
-		{what: "an embedded Redis", columns: []Strategy{fast, slow}, embedded: true},
+		{what: "two proven ones", columns: []Column{fast, slow}, want: "fast"},
+		{what: "a weak one that is faster still", columns: []Column{column("weak", Weak, 9000, 9000, 9000), fast, slow}, want: "fast"},
+		{what: "one that could not be judged", columns: []Column{column("unclear", Unclear, 9000, 9000, 9000), fast, slow}, want: "fast"},
+		{what: "a weak one that was not timed", columns: []Column{column("weak", Weak), fast, slow}, want: "fast"},
+		{what: "a proven one and a weak one", columns: []Column{fast, column("weak", Weak, 90, 100, 110)}},
+		{what: "rates that are alike", columns: []Column{fast, column("same", Kept, 390, 400, 410)}},
+		{what: "a slow round of the fast", columns: []Column{column("fast", Kept, 100, 500, 550), slow}},
+		{what: "a fast round of the slow", columns: []Column{fast, column("slow", Kept, 90, 100, 490)}},
+		{what: "one that was not timed", columns: []Column{fast, slow, column("three", Kept)}},
+		{what: "one alone", columns: []Column{fast}},
+		{what: "an embedded Redis", columns: []Column{fast, slow}, embedded: true},
 	} {
 		got := ""
 		for _, a := range advise(c.columns, !c.embedded) {
@@ -676,7 +679,7 @@ func TestTooSlowToSay(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		plays []conformance.Result // of ReleaseOnlyOwn
-		want  Verdict
+		want  Rating
 	}{
 		{"late, then weak", []conformance.Result{late, weak}, Weak},
 		{"late, then kept", []conformance.Result{late, kept}, Kept},
@@ -720,11 +723,11 @@ func TestTooSlowToSay(t *testing.T) {
 	}
 }
 
-// TestAdviceInDoubt: what could not be judged is taken neither for sound nor for weak.
-func TestAdviceInDoubt(t *testing.T) {
-	column := func(name, command string, late, fence Verdict) Strategy {
+// TestAdviceOnTheUnclear: what could not be judged is taken neither for proven nor for weak.
+func TestAdviceOnTheUnclear(t *testing.T) {
+	column := func(name, command string, late, fence Rating) Column {
 		left := 0
-		return Strategy{
+		return Column{
 			Name: name, Servers: 1, Cost: &Cost{TokenInKey: true, KeysLeft: &left, Release: Requests{Commands: []Commands{{Name: command, Times: 1}}}},
 			Guarantees: []Guarantee{{Title: "late", Verdict: late}, {Title: fenceTitle, Verdict: fence}},
 		}
@@ -740,7 +743,7 @@ func TestAdviceInDoubt(t *testing.T) {
 		}
 		return Advice{For: "none"}
 	}
-	all := advise([]Strategy{doubtful, sure, clock, weak}, true)
+	all := advise([]Column{doubtful, sure, clock, weak}, true)
 	for purpose, want := range map[string]string{
 		"production, on one Redis":                                  "sure",
 		"writes that a paused holder must never overwrite":          "sure",
@@ -753,7 +756,7 @@ func TestAdviceInDoubt(t *testing.T) {
 			t.Errorf("for %q: %+v, want %q", purpose, a, want)
 		}
 	}
-	all = advise([]Strategy{doubtful, weak}, true)
+	all = advise([]Column{doubtful, weak}, true)
 	for purpose, want := range map[string]string{
 		"production, on one Redis":                                  "could not be judged",
 		"writes that a paused holder must never overwrite":          "could not be judged",

@@ -40,10 +40,10 @@ var groups = []group{
 	{title: "nothing without a majority", properties: []string{"QuorumNeeded", "MajorityDown", "MajorityForgets", "SlowQuorum"}},
 	{title: "every vote is taken back", properties: []string{"FailedAttemptLeavesNothing", "LateGrantUndone", "ReleaseEverywhere", "EvenSplit"}},
 
-	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry", "UnansweredWaiter"}},
-	{title: "a wait ends when told to", properties: []string{"WaitLimit", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
-	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "BrokenWatch", "WaitersAreCheap"}},
-	{title: "served in turn within one process", properties: []string{"FirstComeFirstServed", "HandedOn"}},
+	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry", "UnansweredWaiter", "ReplicaIsLeft"}},
+	{title: "a wait ends when told to", properties: []string{"WaitLimit", "DeadlinePassed", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
+	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "BrokenWatch", "WaitersAreCheap", "ForgedGrant", "ForgedDelay"}},
+	{title: "served in turn within one process", properties: []string{"FirstComeFirstServed", "HandedOn", "Burst"}},
 	{title: queueTitle, properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "DeafWaiter"}},
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
@@ -61,7 +61,7 @@ var groups = []group{
 	{title: permitsTitle, properties: []string{"PermitsBound", "PermitsUnderContention", "PermitsApart", "PermitsOnlyOwn", "PermitFences", "DeadPermits", "PermitsLeaveNothing"}},
 	{title: "… some with several permits", properties: []string{"Weights", "TooManyPermits", "PermitsInOrder", "HeavyNotOvertaken", "HeavyGivesUp"}},
 	{title: "… their number can be changed", properties: []string{"PermitsRaised", "PermitsLowered", "TooManyNow", "PermitsForAll"}},
-	{title: readersTitle, properties: []string{"ReadersTogether", "WriterAlone", "ReadersAndWriters", "ReadersOnlyOwn", "DeadReader", "WriterFences", "ReadersLeaveNothing"}},
+	{title: readersTitle, properties: []string{"ReadersTogether", "WriterAlone", "WithinItself", "ReadersAndWriters", "ReadersOnlyOwn", "DeadReader", "WriterFences", "ReadersLeaveNothing"}},
 	{title: "… in turns: neither side starves", properties: []string{"WriterNotStarved", "ReadersNotStarved", "WriterGivesUp", "Downgrade"}},
 
 	{title: "nonsense is refused, clearly", properties: []string{"BadNames", "BadOptions", "BadMaxHold", "WrongType"}},

@@ -11,26 +11,26 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 )
 
-// A Verdict is what the suite said.
-type Verdict string
+// A Rating is what the suite said.
+type Rating string
 
 const (
 	// Kept: nothing was found against it.
-	Kept Verdict = "kept"
+	Kept Rating = "kept"
 	// Weak: the strategy is known to lack it, and the suite has shown that.
-	Weak Verdict = "weak"
+	Weak Rating = "weak"
 	// Absent: the strategy does not offer it.
-	Absent Verdict = "absent"
+	Absent Rating = "absent"
 	// Failed: the trial ended otherwise than the strategy claims.
-	Failed Verdict = "failed"
+	Failed Rating = "failed"
 	// Unclear: the machine was too slow, each time that the trial was held.
-	Unclear Verdict = "unclear"
+	Unclear Rating = "unclear"
 	// Unknown: it was not looked at.
-	Unknown Verdict = ""
+	Unknown Rating = ""
 )
 
 // Mark is the verdict in one character.
-func (v Verdict) Mark() string {
+func (v Rating) Mark() string {
 	switch v {
 	case Kept:
 		return "✓"
@@ -49,15 +49,15 @@ func (v Verdict) Mark() string {
 // A Guarantee is a row: what a user asks of a lock, and what the suite said.
 type Guarantee struct {
 	Title      string     `json:"guarantee"`
-	Verdict    Verdict    `json:"verdict"`
+	Verdict    Rating     `json:"verdict"`
 	Properties []Property `json:"properties"`
 }
 
 // A Property is one trial of the suite.
 type Property struct {
-	Name    string  `json:"name"`
-	Clause  string  `json:"clause"`
-	Verdict Verdict `json:"verdict"`
+	Name    string `json:"name"`
+	Clause  string `json:"clause"`
+	Verdict Rating `json:"verdict"`
 
 	// Reason says why a weakness is known, why the trial does not apply, or how late the machine was.
 	Reason string `json:"reason,omitempty"`
@@ -259,8 +259,8 @@ func propertyOf(r conformance.Result) Property {
 }
 
 // verdictOf is the worst that is known of any property.
-func verdictOf(ps []Property) Verdict {
-	for _, worst := range []Verdict{Failed, Weak, Unknown, Unclear, Kept} {
+func verdictOf(ps []Property) Rating {
+	for _, worst := range []Rating{Failed, Weak, Unknown, Unclear, Kept} {
 		if slices.ContainsFunc(ps, func(p Property) bool { return p.Verdict == worst }) {
 			return worst
 		}
@@ -270,7 +270,7 @@ func verdictOf(ps []Property) Verdict {
 
 // Markdown is the table of guarantees in Markdown: what is the same on every
 // machine, without timings.
-func Markdown(columns []Strategy) string {
+func Markdown(columns []Column) string {
 	var b strings.Builder
 	b.WriteString("| |")
 	for _, c := range columns {

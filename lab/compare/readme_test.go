@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
 var update = flag.Bool("update", false, "write the guarantees of docs/guarantees.md again")
@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the guarantees of docs/guarantees
 // TestGuarantees compares the table of docs/guarantees.md with what is seen. It is left to "make
 // more": each strategy's own suite is held to what it is known for.
 func TestGuarantees(t *testing.T) {
-	c := Config{Servers: own(t, subjects.Most(subjects.Compared())), Kind: redistest.Docker, Variants: subjects.Compared()}
+	c := Config{Servers: exclusive(t, subjects.Most(subjects.Compared())), Kind: redistest.Docker, Variants: subjects.Compared()}
 	r, err := Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

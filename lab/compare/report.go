@@ -11,13 +11,13 @@ type Report struct {
 	// Interrupted: it was called off, and what is missing was not looked at.
 	Interrupted bool `json:"interrupted,omitempty"`
 
-	Redis      Redis      `json:"redis"`
-	Machine    Machine    `json:"machine"`
-	Method     Method     `json:"method"`
-	Ping       *Ping      `json:"ping,omitempty"`
-	Strategies []Strategy `json:"strategies"`
-	LeftOut    []LeftOut  `json:"left_out,omitempty"`
-	Advice     []Advice   `json:"advice,omitempty"`
+	Redis      Redis     `json:"redis"`
+	Machine    Machine   `json:"machine"`
+	Method     Method    `json:"method"`
+	Ping       *Ping     `json:"ping,omitempty"`
+	Strategies []Column  `json:"strategies"`
+	LeftOut    []LeftOut `json:"left_out,omitempty"`
+	Advice     []Advice  `json:"advice,omitempty"`
 }
 
 // LeftOut is a strategy for which there were too few servers.
@@ -68,8 +68,8 @@ func (m Millis) Duration() time.Duration {
 	return time.Duration(float64(m) * float64(time.Millisecond))
 }
 
-// A Strategy is a column: one strategy, and everything that was seen of it.
-type Strategy struct {
+// A Column is one strategy, and everything that was seen of it.
+type Column struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
 	Servers int    `json:"servers"` // that it takes
@@ -85,7 +85,7 @@ type Strategy struct {
 }
 
 // failed reports whether the strategy's measurement could not be taken.
-func (s *Strategy) failed(what string) bool {
+func (s *Column) failed(what string) bool {
 	for _, f := range s.Failures {
 		if f.Measurement == what {
 			return true

@@ -9,7 +9,7 @@ import (
 )
 
 // Meaning says what a verdict's mark stands for.
-func (v Verdict) Meaning() string {
+func (v Rating) Meaning() string {
 	switch v {
 	case Kept:
 		return "kept"
@@ -26,7 +26,7 @@ func (v Verdict) Meaning() string {
 }
 
 // Verdicts are all that there are, in the order of a legend.
-func Verdicts() []Verdict { return []Verdict{Kept, Weak, Absent, Failed, Unclear, Unknown} }
+func Verdicts() []Rating { return []Rating{Kept, Weak, Absent, Failed, Unclear, Unknown} }
 
 // Notes are what was seen where a mark is ✗ or !, each told once.
 type Notes []Note
@@ -95,20 +95,20 @@ func Sentence(s string) string {
 // Words is "2: GET, DEL", and for several servers that are all asked alike and at
 // the same time "1 ×5: EVALSHA". For other requests it gives sums.
 func (r Requests) Words(servers int) string {
-	each, head := 1.0, Short(r.RoundTrips)
+	each, head := 1.0, ThreeDigits(r.RoundTrips)
 	if servers > 1 {
 		each = float64(servers)
 		alike := r.RoundTrips == each*float64(r.InTurn) &&
 			!slices.ContainsFunc(r.Commands, func(c Commands) bool { return math.Mod(c.Times, each) != 0 })
 		if head = fmt.Sprintf("%d ×%d", r.InTurn, servers); !alike {
-			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, Short(r.RoundTrips))
+			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, ThreeDigits(r.RoundTrips))
 		}
 	}
 	var names []string
 	for _, c := range r.Commands {
 		name := c.Name
 		if c.Times != each {
-			name = Short(c.Times/each) + " " + name
+			name = ThreeDigits(c.Times/each) + " " + name
 		}
 		names = append(names, name)
 	}
@@ -134,7 +134,7 @@ func (r *Report) How() string {
 		}
 	}
 	counted := ""
-	several := slices.ContainsFunc(r.Strategies, func(s Strategy) bool { return s.Cost != nil && s.Servers > 1 })
+	several := slices.ContainsFunc(r.Strategies, func(s Column) bool { return s.Cost != nil && s.Servers > 1 })
 	switch {
 	case by["server"] && several:
 		counted = " Round trips were counted by the servers, and those one after another told from the others on a network made slow."
@@ -161,15 +161,15 @@ func (r *Report) How() string {
 func Micros(us float64) string {
 	switch {
 	case us >= 1e6:
-		return Short(us/1e6) + " s"
+		return ThreeDigits(us/1e6) + " s"
 	case us >= 1e3:
-		return Short(us/1e3) + " ms"
+		return ThreeDigits(us/1e3) + " ms"
 	}
-	return Short(us) + " µs"
+	return ThreeDigits(us) + " µs"
 }
 
-// Short prints three digits, more than which was not measured.
-func Short(x float64) string {
+// ThreeDigits prints three digits, more than which was not measured.
+func ThreeDigits(x float64) string {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return fmt.Sprint(x)
 	}
@@ -184,7 +184,7 @@ func Short(x float64) string {
 // Rate prints a number of three digits with its thousands set apart.
 func Rate(x float64) string {
 	if x < 1000 {
-		return Short(x)
+		return ThreeDigits(x)
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
 	s := strconv.FormatInt(int64(math.Round(x/unit)*unit), 10)

@@ -11,11 +11,11 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -58,7 +58,7 @@ const (
 // A client is a contender where it works.
 type client struct {
 	setup    Setup
-	strategy strategy.Strategy
+	strategy engine.Strategy
 	pools    []*redis.Pool
 	recorder *history.Recorder
 	store    *storeClient // nil: none
@@ -71,8 +71,8 @@ type client struct {
 
 // A question is an acquire under way.
 type question struct {
-	lock   string
-	doubts int // attempts of unknown outcome since it began, this one's or another worker's
+	lock        string
+	unconfirmed int // attempts of unknown outcome since it began, this one's or another worker's
 }
 
 // dialLimit bounds what a contender's server takes to be dialled. A link that holds
@@ -96,15 +96,12 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 		return nil, fmt.Errorf("contender: %s on %d servers: allowed are %d, none of them dead from the start", v.Name, len(s.Addrs), v.Servers)
 	}
 	c := &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
-	nodes, err := c.nodes()
-	if err != nil {
-		return nil, err
-	}
 	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, HandOver: s.HandOver, RetryOnError: s.RetryOnError, Label: s.Name, Observe: c.observe}
 	if s.Backoff != 0 {
 		o.Backoff = func(attempt int) time.Duration { return min(strategy.DefaultBackoff(attempt), s.Backoff) }
 	}
-	if c.strategy, err = engine.New(v.On(nodes), o); err != nil {
+	var err error
+	if c.strategy, err = engine.New(v.On(c.nodes()), o); err != nil {
 		return nil, err
 	}
 	if s.Store != "" {
@@ -115,20 +112,15 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	return c, nil
 }
 
-func (c *client) nodes() ([]driver.Node, error) {
-	var nodes []driver.Node
+func (c *client) nodes() (nodes []driver.Node) {
 	for _, addr := range c.setup.Addrs {
 		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
 			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
 		}}
 		c.pools = append(c.pools, pool)
-		n, err := node.New(pool)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, n)
+		nodes = append(nodes, redigonode.New(pool))
 	}
-	return nodes, nil
+	return nodes
 }
 
 func (c *client) close() error {
@@ -199,7 +191,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	}
 	lock := c.strategy.NewLock(b.Lock)
 	if b.Share > 0 {
-		lock = engine.NewShare(c.strategy, b.Lock, b.Share)
+		lock = c.strategy.NewShare(b.Lock, b.Share)
 	}
 	ask := lock.Acquire
 	if b.Try {
@@ -213,7 +205,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	lease, err := ask(ctx)
 	c.mu.Lock()
 	delete(c.asking, q)
-	op.Doubts = q.doubts
+	op.Unconfirmed = q.unconfirmed
 	c.mu.Unlock()
 	op = c.recorder.End(op.Of(lease, err))
 	if err != nil {
@@ -238,14 +230,14 @@ func (c *client) observe(e strategy.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holds[e.Token]; h != nil && e.Kind == strategy.EventRenewed {
-		h.took.Store(int64(e.Took))
+		h.elapsed.Store(int64(e.Took))
 	}
 	if e.Kind != strategy.EventAttempt || !errors.Is(e.Err, strategy.ErrUnknown) {
 		return
 	}
 	for q := range c.asking {
 		if q.lock == e.Name {
-			q.doubts++
+			q.unconfirmed++
 		}
 	}
 }
@@ -257,7 +249,7 @@ type hold struct {
 	who   string
 	share int
 
-	took atomic.Int64 // of the last renewal: a time.Duration
+	elapsed atomic.Int64 // of the last renewal: a time.Duration
 
 	mu       sync.Mutex
 	deadline time.Duration // as recorded
@@ -336,7 +328,7 @@ func (h *hold) extend(ctx context.Context) error {
 	op = h.recorder.Begin(op)
 	err := h.lease.Extend(ctx)
 	if op = op.Of(h.lease, err); err == nil {
-		op.Took = time.Duration(h.took.Load())
+		op.Took = time.Duration(h.elapsed.Load())
 	}
 	op = h.recorder.End(op)
 	if err == nil {
@@ -373,7 +365,7 @@ func (h *hold) downgrade(ctx context.Context) (*hold, error) {
 	release := h.recorder.Begin(h.op(history.KindRelease))
 	acquire := history.Op{Client: h.who, Kind: history.KindAcquire, Key: h.lease.Name(), Share: 1, From: h.lease.Token(), TTL: h.setup.TTL}
 	acquire = h.recorder.Begin(acquire)
-	lease, err := engine.Exchange(ctx, h.strategy, h.lease, 1)
+	lease, err := h.strategy.Exchange(ctx, h.lease, 1)
 	acquire = h.recorder.End(acquire.Of(lease, err))
 	release = release.Ended(err)
 	if release.Result == history.Lost && history.Now() >= h.until() {
@@ -461,6 +453,6 @@ func (h *hold) protected(ctx context.Context, op history.Op, do func(*history.Op
 	return err
 }
 
-func (h *hold) request(op history.Op) request {
-	return request{Kind: op.Kind, Key: op.Key, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value, Shares: op.Share > 0}
+func (h *hold) request(op history.Op) storeRequest {
+	return storeRequest{Kind: op.Kind, Key: op.Key, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value, Shares: op.Share > 0}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/history"
 )
 

@@ -64,7 +64,7 @@ func (s *Store) accept() {
 		s.serving.Go(func() {
 			defer conn.Close()
 			for in, out := json.NewDecoder(conn), json.NewEncoder(conn); ; {
-				var r request
+				var r storeRequest
 				if in.Decode(&r) != nil || out.Encode(s.serve(r)) != nil {
 					break // this client is gone
 				}
@@ -102,7 +102,7 @@ func (s *Store) Close() error {
 }
 
 // serve reads, or writes.
-func (s *Store) serve(r request) answer {
+func (s *Store) serve(r storeRequest) storeAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.cells[r.Key]
@@ -112,15 +112,15 @@ func (s *Store) serve(r request) answer {
 	}
 	switch {
 	case r.Fence != 0 && !s.careless && !c.admits(r):
-		return answer{Stale: true}
+		return storeAnswer{Stale: true}
 	case r.Kind == history.KindWrite:
 		c.value = r.Value
 	}
-	return answer{Value: c.value}
+	return storeAnswer{Value: c.value}
 }
 
 // admits is the rule.
-func (c *cell) admits(r request) bool {
+func (c *cell) admits(r storeRequest) bool {
 	reads := r.Shares && r.Kind == history.KindRead
 	if r.Fence < c.fence || r.Fence == c.fence && r.Owner != c.owner && !reads {
 		return false
@@ -129,8 +129,8 @@ func (c *cell) admits(r request) bool {
 	return true
 }
 
-// A request and its answer are what goes over the wire, in JSON.
-type request struct {
+// A storeRequest and its answer are what goes over the wire, in JSON.
+type storeRequest struct {
 	Kind       history.Kind
 	Key, Owner string
 	Fence      uint64
@@ -138,7 +138,7 @@ type request struct {
 	Shares     bool // it holds the lock next to others
 }
 
-type answer struct {
+type storeAnswer struct {
 	Value string
 	Stale bool
 }
@@ -163,10 +163,10 @@ func (c *storeClient) close() error { return c.conn.Close() }
 
 // ask brings a request to the store, and its answer back. An error other than ErrStale
 // is that there is no store any more.
-func (c *storeClient) ask(r request) (value string, err error) {
+func (c *storeClient) ask(r storeRequest) (value string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var a answer
+	var a storeAnswer
 	err = c.out.Encode(r)
 	if err == nil {
 		err = c.in.Decode(&a)

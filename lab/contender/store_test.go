@@ -51,7 +51,7 @@ func TestStoreRule(t *testing.T) {
 			defer c.close()
 			stored := ""
 			for i, a := range asks {
-				r := request{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote", Shares: a.share}
+				r := storeRequest{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote", Shares: a.share}
 				got, err := c.ask(r)
 				if errors.Is(err, ErrStale) != a.stale || err != nil && !a.stale {
 					t.Fatalf("%d: %+v = %v, want stale: %t", i, a, err, a.stale)

@@ -1,30 +1,31 @@
-// Editions holds the conformance suite on all strategies, and the lessons, on one server after another:
-// those of redistest.Editions, or REDIS_SERVER alone, in containers. Arguments are
-// further ones of go test, such as -count=10. It exits with 1 unless all passed on all.
+// Editions runs the tests of all that speaks to servers on one server after another: the algorithms, the nodes of all
+// clients, the tool and the lessons, on those of redistest.Editions, or on REDIS_SERVER alone, in containers. Arguments are
+// further ones of go test, such as -count=10. At the end it says what no server could show, and why. It exits with 1
+// unless all tests passed on all.
 //
 //	make editions
 //	make editions ARGS='-count=10 -shuffle=on'
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func main() {
@@ -38,17 +39,22 @@ func main() {
 
 // A result is how it went on one server.
 type result struct {
-	edition string
-	version string // "": there was no server
-	passed  []string
-	took    time.Duration
-	err     error
+	edition  string
+	version  string // "": there was no server
+	passed   []string
+	unproven map[string][]string // why tests were skipped: the tests
+	elapsed  time.Duration
+	err      error
 }
 
 func run(ctx context.Context, args []string) error {
-	packages, err := judged(ctx)
+	modules, err := judged(ctx)
 	if err != nil {
 		return err
+	}
+	packages := 0
+	for _, m := range modules {
+		packages += len(m.packages)
 	}
 	editions := redistest.Editions()
 	if one := os.Getenv("REDIS_SERVER"); one != "" {
@@ -58,11 +64,13 @@ func run(ctx context.Context, args []string) error {
 	failed := 0
 	for _, e := range editions {
 		began := time.Now()
-		r := result{edition: e}
+		r := result{edition: e, unproven: map[string][]string{}}
 		if r.version, r.err = find(ctx, e); r.err == nil {
-			r.passed, r.err = test(ctx, e, packages, args)
+			for _, m := range modules {
+				r.err = errors.Join(r.err, r.test(ctx, m, args))
+			}
 		}
-		r.took = time.Since(began)
+		r.elapsed = time.Since(began)
 		if r.err != nil {
 			failed++
 			fmt.Fprintf(os.Stderr, "editions: %s: %v\n", e, r.err)
@@ -73,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 			break
 		}
 	}
-	summarize(os.Stdout, results, len(packages))
+	summarize(os.Stdout, results, packages)
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
@@ -83,36 +91,44 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// judged are the packages with tests of the suite.
-func judged(ctx context.Context) ([]string, error) {
-	packages, err := strategies(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return append(packages, path.Dir(packages[0])+"/lab/lessons"), nil
+// A module is those of its packages whose tests speak to servers.
+type module struct {
+	dir      string
+	packages []string
 }
 
-// strategies are the packages at the top of the library that hold the suite on
-// themselves: a test of internal/layout sees to it that all strategies do.
-func strategies(ctx context.Context) ([]string, error) {
-	const list = `{{.Module.Path}} {{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}`
-	cmd := exec.CommandContext(ctx, "go", "list", "-f", list, "github.com/lockstrategies/locks/...")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+// dirs are the modules that speak to servers.
+var dirs = []string{".", "cmd/locks", "clients/goredis", "clients/rueidis", "clients/valkey", "clients/redisc", "clients/gocron"}
+
+// judged are the packages whose tests get servers from redistest, and the lessons.
+func judged(ctx context.Context) ([]module, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/lockstrategies/locks").Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, fmt.Errorf("run it in the module lab: go list: %w", err)
 	}
-	var found []string
-	for line := range strings.Lines(string(out)) {
-		f := strings.Fields(line)
-		if path.Dir(f[1]) == f[0] && slices.Contains(f[2:], f[0]+"/internal/subjects") {
-			found = append(found, f[1])
+	var all []module
+	for _, dir := range dirs {
+		dir = filepath.Join(strings.TrimSpace(string(root)), dir)
+		cmd := exec.CommandContext(ctx, "go", "list", "-f", `{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")
+		cmd.Dir, cmd.Stderr, cmd.Env = dir, os.Stderr, append(os.Environ(), "GOWORK=off") // also where a workspace leaves this module out
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("go list in %s: %w", dir, err)
 		}
+		m := module{dir: dir}
+		for line := range strings.Lines(string(out)) {
+			f := strings.Fields(line)
+			asks := slices.ContainsFunc(f[1:], func(imported string) bool { return strings.HasSuffix(imported, "/locks/internal/testkit/redistest") })
+			if asks && !strings.HasSuffix(f[0], "/internal/testkit/redistest") && !strings.HasSuffix(f[0], "/internal/testkit/rig") {
+				m.packages = append(m.packages, f[0])
+			}
+		}
+		if len(m.packages) == 0 {
+			return nil, fmt.Errorf("no package in %s asks for servers", dir)
+		}
+		all = append(all, m)
 	}
-	if len(found) == 0 {
-		return nil, errors.New("no strategies here: run it in the module lab")
-	}
-	return found, nil
+	return append(all, module{filepath.Join(strings.TrimSpace(string(root)), "lab"), []string{"github.com/lockstrategies/locks/lab/lessons"}}), nil
 }
 
 // want is a container of the edition, however the environment would have it.
@@ -138,29 +154,73 @@ func find(ctx context.Context, e string) (version string, err error) {
 	return s.Version(), nil
 }
 
-// suite are the tests that hold a strategy, or the lessons, to what they have to show.
-const suite = "^Test(Conformance|Steps)$"
-
-// test runs the suite and returns the packages that passed.
-func test(ctx context.Context, e string, packages, args []string) (passed []string, err error) {
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-race", "-count=1", "-timeout=1h", "-run=" + suite}, args, packages)...)
+// test runs the tests of a module, and takes in what they show.
+func (r *result) test(ctx context.Context, m module, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json", "-race", "-count=1", "-timeout=1h", "-p=1"}, args, m.packages)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test ends its tests
 	cmd.WaitDelay = 30 * time.Second
-	cmd.Env = environment(e)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &out), os.Stderr
-	err = cmd.Run()
-	for lines := bufio.NewScanner(&out); lines.Scan(); {
-		// ok  	<package>	1.234s
-		f := strings.Fields(lines.Text())
-		if len(f) >= 3 && f[0] == "ok" && slices.Contains(packages, f[1]) && !strings.Contains(lines.Text(), "no tests to run") {
-			passed = append(passed, f[1])
+	cmd.Dir, cmd.Env, cmd.Stderr = m.dir, environment(r.edition), os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	passed := len(r.passed)
+	err = r.take(out)
+	if err = errors.Join(err, cmd.Wait()); err == nil && len(r.passed)-passed < len(m.packages) {
+		err = fmt.Errorf("%d of %d packages of %s have run", len(r.passed)-passed, len(m.packages), m.dir)
+	}
+	return err
+}
+
+// An event is a line of go test -json.
+type event struct{ Action, Package, Test, Output string }
+
+// take reads what go test says: a line for each package, what failed, and why tests were skipped.
+func (r *result) take(out io.Reader) error {
+	said := map[string]string{} // by each test
+	for d := json.NewDecoder(out); ; {
+		var e event
+		if err := d.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			io.Copy(io.Discard, out) //nolint:errcheck // go test must not hang
+			return err
+		}
+		test := e.Package + " " + e.Test
+		switch e.Action {
+		case "output":
+			said[test] += e.Output
+		case "skip":
+			if why := unproven(said[test]); why != "" {
+				r.unproven[why] = append(r.unproven[why], test)
+			}
+		case "fail":
+			fmt.Printf("FAIL %s\n%s", test, said[test])
+		case "pass":
+			if e.Test == "" && !strings.Contains(said[test], "no tests to run") {
+				fmt.Println("ok  ", e.Package)
+				r.passed = append(r.passed, e.Package)
+			}
+		}
+		if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" {
+			delete(said, test)
 		}
 	}
-	if err == nil && len(passed) < len(packages) {
-		err = fmt.Errorf("%d of %d packages have run the suite", len(passed), len(packages))
+}
+
+// unproven is what a skipped test says that it could not show, and why; empty: it is of no account here, such as a property
+// of locks that a strategy does not have.
+func unproven(said string) string {
+	for _, mark := range []string{"NOT PROVEN", "INCONCLUSIVE"} {
+		if i := strings.Index(said, mark); i >= 0 {
+			why, _, _ := strings.Cut(said[i:], "\n")
+			return why
+		}
 	}
-	return passed, err
+	return ""
 }
 
 // environment names the edition, and nothing that would name another server.
@@ -169,18 +229,29 @@ func environment(e string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains([]string{"REDIS_ADDRS", "REDIS_IMAGE", "REDIS_PACKAGE"}, name)
 	})
-	return append(env, "REDIS_KIND="+string(redistest.Docker), "REDIS_SERVER="+e)
+	return append(env, "GOWORK=off", "REDIS_KIND="+string(redistest.Docker), "REDIS_SERVER="+e)
 }
 
 func summarize(w io.Writer, results []result, packages int) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "server\tversion\tpackages passed\ttime")
 	for _, r := range results {
-		verdict := "ok"
-		if r.err != nil {
-			verdict = "FAIL"
+		verdict, skipped := "ok", 0
+		for _, tests := range r.unproven {
+			skipped += len(tests)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%v\t%s\n", r.edition, cmp.Or(r.version, "none"), len(r.passed), packages, r.took.Round(time.Second), verdict)
+		switch {
+		case r.err != nil:
+			verdict = "FAIL"
+		case skipped > 0:
+			verdict = fmt.Sprintf("%d tests have shown nothing: see below", skipped)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%v\t%s\n", r.edition, cmp.Or(r.version, "none"), len(r.passed), packages, r.elapsed.Round(time.Second), verdict)
 	}
 	t.Flush()
+	for _, r := range results {
+		for _, why := range slices.Sorted(maps.Keys(r.unproven)) {
+			fmt.Fprintf(w, "%s: %s (%d tests, such as %s)\n", r.edition, why, len(r.unproven[why]), r.unproven[why][0])
+		}
+	}
 }

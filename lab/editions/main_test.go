@@ -1,69 +1,61 @@
 package main
 
-// The list of strategies that run on every edition, the environment of each run, and the summary.
+// Tests the list of packages that run on every edition, the environment of each run, what is read of it, and the summary.
 
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path"
-	"path/filepath"
-	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
-// TestStrategies: the list is that of the packages, and all of them are on it.
-func TestStrategies(t *testing.T) {
-	got, err := strategies(t.Context())
+// TestJudged: all strategies are judged, the nodes of all clients, and the tool.
+func TestJudged(t *testing.T) {
+	modules, err := judged(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names, want []string
-	for _, p := range got {
-		names = append(names, path.Base(p))
+	var got []string
+	for _, m := range modules {
+		got = append(got, m.packages...)
 	}
+	want := []string{"driver/rediskit", "clients/redigo", "internal/testkit/subjects", "cmd/locks", "lab/lessons", "clients/goredis", "clients/rueidis", "clients/redisc", "clients/valkey", "clients/gocron"}
 	for _, v := range subjects.All() {
-		if !slices.Contains(want, v.Package) {
-			want = append(want, v.Package)
-		}
+		want = append(want, v.Package)
 	}
-	slices.Sort(names)
-	slices.Sort(want)
-	if !slices.Equal(names, want) {
-		t.Errorf("strategies() = %q, want those of subjects.All(), %q", names, want)
+	for _, p := range want {
+		if !slices.Contains(got, "github.com/lockstrategies/locks/"+p) {
+			t.Errorf("judged() = %q, want %s among them", got, p)
+		}
 	}
 }
 
-// TestSuite: each package has a test of the suite. One that has none would never pass.
-func TestSuite(t *testing.T) {
-	packages, err := judged(t.Context())
-	if err != nil {
-		t.Fatal(err)
+// TestTake: a package counts if its tests have passed, and what a skipped test could not show is kept.
+func TestTake(t *testing.T) {
+	r := &result{unproven: map[string][]string{}}
+	err := r.take(strings.NewReader(`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: NOT PROVEN: what ifeq does: no DELEX\n"}
+{"Action":"skip","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:9: skipped: Subject.OpenRW is nil\n"}
+{"Action":"skip","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:9: INCONCLUSIVE: the machine was late\n"}
+{"Action":"skip","Package":"p","Test":"TestC"}
+{"Action":"pass","Package":"p"}
+{"Action":"output","Package":"q","Output":"ok  \tq\t0.1s [no tests to run]\n"}
+{"Action":"pass","Package":"q"}
+{"Action":"fail","Package":"r","Test":"TestD"}
+{"Action":"fail","Package":"r"}
+`))
+	want := map[string][]string{"NOT PROVEN: what ifeq does: no DELEX": {"p TestA"}, "INCONCLUSIVE: the machine was late": {"p TestC"}}
+	if err != nil || !slices.Equal(r.passed, []string{"p"}) || !reflect.DeepEqual(r.unproven, want) {
+		t.Errorf("take() = %v, passed %q, unproven %q, want p alone, and %q", err, r.passed, r.unproven, want)
 	}
-	for _, p := range packages {
-		_, dir, _ := strings.Cut(p, "/locks/")
-		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		held := false
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
-				held = held || regexp.MustCompile(suite).MatchString(f[1])
-			}
-		}
-		if !held {
-			t.Errorf("%s has no test %s", p, suite)
-		}
+	if err := r.take(strings.NewReader("no JSON")); err == nil {
+		t.Error("take() of what is no JSON = nil")
 	}
 }
 
@@ -90,13 +82,16 @@ func TestEnvironment(t *testing.T) {
 func TestSummarize(t *testing.T) {
 	var b bytes.Buffer
 	summarize(&b, []result{
-		{edition: "redis-7.0", version: "Redis 7.0.15", passed: []string{"a", "b"}, took: 61 * time.Second},
-		{edition: "valkey-9.1", err: errors.New("no server"), took: time.Second},
+		{edition: "redis-7.0", version: "Redis 7.0.15", passed: []string{"a", "b"}, elapsed: 61 * time.Second, unproven: map[string][]string{"NOT PROVEN: x": {"a T", "b T"}}},
+		{edition: "redis-8.6", version: "Redis 8.6.3", passed: []string{"a", "b"}, elapsed: time.Second},
+		{edition: "valkey-9.1", err: errors.New("no server"), elapsed: time.Second},
 	}, 2)
 	const want = "" +
 		"server      version       packages passed  time\n" +
-		"redis-7.0   Redis 7.0.15  2 of 2           1m1s  ok\n" +
-		"valkey-9.1  none          0 of 2           1s    FAIL\n"
+		"redis-7.0   Redis 7.0.15  2 of 2           1m1s  2 tests have shown nothing: see below\n" +
+		"redis-8.6   Redis 8.6.3   2 of 2           1s    ok\n" +
+		"valkey-9.1  none          0 of 2           1s    FAIL\n" +
+		"redis-7.0: NOT PROVEN: x (2 tests, such as a T)\n"
 	if b.String() != want {
 		t.Errorf("summarize() =\n%s\nwant\n%s", b.String(), want)
 	}

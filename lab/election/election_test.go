@@ -15,9 +15,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/election"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/reentrant"
@@ -52,9 +53,9 @@ func stand(ctx context.Context, parent *child.Parent, j campaign) error {
 	o := strategy.Options{TTL: ttl, RetryOnError: true, Label: j.Name}
 	var locks strategy.Strategy
 	if j.Algorithm == "reentrant" {
-		locks, err = reentrant.New(pool, o)
+		locks, err = reentrant.New(redigonode.New(pool), o)
 	} else {
-		locks, err = luascript.New(pool, o)
+		locks, err = luascript.New(redigonode.New(pool), o)
 	}
 	if err != nil {
 		return err

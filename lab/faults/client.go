@@ -6,7 +6,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -43,7 +44,7 @@ func clientFaults() []Fault {
 			Name: "acquire cancelled", Group: "client",
 			Story:  "A's acquire is granted, and A's context is cancelled before it hears of it. C asks.",
 			Cells:  every(Kept, "A learns that it does not hold the lock, and what it might have got is undone in the background"),
-			Turned: []Sloppy{undoesNothing, releasesNothing},
+			Turned: []Sloppy{{Lock: broken.UndoesNothing}, releasesNothing},
 			play: func(s *Stage) {
 				a := s.contender("A")
 				a.prepare()
@@ -71,7 +72,7 @@ func clientFaults() []Fault {
 			Turned: []Sloppy{grantsWhatIsHeld},
 			play: func(s *Stage) {
 				a := s.holder("A")
-				s.contender("B").acquire(s.short / 4)
+				s.contender("B").acquire(s.brief / 4)
 				a.release()
 				s.next("C")
 			},
@@ -79,7 +80,7 @@ func clientFaults() []Fault {
 		{
 			Name: "renewal fails to run", Group: "client",
 			Story: "A holds the lock and does not renew it: what was to do that has died. B waits.",
-			Cells: every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, and the deadline comes before the servers let go"),
+			Cells: every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, and the deadline comes before the lock expires on the servers"),
 			play: func(s *Stage) {
 				a := s.holder("A", brief(s))
 				s.succeeds("B", "its TTL")
@@ -89,10 +90,10 @@ func clientFaults() []Fault {
 		{
 			Name: "renewal outlives the work", Group: "client",
 			Story: "A keeps the lock alive, for a maximum hold, and forgets to release it. B waits.",
-			Cells: every(Detected, "the last renewal asks for no more than is left of the maximum hold, so the servers let go when the lease is over"),
+			Cells: every(Detected, "the last renewal asks for no more than is left of the maximum hold, so the lock expires when the lease is over"),
 			play: func(s *Stage) {
 				a := s.holder("A", brief(s))
-				if err := a.lease.KeepAlive(3 * s.short / 2); err != nil {
+				if err := a.lease.KeepAlive(3 * s.brief / 2); err != nil {
 					s.Cannot("KeepAlive: %w", err)
 				}
 				s.succeeds("B", "the maximum hold")
@@ -106,7 +107,7 @@ func clientFaults() []Fault {
 				in(Unavailable, "its transactions borrow a connection of the pool, and there is none", "setnxgetset-watch"),
 				in(Unavailable, "it waits for the replica on a connection of the pool, and there is none", acknowledged...),
 				in(Unavailable, "it waits for the sync on a connection of the pool, and there is none", synced...)),
-			Turned: []Sloppy{sharesThePool},
+			Turned: []Sloppy{{Lock: broken.SharesThePool}},
 			play: func(s *Stage) {
 				var kept []redis.Conn
 				s.tired = func(l *rig.Link) *redis.Pool {

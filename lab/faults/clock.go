@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"time"
+
+	"github.com/lockstrategies/locks/internal/testkit/broken"
 )
 
 //go:embed jump_holds.lua
@@ -32,7 +34,7 @@ func clockFaults() []Fault {
 			if jumps {
 				s.do("the server's clock jumps back", s.jump(-s.ttl))
 			}
-			time.Sleep(time.Until(a.lease.Deadline().Add(s.short / 10)))
+			time.Sleep(time.Until(a.lease.Deadline().Add(s.brief / 10)))
 			s.next("C")
 		}
 	}
@@ -43,7 +45,7 @@ func clockFaults() []Fault {
 			Cells: every(Violated, "the server counts the TTL by that clock, and drops the key; the holder's clock has not jumped, so it goes on believing",
 				in(Kept, "the key has no TTL, so the server's clock has no part in it: the contenders' clocks decide", "setnxgetset"),
 				in(Violated, "the server drops its vote early, and the restart guard sees nothing: no memory was lost", "redlock")),
-			Turned: []Sloppy{givesItsKeyATTL},
+			Turned: []Sloppy{{Lock: broken.GivesItsKeyATTL}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				s.do("the server's clock jumps ahead", s.jump(2*s.ttl))
@@ -55,8 +57,8 @@ func clockFaults() []Fault {
 			Story: "A gets the lock for a short TTL, and dies. Its server's clock jumps back (emulated: all TTLs of the server are lengthened). When the TTL should be over, C asks.",
 			Cells: every(Unavailable, "a dead holder's key lives longer by the jump, and nobody else gets in until it is over",
 				in(Kept, "the key has no TTL, so the server's clock has no part in it: the contenders' clocks decide", "setnxgetset"),
-				in(Kept, "the other servers let go in time, and are a majority", "redlock")),
-			Turned: []Sloppy{trustsOneServer, leavesItsEndToTheServer},
+				in(Kept, "on the other servers the lock expires in time, and they are a majority", "redlock")),
+			Turned: []Sloppy{trustsOneServer, {Lock: broken.LeavesItsEndToTheServer}},
 			play:   back(true),
 			calm:   back(false),
 		},

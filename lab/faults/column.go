@@ -5,7 +5,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/setnxgetset"
@@ -59,43 +59,45 @@ func Columns() []Column {
 	}
 	waiting := func(steps int, a strategy.Acks, on func(driver.Node) driver.Protocol) Column {
 		c := Column{deletes: steps, renews: steps, replicas: a.Replicas, synced: a.AOF, more: 2}
-		c.On = func(nodes []driver.Node) driver.Protocol { return on(nodes[0]) }
+		c.On = func(nodes []driver.Node) driver.Protocol {
+			return on(nodes[0]).(driver.Acknowledger).Acknowledged(a)
+		}
 		return c
 	}
 	stamping := func(a strategy.Acks) Column {
-		c := waiting(2, a, func(n driver.Node) driver.Protocol { return setnxgetset.On(n, setnxgetset.Acknowledged(a)) })
+		c := waiting(2, a, func(n driver.Node) driver.Protocol { return setnxgetset.On(n) })
 		c.Skewed = func(nodes []driver.Node, ahead time.Duration) driver.Protocol {
 			clock := func() time.Time { return time.Now().Add(ahead) }
-			return setnxgetset.On(nodes[0], setnxgetset.Acknowledged(a), setnxgetset.Clock(clock))
+			return setnxgetset.On(nodes[0], setnxgetset.WithClock(clock)).(driver.Acknowledger).Acknowledged(a)
 		}
 		return c
 	}
 	unguarded := Column{deletes: 1, renews: 1}
 	unguarded.On = func(nodes []driver.Node) driver.Protocol {
-		return redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.WithoutGuard())
+		return redlock.On(nodes, redlock.WithNodeTimeout(time.Minute), redlock.WithoutGuard())
 	}
 	replica, file := strategy.Acks{Replicas: 1}, strategy.Acks{AOF: true}
 	const (
-		blind     = "with BlindRelease: released by DEL, which does not compare"
+		blind     = "WithBlindRelease: released by DEL, which does not compare"
 		polls     = "with WaitPoll: nobody is notified"
-		confirmed = "with Acknowledged: a grant counts once the server's one replica has it, too (WAIT)"
-		synced    = "with Acknowledged: a grant counts once the server has synced it to its append-only file (WAITAOF)"
+		confirmed = "with Acks: a grant counts once the server's one replica has it, too (WAIT)"
+		synced    = "with Acks: a grant counts once the server has synced it to its append-only file (WAITAOF)"
 	)
 	return []Column{
 		plain("setnxgetset", 2, 2),
 		variant("setnxgetset", "blind", blind, Column{deletes: 1, renews: 2}),
-		variant("setnxgetset", "watch", "with WatchTakeOver: taken over, renewed and released in transactions", Column{deletes: 5, renews: 5}),
+		variant("setnxgetset", "watch", "WithWatchTakeOver: taken over, renewed and released in transactions", Column{deletes: 5, renews: 5}),
 		variant("setnxgetset", "acknowledged", confirmed, stamping(replica)),
 		variant("setnxgetset", "synced", synced, stamping(file)),
 		plain("setnxpx", 2, 2),
 		variant("setnxpx", "blind", blind, Column{deletes: 1, renews: 2}),
-		variant("setnxpx", "acknowledged", confirmed, waiting(2, replica, func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(replica)) })),
-		variant("setnxpx", "synced", synced, waiting(2, file, func(n driver.Node) driver.Protocol { return setnxpx.On(n, setnxpx.Acknowledged(file)) })),
+		variant("setnxpx", "acknowledged", confirmed, waiting(2, replica, func(n driver.Node) driver.Protocol { return setnxpx.On(n) })),
+		variant("setnxpx", "synced", synced, waiting(2, file, func(n driver.Node) driver.Protocol { return setnxpx.On(n) })),
 		plain("ifeq", 1, 1),
 		plain("luascript", 1, 1),
 		plain("fairqueue", 1, 1),
-		variant("fairqueue", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(replica)) })),
-		variant("fairqueue", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return fairqueue.On(n, fairqueue.Acknowledged(file)) })),
+		variant("fairqueue", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return fairqueue.On(n) })),
+		variant("fairqueue", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return fairqueue.On(n) })),
 		variant("fairqueue", "asking", "with HandOverNone: the servers are asked each time", Column{deletes: 1, renews: 1, handOver: strategy.HandOverNone}),
 		variant("fairqueue", "notification", "with WaitNotification: nobody queues", Column{deletes: 1, renews: 1, wait: strategy.WaitNotification}),
 		variant("fairqueue", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
@@ -103,8 +105,8 @@ func Columns() []Column {
 		plain("rwlock", 1, 1),
 		plain("reentrant", 1, 1),
 		variant("reentrant", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
-		variant("reentrant", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(replica)) })),
-		variant("reentrant", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return reentrant.On(n, reentrant.Acknowledged(file)) })),
+		variant("reentrant", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return reentrant.On(n) })),
+		variant("reentrant", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return reentrant.On(n) })),
 		plain("redlock", 1, 1),
 		variant("redlock", "unguarded", "with WithoutGuard: every server votes at once", unguarded),
 		variant("redlock", "fenced", "with WithFences", Column{deletes: 1, renews: 1, more: 1}),

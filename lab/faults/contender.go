@@ -10,16 +10,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/lessons"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A contender has a connection, and a network, of its own to each server.
+// A contender wants the lock. It has a connection, and a network, of its own to each server.
 type contender struct {
 	s      *Stage
 	who    string
@@ -60,8 +60,8 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 		p := &points{}
 		c.links, c.points = append(c.links, l), append(c.points, p)
 		gated := conformance.GateNode(n, p.pass)
-		if s.sloppy != nil && s.sloppy.node != nil {
-			gated = s.sloppy.node(gated)
+		if s.sloppy != nil && s.sloppy.Node != nil {
+			gated = s.sloppy.Node(gated)
 		}
 		nodes = append(nodes, gated)
 	}
@@ -78,8 +78,8 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 	if ahead != 0 {
 		p = column.Skewed(nodes, ahead)
 	}
-	if s.sloppy != nil && s.sloppy.protocol != nil {
-		p = s.sloppy.protocol(p)
+	if s.sloppy != nil && s.sloppy.Protocol != nil {
+		p = s.sloppy.Protocol(p)
 	}
 	locks, err := engine.New(p, o)
 	if err != nil {
@@ -98,9 +98,9 @@ func (s *Stage) node(l *rig.Link) (driver.Node, error) {
 	case s.dial != nil:
 		return s.dial(l)
 	case s.tired != nil:
-		return node.New(s.tired(l))
+		return redigonode.New(s.tired(l)), nil
 	}
-	return node.New(l.Pool())
+	return redigonode.New(l.Pool()), nil
 }
 
 // each does something to all networks of the contender.
@@ -456,5 +456,5 @@ func (h *hold) insist() {
 
 // brief gives a contender a TTL that the play lives through.
 func brief(s *Stage) func(*strategy.Options) {
-	return func(o *strategy.Options) { o.TTL, o.OpTimeout = s.short, s.short/3 }
+	return func(o *strategy.Options) { o.TTL, o.OpTimeout = s.brief, s.brief/3 }
 }

@@ -1,6 +1,11 @@
 package faults
 
-import "github.com/lockstrategies/locks/internal/rig"
+import (
+	"time"
+
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+)
 
 // failOvers are those of a server that another takes the place of.
 func failOvers() []Fault {
@@ -14,7 +19,7 @@ func failOvers() []Fault {
 		{
 			Name: "fail-over, write replicated", Group: "fail-over",
 			Story: "A holds the lock, and its server's replica has heard of it. The server dies, and the replica takes its place. B asks, A extends and releases, C asks.",
-			Cells: every(Kept, "the new server has the key, with its TTL: it keeps others out, and lets go in time (if the two clocks agree: to a replica an expiry is a date)",
+			Cells: every(Kept, "the new server has the key, with its TTL: it keeps others out, and the lock expires in time (if the two clocks agree: to a replica an expiry is a date)",
 				in(Unavailable, "the new server knows the lock, but has no replica of its own, and so grants none until it is given one", acknowledged...)),
 			Turned: []Sloppy{waitsForNoReplica},
 			play: func(s *Stage) {
@@ -22,12 +27,12 @@ func failOvers() []Fault {
 				stall := func() {
 					s.do("the replica has heard of all so far, and hears nothing after that", s.victim().StallReplica)
 				}
-				deaf := s.sloppy != nil && s.sloppy.deaf
-				if deaf {
+				cutOff := s.sloppy != nil && s.sloppy.cutOff
+				if cutOff {
 					stall()
 				}
 				a := s.holder("A")
-				if !deaf {
+				if !cutOff {
 					stall()
 				}
 				s.do("the server dies, and the replica takes its place", s.victim().FailOver)
@@ -35,6 +40,48 @@ func failOvers() []Fault {
 					s.later(s.victim().Replicate) // until then nobody confirms anything
 				}
 				s.remembered(a)
+			},
+		},
+		{
+			Name: "fail-over, waiter's connection lives", Group: "fail-over",
+			Story: "A holds the lock, and B waits for it. The server and its replica change places, and all connections to the old server stay open. A releases, and B gets the lock.",
+			Cells: every(Kept, "whatever asks the old server is refused there, and asks the new one; who listens is probed for, and listens at the new one within a second",
+				in(Kept, "a majority of the servers is where it was", "redlock")),
+			Turned: []Sloppy{{Lock: broken.LooksAtNoRole}, grantsWhatIsHeld},
+			play: func(s *Stage) {
+				s.do("the server has a replica", s.victim().Replicate)
+				a := s.holder("A")
+				served := s.waiter("B")
+				s.changePlaces()
+				a.release()
+				released := time.Now()
+				if served(); time.Since(released) > s.ttl/3 {
+					s.note(Unavailable, "B, who waits, sleeps until A's TTL ends, though A has released the lock")
+				}
+			},
+		},
+		{
+			Name: "fail-over, idle connection lives", Group: "fail-over",
+			Story: "A has had the lock. The server and its replica change places, and A's connection to the old server stays open. B gets the lock, A asks, B releases, A asks.",
+			Cells: every(Kept, "the old server refuses what it is asked, and A asks the new one; no answer is a replica's",
+				in(Kept, "a majority of the servers is where it was", "redlock")),
+			Turned: []Sloppy{grantsWhatIsHeld},
+			play: func(s *Stage) {
+				s.do("the server has a replica", s.victim().Replicate)
+				a := s.contender("A")
+				a.connect()
+				s.changePlaces()
+				b := s.next("B")
+				if b == nil {
+					return
+				}
+				if h, _ := a.try(); h != nil {
+					return // two have it
+				}
+				b.release()
+				if a.acquire(s.ttl/3) == nil {
+					s.note(Unavailable, "A, whose connection has stayed with the old server, does not get the lock, though it is free")
+				}
 			},
 		},
 		{
@@ -83,6 +130,15 @@ func failOvers() []Fault {
 				s.forgotten(a)
 			},
 		},
+	}
+}
+
+// changePlaces makes the server a replica of its own one, with all connections left open. It hears nothing more, unless the lock
+// waits for it.
+func (s *Stage) changePlaces() {
+	s.do("the server and its replica change places", s.victim().HandOver)
+	if s.column.replicas == 0 {
+		s.do("the old server hears nothing from now on", s.victim().StallReplica)
 	}
 }
 

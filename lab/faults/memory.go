@@ -7,13 +7,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 )
 
 // memoryFaults are those by which a server forgets what it has granted, or might.
 func memoryFaults() []Fault {
 	const (
-		gone     = "the key is gone, and so the next who asks gets the lock"
+		missing  = "the key is missing, and so the next who asks gets the lock"
 		guarded  = "the server does not vote until the longest TTL has passed, and without it a rival has no quorum; the holder, who had no vote to spare, learns at its next renewal that it has lost the lock"
 		unguided = "the server has forgotten its vote, and votes again"
 	)
@@ -21,7 +22,7 @@ func memoryFaults() []Fault {
 		{
 			Name: "restart, nothing persisted", Group: "memory",
 			Story: "A holds the lock. Its server is killed and comes back empty within the TTL. B asks; if it is refused, A extends and releases, C asks.",
-			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
+			Cells: every(Violated, missing, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back empty as a primary, and its replica forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
 				in(Unavailable, "a server that keeps no file refuses WAITAOF, and so A does not get the lock: nobody gets one until the server keeps a file, which Check demands", synced...)),
 			play: func(s *Stage) {
@@ -54,7 +55,7 @@ func memoryFaults() []Fault {
 			Cells: every(Violated, "the file is synced once a second, and what was answered since then is not on the disk", in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back without the lock, and its replica, which had it, forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
 				in(Kept, "A learns that it has the lock only when the file is synced: that takes up to a second, and then the lock is on the disk (if the server tells the truth: Valkey 8.1 and 9.1 confirm it too soon)", synced...)),
-			Turned: []Sloppy{takesWrittenForSynced, votesAtOnce},
+			Turned: []Sloppy{{Lock: broken.TakesWrittenForSynced}, votesAtOnce},
 			fsync:  "everysec",
 			play: func(s *Stage) {
 				if s.column.synced {
@@ -82,7 +83,7 @@ func memoryFaults() []Fault {
 		{
 			Name: "FLUSHALL", Group: "memory",
 			Story: "A holds the lock. Somebody flushes the server. B asks; if it is refused, A extends and releases, C asks.",
-			Cells: every(Violated, gone, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
+			Cells: every(Violated, missing, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
 			play: func(s *Stage) {
 				a := s.holder("A")
 				s.do("FLUSHALL", s.victim().FlushAll)
@@ -92,7 +93,7 @@ func memoryFaults() []Fault {
 		{
 			Name: "FLUSHALL, after a renewal", Group: "memory",
 			Story:  "A holds the lock, and has renewed it. Somebody flushes the server. B asks, A extends and releases, C asks.",
-			Cells:  every(Violated, gone, in(Kept, "with the renewal the servers that were not needed at first have joined, so the holder has votes to spare", "redlock")),
+			Cells:  every(Violated, missing, in(Kept, "with the renewal the servers that were not needed at first have joined, so the holder has votes to spare", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				a := s.holder("A")
@@ -108,13 +109,13 @@ func memoryFaults() []Fault {
 			Cells: every(Violated, "a lock is a key with a TTL, and this policy evicts those and no others",
 				in(Kept, "the key has no TTL, and so is not evicted", "setnxgetset"),
 				in(Violated, "the vote is a key with a TTL, and is evicted; the guard has none, stays, and does not see it: set noeviction, which Check demands", "redlock")),
-			Turned: []Sloppy{givesItsKeyATTL},
+			Turned: []Sloppy{{Lock: broken.GivesItsKeyATTL}},
 			play:   func(s *Stage) { s.evicted("volatile-lru") },
 		},
 		{
 			Name: "eviction, allkeys-lru", Group: "memory",
 			Story: "A holds the lock. Its server runs out of memory, and evicts whatever it likes: all there is. B asks; if it is refused, A extends and releases, C asks.",
-			Cells: every(Violated, gone, in(Detected, "the guard is evicted, too: "+guarded+". (Where a server evicts the vote and leaves the guard, it is as with volatile-lru: set noeviction, which Check demands.)", "redlock"), in(Violated, unguided, "redlock-unguarded")),
+			Cells: every(Violated, missing, in(Detected, "the guard is evicted, too: "+guarded+". (Where a server evicts the vote and leaves the guard, it is as with volatile-lru: set noeviction, which Check demands.)", "redlock"), in(Violated, unguided, "redlock-unguarded")),
 			play:  func(s *Stage) { s.evicted("allkeys-lru") },
 		},
 	}

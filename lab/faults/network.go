@@ -4,7 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -21,7 +22,7 @@ func networkFaults() []Fault {
 			Name: "acquire: request lost", Group: "network",
 			Story:  "A's request to acquire never arrives, and A gives up. C asks.",
 			Cells:  every(Kept, "nothing was granted, and A does not believe that it was"),
-			Turned: []Sloppy{takesSilenceForYes},
+			Turned: []Sloppy{{Lock: broken.TakesSilenceForYes}},
 			play: func(s *Stage) {
 				a := s.contender("A")
 				a.connect()
@@ -34,7 +35,7 @@ func networkFaults() []Fault {
 			Name: "acquire: reply lost", Group: "network",
 			Story:  "A's request is granted, but the reply is lost, and A gives up. Its network heals, and C asks.",
 			Cells:  every(Kept, undone),
-			Turned: []Sloppy{undoesNothing},
+			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
 			play: func(s *Stage) {
 				a := s.contender("A")
 				a.connect()
@@ -49,7 +50,7 @@ func networkFaults() []Fault {
 			Name: "acquire: request late", Group: "network",
 			Story:  "A's request is delayed until A has given up, and then it arrives, and the lock is granted to one who has gone. C asks.",
 			Cells:  every(Kept, undone+" in an order in which the undo cannot come first"),
-			Turned: []Sloppy{undoesNothing},
+			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
 			play: func(s *Stage) {
 				a := s.contender("A")
 				a.connect()
@@ -64,13 +65,13 @@ func networkFaults() []Fault {
 		{
 			Name: "acquire: reply late", Group: "network",
 			Story:  "A is granted the lock, and hears of it when most of the TTL is over. Nobody renews it; when it lapses B gets it.",
-			Cells:  every(Detected, "A counts its TTL from before it asked, not from the reply, and so lets go before the servers do"),
-			Turned: []Sloppy{countsFromTheReply},
+			Cells:  every(Detected, "A counts its TTL from before it asked, not from the reply, and so its lease ends before the lock expires on the servers"),
+			Turned: []Sloppy{{Lock: broken.CountsFromTheReply}},
 			play: func(s *Stage) {
-				a := s.contender("A", func(o *strategy.Options) { o.TTL, o.OpTimeout = s.short, s.short*9/10 })
+				a := s.contender("A", func(o *strategy.Options) { o.TTL, o.OpTimeout = s.brief, s.brief*9/10 })
 				a.connect()
 				s.say("replies to A take, together, half of the TTL")
-				a.each(func(l *rig.Link) { l.Delay(rig.Replies, s.short/2/time.Duration(s.column.trips())) })
+				a.each(func(l *rig.Link) { l.Delay(rig.Replies, s.brief/2/time.Duration(s.column.trips())) })
 				h, err := a.try()
 				if err != nil {
 					s.Cannot("A's reply comes too late: %w", err)
@@ -86,7 +87,7 @@ func networkFaults() []Fault {
 			Name: "extend: reply lost", Group: "network",
 			Story:  "A holds the lock. The reply to its extension is lost, and then its network heals. B asks, A releases, C asks.",
 			Cells:  every(Kept, "A's deadline stays where it was until an answer comes, and extending twice does no harm"),
-			Turned: []Sloppy{neverDialsAgain},
+			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				s.lost(a.by, "replies to A are lost on the way", rig.Replies)
@@ -112,7 +113,7 @@ func networkFaults() []Fault {
 			Name: "release: reply lost, and repeated when another holds it", Group: "network",
 			Story:  "A's release arrives, but its reply is lost. C gets the lock. A's network heals, and its release is repeated. D asks.",
 			Cells:  every(Kept, "the repeated release compares, finds another's token, and leaves it alone"),
-			Turned: []Sloppy{releasesAnything},
+			Turned: []Sloppy{{Lock: broken.ReleasesAnything}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				a.by.connect() // who was granted the lock on a connection that was lent has no other yet
@@ -134,14 +135,14 @@ func networkFaults() []Fault {
 			Name: "two ask at once", Group: "network",
 			Story:  "Neither hears of the answer to its first request before the other's is answered. Of five servers, A's requests reach some first, and B's the others, and one is out of reach, so neither gets a majority; then all arrive. Both go on asking, and the one that gets the lock releases it when the other's first attempt is over.",
 			Cells:  every(Kept, "one gets it and the other waits", in(Kept, "who was refused takes its votes back at once, and asks again at random times", "redlock")),
-			Turned: []Sloppy{takesHalfForMost, looksBeforeItTakes},
+			Turned: []Sloppy{{Lock: broken.TakesHalfForMost}, {Lock: broken.LooksBeforeItTakes}},
 			play:   (*Stage).split,
 		},
 		{
 			Name: "re-entry: reply lost", Group: "network",
 			Story:  "A holds the lock, and asks for it again as the same owner; the reply is lost. A's network heals, B asks, A releases, C asks.",
 			Cells:  every(Kept, "the owner is refused as anybody else, and has nothing to undo", in(Kept, "each hold is a field of its own, so undoing the second leaves the first", "reentrant")),
-			Turned: []Sloppy{undoesNothing, neverDialsAgain},
+			Turned: []Sloppy{{Lock: broken.UndoesNothing}, {Lock: broken.NeverDialsAgain}},
 			play: func(s *Stage) {
 				a := s.contender("A")
 				a.beyond((*rig.Link).Refuse)
@@ -168,7 +169,7 @@ func networkFaults() []Fault {
 		{
 			Name: "partition of the holder", Group: "network",
 			Story: "A keeps the lock alive, and is cut off from all servers, without a sign. B gets the lock when it lapses.",
-			Cells: every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, and the deadline comes before the servers let go"),
+			Cells: every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, and the deadline comes before the lock expires on the servers"),
 			play: func(s *Stage) {
 				a := s.holder("A", brief(s))
 				a.keepAlive()
@@ -181,7 +182,7 @@ func networkFaults() []Fault {
 			Name: "half-open connection", Group: "network",
 			Story:  "A holds the lock, and its connections die without a sign while it says nothing. Then it extends. B asks, A releases, C asks.",
 			Cells:  every(Kept, again),
-			Turned: []Sloppy{neverDialsAgain},
+			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				s.lost(a.by, "A's connections die, and nobody tells it", rig.Both)
@@ -197,7 +198,7 @@ func networkFaults() []Fault {
 			Story: "Every packet of A takes a tenth of its time-out. A acquires, extends, B asks, A releases, C asks.",
 			Cells: every(Kept, "every answer comes within its time-out, and deadlines count from before the request: it is slow, and that is all",
 				in(Unavailable, "a transaction is six round trips, which is more than the time-out: the lock cannot be renewed, and is held until its TTL is over", "setnxgetset-watch")),
-			Turned: []Sloppy{isImpatient},
+			Turned: []Sloppy{{Lock: broken.IsImpatient}},
 			play: func(s *Stage) {
 				a := s.contender("A")
 				a.each(func(l *rig.Link) { l.Delay(rig.Both, s.op/10) })
@@ -214,7 +215,7 @@ func networkFaults() []Fault {
 			Name: "connections reset", Group: "network",
 			Story:  "A holds the lock, and B waits for it. All connections of both are reset. A extends and releases, and B gets the lock.",
 			Cells:  every(Kept, again),
-			Turned: []Sloppy{neverDialsAgain},
+			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				served := s.waiter("B")
@@ -231,7 +232,7 @@ func networkFaults() []Fault {
 			Name: "CLIENT KILL, again and again", Group: "network",
 			Story:  "A holds the lock, and B waits for it. The server kills all its clients ten times while A extends. A releases, and B gets the lock.",
 			Cells:  every(Kept, again),
-			Turned: []Sloppy{neverDialsAgain},
+			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				served := s.waiter("B")

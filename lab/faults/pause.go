@@ -70,7 +70,7 @@ func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker
 	s.later(anyway(store.Close))
 	w := &worker{store: store}
 	setup := s.setup(who, store)
-	setup.TTL, setup.OpTimeout = s.short, s.short/3
+	setup.TTL, setup.OpTimeout = s.brief, s.brief/3
 	if w.by, err = steered.Start(s.ctx, setup); err != nil {
 		s.Cannot("starting %s: %w", who, err)
 	}

@@ -4,13 +4,13 @@ package faults
 // every strategy keeps through need nothing.
 var prevent = map[string]string{
 	"restart, nothing persisted":                   "`appendonly yes`",
-	"power loss, fsync every second":               "`appendfsync always`, or `Acknowledged` with WAITAOF",
+	"power loss, fsync every second":               "`appendfsync always`, or `Options.Acks` with WAITAOF",
 	"FLUSHALL":                                     "rights without `FLUSHALL` and `FLUSHDB`",
 	"FLUSHALL, after a renewal":                    "rights without `FLUSHALL` and `FLUSHDB`",
 	"eviction, volatile-lru":                       "`maxmemory-policy noeviction`: `Check` demands it",
 	"eviction, allkeys-lru":                        "`maxmemory-policy noeviction`: `Check` demands it",
-	"fail-over, write not replicated":              "`Acknowledged`, or `redlock`; fences",
-	"fail-over, old primary goes on":               "`Acknowledged`, or `min-replicas-to-write 1`; fences",
+	"fail-over, write not replicated":              "`Options.Acks`, or `redlock`; fences",
+	"fail-over, old primary goes on":               "`Options.Acks`, or `min-replicas-to-write 1`; fences",
 	"server down":                                  "`redlock`; `RetryOnError` to wait for the server",
 	"minority down":                                "`redlock`",
 	"majority down":                                "five servers, in different places",

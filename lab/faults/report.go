@@ -123,7 +123,7 @@ func Markdown() string {
 	return b.String()
 }
 
-// String is the verdict, and what it rests on.
+// String is the verdict, and what it depends on.
 func (o Outcome) String() string {
 	if o.Err != nil {
 		seen := ""

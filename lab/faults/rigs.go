@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/stage"
 )
 
@@ -135,7 +135,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 	}
 	s := &Stage{
 		ctx: ctx, column: c, sloppy: sloppy, rig: r, name: "job", dial: t.Dial,
-		ttl: 6 * time.Second * scale, short: time.Second * scale, op: time.Second * scale,
+		ttl: 6 * time.Second * scale, brief: time.Second * scale, op: time.Second * scale,
 		facts: map[Verdict][]string{}, weather: map[*rig.Node]func(*rig.Link){},
 	}
 	if c.synced { // what Check demands where the file is synced every second
@@ -143,7 +143,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 	}
 	began := time.Now()
 	out = s.act(f.play)
-	if longest := beats.longest(began); longest > s.short/10 {
+	if longest := beats.longest(began); longest > s.brief/10 {
 		out.Slow = fmt.Sprintf("a server that nobody breaks has not answered for %v", longest.Round(time.Millisecond))
 	}
 	return out

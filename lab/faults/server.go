@@ -6,7 +6,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 )
 
 // serverFaults are those of a server that stops, or refuses.
@@ -61,7 +62,7 @@ func serverFaults() []Fault {
 			Name: "server frozen for a moment", Group: "server",
 			Story:  "A holds the lock. Its server is paused while A extends, and goes on before the TTL is over. A extends again.",
 			Cells:  every(Kept, "an extension that was not answered leaves the deadline where it was, and the next one is answered in time"),
-			Turned: []Sloppy{neverDialsAgain},
+			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				s.do("the server is paused", s.victim().Freeze)
@@ -89,13 +90,13 @@ func serverFaults() []Fault {
 			Name: "server frozen past the TTL", Group: "server",
 			Story:  "A keeps the lock alive, and has renewed it. Its server is paused until A's deadline has come, and goes on. B asks.",
 			Cells:  every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, though it hears from nobody", in(Kept, "with the first renewal the servers that were not needed at first have joined, and a majority goes on renewing", "redlock")),
-			Turned: []Sloppy{extendsAnything, trustsOneServer},
+			Turned: []Sloppy{{Lock: broken.ExtendsAnything}, trustsOneServer},
 			play: func(s *Stage) {
 				a := s.holder("A", brief(s))
 				a.insist()
 				a.keepAlive()
 				s.do("the server is paused", s.victim().Freeze)
-				a.awaitLoss(3 * s.short)
+				a.awaitLoss(3 * s.brief)
 				s.do("the server goes on", s.victim().Thaw)
 				s.follow(a)
 			},
@@ -104,7 +105,7 @@ func serverFaults() []Fault {
 			Name: "thaw with a request in the socket", Group: "server",
 			Story:  "A asks a server that is paused, without which it has no lock, and gives up. The server goes on, and executes what it finds. C, who cannot do without it either, asks.",
 			Cells:  every(Kept, "A undoes what it does not know the end of, and the undo cannot overtake it: it goes behind it on the same connection, or on a new one when the server has dropped the old"),
-			Turned: []Sloppy{undoesNothing},
+			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
 			play: func(s *Stage) {
 				c, d := s.contender("A"), s.contender("C")
 				for _, who := range []*contender{c, d} {
@@ -123,7 +124,7 @@ func serverFaults() []Fault {
 			Name: "SCRIPT FLUSH", Group: "server",
 			Story:  "A holds the lock, and somebody empties the server's script cache. A extends, B asks, A releases, C asks.",
 			Cells:  every(Kept, "a script that the server has forgotten is sent again in full; what are mere commands does not notice"),
-			Turned: []Sloppy{knowsScriptsByHash, grantsWhatIsHeld},
+			Turned: []Sloppy{{Lock: broken.KnowsScriptsByHash}, grantsWhatIsHeld},
 			play: func(s *Stage) {
 				a := s.holder("A")
 				s.do("SCRIPT FLUSH", s.victim().FlushScripts)

@@ -11,7 +11,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/lessons"
 	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/redlock"
@@ -28,7 +29,7 @@ type Stage struct {
 	dial   func(*rig.Link) (driver.Node, error) // nil: the strategies' own client
 	name   string                               // of the lock
 	ttl    time.Duration                        // ample: nothing lapses unless the play waits for it
-	short  time.Duration                        // where a play lives through an expiry
+	brief  time.Duration                        // where a play lives through an expiry
 	op     time.Duration                        // what a request may take
 
 	stage.Story
@@ -53,7 +54,7 @@ func (o Outcome) History() string {
 // An Outcome is how a play ended.
 type Outcome struct {
 	Verdict Verdict
-	Saw     []string // the facts that it rests on
+	Saw     []string // the facts that it depends on
 	Trace   lessons.Trace
 	Err     error // the play could not be played to its end: the verdict is on what was seen till then
 
@@ -97,7 +98,7 @@ func (s *Stage) prologue() {
 		for _, n := range s.rig.Nodes {
 			pools = append(pools, n.Server().Pool())
 		}
-		if err := redlock.Bootstrap(s.ctx, pools); err != nil {
+		if err := locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(s.ctx, nodes) }); err != nil {
 			s.Cannot("the servers cannot be bootstrapped: %w", err)
 		}
 	}
@@ -177,7 +178,7 @@ func (s *Stage) trace() lessons.Trace {
 	return t
 }
 
-// note adds a fact that the verdict rests on.
+// note adds a fact that the verdict depends on.
 func (s *Stage) note(v Verdict, format string, args ...any) {
 	fact := fmt.Sprintf(format, args...)
 	if v == Violated {

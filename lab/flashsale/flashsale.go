@@ -25,8 +25,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
 // The sale of the article.
@@ -140,20 +140,20 @@ type Redis struct {
 	Comparable bool `json:"times_comparable"`
 }
 
-// A Verdict is what became of the goods.
-type Verdict string
+// A Balance is what became of the goods.
+type Balance string
 
 const (
-	Exact    Verdict = "exact"    // as many orders as there were goods
-	Oversold Verdict = "oversold" // more
-	Wrong    Verdict = "wrong"    // the books do not agree, goods are left, or buyers failed
+	Exact    Balance = "exact"    // as many orders as there were goods
+	Oversold Balance = "oversold" // more
+	Wrong    Balance = "wrong"    // the books do not agree, goods are left, or buyers failed
 )
 
 // A Result is one sale.
 type Result struct {
 	Way
-	Verdict Verdict `json:"verdict"`
-	Want    Verdict `json:"want"`
+	Verdict Balance `json:"verdict"`
+	Want    Balance `json:"want"`
 
 	Sold     int `json:"sold"`     // orders in Redis
 	Oversold int `json:"oversold"` // those for which there were no goods
@@ -297,7 +297,7 @@ func (c *Config) hold(ctx context.Context, t *team, w Way, run, sale string) (*R
 }
 
 // verdictOf judges by Redis; agreed says whether the buyers know of the same orders.
-func verdictOf(r *Result, agreed bool) Verdict {
+func verdictOf(r *Result, agreed bool) Balance {
 	switch {
 	case r.Sold > Goods:
 		return Oversold

@@ -18,9 +18,9 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/child"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -48,11 +48,12 @@ func variant(name string, p func() driver.Protocol) subjects.Variant {
 	return subjects.Variant{Name: name, Servers: 1, On: func([]driver.Node) driver.Protocol { return p() }}
 }
 
-type always struct{}
+type always struct{ driver.Unsupported }
 
-func (always) Acquire(context.Context, driver.Claim) (g driver.Grant, err error) { return }
-func (always) Extend(context.Context, driver.Claim) (g driver.Grant, err error)  { return }
-func (always) Release(context.Context, driver.Claim) error                       { return nil }
+func (always) Acquire(context.Context, driver.Claim) (g driver.Grant, err error)   { return }
+func (always) Extend(context.Context, driver.Claim) (g driver.Grant, err error)    { return }
+func (always) Release(context.Context, driver.Claim) (o driver.Outcome, err error) { return }
+func (always) Undo(context.Context, driver.Claim) error                            { return nil }
 
 // never grants, but for the warm-up.
 type never struct{ always }
@@ -224,7 +225,7 @@ func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		sold, left, failed int
 		agreed             bool
-		want               Verdict
+		want               Balance
 	}{
 		{Goods, 0, 0, true, Exact},
 		{Goods, 0, 0, false, Wrong},
@@ -339,8 +340,8 @@ func TestRefused(t *testing.T) {
 	wantNoKeys(t, s[0])
 }
 
-// TestServerGone: that is an error of the whole.
-func TestServerGone(t *testing.T) {
+// TestServerDown: that is an error of the whole.
+func TestServerDown(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)

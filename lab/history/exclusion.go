@@ -33,7 +33,7 @@ func (b *book) exclusion(r Rules) []Violation {
 					both = "all at once"
 				}
 				against = append(against, s)
-				found = append(found, violation("Exclusion", overlap(against), "%s %s believed to hold %q, for %v", clients(against), both, key, short(lasts-s.from)))
+				found = append(found, violation("Exclusion", overlap(against), "%s %s believed to hold %q, for %v", clients(against), both, key, rounded(lasts-s.from)))
 			}
 			open = append(open, s)
 		}
@@ -144,7 +144,7 @@ func (b *book) ownership(r Rules) []Violation {
 				}
 				deadline, by := h.deadlineBefore(op.Start)
 				if op.End < deadline && !b.excused(h, op, r.Forgets) {
-					report([]Op{h.grant, by, op}, "%s lost %q %v before its deadline, and nothing made a server forget it", h.client, key, short(deadline-op.End))
+					report([]Op{h.grant, by, op}, "%s lost %q %v before its deadline, and nothing made a server forget it", h.client, key, rounded(deadline-op.End))
 				}
 			}
 		}

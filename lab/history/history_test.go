@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -73,7 +73,7 @@ func TestResultOf(t *testing.T) {
 func TestOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := engine.New(&conformance.Memory{}, strategy.Options{TTL: time.Second})
+		s, err := engine.New(&lockstest.Memory{}, strategy.Options{TTL: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,9 +175,9 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-type broken struct{}
+type full struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestRecorder(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestRecorder(t *testing.T) {
 	if len(ids) != 800 {
 		t.Errorf("%d operations, want 800", len(ids))
 	}
-	r = NewRecorder(broken{})
+	r = NewRecorder(full{})
 	r.Add(Op{})
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("Err() = %v, want what was wrong", err)

@@ -26,7 +26,7 @@ func (b *book) honestLoss() []Violation {
 		over, by := h.over()
 		for _, op := range append([]Op{h.grant}, h.renewals()...) {
 			if op.TTL > 0 && op.Deadline > plus(op.End, op.TTL) {
-				report([]Op{op}, "%s believes it holds %q until %v after the answer, more than the TTL of %v", h.client, op.Key, short(op.Deadline-op.End), op.TTL)
+				report([]Op{op}, "%s believes it holds %q until %v after the answer, more than the TTL of %v", h.client, op.Key, rounded(op.Deadline-op.End), op.TTL)
 			}
 		}
 		for _, op := range h.ops {
@@ -37,11 +37,11 @@ func (b *book) honestLoss() []Violation {
 			late := false
 			if deadline, since := h.deadlineAt(op.Start, op); op.Start >= deadline {
 				late = true
-				report([]Op{h.grant, since, op}, "the %s of %s %s at or after its deadline: %v after it", op.Kind, h.client, began(use), short(op.Start-deadline))
+				report([]Op{h.grant, since, op}, "the %s of %s %s at or after its deadline: %v after it", op.Kind, h.client, began(use), rounded(op.Start-deadline))
 			}
 			if op.Kind == KindRenew && !op.Noticed && !late {
 				if deadline, since := h.deadlineAt(op.answered(), op); op.answered() >= deadline {
-					report([]Op{h.grant, since, op}, "the %s of %s was believed %v after its deadline: it was lost, and came back", op.Kind, h.client, short(op.answered()-deadline))
+					report([]Op{h.grant, since, op}, "the %s of %s was believed %v after its deadline: it was lost, and came back", op.Kind, h.client, rounded(op.answered()-deadline))
 				}
 			}
 			if op.Start >= over && by != op {

@@ -27,7 +27,7 @@ func (b *book) deadlockFree(r Rules) []Violation {
 				return all
 			}
 			var all []obstacle
-			for _, s := range p.crowded(size, r) {
+			for _, s := range p.full(size, r) {
 				all = append(all, obstacle{s.from, s.until, nil})
 			}
 			for _, h := range p.holds {
@@ -49,7 +49,7 @@ func (b *book) deadlockFree(r Rules) []Violation {
 				if until = min(until, try.until); until-from > bound {
 					first, last := try.ops[0], try.ops[len(try.ops)-1]
 					found = append(found, violation("DeadlockFree", []Op{first, last}, "%s tried for %v to get %q, which nobody held: allowed are %v",
-						first.Client, short(until-from), key, bound))
+						first.Client, rounded(until-from), key, bound))
 				}
 			}
 			for _, c := range obstacles {
@@ -78,8 +78,8 @@ func (p *page) greatest(t try, r Rules) (size int) {
 	return size
 }
 
-// crowded are the times in which the holders believed to hold so much that there was no room for this size.
-func (p *page) crowded(size int, r Rules) (times []span) {
+// full are the times in which the holders believed to hold so much that there was no room for this size.
+func (p *page) full(size int, r Rules) (times []span) {
 	type change struct {
 		at time.Duration
 		by int

@@ -42,7 +42,7 @@ func LinearLock(ops []Op, r Rules, limit time.Duration) []Violation {
 // The effects of a step.
 const (
 	answer = iota // what a client asked for, as it was answered
-	lapse         // a hold is gone, if it was not renewed since
+	lapse         // a hold expires, if it was not renewed since
 	forget        // a fault that may take every hold
 )
 
@@ -51,7 +51,7 @@ type lockStep struct {
 	what  int
 	op    Op
 	hold  string
-	epoch int // renewals are counted; lapse: -1 is gone whatever was renewed
+	epoch int // renewals are counted; lapse: -1 ends whatever was renewed
 
 	haze   int  // what size holds may have of which nobody knows
 	wanted int  // of an attempt that was refused: see wanted
@@ -137,13 +137,13 @@ func (p *page) early(op Op, r Rules) (all []Op) {
 // script adds the steps of a hold, and its lapses. past: it was downgraded, which is a step of the hold that took its
 // place.
 func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) int, past bool) {
-	over := Forever // then the hold is surely gone
+	over := Forever // then the hold has surely ended
 	if r, ok := h.released(); ok {
 		over = r.End
 	}
 	known := []Op{h.grant} // what gave it a TTL
-	ends := h.grant.End    // when it is gone at the latest, for what nobody knows
-	gone := Forever        // from when on it may be, for the same reason
+	ends := h.grant.End    // when it ends at the latest, for what nobody knows
+	mayEnd := Forever      // from when on it may be, for the same reason
 	for _, op := range h.ops {
 		step := lockStep{op: op, hold: h.grant.Hold, haze: hazy(op)}
 		deadline, _ := h.deadlineBefore(op.Start)
@@ -159,16 +159,16 @@ func (h *hold) script(s *script, until func(Op) time.Duration, hazy func(Op) int
 		case op.repeated():
 			last := op
 			last.TTL = h.grant.TTL
-			gone, ends = min(gone, op.Start, deadline), max(ends, until(last))
+			mayEnd, ends = min(mayEnd, op.Start, deadline), max(ends, until(last))
 		case op.Result == OK || op.Result == Lost:
 			s.add(op.Client, step, &op, op.Start, op.End)
 		}
 	}
-	if gone < over {
+	if mayEnd < over {
 		for _, op := range known {
 			ends = max(ends, until(op))
 		}
-		s.add("time", lockStep{what: lapse, hold: h.grant.Hold, epoch: -1}, nil, gone, ends)
+		s.add("time", lockStep{what: lapse, hold: h.grant.Hold, epoch: -1}, nil, mayEnd, ends)
 		return
 	}
 	for i, op := range known {

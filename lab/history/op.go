@@ -107,9 +107,9 @@ type Op struct {
 	// is given back in the background.
 	GaveUp bool `json:"gaveUp,omitempty"`
 
-	// Doubts: acquire: how many attempts of unknown outcome its client made until it ended,
+	// Unconfirmed: acquire: how many attempts of unknown outcome its client made until it ended,
 	// which may be well. They are undone in the background.
-	Doubts int `json:"doubts,omitempty"`
+	Unconfirmed int `json:"unconfirmed,omitempty"`
 
 	// Deadline is, of acquire and renew that are OK, until when the holder believes
 	// to hold. A client that sets a maximum hold that makes it earlier records a renewal.
@@ -199,7 +199,7 @@ func (op Op) Check() error {
 // while, of which its client has no hold: nobody knows, it was granted too late to be of
 // use, or when the client gave up.
 func (op Op) remains() bool {
-	return op.Result == Unknown || op.Result == Lost && op.Kind == KindAcquire || op.GaveUp || op.Doubts > 0
+	return op.Result == Unknown || op.Result == Lost && op.Kind == KindAcquire || op.GaveUp || op.Unconfirmed > 0
 }
 
 // repeated reports whether a release that was not confirmed is repeated in the background.

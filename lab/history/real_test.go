@@ -14,17 +14,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/lab/flawed"
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 const realTTL = 300 * ms
 
 // network loses and delays what it carries; what it does comes from the seed.
-func network(seed uint64) conformance.Interceptor {
+func network(seed uint64) lockstest.Fault {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 3))
 	draw := func() (int, time.Duration, time.Duration) {
@@ -32,19 +32,19 @@ func network(seed uint64) conformance.Interceptor {
 		defer mu.Unlock()
 		return rng.IntN(100), time.Duration(rng.Int64N(int64(5 * ms))), time.Duration(rng.Int64N(int64(100 * ms)))
 	}
-	return func(_ context.Context, _ conformance.Request, serve func() error) error {
+	return func(_ context.Context, _ lockstest.Request, serve func() error) error {
 		what, brief, long := draw()
 		time.Sleep(brief)
 		switch {
 		case what < 4:
-			return conformance.Unknown()
+			return lockstest.Unknown()
 		case what < 8:
 			serve()
-			return conformance.Unknown()
+			return lockstest.Unknown()
 		case what < 10:
-			return conformance.Unsent()
+			return lockstest.Unsent()
 		case what < 12:
-			return conformance.Refused("LOADING")
+			return lockstest.Refused("LOADING")
 		case what < 20:
 			time.Sleep(long)
 			err := serve()
@@ -58,16 +58,16 @@ func network(seed uint64) conformance.Interceptor {
 }
 
 // unreachable is a network that does not send one request in five.
-func unreachable(seed uint64) conformance.Interceptor {
+func unreachable(seed uint64) lockstest.Fault {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 4))
-	return func(_ context.Context, _ conformance.Request, serve func() error) error {
+	return func(_ context.Context, _ lockstest.Request, serve func() error) error {
 		time.Sleep(ms)
 		mu.Lock()
 		lost := rng.IntN(5) == 0
 		mu.Unlock()
 		if lost {
-			return conformance.Unsent()
+			return lockstest.Unsent()
 		}
 		return serve()
 	}
@@ -83,7 +83,7 @@ type worker struct {
 	store *store // nil: several permits protect no value
 	rules Rules
 
-	doubts *atomic.Int64 // attempts of unknown outcome of all workers of its process
+	unconfirmed *atomic.Int64 // attempts of unknown outcome of all workers of its process
 }
 
 // store keeps a value, and refuses stale holders.
@@ -121,7 +121,7 @@ func (w *worker) round(ctx context.Context) {
 	}
 	var lease strategy.Lease
 	var err error
-	before := w.doubts.Load()
+	before := w.unconfirmed.Load()
 	if w.rng.IntN(3) == 0 {
 		op = w.r.Begin(op)
 		lease, err = lock.TryAcquire(ctx)
@@ -131,7 +131,7 @@ func (w *worker) round(ctx context.Context) {
 		lease, err = lock.Acquire(patient)
 		cancel()
 	}
-	op.Doubts = int(w.doubts.Load() - before)
+	op.Unconfirmed = int(w.unconfirmed.Load() - before)
 	op = w.r.End(op.Of(lease, err))
 	if err != nil {
 		return
@@ -201,7 +201,7 @@ func onProtocol(p driver.Protocol) opener {
 }
 
 // play lets workers, two to a process, contend for a lock on m, on a network of that kind.
-func play(t *testing.T, m *conformance.Memory, n conformance.Interceptor, open opener, seed uint64, processes int, rules Rules) []Op {
+func play(t *testing.T, m *lockstest.Memory, n lockstest.Fault, open opener, seed uint64, processes int, rules Rules) []Op {
 	var ops []Op
 	synctest.Test(t, func(t *testing.T) {
 		m.Intercept(n)
@@ -212,17 +212,17 @@ func play(t *testing.T, m *conformance.Memory, n conformance.Interceptor, open o
 			st = nil
 		}
 		for i := range processes {
-			doubts := new(atomic.Int64)
+			unconfirmed := new(atomic.Int64)
 			s, err := open(strategy.Options{TTL: realTTL, OpTimeout: 40 * ms, RetryOnError: i%2 == 0, Observe: func(e strategy.Event) {
 				if e.Kind == strategy.EventAttempt && errors.Is(e.Err, strategy.ErrUnknown) {
-					doubts.Add(1)
+					unconfirmed.Add(1)
 				}
 			}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for j := range 2 {
-				w := &worker{r: r, s: s, name: fmt.Sprintf("P%d/%d", i, j), store: st, rules: rules, doubts: doubts, rng: rand.New(rand.NewPCG(seed, uint64(10*i+j)))}
+				w := &worker{r: r, s: s, name: fmt.Sprintf("P%d/%d", i, j), store: st, rules: rules, unconfirmed: unconfirmed, rng: rand.New(rand.NewPCG(seed, uint64(10*i+j)))}
 				ctx := t.Context()
 				if rules.Reentrant {
 					w.owner = fmt.Sprint("owner", (i+j)%3)
@@ -252,7 +252,7 @@ func TestRealLock(t *testing.T) {
 			t.Parallel()
 			kinds := map[string]int{}
 			for seed := range uint64(6) {
-				m := &conformance.Memory{Reentrant: r.Reentrant}
+				m := &lockstest.Memory{Reentrant: r.Reentrant}
 				open := onProtocol(m)
 				switch {
 				case r.Permits > 1:
@@ -298,10 +298,10 @@ func TestRealMutants(t *testing.T) {
 	}
 	type grants = func(driver.Grant, error) (driver.Grant, error)
 	acquire := func(instead grants) func(driver.Protocol) driver.Protocol {
-		return func(p driver.Protocol) driver.Protocol { return flawed.Granting(p, instead) }
+		return func(p driver.Protocol) driver.Protocol { return broken.Granting(p, instead) }
 	}
 	extend := func(instead grants) func(driver.Protocol) driver.Protocol {
-		return func(p driver.Protocol) driver.Protocol { return flawed.Extending(p, instead) }
+		return func(p driver.Protocol) driver.Protocol { return broken.Extending(p, instead) }
 	}
 	for _, c := range []struct {
 		name, caught string
@@ -334,8 +334,11 @@ func TestRealMutants(t *testing.T) {
 			return g, err
 		}), false},
 		{"says it has released what it has not", "LinearLock", func(p driver.Protocol) driver.Protocol {
-			return &flawed.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) error {
+			return &broken.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 				p.Release(ctx, c)
+				return driver.Outcome{}, nil
+			}, Undoes: func(ctx context.Context, c driver.Claim) error {
+				p.Undo(ctx, c)
 				return nil
 			}}
 		}, true},
@@ -343,7 +346,7 @@ func TestRealMutants(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(1000) { // goroutines take turns as they like: one seed has many histories
-				m := &conformance.Memory{}
+				m := &lockstest.Memory{}
 				n, processes := network(seed), 5
 				if c.calm {
 					n, processes = unreachable(seed), 1

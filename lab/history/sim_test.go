@@ -305,7 +305,7 @@ func (a *attempt) ask() {
 			a.granted(fence, start+s.ttl)
 		case a.waits:
 			if r == Unknown {
-				a.op.Doubts++
+				a.op.Unconfirmed++
 			} else {
 				a.heard = r
 			}

@@ -134,7 +134,7 @@ func (s Summary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d acquisitions in %v, by %d clients (%s), %d of them not released\n", s.Acquired, s.Length.Round(time.Millisecond),
 		len(s.Clients), counts(s.Clients), s.Lapsed)
-	fmt.Fprintf(&b, "wait: median %v, 99 %% %v, longest %v\n", short(s.WaitP50), short(s.WaitP99), short(s.WaitMax))
+	fmt.Fprintf(&b, "wait: median %v, 99 %% %v, longest %v\n", rounded(s.WaitP50), rounded(s.WaitP99), rounded(s.WaitMax))
 	fmt.Fprintf(&b, "contention: %.1f on average were trying when somebody got the lock, %d at most", s.Contenders, s.MostAtOnce)
 	for _, kind := range kinds {
 		if answers := s.Answers[kind]; len(answers) > 0 {

@@ -62,8 +62,8 @@ func ops(t *testing.T, text string) []Op {
 				op.Took = at(value)
 			case name == "noticed":
 				op.Noticed = true
-			case name == "doubts":
-				op.Doubts = int(at(value) / ms)
+			case name == "unconfirmed":
+				op.Unconfirmed = int(at(value) / ms)
 			case name == "fence":
 				op.Fence = uint64(at(value) / ms)
 			default:
@@ -461,7 +461,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 unsent gaveup=yes
 		B acquire 6-7 held`},
 	{"HonestAmbiguity", "an attempt of an acquire that went on", "", `
-		A acquire 0-50 ok hold=a until=97 doubts=1
+		A acquire 0-50 ok hold=a until=97 unconfirmed=1
 		A release 51-52 ok hold=a
 		B acquire 53-54 held`},
 	{"HonestAmbiguity", "used what nobody knows", "nobody was granted", `
@@ -574,7 +574,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		B lost 121-122 hold=b
 		A acquire 122-123 ok hold=c until=220 fence=6 owner=o`},
 	{"FenceOrder/re", "a tenure of an attempt that nobody knew of", "", `
-		A acquire 0-5 ok hold=a until=97 fence=5 owner=o doubts=1
+		A acquire 0-5 ok hold=a until=97 fence=5 owner=o unconfirmed=1
 		A release 20-22 ok hold=a
 		B acquire 23-25 ok hold=b until=120 fence=5 owner=o`},
 	{"FenceOrder/re", "a tenure that has ended", "same fence", `
@@ -694,7 +694,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		B acquire 60-65 ok hold=b until=157 fence=2
 		A release 80-85 unknown hold=a`},
 	{"LinearLock", "an attempt of an acquire that went on", "", `
-		A acquire 0-50 ok hold=a until=97 fence=1 doubts=1
+		A acquire 0-50 ok hold=a until=97 fence=1 unconfirmed=1
 		A release 51-52 ok hold=a
 		B acquire 53-54 held
 		B acquire 55-56 ok hold=b until=150 fence=3`},

@@ -141,8 +141,8 @@ func (op Op) String() string {
 	if op.Deadline != 0 {
 		fmt.Fprintf(&b, ", until %s", clock(op.Deadline))
 	}
-	if op.Doubts != 0 {
-		fmt.Fprintf(&b, ", %d attempts of unknown outcome", op.Doubts)
+	if op.Unconfirmed != 0 {
+		fmt.Fprintf(&b, ", %d attempts of unknown outcome", op.Unconfirmed)
 	}
 	if op.Note != "" {
 		fmt.Fprintf(&b, ", %s", op.Note)
@@ -150,8 +150,8 @@ func (op Op) String() string {
 	return b.String()
 }
 
-// short shows a duration to the microsecond.
-func short(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
+// rounded shows a duration to the microsecond.
+func rounded(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
 
 // clock shows a moment in seconds, so that moments can be compared at a glance.
 func clock(d time.Duration) string {

@@ -12,7 +12,7 @@ func clockBackLessons() []Lesson {
 		Idea: "Redis notes a TTL as a moment by its server's wall clock. When an operator sets that clock back by an hour, each key lasts an hour longer. " +
 			"A living holder still releases its lock, and nobody else gets in before. But a dead holder's lock keeps everybody out for the hour.",
 		Fix: "Slew the servers' clocks, and never set them. A PTTL that is longer than any TTL in use shows the fault. Then an operator who knows that the holder is dead deletes the lock by its token. " +
-			"With RedLock one such server of five does no harm: the others let go in time, and are a majority.",
+			"With RedLock one such server of five does no harm: on the others the lock expires in time, and they are a majority.",
 		Servers: 5,
 		Acts: []Act{{
 			Title: "one server, and its clock is set back by an hour",
@@ -49,7 +49,7 @@ func (srv *server) setBack() {
 	s.happens(srv.name+"'s clock is set back by an hour (emulated: PEXPIRE)", func(context.Context) error {
 		left := srv.ask("PTTL", s.key()).(int64)
 		if left <= 0 {
-			s.late("the lock was gone before the clock was set back")
+			s.late("the lock was lost before the clock was set back")
 		}
 		srv.ask("PEXPIRE", s.key(), left+time.Hour.Milliseconds())
 		return nil

@@ -4,7 +4,7 @@
 -- ARGV[1]  my token
 --
 -- Returns  1  deleted
---          0  the lock is gone, or another's: it is as it was
+--          0  the lock is lost, or another's: it is as it was
 
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('DEL', KEYS[1])

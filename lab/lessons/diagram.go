@@ -87,7 +87,7 @@ func (d *Drawing) Row(e Event) string {
 	e.Answer = brief(e.Answer)
 	asker := map[Kind]string{Send: e.From, Reply: e.To}[e.Kind]
 	if slices.ContainsFunc(d.rows, func(r *row) bool { return r.waits() && r.From != asker }) {
-		d.unanswered()
+		d.closeRows()
 	}
 	next := &row{Event: e, index: n, open: e.Kind == Send}
 	switch asked, last := d.asked(e), len(d.rows)-1; {
@@ -131,11 +131,11 @@ func (d *Drawing) Waits() bool { return slices.ContainsFunc(d.rows, (*row).waits
 
 // Rest is the rows that wait.
 func (d *Drawing) Rest() string {
-	d.unanswered()
+	d.closeRows()
 	return d.drawn(false)
 }
 
-func (d *Drawing) unanswered() {
+func (d *Drawing) closeRows() {
 	for _, r := range d.rows {
 		for _, r := range r.all() {
 			r.open = false

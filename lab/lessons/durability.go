@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 )
 
 // restarts is how much longer locks last, in TTLs, where a server has to come back first.

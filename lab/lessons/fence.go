@@ -12,7 +12,7 @@ var fencedWriteLua string
 
 var fencedWrite = driver.NewScript("fenced_write", fencedWriteLua)
 
-// fenceLessons are about holders that go on when their lock is gone.
+// fenceLessons are about holders that go on when their lock is lost.
 func fenceLessons() []Lesson {
 	return []Lesson{{
 		Number: 11, Name: "fence", Title: "The late write: a holder is paused, and goes on",
@@ -72,7 +72,7 @@ func fenceLessons() []Lesson {
 	}}
 }
 
-// noLateWork judges whether the store has what a client wrote whose lock is gone, after the
+// noLateWork judges whether the store has what a client wrote whose lock is lost, after the
 // next holder has written.
 func (s *Stage) noLateWork(late *client, token, wrote string, stored func() any) {
 	holder, _ := s.redis().look("GET", s.key()).([]byte)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -100,12 +100,9 @@ func (s *Stage) undoneByModule() {
 	first, others := srv.node.Link(), srv.node.Link()
 	var to atomic.Pointer[redis.Pool]
 	to.Store(first.Pool())
-	n, err := node.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+	n := redigonode.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		return to.Load().DialContext(ctx)
 	}})
-	if err != nil {
-		s.Cannot("A has no connection: %w", err)
-	}
 	a.goesBy(srv, n)
 	id, err := redis.Int64(n.Do(s.ctx, s.due(), "CLIENT", "ID"))
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 )
 
-// A line is one plain connection of a client to a server of ours, over a network of its own:
+// A plainConn is one plain connection of a client to a server of ours, over a network of its own:
 // what is sent on it stays in order, and nobody minds what is sent on others.
-type line struct {
+type plainConn struct {
 	c       *client
 	srv     *server
 	link    *rig.Link
@@ -24,11 +24,11 @@ type line struct {
 }
 
 // dials has the client open one more connection.
-func (c *client) dials(srv *server) *line {
+func (c *client) dials(srv *server) *plainConn {
 	if srv.node == nil {
 		c.s.Cannot("%s is not ours, so its network cannot be held up", srv.name)
 	}
-	l := &line{c: c, srv: srv, link: srv.node.Link()}
+	l := &plainConn{c: c, srv: srv, link: srv.node.Link()}
 	conn, err := l.link.Pool().DialContext(c.s.ctx)
 	if err != nil {
 		c.s.Cannot("%s does not reach %s: %w", c.name, srv.name, err)
@@ -42,19 +42,19 @@ func (c *client) dials(srv *server) *line {
 }
 
 // sends gives a command to the network, and waits for nothing.
-func (l *line) sends(cmd string, args ...any) {
+func (l *plainConn) sends(cmd string, args ...any) {
 	l.carries(words(cmd, args), cmd, args...)
 }
 
 // evals is sends for a script and one key. It sends the source: a client that cannot wait
 // for an answer does not learn that the server does not know the script.
-func (l *line) evals(script *driver.Script, key string, args ...any) {
+func (l *plainConn) evals(script *driver.Script, key string, args ...any) {
 	l.c.s.ran(script)
 	all := append([]string{"EVAL", script.Name() + ".lua", "1", key}, words("", args)[1:]...)
 	l.carries(all, "EVAL", append([]any{script.Source(), 1, key}, args...)...)
 }
 
-func (l *line) carries(shown []string, cmd string, args ...any) {
+func (l *plainConn) carries(shown []string, cmd string, args ...any) {
 	s := l.c.s
 	e := Event{Kind: Send, From: l.c.name, To: l.srv.name, Args: shown}
 	s.pause(e)
@@ -65,7 +65,7 @@ func (l *line) carries(shown []string, cmd string, args ...any) {
 }
 
 // receives waits for the next answer, for this time at most, and then hangs up.
-func (l *line) receives(within time.Duration) (reply, bool) {
+func (l *plainConn) receives(within time.Duration) (reply, bool) {
 	s, of := l.c.s, l.waiting[0]
 	l.waiting = l.waiting[1:]
 	v, err := redis.ReceiveWithTimeout(l.conn, within)
@@ -90,7 +90,7 @@ func (l *line) receives(within time.Duration) (reply, bool) {
 }
 
 // hears is receives for those who are sure of an answer.
-func (l *line) hears() reply {
+func (l *plainConn) hears() reply {
 	v, ok := l.receives(10 * time.Second)
 	if !ok {
 		l.c.s.Cannot("%s gets no answer from %s", l.c.name, l.srv.name)
@@ -99,7 +99,7 @@ func (l *line) hears() reply {
 }
 
 // From now on holdUp keeps what is sent on this line on the way, until it arrives.
-func (l *line) holdUp() {
+func (l *plainConn) holdUp() {
 	l.c.s.happens("what "+l.c.name+" sends from here on is held up on the way", func(context.Context) error {
 		l.link.Hold(rig.Requests)
 		return nil
@@ -108,7 +108,7 @@ func (l *line) holdUp() {
 
 // arrives is the end of that. If the client has hung up, it returns when the server has read
 // what was sent before, or has closed the connection.
-func (l *line) arrives(what string) {
+func (l *plainConn) arrives(what string) {
 	l.c.s.happens(what, func(context.Context) error {
 		l.link.Heal()
 		if l.hungUp {

@@ -7,7 +7,7 @@
 -- ARGV[2]  its fence
 --
 -- Returns  1  noted: the next client to get this server's vote learns it
---          0  the lock is gone, or another's: nothing is changed
+--          0  the lock is lost, or another's: nothing is changed
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0

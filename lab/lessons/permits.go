@@ -26,7 +26,7 @@ const (
 func permitLessons() []Lesson {
 	return []Lesson{{
 		Number: 25, Name: "permits", Title: "Several holders: a counter keeps a dead holder's permit",
-		Idea: "Two jobs may use a database at the same time, and the third has to wait. With a counter each job counts up, and down when it is done. But a holder that dies never counts down, so its permit is gone for ever. " +
+		Idea: "Two jobs may use a database at the same time, and the third has to wait. With a counter each job counts up, and down when it is done. But a holder that dies never counts down, so its permit is lost for ever. " +
 			"In a sorted set each holder stands with the time at which it came, and goes out when that is too long ago. But each client goes by its own clock, and a client whose clock is ahead takes a permit that is still held.",
 		Fix: "Each permit is a lease with a TTL of its own, by the server's clock. The number of leases says how many permits are taken, so nobody has to count down. " +
 			"Those who wait stand in a queue on the server. A release makes the first of them a holder in the same step, and so does a raise of the limit. This is package semaphore.",
@@ -145,7 +145,9 @@ func (s *Stage) opensPermits(permits int) map[*client]strategy.Semaphore {
 	s.leaves(driver.SiblingKey(s.key(), "permits"))
 	all := map[*client]strategy.Semaphore{}
 	for _, c := range s.clients {
-		all[c] = opensAs(c, semaphore.Make, func(n []driver.Node) driver.Protocol { return semaphore.On(n[0], permits) })
+		all[c] = opensAs(c, func(n []driver.Node, o strategy.Options) (strategy.Semaphore, error) {
+			return semaphore.New(n[0], permits, o)
+		})
 	}
 	return all
 }
@@ -184,12 +186,12 @@ func (s *Stage) permitsLapse() {
 	s.passes(s.ttl / 2)
 	b.renews(lease)
 	s.note("extend.lua returns how many it has renewed")
-	s.lapseOf(a, dead.Token())
+	s.lapseOf(a, "permit:"+dead.Token())
 	if c.acquires() == nil {
 		s.broken(comesFree, "A's TTL is over, and C gets no permit")
 		return
 	}
-	if !slices.Contains(s.holders(), lease.Token()) {
+	if !slices.Contains(s.holders(), "permit:"+lease.Token()) {
 		s.late("B has lost its permit")
 	}
 	s.judge(comesFree, true, "C has got A's permit, a TTL after A's death, and B has kept its own")
@@ -239,8 +241,8 @@ func (s *Stage) permitsServe() {
 	first := a.begins()
 	s.note(manySay)
 	b.begins()
-	ofC := c.queues(c.locks.NewLock(s.name), "queue", 1)
-	ofD := d.queues(d.locks.NewLock(s.name), "queue", 2)
+	ofC := c.queues(c.locks.NewLock(s.name), "waiters", 1)
+	ofD := d.queues(d.locks.NewLock(s.name), "waiters", 2)
 	a.releases(first)
 	seenC := s.holders()
 	c.hears() // that it is a holder
@@ -260,7 +262,7 @@ func (s *Stage) permitsServe() {
 	d.holds()
 	s.served(d)
 	s.stillHeld(began)
-	if !slices.Contains(seenC, leaseC.Token()) || !slices.Contains(seenD, leaseD.Token()) {
+	if !slices.Contains(seenC, "permit:"+leaseC.Token()) || !slices.Contains(seenD, "permit:"+leaseD.Token()) {
 		s.broken(inTheStep, "Redis had no permit of C's after the release, or none of D's after the raise")
 	} else {
 		s.judge(inTheStep, true, "after the release Redis had a permit of C's, and after the raise one of D's, before they heard of it")

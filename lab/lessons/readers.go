@@ -216,7 +216,7 @@ func (s *Stage) opensReaders() map[*client]strategy.ReadWriter {
 	s.fence()
 	all := map[*client]strategy.ReadWriter{}
 	for _, c := range s.clients {
-		all[c] = opensAs(c, rwlock.Make, func(n []driver.Node) driver.Protocol { return rwlock.On(n[0]) })
+		all[c] = opensAs(c, func(n []driver.Node, o strategy.Options) (strategy.ReadWriter, error) { return rwlock.New(n[0], o) })
 	}
 	return all
 }

@@ -56,7 +56,7 @@ func redlockFenceLessons() []Lesson {
 				s.oneStepAtATime()
 				s.lateWrite(func(c *client) uint64 {
 					c.opens(func(n []driver.Node) driver.Protocol {
-						return redlock.On(n[:fenceVoters], redlock.WithFences(), redlock.NodeTimeout(s.ttl/2))
+						return redlock.On(n[:fenceVoters], redlock.WithFences(), redlock.WithNodeTimeout(s.ttl/2))
 					}, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 }) // a machine that takes longer is too slow for the act, which is then played again
 					if lease := c.acquires(); lease != nil {
 						if c.name == "B" {
@@ -164,7 +164,7 @@ func (s *Stage) lateWrite(take func(*client) uint64) {
 	c.eval(db, writeFenced, "stock", later, "of-C")
 	write.arrives("what B sent arrives")
 	if write.hears().is(1) {
-		s.broken(noLateWork, "B, whose lock is gone, has written over what C wrote")
+		s.broken(noLateWork, "B, whose lock is lost, has written over what C wrote")
 	} else {
 		s.judge(noLateWork, true, "what B wrote came after C's, and was refused")
 	}

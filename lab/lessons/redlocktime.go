@@ -99,10 +99,10 @@ func (s *Stage) threeOfFive(c *client) *server {
 
 // forgets has A hold the lock by three votes, of which one server forgets one; B asks; and
 // when A is done B asks again, unless it has the lock.
-func (s *Stage) forgets(own ...redlock.Option) {
+func (s *Stage) forgets(options ...redlock.Option) {
 	a, b := s.client("A"), s.client("B")
-	a.joins(own...)
-	b.joins(own...)
+	a.joins(options...)
+	b.joins(options...)
 	n3 := s.servers[s.majority()-1]
 	a.cutOff(s.servers[s.majority():]...)
 	since := time.Now()

@@ -21,15 +21,15 @@ var (
 )
 
 const (
-	letsIn    = "a holder may enter again"
-	innerOnly = "an inner release ends no outer hold"
+	mayEnterAgain = "a holder may enter again"
+	innerOnly     = "an inner release ends no outer hold"
 )
 
 // reentrantLessons are about a holder that asks again.
 func reentrantLessons() []Lesson {
 	return []Lesson{{
 		Number: 12, Name: "reentrant", Title: "The holder asks again: re-entry",
-		Idea: "A function that holds a lock calls another function that takes the same lock, and keeps itself out. A re-entrant lock knows its owner, lets it in again, and counts how often. " +
+		Idea: "A function that holds a lock calls another function that takes the same lock, and keeps itself out. A re-entrant lock knows its owner, grants it the lock again, and counts how often. " +
 			"But if the answer to an unlock is lost, the client sends the unlock again, and the lock counts it twice: the inner function has given up the outer one's lock.",
 		Fix: "Each hold has an id of its own, and a release says which hold it ends. A release that comes a second time finds that hold gone, and ends no other: package reentrant. " +
 			"Better still, take a lock in one place only.",
@@ -41,7 +41,7 @@ func reentrantLessons() []Lesson {
 				a.enters()
 				s.note(luascriptSays)
 				s.note("A calls a function that takes the lock, too")
-				s.letIn(a, a.enters() != nil)
+				s.reentered(a, a.enters() != nil)
 			},
 		}, {
 			Title: "the same value may lock again, and nobody counts",
@@ -49,7 +49,7 @@ func reentrantLessons() []Lesson {
 				a, b := s.client("A"), s.client("B")
 				a.takes("A")
 				s.note("A calls a function that takes the lock, too")
-				s.letIn(a, !a.takes("A") && a.do(s.redis(), "GET", s.key()).is("A"))
+				s.reentered(a, !a.takes("A") && a.do(s.redis(), "GET", s.key()).is("A"))
 				s.note("the function is done, and unlocks")
 				a.eval(s.redis(), compareDelete, s.key(), "A")
 				if s.redis().look("EXISTS", s.key()) == int64(0) {
@@ -72,7 +72,7 @@ func reentrantLessons() []Lesson {
 				lock(a)
 				s.note("count_lock.lua returns the count: 0 would be a refusal")
 				s.note("A calls a function that takes the lock, too")
-				s.letIn(a, lock(a))
+				s.reentered(a, lock(a))
 				s.note("the function is done, and unlocks")
 				a.node(s.redis()).loses("count_unlock")
 				if _, err := a.tryEval(s.redis(), countUnlock, s.key(), a.name); err == nil {
@@ -94,7 +94,7 @@ func reentrantLessons() []Lesson {
 				s.note("acquire.lua grants: it returns the fence of A's first hold; an owner and a time would be a refusal")
 				s.note("A calls a function that takes the lock, too")
 				inner := a.enters()
-				s.letIn(a, inner != nil)
+				s.reentered(a, inner != nil)
 				s.note("the function is done, and releases its hold")
 				a.node(s.redis()).loses("release")
 				if err := inner.Release(s.ctx); !errors.Is(err, strategy.ErrUnknown) {
@@ -110,13 +110,13 @@ func reentrantLessons() []Lesson {
 	}}
 }
 
-// letIn judges whether the holder of the lock got it once more.
-func (s *Stage) letIn(c *client, got bool) {
+// reentered judges whether the holder of the lock got it once more.
+func (s *Stage) reentered(c *client, got bool) {
 	if got {
-		s.judge(letsIn, true, "%s holds the lock, and has got it once more", c.name)
+		s.judge(mayEnterAgain, true, "%s holds the lock, and has got it once more", c.name)
 		return
 	}
-	s.broken(letsIn, "%s is kept out by itself: if it waits, it waits for its own release", c.name)
+	s.broken(mayEnterAgain, "%s is kept out by itself: if it waits, it waits for its own release", c.name)
 }
 
 // stillOwns judges whether the hash of the lock has a field that is there while the holder's

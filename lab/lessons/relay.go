@@ -42,22 +42,22 @@ type relay struct {
 // A way is how those who wait learn that the lock is free.
 type way struct {
 	name  string
-	joins func(r *relay, c *client) contender
+	joins func(r *relay, c *client) runner
 
 	// wait reports whether all others than the holder wait, since the last release.
 	wait func(r *relay, holder *client) bool
 }
 
-// A contender acquires, waiting until the relay ends, and releases.
-type contender struct{ acquire, release func() error }
+// A runner acquires, waiting until the relay ends, and releases.
+type runner struct{ acquire, release func() error }
 
 const pollEvery = 2 * time.Millisecond
 
 var polling = way{
 	name: "polling, twice in each hold",
 	wait: func(r *relay, holder *client) bool { return r.eachRefused(holder, 2) },
-	joins: func(r *relay, c *client) contender {
-		return contender{
+	joins: func(r *relay, c *client) runner {
+		return runner{
 			acquire: func() error { return r.asks(c, time.After) },
 			release: func() error { return r.eval(c, compareDelete) },
 		}
@@ -67,9 +67,9 @@ var polling = way{
 var wakeUp = way{
 	name: "wake-up of all",
 	wait: func(r *relay, holder *client) bool { return r.eachRefused(holder, 1) },
-	joins: func(r *relay, c *client) contender {
+	joins: func(r *relay, c *client) runner {
 		free := r.s.free(r.key)
-		return contender{
+		return runner{
 			acquire: func() error {
 				told := make(chan time.Time, 1)
 				stop, err := c.subscribes(r.s.redis(), free, func() {
@@ -94,10 +94,10 @@ var directGrant = way{
 	wait: func(r *relay, holder *client) bool {
 		return r.s.redis().ask("LLEN", r.queue) == int64(len(r.all)-1)
 	},
-	joins: func(r *relay, c *client) contender {
+	joins: func(r *relay, c *client) runner {
 		var lease strategy.Lease
 		c.opens(queueing)
-		return contender{
+		return runner{
 			acquire: func() (err error) {
 				lease, err = c.locks.NewLock(r.name).Acquire(r.ctx)
 				return err
@@ -183,7 +183,7 @@ func (s *Stage) relay(w way, waiting int) float64 {
 
 // run lets all run, and returns when nobody does any more.
 func (r *relay) run(w way, waiting int) {
-	var cs []contender
+	var cs []runner
 	for i := range waiting + 1 {
 		c := r.s.client(fmt.Sprintf("%c", 'A'+i))
 		c.node(r.s.redis())
@@ -191,7 +191,7 @@ func (r *relay) run(w way, waiting int) {
 		cs = append(cs, w.joins(r, c))
 	}
 	var everybody sync.WaitGroup
-	var holding atomic.Pointer[contender] // who has it in the end
+	var holding atomic.Pointer[runner] // who has it in the end
 	for i, c := range r.all {
 		everybody.Go(func() {
 			defer r.end() // when one goes, it is over
@@ -220,7 +220,7 @@ func (r *relay) run(w way, waiting int) {
 }
 
 // runs is what each does. last: it holds the lock when all is over.
-func (r *relay) runs(c *client, with contender, w way) (last bool, err error) {
+func (r *relay) runs(c *client, with runner, w way) (last bool, err error) {
 	for {
 		if err := with.acquire(); err != nil {
 			return false, err

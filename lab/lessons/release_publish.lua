@@ -5,7 +5,7 @@
 -- ARGV[2]  the channel on which they listen
 --
 -- Returns  1  deleted, and published
---          0  the lock is gone, or another's: nothing is done
+--          0  the lock is lost, or another's: nothing is done
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0

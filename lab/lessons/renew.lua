@@ -5,7 +5,7 @@
 -- ARGV[2]  TTL in milliseconds
 --
 -- Returns  1  it lives for another TTL
---          0  the lock is gone, or another's: it is as it was
+--          0  the lock is lost, or another's: it is as it was
 
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
@@ -32,7 +32,7 @@ func saleLessons() []Lesson {
 			"A buyer that looks while another is about to write sees goods that are gone.",
 		Fix: "A lock around looking and writing keeps the books right, and makes all buyers wait for each other. " +
 			"If both happen in Redis, one atomic script does the same without a lock: take a lock only for what no single step can do. " +
-			"In SQL, too: UPDATE goods SET left = left - 1 WHERE id = 1 AND left > 0 is one step, and a version column (… WHERE version = 7) does what WATCH does.",
+			"In SQL, too: UPDATE goods SET stock = stock - 1 WHERE id = 1 AND stock > 0 is one step, and a version column (… WHERE version = 7) does what WATCH does.",
 		Acts: []Act{{
 			Title: "one left, two buyers, no lock",
 			play: func(s *Stage) {

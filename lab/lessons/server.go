@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/url"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 )
 
 // A server is a place at which a Redis serves.
@@ -53,14 +53,12 @@ func (srv *server) url() string {
 }
 
 // connect makes a connection of a client's own.
-func (srv *server) connect() (driver.Node, *rig.Link, error) {
+func (srv *server) connect() (driver.Node, *rig.Link) {
 	if srv.node == nil {
-		n, err := node.New(srv.redis.Pool())
-		return n, nil, err
+		return redigonode.New(srv.redis.Pool()), nil
 	}
 	l := srv.node.Link()
-	n, err := node.New(l.Pool())
-	return n, l, err
+	return redigonode.New(l.Pool()), l
 }
 
 // becomes says that a server is dead, frozen, …: what was done to it is done by do.

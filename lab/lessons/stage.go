@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -174,18 +174,18 @@ func (s *Stage) waited() {
 // until waits for what goroutines of clients do, such as renewals, of which the next comes
 // within half a TTL. If it does not come, a lock may have lapsed meanwhile, so the act is played again.
 func (s *Stage) until(what string, so func() bool) {
-	rests := func(d time.Duration) {
+	pause := func(d time.Duration) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.rest = d
 	}
-	rests(s.ttl / 2)
+	pause(s.ttl / 2)
 	for limit := s.due(); !so(); time.Sleep(time.Millisecond) {
 		if s.ctx.Err() != nil || time.Now().After(limit) {
 			s.late("it was too late for this: %s", what)
 		}
 	}
-	rests(0)
+	pause(0)
 	s.waited()
 }
 

@@ -104,7 +104,7 @@ func timestampLessons() []Lesson {
 			},
 		}},
 	}, {
-		Number: 6, Name: "servicestack", Title: "ServiceStack: a sound take-over, and one timeout for two things",
+		Number: 6, Name: "servicestack", Title: "ServiceStack: a correct take-over, and one timeout for two things",
 		Idea: "AcquireLock(key, timeout) of ServiceStack.Redis takes a lapsed lock over in a transaction, which writes nothing for the client that comes second. " +
 			"But it has one timeout for two things: how long the lock lasts, and how long others wait for it. A client that comes after the holder still waits when the holder's time is over, and takes the lock while the holder works.",
 		Fix: "Two numbers: the holder says how long its lock lasts, and each waiter says how long it waits.",

@@ -56,14 +56,14 @@ type Event struct {
 	Text      string        `json:"text,omitempty"`    // in words
 }
 
-// A Verdict is whether a promise was kept.
-type Verdict struct {
+// A Ruling is whether a promise was kept.
+type Ruling struct {
 	Promise string `json:"promise"`
 	Held    bool   `json:"held"`
 	Because string `json:"because"` // what it was computed from
 }
 
-func (v Verdict) String() string {
+func (v Ruling) String() string {
 	if v.Held {
 		return "KEPT"
 	}
@@ -83,7 +83,7 @@ type Trace struct {
 	Actors   []Actor   `json:"actors"`
 	Events   []Event   `json:"events"`
 	Tables   []Table   `json:"tables,omitempty"`
-	Verdicts []Verdict `json:"verdicts"`
+	Verdicts []Ruling  `json:"verdicts"`
 	Listings []Listing `json:"listings,omitempty"`
 }
 

@@ -11,14 +11,14 @@ const (
 	oneHolder  = "one holder at a time"
 	comesFree  = "a dead holder's lock comes free"
 	ownRelease = "only its holder ends a hold"
-	noLateWork = "the store takes no write of a holder whose lock is gone"
+	noLateWork = "the store takes no write of a holder whose lock is lost"
 )
 
 // judge writes a verdict down.
 func (s *Stage) judge(promise string, held bool, because string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.trace.Verdicts = append(s.trace.Verdicts, Verdict{promise, held, fmt.Sprintf(because, args...)})
+	s.trace.Verdicts = append(s.trace.Verdicts, Ruling{promise, held, fmt.Sprintf(because, args...)})
 }
 
 // broken marks the moment at which a promise is broken that is not about two holders.

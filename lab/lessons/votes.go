@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -52,7 +52,7 @@ func (c *client) yields(votes []*server) {
 func (c *client) token() string { return "token-of-" + c.name }
 
 // joins has the client lock by package redlock on all servers.
-func (c *client) joins(own ...redlock.Option) {
+func (c *client) joins(options ...redlock.Option) {
 	s := c.s
 	s.oneStepAtATime()
 	c.opens(func(nodes []driver.Node) driver.Protocol {
@@ -60,7 +60,7 @@ func (c *client) joins(own ...redlock.Option) {
 			nodes[i] = conformance.GateNode(n, func(request string, send func()) { c.poll.Load().passes(c, s.servers[i], request, send) })
 		}
 		// Time-outs are longer than usual: who is late here is the machine.
-		return redlock.On(nodes, append([]redlock.Option{redlock.NodeTimeout(s.ttl / 3)}, own...)...)
+		return redlock.On(nodes, append([]redlock.Option{redlock.WithNodeTimeout(s.ttl / 3)}, options...)...)
 	}, func(o *strategy.Options) { o.OpTimeout = s.ttl * 2 / 3 })
 	s.ending = append(s.ending, func() {
 		if p := c.poll.Load(); p != nil {
@@ -172,14 +172,11 @@ func (s *Stage) oneStepAtATime() {
 func (s *Stage) vouched() {
 	var nodes []driver.Node
 	for _, srv := range s.servers {
-		n, err := node.New(srv.redis.Pool())
-		if err != nil {
-			s.Cannot("%s cannot be bootstrapped: %w", srv.name, err)
-		}
+		n := redigonode.New(srv.redis.Pool())
 		defer n.Close()
 		nodes = append(nodes, n)
 	}
-	if err := redlock.BootstrapNodes(s.ctx, nodes); err != nil {
+	if err := redlock.Bootstrap(s.ctx, nodes); err != nil {
 		s.Cannot("the servers cannot be bootstrapped: %w", err)
 	}
 	s.waited()

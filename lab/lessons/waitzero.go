@@ -16,7 +16,7 @@ func waitZeroLessons() []Lesson {
 		Servers: 2, names: []string{"primary", "replica"},
 		Idea: "WAIT returns how many replicas have confirmed the connection's last write. It returns that also when its time is over, so 0 is no error. " +
 			"And 0 is no refusal: the primary has the lock, and a client that goes away leaves it there until its TTL is over.",
-		Fix: "Take 0 for \"nobody knows\": delete the lock by your token, and ask again. Package luascript does so with its option Acknowledged, and reports ErrUnknown. " +
+		Fix: "Take 0 for \"nobody knows\": delete the lock by your token, and ask again. Package luascript does so with Options.Acks, and reports ErrUnknown. " +
 			"With min-replicas-to-write 1 the primary itself refuses writes when no replica has answered it for 10 s.",
 		Acts: []Act{{
 			Title: "A does not look at what WAIT returns",
@@ -63,7 +63,7 @@ func waitZeroLessons() []Lesson {
 				a.takesAt(replica, "token-of-A")
 			},
 		}, {
-			Title: "the same by package luascript, with the option Acknowledged",
+			Title: "the same by package luascript, with Options.Acks",
 			Timed: true, // WAIT waits for a part of the time-out
 			long:  6,    // and is answered up to 100 ms late
 			play:  (*Stage).unacknowledged,
@@ -99,15 +99,11 @@ func (c *client) setsAndWaits(srv *server, token string, within time.Duration) (
 
 // unacknowledged has A ask by package luascript, and B when A has had its answer.
 func (s *Stage) unacknowledged() {
-	on := func(own ...luascript.Option) func([]driver.Node) driver.Protocol {
-		return func(n []driver.Node) driver.Protocol {
-			return luascript.On(n[0], append(own, luascript.WithoutFences())...)
-		}
-	}
-	s.rehearse(on())
+	on := func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
+	s.rehearse(on)
 	a, b := s.client("A"), s.client("B")
 	primary, _ := s.cutPair()
-	a.opens(on(luascript.Acknowledged(strategy.Acks{Replicas: 1})), func(o *strategy.Options) { o.OpTimeout = s.ttl / 4 })
+	a.opens(on, func(o *strategy.Options) { o.OpTimeout, o.Acks = s.ttl/4, strategy.Acks{Replicas: 1} })
 	_, err := a.locks.NewLock(s.name).TryAcquire(s.ctx)
 	var acks *strategy.AcksError
 	if !errors.Is(err, strategy.ErrUnknown) || !errors.As(err, &acks) || acks.Err != nil {

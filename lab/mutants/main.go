@@ -172,13 +172,13 @@ func examine(root string, packages []string) (*report, error) {
 	return r, nil
 }
 
-// lines are the lines that differ, by file.
-type lines map[string][][2]int
+// hunks are the lines that differ, by file.
+type hunks map[string][][2]int
 
 var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
 
 // changes are what differs from a commit; nil if there is none.
-func changes(root, since string) (lines, error) {
+func changes(root, since string) (hunks, error) {
 	if since == "" {
 		return nil, nil
 	}
@@ -192,7 +192,7 @@ func changes(root, since string) (lines, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-since %s: git diff: %s (a shallow clone may lack the commits in between: git fetch --unshallow)", since, strings.TrimSpace(said.String()))
 	}
-	changed, file := lines{}, ""
+	changed, file := hunks{}, ""
 	for l := range strings.Lines(string(out)) {
 		if name, ok := strings.CutPrefix(l, "+++ b/"); ok {
 			file = strings.TrimSpace(name)
@@ -208,7 +208,7 @@ func changes(root, since string) (lines, error) {
 	return changed, nil
 }
 
-func (c lines) touches(dir string) bool {
+func (c hunks) touches(dir string) bool {
 	for file := range c {
 		if filepath.Dir(file) == dir {
 			return true
@@ -218,7 +218,7 @@ func (c lines) touches(dir string) bool {
 }
 
 // has reports whether a line of the mutant's function differs.
-func (c lines) has(m *mutant) bool {
+func (c hunks) has(m *mutant) bool {
 	return slices.ContainsFunc(c[m.file], func(l [2]int) bool { return l[0] <= m.to && m.from <= l[1] })
 }
 
@@ -261,7 +261,7 @@ type packageReport struct {
 	outcomes map[*mutant]outcome
 	tests    int
 	unjudged int // when time was over
-	took     time.Duration
+	elapsed  time.Duration
 }
 
 func (r *report) examine(root string, s subject, chosen func(*mutant) bool) error {
@@ -305,7 +305,7 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 		log.Printf("%s: %d mutants, %d tests of %s (%v)", s.dir, len(left), len(x.tests), j.dir, time.Since(began).Round(time.Second))
 		left = p.judge(x, left, i == 0, i == len(s.judges)-1)
 	}
-	p.took = time.Since(began)
+	p.elapsed = time.Since(began)
 	return nil
 }
 
@@ -319,7 +319,7 @@ func (p *packageReport) judge(x *exam, mutants []*mutant, first, last bool) (liv
 			return
 		}
 		end := x.judge(m)
-		if before, judged := p.outcomes[m]; judged && end.verdict == notReached {
+		if before, judged := p.outcomes[m]; judged && end.fate == notReached {
 			end = before
 		}
 		outcomes[i] = end
@@ -327,7 +327,7 @@ func (p *packageReport) judge(x *exam, mutants []*mutant, first, last bool) (liv
 			log.Printf("%s: %d of %d judged", p.dir, n, len(mutants))
 		}
 		if *verbose && (last || !end.alive()) {
-			log.Printf("%s:%d: %s: %s %s (%v)", m.file, m.line, m.name(), end.verdict, end.by, end.took.Round(10*time.Millisecond))
+			log.Printf("%s:%d: %s: %s %s (%v)", m.file, m.line, m.name(), end.fate, end.by, end.elapsed.Round(10*time.Millisecond))
 		}
 	})
 	unjudged := map[*mutant]bool{} // by this judge: what another has said is not the whole
@@ -377,7 +377,7 @@ func (r *report) print() (well bool) {
 		if len(p.mutants) == 0 && p.unjudged > 0 {
 			continue
 		}
-		count := map[verdict]int{}
+		count := map[fate]int{}
 		equivalent := 0
 		for _, m := range p.mutants {
 			end := p.outcomes[m]
@@ -390,11 +390,11 @@ func (r *report) print() (well bool) {
 				equivalent++
 				continue
 			case listed:
-				stale = append(stale, fmt.Sprintf("%s: listed as equivalent, but %s by %s", name, end.verdict, end.by))
+				stale = append(stale, fmt.Sprintf("%s: listed as equivalent, but %s by %s", name, end.fate, end.by))
 			case end.alive():
-				survivors = append(survivors, fmt.Sprintf("%s:%d: %s %s (%s)", m.file, m.line, m.op, m.text, end.verdict))
+				survivors = append(survivors, fmt.Sprintf("%s:%d: %s %s (%s)", m.file, m.line, m.op, m.text, end.fate))
 			}
-			count[end.verdict]++
+			count[end.fate]++
 		}
 		dead := count[killed] + count[timedOut]
 		rate, n := 1.0, len(p.mutants)-equivalent
@@ -406,7 +406,7 @@ func (r *report) print() (well bool) {
 		} else {
 			well = well && chance(n, n-dead) > 0.001
 		}
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", len(p.mutants), count[killed], count[timedOut], count[survived], count[notReached], equivalent, 100*rate, p.took.Round(time.Second), p.dir)
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", len(p.mutants), count[killed], count[timedOut], count[survived], count[notReached], equivalent, 100*rate, p.elapsed.Round(time.Second), p.dir)
 		if r.whole {
 			for name := range r.equivalent {
 				if filepath.Dir(strings.Fields(name)[0]) == p.dir && !used[name] {

@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // A subject is a package whose sources get faults, and the tests that must find them.
@@ -46,26 +46,28 @@ var subjects = []subject{
 	{"engine/internal/undo", []judge{{"engine/internal/undo", ""}, {"engine", ""}}},
 	{"engine/internal/waitline", []judge{{"engine/internal/waitline", ""}, {"engine", ""}}},
 	{"driver", []judge{{"driver", ""}, {"engine", ""}}},
+	{"driver/rediskit", []judge{{"driver/rediskit", ""}, {"engine", ""}}},
 	{"strategy", []judge{{"strategy", ""}, {"engine", ""}, {"conformance", "^TestMemory$"}}},
-	{"setnxgetset", []judge{{"setnxgetset", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
-	{"setnxpx", []judge{{"setnxpx", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
-	{"luascript", []judge{{"luascript", ""}, {"internal/subjects", onServers}}},
-	{"ifeq", []judge{{"ifeq", ""}, {"internal/subjects", onServers + "|^TestRights$"}}},
-	{"fairqueue", []judge{{"fairqueue", ""}, {"internal/subjects", onServers}}},
-	{"internal/fences", []judge{{"fairqueue", ""}, {"luascript", ""}}},
-	{"rwlock", []judge{{"rwlock", ""}, {"internal/subjects", onServers}}},
-	{"semaphore", []judge{{"semaphore", ""}, {"internal/subjects", onServers}}},
-	{"internal/queue", []judge{{"internal/queue", ""}, {"fairqueue", ""}, {"semaphore", ""}}},
-	{"internal/holders", []judge{{"semaphore", ""}, {"rwlock", ""}}},
-	{"reentrant", []judge{{"reentrant", ""}, {"internal/subjects", onServers}}},
-	{"redlock", []judge{{"redlock", ""}, {"internal/subjects", ""}}},
-	{"internal/node", []judge{{"internal/node", ""}}},
-	{"internal/callback", []judge{{"internal/callback", ""}, {"internal/node", ""}}},
+	{"multilock", []judge{{"multilock", ""}, {"engine", "All"}}},
+	{"setnxgetset", []judge{{"setnxgetset", ""}, {"internal/testkit/subjects", onServers + "|^TestRights$"}}},
+	{"setnxpx", []judge{{"setnxpx", ""}, {"internal/testkit/subjects", onServers + "|^TestRights$"}}},
+	{"luascript", []judge{{"luascript", ""}, {"internal/testkit/subjects", onServers}}},
+	{"ifeq", []judge{{"ifeq", ""}, {"internal/testkit/subjects", onServers + "|^TestRights$"}}},
+	{"fairqueue", []judge{{"fairqueue", ""}, {"internal/testkit/subjects", onServers}}},
+	{"internal/algorithm/fences", []judge{{"fairqueue", ""}, {"luascript", ""}}},
+	{"rwlock", []judge{{"rwlock", ""}, {"internal/testkit/subjects", onServers}}},
+	{"semaphore", []judge{{"semaphore", ""}, {"internal/testkit/subjects", onServers}}},
+	{"internal/algorithm/queue", []judge{{"internal/algorithm/queue", ""}, {"fairqueue", ""}, {"semaphore", ""}}},
+	{"internal/algorithm/holderset", []judge{{"semaphore", ""}, {"rwlock", ""}}},
+	{"reentrant", []judge{{"reentrant", ""}, {"internal/testkit/subjects", onServers}}},
+	{"redlock", []judge{{"redlock", ""}, {"internal/testkit/subjects", ""}}},
+	{"clients/redigo", []judge{{"clients/redigo", ""}}},
+	{"internal/client", []judge{{"internal/client", ""}, {"clients/redigo", ""}}},
+	{"internal/subscription", []judge{{"internal/subscription", ""}, {"clients/redigo", ""}}},
 	{"internal/token", []judge{{"internal/token", ""}, {"engine", ""}}},
-	{"internal/names", []judge{{"internal/names", ""}}},
-	{"internal/plain", []judge{{"setnxpx", ""}, {"ifeq", ""}}},
+	{"internal/algorithm/keycache", []judge{{"internal/algorithm/keycache", ""}}},
+	{"internal/algorithm/stringkey", []judge{{"setnxpx", ""}, {"ifeq", ""}}},
 	{"internal/timeup", []judge{{"internal/timeup", ""}}},
-	{"internal/transaction", []judge{{"internal/transaction", ""}}},
 	{"clients/goredis", []judge{{"clients/goredis", ""}}},
 	{"clients/rueidis", []judge{{"clients/rueidis", ""}}},
 	{"clients/redisc", []judge{{"clients/redisc", ""}}},
@@ -78,7 +80,7 @@ var subjects = []subject{
 // A test is a top-level test, or an example, in a compiled test binary.
 type test struct {
 	binary, dir, name string
-	took              time.Duration
+	elapsed           time.Duration
 	reaches           map[int]bool
 }
 
@@ -308,15 +310,15 @@ func (x *exam) control(judge, workers int) error {
 	parallel(workers, x.tests, func(i int, t *test) {
 		log := filepath.Join(x.work, fmt.Sprintf("reached%d-%d", judge, i))
 		end := x.play([]*test{t}, 10*time.Minute, "MUTANT_REACHED="+log, "MUTANT_SCRIPTS="+x.marked(), "PATH="+shim+":"+os.Getenv("PATH"), "MUTANT_LOG="+log)
-		t.took = end.took + 10*time.Millisecond
+		t.elapsed = end.elapsed + 10*time.Millisecond
 		mu.Lock()
 		defer mu.Unlock()
-		if end.verdict != survived {
-			failed = errors.Join(failed, fmt.Errorf("%s fails without a fault: %s by %s\n%s", t.name, end.verdict, end.by, end.output))
+		if end.fate != survived {
+			failed = errors.Join(failed, fmt.Errorf("%s fails without a fault: %s by %s\n%s", t.name, end.fate, end.by, end.output))
 		}
 		t.reaches = reached(log)
 	})
-	slices.SortStableFunc(x.tests, func(a, b *test) int { return int(a.took - b.took) })
+	slices.SortStableFunc(x.tests, func(a, b *test) int { return int(a.elapsed - b.elapsed) })
 	return failed
 }
 
@@ -346,24 +348,24 @@ func reached(log string) map[int]bool {
 	return ids
 }
 
-// A verdict is what became of a mutant.
-type verdict string
+// A fate is what became of a mutant.
+type fate string
 
 const (
-	killed     verdict = "killed"
-	timedOut   verdict = "timed out"
-	survived   verdict = "survived"
-	notReached verdict = "not reached"
+	killed     fate = "killed"
+	timedOut   fate = "timed out"
+	survived   fate = "survived"
+	notReached fate = "not reached"
 )
 
-func (v verdict) alive() bool { return v == survived || v == notReached }
+func (v fate) alive() bool { return v == survived || v == notReached }
 
 // An outcome is a verdict and its reason.
 type outcome struct {
-	verdict
-	by     string // the test that failed first
-	output string
-	took   time.Duration
+	fate
+	by      string // the test that failed first
+	output  string
+	elapsed time.Duration
 }
 
 // judge runs the tests that reach a mutant, the quick ones first.
@@ -375,7 +377,7 @@ func (x *exam) judge(m *mutant) outcome {
 		}
 	}
 	if len(tests) == 0 {
-		return outcome{verdict: notReached}
+		return outcome{fate: notReached}
 	}
 	return x.judgeBy(tests, m)
 }
@@ -396,17 +398,17 @@ func (x *exam) judgeBy(tests []*test, m *mutant) outcome {
 	for _, batch := range batches(tests) {
 		var limit time.Duration
 		for _, t := range batch {
-			limit += t.took
+			limit += t.elapsed
 		}
-		if end := x.play(batch, max(10*time.Second, 3*limit+5*time.Second), env...); end.verdict != survived {
-			end.took = time.Since(began)
+		if end := x.play(batch, max(10*time.Second, 3*limit+5*time.Second), env...); end.fate != survived {
+			end.elapsed = time.Since(began)
 			return end
 		}
 	}
-	return outcome{verdict: survived, took: time.Since(began)}
+	return outcome{fate: survived, elapsed: time.Since(began)}
 }
 
-// tables is 1 of a test that plays the tables of a script (internal/scripttest), 0 of others.
+// tables is 1 of a test that plays the tables of a script (internal/testkit/scripttest), 0 of others.
 func tables(t *test) int {
 	if strings.HasSuffix(t.name, "Script") || strings.HasSuffix(t.name, "Scripts") {
 		return 1
@@ -423,7 +425,7 @@ func batches(tests []*test) (all [][]*test) {
 		var order []string
 		var sum time.Duration
 		for _, t := range tests {
-			if sum += t.took; sum <= from || sum > to {
+			if sum += t.elapsed; sum <= from || sum > to {
 				continue
 			}
 			if by[t.binary] == nil {
@@ -479,11 +481,11 @@ func (x *exam) play(tests []*test, limit time.Duration, env ...string) (end outc
 	})
 	var text []string
 	var last string // the test that has begun last
-	end.verdict = survived
+	end.fate = survived
 	var began time.Time
 	for lines := bufio.NewReader(out); ; {
 		line, err := lines.ReadString('\n')
-		if end.verdict == survived && len(text) == 200 {
+		if end.fate == survived && len(text) == 200 {
 			text = text[1:]
 		}
 		if text = append(text, line); len(text) > 300 { // enough of what follows the failure
@@ -495,10 +497,10 @@ func (x *exam) play(tests []*test, limit time.Duration, env ...string) (end outc
 				began = time.Now()
 			}
 		} else if passed.MatchString(line) {
-			end.took = time.Since(began)
+			end.elapsed = time.Since(began)
 		}
-		if found := failure.FindStringSubmatch(line); found != nil && end.verdict == survived {
-			end.verdict, end.by = killed, cmp.Or(found[1], strings.TrimSpace(line))
+		if found := failure.FindStringSubmatch(line); found != nil && end.fate == survived {
+			end.fate, end.by = killed, cmp.Or(found[1], strings.TrimSpace(line))
 			kill()
 		}
 		if err != nil {
@@ -513,11 +515,11 @@ func (x *exam) play(tests []*test, limit time.Duration, env ...string) (end outc
 	out.Close()
 	kill() // its children
 	switch {
-	case end.verdict == killed:
+	case end.fate == killed:
 	case late:
-		end.verdict, end.by = timedOut, last
+		end.fate, end.by = timedOut, last
 	case err != nil:
-		end.verdict, end.by = killed, err.Error()
+		end.fate, end.by = killed, err.Error()
 	}
 	end.output = strings.Join(text, "")
 	return end

@@ -37,9 +37,9 @@ type stray struct {
 	hold string // empty: an attempt's of unknown end
 	span        // from its first step at the earliest until its second at the latest
 
-	// gone is when what it found can have gone at the earliest: before that nobody else
+	// free is when what it found can have expired at the earliest: before that nobody else
 	// gets the lock, and it hits nobody.
-	gone time.Duration
+	free time.Duration
 }
 
 func newEvidence(c Config, ops []history.Op) *evidence {
@@ -98,15 +98,15 @@ func (e *evidence) stray(op history.Op) (stray, bool) {
 	switch {
 	case op.Kind == history.KindAcquire && !doubtful(op) && op.GaveUp: // it may have been granted at last, and given back
 		s.hold, s.from = "", op.End-opTimeout
-		s.gone, s.until = s.from+ttl, e.arrives(op, ttl)
+		s.free, s.until = s.from+ttl, e.arrives(op, ttl)
 	case op.Kind == history.KindAcquire && !doubtful(op):
 		return stray{}, false
 	case op.Kind == history.KindAcquire: // what it left is looked for, and deleted, for a TTL
-		s.hold, s.gone = "", op.Start+ttl
+		s.hold, s.free = "", op.Start+ttl
 		s.until = e.arrives(op, ttl)
 	case op.Kind == history.KindRenew && !e.overwrites():
 		return stray{}, false // to prolong another's lock takes it from nobody
-	case op.Kind == history.KindRenew && (op.Result == history.Unknown || op.Result == history.Lost && op.End >= s.gone): // lost, as the deadline came
+	case op.Kind == history.KindRenew && (op.Result == history.Unknown || op.Result == history.Lost && op.End >= s.free): // lost, as the deadline came
 		s.until = e.arrives(op, 0)
 	case op.Kind == history.KindRelease && (op.Result == history.Unknown || op.Result == history.Refused || op.Result == history.Unsent):
 		s.until = e.arrives(op, ttl) // it is repeated for a TTL
@@ -114,15 +114,15 @@ func (e *evidence) stray(op history.Op) (stray, bool) {
 		return stray{}, false // it has found another's token, or none
 	}
 	if e.unkilled(s.until) {
-		s.gone = s.from // by another copy of its own, which came first
+		s.free = s.from // by another copy of its own, which came first
 	}
-	return s, s.until >= s.gone
+	return s, s.until >= s.free
 }
 
 // doubtful reports whether an acquire may have left something of which its client has no
 // hold: by an attempt of unknown end, or a grant that came too late.
 func doubtful(op history.Op) bool {
-	return op.End == history.Forever || op.Result == history.Unknown || op.Result == history.Lost || op.Doubts > 0
+	return op.End == history.Forever || op.Result == history.Unknown || op.Result == history.Lost || op.Unconfirmed > 0
 }
 
 // arrives is when the last request of an operation can reach the server, or the last that repeats
@@ -356,7 +356,7 @@ func (e *evidence) kept(grant history.Op, until time.Duration) bool {
 func (e *evidence) stuck(victim, after history.Op) bool {
 	return slices.ContainsFunc(e.strays[victim.Key], func(s stray) bool {
 		other := s.hold == "" || s.hold != victim.Hold && s.hold != after.Hold
-		return other && s.from <= victim.End && s.gone <= victim.End && s.until >= decided(victim)
+		return other && s.from <= victim.End && s.free <= victim.End && s.until >= decided(victim)
 	})
 }
 

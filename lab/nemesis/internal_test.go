@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -255,7 +255,7 @@ func TestDeclared(t *testing.T) {
 	e.Deadline = 790*ms + ttl
 	both := history.Violation{Property: "Exclusion", Ops: []history.Op{b, c}}
 	others := history.Violation{Property: "Exclusion", Ops: []history.Op{b, e}}
-	doubtful := history.Op{Client: "1.1/1", Kind: history.KindAcquire, Key: "k", Start: 0, End: 100 * ms, Result: history.Held, Doubts: 2}
+	doubtful := history.Op{Client: "1.1/1", Kind: history.KindAcquire, Key: "k", Start: 0, End: 100 * ms, Result: history.Held, Unconfirmed: 2}
 	loser := history.Op{Client: "4.1/1", Kind: history.KindAcquire, Key: "k", Start: 650 * ms, End: 800 * ms, Result: history.Held}
 	slowLoser, lateLoser := loser, loser
 	slowLoser.Start, lateLoser.Start = 100*ms, 760*ms
@@ -290,7 +290,7 @@ func TestDeclared(t *testing.T) {
 		"of another lock":                  {"setnxpx", both, []history.Op{a, b, c, elsewhere}, ""},
 		"begun after the victim's grant":   {"setnxpx", both, []history.Op{a, b, c, release("1.1/1", "a", 810*ms, 900*ms, history.OK)}, ""},
 		"the victim's own":                 {"setnxpx", both, []history.Op{b, c, release("2.1/1", "b", 800*ms, 4000*ms, history.OK)}, ""},
-		"an attempt in doubt":              {"setnxpx", both, []history.Op{doubtful, b, c}, twoSteps},
+		"an attempt of unknown outcome":    {"setnxpx", both, []history.Op{doubtful, b, c}, twoSteps},
 		"which could not be ended":         {"setnxpx", both, []history.Op{a, b, c, release("1.1/1", "a", 100*ms, 110*ms, history.Unknown), fault("deny client, server 1", "", 0, 10*ms)}, twoSteps},
 		"to prolong another's":             {"setnxpx", both, []history.Op{a, b, c, renew("1.1/1", "a", 500*ms, 900*ms, history.OK)}, ""},
 		"to write over another's":          {"setnxgetset", both, []history.Op{a, b, c, renew("1.1/1", "a", 500*ms, 800*ms, history.Unknown)}, twoSteps},

@@ -11,8 +11,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/rig"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/redlock"
 )
 
@@ -158,12 +160,13 @@ var kinds = map[string]kind{
 	}},
 	"no memory":      {place: atServer, begin: server((*rig.Node).FillMemory), end: server((*rig.Node).FreeMemory)},
 	"read only":      {place: atServer, begin: server((*rig.Node).ReadOnly), end: server((*rig.Node).Writable)},
+	"demotion":       {place: atServer, guarded: true, begin: server(demote)},
 	"kill clients":   {place: atServer, begin: server((*rig.Node).KillClients)},
 	"forget scripts": {place: atServer, begin: server((*rig.Node).FlushScripts)},
 	"deny": {
 		place:   atServer,
 		details: []string{"set setnx getset", "del", "get", "eval evalsha", "publish subscribe", "pexpire pexpireat pttl", "client"},
-		shared:  []string{"zadd", "zrem zremrangebyscore", "zrange zscore zcard"},
+		shared:  []string{"zadd", "zrem zremrangebyscore", "zrange zscore zcount zcard"},
 		begin: func(ctx context.Context, a *arena, s Step) error {
 			return a.rig.Nodes[s.Server].Deny(ctx, strings.Fields(s.Detail)...)
 		},
@@ -198,6 +201,14 @@ var kinds = map[string]kind{
 		},
 		end: func(ctx context.Context, a *arena, s Step) error { return a.seats[s.Client].begin(ctx, a) },
 	},
+}
+
+// demote makes a server the replica of another, which has all that it has answered. Connections to it stay open.
+func demote(n *rig.Node, ctx context.Context) error {
+	if err := n.Replicate(ctx); err != nil {
+		return err
+	}
+	return n.HandOver(ctx)
 }
 
 // Survived are the kinds of fault that a strategy claims to survive. Of a quorum they hit
@@ -241,5 +252,5 @@ func (a *arena) prepare(ctx context.Context) error {
 	for _, n := range a.rig.Nodes {
 		pools = append(pools, n.Server().Pool())
 	}
-	return redlock.Bootstrap(ctx, pools) // their former clients are gone
+	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) }) // their former clients are gone
 }

@@ -5,26 +5,19 @@ package nemesis_test
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/broken"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
-	"github.com/lockstrategies/locks/lab/flawed"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
-	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/rwlock"
@@ -59,14 +52,14 @@ func planted() []plant {
 	grantedThoughHeld := func(name string, on func(driver.Node) driver.Protocol) plant {
 		return plant{finds: "Exclusion", Variant: subjects.Variant{
 			Name: "planted-granted-though-held-" + name, Package: name, Servers: 1,
-			On: func(nodes []driver.Node) driver.Protocol { return oneInHundred(on(nodes[0]), false) },
+			On: func(nodes []driver.Node) driver.Protocol { return broken.GrantsSome(on(nodes[0]), false) },
 		}}
 	}
 	// A semaphore whose requests a spoilt node changes.
-	permits := func(name string, spoil func(driver.Node) driver.Node) subjects.Variant {
+	permits := func(name string, spoilt broken.Lock) subjects.Variant {
 		return subjects.Variant{
 			Name: "planted-" + name, Package: "semaphore", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(spoil(nodes[0]), 3) },
+			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(spoilt.Node(nodes[0]), 3) },
 		}
 	}
 	counts := func(name string, permits int) subjects.Variant {
@@ -75,89 +68,68 @@ func planted() []plant {
 			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], permits) },
 		}
 	}
-	readWrite := func(name string, spoil func(driver.Node) driver.Node) subjects.Variant {
+	readWrite := func(name string, spoilt broken.Lock) subjects.Variant {
 		return subjects.Variant{
 			Name: "planted-" + name, Package: "rwlock", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol { return rwlock.On(spoil(nodes[0])) },
+			On: func(nodes []driver.Node) driver.Protocol { return rwlock.On(spoilt.Node(nodes[0])) },
 		}
 	}
 	return []plant{
 		{
 			finds: "Exclusion", readWrite: true,
-			Variant: readWrite("reader-next-to-writer", func(n driver.Node) driver.Node { return letsIn(n, "read") }),
+			Variant: readWrite("reader-next-to-writer", broken.LetsIn("read", ttl)),
 		},
 		{
 			finds: "Exclusion", readWrite: true,
-			Variant: readWrite("writer-next-to-reader", func(n driver.Node) driver.Node { return letsIn(n, "write") }),
+			Variant: readWrite("writer-next-to-reader", broken.LetsIn("write", ttl)),
 		},
 		{
 			// Nobody waits, because readers do not come in next to a writer that waits: so nobody would renew the dead.
 			finds: "HonestAmbiguity", readWrite: true, overstay: 500, workers: 1, try: 1, calm: nemesis.Calm, faults: []string{"forget scripts"},
-			Variant: readWrite("readers-share-one-expiry", sharesExpiry),
+			Variant: readWrite("readers-share-one-expiry", broken.SharesExpiry(ttl)),
 		},
 		{
 			finds: "LinearLock", readWrite: true, faults: []string{"kill"},
-			Variant: readWrite("downgrade-with-a-gap", downgradesInTwo),
+			Variant: readWrite("downgrade-with-a-gap", broken.DowngradesInTwo(ttl)),
 		},
 		{finds: "Exclusion", permits: 3, Variant: counts("one-permit-too-many", 4)},
 		{finds: "LinearLock", permits: 3, Variant: counts("one-permit-too-few", 2), faults: []string{"kill"}},
 		{
 			finds: "Exclusion", permits: 3,
-			Variant: permits("several-permits-count-as-one", func(n driver.Node) driver.Node {
-				return editing(n, "acquire", func(_ context.Context, _ time.Time, _ []string, args []any) { args[4] = 1 })
-			}),
+			Variant: permits("several-permits-count-as-one", broken.CountsSeveralPermitsAsOne),
 		},
 		{
 			finds: "Ownership", permits: 3,
-			Variant: permits("releases-anothers-permit", func(n driver.Node) driver.Node {
-				return editing(n, "release", func(ctx context.Context, due time.Time, keys []string, args []any) {
-					first, err := redis.Strings(n.Do(ctx, due, "ZRANGE", keys[0], 0, 0))
-					if err == nil && len(first) > 0 {
-						args[2], _, _ = strings.Cut(first[0], ":")
-					}
-				})
-			}),
+			Variant: permits("releases-anothers-permit", broken.ReleasesAnothersPermit),
 		},
 		{
 			finds: "DeadlockFree", permits: 3, overstay: 20, calm: nemesis.Calm, faults: []string{"kill"},
-			Variant: permits("permits-share-one-expiry", sharesExpiry),
+			Variant: permits("permits-share-one-expiry", broken.SharesExpiry(ttl)),
 		},
 		grantedThoughHeld("setnxpx", func(n driver.Node) driver.Protocol { return setnxpx.On(n) }),
 		grantedThoughHeld("setnxgetset", func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }),
 		{
 			finds: "Exclusion", overstay: 30,
-			Variant: script("blind-release", func(n driver.Node, p driver.Protocol) driver.Protocol {
-				return &flawed.Protocol{Protocol: p, Releases: func(ctx context.Context, c driver.Claim) error {
-					_, err := n.Do(ctx, c.Due, "DEL", c.Key) // though it may be another's by now
-					return err
-				}}
+			Variant: script("blind-release", func(n driver.Node, _ driver.Protocol) driver.Protocol {
+				return luascript.On(broken.ReleasesAnything.Node(n)) // though it may be another's by now
 			}),
 		},
 		{
 			finds: "Exclusion", faults: []string{"slow network"}, overstay: 10,
 			Variant: script("late-grants-count", func(_ driver.Node, p driver.Protocol) driver.Protocol {
-				return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
-					g.Start = time.Now() // of the answer, not of the question
-					return g, err
-				})
+				return broken.CountsFromTheReply.Protocol(p)
 			}),
 		},
 		{
 			finds: "Exclusion",
 			Variant: script("granted-though-held", func(_ driver.Node, p driver.Protocol) driver.Protocol {
-				return oneInHundred(p, true)
+				return broken.GrantsSome(p, true)
 			}),
 		},
 		{
 			finds: "DeadlockFree", calm: nemesis.Calm, faults: []string{"kill"},
 			Variant: script("no-expiry", func(n driver.Node, p driver.Protocol) driver.Protocol {
-				return &flawed.Protocol{Protocol: p, Acquires: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-					g, err := p.Acquire(ctx, c)
-					if err == nil {
-						_, err = n.Do(ctx, c.Due, "PERSIST", c.Key)
-					}
-					return g, err
-				}}
+				return broken.NeverExpires(p, n)
 			}),
 		},
 		{
@@ -165,34 +137,27 @@ func planted() []plant {
 			Variant: subjects.Variant{
 				Name: "planted-quorum-without-expiry", Package: "redlock", Servers: 5, Guarded: true,
 				On: func(nodes []driver.Node) driver.Protocol {
-					p := redlock.On(nodes, redlock.NodeTimeout(time.Minute))
-					return &flawed.Protocol{Protocol: p, Acquires: func(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-						g, err := p.Acquire(ctx, c)
-						if err == nil {
-							for _, n := range nodes {
-								n.Do(ctx, c.Due, "PERSIST", c.Key) // where it fails the key expires: a majority is enough
-							}
-						}
-						return g, err
-					}}
+					return broken.NeverExpires(redlock.On(nodes, redlock.WithNodeTimeout(time.Minute)), nodes...) // a majority is enough
 				},
 			},
 		},
 		{
 			finds: "FenceOrder",
 			Variant: script("fences-of-ones-own", func(_ driver.Node, p driver.Protocol) driver.Protocol {
-				var last atomic.Uint64 // of this process
-				return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
-					g.Fence = last.Add(1)
-					return g, err
-				})
+				return broken.HasFencesOfItsOwn.Protocol(p)
 			}),
 		},
 		{
 			finds: "Exclusion",
 			Variant: subjects.Variant{
 				Name: "planted-quorum-of-one", Package: "planted", Servers: 5, Guarded: true,
-				On: func(nodes []driver.Node) driver.Protocol { return newAnyOf(nodes) },
+				On: func(nodes []driver.Node) driver.Protocol {
+					var each []driver.Protocol
+					for _, n := range nodes {
+						each = append(each, luascript.On(n, luascript.WithoutFences()))
+					}
+					return broken.AnyOf{Each: each}
+				},
 			},
 		},
 		{
@@ -200,88 +165,15 @@ func planted() []plant {
 			Variant: subjects.Variant{
 				Name: "planted-unguarded", Package: "redlock", Servers: 5,
 				On: func(nodes []driver.Node) driver.Protocol {
-					return redlock.On(nodes, redlock.NodeTimeout(time.Minute), redlock.WithoutGuard())
+					return redlock.On(nodes, redlock.WithNodeTimeout(time.Minute), redlock.WithoutGuard())
 				},
 			},
 		},
 	}
 }
 
-// An editor is a node that changes the arguments of a script before it is sent.
-type editor struct {
-	driver.Node
-	script string
-	edit   func(ctx context.Context, due time.Time, keys []string, args []any)
-}
-
-func editing(n driver.Node, script string, edit func(context.Context, time.Time, []string, []any)) driver.Node {
-	return &editor{n, script, edit}
-}
-
-func (e *editor) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
-	if s.Name() == e.script {
-		args = slices.Clone(args)
-		e.edit(ctx, due, keys, args)
-	}
-	return e.Node.Eval(ctx, due, s, keys, args...)
-}
-
-// sharesExpiry lets every attempt and every renewal of one holder renew all, so that a dead holder stays.
-func sharesExpiry(n driver.Node) driver.Node {
-	all := driver.NewScript("renew all", `
-		local time = redis.call('TIME')
-		local ends = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]
-		for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[1], ends, member) end
-		return redis.call('PEXPIREAT', KEYS[1], ends)`)
-	renew := func(ctx context.Context, due time.Time, keys []string, _ []any) {
-		n.Eval(ctx, due, all, keys[:1], ttl.Milliseconds()) // where it fails, nothing is renewed
-	}
-	return editing(editing(n, "extend", renew), "acquire", renew)
-}
-
-// letsIn makes one in twenty who ask to read, or to write, a holder, also next to other holders.
-func letsIn(n driver.Node, mode string) driver.Node {
-	add := driver.NewScript("let in", `
-		local time = redis.call('TIME')
-		redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
-		return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
-	return editing(n, "acquire", func(ctx context.Context, due time.Time, keys []string, args []any) {
-		if args[3] == mode && rand.IntN(20) == 0 {
-			n.Eval(ctx, due, add, keys[:1], fmt.Sprint(mode, ":", args[2]), ttl.Milliseconds()) // or it fails
-		}
-	})
-}
-
-// downgradesInTwo lets others in between.
-func downgradesInTwo(n driver.Node) driver.Node {
-	return editing(n, "adopt", func(ctx context.Context, due time.Time, keys []string, args []any) {
-		member := fmt.Sprint("write:", args[1])
-		ends, err := redis.String(n.Do(ctx, due, "ZSCORE", keys[0], member))
-		if err != nil {
-			return
-		}
-		n.Do(ctx, due, "ZREM", keys[0], member)
-		wait.For(ctx, 5*time.Millisecond)
-		n.Do(ctx, due, "ZADD", keys[0], ends, member)
-		n.Do(ctx, due, "PEXPIRE", keys[0], ttl.Milliseconds())
-	})
-}
-
 // ttl is that of the nemesis.
 const ttl = 600 * time.Millisecond
-
-// oneInHundred grants 1 in 100 of what is held.
-func oneInHundred(p driver.Protocol, fenced bool) driver.Protocol {
-	return flawed.Granting(p, func(g driver.Grant, err error) (driver.Grant, error) {
-		if !errors.Is(err, strategy.ErrHeld) || rand.IntN(100) > 0 {
-			return g, err
-		}
-		if fenced {
-			return driver.Grant{Fence: uint64(time.Now().UnixMicro())}, nil
-		}
-		return driver.Grant{}, nil
-	})
-}
 
 // exitCode is what a contender's process ends with: as under the race detector, when there
 // was one.
@@ -290,11 +182,11 @@ var exitCode atomic.Int64
 // endsBadly is a strategy of which processes die that have closed it, and had an excuse.
 func endsBadly() subjects.Variant {
 	return subjects.Variant{Name: "planted-ends-badly", Package: "planted", Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
-		return closesBadly{&flawed.Protocol{Protocol: luascript.On(nodes[0])}}
+		return closesBadly{&broken.Protocol{Protocol: luascript.On(nodes[0])}}
 	}}
 }
 
-type closesBadly struct{ *flawed.Protocol }
+type closesBadly struct{ *broken.Protocol }
 
 func (c closesBadly) Close() error {
 	exitCode.Store(66)
@@ -309,40 +201,6 @@ func TestBadEnd(t *testing.T) {
 	if _, err := nemesis.Run(t.Context(), r, c); !errors.Is(err, contender.ErrEnded) || !strings.Contains(err.Error(), "exit status 66") {
 		t.Errorf("Run: %v, want ErrEnded, and the status", err)
 	}
-}
-
-// anyOf is a lock on several servers of which one is enough.
-type anyOf []driver.Protocol
-
-func newAnyOf(nodes []driver.Node) anyOf {
-	var a anyOf
-	for _, n := range nodes {
-		a = append(a, luascript.On(n, luascript.WithoutFences()))
-	}
-	return a
-}
-
-func (a anyOf) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	i := rand.IntN(len(a))
-	g, err := a[i].Acquire(ctx, c)
-	g.State = i
-	return g, err
-}
-
-func (a anyOf) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return a[c.Grant.State.(int)].Extend(ctx, c)
-}
-
-func (a anyOf) Release(ctx context.Context, c driver.Claim) error {
-	return a[c.Grant.State.(int)].Release(ctx, c)
-}
-
-func (a anyOf) Close() error {
-	var errs []error
-	for _, p := range a {
-		errs = append(errs, p.(io.Closer).Close())
-	}
-	return errors.Join(errs...)
 }
 
 // TestPlanted: what is wrong with a lock is found. The short part plays a mistake that every

@@ -13,8 +13,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/redlock"
 )
 
@@ -31,7 +33,7 @@ type bench struct {
 	who      []string // nil: all
 	profiles string   // a directory; empty: none are taken
 	progress io.Writer
-	lines    *lines
+	lines    *benchWriter
 	before   earlier // repetitions that count, too
 }
 
@@ -198,10 +200,10 @@ func (b *bench) equip(ctx context.Context, s scenario) (err error) {
 	if b.rig, err = rig.Open(ctx, b.farm, s.nodes, redistest.Config{}); err != nil {
 		return err
 	}
-	if s.away > 0 {
+	if s.roundTrip > 0 {
 		for _, n := range b.rig.Nodes {
 			l := n.Link()
-			l.Delay(rig.Both, s.away/2)
+			l.Delay(rig.Both, s.roundTrip/2)
 			b.links = append(b.links, l)
 		}
 	}
@@ -274,7 +276,7 @@ func (b *bench) bootstrap(ctx context.Context) error {
 	for _, n := range b.rig.Nodes {
 		pools = append(pools, n.Server().Pool())
 	}
-	return redlock.Bootstrap(ctx, pools)
+	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) })
 }
 
 // clear removes what jobs have left behind.

@@ -18,7 +18,10 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -102,7 +105,7 @@ var contestants = []contestant{
 	{"semaphore-poll", ours, openSemaphore(strategy.WaitPoll)},
 	{"rwlock", ours, openRWLock(strategy.WaitBest)},
 	{"rwlock-poll", ours, openRWLock(strategy.WaitPoll)},
-	{"reentrant", ours, openOurs(reentrant.New)},
+	{"reentrant", ours, openOurs(reentrantNew)},
 	{"setnxpx", ours, openOurs(setnxpx.New)},
 	{"setnxgetset", ours, openOurs(setnxgetset.New)},
 	{"redlock", ours, openRedlock()},
@@ -111,16 +114,16 @@ var contestants = []contestant{
 }
 
 // lossy remembers which locks could not be renewed.
-type lossy struct{ gone sync.Map }
+type lossy struct{ failed sync.Map }
 
-func (l *lossy) lost(h held) bool { _, gone := l.gone.Load(h); return gone }
+func (l *lossy) lost(h held) bool { _, failed := l.failed.Load(h); return failed }
 
 // every renews in a goroutine of its own, as users of libraries do that leave it to them.
 func (l *lossy) every(d time.Duration, h held, renew func() error) {
 	go func() {
 		for range time.Tick(d) {
 			if renew() != nil {
-				l.gone.Store(h, true)
+				l.failed.Store(h, true)
 				return
 			}
 		}
@@ -135,9 +138,9 @@ type redsyncClient struct {
 	ttl     time.Duration
 }
 
-func openRedsync(dial []redis.DialOption, own ...redsync.Option) func(context.Context, *seat) (client, error) {
+func openRedsync(dial []redis.DialOption, options ...redsync.Option) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
-		c := &redsyncClient{ttl: s.TTL, options: append([]redsync.Option{redsync.WithExpiry(s.TTL)}, own...)}
+		c := &redsyncClient{ttl: s.TTL, options: append([]redsync.Option{redsync.WithExpiry(s.TTL)}, options...)}
 		var pools []syncredis.Pool
 		for _, url := range s.URLs {
 			p := s.pool(url, s.callers(), dial...)
@@ -281,21 +284,26 @@ type ourClient struct {
 // quorum.
 func ourOptions(s *seat) strategy.Options { return strategy.Options{TTL: s.TTL, RetryOnError: true} }
 
-func openOurs[O any](open func(*redis.Pool, strategy.Options, ...O) (strategy.Strategy, error), own ...O) func(context.Context, *seat) (client, error) {
+// reentrantNew is reentrant.New, which has no options of its own.
+func reentrantNew(n driver.Node, o strategy.Options, _ ...struct{}) (strategy.Strategy, error) {
+	return reentrant.New(n, o)
+}
+
+func openOurs[O any](open func(driver.Node, strategy.Options, ...O) (strategy.Strategy, error), options ...O) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
 		pool := s.pool(s.URLs[0], s.callers())
-		st, err := open(pool, ourOptions(s), own...)
+		st, err := open(redigonode.New(pool), ourOptions(s), options...)
 		return &ourClient{st, []*redis.Pool{pool}}, err
 	}
 }
 
-func openRedlock(own ...redlock.Option) func(context.Context, *seat) (client, error) {
+func openRedlock(options ...redlock.Option) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
 		c, err := &ourClient{}, error(nil)
 		for _, url := range s.URLs {
 			c.pools = append(c.pools, s.pool(url, s.callers()))
 		}
-		c.s, err = redlock.New(c.pools, ourOptions(s), own...)
+		c.s, err = redlock.New(locktest.Nodes(c.pools...), ourOptions(s), options...)
 		return c, err
 	}
 }

@@ -31,9 +31,9 @@ type never struct{}
 func (never) keep(held)      {}
 func (never) lost(held) bool { return false }
 
-// A request is one command, and what its reply has to be: a floor that is refused is quick,
+// A floorCommand is one command, and what its reply has to be: a floor that is refused is quick,
 // and no floor.
-type request struct {
+type floorCommand struct {
 	cmd  string
 	args []any
 	good func(reply any) bool
@@ -42,28 +42,28 @@ type request struct {
 func granted(reply any) bool  { return reply != nil }
 func released(reply any) bool { return reply == int64(1) }
 
-func (r request) check(reply any, err error) error {
+func (r floorCommand) check(reply any, err error) error {
 	if err == nil && !r.good(reply) {
 		return errNotThere
 	}
 	return err
 }
 
-// A turn is what one caller sends to acquire and to release. A source makes the next one.
+// commands are what one caller sends to acquire and to release. A source makes the next one.
 type (
-	turn   struct{ acquire, release request }
-	source func() turn
+	commands struct{ acquire, release floorCommand }
+	source   func() commands
 )
 
-// ofRaw makes each turn from its parts, as a program does that has only the key and the TTL.
+// ofRaw makes each of them from its parts, as a program does that has only the key and the TTL.
 func ofRaw(ttl time.Duration) func(name string) source {
 	ms := ttl.Milliseconds()
 	return func(name string) source {
 		key := strategy.DefaultKey(name)
-		return func() turn {
-			return turn{
-				acquire: request{"SET", []any{key, token, "NX", "PX", ms}, granted},
-				release: request{"EVALSHA", []any{deleteHash, 1, key, token}, released},
+		return func() commands {
+			return commands{
+				acquire: floorCommand{"SET", []any{key, token, "NX", "PX", ms}, granted},
+				release: floorCommand{"EVALSHA", []any{deleteHash, 1, key, token}, released},
 			}
 		}
 	}
@@ -109,7 +109,7 @@ func (r *raw) close() (err error) {
 	return err
 }
 
-func (r *raw) do(q request) error {
+func (r *raw) do(q floorCommand) error {
 	for _, c := range r.conns {
 		if err := errors.Join(c.Send(q.cmd, q.args...), c.Flush()); err != nil {
 			return err
@@ -124,17 +124,17 @@ func (r *raw) do(q request) error {
 }
 
 type rawMutex struct {
-	r    *raw
-	next source
-	turn turn
+	r        *raw
+	next     source
+	commands commands
 }
 
 func (m *rawMutex) acquire(context.Context) (held, error) {
-	m.turn = m.next()
-	return m, m.r.do(m.turn.acquire)
+	m.commands = m.next()
+	return m, m.r.do(m.commands.acquire)
 }
 
-func (m *rawMutex) Release(context.Context) error { return m.r.do(m.turn.release) }
+func (m *rawMutex) Release(context.Context) error { return m.r.do(m.commands.release) }
 
 // pooled borrows a connection for each pair.
 type pooled struct {
@@ -155,31 +155,31 @@ func (p *pooled) mutex(name string) mutex { return &pooledMutex{p: p, next: ofRa
 func (p *pooled) close() error            { return p.Pool.Close() }
 
 type pooledMutex struct {
-	p    *pooled
-	next source
-	turn turn
-	c    redis.Conn
+	p        *pooled
+	next     source
+	commands commands
+	c        redis.Conn
 }
 
 func (m *pooledMutex) acquire(context.Context) (held, error) {
-	m.turn, m.c = m.next(), m.p.Get()
-	return m, m.do(m.turn.acquire)
+	m.commands, m.c = m.next(), m.p.Get()
+	return m, m.do(m.commands.acquire)
 }
 
 func (m *pooledMutex) Release(context.Context) error {
-	return errors.Join(m.do(m.turn.release), m.c.Close())
+	return errors.Join(m.do(m.commands.release), m.c.Close())
 }
 
-func (m *pooledMutex) do(q request) error { return q.check(m.c.Do(q.cmd, q.args...)) }
+func (m *pooledMutex) do(q floorCommand) error { return q.check(m.c.Do(q.cmd, q.args...)) }
 
 // scripted holds locks that one script renews.
 type scripted struct {
 	*raw
-	ttl  time.Duration
-	mu   sync.Mutex
-	keys []any
-	once sync.Once
-	gone atomic.Int64
+	ttl    time.Duration
+	mu     sync.Mutex
+	keys   []any
+	once   sync.Once
+	lapsed atomic.Int64
 }
 
 const renewAll = `local n = 0
@@ -232,7 +232,7 @@ func (c *scripted) keep(h held) {
 				args := append(append([]any{len(c.keys)}, c.keys...), token, c.ttl.Milliseconds())
 				n, err := redis.Int(script.Do(c.conns[0], args...))
 				if err != nil || n < len(c.keys) {
-					c.gone.Add(int64(len(c.keys) - n))
+					c.lapsed.Add(int64(len(c.keys) - n))
 				}
 				c.mu.Unlock()
 			}
@@ -240,4 +240,4 @@ func (c *scripted) keep(h held) {
 	})
 }
 
-func (c *scripted) lost(held) bool { return c.gone.Load() > 0 }
+func (c *scripted) lost(held) bool { return c.lapsed.Load() > 0 }

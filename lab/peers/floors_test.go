@@ -11,9 +11,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/engine"
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/node"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/redlock"
 )
 
@@ -26,7 +27,7 @@ func seated(t *testing.T, who string, n int) *seat {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.admin.Close() })
-	if err := redlock.Bootstrap(t.Context(), []*redis.Pool{s.pool(s.URLs[0], 1)}); err != nil {
+	if err := locktest.OnNodes([]*redis.Pool{s.pool(s.URLs[0], 1)}, func(nodes []driver.Node) error { return redlock.Bootstrap(t.Context(), nodes) }); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -86,7 +87,7 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// TestFloorsRelease: nor is one whose lock is gone before it is released.
+// TestFloorsRelease: nor is one whose lock is lost before it is released.
 func TestFloorsRelease(t *testing.T) {
 	for _, who := range []string{"raw-fairqueue", "raw-fairqueue-unfenced", "raw-all-redlock"} {
 		s := seated(t, who, 1)
@@ -117,12 +118,9 @@ func TestRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(s.pool(s.URLs[0], 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := redigonode.New(s.pool(s.URLs[0], 1))
 	r := &recorder{Node: n}
-	st, err := engine.New(fairqueue.On(r), ourOptions(s))
+	st, err := fairqueue.New(r, ourOptions(s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 func main() {
@@ -164,7 +164,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	m := describe(fmt.Sprintf("%s (%s)", b.one.Version(), farm.Kind()))
-	b.lines = newLines(os.Stdout, m, f.seed)
+	b.lines = newBenchWriter(os.Stdout, m, f.seed)
 	if f.profiles != "" {
 		if err := os.MkdirAll(f.profiles, 0o755); err != nil {
 			return err

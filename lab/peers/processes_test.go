@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // TestMain lets the test binary be a child, too.
@@ -38,7 +38,7 @@ func embedded(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{farm: farm, one: s, mine: true, random: rand.New(rand.NewPCG(1, 1)), reps: 1, progress: io.Discard, lines: newLines(io.Discard, machine{}, 1)}
+	return &bench{farm: farm, one: s, mine: true, random: rand.New(rand.NewPCG(1, 1)), reps: 1, progress: io.Discard, lines: newBenchWriter(io.Discard, machine{}, 1)}
 }
 
 // TestTurns: children of three libraries come in turns and report each of these.

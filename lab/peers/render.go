@@ -12,21 +12,21 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// lines writes measurements in the Go benchmark format, for benchstat.
-type lines struct {
+// benchWriter writes measurements in the Go benchmark format, for benchstat.
+type benchWriter struct {
 	w      *benchfmt.Writer
 	config []benchfmt.Config
 }
 
-func newLines(w io.Writer, m machine, seed uint64) *lines {
-	l := &lines{w: benchfmt.NewWriter(w)}
+func newBenchWriter(w io.Writer, m machine, seed uint64) *benchWriter {
+	l := &benchWriter{w: benchfmt.NewWriter(w)}
 	for _, c := range [][2]string{{"goos", runtime.GOOS}, {"goarch", runtime.GOARCH}, {"pkg", "github.com/lockstrategies/locks/lab/peers"}, {"cpu", m.cpu}, {"redis", m.redis}, {"seed", fmt.Sprint(seed)}} {
 		l.config = append(l.config, benchfmt.Config{Key: c[0], Value: []byte(c[1]), File: true})
 	}
 	return l
 }
 
-func (l *lines) write(scenario string, e entry, v values) error {
+func (l *benchWriter) write(scenario string, e entry, v values) error {
 	r := &benchfmt.Result{
 		Config: l.config,
 		Name:   benchfmt.Name(fmt.Sprintf("%s/%s-%d", camel(scenario), e.label(), runtime.GOMAXPROCS(0))),
@@ -132,23 +132,23 @@ func (o *outcome) bases(b *strings.Builder) {
 	}
 }
 
-// A verdict is an aim and what was measured.
-type verdict struct {
+// A measuredAim is an aim and what was measured.
+type measuredAim struct {
 	aim
 	got summary
 }
 
 // met reports whether the median is within the bound; measured, whether there is one.
-func (v verdict) met() bool {
+func (v measuredAim) met() bool {
 	if v.least {
 		return v.got.center >= v.bound
 	}
 	return v.got.center <= v.bound
 }
 
-func (v verdict) measured() bool { return !math.IsNaN(v.got.center) }
+func (v measuredAim) measured() bool { return !math.IsNaN(v.got.center) }
 
-func (v verdict) String() string {
+func (v measuredAim) String() string {
 	sign := "≤"
 	if v.least {
 		sign = "≥"
@@ -157,10 +157,10 @@ func (v verdict) String() string {
 }
 
 // verdicts judges the aims by the columns that they name.
-func (o *outcome) verdicts() (vs []verdict) {
+func (o *outcome) verdicts() (vs []measuredAim) {
 	for _, a := range o.aims {
 		i := slices.IndexFunc(o.columns, func(c column) bool { return c.title == a.column })
-		v := verdict{aim: a, got: summarize(nil)}
+		v := measuredAim{aim: a, got: summarize(nil)}
 		if slices.Contains(o.present(), a.who) {
 			v.got = o.of(a.who, o.columns[i])
 		}

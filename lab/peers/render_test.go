@@ -191,7 +191,7 @@ func TestScenarios(t *testing.T) {
 // TestLines: what is printed is what benchstat reads.
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
-	l := newLines(&out, machine{cpu: "Some CPU", redis: "Redis 9 (docker)"}, 7)
+	l := newBenchWriter(&out, machine{cpu: "Some CPU", redis: "Redis 9 (docker)"}, 7)
 	if err := l.write("growth-waiters", entry{"fairqueue", 8}, values{"µs/acq": 1.5, "requests/acq": 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -334,9 +334,9 @@ func TestDrawBars(t *testing.T) {
 // interrupted.
 func TestEarlier(t *testing.T) {
 	var out bytes.Buffer
-	first := newLines(&out, machine{cpu: "CPU", redis: "Redis 9"}, 7)
-	second := newLines(&out, machine{cpu: "CPU", redis: "Redis 9"}, 8)
-	write := func(l *lines, scenario string, e entry, v float64) {
+	first := newBenchWriter(&out, machine{cpu: "CPU", redis: "Redis 9"}, 7)
+	second := newBenchWriter(&out, machine{cpu: "CPU", redis: "Redis 9"}, 8)
+	write := func(l *benchWriter, scenario string, e entry, v float64) {
 		if err := l.write(scenario, e, values{"p50-µs": v}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,10 +10,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/node"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -35,13 +34,13 @@ type eval struct {
 }
 
 // request sends it again.
-func (e eval) request(good func(reply any) bool) request {
-	return request{"EVALSHA", slices.Concat([]any{e.script.HashArg(), len(e.keys)}, e.keys, e.args), good}
+func (e eval) request(good func(reply any) bool) floorCommand {
+	return floorCommand{"EVALSHA", slices.Concat([]any{e.script.HashArg(), len(e.keys)}, e.keys, e.args), good}
 }
 
 // A recorder is a node that remembers what is called. One caller at a time.
 type recorder struct {
-	*node.Node
+	driver.Node
 	evals []eval
 }
 
@@ -69,14 +68,11 @@ func (r *recorder) pair(ctx context.Context, l strategy.Lock) (acquire, release 
 // recorded are the calls of fairqueue for each of the job's names, once they are in use: with
 // the first of a name it asks for more. The server has the scripts by then, and fairqueue is
 // closed.
-func recorded(ctx context.Context, s *seat, own ...fairqueue.Option) (acquires, releases []eval, err error) {
+func recorded(ctx context.Context, s *seat, options ...fairqueue.Option) (acquires, releases []eval, err error) {
 	pool := s.pool(s.URLs[0], 1)
-	n, err := node.New(pool)
-	if err != nil {
-		return nil, nil, err
-	}
+	n := redigonode.New(pool)
 	r := &recorder{Node: n}
-	st, err := engine.New(fairqueue.On(r, own...), ourOptions(s))
+	st, err := fairqueue.New(r, ourOptions(s), options...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,19 +91,19 @@ func recorded(ctx context.Context, s *seat, own ...fairqueue.Option) (acquires, 
 // replayed sends again and again what was recorded for each name: with the same tokens, as each
 // pair ends with the release.
 func replayed(s *seat, acquires, releases []eval, granted func(any) bool) func(name string) source {
-	of := map[string]turn{}
+	of := map[string]commands{}
 	for i := range acquires {
-		of[s.name(i)] = turn{acquires[i].request(granted), releases[i].request(released)}
+		of[s.name(i)] = commands{acquires[i].request(granted), releases[i].request(released)}
 	}
 	return func(name string) source {
 		t := of[name]
-		return func() turn { return t }
+		return func() commands { return t }
 	}
 }
 
-func openReplay(granted func(any) bool, own ...fairqueue.Option) func(context.Context, *seat) (client, error) {
+func openReplay(granted func(any) bool, options ...fairqueue.Option) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (client, error) {
-		acquires, releases, err := recorded(ctx, s, own...)
+		acquires, releases, err := recorded(ctx, s, options...)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +118,7 @@ func openReplay(granted func(any) bool, own ...fairqueue.Option) func(context.Co
 
 // openAllReplay is raw-all with what redlock has sent for one lock. Each name's key takes the place
 // of that lock's, so names that have never been used are new to it, too.
-func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, error) {
+func openAllReplay(options ...redlock.Option) func(context.Context, *seat) (client, error) {
 	return func(ctx context.Context, s *seat) (_ client, err error) {
 		const name = "recorded"
 		var nodes []driver.Node
@@ -134,15 +130,11 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 		}()
 		for i, url := range s.URLs {
 			pools = append(pools, s.pool(url, 1))
-			n, err := node.New(pools[i])
-			if err != nil {
-				return nil, err
-			}
-			nodes = append(nodes, n)
+			nodes = append(nodes, redigonode.New(pools[i]))
 		}
-		first := &recorder{Node: nodes[0].(*node.Node)} // all are asked the same
+		first := &recorder{Node: nodes[0]} // all are asked the same
 		nodes[0] = first
-		st, err := engine.New(redlock.On(nodes, own...), ourOptions(s))
+		st, err := redlock.New(nodes, ourOptions(s), options...)
 		if err != nil {
 			return nil, err
 		}
@@ -158,8 +150,8 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 			return nil, err
 		}
 		r.turns = func(to string) source {
-			t := turn{acquire.renamed(name, to), release.renamed(name, to)}
-			return func() turn { return t }
+			t := commands{acquire.renamed(name, to), release.renamed(name, to)}
+			return func() commands { return t }
 		}
 		return r, nil
 	}
@@ -167,7 +159,7 @@ func openAllReplay(own ...redlock.Option) func(context.Context, *seat) (client, 
 
 // renamed is a call for another lock than the recorded one. Its reply has to be 1, also for an
 // acquire: more would mean that a longer TTL is in use, which redlock would know from then on.
-func (e eval) renamed(from, to string) request {
+func (e eval) renamed(from, to string) floorCommand {
 	from, to = strategy.DefaultKey(from), strategy.DefaultKey(to)
 	r := e.request(released)
 	for i, arg := range r.args {

@@ -25,7 +25,7 @@ type scenario struct {
 	name, title, about string
 	who                []string
 	nodes              int           // how many servers it takes of its own; 0: the common one
-	away               time.Duration // the round trip to each of these; 0: no link is between
+	roundTrip          time.Duration // the round trip to each of these; 0: no link is between
 	xs                 []int         // what grows; nil: nothing does
 	every              int           // n: it takes part in every n-th repetition; 0: in all
 	measure            func(ctx context.Context, b *bench, who string, x int) (values, error)
@@ -234,7 +234,7 @@ func exclusive() []scenario {
 		{
 			name: "redlock-5ms", title: "RedLock, five servers 5 ms away",
 			about: "The same through links that hold back every byte for 2.5 ms, in each direction.",
-			who:   quorum, nodes: 5, away: 5 * time.Millisecond,
+			who:   quorum, nodes: 5, roundTrip: 5 * time.Millisecond,
 			measure: measureFresh(5, 5000, 1500*time.Millisecond),
 			columns: []column{{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}},
 			aims:    []aim{{"redlock", "p50 ÷ raw", false, 1.05}},

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
@@ -80,13 +79,15 @@ type sharer interface{ reader(name string) mutex }
 
 // openSemaphore opens one that waits in this way.
 func openSemaphore(w strategy.Wait) func(context.Context, *seat) (client, error) {
-	return openWaiting(w, func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-		return semaphore.New(pool, permits, o)
+	return openWaiting(w, func(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		return semaphore.New(n, permits, o)
 	})
 }
 
 func openRWLock(w strategy.Wait) func(context.Context, *seat) (client, error) {
-	open := openWaiting(w, func(pool *redis.Pool, o strategy.Options) (strategy.Strategy, error) { return rwlock.New(pool, o) })
+	open := openWaiting(w, func(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		return rwlock.New(n, o)
+	})
 	return func(ctx context.Context, s *seat) (client, error) {
 		c, err := open(ctx, s)
 		if err != nil {
@@ -96,10 +97,10 @@ func openRWLock(w strategy.Wait) func(context.Context, *seat) (client, error) {
 	}
 }
 
-func openWaiting(w strategy.Wait, open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
-	return openOurs(func(pool *redis.Pool, o strategy.Options, _ ...struct{}) (strategy.Strategy, error) {
+func openWaiting(w strategy.Wait, open func(driver.Node, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
+	return openOurs(func(n driver.Node, o strategy.Options, _ ...struct{}) (strategy.Strategy, error) {
 		o.Wait = w
-		return open(pool, o)
+		return open(n, o)
 	})
 }
 

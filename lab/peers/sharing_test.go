@@ -1,6 +1,6 @@
 package main
 
-// The measurement of locks that several may hold: it counts who holds them, and no lock lets in more than it may.
+// The measurement of locks that several may hold: it counts who holds them, and no lock admits more than it may.
 
 import (
 	"testing"

@@ -50,8 +50,8 @@ func charts(r *compare.Report) (all []chart) {
 // A number is the best that was measured of something, and by whom.
 type number struct{ What, Value, Name string }
 
-// sound: all was judged, and no weakness was seen.
-func sound(s compare.Strategy) bool {
+// proven: all was judged, and no weakness was seen.
+func proven(s compare.Column) bool {
 	return !slices.ContainsFunc(s.Guarantees, func(g compare.Guarantee) bool {
 		return g.Verdict == compare.Weak || g.Verdict == compare.Failed || g.Verdict == compare.Unclear
 	})
@@ -62,7 +62,7 @@ func numbers(r *compare.Report) (all []number) {
 	solo, hand, most := math.Inf(1), math.Inf(1), 0.0
 	var best [3]number
 	for _, s := range r.Strategies {
-		if !sound(s) {
+		if !proven(s) {
 			continue
 		}
 		if s.Solo != nil && s.Solo.P50 < solo {
@@ -91,7 +91,7 @@ func numbers(r *compare.Report) (all []number) {
 func (c *chart) add(name string, l compare.Latency, perPing float64) {
 	b := bar{Name: name, P50: compare.Micros(l.P50), P99: compare.Micros(l.P99), p50: l.P50, p99: l.P99}
 	if perPing > 0 {
-		b.PerPing = compare.Short(perPing)
+		b.PerPing = compare.ThreeDigits(perPing)
 	}
 	c.Bars = append(c.Bars, b)
 }
@@ -197,10 +197,10 @@ func power(e float64) string {
 		name string
 	}{{6, " M"}, {3, " k"}} {
 		if e >= unit.e {
-			return compare.Short(math.Pow(10, e-unit.e)) + unit.name
+			return compare.ThreeDigits(math.Pow(10, e-unit.e)) + unit.name
 		}
 	}
-	return compare.Short(math.Pow(10, e))
+	return compare.ThreeDigits(math.Pow(10, e))
 }
 
 // Cells are a runner's lanes by the race's numbers of contenders: nil where one is missing.

@@ -43,7 +43,7 @@ type row struct {
 	Class   string // for the style
 	Time    string
 	Title   string // what the strip shows, in words; empty: the row's words say it
-	Lines   []line
+	Lines   []stroke
 	Arrows  []arrow // what is sent
 	Back    []arrow // its answers
 	Marks   []mark
@@ -51,8 +51,8 @@ type row struct {
 	Ground  *zone
 }
 
-// A line is a piece of an actor's.
-type line struct{ Class, X, Y1, Y2 string }
+// A stroke is a piece of an actor's.
+type stroke struct{ Class, X, Y1, Y2 string }
 
 type arrow struct {
 	Class  string
@@ -281,7 +281,7 @@ func (d *drawing) line(r *row, a lessons.Actor, y1, y2 string) {
 	if s.holds && d.broken {
 		class += " both"
 	}
-	r.Lines = append(r.Lines, line{class, d.x(a.Name), y1, y2})
+	r.Lines = append(r.Lines, stroke{class, d.x(a.Name), y1, y2})
 }
 
 // holders is how many live ones believe they hold the lock.
@@ -321,7 +321,7 @@ type sample struct {
 // legend is how to read the diagrams.
 func legend() []sample {
 	const x = "50%"
-	whole := func(class string) []line { return []line{{class, x, above, bottom}} }
+	whole := func(class string) []stroke { return []stroke{{class, x, above, bottom}} }
 	server := &zone{"0%", "100%"}
 	return []sample{
 		{row{Lines: whole("line")}, "a client: a program that wants the lock"},
@@ -329,7 +329,7 @@ func legend() []sample {
 		{row{Lines: whole("hold")}, "it believes it holds the lock"},
 		{row{Lines: whole("hold paused")}, "it is paused, and believes it none the less"},
 		{row{Lines: whole("line paused")}, "it is paused"},
-		{row{Lines: []line{{"line", x, above, top}}, Marks: []mark{{"dead", x}}}, "it dies"},
+		{row{Lines: []stroke{{"line", x, above, top}}, Marks: []mark{{"dead", x}}}, "it dies"},
 		{row{Arrows: []arrow{{"send", "5%", "95%", "sent-right"}}}, "a command"},
 		{row{Arrows: []arrow{{"back", "95%", "5%", "reply-left"}}}, "its reply, or a message"},
 		{row{Lines: whole("line"), Ground: server, Marks: []mark{{"look", x}}}, "a look at the server, outside the story"},

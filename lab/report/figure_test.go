@@ -103,7 +103,7 @@ func TestChartsFit(t *testing.T) {
 	} {
 		r := &compare.Report{}
 		for _, s := range c.of {
-			r.Strategies = append(r.Strategies, compare.Strategy{Solo: s})
+			r.Strategies = append(r.Strategies, compare.Column{Solo: s})
 		}
 		var got []string
 		for _, b := range charts(r)[0].Bars {
@@ -116,7 +116,7 @@ func TestChartsFit(t *testing.T) {
 }
 
 func TestRace(t *testing.T) {
-	r := &compare.Report{Method: compare.Method{Contenders: []int{1, 8, 64}}, Strategies: []compare.Strategy{
+	r := &compare.Report{Method: compare.Method{Contenders: []int{1, 8, 64}}, Strategies: []compare.Column{
 		{Name: "a", Contention: []compare.Contention{{Contenders: 1, PerSecond: 100, Lowest: 50, Highest: 1000}, {Contenders: 64, PerSecond: 100_000}}},
 		{Name: "not measured"},
 	}}

@@ -203,7 +203,7 @@ func TestEmpty(t *testing.T) {
 		"nothing":      {},
 		"a lesson":     {Lessons: []report.Lesson{{Result: lessons.Result{Number: 1, Name: "one", Acts: []lessons.Trace{{Actors: []lessons.Actor{{Name: "A"}}}}}}}},
 		"a comparison": {Comparison: &compare.Report{}},
-		"a strategy":   {Comparison: &compare.Report{Strategies: []compare.Strategy{{Name: "one"}}, Ping: &compare.Ping{}}},
+		"a strategy":   {Comparison: &compare.Report{Strategies: []compare.Column{{Name: "one"}}, Ping: &compare.Ping{}}},
 		"faults":       {Faults: faults.Groups()},
 	} {
 		t.Run(name, func(t *testing.T) {

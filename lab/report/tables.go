@@ -12,10 +12,10 @@ import (
 
 // guarantees is the table of what each strategy keeps, and what was seen where one does not.
 type guarantees struct {
-	Strategies []compare.Strategy
+	Strategies []compare.Column
 	Rows       []guarantee
 	Notes      compare.Notes
-	Legend     []compare.Verdict
+	Legend     []compare.Rating
 }
 
 type guarantee struct {
@@ -26,7 +26,7 @@ type guarantee struct {
 
 // A cell is a mark; Note is the number of what was seen, or 0.
 type cell struct {
-	compare.Verdict
+	compare.Rating
 	Note int
 }
 
@@ -35,7 +35,7 @@ func newGuarantees(r *compare.Report, page []Lesson) guarantees {
 	if len(r.Strategies) == 0 {
 		return g
 	}
-	seen := map[compare.Verdict]bool{}
+	seen := map[compare.Rating]bool{}
 	for i, first := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered as they are read
 		row := guarantee{Title: first.Title}
 		for _, p := range first.Properties {
@@ -46,17 +46,17 @@ func newGuarantees(r *compare.Report, page []Lesson) guarantees {
 		for _, s := range r.Strategies {
 			c := cell{}
 			if i < len(s.Guarantees) {
-				c.Verdict = s.Guarantees[i].Verdict
-				if c.Verdict == compare.Weak || c.Verdict == compare.Failed {
+				c.Rating = s.Guarantees[i].Verdict
+				if c.Rating == compare.Weak || c.Rating == compare.Failed {
 					c.Note = g.Notes.Number(s.Guarantees[i], s.Name)
 				}
 			}
-			seen[c.Verdict] = true
+			seen[c.Rating] = true
 			row.Cells = append(row.Cells, c)
 		}
 		g.Rows = append(g.Rows, row)
 	}
-	g.Legend = slices.DeleteFunc(compare.Verdicts(), func(v compare.Verdict) bool { return !seen[v] })
+	g.Legend = slices.DeleteFunc(compare.Verdicts(), func(v compare.Rating) bool { return !seen[v] })
 	return g
 }
 

@@ -9,16 +9,20 @@ import (
 // glossary is where the words of the page are explained.
 const glossary = "https://github.com/lockstrategies/locks/blob/main/docs/glossary.md"
 
-// headings are the terms that the page links, and their headings in the glossary.
-var headings = map[string]string{
-	"fence": "what", "token": "what", "lease": "what",
-	"TTL": "time", "deadline": "time", "drift allowance": "time", "watchdog": "time",
-	"direct grant": "waiting",
-	"re-entrant":   "kinds-of-locks",
-	"quorum":       "several-servers", "restart guard": "several-servers", "single point of failure": "several-servers",
-}
+var termRule = regexp.MustCompile(`\b(fence|token|lease|TTL|deadline|drift|watchdog|direct grant|re-entrant|quorum|restart guard|single point of failure)s?\b`)
 
-var termRule = regexp.MustCompile(`\b(fence|token|lease|TTL|deadline|drift allowance|watchdog|direct grant|re-entrant|quorum|restart guard|single point of failure)s?\b`)
+// headingOf returns the heading of a term in the glossary, which has four parts of the alphabet.
+func headingOf(term string) string {
+	switch first := strings.ToLower(term)[0]; {
+	case first <= 'd':
+		return "a-to-d"
+	case first <= 'l':
+		return "e-to-l"
+	case first <= 'r':
+		return "m-to-r"
+	}
+	return "s-to-z"
+}
 
 // terms is prose in which the first use of each term leads to the glossary.
 func terms(prose string) template.HTML {
@@ -31,7 +35,7 @@ func terms(prose string) template.HTML {
 		}
 		linked[term] = true
 		b.WriteString(template.HTMLEscapeString(prose[end:at[0]]))
-		b.WriteString(`<a class="term" href="` + glossary + "#" + headings[term] + `">` + template.HTMLEscapeString(prose[at[0]:at[1]]) + "</a>")
+		b.WriteString(`<a class="term" href="` + glossary + "#" + headingOf(term) + `">` + template.HTMLEscapeString(prose[at[0]:at[1]]) + "</a>")
 		end = at[1]
 	}
 	b.WriteString(template.HTMLEscapeString(prose[end:]))

@@ -10,8 +10,8 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/rig"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/rig"
 )
 
 // A Story is played once. It is safe for concurrent use.

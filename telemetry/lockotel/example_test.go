@@ -12,14 +12,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
 )
 
 // A request that takes a lock leaves this in metrics and traces. In your program the SDK's
-// readers and processors export them, and the strategy is luascript.New(pool, …) or another;
+// readers and processors export them, and the strategy is luascript.New(node, …) or another;
 // here the server is one in memory.
 func ExampleNew() {
 	metrics, spans := metric.NewManualReader(), tracetest.NewSpanRecorder()
@@ -32,7 +32,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{Observe: observe})
 	if err != nil {
 		log.Fatal(err)
@@ -76,7 +76,7 @@ func ExampleOptions() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{Observe: observe})
 	if err != nil {
 		log.Fatal(err)

@@ -3,7 +3,7 @@
 //
 //	observe, err := lockotel.New(lockotel.Options{Strategy: "luascript"})
 //	if err != nil { … }
-//	locks, err := luascript.New(pool, strategy.Options{Observe: observe})
+//	locks, err := luascript.New(node, strategy.Options{Observe: observe})
 //
 // # Metrics
 //
@@ -11,9 +11,10 @@
 //	lock.waiting_calls     updowncounter  {call}     calls that ask for a lock now
 //	lock.attempts          counter        {attempt}  requests to acquire
 //	lock.active_leases     updowncounter  {lease}    leases held now
-//	lock.hold.duration     histogram      s          leases that have ended
+//	lock.hold.duration     histogram      s          leases that have ended, from the request that got them
 //	lock.renew.duration    histogram      s          renewals
 //	lock.losses            counter        {lease}    leases that were lost
+//	lock.failed_undos      counter        {undo}     undos that Close ended before they succeeded
 //
 // The calls are TryAcquire, Acquire and Adopt. lock.waiting_calls is how many callers wait, for a lock or for the servers'
 // reply. Contention is the attempts whose error.type is held.
@@ -26,8 +27,8 @@
 //
 //	lock.strategy     all: Options.Strategy
 //	lock.name         all: what Options.LockName makes of it
-//	error.type        durations and attempts, if there was an error: see below
-//	lock.loss.reason  losses: lapsed (the deadline came), taken (another has it), gone (the key is)
+//	error.type        durations, attempts and failed undos, if there was an error: see below
+//	lock.loss.reason  losses: lapsed (the deadline came), taken (another has it), missing (the key is)
 //
 // error.type is the first of these that the error is:
 //
@@ -129,6 +130,7 @@ type observer struct {
 
 	acquire, hold, renew metric.Float64Histogram
 	attempts, losses     metric.Int64Counter
+	undos                metric.Int64Counter
 	waiting, active      metric.Int64UpDownCounter
 
 	made sync.Map // of labels, by labelsOf
@@ -154,7 +156,7 @@ func newObserver(o Options) (*observer, error) {
 	}
 	ob := &observer{o: o, tracer: o.TracerProvider.Tracer(scope), holds: map[string]trace.Span{}}
 	m := o.MeterProvider.Meter(scope)
-	var errs [7]error
+	var errs [8]error
 	ob.acquire, errs[0] = m.Float64Histogram("lock.acquire.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(waits...),
 		metric.WithDescription("Duration of calls that asked for a lock, waiting included."))
 	ob.attempts, errs[1] = m.Int64Counter("lock.attempts", metric.WithUnit("{attempt}"),
@@ -162,13 +164,15 @@ func newObserver(o Options) (*observer, error) {
 	ob.active, errs[2] = m.Int64UpDownCounter("lock.active_leases", metric.WithUnit("{lease}"),
 		metric.WithDescription("Number of leases that are held."))
 	ob.hold, errs[3] = m.Float64Histogram("lock.hold.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(holds...),
-		metric.WithDescription("Duration of leases, from their grant to their release or loss."))
+		metric.WithDescription("Duration of leases, from the request that got them to their release or loss."))
 	ob.renew, errs[4] = m.Float64Histogram("lock.renew.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(trips...),
 		metric.WithDescription("Duration of renewals of leases."))
 	ob.losses, errs[5] = m.Int64Counter("lock.losses", metric.WithUnit("{lease}"),
 		metric.WithDescription("Number of leases that were lost before their release."))
 	ob.waiting, errs[6] = m.Int64UpDownCounter("lock.waiting_calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Number of calls that ask for a lock and have no answer yet."))
+	ob.undos, errs[7] = m.Int64Counter("lock.failed_undos", metric.WithUnit("{undo}"),
+		metric.WithDescription("Number of undos that Close ended before they succeeded."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("lockotel: %w", err)
 	}
@@ -212,6 +216,8 @@ func (ob *observer) observe(e strategy.Event) {
 			ob.losses.Add(e.Context, 1, ob.labels(e, keyReason, reason(e.Err)).add...)
 		}
 		ob.end(e)
+	case strategy.EventUndoFailed:
+		ob.undos.Add(e.Context, 1, ob.labels(e, keyType, typeOf(e.Err)).add...)
 	}
 }
 
@@ -363,9 +369,9 @@ func typeOf(err error) string {
 }
 
 // reasons are the values of lock.loss.reason.
-var reasons = []string{lapsed, taken, gone}
+var reasons = []string{lapsed, taken, missing}
 
-const lapsed, taken, gone = "lapsed", "taken", "gone"
+const lapsed, taken, missing = "lapsed", "taken", "missing"
 
 // reason says how a lease was lost.
 func reason(err error) string {
@@ -376,5 +382,5 @@ func reason(err error) string {
 	case lost != nil && lost.Holder != "":
 		return taken
 	}
-	return gone
+	return missing
 }

@@ -22,9 +22,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -38,7 +38,7 @@ const (
 // A stage is a lock on a server in memory, and what its observer has told.
 type stage struct {
 	*testing.T
-	server conformance.Memory
+	server lockstest.Memory
 	s      strategy.Strategy
 	ob     *observer
 	reader *sdkmetric.ManualReader
@@ -185,13 +185,13 @@ func (st *stage) wantSpans(want ...string) {
 	st.same("spans", lines, want)
 }
 
-func unsent(context.Context, conformance.Request, func() error) error {
+func unsent(context.Context, lockstest.Request, func() error) error {
 	return &strategy.ServerError{Node: "redis:6379", Kind: strategy.ErrUnsent, Err: errors.New("connection refused")}
 }
 
 // A round trip that takes a while.
-func slow(d time.Duration) conformance.Interceptor {
-	return func(_ context.Context, _ conformance.Request, serve func() error) error {
+func slow(d time.Duration) lockstest.Fault {
+	return func(_ context.Context, _ lockstest.Request, serve func() error) error {
 		time.Sleep(d)
 		return serve()
 	}
@@ -225,6 +225,17 @@ func TestReleased(t *testing.T) {
 	})
 }
 
+// An undo that Close ends is counted by what it failed with.
+func TestFailedUndo(t *testing.T) {
+	play(t, Options{Strategy: "luascript"}, func(st *stage) {
+		lease := st.take()
+		st.server.Intercept(unsent)
+		st.is(lease.Release(st.Context()), strategy.ErrUnsent)
+		st.is(st.s.Close(), nil)
+		st.has("lock.failed_undos{error.type=unsent lock.strategy=luascript} 1")
+	})
+}
+
 // What there has been none of is zero, not absent: or else nobody would see it rise to one.
 func TestNoLossYet(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
@@ -243,8 +254,8 @@ func TestNoLossYet(t *testing.T) {
 	}
 	slices.Sort(zero)
 	want := []string{
-		"lock.losses{lock.loss.reason=gone lock.strategy=luascript} 0",
 		"lock.losses{lock.loss.reason=lapsed lock.strategy=luascript} 0",
+		"lock.losses{lock.loss.reason=missing lock.strategy=luascript} 0",
 		"lock.losses{lock.loss.reason=taken lock.strategy=luascript} 0",
 	}
 	if !slices.Equal(zero, want) {
@@ -321,11 +332,11 @@ func TestLost(t *testing.T) {
 			time.Sleep(ttl)
 		}, []string{`hold lock 9.898s {error.type=lost lock.loss.reason=lapsed lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: its deadline came`}},
 
-		{"gone", "gone", 1, func(st *stage, lease strategy.Lease) {
+		{"missing", "missing", 1, func(st *stage, lease strategy.Lease) {
 			time.Sleep(time.Second)
 			st.server.Evict(st.Context(), key)
 			st.is(lease.Extend(st.Context()), strategy.ErrLost)
-		}, []string{`hold lock 1s {error.type=lost lock.loss.reason=gone lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: the key is gone`}},
+		}, []string{`hold lock 1s {error.type=lost lock.loss.reason=missing lock.name=invoice/42 lock.token=…T} Error: lock "invoice/42": lost: the key is gone`}},
 
 		{"taken, and found so by its release", "taken", 1, func(st *stage, lease strategy.Lease) {
 			time.Sleep(time.Second)
@@ -554,7 +565,7 @@ func TestErrorTypes(t *testing.T) {
 
 // A MeterProvider that refuses an instrument refuses the observer.
 func TestRefusedInstrument(t *testing.T) {
-	for _, bad := range []string{"lock.acquire.duration", "lock.attempts", "lock.active_leases", "lock.hold.duration", "lock.renew.duration", "lock.losses", "lock.waiting_calls"} {
+	for _, bad := range []string{"lock.acquire.duration", "lock.attempts", "lock.active_leases", "lock.hold.duration", "lock.renew.duration", "lock.losses", "lock.waiting_calls", "lock.failed_undos"} {
 		observe, err := New(Options{MeterProvider: picky{bad: bad}})
 		if err == nil || !strings.Contains(err.Error(), bad) || observe != nil {
 			t.Errorf("New, where %s is refused = %v, want an error that says so", bad, err)
@@ -609,7 +620,7 @@ func TestGlobal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind := strategy.EventAsked; kind <= strategy.EventReleased; kind++ {
+	for kind := strategy.EventAsked; kind <= strategy.EventUndoFailed; kind++ {
 		observe(strategy.Event{Kind: kind, Name: name, Token: "t"})
 	}
 }

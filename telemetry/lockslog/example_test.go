@@ -8,17 +8,17 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockslog"
 )
 
 // A lock that somebody takes away while it is held. In your program the strategy is
-// luascript.New(pool, …) or another; here the server is one in memory.
+// luascript.New(node, …) or another; here the server is one in memory.
 func ExampleNew() {
 	handler := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: exampleOutput})
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{
 		Observe: lockslog.New(slog.New(handler), lockslog.Options{}),
 	})
@@ -39,7 +39,7 @@ func ExampleNew() {
 // Acquired and released are of interest here, renewals are not.
 func ExampleOptions() {
 	handler := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: exampleOutput})
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, err := engine.New(&server, strategy.Options{
 		Observe: lockslog.New(slog.New(handler), lockslog.Options{
 			Level: func(e strategy.Event) slog.Level {

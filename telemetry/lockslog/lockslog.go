@@ -1,6 +1,6 @@
 // Package lockslog writes what happens to locks to a [log/slog.Logger].
 //
-//	locks, err := luascript.New(pool, strategy.Options{
+//	locks, err := luascript.New(node, strategy.Options{
 //		Observe: lockslog.New(slog.Default(), lockslog.Options{}),
 //	})
 //
@@ -10,20 +10,23 @@
 //	lock attempt            –      attempt, took, error
 //	lock held by another    DEBUG  attempt, holder, ttl
 //	lock acquired           DEBUG  attempt, waited
+//	lock servers fail       WARN   attempt, waited, error; no token
 //	lock not acquired       DEBUG  waited, error; no token
 //	lock renewed            DEBUG  took
 //	lock renewal failed     WARN   took, error
 //	lock lost               ERROR  held, error
 //	lock released           DEBUG  held, error
+//	lock undo failed        WARN   took, error
 //
 // lock is the lock's name. token differs from lease to lease. attempt counts the attempts of the
-// call, from 1. waited, took and held are durations: of the call, of one request, of the lease.
+// call, from 1. waited, took and held are durations: of the call, of one request (or of the undo), of the lease.
 // holder has the lock, and ttl says for how long if it does not renew. An attribute that would be
 // empty is left out.
 //
 // A level above DEBUG means that somebody should act ([DefaultLevel]): a call that the servers
 // failed is a WARN, and so is a release that they did not confirm; a release that found the lock
-// lost is an ERROR. Attempts are not logged: a waiter may make many.
+// lost is an ERROR. Attempts are not logged: a waiter may make many. A call that goes on while the servers fail
+// ([strategy.Options].RetryOnError) is a WARN every 10 s.
 //
 // # Tokens
 //
@@ -75,7 +78,7 @@ func New(log *slog.Logger, o Options) func(strategy.Event) {
 }
 
 // DefaultLevel is ERROR for a lock that is lost, also if only its release finds that; WARN for a
-// renewal that fails, and for a call or a release that a server failed; [Never] for calls and attempts. All
+// renewal and an undo that fail, and for a call or a release that a server failed; [Never] for calls and attempts. All
 // else is normal, and DEBUG: also that somebody else has the lock, or that the caller stopped waiting.
 func DefaultLevel(e strategy.Event) slog.Level {
 	switch {
@@ -83,7 +86,7 @@ func DefaultLevel(e strategy.Event) slog.Level {
 		return Never
 	case e.Kind == strategy.EventLost, e.Kind == strategy.EventReleased && errors.Is(e.Err, strategy.ErrLost):
 		return slog.LevelError
-	case e.Kind == strategy.EventRenewalFailed, e.Kind == strategy.EventReleased && e.Err != nil:
+	case e.Kind == strategy.EventRetry, e.Kind == strategy.EventRenewalFailed, e.Kind == strategy.EventUndoFailed, e.Kind == strategy.EventReleased && e.Err != nil:
 		return slog.LevelWarn
 	case e.Kind == strategy.EventMissed && serversFailed(e.Err):
 		return slog.LevelWarn
@@ -102,10 +105,14 @@ func message(k strategy.EventKind) string {
 	switch k {
 	case strategy.EventHeld:
 		return "lock held by another"
+	case strategy.EventRetry:
+		return "lock servers fail"
 	case strategy.EventMissed:
 		return "lock not acquired"
 	case strategy.EventRenewalFailed:
 		return "lock renewal failed"
+	case strategy.EventUndoFailed:
+		return "lock undo failed"
 	}
 	return "lock " + k.String()
 }
@@ -136,7 +143,7 @@ func attributes(e strategy.Event, whole bool) []slog.Attr {
 			}
 			return as
 		}
-	case strategy.EventAcquired, strategy.EventMissed:
+	case strategy.EventRetry, strategy.EventAcquired, strategy.EventMissed:
 		as = append(as, slog.Duration("waited", e.Took))
 	case strategy.EventLost, strategy.EventReleased:
 		as = append(as, slog.Duration("held", e.Took))

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockslog"
 )
@@ -67,10 +67,12 @@ func TestLines(t *testing.T) {
 			`level=DEBUG msg="lock acquired" lock=n token=…3f4a5b attempt=3 waited=1ms`},
 		{strategy.Event{Kind: strategy.EventAcquired, Took: ms},
 			`level=DEBUG msg="lock acquired" lock=n token=…3f4a5b waited=1ms`},
+		{strategy.Event{Kind: strategy.EventRetry, Attempt: 40, Took: time.Minute, Err: unsent},
+			`level=WARN msg="lock servers fail" lock=n attempt=40 waited=1m0s error="redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventMissed, Took: 2 * ms, Err: errGaveUp},
-			`level=DEBUG msg="lock not acquired" lock=n waited=2ms error="lock \"n\": held by \"…8a9e0f\" for up to 2s; gave up after 2ms: context canceled"`},
+			`level=DEBUG msg="lock not acquired" lock=n waited=2ms error="lock \"n\": held by \"…8a9e0f\" for 2s unless renewed; gave up after 2ms: context canceled"`},
 		{strategy.Event{Kind: strategy.EventMissed, Err: outvote},
-			`level=DEBUG msg="lock not acquired" lock=n waited=0s error="lock \"n\": held by \"…8a9e0f\" for up to 2s; no quorum: 0 of 3 servers agreed, needed are 2; redis:6379: not sent: connection refused; b: held by \"…8a9e0f\" for up to 2s; c: held by \"…8a9e0f\" for up to 2s"`},
+			`level=DEBUG msg="lock not acquired" lock=n waited=0s error="lock \"n\": held by \"…8a9e0f\" for 2s unless renewed; no quorum: 0 of 3 servers agreed, needed are 2; redis:6379: not sent: connection refused; b: held by \"…8a9e0f\" for 2s unless renewed; c: held by \"…8a9e0f\" for 2s unless renewed"`},
 		{strategy.Event{Kind: strategy.EventMissed, Err: unsent},
 			`level=WARN msg="lock not acquired" lock=n waited=0s error="redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventMissed, Err: outage},
@@ -83,11 +85,13 @@ func TestLines(t *testing.T) {
 		{strategy.Event{Kind: strategy.EventReleased, Took: time.Second}, `level=DEBUG msg="lock released" lock=n token=…3f4a5b held=1s`},
 		{strategy.Event{Kind: strategy.EventReleased, Took: time.Second, Err: unsent},
 			`level=WARN msg="lock released" lock=n token=…3f4a5b held=1s error="redis:6379: not sent: connection refused"`},
+		{strategy.Event{Kind: strategy.EventUndoFailed, Took: time.Second, Err: unsent},
+			`level=WARN msg="lock undo failed" lock=n token=…3f4a5b took=1s error="redis:6379: not sent: connection refused"`},
 		{strategy.Event{Kind: strategy.EventReleased, Took: time.Second, Err: lost},
 			`level=ERROR msg="lock released" lock=n token=…3f4a5b held=1s error="lock \"n\": lost: now held by \"…8a9e0f\""`},
 	} {
 		tt.e.Name, tt.e.Context = "n", context.Background()
-		if tt.e.Kind != strategy.EventMissed {
+		if tt.e.Kind != strategy.EventMissed && tt.e.Kind != strategy.EventRetry {
 			tt.e.Token = token
 		}
 		t.Run(fmt.Sprint(tt.e.Kind, " ", tt.e.Err), func(t *testing.T) {
@@ -155,7 +159,7 @@ func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 func TestStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		var server conformance.Memory
+		var server lockstest.Memory
 		log := slog.New(traceHandler{logger(&b, slog.LevelDebug).Handler()})
 		s, err := engine.New(&server, strategy.Options{Label: "host-7", Observe: lockslog.New(log, lockslog.Options{})})
 		if err != nil {

@@ -17,7 +17,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	err = strategy.DoWithin(context.Background(), time.Minute, locks.NewLock("invoice/42"), func(context.Context, strategy.Lease) error {
+	err = strategy.DoWithin(context.Background(), locks.NewLock("invoice/42"), time.Minute, func(context.Context, strategy.Lease) error {
 		fmt.Println("only one process at a time gets here")
 		return nil
 	})

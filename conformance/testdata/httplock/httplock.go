@@ -79,7 +79,7 @@ func (s *Server) at(key string) hold {
 func (s *Server) acquire(m message) message {
 	h := s.at(m.Key)
 	if h.token != "" || s.undone[m.Token] {
-		return message{Token: h.token, TTL: time.Until(h.until)}
+		return message{Token: h.token, TTL: max(time.Until(h.until), 0)}
 	}
 	s.fences[m.Key]++
 	s.locks[m.Key] = hold{m.Token, time.Now().Add(m.TTL), s.fences[m.Key]}
@@ -120,7 +120,7 @@ func (s *Server) release(m message) message {
 
 func (s *Server) inspect(m message) message {
 	h := s.at(m.Key)
-	return message{Token: h.token, TTL: time.Until(h.until), Fence: s.fences[m.Key]}
+	return message{Token: h.token, TTL: max(time.Until(h.until), 0), Fence: s.fences[m.Key]}
 }
 
 func (s *Server) evict(m message) message {
@@ -130,6 +130,8 @@ func (s *Server) evict(m message) message {
 
 // Client is the protocol.
 type Client struct {
+	driver.Unsupported // Check
+
 	url  string
 	http http.Client
 }
@@ -192,7 +194,7 @@ func (p *Client) Extend(ctx context.Context, c driver.Claim) (driver.Grant, erro
 	return driver.Grant{Fence: r.Fence}, err
 }
 
-// Adopt implements [driver.Adopter].
+// Adopt implements [driver.Protocol].
 func (p *Client) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	r, err := p.ask(ctx, "/adopt", c.Due, message{Key: key(c), Token: c.Token, TTL: c.TTL, From: from})
 	if err == nil && !r.OK {
@@ -202,15 +204,26 @@ func (p *Client) Adopt(ctx context.Context, c driver.Claim, from string) (driver
 }
 
 // Release implements [driver.Protocol].
-func (p *Client) Release(ctx context.Context, c driver.Claim) error {
-	r, err := p.ask(ctx, "/release", c.Due, message{Key: key(c), Token: c.Token, Undo: c.Undo})
+func (p *Client) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	r, err := p.ask(ctx, "/release", c.Due, message{Key: key(c), Token: c.Token})
 	if err == nil && !r.OK {
 		err = &strategy.LostError{Name: c.Name, Holder: r.Token}
 	}
+	return driver.Outcome{}, err
+}
+
+// Undo implements [driver.Protocol].
+func (p *Client) Undo(ctx context.Context, c driver.Claim) error {
+	_, err := p.ask(ctx, "/release", c.Due, message{Key: key(c), Token: c.Token, Undo: true})
 	return err
 }
 
-// Inspect implements [driver.Inspector].
+// ForceRelease implements [driver.Protocol].
+func (p *Client) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
+	return p.Release(ctx, c)
+}
+
+// Inspect implements [driver.Protocol].
 func (p *Client) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
 	r, err := p.ask(ctx, "/inspect", c.Due, message{Key: key(c)})
 	if err != nil || r.Token == "" {

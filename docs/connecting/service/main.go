@@ -18,6 +18,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -26,6 +27,8 @@ const (
 	opTimeout = time.Second      // Options.OpTimeout
 	waitTime  = 2 * time.Second  // how long a request waits for the lock
 	workTime  = 30 * time.Second // how long its work may take
+
+	retryAfter = "2" // how many seconds the work mostly takes
 
 	// No request takes longer than requestTime: each step at its longest. A wait for a Redis that does not
 	// answer ends one opTimeout late. The release may take two: it waits for a renewal that is under way.
@@ -73,7 +76,7 @@ func open() (strategy.Strategy, io.Closer, error) {
 				redis.DialConnectTimeout(time.Second), redis.DialReadTimeout(time.Second), redis.DialWriteTimeout(time.Second))
 		},
 	}
-	locks, err := fairqueue.New(pool, strategy.Options{
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{
 		TTL:       10 * time.Second,
 		OpTimeout: opTimeout,
 		MaxHold:   workTime + 10*time.Second, // longer than the longest work
@@ -134,9 +137,9 @@ func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 		id := r.PathValue("id")
 		began, done := false, false
 		// A client that hangs up ends r.Context(), and so the wait.
-		err := strategy.DoWithin(r.Context(), waitTime, locks.NewLock("invoice/"+id), func(_ context.Context, lease strategy.Lease) error {
+		err := strategy.DoWithin(r.Context(), locks.NewLock("invoice/"+id), waitTime, func(_ context.Context, lease strategy.Lease) error {
 			began = true
-			// It does not end the work. The loss of the lock does, and so does workTime.
+			// The work goes on without the client. It ends when the lock is lost, or after workTime.
 			ctx, cancel := lease.Context(context.WithoutCancel(r.Context()))
 			defer cancel()
 			ctx, cancel = context.WithTimeout(ctx, workTime)
@@ -150,6 +153,9 @@ func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 		if err != nil {
 			slog.WarnContext(r.Context(), "invoice", "id", id, "began", began, "done", done,
 				"outcome", outcome(err), "status", status, "error", err)
+		}
+		if status == http.StatusConflict || status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", retryAfter)
 		}
 		w.WriteHeader(status)
 	}

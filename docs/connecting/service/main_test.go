@@ -20,10 +20,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -52,7 +52,7 @@ func (catcher) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // process returns the locks of one more process.
-func process(t *testing.T, server *conformance.Memory) strategy.Strategy {
+func process(t *testing.T, server *lockstest.Memory) strategy.Strategy {
 	t.Helper()
 	s, err := engine.New(server, strategy.Options{TTL: 10 * time.Second, OpTimeout: opTimeout, MaxHold: workTime + 10*time.Second})
 	if err != nil {
@@ -70,9 +70,9 @@ func request(ctx context.Context, lines *strings.Builder) *http.Request {
 }
 
 // fails returns what happens to requests of one kind.
-func fails(op conformance.Op, with func() error) func(*conformance.Memory) {
-	return func(m *conformance.Memory) {
-		m.Intercept(func(_ context.Context, r conformance.Request, serve func() error) error {
+func fails(op lockstest.Op, with func() error) func(*lockstest.Memory) {
+	return func(m *lockstest.Memory) {
+		m.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
 			if r.Op == op {
 				return with()
 			}
@@ -94,7 +94,7 @@ func TestHandler(t *testing.T) {
 		return nil
 	}
 	for name, c := range map[string]struct {
-		before func(m *conformance.Memory)
+		before func(m *lockstest.Memory)
 		held   bool // by another process
 		work   Work
 		status int
@@ -103,19 +103,19 @@ func TestHandler(t *testing.T) {
 	}{
 		"free":                {work: works, status: http.StatusOK},
 		"held":                {held: true, work: works, status: http.StatusConflict, after: waitTime, log: `began=false done=false outcome="held by another" status=409`},
-		"away":                {before: fails(conformance.OpAcquire, conformance.Unsent), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="not sent" status=503`},
-		"no answer":           {before: fails(conformance.OpAcquire, conformance.Unknown), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="outcome unknown" status=503`},
+		"away":                {before: fails(lockstest.OpAcquire, lockstest.Unsent), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="not sent" status=503`},
+		"no answer":           {before: fails(lockstest.OpAcquire, lockstest.Unknown), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="outcome unknown" status=503`},
 		"work fails":          {work: func(context.Context, string, uint64) error { return errors.New("no") }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
 		"work takes too long": {work: lasts, status: http.StatusInternalServerError, after: workTime, log: `began=true done=false outcome=other status=500`},
-		"lost":                {before: fails(conformance.OpExtendAll, conformance.Unsent), work: lasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=false outcome="lock lost" status=500`},
-		"lost, work done":     {before: fails(conformance.OpExtendAll, conformance.Unsent), work: outlasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=true outcome="lock lost" status=500`},
-		"release lost":        {before: fails(conformance.OpRelease, conformance.Unknown), work: works, status: http.StatusOK, log: `began=true done=true outcome="outcome unknown" status=200`},
-		"release unsent":      {before: fails(conformance.OpRelease, conformance.Unsent), work: works, status: http.StatusOK, log: `began=true done=true outcome="not sent" status=200`},
+		"lost":                {before: fails(lockstest.OpExtendAll, lockstest.Unsent), work: lasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=false outcome="lock lost" status=500`},
+		"lost, work done":     {before: fails(lockstest.OpExtendAll, lockstest.Unsent), work: outlasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=true outcome="lock lost" status=500`},
+		"release lost":        {before: fails(lockstest.OpRelease, lockstest.Unknown), work: works, status: http.StatusOK, log: `began=true done=true outcome="outcome unknown" status=200`},
+		"release unsent":      {before: fails(lockstest.OpRelease, lockstest.Unsent), work: works, status: http.StatusOK, log: `began=true done=true outcome="not sent" status=200`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var server conformance.Memory
+				var server lockstest.Memory
 				if c.held {
 					if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
 						t.Fatal(err)
@@ -129,6 +129,10 @@ func TestHandler(t *testing.T) {
 				handler(process(t, &server), c.work)(w, request(t.Context(), &lines))
 				if took := time.Since(began); w.Code != c.status || took < c.after || took > c.after+time.Second {
 					t.Errorf("status %d after %v, want %d after %v", w.Code, took, c.status, c.after)
+				}
+				tryLater := c.status == http.StatusConflict || c.status == http.StatusServiceUnavailable
+				if got := w.Header().Get("Retry-After"); (got == retryAfter) != tryLater {
+					t.Errorf("Retry-After = %q with status %d", got, c.status)
 				}
 				want := ""
 				if c.log != "" {
@@ -146,7 +150,7 @@ func TestHandler(t *testing.T) {
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
+		var server lockstest.Memory
 		rival := process(t, &server).NewLock("invoice/42")
 		held, err := rival.TryAcquire(t.Context())
 		if err != nil {
@@ -193,7 +197,7 @@ func TestRequestTime(t *testing.T) {
 	t.Run("wait", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			var server conformance.Memory
+			var server lockstest.Memory
 			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
 			if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
 				t.Fatal(err)
@@ -209,7 +213,7 @@ func TestRequestTime(t *testing.T) {
 	t.Run("work", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			var server conformance.Memory
+			var server lockstest.Memory
 			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
 			held, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context())
 			if err != nil {
@@ -225,7 +229,7 @@ func TestRequestTime(t *testing.T) {
 			w, start := httptest.NewRecorder(), time.Now()
 			handler(process(t, &server), func(context.Context, string, uint64) error {
 				time.Sleep(workTime - 6*time.Second)
-				mute(&server, conformance.OpExtendAll, func() { close(renewed) })
+				mute(&server, lockstest.OpExtendAll, func() { close(renewed) })
 				<-renewed // the renewal has begun, and gets no answer
 				ended = time.Now()
 				return nil
@@ -241,14 +245,14 @@ func TestRequestTime(t *testing.T) {
 }
 
 // mute has the server answer nothing from now on. begun is called at the first request of that kind.
-func mute(m *conformance.Memory, op conformance.Op, begun ...func()) {
+func mute(m *lockstest.Memory, op lockstest.Op, begun ...func()) {
 	var once atomic.Bool
-	m.Intercept(func(_ context.Context, r conformance.Request, _ func() error) error {
+	m.Intercept(func(_ context.Context, r lockstest.Request, _ func() error) error {
 		if r.Op == op && len(begun) > 0 && !once.Swap(true) {
 			begun[0]()
 		}
 		time.Sleep(time.Minute)
-		return conformance.Unknown()
+		return lockstest.Unknown()
 	})
 }
 
@@ -257,8 +261,8 @@ func mute(m *conformance.Memory, op conformance.Op, begun ...func()) {
 func TestChecked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var server conformance.Memory
-		fails(conformance.OpCheck, conformance.Unsent)(&server)
+		var server lockstest.Memory
+		fails(lockstest.OpCheck, lockstest.Unsent)(&server)
 		time.AfterFunc(time.Minute, func() { server.Intercept(nil) })
 		start := time.Now()
 		if err := checked(t.Context(), process(t, &server)); err != nil {
@@ -267,11 +271,11 @@ func TestChecked(t *testing.T) {
 		if took := time.Since(start); took < time.Minute || took > time.Minute+10*time.Second {
 			t.Errorf("it noticed after %v, want a minute, and 10 s at most", took)
 		}
-		if n := server.Requests(conformance.OpCheck); n < 5 || n > 20 {
+		if n := server.Requests(lockstest.OpCheck); n < 5 || n > 20 {
 			t.Errorf("%d checks in a minute, want few", n)
 		}
 
-		fails(conformance.OpCheck, conformance.Unsent)(&server)
+		fails(lockstest.OpCheck, lockstest.Unsent)(&server)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := checked(ctx, process(t, &server)); !errors.Is(err, context.DeadlineExceeded) {
@@ -284,7 +288,7 @@ func TestChecked(t *testing.T) {
 // finishes its work and releases its lock before the locks close; the client closes last.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	var server conformance.Memory
+	var server lockstest.Memory
 	locks, rival := process(t, &server), process(t, &server)
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
@@ -354,10 +358,31 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestStopsInOrder: a service that ends at SIGTERM has not failed because no server has confirmed a release: the lock
+// ends with its TTL.
+func TestStopsInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var server lockstest.Memory
+		locks := process(t, &server)
+		lease, err := locks.NewLock("invoice/42").TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
+		if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
+			t.Fatalf("Release = %v, want ErrUnknown", err)
+		}
+		if err := stop(&http.Server{}, locks, closerFunc(func() error { return nil })); err != nil {
+			t.Errorf("stop() = %v, want nil", err)
+		}
+	})
+}
+
 // TestPort: a service without its port ends, and closes its locks and its client.
 func TestPort(t *testing.T) {
 	t.Parallel()
-	var server conformance.Memory
+	var server lockstest.Memory
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestClose: Close ends what waits for Closing, waits for what is under way, also for a goroutine that
-// begins meanwhile, and refuses what is new.
+// begins meanwhile, and refuses what is new. A second Close that comes meanwhile waits, too.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -23,11 +23,22 @@ func TestClose(t *testing.T) {
 			g.Leave()
 		}()
 		start := time.Now()
+		second := make(chan time.Duration, 1)
+		go func() {
+			<-g.Closing()
+			if g.Close() {
+				t.Error("a Close during the first = true, want false")
+			}
+			second <- time.Since(start)
+		}()
 		if !g.Close() {
 			t.Error("the first Close = false, want true")
 		}
 		if took := time.Since(start); took != 2*time.Second || !late {
 			t.Errorf("Close took %v, and the late goroutine ran: %v; want 2s, true", took, late)
+		}
+		if took := <-second; took != 2*time.Second {
+			t.Errorf("a Close during the first took %v, want 2s", took)
 		}
 		if g.Enter() || !g.Closed() || g.Active() != 0 {
 			t.Error("after Close something may begin, want nothing")

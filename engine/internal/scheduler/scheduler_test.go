@@ -253,4 +253,10 @@ func TestDraw(t *testing.T) {
 			t.Errorf("Draw() until %d = %v, want the last one again: it just suits", at, again)
 		}
 	}
+	first = s.Draw(least, most) // its batch is its own, whatever was drawn for others before
+	for range MaxBatch - 1 {
+		if again := s.Draw(least, most); again != first {
+			t.Fatalf("Draw() after others = %v, want %v again", again, first)
+		}
+	}
 }

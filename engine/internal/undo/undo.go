@@ -1,10 +1,9 @@
-// Package undo repeats the release of a claim whose end nobody knows, until the servers confirm it.
+// Package undo ends a claim whose end nobody knows: it asks again until the servers confirm it.
 package undo
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -17,9 +16,8 @@ import (
 type Retrier struct {
 	Group *lifecycle.Group
 
-	mu     sync.Mutex
-	turns  map[string]*turn // by the claim's key
-	failed error
+	mu    sync.Mutex
+	turns map[string]*turn // by the claim's key
 }
 
 // A turn lets one undo of a key at a time ask again. If all of them asked a slow server, it would answer
@@ -29,11 +27,10 @@ type turn struct {
 	users int           // undos under way
 }
 
-// Undo releases c, again and again, until p confirms, or until one TTL has passed since an acquire
+// Undo asks p to undo c, again and again, until p confirms, or until one TTL has passed since an acquire
 // could have taken effect last: then the key is gone by itself. Close of the group cuts it to one last
-// try.
-func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duration) {
-	c.Undo = true
+// try. If that does not succeed either, failed is called, with how long the undo was tried, and why it failed.
+func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duration, failed func(c driver.Claim, took time.Duration, err error)) {
 	r.Group.Go(func() {
 		taken := r.join(c.Key)
 		defer r.leave(c.Key)
@@ -44,15 +41,14 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 		}
 		for last, inTurn := false, false; ; {
 			c.Due = time.Now().Add(opTimeout)
-			err := p.Release(context.Background(), c) // Remains(nil) is an error: go on
+			err := p.Undo(context.Background(), c)
 			if inTurn {
 				<-taken
 				inTurn = false
 			}
 			now := time.Now()
 			answered := errors.Is(err, strategy.ErrRefused) || errors.Is(err, driver.ErrAcquireMayArrive)
-			_, remains := driver.Unmark(err)
-			if !answered && (remains || c.Grant.IsZero() && !c.Force) {
+			if !answered && (c.Grant.IsZero() || c.Grant.Partial) {
 				// A paused server may execute the acquire when it goes on, and only then does its TTL
 				// begin. So may one of several servers, although the others have granted the lock.
 				until = now.Add(min(c.TTL, strategy.MaxTTL-now.Sub(began)))
@@ -61,7 +57,7 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 				return
 			}
 			if last {
-				r.fail(c, err)
+				failed(c, now.Sub(began), err)
 				return
 			}
 			select {
@@ -113,12 +109,3 @@ func (r *Retrier) leave(key string) {
 		delete(r.turns, key)
 	}
 }
-
-func (r *Retrier) fail(c driver.Claim, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed = errors.Join(r.failed, fmt.Errorf("lock %q: token %q may hold it until its TTL ends: %w", c.Name, strategy.ShortToken(c.Token), err))
-}
-
-// Err returns what could not be undone before the group was closed. Call it after that.
-func (r *Retrier) Err() error { return r.failed }

@@ -1,11 +1,12 @@
-// Tests how long an undo is repeated, how often, how many at a time, and what Close and Err say of it.
+// Tests how long an undo is repeated, how often, how many at a time, and what Close says of it.
 package undo
 
 import (
 	"context"
 	"errors"
-	"strings"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// server is a protocol whose Release answers as a test says.
+// server is a protocol whose Undo answers as a test says.
 type server struct {
 	driver.Protocol
 	answer func(n int) error
@@ -23,11 +24,11 @@ type server struct {
 	last   time.Time // when it was asked last
 }
 
-func (s *server) Release(_ context.Context, c driver.Claim) error {
+func (s *server) Undo(_ context.Context, c driver.Claim) error {
 	s.asked++
 	s.last = time.Now()
-	if !c.Undo || !c.Due.Equal(s.last.Add(op)) {
-		return errors.New("the claim is not marked as an undo, or has no time of its own")
+	if !c.Due.Equal(s.last.Add(op)) {
+		return errors.New("the claim has no time of its own")
 	}
 	if s.asked == enough {
 		return nil
@@ -49,21 +50,23 @@ func run(t *testing.T, s *server, c driver.Claim, due time.Duration) time.Durati
 	start := time.Now()
 	r := &Retrier{Group: lifecycle.New()}
 	c.Name, c.TTL, c.Due = "n", ttl, start.Add(due)
-	r.Undo(s, c, op)
+	failed := 0
+	r.Undo(s, c, op, func(driver.Claim, time.Duration, error) { failed++ })
 	time.Sleep(30 * time.Hour)
 	if n := r.Group.Active(); n != 0 || s.asked >= enough {
 		t.Errorf("after 30h: %d under way after %d requests, want none, and less than %d", n, s.asked, enough)
 	}
-	if r.Group.Close(); r.Err() != nil {
-		t.Errorf("Err() = %v, want nil", r.Err())
+	if r.Group.Close(); failed != 0 {
+		t.Errorf("failed %d times, want none: Close has ended nothing", failed)
 	}
 	return s.last.Sub(start)
 }
 
-// TestUndo: a release is repeated until the servers confirm it, or a TTL has passed since an acquire
+// TestUndo: an undo is repeated until the servers confirm it, or a TTL has passed since an acquire
 // could have taken effect.
 func TestUndo(t *testing.T) {
 	granted := driver.Claim{Grant: driver.Grant{Start: time.Unix(1, 0)}}
+	partial := driver.Claim{Grant: driver.Grant{Start: time.Unix(1, 0), Partial: true}}
 	for name, tt := range map[string]struct {
 		claim driver.Claim
 		due   time.Duration
@@ -71,16 +74,15 @@ func TestUndo(t *testing.T) {
 		took  time.Duration
 		asked int
 	}{
-		"confirmed at once":                  {granted, 0, func(int) error { return nil }, 0, 1},
-		"confirmed at the third":             {granted, 0, func(n int) error { return map[bool]error{true: refused()}[n < 3] }, op / 2, 3},
-		"granted, never confirmed":           {granted, 0, func(int) error { return unsent() }, ttl, 33},
-		"granted, due later":                 {granted, 3 * op, func(int) error { return refused() }, ttl + 3*op, 17},
-		"forced, never confirmed":            {driver.Claim{Force: true}, 0, func(int) error { return unsent() }, ttl, 33},
-		"refused: the servers answered":      {driver.Claim{}, 0, func(int) error { return refused() }, ttl, 16},
-		"it may still arrive":                {driver.Claim{}, 0, func(int) error { return driver.ErrAcquireMayArrive }, ttl, 16},
-		"the servers are silent":             {driver.Claim{}, 0, func(int) error { return unsent() }, strategy.MaxTTL, 0},
-		"one of several is silent":           {granted, 0, func(int) error { return driver.Remains(unsent()) }, strategy.MaxTTL, 0},
-		"one may have it, another is silent": {granted, 0, func(int) error { return driver.Remains(nil) }, strategy.MaxTTL, 0},
+		"confirmed at once":             {granted, 0, func(int) error { return nil }, 0, 1},
+		"confirmed at the third":        {granted, 0, func(n int) error { return map[bool]error{true: refused()}[n < 3] }, op / 2, 3},
+		"granted, never confirmed":      {granted, 0, func(int) error { return unsent() }, ttl, 33},
+		"granted, due later":            {granted, 3 * op, func(int) error { return refused() }, ttl + 3*op, 17},
+		"refused: the servers answered": {driver.Claim{}, 0, func(int) error { return refused() }, ttl, 16},
+		"it may still arrive":           {driver.Claim{}, 0, func(int) error { return driver.ErrAcquireMayArrive }, ttl, 16},
+		"the servers are silent":        {driver.Claim{}, 0, func(int) error { return unsent() }, strategy.MaxTTL, 0},
+		"one of several is silent":      {partial, 0, func(int) error { return unsent() }, strategy.MaxTTL, 0},
+		"one of several, all answer":    {partial, 0, func(int) error { return refused() }, ttl, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -129,16 +131,21 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestClose: Close leaves one last try, and Err says what could not be undone.
+// TestClose: Close leaves one last try, and who asked for the undo learns that it has failed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(int) error { return unsent() }}
 		r := &Retrier{Group: lifecycle.New()}
-		r.Undo(s, driver.Claim{Name: "n", Token: "abc", TTL: ttl, Due: time.Now()}, op)
-		synctest.Wait()
+		var failed []error
+		r.Undo(s, driver.Claim{Name: "n", Token: "abc", TTL: ttl, Due: time.Now()}, op, func(c driver.Claim, took time.Duration, err error) {
+			if failed = append(failed, err); c.Token != "abc" || took != op/8 {
+				t.Errorf("failed: %q after %v, want abc after %v", c.Token, took, op/8)
+			}
+		})
+		time.Sleep(op / 8)
 		r.Group.Close()
-		if err := r.Err(); s.asked != 2 || !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), `lock "n": token "…c" may hold it`) {
-			t.Errorf("after Close: %d tries, Err() = %v; want 2, and what remains", s.asked, err)
+		if s.asked != 2 || len(failed) != 1 || !errors.Is(failed[0], strategy.ErrUnsent) {
+			t.Errorf("after Close: %d tries, failed: %v; want 2, and once not sent", s.asked, failed)
 		}
 	})
 }
@@ -147,15 +154,17 @@ func TestClose(t *testing.T) {
 type slow struct {
 	driver.Protocol
 	silent time.Duration // from the first request on
+	failed atomic.Int32  // undos
 
 	mu    sync.Mutex
 	began time.Time
 	asked int
 	under map[string]int // by key
 	most  map[string]int // after the first op
+	both  bool           // a request of each key was under way at a time, likewise
 }
 
-func (s *slow) Release(_ context.Context, c driver.Claim) error {
+func (s *slow) Undo(_ context.Context, c driver.Claim) error {
 	s.mu.Lock()
 	if s.asked++; s.asked == 1 {
 		s.began = time.Now()
@@ -164,6 +173,7 @@ func (s *slow) Release(_ context.Context, c driver.Claim) error {
 	s.under[c.Key]++
 	if time.Since(s.began) >= op {
 		s.most[c.Key] = max(s.most[c.Key], s.under[c.Key])
+		s.both = s.both || s.under["a"] > 0 && s.under["b"] > 0
 	}
 	s.mu.Unlock()
 	defer func() {
@@ -183,9 +193,9 @@ func (s *slow) Release(_ context.Context, c driver.Claim) error {
 func undoing(silent time.Duration) (*slow, *Retrier) {
 	s := &slow{silent: silent, under: map[string]int{}, most: map[string]int{}}
 	r := &Retrier{Group: lifecycle.New()}
-	for range 20 {
+	for i := range 20 {
 		for _, key := range []string{"a", "b"} {
-			r.Undo(s, driver.Claim{Name: key, Key: key, TTL: ttl, Due: time.Now()}, op)
+			r.Undo(s, driver.Claim{Name: key, Key: key, Token: strconv.Itoa(i), TTL: ttl, Due: time.Now()}, op, func(driver.Claim, time.Duration, error) { s.failed.Add(1) })
 		}
 	}
 	return s, r
@@ -203,11 +213,11 @@ func TestOneAtATime(t *testing.T) {
 		}
 		s.mu.Unlock()
 		time.Sleep(20*op + op + op/2)
-		if n := r.Group.Active(); s.most["a"] != 1 || s.most["b"] != 1 || n != 0 || s.asked > 2*(20+20+20) {
-			t.Errorf("up to %v ask again at a time, %d requests, and %d under way 2s after the server's silence, want one, 120 at most, and none", s.most, s.asked, n)
+		if n := r.Group.Active(); s.most["a"] != 1 || s.most["b"] != 1 || !s.both || n != 0 || s.asked > 2*(20+20+20) {
+			t.Errorf("up to %v ask again at a time, of both keys: %v, %d requests, and %d under way 2s after the server's silence, want one, true, 120 at most, and none", s.most, s.both, s.asked, n)
 		}
-		if r.Group.Close(); r.Err() != nil || len(r.turns) != 0 {
-			t.Errorf("Err() = %v, and %d keys are kept, want none", r.Err(), len(r.turns))
+		if r.Group.Close(); s.failed.Load() != 0 || len(r.turns) != 0 {
+			t.Errorf("%d undos have failed, and %d keys are kept, want none", s.failed.Load(), len(r.turns))
 		}
 	})
 }
@@ -221,8 +231,8 @@ func TestCloseOutOfTurn(t *testing.T) {
 		asked, closed := s.asked, time.Now()
 		s.mu.Unlock()
 		r.Group.Close()
-		if took := time.Since(closed); took > 2*op || s.asked-asked < 38 || s.asked-asked > 40 || strings.Count(r.Err().Error(), "may hold it") != 40 {
-			t.Errorf("Close took %v and %d requests, and says\n%v\nwant 2s at most, one last request of each, and 40 claims", took, s.asked-asked, r.Err())
+		if took := time.Since(closed); took > 2*op || s.asked-asked < 38 || s.asked-asked > 40 || s.failed.Load() != 40 {
+			t.Errorf("Close took %v and %d requests, and %d undos have failed; want 2s at most, one last request of each, and 40", took, s.asked-asked, s.failed.Load())
 		}
 	})
 }

@@ -12,11 +12,16 @@ type Line[W comparable] struct {
 // Join puts w at the end.
 func (l *Line[W]) Join(w W) { l.waiters = append(l.waiters, w) }
 
-// Leave takes w out, if it is in the line.
-func (l *Line[W]) Leave(w W) {
-	if i := slices.Index(l.waiters, w); i >= 0 {
+// JoinFirst puts w before all others.
+func (l *Line[W]) JoinFirst(w W) { l.waiters = slices.Insert(l.waiters, 0, w) }
+
+// Leave takes w out, and reports whether it was in the line.
+func (l *Line[W]) Leave(w W) bool {
+	i := slices.Index(l.waiters, w)
+	if i >= 0 {
 		l.waiters = slices.Delete(l.waiters, i, i+1)
 	}
+	return i >= 0
 }
 
 // Call calls turn with the first waiter, once for each that becomes the first.

@@ -16,7 +16,9 @@ func TestLine(t *testing.T) {
 		l.Join(w)
 		call()
 	}
-	l.Leave("c") // from the middle
+	if !l.Leave("c") || l.Leave("c") { // from the middle
+		t.Error("Leave of one in the line, and of one that has left, want true, false")
+	}
 	call()
 	if !l.Called("a") || l.Called("b") || l.Len() != 3 || l.First() != "a" {
 		t.Errorf("the head = %v of %v, want a of a, b, d", l.First(), l.All())
@@ -25,7 +27,13 @@ func TestLine(t *testing.T) {
 		l.Leave(w)
 		call()
 	}
-	if want := []string{"a", "b", "d"}; !slices.Equal(called, want) || l.Len() != 0 {
+	l.Join("f")
+	l.JoinFirst("e")
+	call()
+	if !l.Leave("e") || !l.Leave("f") {
+		t.Errorf("%v are in the line, want e and f", l.All())
+	}
+	if want := []string{"a", "b", "d", "e"}; !slices.Equal(called, want) || l.Len() != 0 {
 		t.Errorf("called %v, and %v are left; want %v, and none", called, l.All(), want)
 	}
 }

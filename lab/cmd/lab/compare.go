@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
 )
 
@@ -101,13 +101,13 @@ func (c *comparison) check(cmd *cobra.Command) error {
 	if err := c.servers.check(cmd); err != nil {
 		return err
 	}
-	if set := cli.Given(cmd, "duration", "quick"); len(set) > 1 {
+	if set := cli.Given(cmd.Flags().Changed, "duration", "quick"); len(set) > 1 {
 		return errors.New("--duration and --quick exclude each other: --quick is --duration " + quickDuration.String())
 	}
-	if set := cli.Given(cmd, "json", "markdown"); len(set) > 1 {
+	if set := cli.Given(cmd.Flags().Changed, "json", "markdown"); len(set) > 1 {
 		return errors.New("--json and --markdown exclude each other")
 	}
-	if set := cli.Given(cmd, "duration", "quick"); c.markdown && len(set) > 0 {
+	if set := cli.Given(cmd.Flags().Changed, "duration", "quick"); c.markdown && len(set) > 0 {
 		return fmt.Errorf("--markdown measures nothing, so %s says nothing", set[0])
 	}
 	if c.quick {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lab/faults"
 )
 
@@ -72,7 +72,7 @@ func (t *theatre) understand(cmd *cobra.Command, words []string) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("no fault has %q in its name: 'lab faults' lists them", strings.Join(words, " "))
 	}
-	if set := cli.Given(cmd, "strategy", "docker"); len(set) > 0 && !t.play {
+	if set := cli.Given(cmd.Flags().Changed, "strategy", "docker"); len(set) > 0 && !t.play {
 		return fmt.Errorf("%s: only with --play: the matrix is printed whole", strings.Join(set, " and "))
 	}
 	var known, played []string
@@ -103,7 +103,7 @@ func (t *theatre) run(cmd *cobra.Command, rows []faults.Fault) error {
 }
 
 const playLegend = "Double line ║: believes it holds the lock. Dotted: paused (┇: and still believes it). ━: two hold the lock, or worse. " +
-	"⇒: what the verdict rests on. Time in ms."
+	"⇒: what the verdict depends on. Time in ms."
 
 // perform plays the rows, and tells what happens as soon as each is over.
 func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err error) {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
-	testverdict "github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	testverdict "github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
@@ -45,7 +45,7 @@ func TestFlashsaleHelp(t *testing.T) {
 func TestFlashsaleJSON(t *testing.T) {
 	t.Parallel()
 	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
-	out, errs, code := clitest.RunIn(t, given(s), "flashsale", "--json")
+	out, errs, code := clitest.RunIn(t, environment(s), "flashsale", "--json")
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s%s", code, errs, out)
 	}

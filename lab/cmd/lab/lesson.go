@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -75,7 +75,7 @@ start their own, and are not given where there can be none.`,
 
 // choose finds the lessons, and what cannot be done before anything is started.
 func (s *schooling) choose(cmd *cobra.Command, names []string) error {
-	if set := cli.Given(cmd, "step", "json"); len(set) > 1 {
+	if set := cli.Given(cmd.Flags().Changed, "step", "json"); len(set) > 1 {
 		return errors.New("--step and --json exclude each other")
 	}
 	switch {
@@ -84,7 +84,7 @@ func (s *schooling) choose(cmd *cobra.Command, names []string) error {
 	case s.all:
 		s.chosen = lessons.All()
 	case len(names) == 0:
-		if set := cli.Given(cmd, "all", "step", "json", "docker", "embedded", "redis"); len(set) > 0 {
+		if set := cli.Given(cmd.Flags().Changed, "all", "step", "json", "docker", "embedded", "redis"); len(set) > 0 {
 			return fmt.Errorf("%s: of which lesson? 'lab lesson' lists them, and --all gives all", strings.Join(set, " and "))
 		}
 	}

@@ -19,8 +19,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -165,7 +165,7 @@ func TestLessonScript(t *testing.T) {
 // TestLessonJSON: on a server with a password, on which nothing is left.
 func TestLessonJSON(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
-	out, errs, code := clitest.RunIn(t, given(s), "lesson", "lua", "1", "--json")
+	out, errs, code := clitest.RunIn(t, environment(s), "lesson", "lua", "1", "--json")
 	if code != 0 || !strings.HasPrefix(errs, "redis: servers given by REDIS_ADDRS, ") {
 		t.Fatalf("exit %d:\n%s%s", code, errs, out)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/flashsale"
@@ -36,7 +36,8 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "lab",
+		Use:     "lab",
+		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
 		Short: "The laboratory of Redis locks: compared, put to work, and broken",
 		Long: "The laboratory of Redis locks: several algorithms behind one interface.\n\n" +
 			"lab compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. lab flashsale puts\neach to work: 10 goods, 30 buyers, 2 processes. lab faults shows what each\ndoes when things break. lab lesson shows how lock designs evolved,\nand lab report writes all that down as one page.\n\nHere lab stands for: go run -C lab ./cmd/lab, from the root of the repository.",

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/cli/clitest"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
 )
 
@@ -122,8 +122,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// given is an environment that names servers. Their URLs may have passwords, which arguments may not.
-func given(servers ...*redistest.Server) []string {
+// environment is an environment that names servers. Their URLs may have passwords, which arguments may not.
+func environment(servers ...*redistest.Server) []string {
 	var urls []string
 	for _, s := range servers {
 		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
@@ -147,7 +147,7 @@ func TestJSON(t *testing.T) {
 		all = append(all, redistest.Own(t, redistest.Config{Password: "swordfish"}))
 	}
 	s := all[0]
-	out, errs, code := clitest.RunIn(t, given(all...), args...)
+	out, errs, code := clitest.RunIn(t, environment(all...), args...)
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s", code, errs)
 	}

@@ -128,7 +128,7 @@ func guarantees(r *compare.Report, l look, ns *compare.Notes) string {
 		names = append(names, s.Name)
 	}
 	for i, g := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered in the order of reading
-		if !slices.ContainsFunc(r.Strategies, func(s compare.Strategy) bool { return s.Guarantees[i].Verdict != compare.Unknown }) {
+		if !slices.ContainsFunc(r.Strategies, func(s compare.Column) bool { return s.Guarantees[i].Verdict != compare.Unknown }) {
 			continue // the work was called off before
 		}
 		titles = append(titles, g.Title)
@@ -208,9 +208,9 @@ func newTable() table.Writer {
 type sheet struct {
 	title   string
 	columns []string
-	left    bool                            // the cells are words, not numbers
-	of      string                          // the measurement
-	cells   func(compare.Strategy) []string // nil: nothing was measured
+	left    bool                          // the cells are words, not numbers
+	of      string                        // the measurement
+	cells   func(compare.Column) []string // nil: nothing was measured
 }
 
 // render draws the table, unless there is nothing in it.
@@ -236,8 +236,8 @@ func (t sheet) render(r *compare.Report, l look) string {
 				widths[i] = max(widths[i], textWidth(cells[i]))
 			case failed(s, t.of):
 				known = true
-				line = append(line, gone)
-				widths[i] = max(widths[i], textWidth(gone))
+				line = append(line, failedMark)
+				widths[i] = max(widths[i], textWidth(failedMark))
 			default:
 				line = append(line, missing)
 			}
@@ -264,7 +264,7 @@ func (t sheet) render(r *compare.Report, l look) string {
 	return b.String() + "\n"
 }
 
-func failed(s compare.Strategy, what string) bool {
+func failed(s compare.Column, what string) bool {
 	return slices.ContainsFunc(s.Failures, func(f compare.Failure) bool { return f.Measurement == what })
 }
 
@@ -310,8 +310,8 @@ func guaranteeCell(g compare.Guarantee, who string, l look, ns *compare.Notes) s
 }
 
 const (
-	missing = "·"
-	gone    = "failed"
+	missing    = "·"
+	failedMark = "failed"
 )
 
 func requests(r *compare.Report, l look) string {
@@ -320,7 +320,7 @@ func requests(r *compare.Report, l look) string {
 		columns: []string{"acquire", "release", "refused try", "keys left"},
 		left:    true,
 		of:      compare.MeasuringCost,
-		cells: func(s compare.Strategy) []string {
+		cells: func(s compare.Column) []string {
 			if s.Cost == nil {
 				return nil
 			}
@@ -337,7 +337,7 @@ func requests(r *compare.Report, l look) string {
 		return ""
 	}
 	words := "2: GET, DEL is two round trips, one after another, with these commands."
-	if slices.ContainsFunc(r.Strategies, func(s compare.Strategy) bool { return s.Servers > 1 }) {
+	if slices.ContainsFunc(r.Strategies, func(s compare.Column) bool { return s.Servers > 1 }) {
 		words += " 1 ×5: EVALSHA is one round trip to each of five servers, all at the same time."
 	}
 	return s + l.prose("", words) + "\n"
@@ -356,27 +356,27 @@ func timings(r *compare.Report, l look) string {
 		title:   "ONE CALLER, acquire and release" + warning,
 		columns: []string{"p50", "p99", "p50 in PINGs"},
 		of:      compare.MeasuringSolo,
-		cells: func(s compare.Strategy) []string {
+		cells: func(s compare.Column) []string {
 			if s.Solo == nil {
 				return nil
 			}
-			return []string{compare.Micros(s.Solo.P50), compare.Micros(s.Solo.P99), compare.Short(s.Solo.PerPing)}
+			return []string{compare.Micros(s.Solo.P50), compare.Micros(s.Solo.P99), compare.ThreeDigits(s.Solo.PerPing)}
 		},
 	}.render(r, l) + sheet{
 		title:   fmt.Sprintf("HAND-OFF, release → grant to another process, hold %v", r.Method.Hold.Duration()) + warning,
 		columns: []string{"p50", "p99", "p50 in PINGs", "commands for each"},
 		of:      compare.MeasuringHandOff,
-		cells: func(s compare.Strategy) []string {
+		cells: func(s compare.Column) []string {
 			if s.HandOff == nil {
 				return nil
 			}
-			return []string{compare.Micros(s.HandOff.P50), compare.Micros(s.HandOff.P99), compare.Short(s.HandOff.PerPing), compare.Short(s.HandOff.Commands)}
+			return []string{compare.Micros(s.HandOff.P50), compare.Micros(s.HandOff.P99), compare.ThreeDigits(s.HandOff.PerPing), compare.ThreeDigits(s.HandOff.Commands)}
 		},
 	}.render(r, l) + sheet{
 		title:   "CONTENTION, acquisitions per second · fairness" + warning,
 		columns: contenders,
 		of:      compare.MeasuringContention,
-		cells: func(s compare.Strategy) []string {
+		cells: func(s compare.Column) []string {
 			if len(s.Contention) == 0 {
 				return nil
 			}
@@ -391,7 +391,7 @@ func timings(r *compare.Report, l look) string {
 
 // legend says what the marks mean, of those that are there.
 func legend(r *compare.Report, l look) string {
-	seen := map[compare.Verdict]bool{}
+	seen := map[compare.Rating]bool{}
 	for _, s := range r.Strategies {
 		for _, g := range s.Guarantees {
 			seen[g.Verdict] = true

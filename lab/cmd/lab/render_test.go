@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-func row(title string, v compare.Verdict, p ...compare.Property) compare.Guarantee {
+func row(title string, v compare.Rating, p ...compare.Property) compare.Guarantee {
 	return compare.Guarantee{Title: title, Verdict: v, Properties: p}
 }
 
@@ -58,7 +58,7 @@ func fixed() *compare.Report {
 		Machine: compare.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1.25.0"},
 		Method:  compare.Method{Each: 2000, WarmUp: 130, Rounds: 3, Hold: 1, Contenders: []int{1, 64}},
 		Ping:    &compare.Ping{Latency: latency(50), Control: 1.02},
-		Strategies: []compare.Strategy{
+		Strategies: []compare.Column{
 			{
 				Name: "setnxpx-blind", Servers: 1, Summary: "blind",
 				Guarantees: []compare.Guarantee{

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/subjects"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
@@ -147,7 +147,7 @@ const aboutALesson = 2 * time.Second
 
 // give gives the lessons. A lesson that these servers cannot play is no failure. One
 // that stopped before its end is; give goes on with the others.
-func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (given []reports.Lesson, failed, err error) {
+func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (played []reports.Lesson, failed, err error) {
 	school := lessons.Open(farm)
 	defer func() { err = errors.Join(err, school.Close()) }()
 	told := startProgress(stderr)
@@ -166,9 +166,9 @@ func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Wri
 				failed = errors.Join(failed, errors.New(lesson.Why))
 			}
 		}
-		given = append(given, lesson)
+		played = append(played, lesson)
 	}
-	return given, failed, nil
+	return played, failed, nil
 }
 
 // compare holds the strategies against each other, as lab compare does.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // servers is what the flags say about which Redis to use.
@@ -32,7 +32,7 @@ func (v *servers) flags(cmd *cobra.Command) {
 
 // check finds what makes no sense before anything is started.
 func (v *servers) check(cmd *cobra.Command) error {
-	if set := cli.Given(cmd, "docker", "embedded", "redis"); len(set) > 1 {
+	if set := cli.Given(cmd.Flags().Changed, "docker", "embedded", "redis"); len(set) > 1 {
 		return fmt.Errorf("%s exclude each other: each names a Redis to use, so give one of them", strings.Join(set, " and "))
 	}
 	for _, s := range v.redis {

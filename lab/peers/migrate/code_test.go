@@ -13,6 +13,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -41,7 +43,7 @@ func withRedsync(ctx context.Context, pool *redis.Pool) error {
 }
 
 func insteadOfRedsync(ctx context.Context, pool *redis.Pool) error {
-	locks, err := luascript.New(pool, strategy.Options{TTL: 10 * time.Second})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,11 @@ func insteadOfRedsync(ctx context.Context, pool *redis.Pool) error {
 }
 
 func insteadOfRedsyncQuorum(ctx context.Context, pools []*redis.Pool) error {
-	locks, err := redlock.New(pools, strategy.Options{TTL: 10 * time.Second})
+	var nodes []driver.Node
+	for _, pool := range pools {
+		nodes = append(nodes, redigonode.New(pool))
+	}
+	locks, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -77,7 +83,7 @@ func withBSM(ctx context.Context, locker *redislock.Client) error {
 }
 
 func insteadOfBSM(ctx context.Context, pool *redis.Pool) error {
-	locks, err := luascript.New(pool, strategy.Options{TTL: 10 * time.Second, Label: "web-1"})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: 10 * time.Second, Label: "web-1"})
 	if err != nil {
 		return err
 	}
@@ -134,18 +140,18 @@ func insteadOfGoZero(ctx context.Context, locks strategy.Strategy) error {
 }
 
 func insteadOfRedisPy(ctx context.Context, pool *redis.Pool) error {
-	locks, err := luascript.New(pool, strategy.Options{TTL: 10 * time.Second, Key: func(name string) string { return name }})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: 10 * time.Second, Key: func(name string) string { return name }})
 	if err != nil {
 		return err
 	}
 	defer locks.Close()
-	return strategy.DoWithin(ctx, 5*time.Second, locks.NewLock("invoice/42"), func(ctx context.Context, _ strategy.Lease) error {
+	return strategy.DoWithin(ctx, locks.NewLock("invoice/42"), 5*time.Second, func(ctx context.Context, _ strategy.Lease) error {
 		return work(ctx)
 	})
 }
 
 func insteadOfRedisson(ctx context.Context, pool *redis.Pool) error {
-	locks, err := reentrant.New(pool, strategy.Options{TTL: 30 * time.Second})
+	locks, err := reentrant.New(redigonode.New(pool), strategy.Options{TTL: 30 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -160,7 +166,7 @@ func insteadOfRedisson(ctx context.Context, pool *redis.Pool) error {
 }
 
 func insteadOfLockTake(ctx context.Context, pool *redis.Pool, key string, ttl time.Duration) error {
-	locks, err := luascript.New(pool, strategy.Options{TTL: ttl, Key: func(name string) string { return name }})
+	locks, err := luascript.New(redigonode.New(pool), strategy.Options{TTL: ttl, Key: func(name string) string { return name }})
 	if err != nil {
 		return err
 	}
@@ -177,7 +183,7 @@ func insteadOfLockTake(ctx context.Context, pool *redis.Pool, key string, ttl ti
 }
 
 func sharedKey(pool *redis.Pool) (strategy.Strategy, error) {
-	return luascript.New(pool, strategy.Options{
+	return luascript.New(redigonode.New(pool), strategy.Options{
 		TTL: 8 * time.Second,
 		Key: func(name string) string { return name }, // what the other library calls it, to the byte
 	})

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
 // TestDocQuotes holds docs/migrating.md to code_test.go, which is compiled.

@@ -20,9 +20,11 @@ import (
 	"github.com/gomodule/redigo/redis"
 	goredis "github.com/redis/go-redis/v9"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/redistest"
-	"github.com/lockstrategies/locks/internal/verdict"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/setnxpx"
@@ -106,20 +108,20 @@ func (p *bsmPeer) release(ctx context.Context) error { return p.Release(ctx) }
 // ours are the strategies that exclude the peers.
 var ours = map[string]func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error){
 	"luascript": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return luascript.New(poolOf(t, servers[0]), o)
+		return luascript.New(redigonode.New(poolOf(t, servers[0])), o)
 	},
 	"fairqueue": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return fairqueue.New(poolOf(t, servers[0]), o)
+		return fairqueue.New(redigonode.New(poolOf(t, servers[0])), o)
 	},
 	"setnxpx": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return setnxpx.New(poolOf(t, servers[0]), o)
+		return setnxpx.New(redigonode.New(poolOf(t, servers[0])), o)
 	},
 	"redlock": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		var pools []*redis.Pool
+		var nodes []driver.Node
 		for _, s := range servers {
-			pools = append(pools, poolOf(t, s))
+			nodes = append(nodes, redigonode.New(poolOf(t, s)))
 		}
-		return redlock.New(pools, o, redlock.WithoutGuard(), redlock.NodeTimeout(o.OpTimeout)) // redsync's servers have no guard
+		return redlock.New(nodes, o, redlock.WithoutGuard(), redlock.WithNodeTimeout(o.OpTimeout)) // redsync's servers have no guard
 	},
 }
 

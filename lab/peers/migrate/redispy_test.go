@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lockstrategies/locks/internal/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 var redisPyIsThere = sync.OnceValue(func() error {

@@ -66,7 +66,7 @@ func everything() lessons.Trace {
 			{Kind: lessons.Note, Text: ""},
 		},
 		Tables: []lessons.Table{{Title: "measured " + Hostile, Head: []string{"how", "sold", "orders"}, Rows: [][]string{{"no lock", "30", "30"}, {"a lock", Hostile, ""}}}},
-		Verdicts: []lessons.Verdict{
+		Verdicts: []lessons.Ruling{
 			{Promise: "one holder at a time", Because: "A and B both believe they hold the lock " + Hostile},
 			{Promise: "a dead holder's lock comes free", Held: true, Because: "B has got it"},
 		},
@@ -90,7 +90,7 @@ func quorum() lessons.Trace {
 	t.Events = append(t.Events,
 		lessons.Event{Kind: lessons.State, From: "A", Condition: lessons.Holds, Text: "A believes it holds the lock: it has 3 of 5 votes"},
 		lessons.Event{Kind: lessons.State, From: "n3", Condition: lessons.Dead, Text: "n3 is killed"})
-	t.Verdicts = []lessons.Verdict{{Promise: "one holder at a time", Held: true, Because: "1 hold"}}
+	t.Verdicts = []lessons.Ruling{{Promise: "one holder at a time", Held: true, Because: "1 hold"}}
 	return t
 }
 
@@ -111,8 +111,8 @@ func comparison() *compare.Report {
 		return r
 	}
 	none := 0
-	one := func(name string, x float64, p compare.Property) compare.Strategy {
-		return compare.Strategy{
+	one := func(name string, x float64, p compare.Property) compare.Column {
+		return compare.Column{
 			Name: name, Servers: 1,
 			Guarantees: []compare.Guarantee{row("one holder, if nothing goes wrong", kept), row("a late release is harmless", p), row("every hold has a greater fence", compare.Property{Verdict: compare.Absent}), row("not looked at", compare.Property{})},
 			Cost:       &compare.Cost{Acquire: requests("SET"), Release: requests("GET", "DEL"), HeldTry: requests("SET"), KeysLeft: &none},
@@ -129,7 +129,7 @@ func comparison() *compare.Report {
 		Machine: compare.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1.25.0"},
 		Method:  compare.Method{Each: 300, Rounds: 3, Hold: 1, Contenders: []int{1, 8, 64}},
 		Ping:    &compare.Ping{Latency: latency(50), Control: 1},
-		Strategies: []compare.Strategy{
+		Strategies: []compare.Column{
 			one("setnxpx", 150, weak), one("luascript", 200, kept), bare,
 		},
 		LeftOut: []compare.LeftOut{{Name: "redlock", Servers: 5}},

@@ -11,13 +11,14 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func main() {
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", os.Args[1]) }}
-	locks, err := fairqueue.New(pool, strategy.Options{})
+	locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{})
 	check(err)
 	defer locks.Close()
 	locker, err := gocronlocks.NewLocker(locks, gocronlocks.Options{})

@@ -7,18 +7,14 @@ import (
 	"github.com/mna/redisc"
 
 	rediscnode "github.com/lockstrategies/locks/clients/redisc"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func connect(address string) (strategy.Strategy, error) {
-	node, err := rediscnode.New(&redisc.Cluster{
+	node := rediscnode.New(&redisc.Cluster{
 		StartupNodes: []string{address},
 		DialOptions:  []redis.DialOption{redis.DialConnectTimeout(time.Second)},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(fairqueue.On(node), strategy.Options{})
+	return fairqueue.New(node, strategy.Options{})
 }

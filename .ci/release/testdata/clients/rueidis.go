@@ -4,7 +4,6 @@ import (
 	"github.com/redis/rueidis"
 
 	rueidisnode "github.com/lockstrategies/locks/clients/rueidis"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -14,9 +13,5 @@ func connect(address string) (strategy.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, err := rueidisnode.New(client)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(fairqueue.On(node), strategy.Options{})
+	return fairqueue.New(rueidisnode.New(client), strategy.Options{})
 }

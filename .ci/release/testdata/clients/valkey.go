@@ -4,7 +4,6 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	valkeynode "github.com/lockstrategies/locks/clients/valkey"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -14,9 +13,5 @@ func connect(address string) (strategy.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, err := valkeynode.New(client)
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(fairqueue.On(node), strategy.Options{})
+	return fairqueue.New(valkeynode.New(client), strategy.Options{})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/gomodule/redigo/redis"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
@@ -14,5 +15,5 @@ func connect(address string) (strategy.Strategy, error) {
 		return nil, err
 	}
 	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", address) }}
-	return luascript.New(pool, strategy.Options{Observe: observe})
+	return luascript.New(redigonode.New(pool), strategy.Options{Observe: observe})
 }

@@ -1,0 +1,283 @@
+// Tests which connections of the pool a node trusts: none of the same age after one was silent or broke, none to
+// a server that has become a replica, and over TLS none that has rested before it has answered.
+package goredisnode
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+const refusal = "READONLY You can't write against a read only replica."
+
+// idle has the pool make that many connections, which are idle then.
+func idle(t *testing.T, n *node, conns int) {
+	t.Helper()
+	if conns == 0 {
+		return
+	}
+	if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
+		idle(t, n, conns-1)
+		return second(c.Do("GET", "k"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// old answers by serve on the first connections, and as usual on those that are made later.
+func old(conns int, serve func(c *nodetest.Conn, cmd []string)) func(*nodetest.Conn, []string) {
+	return func(c *nodetest.Conn, cmd []string) {
+		if c.ID <= conns {
+			serve(c, cmd)
+			return
+		}
+		c.Plain(cmd)
+	}
+}
+
+func mute(*nodetest.Conn, []string) {}
+
+// demoted answers as a replica.
+func demoted(c *nodetest.Conn, cmd []string) {
+	switch cmd[0] {
+	case "SET":
+		c.Say("-%s\r\n", refusal)
+	case "HELLO":
+		c.Hello("replica")
+	default:
+		c.Plain(cmd)
+	}
+}
+
+func set(ctx context.Context, n *node, due time.Time) error {
+	return second(n.Do(ctx, due, "SET", "k", "v"))
+}
+
+// TestSilentPool: whatever goes over one of many connections that are dead, and is not answered, what follows
+// goes over a new one.
+func TestSilentPool(t *testing.T) {
+	for what, first := range map[string]func(t *testing.T, n *node, due time.Time) error{
+		"command": func(t *testing.T, n *node, due time.Time) error { return set(t.Context(), n, due) },
+		"session": func(t *testing.T, n *node, due time.Time) error {
+			return n.Session(t.Context(), due, "k", func(c driver.Conn) error { return second(c.Do("SET", "k", "v")) })
+		},
+		"probe": func(t *testing.T, n *node, due time.Time) error {
+			n.Probe(t.Context(), due)
+			return &strategy.ServerError{Kind: strategy.ErrUnknown}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n, f := inMemory(t, (*nodetest.Conn).Plain)
+				idle(t, n, 12)
+				f.Serve(old(12, mute))
+				if err := first(t, n, time.Now().Add(time.Second)); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+					t.Errorf("the first = %v, want no answer", err)
+				}
+				for range 3 {
+					if err := set(t.Context(), n, time.Now().Add(time.Second)); err != nil {
+						t.Errorf("SET = %v, want nil on a new connection", err)
+					}
+				}
+				synctest.Wait()
+				if got := f.Open(); got > 2 { // one may have been made behind the first
+					t.Errorf("%d connections are open, want none of the old ones", got)
+				}
+			})
+		})
+	}
+}
+
+// TestBrokenPool: so it is if a connection ends in the middle of a request.
+func TestBrokenPool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		idle(t, n, 5)
+		f.Serve(old(5, func(c *nodetest.Conn, cmd []string) { c.Close() }))
+		want(t, "SET", set(t.Context(), n, soon()), strategy.ErrUnknown)
+		if err := set(t.Context(), n, soon()); err != nil {
+			t.Errorf("the next SET = %v, want nil on a new connection", err)
+		}
+	})
+}
+
+// TestImpatientCaller: a caller whose own time was too short says nothing of the connections.
+func TestImpatientCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		idle(t, n, 5)
+		f.Serve(mute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		want(t, "SET", set(ctx, n, time.Now().Add(time.Second)), strategy.ErrUnknown)
+		synctest.Wait()
+		if got := f.Open(); got != 4 {
+			t.Errorf("%d connections are open, want 4: go-redis closes that of the request", got)
+		}
+	})
+}
+
+// TestDemoted: ten connections to what is a replica now cost one refusal, which no caller sees.
+func TestDemoted(t *testing.T) {
+	for what, first := range map[string]func(t *testing.T, n *node) error{
+		"command": func(t *testing.T, n *node) error { return set(t.Context(), n, soon()) },
+		"probe": func(t *testing.T, n *node) error {
+			before := n.returns
+			if got := n.Probe(t.Context(), soon()); got <= before {
+				t.Errorf("Probe = %d, want more than %d", got, before)
+			}
+			return nil
+		},
+		"session": func(t *testing.T, n *node) error {
+			return n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { return second(c.Do("SET", "k", "v")) })
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n, f := inMemory(t, (*nodetest.Conn).Plain)
+				h, _ := nodetest.Subscribe(t, n, "c")
+				idle(t, n, 10)
+				f.Serve(old(11, demoted))
+				if err := first(t, n); err != nil {
+					t.Errorf("%s = %v, want nil at the new primary", what, err)
+				}
+				want(t, "the end", await(t, "the end", h.Ends), strategy.ErrUnknown)
+				if err := set(t.Context(), n, soon()); err != nil {
+					t.Errorf("SET = %v, want nil", err)
+				}
+				synctest.Wait()
+				refused := 0
+				for _, line := range f.Log() {
+					id, cmd, _ := strings.Cut(line, " ")
+					if strings.HasPrefix(cmd, "SET") && id != "12" {
+						refused++
+					}
+				}
+				if f.Open() != 1 || refused > 1 {
+					t.Errorf("%d connections are open, %d refusals, want one, and one at most", f.Open(), refused)
+				}
+			})
+		})
+	}
+}
+
+// secondHook does something before the second SET.
+type secondHook struct {
+	againHook
+	do   func()
+	sets int
+}
+
+func (h *secondHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "set" {
+			if h.sets++; h.sets == 2 {
+				h.do()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestDemotedInUse: connections that others give back after the replica was left cost no refusal that a
+// caller sees, either.
+func TestDemotedInUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const others = 3
+		let := make(chan struct{})
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		client := n.to.(single).client
+		idle(t, n, others+1)
+		f.Serve(old(others+1, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "GET" {
+				<-let
+			}
+			demoted(c, cmd)
+		}))
+		read := make(chan error, others)
+		for range others {
+			go func() { read <- client.Get(t.Context(), "k").Err() }()
+		}
+		synctest.Wait()
+		client.AddHook(&secondHook{do: func() { // between the refusal and the second attempt
+			close(let)
+			for range others {
+				if err := <-read; err != nil {
+					t.Error(err)
+				}
+			}
+		}})
+		for range 2 {
+			if err := set(t.Context(), n, soon()); err != nil {
+				t.Errorf("SET = %v, want nil", err)
+			}
+		}
+	})
+}
+
+// TestStaysReplica: where new connections lead to a replica, too, the refusal is the caller's: after a second
+// attempt, and, within the next second, after the first.
+func TestStaysReplica(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, demoted)
+		asked := func() int {
+			before := f.Seen("SET")
+			err := set(t.Context(), n, soon())
+			want(t, "SET", err, strategy.ErrRefused)
+			if !strings.Contains(err.Error(), refusal) {
+				t.Errorf("SET = %v, want the server's words", err)
+			}
+			return f.Seen("SET") - before
+		}
+		var got []int
+		for _, pause := range []time.Duration{0, 0, leaveEvery - 1, 1, 0} {
+			time.Sleep(pause)
+			got = append(got, asked())
+		}
+		if want := []int{2, 1, 1, 2, 1}; !slices.Equal(got, want) {
+			t.Errorf("asked %v times, want %v", got, want)
+		}
+		err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
+		want(t, "Session", err, strategy.ErrRefused)
+	})
+}
+
+// TestRestOverTLS: go-redis looks whether a connection has ended, but cannot over TLS.
+func TestRestOverTLS(t *testing.T) {
+	for rest, checks := range map[time.Duration]bool{trusted: false, trusted + 1: true} {
+		t.Run(rest.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+				o := optionsOf(f)
+				o.Addr, o.TLSConfig = "127.0.0.1:1", &tls.Config{}
+				o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return f.Dial(ctx) }
+				n := nodeOf(t, clientOf(t, o))
+				idle(t, n, 3)
+				time.Sleep(rest)
+				if err := set(t.Context(), n, soon()); err != nil || (f.Seen("PING") > 0) != checks {
+					t.Errorf("SET = %v after %d PINGs, want nil, and one: %v", err, f.Seen("PING"), checks)
+				}
+				f.Cut()
+				time.Sleep(trusted + 1)
+				if err := set(t.Context(), n, soon()); err != nil {
+					t.Errorf("SET = %v, want nil: a connection that had ended at rest costs nothing", err)
+				}
+				time.Sleep(trusted + 1)
+				f.Serve(mute)
+				want(t, "SET on a connection that had gone silent at rest", set(t.Context(), n, time.Now().Add(time.Second)), strategy.ErrUnsent)
+			})
+		})
+	}
+}

@@ -1,0 +1,122 @@
+// A connection that has ended at rest is seen as such before anything is written to it.
+package redigonode
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+)
+
+// TestSight: an end is seen whatever carries redigo's connection, also through a wrapper; silence is no end.
+func TestSight(t *testing.T) {
+	t.Parallel()
+	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
+	dial := func(t *testing.T) redis.Conn {
+		c, err := redis.Dial("tcp", f.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	type own struct{ redis.Conn }
+	for name, c := range map[string]struct {
+		wrap func(redis.Conn) redis.Conn
+		seen bool
+	}{
+		"plain":           {func(c redis.Conn) redis.Conn { return c }, true},
+		"logging":         {func(c redis.Conn) redis.Conn { return redis.NewLoggingConn(c, log.New(io.Discard, "", 0), "") }, true},
+		"within another":  {func(c redis.Conn) redis.Conn { return own{&own{c}} }, true},
+		"without a conn":  {func(redis.Conn) redis.Conn { return own{} }, false},
+		"of other's make": {func(redis.Conn) redis.Conn { return bare{} }, false},
+	} {
+		conn := c.wrap(dial(t))
+		var s sight
+		s.begin(conn)
+		if s.readable() || (s.raw != nil) != c.seen {
+			t.Errorf("%s: readable = %v, seen: %v, want false, %v", name, s.readable(), s.raw != nil, c.seen)
+		}
+		if c.seen {
+			if _, err := conn.Do("PING"); err != nil || s.readable() { // by now it has nothing to read
+				t.Errorf("%s: PING = %v, readable = %v, want nil, false", name, err, s.readable())
+			}
+			f.HangUp(t)
+			if !s.readable() {
+				t.Errorf("%s: the server has hung up, and readable = false", name)
+			}
+			conn.Close()
+			if !s.readable() {
+				t.Errorf("%s: it is closed, and readable = false", name)
+			}
+		}
+	}
+	if nc, buffer := within(nil); nc != nil || buffer != nil {
+		t.Errorf("within(nil) = %v, %v, want nil, nil", nc, buffer)
+	}
+}
+
+// TestSightOfRealServers: the same where Redis closes an idle connection, over TCP and TLS.
+func TestSightOfRealServers(t *testing.T) {
+	t.Parallel()
+	a, err := redistest.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, addr := redistest.OwnTLS(t, a, redistest.Config{})
+	pem, key, err := a.Issue("client", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(pem, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(a.PEM)
+	config := &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}}
+	for name, dial := range map[string]func(ctx context.Context) (redis.Conn, error){
+		"tcp": func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", srv.Addr()) },
+		"tls": func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr, redis.DialUseTLS(true), redis.DialTLSConfig(config))
+		},
+	} {
+		n := newNode(t, &redis.Pool{DialContext: dial})
+		for range 20 {
+			echo(t, n, name)
+			n.pipe.mu.Lock()
+			w := n.pipe.wire
+			n.pipe.mu.Unlock()
+			redistest.Do(t, srv, "CLIENT", "KILL", "TYPE", "normal")
+			verdict.Eventually(t, "the end is here", w.sight.readable)
+			echo(t, n, name)
+		}
+	}
+}
+
+// BenchmarkSight: what a look costs each request of a lone caller.
+func BenchmarkSight(b *testing.B) {
+	f := nodetest.NewServer(b, (*nodetest.Conn).Plain)
+	c, err := redis.Dial("tcp", f.Addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	var s sight
+	s.begin(c)
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.readable() {
+			b.Fatal("readable = true")
+		}
+	}
+}

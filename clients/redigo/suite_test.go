@@ -1,0 +1,49 @@
+// The node of redigo is held to the contract of driver.Node.
+package redigonode
+
+import (
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+)
+
+var nodeSubject = nodetest.Subject{
+	Open: func(t *testing.T, o nodetest.Options) driver.Node {
+		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.DialURL(o.URL) }}
+		t.Cleanup(func() { pool.Close() })
+		n := newNode(t, pool)
+		if o.PingEvery > 0 {
+			n.sub.PingEvery, n.sub.PongLimit = o.PingEvery, o.PongLimit
+		}
+		return n
+	},
+	Ordered: true,
+	Lost:    "connection lost",
+	AtRest:  func(n driver.Node) bool { return atRest(n.(*node)) },
+	Package: "clients/redigo",
+}
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	nodetest.Run(t, nodeSubject)
+}
+
+func TestClosedAtRest(t *testing.T) {
+	t.Parallel()
+	nodetest.ClosedAtRest(t, nodeSubject)
+}
+
+func TestNoAccess(t *testing.T) {
+	t.Parallel()
+	nodetest.NoAccessSendsNothing(t, nodeSubject)
+}
+
+func TestDemoted(t *testing.T) {
+	t.Parallel()
+	nodetest.Demoted(t, nodeSubject)
+}
+
+// Not parallel: it looks at all goroutines of the process.
+func TestNothingIsLeftRunning(t *testing.T) { nodetest.NothingIsLeftRunning(t, nodeSubject) }

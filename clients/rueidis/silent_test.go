@@ -1,0 +1,133 @@
+// Tests that many connections which have gone silent, as a firewall makes them, cost one attempt in all.
+package rueidisnode
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/client"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// idle has the client make that many connections, which are idle then.
+func idle(t *testing.T, n *node, conns int) {
+	t.Helper()
+	if conns == 0 {
+		return
+	}
+	noError(t, "Session", n.Session(t.Context(), soon(), ofFirst, func(c driver.Conn) error {
+		idle(t, n, conns-1)
+		_, err := c.Do("GET", ofFirst)
+		return err
+	}))
+}
+
+// TestSilentPool: whatever is not answered on one of many connections that are dead, what follows goes over a new one.
+func TestSilentPool(t *testing.T) {
+	set := func(t *testing.T, n *node) error {
+		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "SET", "k", "v")
+		return err
+	}
+	session := func(t *testing.T, n *node) error { // so short that without it the connection for commands would be relied on
+		return n.Session(t.Context(), time.Now().Add(probeAfter*9/10), "k", func(c driver.Conn) error {
+			_, err := c.Do("SET", "k", "v")
+			return err
+		})
+	}
+	within := func(t *testing.T, n *node) error { // the silence begins when the session has begun
+		return n.Session(t.Context(), time.Now().Add(time.Second), ofFirst, func(c driver.Conn) error {
+			_, err := c.Do("HOLD")
+			return err
+		})
+	}
+	for name, calls := range map[string][2]func(*testing.T, *node) error{
+		"within, session":  {within, session},
+		"command, command": {set, set},
+		"command, session": {set, session},
+		"session, command": {session, set},
+		"session, session": {session, session},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var old atomic.Int32
+				m := newMemory(t, func(c *nodetest.Conn, _ string) bool { return c.ID <= int(old.Load()) })
+				n := m.node(t)
+				idle(t, n, 12)
+				noError(t, "SET", set(t, n))
+				silence := func() { old.Store(int32(m.Dialled())) }
+				if name == "within, session" {
+					time.AfterFunc(time.Second/2, silence)
+				} else {
+					silence()
+				}
+				if err := calls[0](t, n); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+					t.Errorf("the first call = %v, want no answer", err)
+				}
+				for range 3 {
+					if err := calls[1](t, n); err != nil {
+						t.Errorf("a call after that = %v, want nil on a new connection", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSilentCluster: the settings of docs/connecting.md have a cluster's client find within three seconds that its
+// pipeline, and its idle connections, have gone silent. Its own settings take twelve.
+func TestSilentCluster(t *testing.T) {
+	for limit, most := range map[time.Duration]time.Duration{time.Second: 3 * time.Second, 10 * time.Second: 12 * time.Second} {
+		t.Run(limit.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var old atomic.Int32
+				n, first, _ := twoMasters(t, rueidis.ClientOption{Dialer: net.Dialer{KeepAlive: time.Second}, ConnWriteTimeout: limit},
+					func(c *nodetest.Conn, _ string) bool { return c.ID <= int(old.Load()) })
+				idle(t, n, 12)
+				one := call(n, t.Context(), soon(), "HOLD", ofFirst)
+				c := <-first.held
+				other := call(n, t.Context(), soon(), "GET", ofFirst) // from now on the client has goroutines for the pipeline
+				synctest.Wait()
+				c.Say("+OK\r\n")
+				noError(t, "HOLD", <-one)
+				noError(t, "GET", <-other)
+				old.Store(int32(first.Dialled()))
+				began, failed := time.Now(), 0
+				for ; ; failed++ {
+					if _, err := n.Do(t.Context(), time.Now().Add(time.Second), "SET", ofFirst); err == nil {
+						break
+					}
+				}
+				synctest.Wait() // the client's PINGs of its idle connections end at this moment, too
+				for range 12 {
+					noError(t, "Session", n.Session(t.Context(), time.Now().Add(time.Second), ofFirst, func(driver.Conn) error { return nil }))
+				}
+				if took := time.Since(began); failed == 0 || took > most {
+					t.Errorf("%d calls failed, and an answer came after %v, want some, and at most %v", failed, took, most)
+				}
+			})
+		})
+	}
+}
+
+// TestFarAwayServerIsWaitedFor: a new connection has the time that the way to the server takes, also where others have
+// gone silent.
+func TestFarAwayServerIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t, func(c *nodetest.Conn, _ string) bool { time.Sleep(2 * client.Patience); return false })
+		m.Greet = 2 * client.Patience
+		n := m.node(t)
+		n.silent.Note()
+		noError(t, "Session", n.Session(t.Context(), soon(), ofFirst, func(driver.Conn) error { return nil }))
+		if got := m.Dialled(); got != 2 {
+			t.Errorf("%d connections, want the client's own and one", got)
+		}
+	})
+}

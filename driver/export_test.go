@@ -1,4 +1,0 @@
-package driver
-
-// Rights is the script rights.lua.
-var Rights = rights

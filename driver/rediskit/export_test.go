@@ -1,0 +1,4 @@
+package rediskit
+
+// Rights is the script rights.lua.
+var Rights = rights

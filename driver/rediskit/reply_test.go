@@ -1,0 +1,381 @@
+// Tests how replies of Redis are read, and what the small helpers of protocols and nodes make of them.
+package rediskit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// node is a server that answers INFO, or fails.
+type node struct {
+	driver.Node
+	reply   any
+	err     error
+	ordered bool
+}
+
+func (node) Name() string    { return "redis:6379" }
+func (n node) Ordered() bool { return n.ordered }
+func (n node) Do(context.Context, time.Time, string, string, ...any) (any, error) {
+	return n.reply, n.err
+}
+
+// Undone: a lock that is not there is undone, if nothing can arrive any more. Every other error is the release's.
+func TestUndone(t *testing.T) {
+	t.Parallel()
+	granted := driver.Claim{Grant: driver.Grant{Start: time.Now()}}
+	lost := &strategy.LostError{Name: name, Holder: "other"}
+	for _, tt := range []struct {
+		ordered   bool
+		c         driver.Claim
+		err, want error
+	}{
+		{false, driver.Claim{}, nil, nil},
+		{true, granted, errNonsense, errNonsense},
+		{true, driver.Claim{}, lost, nil},
+		{false, granted, lost, nil},
+		{false, driver.Claim{}, lost, strategy.ErrUnknown},
+	} {
+		err := rediskit.Undone(node{ordered: tt.ordered}, tt.c, tt.err)
+		what := fmt.Sprintf("Undone(ordered %v, granted %v, %v)", tt.ordered, !tt.c.Grant.IsZero(), tt.err)
+		if tt.want == nil {
+			is(t, what, err)
+			continue
+		}
+		if is(t, what, err, tt.want); errors.Is(err, driver.ErrAcquireMayArrive) != (tt.want == strategy.ErrUnknown) {
+			t.Errorf("%s = %v, want that the acquire may still arrive only if nobody knows", what, err)
+		}
+	}
+}
+
+func TestBadReply(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []any{nil, int64(7), []byte("what"), []any{nil, []byte("x")}, []byte(strings.Repeat("x", 1e6))} {
+		err := rediskit.BadReply("redis:6379", reply)
+		is(t, "BadReply", err, strategy.ErrUnknown)
+		if n := len(err.Error()); n > 300 || !strings.Contains(err.Error(), "redis:6379") {
+			t.Errorf("BadReply = %d bytes: %.300q, want a short text that names the server", n, err)
+		}
+	}
+	if err := rediskit.BadReply("redis:6379", []byte("what")); !strings.Contains(err.Error(), `"what"`) {
+		t.Errorf("BadReply = %q, want the reply in it", err)
+	}
+}
+
+func TestRemainingTTL(t *testing.T) {
+	t.Parallel()
+	const most = math.MaxInt64 / int64(ms) // a Duration can say
+	for reply, want := range map[int64]time.Duration{
+		-1: -1, math.MinInt64: -1, 0: ms, 1: ms, 1500: 1500 * ms,
+		most: time.Duration(most) * ms, most + 1: time.Duration(most) * ms, math.MaxInt64: time.Duration(most) * ms,
+	} {
+		equal(t, fmt.Sprintf("RemainingTTL(%d)", reply), rediskit.RemainingTTL(reply), want)
+	}
+}
+
+func TestCheckNode(t *testing.T) {
+	t.Parallel()
+	for info, want := range map[string][]string{
+		"": nil,
+		"# Replication\r\nrole:master\r\nloading:0\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n": nil,
+		"role:master\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n":                             nil,
+		"maxmemory:1000\r\n":               nil,
+		"maxmemory_policy:allkeys-lru\r\n": nil,
+		"role:slave\r\n":                   {"is a slave", "primary"},
+		"loading:1\r\n":                    {"is loading"},
+		"maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n":                          {"allkeys-lru", "noeviction"},
+		"role:slave\r\nloading:1\r\nmaxmemory:1\r\nmaxmemory_policy:volatile-lru\r\n": {"is a slave", "is loading", "volatile-lru"},
+	} {
+		err := rediskit.CheckNode(bg, time.Time{}, node{reply: []byte(info)})
+		if len(want) == 0 {
+			is(t, fmt.Sprintf("CheckNode of %q", info), err)
+		}
+		for _, w := range want {
+			if !strings.Contains(fmt.Sprint(err), w) || !strings.Contains(fmt.Sprint(err), "redis:6379") {
+				t.Errorf("CheckNode of %q = %v, want the server and %q", info, err, w)
+			}
+		}
+	}
+	is(t, "CheckNode of a server that does not tell", rediskit.CheckNode(bg, time.Time{}, node{err: refusal(strategy.ErrRefused, "NOPERM")}))
+	is(t, "CheckNode of an unreachable server", rediskit.CheckNode(bg, time.Time{}, node{err: unreachable()}), strategy.ErrUnsent)
+	is(t, "CheckNode of a strange server", rediskit.CheckNode(bg, time.Time{}, node{reply: int64(1)}), strategy.ErrUnknown)
+}
+
+func unreachable() error {
+	return &strategy.ServerError{Node: "redis:6379", Kind: strategy.ErrUnsent, Err: errors.New("refused")}
+}
+
+// TestReplies: each reply that a script may give is read as what it says, and any other as unknown.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	const server = "redis:6379"
+	c := driver.Claim{Name: name}
+	for _, odd := range []any{nil, int64(1), []any{}, []any{[]byte("h")}, []any{[]byte("h"), []byte("1")}, []any{nil, int64(1)}, []any{[]byte("h"), int64(1), nil}} {
+		if held, ok := rediskit.HeldReply(c, odd); ok || held != nil {
+			t.Errorf("HeldReply(%v) = %v, want none", odd, held)
+		}
+	}
+	held, ok := rediskit.HeldReply(c, []any{[]byte("h"), int64(7)})
+	if want := (strategy.HeldError{Name: name, Holder: "h", TTL: 7 * ms}); !ok || *held != want {
+		t.Errorf("HeldReply = %+v, %v, want %+v", held, ok, want)
+	}
+
+	type read func(reply any) error
+	lost := func(reply any) error { return rediskit.LostReply(server, c, reply) }
+	released := func(reply any) error { return rediskit.ReleaseReply(server, c, reply) }
+	fence := func(reply any) error { _, err := rediskit.FenceReply(server, "counter", reply); return err }
+	for what, tt := range map[string]struct {
+		read  read
+		reply any
+		is    error
+		says  string
+	}{
+		"lost: gone":                {lost, nil, strategy.ErrLost, "the key is gone"},
+		"lost: taken":               {lost, []byte("other"), strategy.ErrLost, `now held by "…er"`},
+		"lost: refused, of many":    {lost, []any{[]byte("WRONGTYPE")}, strategy.ErrRefused, "redis:6379: refused by the server: WRONGTYPE"},
+		"lost: two words":           {lost, []any{[]byte("a"), []byte("b")}, strategy.ErrUnknown, ""},
+		"lost: a number":            {lost, int64(1), strategy.ErrUnknown, ""},
+		"released":                  {released, int64(1), nil, ""},
+		"released: another number":  {released, int64(2), strategy.ErrUnknown, ""},
+		"released: gone":            {released, nil, strategy.ErrLost, "the key is gone"},
+		"released: taken":           {released, []byte("other"), strategy.ErrLost, `now held by "…er"`},
+		"released: an odd reply":    {released, []any{}, strategy.ErrUnknown, ""},
+		"a counter without a fence": {fence, []byte("x"), strategy.ErrRefused, `FENCE the counter counter holds no fence: "x"`},
+		"no counter":                {fence, nil, nil, ""},
+	} {
+		err := tt.read(tt.reply)
+		if tt.is == nil {
+			is(t, what, err)
+		} else {
+			is(t, what, err, tt.is)
+			saysAll(t, what, err, tt.says)
+		}
+	}
+	n, err := rediskit.FenceReply(server, "counter", []byte("18446744073709551615"))
+	is(t, "FenceReply", err)
+	equal(t, "FenceReply", n, uint64(math.MaxUint64))
+}
+
+// channel is a node that has one subscriber.
+type channel struct {
+	driver.Node
+	name string
+	ctx  context.Context
+	due  time.Time
+	tell func(msg []byte, err error)
+}
+
+func (n *channel) Subscribe(ctx context.Context, name string, fn func([]byte, error)) (func(), error) {
+	n.ctx, n.name, n.tell = ctx, name, fn
+	n.due, _ = ctx.Deadline()
+	return func() {}, nil
+}
+
+// TestWatchChannel: a message is a holder that has released, an empty one is nothing, and an error is the
+// end. The claim's due bounds the subscription alone.
+func TestWatchChannel(t *testing.T) {
+	t.Parallel()
+	n := &channel{}
+	due := time.Now().Add(time.Hour)
+	var heard []driver.Notification
+	_, err := rediskit.WatchChannel(bg, n, driver.Claim{Due: due}, "free", func(x driver.Notification) { heard = append(heard, x) })
+	is(t, "WatchChannel", err)
+	equal(t, "channel", n.name, "free")
+	equal(t, "due", n.due, due)
+	is(t, "its context afterwards", n.ctx.Err(), context.Canceled)
+	n.tell([]byte("holder"), nil)
+	n.tell(nil, nil)
+	if len(heard) != 1 || heard[0].Holder != "holder" || heard[0].Broken() {
+		t.Errorf("heard %+v, want a release", heard)
+	}
+	n.tell(nil, errNonsense)
+	if len(heard) != 2 || !heard[1].Broken() {
+		t.Errorf("heard %+v, want a release and the end", heard)
+	}
+	for _, n := range []driver.Notification{{Holder: "h"}, {Token: "t"}, {Next: 1}} {
+		if n.Broken() {
+			t.Errorf("%+v is the end of a subscription, want that it is not", n)
+		}
+	}
+}
+
+// FuzzInfo: whatever INFO says, Check has an opinion, and a short one.
+func FuzzInfo(f *testing.F) {
+	for _, info := range []string{
+		"", "role:master\r\n", "role:slave\r\nloading:1\r\n", "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n", ":\r\n::", "role", "role:\x00\xff",
+	} {
+		f.Add([]byte(info))
+	}
+	f.Fuzz(func(t *testing.T, info []byte) {
+		err := rediskit.CheckNode(bg, time.Time{}, node{reply: info})
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("CheckNode of %q says %d bytes", info, len(err.Error()))
+		}
+	})
+}
+
+// TestReadOnly: a replica is known by its refusal, also where a script has met with it.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                                                                               true,
+		"READONLY You can't write against a read only replica. script: 0123, on @user_script:1.":                                              true,
+		"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica. ": true,
+		"Error running script (call to f_0123): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica.":      true, // as rueidis gives it
+		"@user_script: 9: -READONLY You can't write against a read only replica.":                                                             true, // which a script has caught
+		"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -OOM command not allowed":                                false,
+		"ERR unknown command 'READONLY '": false,
+		"READONLYNESS":                    false,
+		"":                                false,
+	} {
+		if got := rediskit.ReadOnly(errors.New(words)); got != want {
+			t.Errorf("ReadOnly(%q) = %v, want %v", words, got, want)
+		}
+	}
+}
+
+// TestErrorReply: it has changed nothing, unless it ends a script in the middle.
+func TestErrorReply(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		words string
+		kind  error
+	}{
+		"forbidden": {"NOPERM this user has no permissions", strategy.ErrRefused},
+		"moved":     {"MOVED 3999 127.0.0.1:6381", strategy.ErrRefused},
+		"try again": {"TRYAGAIN Multiple keys request", strategy.ErrRefused},
+		"script":    {"ERR Error running script (call to f_0123)", strategy.ErrRefused},
+		"memory":    {"ERR Error running script (call to f_0123): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", strategy.ErrRefused},
+		"Redis 7":   {"ERR Script attempted to access a non local key in a cluster node script: 0123, on @user_script:142.", strategy.ErrUnknown},
+		"Redis 6":   {"ERR Error running script (call to f_0123): @user_script:9: Lua script attempted to access a non local key in a cluster node", strategy.ErrUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := errors.New(c.words)
+			err := rediskit.ErrorReply("redis:6379", said)
+			if !errors.Is(err, c.kind) || !errors.Is(err, said) || !strings.HasPrefix(err.Error(), "redis:6379: ") {
+				t.Errorf("%v, want %v", err, c.kind)
+			}
+		})
+	}
+}
+
+// TestDemoted: HELLO says whether the server is a primary; no other reply does.
+func TestDemoted(t *testing.T) {
+	hello := func(role string) any {
+		return []any{[]byte("server"), []byte("redis"), []byte("proto"), int64(2), []byte("role"), []byte(role), []byte("modules"), []any{}}
+	}
+	for _, c := range []struct {
+		reply any
+		want  bool
+	}{
+		{hello("master"), false},
+		{hello("replica"), true},
+		{hello(""), true},
+		{nil, false},
+		{[]byte("PONG"), false},
+		{[]any{[]byte("server"), []byte("role")}, false},
+		{[]any{[]byte("role")}, false},
+		{[]any{int64(1), []byte("replica")}, false},
+	} {
+		if got := rediskit.Demoted(c.reply); got != c.want {
+			t.Errorf("Demoted(%q) = %v, want %v", c.reply, got, c.want)
+		}
+	}
+}
+
+// nested is an array in an array, and so on.
+func nested(depth int) any {
+	var reply any = int64(1)
+	for range depth {
+		reply = []any{reply}
+	}
+	return reply
+}
+
+// TestDescribe: a text about a reply is short, however long and deep the reply is.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	long := make([]any, 1_000_000)
+	for want, reply := range map[string]any{
+		"<nil>":                              nil,
+		"7":                                  int64(7),
+		`"what"`:                             []byte("what"),
+		`"\x1b[1"`:                           []byte("\x1b[1"),
+		`"xxxxxxxxxxxxxxxxxxxx"`:             []byte(strings.Repeat("x", 20)),
+		`"xxxxxxxxxxxxxxxxxxxx"… (21 bytes)`: []byte(strings.Repeat("x", 21)),
+		`"xxxxxxxxxxxxxxxxxxxx"… (1000000 bytes)`: []byte(strings.Repeat("x", 1_000_000)),
+		`[1, "x", <nil>]`:  []any{int64(1), []byte("x"), nil},
+		`[[[1 elements]]]`: nested(1_000_000),
+		`[<nil>, <nil>, <nil>, … (1000000 elements)]`:       long,
+		`[[<nil>, <nil>, <nil>, … (1000000 elements)], []]`: []any{long, []any{}},
+		"a float64": 1.5,
+	} {
+		if got := rediskit.Describe(reply); got != want {
+			t.Errorf("Describe = %.300s, want %s", got, want)
+		}
+	}
+	for what, err := range map[string]error{
+		"BadReply":     rediskit.BadReply("n", nested(1_000_000)),
+		"LostReply":    rediskit.LostReply("n", driver.Claim{}, nested(1_000_000)),
+		"ReleaseReply": rediskit.ReleaseReply("n", driver.Claim{}, nested(1_000_000)),
+	} {
+		if is(t, what, err, strategy.ErrUnknown); len(err.Error()) > 300 {
+			t.Errorf("%s = %.300s…, want a short text", what, err)
+		}
+	}
+}
+
+// FuzzDescribe: the text is short and printable, whatever the reply is made of. Each byte of shape opens an array, closes
+// one, or is an element.
+func FuzzDescribe(f *testing.F) {
+	f.Add([]byte("((1)2(x))"), []byte("what"))
+	f.Add(bytes.Repeat([]byte("("), 100_000), []byte("\x1b"))
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 { // each run of the tests plays these
+		shape, text := make([]byte, random.IntN(500)), make([]byte, random.IntN(40))
+		for i := range shape {
+			shape[i] = "((()) 0123"[random.IntN(10)]
+		}
+		for i := range text {
+			text[i] = byte(random.IntN(256))
+		}
+		f.Add(shape, text)
+	}
+	f.Fuzz(func(t *testing.T, shape, text []byte) {
+		open := [][]any{nil}
+		for _, b := range shape {
+			last := len(open) - 1
+			switch {
+			case b == '(':
+				open = append(open, nil)
+			case b == ')' && last > 0:
+				open[last-1] = append(open[last-1], open[last])
+				open = open[:last]
+			case b%3 == 0:
+				open[last] = append(open[last], int64(b))
+			case b%3 == 1:
+				open[last] = append(open[last], text)
+			default:
+				open[last] = append(open[last], nil)
+			}
+		}
+		for last := len(open) - 1; last > 0; last-- {
+			open[last-1] = append(open[last-1], open[last])
+		}
+		got := rediskit.Describe(open[0])
+		if len(got) > 1000 || strategy.Printable(got) != got {
+			t.Errorf("Describe = %d bytes: %.300q, want a short and printable text", len(got), got)
+		}
+	})
+}

@@ -1,0 +1,281 @@
+// What a message alone can do: anybody who may publish can send one, and who may read the queue knows the token that it
+// has to name.
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// clock is what the server's clock shows.
+func clock() time.Duration { return time.Duration(time.Now().UnixNano()) }
+
+// queuedToken is the token of the only claim that queues at the server.
+func queuedToken(t *testing.T, m *lockstest.Memory) string {
+	t.Helper()
+	m.Intercept(nil)
+	info, err := m.Inspect(bg, driver.Claim{Key: key})
+	if err != nil || len(info.Queue) != 1 {
+		t.Fatalf("the queue = %v, %v, want one claim", info.Queue, err)
+	}
+	return info.Queue[0]
+}
+
+// TestForgedGrant: a message that nobody can tell from a grant makes a second holder for milliseconds, until the servers
+// deny the renewal; for a successor's TTL if they do not answer. The place in the queue is withdrawn: nobody would know of
+// a true grant.
+func TestForgedGrant(t *testing.T) {
+	for _, long := range []time.Duration{ttl, 800 * ms} { // a TTL that is a successor's, too
+		for _, fault := range []string{"none", "released", "away"} {
+			t.Run(fmt.Sprint(long, " ", fault), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					p := &teller{}
+					o := strategy.Options{TTL: long}
+					a, b := houses(t, p, o)
+					holder := take(t, a)
+					is(t, "KeepAlive", holder.KeepAlive(0))
+					w := wait(bg, b)
+					token := queuedToken(t, &p.Memory)
+					r := record(&p.Memory)
+					if fault == "away" {
+						r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+							if q.Claims[0].Token == token {
+								return lockstest.Unsent()
+							}
+							return serve()
+						})
+					}
+					start := time.Now()
+					p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: strategy.MaxTTL, ServerTime: clock()}})
+					l := w.got(t)
+					direct := driver.SuccessorTTL(long)
+					if most := direct - driver.Drift(direct); l.Deadline().Sub(start) > most {
+						t.Errorf("Deadline in %v, want %v at most", l.Deadline().Sub(start), most)
+					}
+					if fault == "released" {
+						is(t, "Release", l.Release(bg), strategy.ErrLost)
+					} else {
+						<-l.Lost()
+						want := 5 * ms
+						if fault == "away" {
+							want = direct - driver.Drift(direct)
+						}
+						equal(t, "lost after", time.Since(start), want)
+						is(t, "Err", l.Err(), strategy.ErrLost)
+					}
+					r.then(nil)
+					time.Sleep(direct) // an undo that failed is repeated
+					synctest.Wait()
+					is(t, "the holder's Err", holder.Err())
+					if info, err := p.Inspect(bg, driver.Claim{Key: key}); err != nil || len(info.Queue) != 0 {
+						t.Errorf("the queue = %v, %v, want nobody: the waiter has gone", info.Queue, err)
+					}
+					release(t, holder)
+					leftovers(t, &p.Memory)
+				})
+			})
+		}
+	}
+}
+
+// TestForgedFences: a message that says more than was asked for hands no number on that nobody reserved.
+func TestForgedFences(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &teller{}
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		first := wait(bg, b)
+		waiters := make([]*waiter, 20)
+		for i := range waiters {
+			waiters[i] = wait(bg, b)
+		}
+		token := queuedToken(t, &p.Memory)
+		p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 100, Fences: driver.MaxFences, TTL: time.Second, ServerTime: clock()}})
+		l := first.got(t)
+		for i := 1; ; i++ {
+			n, _ := l.Fence()
+			equal(t, "fence", n, 100+uint64(i)-1)
+			if i == 16 { // so many the first head asks for at least
+				is(t, "Release of the last", l.Release(bg), strategy.ErrLost)
+				break
+			}
+			release(t, l)
+			synctest.Wait()
+			if w := waiters[i-1]; closed(w.done) {
+				l = w.lease
+			} else {
+				t.Fatalf("hold %d has not been handed over", i+1)
+			}
+		}
+		release(t, holder)
+		for _, w := range waiters[15:] {
+			release(t, w.got(t))
+		}
+		leftovers(t, &p.Memory)
+	})
+}
+
+// TestImplausibleGrant: a message that cannot be what the servers said since the last answer makes no holder. It is a hint,
+// and the waiter asks.
+func TestImplausibleGrant(t *testing.T) {
+	grant := func(change func(g *driver.Grant)) driver.Grant {
+		g := driver.Grant{Fence: 7, Fences: 1, TTL: time.Second, ServerTime: clock()}
+		change(&g)
+		return g
+	}
+	for what, forge := range map[string]func(asked time.Duration) driver.Grant{
+		"of the future": func(time.Duration) driver.Grant {
+			return grant(func(g *driver.Grant) { g.ServerTime += 50 * ms })
+		},
+		"of the end of time": func(time.Duration) driver.Grant {
+			return grant(func(g *driver.Grant) { g.ServerTime = math.MaxInt64 })
+		},
+		"from before the last question": func(asked time.Duration) driver.Grant {
+			return grant(func(g *driver.Grant) { g.ServerTime = asked - time.Microsecond })
+		},
+		"without a TTL": func(time.Duration) driver.Grant {
+			return grant(func(g *driver.Grant) { g.TTL = 0 })
+		},
+		"that is over": func(time.Duration) driver.Grant {
+			return grant(func(g *driver.Grant) { g.TTL = 100 * ms; g.ServerTime -= 100 * ms })
+		},
+	} {
+		for _, granted := range []bool{false, true} {
+			t.Run(fmt.Sprint(what, " ", granted), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					p := &teller{deaf: granted}
+					a, b := houses(t, p, strategy.Options{})
+					holder := take(t, a)
+					asked := clock()
+					w := wait(bg, b)
+					time.Sleep(500 * ms)
+					token := queuedToken(t, &p.Memory)
+					r := record(&p.Memory)
+					if granted {
+						release(t, holder) // which grants, and nobody hears of it
+					}
+					p.tell(driver.Notification{Token: token, Grant: forge(asked)})
+					synctest.Wait()
+					equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 1)
+					equal(t, "Acquire has ended", closed(w.done), granted)
+					if !granted {
+						equal(t, "who queues", queuedToken(t, &p.Memory), token)
+						p.deaf = false
+						release(t, holder)
+					}
+					l := w.got(t)
+					equal(t, "holder", tokenAt(&p.Memory), l.Token())
+					if fence, _ := l.Fence(); fence == 7 {
+						t.Error("the fence is that of the message")
+					}
+					release(t, l)
+					leftovers(t, &p.Memory)
+				})
+			})
+		}
+	}
+}
+
+// TestImplausibleGrantDuringAQuestion: a message of the future is implausible when it is heard, although the head looks at
+// it only when its question has been answered.
+func TestImplausibleGrantDuringAQuestion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &teller{}
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		w := wait(bg, b)
+		token := queuedToken(t, &p.Memory)
+		p.Intercept(only(lockstest.OpAcquire, slow(0, 100*ms)))
+		p.tell(driver.Notification{Holder: holder.Token()}) // so the head asks
+		synctest.Wait()
+		p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, TTL: time.Second, ServerTime: clock() + 50*ms}})
+		time.Sleep(time.Second)
+		equal(t, "Acquire has ended", closed(w.done), false)
+		release(t, holder)
+		release(t, w.got(t))
+		leftovers(t, &p.Memory)
+	})
+}
+
+// TestGrantBehindOthers: a message for another token makes no holder, costs no request, and hides no true grant.
+func TestGrantBehindOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &teller{}
+		r := record(&p.Memory)
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		w := wait(bg, b)
+		other := driver.Notification{Token: "another", Grant: driver.Grant{Fence: 7, TTL: time.Second, ServerTime: clock()}}
+		before := r.count()
+		for range 100 {
+			p.tell(other)
+		}
+		synctest.Wait()
+		equal(t, "requests", r.count()-before, 0)
+		go func() { // the head looks when both have come
+			release(t, holder)
+			p.tell(other)
+		}()
+		l := w.got(t)
+		equal(t, "requests", r.count()-before, 1)
+		equal(t, "holder", tokenAt(&p.Memory), l.Token())
+		release(t, l)
+		leftovers(t, &p.Memory)
+	})
+}
+
+// TestForgedNextWhileTheLineRests: a message that came before the head has asked says nothing of the holder that it finds.
+func TestForgedNextWhileTheLineRests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &teller{}
+		a, b := houses(t, p, strategy.Options{})
+		holder := take(t, a)
+		first, second := wait(bg, b), wait(bg, b)
+		release(t, holder)
+		l := first.got(t)
+		p.tell(driver.Notification{Next: strategy.MaxTTL})
+		start := time.Now()
+		_, err := l.Detach() // before it has been extended
+		is(t, "Detach", err)
+		release(t, second.got(t))
+		if late := second.at.Sub(start); late > successorTTL+4*ms {
+			t.Errorf("Acquire after %v, want when the holder's TTL of %v is over", late, successorTTL)
+		}
+	})
+}
+
+// TestForgedNext: no message lets a waiter sleep for longer than the last answer said, or its own TTL.
+func TestForgedNext(t *testing.T) {
+	for _, every := range []time.Duration{0, 700 * ms} {
+		for _, dies := range []time.Duration{2 * time.Second, ttl, 3 * ttl} { // after which the holder is gone
+			t.Run(fmt.Sprint(every, " ", dies), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					p := &teller{}
+					a, b := open(t, p, strategy.Options{TTL: dies}), open(t, p, strategy.Options{})
+					holder := take(t, a)
+					start := time.Now()
+					w := wait(bg, b)
+					_, err := holder.Detach()
+					is(t, "Detach", err)
+					next := driver.Notification{Next: strategy.MaxTTL}
+					for p.tell(next); every > 0 && !closed(w.done); time.Sleep(every) {
+						p.tell(next)
+					}
+					l := w.got(t)
+					if most := max(dies, ttl) + 4*ms; w.at.Sub(start) > most {
+						t.Errorf("Acquire after %v, want %v at most", w.at.Sub(start), most)
+					}
+					release(t, l)
+				})
+			})
+		}
+	}
+}

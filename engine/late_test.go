@@ -1,0 +1,437 @@
+// A deadline counts by the clock: it has passed although no timer has run, as in a process that is short of CPU.
+// Nothing is sent then, nobody else learns of it, and the caller learns what is known of the lock.
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// late is a context whose timer never runs: its deadline passes, and neither Err nor Done tells.
+type late struct {
+	context.Context
+	deadline time.Time
+	done     chan struct{}
+}
+
+func lateIn(d time.Duration) context.Context { return lateAs("", d) }
+
+// lateAs is lateIn that names an owner.
+func lateAs(owner string, d time.Duration) context.Context {
+	return late{as(owner), time.Now().Add(d), make(chan struct{})}
+}
+
+func (l late) Deadline() (time.Time, bool) { return l.deadline, true }
+func (l late) Done() <-chan struct{}       { return l.done }
+
+// soon is what a call may take longer than its deadline: for as long it waits for the timer, which has the cause.
+const soon = 100 * ms
+
+// TestLateCalls: no call sends anything when its deadline has passed, but Release.
+func TestLateCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s := open(t, &m, strategy.Options{})
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		never := func(context.Context, strategy.Lease) error {
+			t.Error("fn ran, want no work in time that is over")
+			return nil
+		}
+		ctx := lateIn(0)
+		before := m.Requests()
+		for what, call := range map[string]func() error{
+			"TryAcquire":     func() error { _, err := s.NewLock("free").TryAcquire(ctx); return err },
+			"Acquire":        func() error { _, err := s.NewLock("free").Acquire(ctx); return err },
+			"Extend":         func() error { return lease.Extend(ctx) },
+			"Adopt":          func() error { _, err := s.Adopt(ctx, name, lease.Token()); return err },
+			"Inspect":        func() error { _, err := s.Inspect(ctx, name); return err },
+			"ForceRelease":   func() error { return s.ForceRelease(ctx, strategy.Info{Name: name, Held: true, Token: lease.Token()}) },
+			"Do":             func() error { return strategy.Do(ctx, s.NewLock("free"), never) },
+			"DoWithin":       func() error { return strategy.DoWithin(ctx, s.NewLock("free"), time.Minute, never) },
+			"DoWithin(0)":    func() error { return strategy.DoWithin(ctx, s.NewLock("free"), 0, never) },
+			"All.Acquire":    func() error { _, err := all(t, s, "free", "other").Acquire(ctx); return err },
+			"All.TryAcquire": func() error { _, err := all(t, s, "free", "other").TryAcquire(ctx); return err },
+		} {
+			start := time.Now()
+			err := call()
+			is(t, what, err, context.DeadlineExceeded)
+			isNot(t, what, err, strategy.ErrHeld, strategy.ErrUnsent, strategy.ErrUnknown)
+			if took := time.Since(start); took > soon {
+				t.Errorf("%s took %v, want an answer at once", what, took)
+			}
+		}
+		equal(t, "requests", m.Requests()-before, 0)
+		is(t, "Err of the lease", lease.Err())
+		is(t, "RenewalErr of the lease", lease.RenewalErr())
+		is(t, "Release", lease.Release(ctx))
+		equal(t, "requests of Release", m.Requests()-before, 1)
+		is(t, "Release in a context without Done", take(t, s).Release(late{bg, time.Now(), nil}))
+
+		p := &shares{limit: maxShare}
+		sharing := open(t, p, strategy.Options{})
+		share := takeShare(t, sharing, 1)
+		sent := p.count()
+		_, err := sharing.NewShare(name, 1).Acquire(ctx)
+		is(t, "Acquire of a share", err, context.DeadlineExceeded)
+		_, err = sharing.Exchange(ctx, share, 2)
+		is(t, "Exchange", err, context.DeadlineExceeded)
+		err = sharing.Ask(ctx, name, func(context.Context, driver.Claim) error { return never(nil, nil) })
+		is(t, "Ask", err, context.DeadlineExceeded)
+		equal(t, "requests for shares", p.count()-sent, 0)
+		release(t, share)
+	})
+}
+
+// lateWaits are the phases of a wait in which a deadline passes. fault meets the waiter's requests, if there is one.
+var lateWaits = map[string]struct {
+	o     strategy.Options
+	fault func(left time.Duration) lockstest.Fault // left until the deadline
+	first bool                                     // another of its process waits before it
+}{
+	"in line behind the head": {first: true},
+	"while it subscribes": {fault: func(left time.Duration) lockstest.Fault {
+		return only(lockstest.OpWatch, slow(0, left+20*ms))
+	}},
+	"while it listens":  {o: strategy.Options{Wait: strategy.WaitNotification}},
+	"while it queues":   {o: strategy.Options{Wait: strategy.WaitQueue}},
+	"while it pauses":   {o: strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }}},
+	"between two polls": {o: polling},
+	"during a question": {o: polling,
+		fault: func(time.Duration) lockstest.Fault { return only(lockstest.OpAcquire, slow(15*ms, 15*ms)) }},
+	"before a question leaves":               {o: polling, fault: leavesTooLate},
+	"before a question leaves, RetryOnError": {o: strategy.Options{Wait: strategy.WaitPoll, Backoff: polling.Backoff, RetryOnError: true}, fault: leavesTooLate},
+}
+
+var polling = strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return 20 * ms }}
+
+// leavesTooLate is a process that is stopped shortly before the deadline: what it wants to send is not sent.
+func leavesTooLate(left time.Duration) lockstest.Fault {
+	return only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+		if left > 500*ms {
+			return serve()
+		}
+		time.Sleep(left + ms)
+		return lockstest.Unsent()
+	})
+}
+
+// TestLateWaits: a waiter whose deadline passes in any phase of its wait learns that the lock is held, and nothing is
+// sent after its deadline. Nobody else learns of it.
+func TestLateWaits(t *testing.T) {
+	for phase, tt := range lateWaits {
+		t.Run(phase, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m lockstest.Memory
+				r := record(&m)
+				holder := take(t, open(t, &m, strategy.Options{}))
+				is(t, "KeepAlive", holder.KeepAlive(0))
+				s := open(t, &m, tt.o)
+				var first *waiter
+				if tt.first {
+					first = wait(bg, s)
+				}
+				deadline := time.Now().Add(4 * time.Second)
+				r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+					if tt.fault == nil || q.Op != lockstest.OpWatch && q.Claims[0].Owner != "late" {
+						return serve()
+					}
+					return tt.fault(time.Until(deadline))(ctx, q, serve)
+				})
+				w := wait(lateAs("late", 4*time.Second), s)
+				behind := wait(bg, s)
+				<-w.done
+				is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+				isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
+				if d := w.at.Sub(deadline); d < 0 || d > soon+30*ms {
+					t.Errorf("Acquire ended %v after its deadline, want at it", d)
+				}
+				for _, sent := range r.of(lockstest.OpAcquire) {
+					if d := sent.at.Sub(deadline); sent.all[0].Owner == "late" && d >= 0 {
+						t.Errorf("a question was asked %v after the deadline, want none", d)
+					}
+				}
+				r.then(nil)
+				time.Sleep(2 * time.Second)
+				if closed(behind.done) {
+					t.Errorf("Acquire of who waits behind = %v, want that it goes on", behind.err)
+				}
+				release(t, holder)
+				if first != nil {
+					release(t, first.got(t))
+				}
+				release(t, behind.got(t))
+				leftovers(t, &m)
+			})
+		})
+	}
+}
+
+// TestLateBeforeTheLine: a caller whose deadline passes during its first attempt, or while others make theirs, has what
+// is known of the lock, and does not subscribe.
+func TestLateBeforeTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		holder := take(t, open(t, &m, strategy.Options{}))
+		s := open(t, &m, strategy.Options{})
+		r.then(only(lockstest.OpAcquire, slow(15*ms, 15*ms)))
+		w := wait(lateIn(20*ms), s)
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 0)
+		release(t, holder)
+
+		p := &shares{limit: maxShare}
+		sharing := open(t, p, strategy.Options{})
+		share := takeShare(t, open(t, p, strategy.Options{}), maxShare)
+		p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(15 * ms); return serve() })
+		var all []*waiter
+		for range 3 * 8 { // more than the room for first attempts
+			all = append(all, waitShare(lateIn(20*ms), sharing, 1))
+		}
+		for _, w := range all {
+			<-w.done
+			is(t, "Acquire of a share", w.err, context.DeadlineExceeded)
+			isNot(t, "Acquire of a share", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
+		}
+		p.through(nil)
+		release(t, share)
+		p.left(t)
+	})
+}
+
+// stopped is a late context whose deadline comes in a moment in which the process is stopped.
+type stopped struct {
+	context.Context
+	left atomic.Int64 // time.Duration until the deadline
+}
+
+func (s *stopped) Deadline() (time.Time, bool) {
+	return time.Now().Add(time.Duration(s.left.Load())), true
+}
+
+// TestLateAtTheEntrance: a caller whose deadline has passed when it may make its first attempt makes none.
+func TestLateAtTheEntrance(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 8}
+		p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(15 * ms); return serve() })
+		s := open(t, p, strategy.Options{})
+		var asking []*waiter
+		for range 8 { // as many as may ask
+			asking = append(asking, waitShare(bg, s, 1))
+		}
+		ctx := &stopped{Context: as("late")}
+		ctx.left.Store(int64(time.Hour))
+		w := waitShare(ctx, s, 1)
+		ctx.left.Store(0)
+		<-w.done
+		is(t, "Acquire", w.err, context.DeadlineExceeded)
+		for _, a := range asking {
+			release(t, a.got(t))
+		}
+		for _, c := range p.of("acquire") {
+			if c.Owner == "late" {
+				t.Error("an attempt was made after its deadline, want none")
+			}
+		}
+		p.left(t)
+	})
+}
+
+// TestLateHeadsDoNotAlarm: heads whose time is over before their requests have left are no failure of the servers,
+// however many there are in a row: those who wait behind go on.
+func TestLateHeadsDoNotAlarm(t *testing.T) {
+	for _, o := range []strategy.Options{{}, {RetryOnError: true}, {Wait: strategy.WaitNotification}, polling} {
+		t.Run(fmt.Sprint(o.Wait, o.RetryOnError), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &teller{}
+				holder := take(t, open(t, p, strategy.Options{}))
+				is(t, "KeepAlive", holder.KeepAlive(0))
+				s := open(t, p, o)
+				var heads []*waiter
+				deadlines := map[string]time.Time{} // one after the other, so that each becomes the head
+				for i := range 5 {
+					left, owner := 500*ms+time.Duration(i)*90*ms, fmt.Sprint("late ", i)
+					deadlines[owner] = time.Now().Add(left)
+					heads = append(heads, wait(lateAs(owner, left), s))
+				}
+				behind := wait(bg, s)
+				time.Sleep(450 * ms)
+				p.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+					deadline, there := deadlines[q.Claims[0].Owner]
+					if !there {
+						return serve()
+					}
+					return leavesTooLate(time.Until(deadline))(ctx, q, serve)
+				})
+				p.tell(driver.Notification{Holder: holder.Token()}) // the head has reason to ask
+				for _, w := range heads {
+					<-w.done
+					is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+					isNot(t, "Acquire", w.err, strategy.ErrUnsent)
+				}
+				time.Sleep(10 * time.Second)
+				if closed(behind.done) {
+					t.Fatalf("Acquire of who waits behind = %v, want that it goes on", behind.err)
+				}
+				release(t, holder)
+				release(t, behind.got(t))
+				leftovers(t, &p.Memory)
+			})
+		})
+	}
+}
+
+// TestLateAtTheGrant: a lock that comes when the deadline has passed goes on to the next, in whatever way it comes.
+func TestLateAtTheGrant(t *testing.T) {
+	for what, tt := range map[string]struct {
+		o     strategy.Options
+		first bool // the lock is handed over by a lease of the same process
+		fault lockstest.Fault
+	}{
+		"handed over":       {first: true},
+		"passed on":         {o: strategy.Options{HandOver: strategy.HandOverNone}, first: true},
+		"granted directly":  {},
+		"granted in answer": {o: strategy.Options{Wait: strategy.WaitNotification}, fault: only(lockstest.OpAcquire, slow(0, 20*ms))},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m lockstest.Memory
+				s := open(t, &m, tt.o)
+				var holder strategy.Lease
+				if tt.first {
+					before := take(t, open(t, &m, strategy.Options{}))
+					first := wait(bg, s)
+					release(t, before)
+					holder = first.got(t)
+				} else {
+					holder = take(t, open(t, &m, strategy.Options{}))
+				}
+				w, next := wait(lateIn(time.Second), s), wait(bg, s)
+				time.Sleep(time.Second - 10*ms)
+				m.Intercept(tt.fault)
+				// Its own timer runs at the deadline, too: which comes first is left to chance, and both are right.
+				time.Sleep(map[bool]time.Duration{true: 10 * ms}[tt.fault == nil])
+				release(t, holder)
+				<-w.done
+				is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+				release(t, next.got(t))
+				leftovers(t, &m)
+			})
+		})
+	}
+}
+
+// TestLateReentry: an owner behind others whose time is over learns that the lock is held, also if that happens while it
+// asks whether it holds the lock itself.
+func TestLateReentry(t *testing.T) {
+	for what, fault := range map[string]lockstest.Fault{
+		"before it asks": nil,
+		"while it asks":  slow(15*ms, 15*ms),
+		"before its question leaves": func(context.Context, lockstest.Request, func() error) error {
+			time.Sleep(20 * ms)
+			return lockstest.Unsent()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := &lockstest.Memory{Reentrant: true}
+				r := record(m)
+				s := open(t, m, strategy.Options{})
+				holder := take(t, open(t, m, strategy.Options{}))
+				first := wait(bg, s)
+				before := len(r.of(lockstest.OpAcquire))
+				if fault != nil {
+					r.then(only(lockstest.OpAcquire, fault))
+				}
+				punctual, cancel := context.WithTimeout(as("me"), 20*ms)
+				defer cancel()
+				for _, ctx := range []context.Context{punctual, lateAs("me", 20*ms)} {
+					w := &waiter{done: make(chan struct{})}
+					go func() {
+						defer close(w.done)
+						w.lease, w.err = s.NewLock(name).Acquire(ctx)
+					}()
+					defer func() {
+						<-w.done
+						is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+						isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
+					}()
+				}
+				time.Sleep(time.Second)
+				equal(t, "questions", len(r.of(lockstest.OpAcquire))-before, 2)
+				r.then(nil)
+				release(t, holder)
+				release(t, first.got(t))
+				leftovers(t, m)
+			})
+		})
+	}
+}
+
+// TestLateExtend: an Extend whose time is over before its request has left changes nothing, and is no failure of a
+// renewal. Nor does it wait for one that is under way for longer than that takes.
+func TestLateExtend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		failed := 0
+		s := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventRenewalFailed {
+				failed++
+			}
+		}})
+		lease := take(t, s)
+		deadline := lease.Deadline()
+		m.Intercept(func(context.Context, lockstest.Request, func() error) error {
+			time.Sleep(20 * ms)
+			return lockstest.Unsent()
+		})
+		is(t, "Extend", lease.Extend(lateIn(10*ms)), context.DeadlineExceeded)
+		is(t, "RenewalErr", lease.RenewalErr())
+		equal(t, "renewals that failed", failed, 0)
+		equal(t, "Deadline", lease.Deadline(), deadline)
+
+		m.Intercept(only(lockstest.OpExtend, slow(0, 300*ms)))
+		under := make(chan error)
+		go func() { under <- lease.Extend(bg) }()
+		synctest.Wait()
+		before := m.Requests()
+		is(t, "Extend", lease.Extend(lateIn(10*ms)), context.DeadlineExceeded)
+		equal(t, "requests", m.Requests()-before, 0)
+		is(t, "Extend under way", <-under)
+		release(t, lease)
+	})
+}
+
+// TestLateCause: a caller learns the cause of its context also if that ends a moment after its deadline.
+func TestLateCause(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		holder := take(t, open(t, &m, strategy.Options{}))
+		s := open(t, &m, strategy.Options{})
+		why := errors.New("why")
+		timed, cancel := context.WithTimeoutCause(bg, time.Second+soon/2, why)
+		defer cancel()
+		w := wait(late{timed, time.Now().Add(time.Second), nil}.timed(), s)
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded, why)
+		release(t, holder)
+	})
+}
+
+// timed is l that ends when its parent does.
+func (l late) timed() context.Context { return lateTimed{l} }
+
+type lateTimed struct{ late }
+
+func (l lateTimed) Done() <-chan struct{} { return l.Context.Done() }

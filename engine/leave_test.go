@@ -1,0 +1,102 @@
+// Tests a waiter that leaves its line in the moment in which it is given the lock, and a check of a holder that another has
+// replaced in that moment.
+package engine
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// releases is a protocol that always grants, and tells which tokens were released.
+type releases struct {
+	driver.Unsupported
+	tokens chan string
+}
+
+func newReleases() releases { return releases{tokens: make(chan string, 1)} }
+
+func (releases) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, nil
+}
+
+func (releases) Extend(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, nil
+}
+
+func (r releases) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
+	r.tokens <- c.Token
+	return driver.Outcome{}, nil
+}
+
+func (releases) Undo(context.Context, driver.Claim) error { return nil }
+
+// TestGivenWhileLeaving: a waiter that is given the lock before it is out of the line gives it back, also if it was
+// about to leave. Here it waits for the mutex of the lines, which the test holds as the releaser does.
+func TestGivenWhileLeaving(t *testing.T) {
+	released := newReleases()
+	s, err := New(released, strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, left := s.NewLock("n").(*lock), make(chan struct{})
+	l.lines.mu.Lock()
+	ln := l.lines.open(l.firstLine(), 0)
+	w := ln.newWaiter(&l.target, "")
+	ln.waiters.Join(w)
+	go func() {
+		defer close(left)
+		w.leave()
+	}()
+	stacks := make([]byte, 4<<20)
+	verdict.Eventually(t, "the waiter waits for the mutex", func() bool {
+		for _, g := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "(*waiter).leave") {
+				return true
+			}
+		}
+		return false
+	})
+	given := newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
+	ln.restOn(w, given, time.Now())
+	w.given <- given
+	l.lines.mu.Unlock()
+	<-left
+	if err := s.Close(); err != nil { // which waits for the release
+		t.Errorf("Close = %v", err)
+	}
+	if len(released.tokens) == 0 || <-released.tokens != given.claim.Token {
+		t.Error("the lock that the waiter was given has not been released")
+	}
+}
+
+// TestReplacedCheck: a check that another has replaced when its time comes leaves that one alone: it is for a holder whose
+// TTL is shorter.
+func TestReplacedCheck(t *testing.T) {
+	s, err := New(newReleases(), strategy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s.NewLock("n").(*lock)
+	l.lines.mu.Lock()
+	ln := l.lines.open(l.firstLine(), 0)
+	ln.holder = newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
+	ln.startCheck(time.Hour, time.Hour)
+	replaced := ln.check
+	ln.startCheck(time.Minute, time.Minute)
+	now := ln.check
+	l.lines.mu.Unlock()
+	ln.checkHolder(replaced)
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	if ln.check != now {
+		t.Errorf("the check is %+v, want that which has replaced the other, %+v", ln.check, now)
+	}
+	ln.stopCheck()
+}

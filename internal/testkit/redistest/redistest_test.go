@@ -1,0 +1,786 @@
+package redistest
+
+// Servers of every kind: they start, freeze, die, come back, and leave nothing behind.
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/ory/dockertest/v3/docker"
+)
+
+func TestMain(m *testing.M) {
+	code := run(m, nil)
+	if f, err := containerFarm(); err == nil {
+		if err := f.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	if err := leftovers(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// leftovers finds what is still there of all servers that these tests have started, after every
+// farm has been closed.
+func leftovers() error {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err == nil {
+		if r, err := theReaper(); err == nil {
+			for _, pid := range strings.Fields(string(children)) {
+				if pid != strconv.Itoa(r.pid) {
+					return fmt.Errorf("redistest: process %s is left behind", pid)
+				}
+			}
+		}
+	}
+	left, err := containersOf(context.Background(), thisRun)
+	if err == nil && len(left) > 0 {
+		return fmt.Errorf("redistest: %d containers are left behind: %v", len(left), left)
+	}
+	return nil
+}
+
+// containersOf are the names of containers whose owner's run begins with run.
+func containersOf(ctx context.Context, run string) (names []string, err error) {
+	client, err := dockerClient()
+	if err != nil {
+		return nil, err
+	}
+	all, err := client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label}}, Context: ctx})
+	for _, c := range all {
+		if strings.HasPrefix(c.Labels[label], run) {
+			names = append(names, c.Names...)
+		}
+	}
+	return names, err
+}
+
+const patience = 20 * time.Second
+
+// containerFarm is one for all tests, since each farm starts a container for its network.
+var containerFarm = sync.OnceValues(func() (*Farm, error) {
+	return Open(context.Background(), Want{Kind: Docker, Package: os.Getenv("REDIS_PACKAGE")})
+})
+
+// open returns a farm of the given kind, or skips.
+func open(t *testing.T, k Kind) *Farm {
+	t.Helper()
+	if k == Docker {
+		f, err := containerFarm()
+		if err != nil {
+			t.Skipf("NOT PROVEN: %s with containers: %v", t.Name(), err)
+		}
+		return f
+	}
+	return openNew(t, k)
+}
+
+// openNew opens a farm for this test alone, or skips.
+func openNew(t *testing.T, k Kind) *Farm {
+	t.Helper()
+	f, err := Open(t.Context(), Want{Kind: k, Package: os.Getenv("REDIS_PACKAGE"), Log: t.Output()})
+	if err != nil {
+		t.Skipf("NOT PROVEN: %s with kind %s: %v", t.Name(), k, err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// eachKind runs a test with every kind of server that is ours to break.
+func eachKind(t *testing.T, test func(t *testing.T, f *Farm)) {
+	t.Parallel()
+	for _, k := range []Kind{Docker, Process, Embedded} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t, k))
+		})
+	}
+}
+
+func start(t *testing.T, f *Farm, c Config) *Server {
+	t.Helper()
+	s, err := f.Start(t.Context(), c)
+	Skip(t, err, t.Name())
+	end(t, s.Stop)
+	return s
+}
+
+func do(t *testing.T, s *Server, cmd string, args ...any) any {
+	t.Helper()
+	v, err := try(t, s, patience, cmd, args...)
+	if err != nil {
+		t.Fatalf("%s %v = %v, want no error", cmd, args, err)
+	}
+	return v
+}
+
+func try(t *testing.T, s *Server, limit time.Duration, cmd string, args ...any) (any, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c, err := s.Pool().GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return redis.DoContext(c, ctx, cmd, args...)
+}
+
+func TestSharedIsOneServer(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		nodes, err := f.Nodes(t.Context(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.Shared(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != nodes[0] || nodes[0].Addr() == nodes[1].Addr() || nodes[1].Addr() == nodes[2].Addr() {
+			t.Errorf("Shared = %s, Nodes = %s, %s, %s, want three of which Shared is the first",
+				s.Addr(), nodes[0].Addr(), nodes[1].Addr(), nodes[2].Addr())
+		}
+		do(t, s, "SET", "k", "v")
+		if v := do(t, nodes[1], "GET", "k"); v != nil {
+			t.Errorf("GET on another node = %v, want nil", v)
+		}
+		for what, err := range map[string]error{"Kill": s.Kill(t.Context()), "Freeze": s.Freeze(t.Context()), "Stop": s.Stop(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), "everybody's") {
+				t.Errorf("%s of the shared server = %v, want a refusal", what, err)
+			}
+		}
+		version := s.Version()
+		if f.Kind() == Embedded {
+			version = "EMBEDDED"
+		}
+		if c := f.Choice(); version == "" || !strings.HasPrefix(c, "redis: ") || !strings.Contains(c, version) || strings.Contains(c, "\n") {
+			t.Errorf("Choice = %q, want one line that begins with redis: and names %q", c, version)
+		}
+	})
+}
+
+func TestFreezeAndThaw(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{})
+		do(t, s, "SET", "k", "v")
+		Skip(t, s.Freeze(t.Context()), "that a frozen server does not answer, and does again once thawed")
+		if _, err := try(t, s, 200*time.Millisecond, "PING"); err == nil {
+			t.Error("PING of a frozen server was answered")
+		}
+		if err := s.Thaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "v" {
+			t.Errorf("GET after Thaw = %q, want v", v)
+		}
+		if err := s.Thaw(t.Context()); err != nil {
+			t.Errorf("second Thaw = %v, want nil", err)
+		}
+		// A frozen one can be killed, restarted, and frozen again.
+		if err := s.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		do(t, s, "PING")
+		if err := s.Freeze(t.Context()); err != nil {
+			t.Fatal(err) // and it is stopped while it is frozen
+		}
+	})
+}
+
+func TestKillAndRestart(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) { killAndRestart(t, f) })
+}
+
+func killAndRestart(t *testing.T, f *Farm) {
+	s := start(t, f, Config{User: "alice", Password: "secret", Database: 3})
+	addr := s.Addr()
+	do(t, s, "SET", "k", "v")
+	if c, err := redis.Dial("tcp", addr); err == nil {
+		defer c.Close()
+		if _, err := c.Do("GET", "k"); err == nil {
+			t.Error("GET without a password was answered")
+		}
+	}
+	if err := s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(t, s, time.Second, "PING"); err == nil {
+		t.Error("PING of a dead server was answered")
+	}
+	if err := s.Kill(t.Context()); err != nil {
+		t.Errorf("second Kill = %v, want nil", err)
+	}
+	if err := s.Freeze(t.Context()); err == nil {
+		t.Error("Freeze of a dead server = nil, want an error")
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Addr() != addr {
+		t.Errorf("address after Restart = %s, want %s", s.Addr(), addr)
+	}
+	if v := do(t, s, "GET", "k"); v != nil {
+		t.Errorf("GET after Restart without persistence = %v, want nil", v)
+	}
+	if calls, err := s.Calls(t.Context()); err != nil || calls["get"] != 1 || calls["set"] != 0 {
+		t.Errorf("Calls after Restart = %v, %v, want those since", calls, err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Restart after Stop = %v, want ErrClosed", err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Errorf("second Stop = %v, want nil", err)
+	}
+}
+
+// TestStartEndsNoConnection: its end could be counted as a round trip of a later measurement. A slow machine may need
+// several connections for one start, but not for each of five.
+func TestStartEndsNoConnection(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		if f.Kind() == Embedded {
+			return // counts no connections
+		}
+		var received []string
+		for range 5 {
+			stats, err := start(t, f, Config{}).info(t.Context(), "stats")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if received = append(received, stats["total_connections_received"]); slices.Contains(received, "1") {
+				return
+			}
+		}
+		t.Errorf("connections to new servers = %v, want 1 for most: the one that asks", received)
+	})
+}
+
+func TestCallsAndRoundTrips(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		s := start(t, f, Config{})
+		c := s.Pool().Get()
+		defer c.Close()
+		if _, err := c.Do("PING"); err != nil {
+			t.Fatal(err)
+		}
+		calls := func() map[string]int64 {
+			t.Helper()
+			m, err := s.Calls(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		trips := func() int64 {
+			t.Helper()
+			n, err := s.RoundTrips(t.Context())
+			if err != nil && !errors.Is(err, ErrImpossible) {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before, tripsBefore := calls(), trips()
+		for range 3 {
+			if _, err := c.Do("SET", "k", "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		calls()
+		after, tripsAfter := calls(), trips()
+		if got := after["set"] - before["set"]; got != 3 {
+			t.Errorf("SET was counted %d times, want 3", got)
+		}
+		if after["info"] != 0 {
+			t.Errorf("our own INFO was counted %d times, want 0", after["info"])
+		}
+		if f.Kind() == Embedded {
+			return // counts no round trips
+		}
+		if got := tripsAfter - tripsBefore; got != 3 {
+			t.Errorf("RoundTrips of 3 SET = %d, want 3", got)
+		}
+	})
+}
+
+func TestServerThatDoesNotComeUp(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kind{Docker, Process} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			f := open(t, k)
+			_, err := f.Start(t.Context(), Config{Args: []string{"--no-such-option", "yes"}})
+			if err == nil || !strings.Contains(err.Error(), "no-such-option") {
+				t.Errorf("Start with a wrong option = %v, want the server's own words", err)
+			}
+			l, err := net.Listen("tcp", loopback+":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			if _, err := f.launchOnce(t.Context(), Config{Args: []string{"--port", port}}, -1); !errors.Is(err, errPortTaken) {
+				t.Errorf("start on a port that is taken = %v, want errPortTaken", err)
+			}
+		})
+	}
+}
+
+// TestTakenPorts: one that is taken is no error while there are others to try.
+func TestTakenPorts(t *testing.T) {
+	t.Parallel()
+	src := &takenSource{}
+	f := &Farm{source: src, servers: map[*Server]bool{}}
+	if _, err := f.Start(t.Context(), Config{}); !errors.Is(err, errPortTaken) || src.starts != attempts {
+		t.Errorf("Start = %v after %d attempts, want errPortTaken after %d", err, src.starts, attempts)
+	}
+	src.starts, src.taken = 0, attempts-1
+	s, err := f.Start(t.Context(), Config{})
+	if err != nil {
+		t.Fatalf("Start with a port free at the attempt number %d = %v, want nil", attempts, err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// takenSource is embedded, and its first ports are taken; 0: all are.
+type takenSource struct {
+	embeddedSource
+	starts, taken int
+}
+
+func (s *takenSource) start(ctx context.Context, c Config, place int) (machine, error) {
+	if s.starts++; s.taken == 0 || s.starts <= s.taken {
+		return nil, errPortTaken
+	}
+	return s.embeddedSource.start(ctx, c, place)
+}
+
+func TestStartObeysItsContext(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) {
+		if f.Kind() == Embedded {
+			return // starts in no time
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if s, err := f.Start(ctx, Config{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Start with a millisecond = %v, %v, want context.DeadlineExceeded", s, err)
+		}
+	})
+}
+
+func TestGivenServers(t *testing.T) {
+	t.Parallel()
+	real := start(t, open(t, Process), Config{Password: "secret"})
+	f, err := Open(t.Context(), Want{Addrs: []string{real.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Shared(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, "SET", "k", "v")
+	if s.Version() != real.Version() || !strings.Contains(f.Choice(), real.Addr()) || strings.Contains(f.Choice(), "secret") {
+		t.Errorf("choice = %q with %q, want %s, %s and no password", f.Choice(), s.Version(), real.Addr(), real.Version())
+	}
+	if _, err := f.Start(t.Context(), Config{}); !errors.Is(err, ErrImpossible) {
+		t.Errorf("Start of a given server = %v, want ErrImpossible", err)
+	}
+	if _, err := f.Nodes(t.Context(), 2); !errors.Is(err, ErrImpossible) {
+		t.Errorf("Nodes(2) of one given server = %v, want ErrImpossible", err)
+	}
+	if s, err := f.AtMost(t.Context(), 2); len(s) != 1 || err != nil {
+		t.Errorf("AtMost(2) of one given server = %d servers, %v, want it", len(s), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := redis.String(do(t, real, "GET", "k"), nil); v != "v" {
+		t.Errorf("GET after Close = %q, want v: a given server stays as it is", v)
+	}
+	if _, err := f.Shared(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Shared after Close = %v, want ErrClosed", err)
+	}
+}
+
+// TestGivenTwice: one server by two names is no two servers.
+func TestGivenTwice(t *testing.T) {
+	t.Parallel()
+	real := start(t, open(t, Process), Config{})
+	f, err := Open(t.Context(), Want{Kind: Given, Addrs: []string{real.URL(), real.URL() + "/1"}})
+	if err == nil {
+		f.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "are one server: name each once") {
+		t.Errorf("Open of one server given twice = %v, want which two are one", err)
+	}
+}
+
+// TestOtherServerThanNamed: what answers is looked at, however it was come by.
+func TestOtherServerThanNamed(t *testing.T) {
+	t.Parallel()
+	real := start(t, open(t, Process), Config{})
+	right := strings.ToLower(strings.ReplaceAll(real.Version(), " ", "-"))
+	f, err := Open(t.Context(), Want{Addrs: []string{real.URL()}, Server: right})
+	if err != nil {
+		t.Fatalf("Open with REDIS_SERVER=%s for %s = %v, want nil", right, real.Version(), err)
+	}
+	f.Close()
+	if _, err := Open(t.Context(), Want{Addrs: []string{real.URL()}, Server: "valkey-1.2"}); err == nil || !strings.Contains(err.Error(), real.Version()+" has answered") {
+		t.Errorf("Open of a given %s with REDIS_SERVER=valkey-1.2 = %v, want what has answered", real.Version(), err)
+	}
+	f, err = Open(t.Context(), Want{Kind: Embedded, Server: "redis-7.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Shared(t.Context()); err == nil || !strings.Contains(err.Error(), "has answered (EMBEDDED") {
+		t.Errorf("Shared of an imitation with REDIS_SERVER=redis-7.0 = %v, want what has answered", err)
+	}
+	if len(f.servers) > 0 {
+		t.Error("the server that was another one was kept")
+	}
+}
+
+func TestFailedNodesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	src := &flakySource{broken: true}
+	f := &Farm{source: src, servers: map[*Server]bool{}}
+	if _, err := f.Nodes(t.Context(), 4); err == nil {
+		t.Error("Nodes with a failing start = nil, want an error")
+	}
+	if len(f.servers) != len(f.shared) {
+		t.Errorf("after a failure %d servers run, of which %d are shared, want all", len(f.servers), len(f.shared))
+	}
+	src.broken = false
+	nodes, err := f.Nodes(t.Context(), 4)
+	if err != nil || len(nodes) != 4 || len(f.servers) != 4 {
+		t.Errorf("Nodes after the failure = %d, %v, with %d servers, want 4", len(nodes), err, len(f.servers))
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// flakySource is embedded, and refuses every other start while broken.
+type flakySource struct {
+	embeddedSource
+	broken bool
+	starts atomic.Int64
+}
+
+func (s *flakySource) start(ctx context.Context, c Config, place int) (machine, error) {
+	if s.starts.Add(1)%2 == 0 && s.broken {
+		return nil, errors.New("broken")
+	}
+	return s.embeddedSource.start(ctx, c, place)
+}
+
+// recorder is a testing.TB that notes how a test was ended, and goes on.
+type recorder struct {
+	testing.TB
+	skipped, failed string
+}
+
+func (r *recorder) Skipf(format string, args ...any) { r.skipped = fmt.Sprintf(format, args...) }
+func (r *recorder) Fatal(args ...any)                { r.failed = fmt.Sprint(args...) }
+
+func TestSkipsSayWhatIsNotProven(t *testing.T) {
+	t.Parallel()
+	impossible := fmt.Errorf("given: %w", ErrImpossible)
+	for _, k := range []Kind{"", Embedded} {
+		r := &recorder{TB: t}
+		if must(r, &Farm{want: Want{Kind: k}}, impossible); !strings.Contains(r.skipped, "NOT PROVEN: what "+t.Name()) || r.failed != "" {
+			t.Errorf("must, demanded %q: skipped %q, failed %q, want skipped", k, r.skipped, r.failed)
+		}
+	}
+	r := &recorder{TB: t}
+	if must(r, &Farm{want: Want{Kind: Given}}, impossible); r.failed == "" || r.skipped != "" {
+		t.Errorf("must, a real kind demanded: skipped %q, failed %q, want failed", r.skipped, r.failed)
+	}
+	r = &recorder{TB: t}
+	if must(r, &Farm{}, errors.New("broken")); r.failed == "" || r.skipped != "" {
+		t.Errorf("must with another error: skipped %q, failed %q, want failed", r.skipped, r.failed)
+	}
+	r = &recorder{TB: t}
+	if Skip(r, impossible, "the thing"); !strings.Contains(r.skipped, "NOT PROVEN: the thing") {
+		t.Errorf("Skip: skipped %q, want what is not proven", r.skipped)
+	}
+}
+
+// TestHelpers uses what the environment chose.
+func TestHelpers(t *testing.T) {
+	t.Parallel()
+	do(t, Shared(t), "PING")
+	if n := Nodes(t, 1); n[0] != Shared(t) {
+		t.Error("Nodes(1) is not Shared")
+	}
+	var s *Server
+	t.Run("own", func(t *testing.T) {
+		s = Own(t, Config{})
+		do(t, s, "PING")
+	})
+	if s == nil {
+		return // skipped
+	}
+	if err := s.Kill(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Kill after the test that owned the server = %v, want ErrClosed", err)
+	}
+}
+
+const childEnv = "LOCKS_REDISTEST_CHILD"
+
+// TestChild is what TestNothingIsLeft runs in another process.
+func TestChild(t *testing.T) {
+	end := os.Getenv(childEnv)
+	if end == "" {
+		t.Skip("runs in a process of its own only")
+	}
+	Shared(t)
+	s := Own(t, Config{})
+	if err := s.Freeze(t.Context()); err != nil { // a server that no polite signal would end
+		t.Fatal(err)
+	}
+	fmt.Printf("child serves at %s\n", s.Addr())
+	switch end {
+	case "panic":
+		panic("the child panics, as the test wants it")
+	case "exit":
+		os.Exit(3)
+	}
+	<-time.After(2 * time.Minute) // until it is killed
+}
+
+// TestReaperIgnoresSignals sends what the kernel sends to the reaper's group when its owner ends and
+// one of its servers is frozen: the reaper ignores it from the moment at which servers can start.
+func TestReaperIgnoresSignals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, err := startReaper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
+		if err := syscall.Kill(r.pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := fmt.Fprintln(r.pipe, dir); err != nil {
+		t.Fatal(err)
+	}
+	r.pipe.Close()
+	if _, err := syscall.Wait4(r.pid, nil, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what the reaper was sent is there after its end: %v", err)
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kind{Docker, Process} {
+		open(t, k)
+		ends := []string{"panic", "exit", "interrupt", "kill"}
+		if k == Docker {
+			ends = ends[3:] // the pipe to the reaper ends in the same way
+		}
+		for _, end := range ends {
+			t.Run(string(k)+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				endChild(t, k, end)
+			})
+		}
+	}
+}
+
+// endChild starts servers in a child, ends it in the given way and watches them go.
+func endChild(t *testing.T, k Kind, end string) {
+	tmp := t.TempDir()
+	if signal.Ignored(os.Interrupt) { // by nohup, or a shell's &: then the child would ignore it, too
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	child.Env = append(os.Environ(), childEnv+"="+end, "REDIS_KIND="+string(k), "REDIS_ADDRS=", "REDIS_IMAGE=", "TMPDIR="+tmp)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	addr := ""
+	lines := bufio.NewScanner(out)
+	for addr == "" && lines.Scan() {
+		_, addr, _ = strings.Cut(lines.Text(), "child serves at ")
+	}
+	if addr == "" {
+		t.Fatalf("the child started no server: %v", child.Wait())
+	}
+	switch end {
+	case "interrupt":
+		err = child.Process.Signal(syscall.SIGINT)
+	case "kill":
+		err = child.Process.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its output ends with it: neither servers nor reaper have inherited the pipe, for
+	// which "go test" would wait.
+	ended := make(chan struct{})
+	go func() {
+		for lines.Scan() {
+		}
+		child.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("somebody keeps the child's output open")
+	}
+	// The reaper is a process, too, and waits for its turn on a busy machine.
+	verdict.Eventually(t, "no server answers at "+addr, func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	verdict.Eventually(t, "no temporary file is left", func() bool {
+		entries, err := os.ReadDir(tmp)
+		return err == nil && len(entries) == 0
+	})
+	if k != Docker {
+		return
+	}
+	verdict.Eventually(t, "no container is left", func() bool {
+		left, err := containersOf(t.Context(), strconv.Itoa(child.Process.Pid)+"-")
+		return err == nil && len(left) == 0
+	})
+}
+
+func TestFiles(t *testing.T) {
+	eachKind(t, func(t *testing.T, f *Farm) { filesOf(t, f) })
+}
+
+// TestPublishedPorts covers engines whose network is not ours.
+func TestPublishedPorts(t *testing.T) {
+	t.Parallel()
+	f := openNew(t, Docker)
+	f.source.(*dockerSource).e.hostNet = false
+	for name, test := range map[string]func(*testing.T, *Farm){"restart": killAndRestart, "files": filesOf} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, f)
+		})
+	}
+}
+
+func filesOf(t *testing.T, f *Farm) {
+	s := start(t, f, Config{})
+	ctx := t.Context()
+	_, err := s.Files(ctx)
+	Skip(t, err, "what a server has on its disk")
+	if err := s.Put(ctx, map[string][]byte{"../x": nil}); err == nil {
+		t.Error("Put outside of the data directory = nil, want an error")
+	}
+	do(t, s, "SET", "k", "old")
+	do(t, s, "SAVE")
+	saved, err := s.Files(ctx)
+	if err != nil || len(saved["dump.rdb"]) == 0 {
+		t.Fatalf("files after SAVE = %d, %v, want dump.rdb", len(saved), err)
+	}
+	do(t, s, "SET", "k", "new")
+	do(t, s, "SAVE")
+	if s.Dead() || s.Frozen() {
+		t.Error("a server that runs is said to be dead, or frozen")
+	}
+	if err := s.Freeze(ctx); err != nil || !s.Frozen() {
+		t.Errorf("Freeze = %v, Frozen %v", err, s.Frozen())
+	}
+	if files, err := s.Files(ctx); err != nil || len(files["dump.rdb"]) == 0 {
+		t.Errorf("files of a frozen server = %d, %v, want dump.rdb", len(files), err)
+	}
+	if err := s.Kill(ctx); err != nil || !s.Dead() || s.Frozen() {
+		t.Errorf("Kill = %v, Dead %v, Frozen %v, want nil, true, false", err, s.Dead(), s.Frozen())
+	}
+	if err := s.Put(ctx, saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(ctx); err != nil || s.Dead() {
+		t.Fatalf("Restart = %v, Dead %v", err, s.Dead())
+	}
+	if v, _ := redis.String(do(t, s, "GET", "k"), nil); v != "old" {
+		t.Errorf("GET after the older files were put back = %q, want old", v)
+	}
+	if err := s.Put(ctx, map[string][]byte{"sub/dir/file": []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := s.Files(ctx); err != nil || string(files["sub/dir/file"]) != "x" {
+		t.Errorf("what was put = %q, %v, want x", files["sub/dir/file"], err)
+	}
+
+	replica := start(t, f, Config{})
+	peer, err := s.Peer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(peer)
+	do(t, s, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+	do(t, replica, "REPLICAOF", host, port)
+	limit, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := pollUntil(limit, func() (bool, error) {
+		v, err := try(t, replica, patience, "GET", "k")
+		return v != nil, err
+	}); err != nil {
+		t.Errorf("replication from %s: %v", peer, err)
+	}
+}
+
+func TestRedial(t *testing.T) {
+	t.Parallel()
+	s := start(t, open(t, Embedded), Config{})
+	do(t, s, "PING")
+	if n := s.Pool().IdleCount(); n != 1 {
+		t.Fatalf("idle connections after a command = %d, want 1", n)
+	}
+	s.Redial()
+	do(t, s, "PING")
+	if n := s.Pool().Stats().ActiveCount; n != 1 {
+		t.Errorf("connections after Redial = %d, want the old one closed, and a new one", n)
+	}
+}

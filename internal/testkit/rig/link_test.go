@@ -1,0 +1,535 @@
+package rig
+
+// Links: what they hold, drop, delay and refuse between a client and a server.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+)
+
+// An echo is a server that says what it hears, and keeps it.
+type echo struct {
+	ln net.Listener
+
+	mu    sync.Mutex
+	heard []byte
+	conns []net.Conn
+	done  sync.WaitGroup
+}
+
+func (e *echo) serve() {
+	for {
+		c, err := e.ln.Accept()
+		if err != nil {
+			return
+		}
+		e.mu.Lock()
+		e.conns = append(e.conns, c)
+		e.mu.Unlock()
+		e.done.Go(func() {
+			defer c.Close()
+			buf := make([]byte, 4096)
+			for {
+				n, err := c.Read(buf)
+				e.mu.Lock()
+				e.heard = append(e.heard, buf[:n]...)
+				e.mu.Unlock()
+				if n > 0 {
+					if _, err := c.Write(buf[:n]); err != nil {
+						return
+					}
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+func (e *echo) hears() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return string(e.heard)
+}
+
+// hangUp ends the connections as a server that dies does.
+func (e *echo) hangUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.conns {
+		c.Close()
+	}
+}
+
+// linked is an echo and a link to it.
+func linked(t *testing.T) (*echo, *Link) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &echo{ln: ln}
+	e.done.Go(e.serve)
+	port, release, err := redistest.ForTests(t).ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openLink(port, ln.Addr().String)
+	l.end = release
+	l.setDown(false)
+	t.Cleanup(func() {
+		l.Close() // waits for all that it has started
+		ln.Close()
+		e.hangUp()
+		e.done.Wait()
+		if err := l.failure(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, l
+}
+
+func dial(t *testing.T, l *Link) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+func say(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatalf("writing %q = %v", text, err)
+	}
+}
+
+// generous is for what must come, brief for what must not: it is never too short, since
+// what comes later has not come.
+const (
+	generous = 20 * time.Second
+	brief    = 30 * time.Millisecond
+)
+
+func hear(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(generous))
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("read = %q, %v, want %q", got, err, want)
+	}
+}
+
+func silence(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(brief))
+	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("read = %d, %v, want nothing", n, err)
+	}
+}
+
+// end reads until the stream has ended in the way wanted: nil is orderly.
+func end(t *testing.T, c net.Conn, want error) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(generous))
+	if b, err := io.ReadAll(c); !errors.Is(err, want) || len(b) > 0 {
+		t.Fatalf("the stream ends with %q, %v, want %v", b, err, want)
+	}
+}
+
+// await waits until the echo has heard that.
+func await(t *testing.T, e *echo, want string) {
+	t.Helper()
+	verdict.Eventually(t, fmt.Sprintf("the server hears %q", want), func() bool { return e.hears() == want })
+}
+
+func works(t *testing.T, l *Link) {
+	t.Helper()
+	c := dial(t, l)
+	say(t, c, "well?")
+	hear(t, c, "well?")
+}
+
+func TestHoldKeepsEveryByte(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]Direction{"requests": Requests, "replies": Replies, "both": Both} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := linked(t)
+			c := dial(t, l)
+			say(t, c, "a")
+			hear(t, c, "a")
+			l.Hold(d)
+			say(t, c, "b")
+			say(t, c, "c")
+			silence(t, c)
+			heard := "a"
+			if d&Requests == 0 {
+				heard = "abc"
+			}
+			await(t, e, heard)
+			l.Heal()
+			hear(t, c, "bc")
+			say(t, c, "d")
+			hear(t, c, "d")
+		})
+	}
+}
+
+func TestHoldBringsTheLastWordsOfWhoHungUp(t *testing.T) {
+	t.Parallel()
+	e, l := linked(t)
+	c := dial(t, l)
+	l.Hold(Requests)
+	say(t, c, "late")
+	c.Close()
+	works := dial(t, l) // held as well
+	say(t, works, "r")
+	silence(t, works)
+	if got := e.hears(); got != "" {
+		t.Fatalf("the server heard %q while requests were held", got)
+	}
+	l.Heal()
+	hear(t, works, "r")
+	verdict.Eventually(t, "the server hears what was held", func() bool { return strings.Contains(e.hears(), "late") })
+}
+
+func TestOrderUnderChange(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	c := dial(t, l)
+	sent := make([]byte, 4<<20)
+	for i := range sent {
+		sent[i] = byte(rand.Uint32())
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	all.Go(func() { c.Write(sent) })
+	all.Go(func() {
+		for {
+			for _, d := range []Direction{Requests, Replies, Both} {
+				select {
+				case <-stop:
+					l.Heal()
+					return
+				default:
+				}
+				l.Hold(d)
+				l.Delay(d, time.Millisecond)
+				l.Heal()
+			}
+		}
+	})
+	c.SetReadDeadline(time.Now().Add(3 * generous))
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("what came back differs from what was sent; %v", err)
+	}
+}
+
+func TestCutTakesBytesAndHealEndsTheStream(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]Direction{"requests": Requests, "replies": Replies, "both": Both} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := linked(t)
+			old, idle := dial(t, l), dial(t, l)
+			for _, c := range []net.Conn{old, idle} {
+				say(t, c, "a")
+				hear(t, c, "a")
+			}
+			l.Cut(d)
+			heard := "aa"
+			fresh := dial(t, l) // accepted, and nothing comes of it
+			for c, text := range map[net.Conn]string{old: "b", fresh: "c"} {
+				say(t, c, text)
+				silence(t, c)
+				if d&Requests == 0 {
+					heard += text
+				}
+				await(t, e, heard)
+			}
+			l.Heal()
+			for _, c := range []net.Conn{old, idle, fresh} {
+				end(t, c, syscall.ECONNRESET)
+			}
+			works(t, l)
+			await(t, e, heard+"well?") // and nothing of what was cut
+		})
+	}
+}
+
+func TestCutTakesWhatWasHeld(t *testing.T) {
+	t.Parallel()
+	e, l := linked(t)
+	c := dial(t, l)
+	l.Hold(Requests)
+	say(t, c, "a")
+	silence(t, c)
+	l.Cut(Requests)
+	l.Heal()
+	end(t, c, syscall.ECONNRESET)
+	works(t, l)
+	await(t, e, "well?")
+}
+
+// Who is being started as a child has the descriptors of its parent until it executes: the
+// listener's, too.
+func TestChildrenStart(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	stop := redistest.StartChildren(t)
+	for range 500 {
+		l.Refuse()
+		if c, err := net.Dial("tcp", l.Addr()); err == nil {
+			c.Close()
+			t.Error("a connection is accepted while they are refused")
+		}
+		l.Heal()
+		l.Cut(Both)
+		l.Heal()
+		if err := l.failure(); err != nil { // which the next would fix
+			t.Error(err)
+			break
+		}
+	}
+	stop()
+	works(t, l)
+}
+
+func TestCutLeavesTheOtherDirection(t *testing.T) {
+	t.Parallel()
+	e, l := linked(t)
+	c := dial(t, l)
+	say(t, c, "a")
+	hear(t, c, "a")
+	l.Cut(Requests)
+	e.hangUp()
+	end(t, c, nil) // the server's end of the stream comes through
+	l.Heal()
+}
+
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	c := dial(t, l)
+	const by = 20 * time.Millisecond
+	for d, want := range map[Direction]time.Duration{Requests: by, Replies: by, Both: 2 * by} {
+		l.Delay(d, by)
+		began := time.Now()
+		say(t, c, "a")
+		hear(t, c, "a")
+		if took := time.Since(began); took < want {
+			t.Errorf("an answer under Delay(%d, %v) took %v, want %v or more", d, by, took, want)
+		}
+		l.Heal()
+	}
+	l.Delay(Both, time.Hour)
+	say(t, c, "b")
+	silence(t, c)
+	l.Delay(Both, 0)
+	hear(t, c, "b")
+}
+
+func TestReset(t *testing.T) {
+	t.Parallel()
+	e, l := linked(t)
+	c := dial(t, l)
+	say(t, c, "a")
+	hear(t, c, "a")
+	l.Hold(Requests)
+	say(t, c, "b")
+	l.Reset()
+	end(t, c, syscall.ECONNRESET)
+	l.Heal()
+	works(t, l)
+	await(t, e, "awell?") // what was on the way has gone with its connection
+}
+
+// TestBacklog: what connected and was not looked at before the fault ended is of the
+// time before, too.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*Link){
+		"reset": (*Link).resetAll,
+		"cut and heal": func(l *Link) {
+			l.cut = Requests
+			l.heal()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := linked(t)
+			l.mu.Lock() // so nobody is admitted
+			var backlog []net.Conn
+			for range 20 {
+				c, err := net.Dial("tcp", l.Addr())
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				defer c.Close()
+				c.Write([]byte("old"))
+				backlog = append(backlog, c)
+			}
+			fault(l)
+			l.listen()
+			l.mu.Unlock()
+			works(t, l)
+			for _, c := range backlog {
+				end(t, c, syscall.ECONNRESET) // so nothing of it is still to come
+			}
+			if got := e.hears(); got != "well?" {
+				t.Errorf("the server heard %q, want only what came after", got)
+			}
+		})
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	c := dial(t, l)
+	say(t, c, "a")
+	hear(t, c, "a")
+	l.Refuse()
+	end(t, c, syscall.ECONNRESET)
+	for range 3 {
+		if _, err := net.Dial("tcp", l.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("dial = %v, want ECONNREFUSED", err)
+		}
+	}
+	l.Heal()
+	works(t, l)
+}
+
+func TestEndsPassThrough(t *testing.T) {
+	t.Parallel()
+	e, l := linked(t)
+	c := dial(t, l)
+	say(t, c, "a")
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	hear(t, c, "a") // the other half lives
+	end(t, c, nil)
+
+	c = dial(t, l)
+	say(t, c, "b")
+	hear(t, c, "b")
+	e.hangUp()
+	end(t, c, nil)
+
+	e.ln.Close() // nobody serves
+	if c, err := net.Dial("tcp", l.Addr()); err == nil {
+		defer c.Close()
+		end(t, c, syscall.ECONNRESET)
+	} else if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("dial where nobody serves = %v, want ECONNRESET", err)
+	}
+}
+
+func TestCloseWithHeldBytes(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	var conns []net.Conn
+	l.Hold(Both)
+	for range 8 {
+		c := dial(t, l)
+		c.Write(make([]byte, 64<<10))
+		conns = append(conns, c)
+	}
+	l.Close()
+	for _, c := range conns {
+		end(t, c, syscall.ECONNRESET)
+	}
+	if _, err := net.Dial("tcp", l.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial of a closed link = %v, want ECONNREFUSED", err)
+	}
+	l.Heal()
+	l.Close() // does nothing
+	if _, err := net.Dial("tcp", l.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial of a closed link that was healed = %v, want ECONNREFUSED", err)
+	}
+}
+
+// TestManyHands: all words at once, under traffic; for the race detector.
+func TestManyHands(t *testing.T) {
+	t.Parallel()
+	_, l := linked(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				c, err := net.Dial("tcp", l.Addr())
+				if err != nil {
+					continue
+				}
+				c.SetDeadline(time.Now().Add(brief))
+				c.Write([]byte("hello"))
+				c.Read(make([]byte, 5))
+				c.Close()
+			}
+		})
+	}
+	for range 2 {
+		all.Go(func() {
+			for range 100 {
+				d := Direction(1 + rand.IntN(3))
+				switch rand.IntN(6) {
+				case 0:
+					l.Hold(d)
+				case 1:
+					l.Cut(d)
+				case 2:
+					l.Delay(d, time.Millisecond)
+				case 3:
+					l.Reset()
+				case 4:
+					l.Refuse()
+				default:
+					l.Heal()
+				}
+			}
+		})
+	}
+	all.Wait()
+	l.Heal()
+	works(t, l)
+}
+
+func TestAt(t *testing.T) {
+	t.Parallel()
+	for when, want := range map[When]string{
+		Before: "a:SET k|a:script release|b:SET k|!|a:SET k|a:SET k|",
+		After:  "a:SET k|a:script release|b:SET k|a:SET k|!|a:SET k|",
+	} {
+		var got string
+		var gate conformance.Gate = At("SET ", 3, when, func() { got += "!|" })
+		for _, request := range []string{"a:SET k", "a:script release", "b:SET k", "a:SET k", "a:SET k"} {
+			gate(request, func() { got += request + "|" })
+		}
+		if got != want {
+			t.Errorf("At(SET, 3, %d) = %s, want %s", when, got, want)
+		}
+	}
+}
