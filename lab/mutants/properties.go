@@ -83,12 +83,13 @@ func (x *exam) convict(c conviction) error {
 	}
 	m := x.mutants[i]
 	t := &test{binary: x.binary(slices.Index(x.judges, judge{dir: c.judge})), dir: filepath.Join(x.root, c.judge), name: c.test + "/" + c.property}
-	began := time.Now()
-	if end := x.play([]*test{t}, 5*time.Minute); end.fate != survived || !strings.Contains(end.output, "--- PASS: "+t.name) {
+	const limit = 5 * time.Minute // generous: a property has limits of its own
+	if end := x.play([]*test{t}, limit); end.fate != survived || !strings.Contains(end.output, "--- PASS: "+t.name) {
 		return fmt.Errorf("%s without a fault: %s\n%s", t.name, end.fate, end.output)
 	}
-	t.elapsed = time.Since(began)
-	if end := x.judgeBy([]*test{t}, m); end.fate != killed || end.by != t.name {
+	env, discard := x.put(m)
+	defer discard()
+	if end := x.play([]*test{t}, limit, env...); end.fate != killed || end.by != t.name {
 		return fmt.Errorf("%s does not convict %s: %s by %q\n%s", t.name, c.mutant, end.fate, end.by, end.output)
 	}
 	return nil

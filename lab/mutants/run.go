@@ -383,17 +383,12 @@ func (x *exam) judge(m *mutant) outcome {
 }
 
 func (x *exam) judgeBy(tests []*test, m *mutant) outcome {
-	env := []string{"MUTANT=" + strconv.Itoa(m.id)}
 	if m.script != "" {
 		// First the tables of scripts: they give a verdict at once, where others would wait for a lock.
 		slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(tables(b), tables(a)) })
-		dir := filepath.Join(x.work, fmt.Sprintf("script%d", m.id))
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, filepath.Base(m.file)), []byte(m.script), 0o600)); err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		env = append(env, "MUTANT_SCRIPTS="+dir)
 	}
+	env, discard := x.put(m)
+	defer discard()
 	began := time.Now()
 	for _, batch := range batches(tests) {
 		var limit time.Duration
@@ -406,6 +401,19 @@ func (x *exam) judgeBy(tests []*test, m *mutant) outcome {
 		}
 	}
 	return outcome{fate: survived, elapsed: time.Since(began)}
+}
+
+// put returns the environment in which a test binary plays the mutant.
+func (x *exam) put(m *mutant) (env []string, discard func()) {
+	env = []string{"MUTANT=" + strconv.Itoa(m.id)}
+	if m.script == "" {
+		return env, func() {}
+	}
+	dir := filepath.Join(x.work, fmt.Sprintf("script%d", m.id))
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, filepath.Base(m.file)), []byte(m.script), 0o600)); err != nil {
+		panic(err)
+	}
+	return append(env, "MUTANT_SCRIPTS="+dir), func() { os.RemoveAll(dir) }
 }
 
 // tables is 1 of a test that plays the tables of a script (internal/testkit/scripttest), 0 of others.
