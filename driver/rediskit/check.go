@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,29 +133,34 @@ func CheckScripts(ctx context.Context, due time.Time, n driver.Node, needed ...R
 	return nil
 }
 
-// A refusal is what a server has said of one or several of a lock's keys, and what to allow on them.
+// A refusal is what a server has said, once, of several keys or of several commands on one key, and what to allow.
 type refusal struct {
-	err   error
-	allow string
-	on    []string
+	err       error
+	allow, on []string
 }
 
 type refusals []refusal
 
 func (rs *refusals) add(err error, allow, on string) {
-	for i, r := range *rs {
-		if r.allow == allow && r.err.Error() == err.Error() {
-			(*rs)[i].on = append(r.on, on)
+	for i := range *rs {
+		r := &(*rs)[i]
+		switch {
+		case r.err.Error() != err.Error():
+		case slices.Equal(r.allow, []string{allow}):
+			r.on = append(r.on, on)
+			return
+		case slices.Equal(r.on, []string{on}):
+			r.allow = append(r.allow, allow)
 			return
 		}
 	}
-	*rs = append(*rs, refusal{err, allow, []string{on}})
+	*rs = append(*rs, refusal{err, []string{allow}, []string{on}})
 }
 
 func (rs refusals) error() error {
 	var errs []error
 	for _, r := range rs {
-		errs = append(errs, fmt.Errorf("%w (allow %s on %s)", r.err, r.allow, strings.Join(r.on, ", ")))
+		errs = append(errs, fmt.Errorf("%w (allow %s on %s)", r.err, strings.Join(r.allow, ", "), strings.Join(r.on, ", ")))
 	}
 	return errors.Join(errs...)
 }

@@ -132,6 +132,14 @@ func TestCheckCommands(t *testing.T) {
 	is(t, "CheckCommands", err, strategy.ErrRefused)
 	saysAll(t, "CheckCommands", err, "NOPERM (allow +set on k)")
 	equal(t, "requests", strings.Join(n.asked, ", "), "GET k, SET k x XX, DEL k")
+	n.answer = func(cmd string) (any, error) {
+		if cmd == "DEL" {
+			return nil, refusal(strategy.ErrRefused, "NOPERM del")
+		}
+		return nil, refusal(strategy.ErrRefused, "NOPERM no such key")
+	}
+	err = rediskit.CheckCommands(bg, time.Time{}, n, "k", []any{"GET"}, []any{"DEL"}, []any{"SET", "x", "XX"})
+	saysAll(t, "CheckCommands of a key that is forbidden", err, "NOPERM no such key (allow +get, +set on k)\n", "NOPERM del (allow +del on k)")
 	n.answer = func(string) (any, error) { return nil, nil }
 	is(t, "CheckCommands", rediskit.CheckCommands(bg, time.Time{}, n, "k", []any{"GET"}))
 	n.answer = func(string) (any, error) { return nil, unreachable() }
