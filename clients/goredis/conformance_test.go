@@ -34,6 +34,23 @@ func TestNode(t *testing.T) {
 	nodetest.Run(t, nodeSubject)
 }
 
+// TestNodeDerived holds the Nodes of NewDerived to the same contract.
+func TestNodeDerived(t *testing.T) {
+	t.Parallel()
+	derived := nodeSubject
+	derived.Open = func(t *testing.T, opts nodetest.Options) driver.Node {
+		o := options(t, opts.URL)
+		o.Protocol, o.ContextTimeoutEnabled = opts.Protocol, false
+		n := NewDerived(clientOf(t, o)).(*node)
+		closeWith(t, n)
+		if opts.PingEvery > 0 {
+			n.sub.PingEvery, n.sub.PongLimit = opts.PingEvery, opts.PongLimit
+		}
+		return n
+	}
+	nodetest.Run(t, derived)
+}
+
 func TestNodeDemoted(t *testing.T) {
 	t.Parallel()
 	nodetest.Demoted(t, nodeSubject)
