@@ -82,8 +82,8 @@ func sides(b *testing.B, callers int) []side {
 			return rawPair(conn, keys[i])
 		}}
 	}
-	lock := func(name string, own ...fairqueue.Option) side {
-		st, err := fairqueue.New(redigonode.New(pool()), strategy.Options{}, own...)
+	lock := func(name string, options ...fairqueue.Option) side {
+		st, err := fairqueue.New(redigonode.New(pool()), strategy.Options{}, options...)
 		if err != nil {
 			b.Fatal(err)
 		}

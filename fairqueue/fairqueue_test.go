@@ -33,9 +33,9 @@ func TestConformance(t *testing.T) { subjects.Run(t, "fairqueue") }
 func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "fairqueue") }
 
 // open returns a strategy on s that is closed with the test.
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...fairqueue.Option) strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, options ...fairqueue.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := fairqueue.New(redigonode.New(s.Pool()), o, own...)
+	locks, err := fairqueue.New(redigonode.New(s.Pool()), o, options...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -147,8 +147,8 @@ func TestBulk(t *testing.T) {
 		c.Grant, c.TTL = g, time.Minute
 		claims[i] = c
 	}
-	gone, taken, spoiled := 7, 107, 207
-	redistest.Do(t, s, "DEL", claims[gone].Key)
+	deleted, taken, spoiled := 7, 107, 207
+	redistest.Do(t, s, "DEL", claims[deleted].Key)
 	redistest.Do(t, s, "SET", claims[taken].Key, "another")
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
@@ -160,7 +160,7 @@ func TestBulk(t *testing.T) {
 	for i, err := range answers {
 		var lost *strategy.LostError
 		switch i {
-		case gone:
+		case deleted:
 			if !errors.As(err, &lost) || lost.Holder != "" {
 				t.Errorf("renewal of one that is gone = %v, want a LostError without holder", err)
 			}
@@ -391,9 +391,9 @@ func TestUnreleasable(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	pool := locktest.As(t, s, "blind", "that a lock which cannot be read is not granted", "-get")
-	for name, own := range map[string][]fairqueue.Option{"Fenced": nil, "Unfenced": {fairqueue.WithoutFences()}} {
+	for name, options := range map[string][]fairqueue.Option{"Fenced": nil, "Unfenced": {fairqueue.WithoutFences()}} {
 		t.Run(name, func(t *testing.T) {
-			locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{}, own...)
+			locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{}, options...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -583,10 +583,10 @@ func TestCheckAsksForWhatIsUsed(t *testing.T) {
 	mute := []any{"-publish"}
 	readCounter := []any{"-set", "(+set ~lock:{*})"} // may SET the lock alone
 	for i, c := range []struct {
-		rules  []any
-		wait   strategy.Wait
-		own    []fairqueue.Option
-		wanted string // what the error says; empty: there is none
+		rules   []any
+		wait    strategy.Wait
+		options []fairqueue.Option
+		wanted  string // what the error says; empty: there is none
 	}{
 		{mute, strategy.WaitPoll, nil, ""},
 		{mute, strategy.WaitNotification, nil, "publish"},
@@ -595,10 +595,10 @@ func TestCheckAsksForWhatIsUsed(t *testing.T) {
 		{readCounter, strategy.WaitPoll, []fairqueue.Option{fairqueue.WithoutFences()}, ""},
 	} {
 		pool := locktest.As(t, s, fmt.Sprint("user-", i), "which rights Check asks for", c.rules...)
-		locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{Wait: c.wait}, c.own...)
+		locks, err := fairqueue.New(redigonode.New(pool), strategy.Options{Wait: c.wait}, c.options...)
 		err = locktest.Opened(t, locks, err).Check(t.Context())
 		if c.wanted == "" && err != nil || c.wanted != "" && (!errors.Is(err, strategy.ErrRefused) || !strings.Contains(strings.ToLower(err.Error()), c.wanted)) {
-			t.Errorf("Check() of a user with %v, who waits by %v, with %d options = %v, want an error only with, and about, %q", c.rules, c.wait, len(c.own), err, c.wanted)
+			t.Errorf("Check() of a user with %v, who waits by %v, with %d options = %v, want an error only with, and about, %q", c.rules, c.wait, len(c.options), err, c.wanted)
 		}
 	}
 }

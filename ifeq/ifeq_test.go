@@ -36,8 +36,8 @@ func farm(t *testing.T) *redistest.Farm {
 	return f
 }
 
-// own is such a server for this test alone.
-func own(t *testing.T) *redistest.Server {
+// ownServer is such a server for this test alone.
+func ownServer(t *testing.T) *redistest.Server {
 	t.Helper()
 	return redistest.OwnOf(t, farm(t), redistest.Config{})
 }
@@ -84,7 +84,7 @@ func TestRequests(t *testing.T) {
 	wordless := &strategy.ServerError{Node: "fake", Kind: strategy.ErrRefused}
 	full := refused("OOM command not allowed when used memory > 'maxmemory'.")
 	announced := "017f22e2-79b0-7e11-98c4-dc0c0c07398f"
-	gone, lost := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
+	lost, lostToOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
 	held := func(holder string, ttl time.Duration) error {
 		return &strategy.HeldError{Name: "a", Holder: holder, TTL: ttl}
 	}
@@ -103,14 +103,14 @@ func TestRequests(t *testing.T) {
 		talk("acquire one whose TTL nobody tells", acquire, replies{other, strategy.ErrUnknown}, asks{set, pttl}, silent, held("other", 0)),
 		talk("acquire what is no lock", acquire, replies{strategy.ErrRefused}, asks{set}, none, strategy.ErrRefused),
 		talk("extend", extend, replies{mine}, asks{extended}, none, nil),
-		talk("extend another's", extend, replies{other}, asks{extended}, none, lost),
-		talk("extend one that is gone", extend, replies{nil}, asks{extended}, none, gone),
-		talk("adopt another's", adopt, replies{other}, asks{adopted}, none, lost),
-		talk("adopt one that is gone", adopt, replies{nil}, asks{adopted}, none, gone),
+		talk("extend another's", extend, replies{other}, asks{extended}, none, lostToOther),
+		talk("extend one that is gone", extend, replies{nil}, asks{extended}, none, lost),
+		talk("adopt another's", adopt, replies{other}, asks{adopted}, none, lostToOther),
+		talk("adopt one that is gone", adopt, replies{nil}, asks{adopted}, none, lost),
 		talk("extend, refused without words", extend, replies{wordless}, asks{extended}, none, wordless),
 		talk("adopt without memory", adopt, replies{full}, asks{adopted}, none, full),
-		talk("release another's", release, replies{int64(0), other}, asks{delex, get}, nil, lost),
-		talk("release one that is gone", release, replies{int64(0), nil}, asks{delex, get}, nil, gone),
+		talk("release another's", release, replies{int64(0), other}, asks{delex, get}, nil, lostToOther),
+		talk("release one that is gone", release, replies{int64(0), nil}, asks{delex, get}, nil, lost),
 		talk("release, and nobody says who the holder is", release, replies{int64(0), strategy.ErrUnknown}, asks{delex, get}, nil, strategy.ErrUnknown),
 		talk("inspect", inspect, replies{mine, int64(1000)}, asks{get, pttl}, strategy.Info{Held: true, Token: "t", TTL: time.Second}, nil),
 		talk("inspect one that is free", inspect, replies{nil}, asks{get}, strategy.Info{}, nil),
@@ -127,9 +127,9 @@ func TestRequests(t *testing.T) {
 		talk("adopt, and the message is lost", adopt, replies{from, strategy.ErrUnknown}, asks{adopted, "PUBLISH {a}:free: from"}, none, nil),
 		talk("extend without memory", extend, replies{full, ok, mine, ok, queued, replies{int64(1)}}, asks{extended, watch, get, multi, pexpire, exec}, none, nil),
 		talk("extend without memory, written meanwhile", extend, replies{full, ok, mine, ok, queued, nil, ok, other},
-			asks{extended, watch, get, multi, pexpire, exec, watch, get}, none, lost),
-		talk("extend another's without memory", extend, replies{full, ok, other}, asks{extended, watch, get}, none, lost),
-		talk("extend one that is gone without memory", extend, replies{full, ok, nil}, asks{extended, watch, get}, none, gone),
+			asks{extended, watch, get, multi, pexpire, exec, watch, get}, none, lostToOther),
+		talk("extend another's without memory", extend, replies{full, ok, other}, asks{extended, watch, get}, none, lostToOther),
+		talk("extend one that is gone without memory", extend, replies{full, ok, nil}, asks{extended, watch, get}, none, lost),
 		talk("extend without memory, and PEXPIRE finds nothing", extend, replies{full, ok, mine, ok, queued, replies{int64(0)}},
 			asks{extended, watch, get, multi, pexpire, exec}, none, strategy.ErrUnknown),
 		talk("extend without memory, executed at once", extend, replies{full, ok, mine, ok, int64(1)}, asks{extended, watch, get, multi, pexpire}, none, strategy.ErrUnknown),
@@ -145,7 +145,7 @@ func TestRequests(t *testing.T) {
 
 // TestOnServers: the same on a server, which counts the round trips.
 func TestOnServers(t *testing.T) {
-	s := own(t)
+	s := ownServer(t)
 	locks := open(t, s, strategy.Options{})
 	locktest.Release(t, locktest.Try(t, locks, "a")) // dials, and finds the dialect
 	var lease strategy.Lease
@@ -158,7 +158,7 @@ func TestOnServers(t *testing.T) {
 
 // TestFullMemory: holders keep their locks while Redis refuses to write, and nobody gets a new one.
 func TestFullMemory(t *testing.T) {
-	s := own(t)
+	s := ownServer(t)
 	locks := open(t, s, strategy.Options{TTL: time.Minute})
 	lease := locktest.Try(t, locks, "a")
 	redistest.Do(t, s, "PEXPIRE", strategy.DefaultKey("a"), 30_000)
@@ -200,7 +200,7 @@ func TestTooOld(t *testing.T) {
 // TestSharesTheWireFormat: luascript excludes this lock and is excluded by it, and each wakes the
 // other's waiters.
 func TestSharesTheWireFormat(t *testing.T) {
-	s := own(t)
+	s := ownServer(t)
 	ours := open(t, s, strategy.Options{TTL: time.Hour})
 	theirs, err := luascript.New(redigonode.New(s.Pool()), strategy.Options{TTL: time.Hour})
 	locktest.Opened(t, theirs, err)
@@ -230,7 +230,7 @@ func TestSharesTheWireFormat(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	s := own(t)
+	s := ownServer(t)
 	for _, o := range []strategy.Options{{}, {Wait: strategy.WaitNotification}} {
 		if err := open(t, s, o).Check(t.Context()); err != nil {
 			t.Errorf("Check() with %+v = %v, want nil", o, err)

@@ -31,9 +31,9 @@ func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }
 func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "luascript") }
 
 // open returns a strategy on s that is closed with the test.
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...luascript.Option) strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, options ...luascript.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := luascript.New(redigonode.New(s.Pool()), o, own...)
+	locks, err := luascript.New(redigonode.New(s.Pool()), o, options...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -202,11 +202,11 @@ func waits(t *testing.T, open func(strategy.Options) strategy.Strategy, name str
 // where a grant is Silent.
 func TestQuietAmongItsOwn(t *testing.T) {
 	s := redistest.Shared(t)
-	for what, own := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
+	for what, options := range map[string][]luascript.Option{"Fenced": nil, "Unfenced": {luascript.WithoutFences()}} {
 		t.Run(what, func(t *testing.T) {
 			name := locktest.Unique(t)
-			lease := locktest.Try(t, open(t, s, strategy.Options{TTL: time.Minute}, own...), name)
-			g, err := luascript.On(locktest.Node(t, s), own...).Acquire(t.Context(), claim(name, "t"))
+			lease := locktest.Try(t, open(t, s, strategy.Options{TTL: time.Minute}, options...), name)
+			g, err := luascript.On(locktest.Node(t, s), options...).Acquire(t.Context(), claim(name, "t"))
 			if !errors.Is(err, strategy.ErrHeld) || g.Silent {
 				t.Errorf("Acquire() = %+v, %v, want ErrHeld by a holder that is not silent", g, err)
 			}
@@ -229,9 +229,9 @@ func TestBulk(t *testing.T) {
 		c.TTL = time.Minute
 		claims[i] = c
 	}
-	gone, taken, spoiled, long := 7, 107, 207, 30
+	deleted, taken, spoiled, long := 7, 107, 207, 30
 	claims[long].TTL = time.Hour
-	redistest.Do(t, s, "DEL", claims[gone].Key)
+	redistest.Do(t, s, "DEL", claims[deleted].Key)
 	redistest.Do(t, s, "SET", claims[taken].Key, "another")
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
@@ -240,7 +240,7 @@ func TestBulk(t *testing.T) {
 	for i, err := range answers {
 		var lost *strategy.LostError
 		switch i {
-		case gone:
+		case deleted:
 			if !errors.As(err, &lost) || lost.Holder != "" || redistest.Do(t, s, "EXISTS", claims[i].Key) != int64(0) {
 				t.Errorf("renewal of one that is gone = %v, want a LostError without holder, and no lock", err)
 			}
@@ -324,10 +324,10 @@ func TestWithoutFences(t *testing.T) {
 		t.Errorf("DBSIZE = %v, want 0: no counter is left", n)
 	}
 	narrow := locktest.As(t, s, "narrow", "that a lock without fences needs no right to a counter", "resetkeys", "~lock:{*}")
-	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
-		locks, err := luascript.New(redigonode.New(narrow), strategy.Options{}, own...)
-		if err = locktest.Opened(t, locks, err).Check(t.Context()); (err == nil) != (own != nil) {
-			t.Errorf("Check() of a user without the counter, with %d options = %v, want nil without fences alone", len(own), err)
+	for _, options := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
+		locks, err := luascript.New(redigonode.New(narrow), strategy.Options{}, options...)
+		if err = locktest.Opened(t, locks, err).Check(t.Context()); (err == nil) != (options != nil) {
+			t.Errorf("Check() of a user without the counter, with %d options = %v, want nil without fences alone", len(options), err)
 		}
 	}
 }
@@ -385,11 +385,11 @@ func TestRequests(t *testing.T) {
 		return locktest.Talk{Name: name, Do: do, Asked: []string{asked}, Replies: []any{reply}, Got: got, Err: err}
 	}
 	c := locktest.AClaim()
-	for _, own := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
-		on := func(n driver.Node) driver.Protocol { return luascript.On(n, own...) }
+	for _, options := range [][]luascript.Option{nil, {luascript.WithoutFences()}} {
+		on := func(n driver.Node) driver.Protocol { return luascript.On(n, options...) }
 		keys, counted := "a {a}:fence:", any([]byte("7"))
 		fence, granted := uint64(7), driver.Grant{Fence: 7, Fences: 1}
-		if own != nil {
+		if options != nil {
 			keys, fence, granted, counted = "a", 0, driver.Grant{}, nil
 		}
 		reply := any(int64(fence))
@@ -397,7 +397,7 @@ func TestRequests(t *testing.T) {
 			reply any
 			grant driver.Grant
 		}{reply, granted}
-		if own == nil {
+		if options == nil {
 			most.reply, most.grant.Fences = []any{int64(fence), int64(driver.MaxFences)}, driver.MaxFences
 		}
 		acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }

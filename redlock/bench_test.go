@@ -68,11 +68,11 @@ func (f *floor) pair() error {
 }
 
 // ours is the same with the library.
-func ours(b *testing.B, pools []*redis.Pool, key string, o strategy.Options, own ...redlock.Option) func() error {
+func ours(b *testing.B, pools []*redis.Pool, key string, o strategy.Options, options ...redlock.Option) func() error {
 	if err := bootstrap(b.Context(), pools...); err != nil {
 		b.Fatal(err)
 	}
-	s, err := redlock.New(locktest.Nodes(pools...), o, own...)
+	s, err := redlock.New(locktest.Nodes(pools...), o, options...)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // Bootstrap lets the servers of a new cluster vote at once. Call it once, at installation; never at
 // application start. An empty server cannot be told from one that lost its data, so without
 // Bootstrap no server votes until [WithMaxTTL] has passed; an application that called it at each start
-// would let in a server that has just forgotten its locks.
+// would give a vote to a server that has just forgotten its locks.
 //
 // The caller vouches for each server that does not vote yet: it has forgotten no lock that may be
 // held, and has lost no fence that a store remembers. On a server that votes already,

@@ -23,7 +23,7 @@ type slowFake struct {
 	rng    *rand.Rand // guarded by mu, as what follows
 	most   time.Duration
 	frozen bool
-	deaf   bool // executes, and does not answer
+	silent bool // executes, and does not answer
 	first  chan struct{}
 }
 
@@ -66,9 +66,9 @@ func (f *slowFake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ 
 			f.mu.Lock()
 		}
 		reply := f.serve(s.Name(), args)
-		deaf := f.deaf
+		silent := f.silent
 		f.mu.Unlock()
-		if deaf {
+		if silent {
 			return
 		}
 		go func() {

@@ -378,30 +378,30 @@ func (v simVariant) run(seed uint64, steps int, losses bool) (acquired int, wron
 }
 
 var simVariants = []struct {
-	name   string
-	sound  bool
-	losses bool
-	rare   bool // so rarely wrong that chance does not find it
-	large  bool // too large for TestFenceExhaustive, or not to be seen in a small world
+	name    string
+	correct bool
+	losses  bool
+	rare    bool // so rarely wrong that chance does not find it
+	large   bool // too large for TestFenceExhaustive, or not to be seen in a small world
 	simVariant
 }{
 	{name: "one phase", simVariant: simVariant{onePhase: true}},
 	{name: "write-back though another has the key", simVariant: simVariant{unconditional: true}},
-	{name: "write-back", sound: true},
+	{name: "write-back", correct: true},
 	{name: "losses, silence counts as zero", losses: true, simVariant: simVariant{silenceIsZero: true}},
 	{name: "losses, healed by any write-back", losses: true, rare: true, simVariant: simVariant{healsEarly: true}},
-	{name: "losses, healed after a success", losses: true, sound: true},
+	{name: "losses, healed after a success", losses: true, correct: true},
 	{name: "counters expire some time after they are set", simVariant: simVariant{expires: true, fromNow: true}},
 	{name: "counters expire by their first number", large: true, simVariant: simVariant{expires: true, once: true}},
-	{name: "counters expire by their number", sound: true, simVariant: simVariant{expires: true}},
+	{name: "counters expire by their number", correct: true, simVariant: simVariant{expires: true}},
 	{name: "blocks, of which the first number is noted", simVariant: simVariant{more: 1, onlyFirst: true}},
-	{name: "blocks", sound: true, simVariant: simVariant{more: 1}},
-	{name: "losses, blocks, and counters expire by their number", losses: true, sound: true, large: true, simVariant: simVariant{expires: true, more: 2}},
-	{name: "losses, and counters expire by their number", losses: true, sound: true, large: true, simVariant: simVariant{expires: true}},
+	{name: "blocks", correct: true, simVariant: simVariant{more: 1}},
+	{name: "losses, blocks, and counters expire by their number", losses: true, correct: true, large: true, simVariant: simVariant{expires: true, more: 2}},
+	{name: "losses, and counters expire by their number", losses: true, correct: true, large: true, simVariant: simVariant{expires: true}},
 }
 
 // TestFenceSimulation runs five nodes at random: two thousand acquisitions
-// where the fences are sound, and elsewhere until one is wrong.
+// where the fences are correct, and elsewhere until one is wrong.
 func TestFenceSimulation(t *testing.T) {
 	t.Parallel()
 	for _, c := range simVariants {
@@ -416,7 +416,7 @@ func TestFenceSimulation(t *testing.T) {
 				n, wrong := c.run(seed, 10_000, c.losses)
 				acquired += n
 				switch {
-				case wrong != "" && c.sound:
+				case wrong != "" && c.correct:
 					t.Fatalf("seed %d, after %d acquisitions: %s", seed, acquired, wrong)
 				case wrong != "":
 					t.Logf("seed %d, after %d acquisitions: %s", seed, acquired, wrong)
@@ -424,7 +424,7 @@ func TestFenceSimulation(t *testing.T) {
 				}
 			}
 			t.Logf("%d acquisitions", acquired)
-			if !c.sound {
+			if !c.correct {
 				t.Error("no fence was wrong: the simulation does not see what it is for")
 			}
 		})
@@ -580,8 +580,8 @@ func TestFenceExhaustive(t *testing.T) {
 			}
 			states, wrong := c.explore(losses)
 			t.Logf("%d states\n%s", states, wrong)
-			if c.sound != (wrong == "") {
-				t.Errorf("went wrong: %v, want %v", wrong != "", !c.sound)
+			if c.correct != (wrong == "") {
+				t.Errorf("went wrong: %v, want %v", wrong != "", !c.correct)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-// Fences on real servers, each part of what makes them sound where nothing else does; and on fakes, which
+// Fences on real servers, each part of what makes them correct where nothing else does; and on fakes, which
 // voters are waited for.
 package redlock_test
 
@@ -66,9 +66,9 @@ func only(open ...int) []conformance.Gate {
 }
 
 // fenced opens a strategy with fences that reaches some of five servers.
-func fenced(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, own ...redlock.Option) strategy.Strategy {
+func fenced(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, options ...redlock.Option) strategy.Strategy {
 	t.Helper()
-	return gated(t, servers, gates, calm, append([]redlock.Option{unhurried, redlock.WithFences()}, own...)...)
+	return gated(t, servers, gates, calm, append([]redlock.Option{unhurried, redlock.WithFences()}, options...)...)
 }
 
 // before is a gate that calls f before the first request of that script leaves.
@@ -82,7 +82,7 @@ func before(script string, f func()) conformance.Gate {
 	}
 }
 
-// TestFences: what makes them sound, each part where nothing else does.
+// TestFences: what makes them correct, each part where nothing else does.
 func TestFences(t *testing.T) {
 	// The next holder shares just one server with the one before.
 	t.Run("WrittenBack", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestFences(t *testing.T) {
 		}
 	})
 
-	// A number is of no use where the lock is gone by then: another may have been granted it.
+	// A number is of no use where the lock has expired by then: another may have been granted it.
 	t.Run("WhileItIsThere", func(t *testing.T) {
 		servers := redistest.Nodes(t, 5)
 		known(t, servers)

@@ -120,8 +120,8 @@ func TestForgetfulServer(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			servers := append(redistest.Nodes(t, 4), redistest.Own(t, fault.config))
-			away := func(string, func()) {} // what is sent there is lost
-			onFirst, onLast := []conformance.Gate{nil, nil, away, away, nil}, []conformance.Gate{away, away, nil, nil, nil}
+			drop := func(string, func()) {} // what is sent there is lost
+			onFirst, onLast := []conformance.Gate{nil, nil, drop, drop, nil}, []conformance.Gate{drop, drop, nil, nil, nil}
 			known(t, servers)
 			before := open(t, servers, calm, unhurried)
 			verdict.Eventually(t, "the server has voted, and knows of the TTL", func() bool {
@@ -217,9 +217,9 @@ func refusedBy(t *testing.T, err error, reason string, least, most time.Duration
 }
 
 // alone opens a strategy on one server, which is not bootstrapped.
-func alone(t *testing.T, s *redistest.Server, ttl time.Duration, own ...redlock.Option) strategy.Strategy {
+func alone(t *testing.T, s *redistest.Server, ttl time.Duration, options ...redlock.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := redlock.New(locktest.Nodes(s.Pool()), strategy.Options{TTL: ttl, OpTimeout: ttl - 1}, append([]redlock.Option{unhurried}, own...)...)
+	locks, err := redlock.New(locktest.Nodes(s.Pool()), strategy.Options{TTL: ttl, OpTimeout: ttl - 1}, append([]redlock.Option{unhurried}, options...)...)
 	return opened(t, locks, err)
 }
 
@@ -242,8 +242,8 @@ func TestGuardOpens(t *testing.T) {
 	passes(t, s, 10*time.Minute)
 	is(t, "TryAcquire() when MaxTTL has passed", try(t, locks))
 	// A client that wants a fence, or knows of a shorter TTL, gets its vote from guard.lua, not from fastpath.lua.
-	for _, own := range []redlock.Option{redlock.WithFences(), redlock.WithMaxTTL(time.Minute)} {
-		is(t, "TryAcquire() by others", try(t, alone(t, s, time.Minute, own)))
+	for _, option := range []redlock.Option{redlock.WithFences(), redlock.WithMaxTTL(time.Minute)} {
+		is(t, "TryAcquire() by others", try(t, alone(t, s, time.Minute, option)))
 	}
 }
 
@@ -400,7 +400,7 @@ func guardOf(t *testing.T, s *redistest.Server) map[string]string {
 
 // TestBootstrap: a cluster that is known to be new need not wait; errors name Bootstrap.
 func TestBootstrap(t *testing.T) {
-	servers := own(t, 3)
+	servers := ownServers(t, 3)
 	locks, err := redlock.New(locktest.Nodes(pools(servers)...), calm, unhurried)
 	opened(t, locks, err)
 
@@ -515,7 +515,7 @@ func TestQuarantinedMinority(t *testing.T) {
 
 // TestGuardSettings: what is not allowed is refused, and the error says what is.
 func TestGuardSettings(t *testing.T) {
-	for what, own := range map[string][]redlock.Option{
+	for what, options := range map[string][]redlock.Option{
 		"a MaxTTL below the TTL":     {redlock.WithMaxTTL(calm.TTL - time.Millisecond)},
 		"a MaxTTL of no whole ms":    {redlock.WithMaxTTL(calm.TTL + time.Microsecond)},
 		"a MaxTTL beyond all":        {redlock.WithMaxTTL(strategy.MaxTTL + time.Millisecond)},
@@ -523,7 +523,7 @@ func TestGuardSettings(t *testing.T) {
 		"fences without the guard":   {redlock.WithFences(), redlock.WithoutGuard()},
 		"an option that is nil":      {nil},
 	} {
-		s, err := redlock.New([]driver.Node{named("a")}, calm, own...)
+		s, err := redlock.New([]driver.Node{named("a")}, calm, options...)
 		if err == nil {
 			s.Close()
 		}
@@ -531,12 +531,12 @@ func TestGuardSettings(t *testing.T) {
 			t.Errorf("%s: New() = %v, want an error that says what is allowed", what, err)
 		}
 	}
-	for what, own := range map[string][]redlock.Option{
+	for what, options := range map[string][]redlock.Option{
 		"MaxTTL":       {redlock.WithMaxTTL(calm.TTL)},
 		"fences":       {redlock.WithFences()},
 		"WithoutGuard": {redlock.WithoutGuard()},
 	} {
-		s, err := redlock.New([]driver.Node{named("a")}, calm, own...)
+		s, err := redlock.New([]driver.Node{named("a")}, calm, options...)
 		if err != nil {
 			t.Errorf("%s: New() = %v, want nil", what, err)
 			continue

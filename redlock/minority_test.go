@@ -17,7 +17,7 @@ import (
 )
 
 // TestAnyMinority: eight hundred acquisitions, and some with fences, on five servers, of
-// which any two are frozen, down or deaf at any time. No two hold the lock, and nobody waits
+// which any two are frozen, down or silent at any time. No two hold the lock, and nobody waits
 // for those two longer than the documented bound: [redlock.WithNodeTimeout] for each round of
 // requests. An attempt has one, and one more to give back; with fences, which then only
 // rise, it has three. An extension has one, and a release.
@@ -33,7 +33,7 @@ func TestAnyMinority(t *testing.T) {
 	}
 }
 
-func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.Option) {
+func minority(t *testing.T, seed uint64, acquisitions, rounds int, option redlock.Option) {
 	const timeout = 20 * time.Millisecond
 	var fakes []*slowFake
 	var nodes []driver.Node
@@ -49,7 +49,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 			sick[0], sick[1] = rng.IntN(5), rng.IntN(5)
 			for i, f := range fakes {
 				f.mu.Lock()
-				f.frozen, f.down, f.deaf = false, false, false
+				f.frozen, f.down, f.silent = false, false, false
 				if i == sick[0] || i == sick[1] {
 					switch rng.IntN(3) {
 					case 0:
@@ -57,7 +57,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 					case 1:
 						f.down = true
 					case 2:
-						f.deaf = true
+						f.silent = true
 					}
 				}
 				f.mu.Unlock()
@@ -97,7 +97,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 	var stores []strategy.Strategy
 	for k := range 3 {
 		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := redlock.New(nodes, strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond}, redlock.WithNodeTimeout(timeout), own)
+		s, err := redlock.New(nodes, strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond}, redlock.WithNodeTimeout(timeout), option)
 		is(t, "New()", err)
 		stores = append(stores, s)
 		work.Go(func() {
@@ -136,7 +136,7 @@ func minority(t *testing.T, seed uint64, acquisitions, rounds int, own redlock.O
 	all.Wait()
 	for _, f := range fakes {
 		f.mu.Lock()
-		f.frozen, f.down, f.deaf = false, false, false
+		f.frozen, f.down, f.silent = false, false, false
 		f.mu.Unlock()
 	}
 	time.Sleep(5 * time.Second) // what lay in their sockets is executed, and undone

@@ -123,10 +123,10 @@ func pools(servers []*redistest.Server) []*redis.Pool {
 }
 
 // open returns a strategy on servers that is closed with the test.
-func open(t *testing.T, servers []*redistest.Server, o strategy.Options, own ...redlock.Option) strategy.Strategy {
+func open(t *testing.T, servers []*redistest.Server, o strategy.Options, options ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	known(t, servers)
-	locks, err := redlock.New(locktest.Nodes(pools(servers)...), o, own...)
+	locks, err := redlock.New(locktest.Nodes(pools(servers)...), o, options...)
 	return opened(t, locks, err)
 }
 
@@ -144,7 +144,7 @@ func opened(t *testing.T, locks strategy.Strategy, err error) strategy.Strategy 
 }
 
 // gated is open with a gate before each node; nil: none.
-func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, own ...redlock.Option) strategy.Strategy {
+func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, o strategy.Options, options ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	known(t, servers)
 	nodes := locktest.Nodes(pools(servers)...)
@@ -153,7 +153,7 @@ func gated(t *testing.T, servers []*redistest.Server, gates []conformance.Gate, 
 			nodes[i] = conformance.GateNode(n, gates[i])
 		}
 	}
-	locks, err := redlock.New(nodes, o, own...)
+	locks, err := redlock.New(nodes, o, options...)
 	return opened(t, locks, err)
 }
 
@@ -208,8 +208,8 @@ func empty(t *testing.T, servers []*redistest.Server, name string) {
 	})
 }
 
-// own are servers of the test's own.
-func own(t *testing.T, n int) []*redistest.Server {
+// ownServers are servers for this test alone.
+func ownServers(t *testing.T, n int) []*redistest.Server {
 	t.Helper()
 	servers := make([]*redistest.Server, n)
 	for i := range servers {
@@ -227,7 +227,7 @@ func must(t *testing.T, err error) {
 
 // TestRoundTrips: what the package doc says of the wire, as the servers count it.
 func TestRoundTrips(t *testing.T) {
-	servers := own(t, 5)
+	servers := ownServers(t, 5)
 	locks := open(t, servers, calm, unhurried)
 	for range 2 { // dials, and loads the scripts
 		lease := acquire(t, locks, lockOf(t, "warm"))
@@ -308,7 +308,7 @@ func TestRoundTrips(t *testing.T) {
 // TestServersKilled: a minority is not missed. Without a majority nobody knows, and
 // nobody waits.
 func TestServersKilled(t *testing.T) {
-	servers := append(redistest.Nodes(t, 2), own(t, 3)...)
+	servers := append(redistest.Nodes(t, 2), ownServers(t, 3)...)
 	imitation(t, servers[0], "that what was undone is gone when servers that were killed are back: it is back at once")
 	locks := open(t, servers, calm, unhurried)
 	before, last := acquire(t, locks, lockOf(t, "before")), acquire(t, locks, lockOf(t, "last"))
@@ -578,11 +578,11 @@ func TestCancelled(t *testing.T) {
 // TestMinority: a minority's word does not make a lock held, or lost.
 func TestMinority(t *testing.T) {
 	servers := redistest.Nodes(t, 5)
-	var gone atomic.Pointer[sync.WaitGroup] // the others, since they were asked last
+	var pending atomic.Pointer[sync.WaitGroup] // what the minority has not answered yet, for which the others wait; nil: nobody waits
 	gates := make([]conformance.Gate, 5)
 	for i := range gates {
 		gates[i] = func(_ string, send func()) {
-			minority := gone.Load()
+			minority := pending.Load()
 			switch {
 			case minority == nil:
 				send()
@@ -598,14 +598,14 @@ func TestMinority(t *testing.T) {
 	cut := func() {
 		var two sync.WaitGroup
 		two.Add(2)
-		gone.Store(&two)
+		pending.Store(&two)
 	}
 	t.Run("Held", func(t *testing.T) {
 		lease := acquire(t, open(t, servers, calm, unhurried), lockOf(t))
 		settled(t, servers, lease)
 		cut()
 		_, err := locks.NewLock(lockOf(t)).TryAcquire(t.Context())
-		gone.Store(nil)
+		pending.Store(nil)
 		is(t, "TryAcquire()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 		isNot(t, "TryAcquire()", err, strategy.ErrHeld)
 		release(t, lease)
@@ -615,7 +615,7 @@ func TestMinority(t *testing.T) {
 		settled(t, servers, lease)
 		cut()
 		_, err := locks.Inspect(t.Context(), lockOf(t))
-		gone.Store(nil)
+		pending.Store(nil)
 		is(t, "Inspect()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 		if err != nil && strings.Contains(err.Error(), `lock ""`) {
 			t.Errorf("Inspect() = %v, want the lock by its name", err)
@@ -635,7 +635,7 @@ func TestMinority(t *testing.T) {
 			isNot(t, "Extend()", err, nil, strategy.ErrLost)
 			return !errors.Is(err, strategy.ErrUnknown)
 		})
-		gone.Store(nil)
+		pending.Store(nil)
 		is(t, "Extend()", err, strategy.ErrNoQuorum, strategy.ErrUnsent)
 		if err := lease.Err(); err != nil {
 			t.Errorf("Err() = %v, want nil", err)
@@ -648,7 +648,7 @@ func TestMinority(t *testing.T) {
 		settled(t, servers, lease)
 		cut()
 		err := lease.Extend(t.Context())
-		gone.Store(nil)
+		pending.Store(nil)
 		is(t, "Extend()", err, strategy.ErrNoQuorum, strategy.ErrUnsent, strategy.ErrUnknown)
 		isNot(t, "Extend()", err, strategy.ErrLost)
 		release(t, lease)

@@ -72,8 +72,8 @@ func (p *protocol) expected(i int) bool { return !p.silent[i].Load() }
 
 // patience is how long stragglers may take: three times what the quorum took, and 1 … 50 ms. A node
 // that works has answered by then.
-func patience(took time.Duration) time.Duration {
-	return min(max(3*took, time.Millisecond), 50*time.Millisecond)
+func patience(elapsed time.Duration) time.Duration {
+	return min(max(3*elapsed, time.Millisecond), 50*time.Millisecond)
 }
 
 // patience goes by the last quorum.

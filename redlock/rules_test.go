@@ -54,12 +54,12 @@ func (n *says) Eval(_ context.Context, _ time.Time, s *driver.Script, _ []string
 }
 
 // saying is the protocol on n such nodes.
-func saying(n int, eval func(i int, script string, args []any) (any, error), own ...Option) *protocol {
+func saying(n int, eval func(i int, script string, args []any) (any, error), options ...Option) *protocol {
 	var nodes []driver.Node
 	for i := range n {
 		nodes = append(nodes, &says{i: i, eval: eval})
 	}
-	return On(nodes, own...).(*protocol)
+	return On(nodes, options...).(*protocol)
 }
 
 func failed(kind error) error {
@@ -303,13 +303,13 @@ func TestOutcomes(t *testing.T) {
 			for _, b := range answers {
 				for _, c := range answers {
 					is := []answer{a, b, c}
-					yes, gone, left := 0, 0, 0
+					yes, lost, left := 0, 0, 0
 					for _, x := range is {
 						switch x.what {
 						case "yes":
 							yes++
 						case "gone", "other":
-							gone++
+							lost++
 						default:
 							left++
 						}
@@ -382,7 +382,7 @@ func TestOutcomes(t *testing.T) {
 					switch {
 					case yes >= 2:
 						check("Extend()", outcome(false, err), "done")
-					case gone >= 2:
+					case lost >= 2:
 						var lost *strategy.LostError
 						if errors.As(err, &lost) && a.what+b.what+c.what == "otherotherother" && lost.Holder != "other" {
 							t.Errorf("Extend() of a lock that another has on all nodes = %v, want its holder", err)
@@ -774,11 +774,11 @@ func TestTwinOnce(t *testing.T) {
 // TestCallerLeaves: the requests of a round end when its caller gives up; when the round is over, they go on.
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gone := errors.New("gone")
+		cause := errors.New("gone")
 		for decided, want := range map[bool]time.Duration{false: time.Second, true: time.Minute} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			start := time.Now()
-			time.AfterFunc(time.Second, func() { cancel(gone) })
+			time.AfterFunc(time.Second, func() { cancel(cause) })
 			p := saying(1, nil)
 			var took time.Duration
 			var why error
@@ -791,7 +791,7 @@ func TestCallerLeaves(t *testing.T) {
 				return nil
 			})
 			p.Close()
-			if took != want || (why == gone) == decided {
+			if took != want || (why == cause) == decided {
 				t.Errorf("a request whose caller gives up after a second (the round is over: %t) takes %v, and ends with %v; want %v", decided, took, why, want)
 			}
 			cancel(nil)

@@ -370,9 +370,9 @@ func TestWatchLeaves(t *testing.T) {
 	})
 }
 
-// TestWatchDeaf: a watch ends, and says so, if too few subscriptions last until a quorum has confirmed. One that is
+// TestWatchWithoutQuorum: a watch ends, and says so, if too few subscriptions last until a quorum has confirmed. One that is
 // broken when it is confirmed takes nothing from the others.
-func TestWatchDeaf(t *testing.T) {
+func TestWatchWithoutQuorum(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
 		var left atomic.Int64
@@ -542,7 +542,7 @@ func TestFirstVote(t *testing.T) {
 		is(t, "Acquire()", err)
 		is(t, "Release()", l.Release(t.Context()))
 		dials.Clear()
-		dial = 3 * away // so the quorum takes four
+		dial = 3 * roundTrip // so the quorum takes four
 		l, err = locks.NewLock("a").Acquire(t.Context())
 		is(t, "Acquire() by new connections", err)
 		for _, f := range fakes[:3] {
@@ -565,7 +565,7 @@ type dialling struct {
 	takes *time.Duration
 }
 
-const away = 30 * time.Millisecond // a round trip
+const roundTrip = 30 * time.Millisecond
 
 func (d dialling) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	if _, made := d.made.Load(d.name); !made {
@@ -580,7 +580,7 @@ func (d dialling) Eval(ctx context.Context, due time.Time, s *driver.Script, key
 			return nil, d.fail(strategy.ErrUnsent)
 		}
 	}
-	time.Sleep(away)
+	time.Sleep(roundTrip)
 	return d.fake.Eval(ctx, due, s, keys, args...)
 }
 
@@ -770,9 +770,9 @@ func TestUndone(t *testing.T) {
 					f.fenced = true
 					nodes[i] = distantFake{f, c.took[i]}
 				}
-				gone := errors.New("gone")
+				cause := errors.New("gone")
 				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(c.after, func() { cancel(gone) })
+				time.AfterFunc(c.after, func() { cancel(cause) })
 				_, err := redlock.On(nodes, redlock.WithFences()).Acquire(ctx, claim("a"))
 				is(t, "Acquire()", err, strategy.ErrNoQuorum)
 				voted := 0
@@ -820,7 +820,7 @@ func TestUndone(t *testing.T) {
 				}
 			}
 			if n := early.Load(); n > 0 {
-				t.Errorf("%d servers were asked to let go while the lease believed to be held, want none", n)
+				t.Errorf("%d servers were asked to release while the lease believed to be held, want none", n)
 			}
 		})
 	})

@@ -1,10 +1,10 @@
-// Package reentrant is a lock on one Redis that lets its owner in again.
+// Package reentrant is a lock on one Redis that its owner may acquire again.
 //
 // # The idea
 //
 // A function holds a lock and calls another that takes the same one. With any other lock the
 // inner call waits for the outer, which waits for the inner. Here the lock knows its owner,
-// and lets the owner in again.
+// and grants it to the owner again.
 //
 // The context names the owner, and nothing else does: [strategy.WithOwner], or the context
 // that strategy.Do and [strategy.Lease.Context] hand out. An owner is no goroutine and no
@@ -141,7 +141,7 @@ var _ interface {
 	driver.BulkExtender
 } = (*protocol)(nil)
 
-// Reenters says yes: acquire.lua lets the owner in again.
+// Reenters says yes: acquire.lua grants the lock to its owner again.
 func (p *protocol) Reenters() bool { return true }
 
 // Acquire takes the lock if nobody holds it, or holds it once more if its owner asks.

@@ -170,8 +170,8 @@ func TestBulk(t *testing.T) {
 		c.Grant, c.TTL = g, time.Minute
 		claims[i] = c
 	}
-	gone, taken, spoiled, ended := 7, 107, 207, 11
-	redistest.Do(t, s, "DEL", claims[gone].Key)
+	deleted, taken, spoiled, ended := 7, 107, 207, 11
+	redistest.Do(t, s, "DEL", claims[deleted].Key)
 	redistest.Do(t, s, "HSET", claims[taken].Key, "owner", "another")
 	redistest.Do(t, s, "HDEL", claims[taken].Key, "hold:"+claims[taken].Token)
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
@@ -185,7 +185,7 @@ func TestBulk(t *testing.T) {
 	for i, err := range answers {
 		var lost *strategy.LostError
 		switch i {
-		case gone, gone - 1:
+		case deleted, deleted - 1:
 			if !errors.As(err, &lost) || lost.Holder != "" {
 				t.Errorf("renewal of one that is gone = %v, want a LostError without holder", err)
 			}

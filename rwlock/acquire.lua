@@ -29,7 +29,7 @@ if redis.call('ZSCORE', s.lock, member) then -- granted while it queued, or the 
   return fence or err
 end
 
-serve(s, s.gone, entry)
+serve(s, s.lapsed, entry)
 local holds = held(s.lock) -- nobody: those who wait could not be served
 local free = not holds or mode == 'read' and holds == 'read' and not first_waiting(s, 'write')
 if s.turn or free then

@@ -27,7 +27,7 @@ redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: as in acquire
 redis.call('ZREM', s.lock, member) -- not there: a user who may not take the old token out gets no new one
 local fence, err = grant(s, to, ARGV[4], ends)
 if err then return err end
-let_go(s.lock, {from .. ':' .. ARGV[2]})
+remove_members(s.lock, {from .. ':' .. ARGV[2]})
 if to ~= from then
   serve(s, from)
   call_first(s)

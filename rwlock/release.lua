@@ -15,7 +15,7 @@ local s, err = open(ARGV[1]) -- turns.lua
 if err then return err end
 local token, entry = ARGV[2], ARGV[3]
 local mode = held_by(s.lock, token)
-if mode then let_go(s.lock, {mode .. ':' .. token}) else assert_primary(s.lock) end
+if mode then remove_members(s.lock, {mode .. ':' .. token}) else assert_primary(s.lock) end
 if entry ~= '' then
   for _, queue in ipairs({s.read, s.write}) do
     local out = redis.pcall('LREM', queue, 0, entry)
@@ -23,7 +23,7 @@ if entry ~= '' then
   end
 end
 
-serve(s, mode or s.gone)
+serve(s, mode or s.lapsed)
 call_first(s)
 local holds = held(s.lock)
 local frees = mode == 'write' or s.changed or mode and not holds

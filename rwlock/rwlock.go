@@ -192,7 +192,7 @@ func (p *protocol) MaxShare() int { return read }
 // Excludes says that only readers hold the lock together.
 func (p *protocol) Excludes(held, asked int32) bool { return held != read || asked != read }
 
-// Acquire makes c a holder if the lock lets it in and nobody waits who comes first. Otherwise a claim with a Line
+// Acquire makes c a holder if no hold excludes it and nobody waits who comes first. Otherwise a claim with a Line
 // takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)

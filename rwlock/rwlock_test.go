@@ -51,12 +51,12 @@ type scene struct {
 	locks   strategy.ReadWriter
 	name    string
 	ctx     context.Context
-	freed   time.Time // when somebody was let in last
+	freed   time.Time // when a waiter was granted the lock last
 	holding []strategy.Lease
 }
 
 // play plays a scene. A direct grant lasts for a second, unless its holder extends it: where the machine was too slow for
-// that, others are let in, and the scene is played again.
+// that, others are granted the lock, and the scene is played again.
 func play(t *testing.T, o strategy.Options, fn func(s *scene)) {
 	t.Helper()
 	server := redistest.Shared(t)
@@ -81,7 +81,7 @@ func play(t *testing.T, o strategy.Options, fn func(s *scene)) {
 func (s *scene) failf(format string, args ...any) {
 	s.t.Helper()
 	if late := time.Since(s.freed); !s.freed.IsZero() && late > driver.SuccessorTTL(time.Minute)/2 {
-		panic(verdict.Slowf("the one that was let in may have been %v late", late))
+		panic(verdict.Slowf("the one that was granted the lock may have been %v late", late))
 	}
 	for _, l := range s.holding {
 		if errors.Is(l.Err(), strategy.ErrLost) {
@@ -193,7 +193,7 @@ func (w *waiter) over() bool {
 	}
 }
 
-// comesIn returns the lease of a waiter that is let in.
+// comesIn returns the lease of a waiter that is granted the lock.
 func (w *waiter) comesIn(why string) strategy.Lease {
 	w.s.t.Helper()
 	verdict.Eventually(w.s.t, why, w.over)
@@ -204,7 +204,7 @@ func (w *waiter) comesIn(why string) strategy.Lease {
 	return w.lease
 }
 
-// stays demands that a waiter is still in the queue, where those are that nobody has let in.
+// stays demands that a waiter is still in the queue, where those are that nobody has granted the lock.
 func (s *scene) stay(why string, waiters ...*waiter) {
 	s.t.Helper()
 	if n := s.queue(); n != len(waiters) {
@@ -217,7 +217,7 @@ func (s *scene) stay(why string, waiters ...*waiter) {
 	}
 }
 
-// release lets others in.
+// release gives a lease up, and with it the lock to others.
 func (s *scene) release(l strategy.Lease) {
 	s.t.Helper()
 	before := time.Now()
@@ -586,13 +586,13 @@ func TestFences(t *testing.T) {
 		r1, r2 := s.waitsToRead(), s.waitsToRead()
 		s.release(writer)
 		a, b := r1.comesIn("the writer has gone"), r2.comesIn("the writer has gone")
-		rises("the first reader that was let in", a)
+		rises("the first reader that was granted the lock", a)
 		same("the second", b)
 		w := s.waitsToWrite()
 		s.release(a)
 		s.release(b)
 		next := w.comesIn("the last reader has gone")
-		rises("the writer that was let in", next)
+		rises("the writer that was granted the lock", next)
 		s.release(next)
 	})
 }
@@ -799,7 +799,7 @@ func TestOutOfMemory(t *testing.T) {
 			return verdict.Slowf("the reader was %v late", late)
 		}
 		if err := reader.Release(t.Context()); err != nil {
-			t.Errorf("Release() of the reader that was let in = %v, want nil", err)
+			t.Errorf("Release() of the reader that was granted the lock = %v, want nil", err)
 		}
 		return ""
 	})

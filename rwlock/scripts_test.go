@@ -283,7 +283,7 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "an undo of a reader that waits", Args: undoesRead, Before: all(writes, queued("r0", "r1", "w1")), Reply: "nil", After: all(writes, queued("r1", "w1")),
 			Heard: all(told("r1", "7000"), told("w1", "7000"))},
 		row{Name: "an undo, and nobody holds", Args: undoesRead, Before: all(counter, queued("r0", "r1", "w1")), Reply: "nil", After: all(next, w1, queued("r1")), Heard: all(granted("w1", "#0"), told("r1", "1000"))},
-		row{Name: "an undo of a writer that was let in", Args: undoes, Before: all(counter, wrote, queued("w1", "r1")), Reply: "1", After: all(next, r1, queued("w1")),
+		row{Name: "an undo of a writer that was granted the lock", Args: undoes, Before: all(counter, wrote, queued("w1", "r1")), Reply: "1", After: all(next, r1, queued("w1")),
 			Heard: all(granted("r1", "#0"), told("w1", "1000"))},
 		row{Name: "an undo, and there is nothing", Args: undoes, Before: counter, Reply: "nil", After: same},
 		row{Name: "an undo where the queue may not be written", Args: undoes, Before: all(reads, queued("w0")), Forbid: "LREM", Reply: "nil", After: same},

@@ -14,7 +14,7 @@
 -- before it have gone; and a writer for the writers before it, and between two of them for the readers that wait by
 -- then. If the writers that wait leave their queue while others read, the readers that wait come in.
 
-own = kinds.read
+own_kind = kinds.read
 
 -- Returns whether a member is a reader or a writer: 'read' or 'write'.
 local function mode_of(member) return string.match(member, '^(%a+):') end
@@ -40,12 +40,12 @@ end
 
 -- Reads the lock whose keys are KEYS, and drops the holds that have lapsed.
 -- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
--- Returns  the lock; nil, error. gone is 'read' or 'write' if such a hold has been dropped
+-- Returns  the lock; nil, error. lapsed is 'read' or 'write' if such a hold has been dropped
 local function open(keep)
   local now, time, err, lapsed = drop_lapsed(KEYS[1])
   if err then return nil, err end
   return {lock = KEYS[1], read = KEYS[2], write = KEYS[3], counter = KEYS[4], keep = tonumber(keep), now = now, time = time,
-    gone = lapsed and mode_of(lapsed)}
+    lapsed = lapsed and mode_of(lapsed)}
 end
 
 -- Makes the token a holder until ends. The fence comes first: if it fails, nothing is held. It is a new one; that of a
@@ -74,24 +74,24 @@ end
 
 -- Returns the first entry in the queue of readers or writers that listens; nil: none. Those before it, which do not
 -- listen, leave the queue. The caller's own entry counts as listening.
-local function first_waiting(s, mode, own)
+local function first_waiting(s, mode, caller_entry)
   while true do
     local entry = redis.pcall('LINDEX', s[mode], '0')
     if type(entry) ~= 'string' then return nil end
     local line = read_entry(entry)
-    if entry == own or line and not passed_over(s[mode] .. ':' .. line) then return entry end
+    if entry == caller_entry or line and not passed_over(s[mode] .. ':' .. line) then return entry end
     if not take_out(s, mode) then return nil end
   end
 end
 
--- Lets in the first reader or writer that waits: the direct grant. If that is own, the caller's entry, s.turn is set,
+-- Makes the first reader or writer that waits a holder: the direct grant. If that is the caller's entry, s.turn is set,
 -- and it needs none. Returns whether somebody has come in.
-local function let_in(s, mode, own)
-  local entry = first_waiting(s, mode, own)
+local function grant_first(s, mode, caller_entry)
+  local entry = first_waiting(s, mode, caller_entry)
   if not entry then return false end
   local _, _, err = next_fences(s.counter, 1, s.time)
   if err or not take_out(s, mode) then return false end
-  if entry == own then
+  if entry == caller_entry then
     s.turn = true
     return true
   end
@@ -100,7 +100,7 @@ local function let_in(s, mode, own)
   local done, fence = pcall(grant, s, mode, token, s.now + ms)
   if not done then return false end
   if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    pcall(let_go, s.lock, {mode .. ':' .. token}) -- its holder would not know
+    pcall(remove_members, s.lock, {mode .. ':' .. token}) -- its holder would not know
     return false
   end
   return true
@@ -115,15 +115,15 @@ local function call_first(s)
   tell_first(s.write, math.max(left or 1, 1))
 end
 
--- Lets those in whose turn it is, as the table above says.
--- gone  who went: 'read' or 'write'; nil: nobody, or nobody knows
--- own   the caller's entry
+-- Makes those holders whose turn it is, as the table above says.
+-- ended         which kind of hold has ended: 'read' or 'write'; nil: none, or nobody knows
+-- caller_entry  the caller's entry in a queue
 -- After its first write it raises no error: where the queues cannot be served, a release is a mere release.
-local function serve(s, gone, own)
+local function serve(s, ended, caller_entry)
   if held(s.lock) == 'write' then return end
-  local writer = first_waiting(s, 'write', own)
-  if gone == 'write' or not writer then
-    while let_in(s, 'read', own) do end
+  local writer = first_waiting(s, 'write', caller_entry)
+  if ended == 'write' or not writer then
+    while grant_first(s, 'read', caller_entry) do end
   end
-  if writer and not s.turn and not held(s.lock) then let_in(s, 'write', own) end
+  if writer and not s.turn and not held(s.lock) then grant_first(s, 'write', caller_entry) end
 end

@@ -22,5 +22,5 @@ end
 prove(s, ARGV[5])
 local fence, err = grant(s, ARGV[5], #held, s.now + ARGV[4])
 if err then return err end
-let_go(s.lock, held) -- holders.lua
+remove_members(s.lock, held) -- holders.lua
 return fence

@@ -3,7 +3,7 @@
 --
 -- A permit is a member of the lock (holders.lua). A hold of one permit is permit:<token>; a hold of several is that,
 -- permit:<token>:2, permit:<token>:3 and so on. So the size of the set says how many permits are taken.
-own = kinds.permit
+own_kind = kinds.permit
 
 -- Reads the semaphore whose keys are KEYS, and drops the holds that have lapsed.
 -- permits  how many there are, unless they were set at run time
@@ -69,22 +69,22 @@ local function serve_entry(s, channel, ms, permits, token)
   local held, fence = pcall(grant, s, token, permits, s.now + ms)
   if not held then return false end
   if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    pcall(let_go, s.lock, members(token, permits)) -- its holder would not know
+    pcall(remove_members, s.lock, members(token, permits)) -- its holder would not know
     return false
   end
   return true
 end
 
 -- Serves the queue in its order, as long as the permits of the first are free. A waiter for many permits is not
--- overtaken by those behind it that want few, unless it has died. Stops at the entry own, which is the caller's.
+-- overtaken by those behind it that want few, unless it has died. Stops at the caller's entry.
 -- After its first write it raises no error: where the queue cannot be served, a release is a mere release.
 -- moved  whether the caller has taken the first out of the queue: the next is to hear that it is first
 -- Returns whether nobody in the queue comes before the caller.
-local function serve(s, own, moved)
+local function serve(s, caller_entry, moved)
   local able = true
   while able do
     local entry = redis.pcall('LINDEX', s.queue, '0')
-    if type(entry) ~= 'string' or entry == own then return true end
+    if type(entry) ~= 'string' or entry == caller_entry then return true end
     local line, ms, permits, token = read_entry(entry)
     local channel = line and s.queue .. ':' .. line
     local counted, rest = pcall(free, s)

@@ -33,9 +33,9 @@ const (
 	heavy  = "ZADD lock @7000 permit:mine @7000 permit:mine:2 @7000 permit:mine:3 PX 7000"
 	lapsed = "ZADD lock @-3 permit:x @-2 permit:y @-1 permit:z PX 9000"
 
-	begin = "ZRANGE PTTL TIME GET "                          // of every script that opens the semaphore
-	gives = "GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT" // a grant
-	own   = "ZADD ZREM " + gives                             // that of the caller
+	begin    = "ZRANGE PTTL TIME GET "                          // of every script that opens the semaphore
+	grants   = "GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT" // a grant
+	ownGrant = "ZADD ZREM " + grants                            // to the caller
 )
 
 func TestAcquireScript(t *testing.T) {
@@ -43,7 +43,7 @@ func TestAcquireScript(t *testing.T) {
 	const made = "SET fence #512 PX 90000; ZADD lock @60000 permit:mine PX 60000"
 	rows := on(mine,
 		// Enough permits are free, and nobody queues.
-		row{Name: "free", Reply: "#512", After: made, Runs: begin + "ZSCORE LINDEX ZCARD " + own},
+		row{Name: "free", Reply: "#512", After: made, Runs: begin + "ZSCORE LINDEX ZCARD " + ownGrant},
 		row{Name: "free, before Redis 7.0", Old: true, Reply: "#512", After: made},
 		row{Name: "all that there are", Args: "3 90000 60000 mine 3 ''", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
@@ -54,7 +54,7 @@ func TestAcquireScript(t *testing.T) {
 			After: "SET fence #512 PX 90000; ZADD lock @4000 permit:mine @5000 permit:a @9000 permit:b PX 9000"},
 		row{Name: "a hold has lapsed", Before: "ZADD lock @-1 permit:old @5000 permit:a @9000 permit:b PX 9000", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000",
-			Runs:  "ZRANGE PTTL TIME ZREMRANGEBYSCORE GET ZSCORE LINDEX ZCARD " + own},
+			Runs:  "ZRANGE PTTL TIME ZREMRANGEBYSCORE GET ZSCORE LINDEX ZCARD " + ownGrant},
 		row{Name: "all holds have lapsed", Args: "3 90000 60000 mine 3 ''", Before: lapsed, Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "a hold whose end is now counts", Before: "ZADD lock @0 permit:old @5000 permit:a @9000 permit:b PX 9000", Reply: "[old 0]", After: same,
@@ -67,7 +67,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "the last fence", Args: "3 0 60000 mine 1 ''", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
 			After: "SET fence 9007199254740991; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
-		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: begin + "ZSCORE LINDEX ZCARD " + own + " LREM"},
+		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: begin + "ZSCORE LINDEX ZCARD " + ownGrant + " LREM"},
 		row{Name: "with an entry, which may not be taken out", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Forbid: "LREM", Reply: "#512", After: made},
 		row{Name: "the queue is no list", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Before: "SET queue x", Reply: "#512", After: made + "; SET queue x"},
 
@@ -107,7 +107,7 @@ func TestAcquireScript(t *testing.T) {
 
 		// It holds permits already: granted while it queued, or the reply was lost.
 		row{Name: "holds them already", Before: "SET fence #-50; ZADD lock @900 permit:mine PX 900", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000",
-			Runs: begin + "ZSCORE ZSCORE " + gives},
+			Runs: begin + "ZSCORE ZSCORE " + grants},
 		row{Name: "holds several already", Args: "3 90000 60000 mine 3 'line 1000 3 mine' 1", Before: heavy, Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "holds them already, for longer", Args: "3 90000 4000 mine 3 ''", Before: heavy, Reply: "#512", After: "SET fence #512 PX 90000; " + heavy},
@@ -174,7 +174,7 @@ func TestQueueOfAcquireScript(t *testing.T) {
 		row{Name: "the first in the queue comes first", Before: two + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",
 			Reply: "[first 1000 1700000000 42 1 0]", After: "SET fence #512 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue 'line 1000 1 mine' PX 122000",
 			Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'",
-			Runs:  begin + "ZSCORE LINDEX ZCARD PUBSUB GET LPOP ZSCORE " + gives + " PUBLISH LINDEX ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
+			Runs:  begin + "ZSCORE LINDEX ZCARD PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
 		row{Name: "the first in the queue comes first, who asks does not queue", Args: "3 90000 60000 mine 1 ''", Before: two + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",
 			Reply: "[first 1000]", After: "SET fence #512 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000", Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'"},
 		row{Name: "there is enough for both", Before: "ZADD lock @5000 permit:a PX 5000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "#513",
@@ -195,7 +195,7 @@ func TestQueueOfAcquireScript(t *testing.T) {
 		// It is first in the queue itself.
 		row{Name: "it is first in the queue", Args: again, Before: two + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000; RPUSH queue 'b 1000 1 next'", Heard: "queue:b 'next 5000'",
-			Runs: begin + "ZSCORE LINDEX ZCARD " + own + " LREM LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
+			Runs: begin + "ZSCORE LINDEX ZCARD " + ownGrant + " LREM LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
 		row{Name: "it is first in the queue, and wants more than is free", Args: threeAgain, Before: two + "; RPUSH queue 'line 1000 3 mine' 'b 1000 1 next' PX 5000", Listening: "queue:line queue:b",
 			Reply: "[a 5000 1700000000 42 1 1]", After: two + "; RPUSH queue 'line 1000 3 mine' 'b 1000 1 next' PX 126000"},
 		row{Name: "all holds have lapsed: what it leaves goes to the next", Args: again, Before: lapsed + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 second' 'c 1000 1 third' 'd 1000 1 fourth'",
@@ -314,7 +314,7 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "the first in the queue gets them", Before: "SET fence #-700; ZADD lock @5000 permit:a @6000 permit:b @7000 permit:mine PX 7000; RPUSH queue 'a 1000 1 first' 'b 2000 1 next'", Listening: "queue:a queue:b",
 			Reply: "1", After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @6000 permit:b PX 6000; RPUSH queue 'b 2000 1 next'",
 			Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'; queue:b 'next 1000'",
-			Runs:  begin + "ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT LINDEX ZCARD PUBSUB GET LPOP ZSCORE " + gives + " PUBLISH LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
+			Runs:  begin + "ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT LINDEX ZCARD PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
 		row{Name: "several in one step", Before: heavy + "; RPUSH queue 'a 1000 1 first' 'b 2000 2 second' 'c 1000 1 third'", Listening: "queue:a queue:b queue:c", Reply: "1",
 			After: "SET fence #513 PX 90000; ZADD lock @1000 permit:first @2000 permit:second @2000 permit:second:2 PX 2000; RPUSH queue 'c 1000 1 third'",
 			Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; queue:b 'grant #513 1 2000 1700000000 42 second'; queue:c 'next 1000'"},
@@ -448,7 +448,7 @@ func TestAdoptScript(t *testing.T) {
 	const args, held = "3 90000 old 60000 mine", "ZADD lock @7000 permit:old PX 7000"
 	rows := on(args,
 		row{Name: "held", Before: "SET fence #-5; " + held, Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000",
-			Runs: begin + "ZSCORE ZSCORE " + own + " ZREM ZRANGE PEXPIREAT"},
+			Runs: begin + "ZSCORE ZSCORE " + ownGrant + " ZREM ZRANGE PEXPIREAT"},
 		row{Name: "of several permits", Before: "ZADD lock @7000 permit:old @7000 permit:old:2 @7000 permit:old:3 PX 7000", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "next to others", Before: "ZADD lock @5000 permit:a @7000 permit:old @7000 permit:old:2 @9000 permit:b PX 9000", Reply: "#512",

@@ -407,7 +407,7 @@ func TestNeverMore(t *testing.T) {
 	quiet(t, s, name)
 }
 
-// TestSetPermits: the number goes for all processes. Raised, it lets in who waits, at once; lowered, it takes
+// TestSetPermits: the number goes for all processes. Raised, it grants to those who wait, at once; lowered, it takes
 // nothing from holders; and 0 takes it back.
 func TestSetPermits(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
@@ -874,8 +874,8 @@ func TestBulk(t *testing.T) {
 		c.Grant, c.TTL = g, time.Minute
 		claims[i] = c
 	}
-	gone, ended, spoiled := 7, 107, 207
-	redistest.Do(t, s, "DEL", claims[gone].Key)
+	deleted, ended, spoiled := 7, 107, 207
+	redistest.Do(t, s, "DEL", claims[deleted].Key)
 	redistest.Do(t, s, "ZADD", claims[ended].Key, 1000, "permit:"+claims[ended].Token)
 	redistest.Do(t, s, "DEL", claims[spoiled].Key)
 	redistest.Do(t, s, "RPUSH", claims[spoiled].Key, "no lock")
@@ -886,9 +886,9 @@ func TestBulk(t *testing.T) {
 	}
 	for i, err := range answers {
 		switch i {
-		case gone, gone - 1, ended:
+		case deleted, deleted - 1, ended:
 			if !errors.Is(err, strategy.ErrLost) {
-				t.Errorf("renewal of one that is gone = %v, want ErrLost", err)
+				t.Errorf("renewal of a deleted one = %v, want ErrLost", err)
 			}
 		case spoiled, spoiled - 1:
 			if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {

@@ -82,7 +82,7 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 		return strategy.Info{}, err
 	}
 	seen, err := p.read(c, reply)
-	if err != nil || seen.gone || seen.lapsed() {
+	if err != nil || seen.absent || seen.lapsed() {
 		return strategy.Info{}, err
 	}
 	return strategy.Info{Held: true, Token: seen.token, TTL: seen.left}, nil

@@ -26,9 +26,9 @@
 // # When something breaks
 //
 //   - The holder dies: its key stays. A contender takes it over once the stamp has passed.
-//   - A reply is lost: nobody knows what Redis did. The engine undoes an unanswered SETNX, and
-//     repeats an unanswered release, until Redis confirms it or the stamp has passed. It leaves
-//     the value of an unanswered GETSET to lapse: that may be a loser's, which hides a lock.
+//   - A reply is lost: nobody knows what Redis did. The engine undoes an unconfirmed SETNX, and
+//     repeats an unconfirmed release, until Redis confirms it or the stamp has passed. It leaves
+//     the value of an unconfirmed GETSET to lapse: that may be a loser's, which hides a lock.
 //   - A waiter dies: it has left nothing in Redis, unless it had just lost a GETSET.
 //
 // # What it does not guarantee
@@ -162,11 +162,11 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	switch seen, err := p.read(c, reply); {
 	case err != nil:
 		return driver.Grant{}, err
-	case !seen.gone && !seen.lapsed():
+	case !seen.absent && !seen.lapsed():
 		return driver.Grant{}, seen.held(c)
 	case p.watch:
 		return driver.Grant{}, p.takeOverWatching(ctx, c)
-	case seen.gone: // free just now: ask again. A GETSET would risk an overwrite for nothing
+	case seen.absent: // free just now: ask again. A GETSET would risk an overwrite for nothing
 		return driver.Grant{}, &strategy.HeldError{Name: c.Name}
 	}
 	return p.takeOver(ctx, c)
@@ -190,7 +190,7 @@ func (p *protocol) takeOver(ctx context.Context, c driver.Claim) (driver.Grant, 
 	switch {
 	case err != nil: // GETSET has overwritten what was no lock: nobody knows whose the key is now
 		return driver.Grant{State: mayHide{}}, rediskit.BadReply(p.Name(), reply)
-	case old.gone || old.lapsed():
+	case old.absent || old.lapsed():
 		return driver.Grant{}, nil
 	}
 	// Another contender was quicker, and our value has replaced the winner's: from now
@@ -208,7 +208,7 @@ type mayHide struct{}
 // takeOverWatching is WATCH, GET, and, if the lock is still free, MULTI, SET, EXEC.
 func (p *protocol) takeOverWatching(ctx context.Context, c driver.Claim) error {
 	return p.inOneStep(ctx, c, func(seen stamp) (command, error) {
-		if !seen.gone && !seen.lapsed() {
+		if !seen.absent && !seen.lapsed() {
 			return command{}, seen.held(c)
 		}
 		mine, err := p.value(c.Token, c.TTL, 0)

@@ -28,16 +28,16 @@ func TestConformance(t *testing.T) { subjects.Run(t, "setnxgetset") }
 
 // modes are the ways to take over, extend and release.
 var modes = []struct {
-	name string
-	own  []setnxgetset.Option
+	name    string
+	options []setnxgetset.Option
 }{
 	{"getset", nil},
 	{"watch", []setnxgetset.Option{setnxgetset.WithWatchTakeOver()}},
 }
 
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxgetset.Option) strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, options ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := setnxgetset.New(redigonode.New(s.Pool()), o, own...)
+	locks, err := setnxgetset.New(redigonode.New(s.Pool()), o, options...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -52,7 +52,7 @@ func (c *clock) option() setnxgetset.Option { return setnxgetset.WithClock(c.now
 func TestRoundTrips(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
-		own                       []setnxgetset.Option
+		options                   []setnxgetset.Option
 		takeOver, extend, release int64
 	}{
 		{"getset", nil, 3, 2, 2},
@@ -63,7 +63,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
 			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(c.own, wall.option())...)
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(c.options, wall.option())...)
 			lease := locktest.Try(t, locks, "a") // dials
 			if err := errors.Join(lease.Extend(t.Context()), lease.Release(t.Context())); err != nil {
 				t.Fatal(err)
@@ -91,7 +91,7 @@ func TestManySeeItLapsed(t *testing.T) {
 			defer pool.Close()
 			all := make([]strategy.Strategy, contenders)
 			for i := range all {
-				locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{TTL: time.Minute, OpTimeout: 30 * time.Second}, m.own...)
+				locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{TTL: time.Minute, OpTimeout: 30 * time.Second}, m.options...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -141,7 +141,7 @@ func TestNoStamp(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
 			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			now := time.Now()
@@ -200,7 +200,7 @@ func TestDigitsOnly(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
 			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			stamp := time.Now().Add(time.Minute).UnixMilli()
@@ -246,7 +246,7 @@ func TestLapsedIsAnybodys(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
 			name := locktest.Unique(t)
 			key := strategy.DefaultKey(name)
 			for _, c := range []struct {
@@ -283,7 +283,7 @@ func TestExtendNeverSetsBack(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.own, wall.option())...)
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
 			name := locktest.Unique(t)
 			lease := locktest.Try(t, locks, name)
 			before := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
@@ -336,7 +336,7 @@ func TestCheck(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
-			locks := open(t, s, strategy.Options{}, m.own...)
+			locks := open(t, s, strategy.Options{}, m.options...)
 			if err := locks.Check(t.Context()); err != nil {
 				t.Errorf("Check() = %v, want nil", err)
 			}
@@ -364,7 +364,7 @@ func TestCheckWithoutTransactions(t *testing.T) {
 	}}
 	defer pool.Close()
 	for _, m := range modes {
-		locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{}, m.own...)
+		locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{}, m.options...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,7 +451,7 @@ func TestOutOfMemory(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, mode.own...)
+			locks := open(t, s, strategy.Options{TTL: time.Minute}, mode.options...)
 			lease := locktest.Try(t, locks, "a")
 			c := s.Pool().Get()
 			defer c.Close()
@@ -475,7 +475,7 @@ func TestOutOfMemory(t *testing.T) {
 				t.Errorf("the key holds %q, %v, want %q: refused", after, err, before)
 			}
 			left := 0
-			if err := lease.Release(t.Context()); mode.own != nil && strings.HasPrefix(s.Version(), "Redis 7.") {
+			if err := lease.Release(t.Context()); mode.options != nil && strings.HasPrefix(s.Version(), "Redis 7.") {
 				refused("Release()", err)
 				left = 1
 			} else if err != nil {
@@ -506,8 +506,8 @@ func TestRequests(t *testing.T) {
 	}
 	clock := setnxgetset.WithClock(func() time.Time { return time.UnixMilli(1_700_000_000_000) })
 	c := locktest.AClaim()
-	on := func(n driver.Node, own ...setnxgetset.Option) driver.Protocol {
-		return setnxgetset.On(n, append(own, clock)...)
+	on := func(n driver.Node, options ...setnxgetset.Option) driver.Protocol {
+		return setnxgetset.On(n, append(options, clock)...)
 	}
 	watch := setnxgetset.WithWatchTakeOver()
 	acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }

@@ -27,10 +27,10 @@ const (
 
 // A stamp is what a key said when it was read.
 type stamp struct {
-	gone  bool          // nothing: there was no key
-	token string        // whose it is; where there is none, the digits
-	until int64         // Unix milliseconds
-	left  time.Duration // until then, by our clock; 0: it has lapsed
+	absent bool          // nothing: there was no key
+	token  string        // whose it is; where there is none, the digits
+	until  int64         // Unix milliseconds
+	left   time.Duration // until then, by our clock; 0: it has lapsed
 }
 
 func (s stamp) lapsed() bool { return s.left <= 0 }
@@ -39,7 +39,7 @@ func (s stamp) lapsed() bool { return s.left <= 0 }
 // not count as held, because waiters would wait for ever, and not as lapsed.
 func (p *protocol) read(c driver.Claim, reply any) (stamp, error) {
 	if reply == nil {
-		return stamp{gone: true}, nil
+		return stamp{absent: true}, nil
 	}
 	value, ok := reply.([]byte)
 	if !ok {
@@ -76,7 +76,7 @@ func (s stamp) held(c driver.Claim) error {
 // does not.
 func (s stamp) ownedBy(c driver.Claim, token string) error {
 	switch {
-	case s.gone || s.token != token && s.lapsed():
+	case s.absent || s.token != token && s.lapsed():
 		return &strategy.LostError{Name: c.Name}
 	case s.token != token:
 		return &strategy.LostError{Name: c.Name, Holder: s.token}

@@ -76,7 +76,7 @@ func TestDeleteAndSet(t *testing.T) {
 
 // loser opens a contender that, having seen a lock lapsed, lets step happen before it
 // swaps.
-func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), own ...setnxgetset.Option) strategy.Strategy {
+func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), options ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
 	n := redigonode.New(s.Pool())
 	gate := func(request string, send func()) {
@@ -85,7 +85,7 @@ func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), o
 		}
 		send()
 	}
-	locks, err := setnxgetset.New(conformance.GateNode(n, gate), o, own...)
+	locks, err := setnxgetset.New(conformance.GateNode(n, gate), o, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestClocksDecide(t *testing.T) {
 			early.forward(time.Hour)
 			late.forward(-time.Hour)
 			at := func(c *clock) strategy.Strategy {
-				return open(t, s, strategy.Options{TTL: time.Minute}, append(slices.Clone(m.own), c.option())...)
+				return open(t, s, strategy.Options{TTL: time.Minute}, append(slices.Clone(m.options), c.option())...)
 			}
 			for what, c := range map[string]struct{ holder, thief *clock }{
 				"the thief's clock is ahead":   {&right, &early},
@@ -205,8 +205,8 @@ func TestBlindReleaseFreesAStranger(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			var wall clock
 			o := strategy.Options{TTL: time.Minute}
-			blind := open(t, s, o, append(slices.Clone(m.own), setnxgetset.WithBlindRelease(), wall.option())...)
-			other := open(t, s, o, append(slices.Clone(m.own), wall.option())...)
+			blind := open(t, s, o, append(slices.Clone(m.options), setnxgetset.WithBlindRelease(), wall.option())...)
+			other := open(t, s, o, append(slices.Clone(m.options), wall.option())...)
 			name := locktest.Unique(t)
 			late := locktest.Try(t, blind, name)
 			wall.forward(2 * time.Minute) // while its process was stopped
@@ -260,8 +260,8 @@ func (c muteConn) Do(cmd string, args ...any) (any, error) {
 	return reply, err
 }
 
-// unanswered opens a contender whose replies to cmd are lost.
-func unanswered(t *testing.T, s *redistest.Server, cmd string, own ...setnxgetset.Option) (strategy.Strategy, *mute) {
+// withoutReplies opens a contender whose replies to cmd are lost.
+func withoutReplies(t *testing.T, s *redistest.Server, cmd string, options ...setnxgetset.Option) (strategy.Strategy, *mute) {
 	t.Helper()
 	n := redigonode.New(s.Pool())
 	m := &mute{Node: n, cmd: cmd}
@@ -269,22 +269,22 @@ func unanswered(t *testing.T, s *redistest.Server, cmd string, own ...setnxgetse
 		if e.Kind == strategy.EventUndoFailed {
 			m.undo = e.Err
 		}
-	}}, own...)
+	}}, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return locks, m
 }
 
-// TestUnansweredGetSet: whether it won or lost, nobody knows. To undo it might free the
+// TestUnconfirmedGetSet: whether it won or lost, nobody knows. To undo it might free the
 // lock of a winner that it hides, so its value is left to lapse.
-func TestUnansweredGetSet(t *testing.T) {
+func TestUnconfirmedGetSet(t *testing.T) {
 	s := redistest.Shared(t)
 	var wall clock
 	name := locktest.Unique(t)
 	key := strategy.DefaultKey(name)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
-	locks, m := unanswered(t, s, "GETSET", wall.option())
+	locks, m := withoutReplies(t, s, "GETSET", wall.option())
 	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
 	}
@@ -302,15 +302,15 @@ func TestUnansweredGetSet(t *testing.T) {
 	}
 }
 
-// TestUnansweredGetSetLapses: the undoing ends by itself when the value has lapsed.
-func TestUnansweredGetSetLapses(t *testing.T) {
+// TestUnconfirmedGetSetLapses: the undoing ends by itself when the value has lapsed.
+func TestUnconfirmedGetSetLapses(t *testing.T) {
 	s := redistest.Shared(t)
 	var wall clock
 	name := locktest.Unique(t)
 	key := strategy.DefaultKey(name)
 	defer redistest.Do(t, s, "DEL", key)
 	redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
-	locks, _ := unanswered(t, s, "GETSET", wall.option())
+	locks, _ := withoutReplies(t, s, "GETSET", wall.option())
 	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 		t.Fatalf("TryAcquire() = %v, want ErrUnknown", err)
 	}
@@ -320,14 +320,14 @@ func TestUnansweredGetSetLapses(t *testing.T) {
 	}
 }
 
-// TestUnansweredIsUndone: a SETNX, and a transaction, that were not answered have hit
+// TestUnconfirmedIsUndone: a SETNX, and a transaction, that were not answered have hit
 // nobody, and are undone.
-func TestUnansweredIsUndone(t *testing.T) {
+func TestUnconfirmedIsUndone(t *testing.T) {
 	s := redistest.Shared(t)
 	for _, c := range []struct {
-		cmd    string
-		lapsed bool
-		own    []setnxgetset.Option
+		cmd     string
+		lapsed  bool
+		options []setnxgetset.Option
 	}{
 		{"SETNX", false, nil},
 		{"SETNX", false, []setnxgetset.Option{setnxgetset.WithWatchTakeOver()}},
@@ -338,7 +338,7 @@ func TestUnansweredIsUndone(t *testing.T) {
 		if c.lapsed {
 			redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
 		}
-		locks, m := unanswered(t, s, c.cmd, c.own...)
+		locks, m := withoutReplies(t, s, c.cmd, c.options...)
 		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
 			t.Fatalf("%s: TryAcquire() = %v, want ErrUnknown", c.cmd, err)
 		}

@@ -26,9 +26,9 @@ func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
 // their weaknesses.
 func TestConformance(t *testing.T) { subjects.Run(t, "setnxpx") }
 
-func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.Option) strategy.Strategy {
+func open(t *testing.T, s *redistest.Server, o strategy.Options, options ...setnxpx.Option) strategy.Strategy {
 	t.Helper()
-	locks, err := setnxpx.New(redigonode.New(s.Pool()), o, own...)
+	locks, err := setnxpx.New(redigonode.New(s.Pool()), o, options...)
 	return locktest.Opened(t, locks, err)
 }
 
@@ -36,7 +36,7 @@ func open(t *testing.T, s *redistest.Server, o strategy.Options, own ...setnxpx.
 func TestRoundTrips(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		own     []setnxpx.Option
+		options []setnxpx.Option
 		release int64
 	}{
 		{"compare", nil, 2},
@@ -44,7 +44,7 @@ func TestRoundTrips(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := redistest.Own(t, redistest.Config{})
-			locks := open(t, s, strategy.Options{}, c.own...)
+			locks := open(t, s, strategy.Options{}, c.options...)
 			lease, err := locks.NewLock("a").TryAcquire(t.Context()) // dials
 			if err != nil {
 				t.Fatal(err)

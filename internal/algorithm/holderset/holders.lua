@@ -7,7 +7,7 @@
 -- A member is a word, a colon and a token. The word says what kind of lock this is, so that no algorithm takes the lock
 -- of another for its own.
 local kinds = {permit = 'the permits of a semaphore', read = 'a read-write lock', write = 'a read-write lock'}
-local own -- the kind of the algorithm, which sets it
+local own_kind -- the kind of the algorithm, which sets it
 
 -- Returns the token of a member.
 local function token_of(member) return string.match(member, ':(.*)$') end
@@ -23,10 +23,10 @@ local function assert_primary(lock) redis.call('ZREMRANGEBYSCORE', lock, 1, 0) e
 local function read_lock(lock)
   local first = redis.pcall('ZRANGE', lock, 0, 0, 'WITHSCORES')
   if first.err then return nil, nil, first end
-  local expires, what = redis.call('PTTL', lock) ~= -1, own
+  local expires, what = redis.call('PTTL', lock) ~= -1, own_kind
   if first[1] then what = kinds[string.match(first[1], '^(%a+):')] or 'no lock: one of its members is ' .. string.sub(first[1], 1, 50) end
-  if what == own and not expires then what = 'no lock: it has no expiry' end
-  if what ~= own then
+  if what == own_kind and not expires then what = 'no lock: it has no expiry' end
+  if what ~= own_kind then
     assert_primary(lock)
     return nil, nil, redis.error_reply('NOLOCK the key ' .. lock .. ' holds ' .. what)
   end
@@ -75,7 +75,7 @@ end
 
 -- Takes members out. The key then expires with the last of the others. pcall: if that is forbidden, the members that
 -- are left end all the same.
-local function let_go(lock, members)
+local function remove_members(lock, members)
   redis.call('ZREM', lock, unpack(members))
   pcall(expire, lock, 0)
 end
