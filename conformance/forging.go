@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -39,7 +40,7 @@ func forging() []Property {
 				a, b := t.contender("A", t.brief()), t.contender("B", t.brief())
 				h := a.try().want(nil, "the lock is free")
 				waiter := b.start().settles()
-				t.forge(b.lock.Name(), driver.Notification{Next: strategy.MaxTTL})
+				t.forge(b.lock.Name(), driver.Notification{Next: contract.MaxTTL})
 				t.forge(b.lock.Name(), driver.Notification{Next: time.Millisecond}) // if it believes that, it asks
 				t.sleep(t.ttl / 20)
 				h.detach()
@@ -48,8 +49,8 @@ func forging() []Property {
 					if time.Since(died) > most {
 						t.failf("B.Acquire() has not returned %v after the holder died, want the TTL of A or B, %v", most, t.ttl)
 					}
-					t.forge(b.lock.Name(), driver.Notification{Next: strategy.MaxTTL})
-					t.forge(b.lock.Name(), driver.Notification{Token: "somebody", Grant: driver.Grant{TTL: strategy.MaxTTL}})
+					t.forge(b.lock.Name(), driver.Notification{Next: contract.MaxTTL})
+					t.forge(b.lock.Name(), driver.Notification{Token: "somebody", Grant: driver.Grant{TTL: contract.MaxTTL}})
 				}
 				waiter.wait("A's lock has expired").want(nil, "A's lock has expired")
 			},
@@ -138,12 +139,12 @@ func (t *trial) forged() map[string]driver.Notification {
 	}
 	return map[string]driver.Notification{
 		"a grant":                  with(func(*driver.Grant) {}),
-		"a grant for a day":        with(func(g *driver.Grant) { g.TTL, g.Fences = strategy.MaxTTL, driver.MaxFences }),
+		"a grant for a day":        with(func(g *driver.Grant) { g.TTL, g.Fences = contract.MaxTTL, driver.MaxFences }),
 		"a grant of the future":    with(func(g *driver.Grant) { g.ServerTime = time.Hour }),
 		"a grant of the past":      with(func(g *driver.Grant) { g.ServerTime = -time.Hour }),
 		"a grant with a fence":     with(func(g *driver.Grant) { g.Fence = math.MaxInt64 }),
 		"a release":                {},
-		"that another is next":     {Next: strategy.MaxTTL},
+		"that another is next":     {Next: contract.MaxTTL},
 		"that the next is at once": {Next: time.Millisecond},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -24,7 +25,7 @@ func input() []Property {
 				} {
 					names = append(names, t.name+odd, odd+t.name)
 				}
-				names = append(names, t.name+strings.Repeat("x", strategy.MaxNameLen-len(t.name)))
+				names = append(names, t.name+strings.Repeat("x", contract.MaxNameLen-len(t.name)))
 				names = append(names[:0:0], names[1:]...) // the empty oddity gives the same name twice
 				var holds []*hold
 				for _, name := range names {
@@ -45,14 +46,14 @@ func input() []Property {
 			Clause: "A name or an owner that is not allowed is refused by every call, with an error that says so; that is not \"held\".",
 			check: func(t *trial) {
 				a := t.contender("A", ample)
-				for _, name := range []string{"", t.name + strings.Repeat("x", strategy.MaxNameLen)} {
+				for _, name := range []string{"", t.name + strings.Repeat("x", contract.MaxNameLen)} {
 					bad := a.on(name)
 					why := fmt.Sprintf("the name has %d bytes", len(name))
 					bad.try().wantAdvice(why)
 					bad.acquire().wantAdvice(why)
 					bad.adopt("token").wantAdvice(why)
 				}
-				long := strategy.WithOwner(t.ctx, strings.Repeat("x", strategy.MaxNameLen+1))
+				long := strategy.WithOwner(t.ctx, strings.Repeat("x", contract.MaxNameLen+1))
 				a.tryWith(long).wantAdvice("the owner is too long")
 				a.try().want(nil, "what was refused took no lock")
 			},
@@ -65,11 +66,11 @@ func input() []Property {
 					"the TTL is negative":                {TTL: -time.Second},
 					"the TTL is less than a millisecond": {TTL: time.Microsecond},
 					"the TTL is no whole milliseconds":   {TTL: time.Second + time.Microsecond},
-					"the TTL is more than a day":         {TTL: strategy.MaxTTL + time.Millisecond},
+					"the TTL is more than a day":         {TTL: contract.MaxTTL + time.Millisecond},
 					"the operation time-out is the TTL":  {TTL: time.Second, OpTimeout: time.Second},
 					"the operation time-out is negative": {OpTimeout: -time.Second},
 					"the fences expire too soon":         {TTL: time.Second, FenceTTL: 2*time.Second - time.Millisecond},
-					"the label is too long":              {Label: strings.Repeat("x", strategy.MaxLabelLen+1)},
+					"the label is too long":              {Label: strings.Repeat("x", contract.MaxLabelLen+1)},
 					"there is no such way to wait":       {Wait: 99},
 				} {
 					s, err := t.Open(o)

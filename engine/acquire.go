@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
@@ -473,7 +474,7 @@ func (w *waiter) pauseLimit(n int, why reason, listening bool) time.Duration {
 	if listening {
 		until = until.Add(why.longer)
 	}
-	expiry := min(max(time.Until(until), 0), strategy.MaxTTL) + time.Millisecond
+	expiry := min(max(time.Until(until), 0), contract.MaxTTL) + time.Millisecond
 	if listening {
 		// A holder that died announces nothing. Waiters of other processes wake at the same moment, so
 		// spread a little.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/ledger"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/multilock"
@@ -109,7 +110,7 @@ func allRefuses(t *testing.T) {
 		"one or more":                   {},
 		"argument 2 is nil":             {s.NewLock("a"), nil},
 		"names of 1 to 1024 bytes":      {s.NewLock("a"), s.NewLock("")},
-		`xxx" has no key: allowed are `: {s.NewLock("a"), s.NewLock(strings.Repeat("x", strategy.MaxNameLen+1))},
+		`xxx" has no key: allowed are `: {s.NewLock("a"), s.NewLock(strings.Repeat("x", contract.MaxNameLen+1))},
 		`"a" and "a" have the same key`: {s.NewLock("a"), s.NewLock("b"), s.NewLock("a")},
 		`the same key "lock:{a}"`:       {s.NewLock("a"), other.NewLock("a")},
 		`"b" and "b" have the same key`: {all(t, s, "a", "b"), all(t, s, "b", "c")},
@@ -933,9 +934,9 @@ func TestManyTakeSomeOfSix(t *testing.T) {
 		{TTL: ttl},
 		{TTL: ttl, Wait: strategy.WaitNotification},
 		{TTL: ttl, Wait: strategy.WaitPoll},
-		{TTL: ttl, HandOver: strategy.HandOverNone},
+		{TTL: ttl, NoHandOver: true},
 	} {
-		t.Run(o.Wait.String()+", hand-over "+o.HandOver.String(), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v, hand-over %t", o.Wait, !o.NoHandOver), func(t *testing.T) {
 			bubble(t, func(t *testing.T) { contention(t, 7, 50, 8, nil, o) })
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
@@ -70,8 +71,8 @@ func (t *target) refuse(ctx context.Context) error {
 	if ended := timeup.Ended(ctx); ended != nil {
 		return fmt.Errorf("lock %q: %w", t.name, ended)
 	}
-	if n := len(strategy.OwnerFrom(ctx)); n > strategy.MaxNameLen {
-		return fmt.Errorf("locks: the owner has %d bytes: allowed are %d", n, strategy.MaxNameLen)
+	if n := len(strategy.OwnerFrom(ctx)); n > contract.MaxNameLen {
+		return fmt.Errorf("locks: the owner has %d bytes: allowed are %d", n, contract.MaxNameLen)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
@@ -60,7 +61,7 @@ func TestPlainGrantRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		r := record(&m)
-		s := open(t, &m, strategy.Options{HandOver: strategy.HandOverNone})
+		s := open(t, &m, strategy.Options{NoHandOver: true})
 		take(t, open(t, &m, strategy.Options{})) // and forgotten: it lapses
 		first, second := wait(bg, s), wait(bg, s)
 		l := first.got(t)
@@ -182,8 +183,8 @@ func TestRetryOnErrorIsForServers(t *testing.T) {
 func TestOwnersLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, &lockstest.Memory{}, strategy.Options{})
-		release(t, takeAs(t, s, strings.Repeat("x", strategy.MaxNameLen)))
-		long := as(strings.Repeat("x", strategy.MaxNameLen+1))
+		release(t, takeAs(t, s, strings.Repeat("x", contract.MaxNameLen)))
+		long := as(strings.Repeat("x", contract.MaxNameLen+1))
 		if _, err := s.NewLock(name).TryAcquire(long); err == nil || !strings.Contains(err.Error(), "1025 bytes") {
 			t.Errorf("TryAcquire by an owner of 1025 bytes = %v, want an error that says so", err)
 		}
@@ -421,7 +422,7 @@ func TestForgottenHolderAlone(t *testing.T) {
 func TestPassThatOutlivesItsWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &passer{}
-		s := open(t, p, strategy.Options{HandOver: strategy.HandOverNone})
+		s := open(t, p, strategy.Options{NoHandOver: true})
 		holder := take(t, s)
 		first := wait(bg, s)
 		ctx, cancel := context.WithCancel(bg)

@@ -26,6 +26,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/lifecycle"
 	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
@@ -135,7 +136,7 @@ func (e *engine) on(o strategy.Options) (Strategy, error) {
 	if r, ok := e.p.(driver.Reenterer); ok {
 		made.reenters = r.Reenters()
 	}
-	made.adopts = made.reenters && o.HandOver == strategy.HandOverBest
+	made.adopts = made.reenters && !o.NoHandOver
 	return made, nil
 }
 
@@ -143,8 +144,8 @@ func (e *engine) NewLock(name string) strategy.Lock { return e.newLock(name) }
 
 func (e *engine) newLock(name string) *lock {
 	l := &lock{target: target{c: e.core, name: name}, lines: e.lines}
-	if name == "" || len(name) > strategy.MaxNameLen {
-		l.err = fmt.Errorf("locks: the lock's name has %d bytes: allowed are 1 to %d", len(name), strategy.MaxNameLen)
+	if name == "" || len(name) > contract.MaxNameLen {
+		l.err = fmt.Errorf("locks: the lock's name has %d bytes: allowed are 1 to %d", len(name), contract.MaxNameLen)
 		return l
 	}
 	if l.key = e.o.Key(name); l.key == "" {

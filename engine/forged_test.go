@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -54,7 +55,7 @@ func TestForgedGrant(t *testing.T) {
 						})
 					}
 					start := time.Now()
-					p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: strategy.MaxTTL, ServerTime: clock()}})
+					p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: contract.MaxTTL, ServerTime: clock()}})
 					l := w.got(t)
 					direct := driver.SuccessorTTL(long)
 					if most := direct - driver.Drift(direct); l.Deadline().Sub(start) > most {
@@ -241,7 +242,7 @@ func TestForgedNextWhileTheLineRests(t *testing.T) {
 		first, second := wait(bg, b), wait(bg, b)
 		release(t, holder)
 		l := first.got(t)
-		p.tell(driver.Notification{Next: strategy.MaxTTL})
+		p.tell(driver.Notification{Next: contract.MaxTTL})
 		start := time.Now()
 		_, err := l.Detach() // before it has been extended
 		is(t, "Detach", err)
@@ -265,7 +266,7 @@ func TestForgedNext(t *testing.T) {
 					w := wait(bg, b)
 					_, err := holder.Detach()
 					is(t, "Detach", err)
-					next := driver.Notification{Next: strategy.MaxTTL}
+					next := driver.Notification{Next: contract.MaxTTL}
 					for p.tell(next); every > 0 && !closed(w.done); time.Sleep(every) {
 						p.tell(next)
 					}

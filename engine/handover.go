@@ -30,7 +30,7 @@ const restAfterTurn = 10 * time.Microsecond
 // owner may have another hold, of which this process does not know, and the servers would let its
 // successor in under the owner's name. See pass. Nor are locks that several may hold.
 func (c *core) handsOver() bool {
-	return c.o.HandOver == strategy.HandOverBest && !c.reenters && c.maxShare == 0
+	return !c.o.NoHandOver && !c.reenters && c.maxShare == 0
 }
 
 // lineClaim is the claim of a new attempt of w, the head, for as many holds as may be handed over. The

@@ -457,12 +457,12 @@ func (p partial) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, err
 	return g, err
 }
 
-// HandOverNone asks the servers each time: once per acquisition.
-func TestHandOverNone(t *testing.T) {
+// NoHandOver asks the servers each time: once per acquisition.
+func TestNoHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		r := record(&m)
-		waiters := inLine(t, open(t, &m, strategy.Options{HandOver: strategy.HandOverNone}), 10)
+		waiters := inLine(t, open(t, &m, strategy.Options{NoHandOver: true}), 10)
 		before := m.Requests()
 		for _, w := range waiters {
 			equal(t, "Token at the server", tokenAt(&m), w.got(t).Token())
@@ -802,22 +802,22 @@ func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 // two processes.
 func TestRequestsPerAcquisition(t *testing.T) {
 	for _, tt := range []struct {
-		hand strategy.HandOver
+		none bool // NoHandOver
 		hold time.Duration
 		most float64
 	}{
-		{strategy.HandOverBest, 0, 0.2},
-		{strategy.HandOverBest, 10 * ms, 2.05}, // each successor asks for its whole TTL
-		{strategy.HandOverNone, 0, 1.05},
+		{false, 0, 0.2},
+		{false, 10 * ms, 2.05}, // each successor asks for its whole TTL
+		{true, 0, 1.05},
 	} {
-		t.Run(fmt.Sprintf("%v/%v", tt.hand, tt.hold), func(t *testing.T) {
+		t.Run(fmt.Sprintf("none %t/%v", tt.none, tt.hold), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var m lockstest.Memory
 				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
 				var all sync.WaitGroup
 				const contenders, rounds = 16, 40
 				for range 2 {
-					s := open(t, &m, strategy.Options{HandOver: tt.hand})
+					s := open(t, &m, strategy.Options{NoHandOver: tt.none})
 					for range contenders {
 						all.Go(func() {
 							for range rounds {

@@ -300,7 +300,7 @@ func TestLateAtTheGrant(t *testing.T) {
 		fault lockstest.Fault
 	}{
 		"handed over":       {first: true},
-		"passed on":         {o: strategy.Options{HandOver: strategy.HandOverNone}, first: true},
+		"passed on":         {o: strategy.Options{NoHandOver: true}, first: true},
 		"granted directly":  {},
 		"granted in answer": {o: strategy.Options{Wait: strategy.WaitNotification}, fault: only(lockstest.OpAcquire, slow(0, 20*ms))},
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/waitline"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -413,7 +414,7 @@ func (c *core) reasonOf(err error, g driver.Grant) reason {
 		r.until = time.Now().Add(r.held.TTL)
 	}
 	if g.Place > 1 {
-		r.longer = rand.N(min(time.Duration(g.Place-1), strategy.MaxTTL/c.o.TTL) * c.o.TTL)
+		r.longer = rand.N(min(time.Duration(g.Place-1), contract.MaxTTL/c.o.TTL) * c.o.TTL)
 	}
 	return r
 }

@@ -210,7 +210,7 @@ func TestManyStaleNotices(t *testing.T) {
 func TestNoticeOvertakesTheReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, r, _, a := notices(t, strategy.Options{})
-		s := open(t, notifying{m, m}, strategy.Options{HandOver: strategy.HandOverNone})
+		s := open(t, notifying{m, m}, strategy.Options{NoHandOver: true})
 		w := wait(bg, s)
 		other := open(t, notifying{m, m}, strategy.Options{})
 		release(t, a) // w asks, and gets the lock

@@ -353,7 +353,7 @@ func TestPollerBehindARestingLine(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				p := &passer{}
-				long := strategy.Options{TTL: time.Hour, HandOver: strategy.HandOverNone}
+				long := strategy.Options{TTL: time.Hour, NoHandOver: true}
 				s := open(t, p, long)
 				long.Wait, long.Backoff = strategy.WaitPoll, func(int) time.Duration { return time.Hour }
 				polling, err := s.With(func(to *strategy.Options) { *to = long })

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // withDefaults fills in what is zero and refuses what is not allowed.
 func withDefaults(o strategy.Options) (strategy.Options, error) {
-	const minTTL, maxTTL = strategy.MinTTL, strategy.MaxTTL
+	const minTTL, maxTTL = contract.MinTTL, contract.MaxTTL
 	if o.TTL == 0 {
 		o.TTL = 10 * time.Second
 	}
@@ -35,17 +36,14 @@ func withDefaults(o strategy.Options) (strategy.Options, error) {
 	if o.Key == nil {
 		o.Key = strategy.DefaultKey
 	}
-	if len(o.Label) > strategy.MaxLabelLen {
-		return o, fmt.Errorf("locks: Options.Label has %d bytes: allowed are %d", len(o.Label), strategy.MaxLabelLen)
+	if len(o.Label) > contract.MaxLabelLen {
+		return o, fmt.Errorf("locks: Options.Label has %d bytes: allowed are %d", len(o.Label), contract.MaxLabelLen)
 	}
 	if o.Backoff == nil {
-		o.Backoff = strategy.DefaultBackoff
+		o.Backoff = contract.Backoff
 	}
 	if o.Wait < strategy.WaitBest || o.Wait > strategy.WaitQueue {
 		return o, fmt.Errorf("locks: Options.Wait is %d: allowed are WaitBest, WaitPoll, WaitNotification and WaitQueue", int(o.Wait))
-	}
-	if o.HandOver < strategy.HandOverBest || o.HandOver > strategy.HandOverNone {
-		return o, fmt.Errorf("locks: Options.HandOver is %d: allowed are HandOverBest and HandOverNone", int(o.HandOver))
 	}
 	return o, nil
 }

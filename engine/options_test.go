@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -36,8 +37,6 @@ func TestOptionsRefused(t *testing.T) {
 		{strategy.Options{MaxHold: ttl - ms}, []string{"Options.MaxHold", "9.999s", "the TTL of 10s or more"}},
 		{strategy.Options{FenceTTL: 2*ttl - ms}, []string{"Options.FenceTTL", "19.999s", "whole milliseconds from twice the TTL of 10s on", "0 for the greater of 24h and that", "less than 0 for ever"}},
 		{strategy.Options{FenceTTL: 2*ttl + 1}, []string{"Options.FenceTTL", "20.000000001s", "whole milliseconds"}},
-		{strategy.Options{HandOver: -1}, []string{"Options.HandOver", "-1", "HandOverBest and HandOverNone"}},
-		{strategy.Options{HandOver: strategy.HandOverNone + 1}, []string{"Options.HandOver", "2", "HandOverBest and HandOverNone"}},
 	} {
 		s, err := engine.New(&lockstest.Memory{}, tt.o)
 		if err == nil || s != nil {
@@ -56,11 +55,11 @@ func TestOptionsAllowed(t *testing.T) {
 	t.Parallel()
 	for _, o := range []strategy.Options{
 		{},
-		{TTL: strategy.MinTTL},
-		{TTL: strategy.MaxTTL},
+		{TTL: contract.MinTTL},
+		{TTL: contract.MaxTTL},
 		{TTL: 10 * ms, OpTimeout: ms},
 		{OpTimeout: ttl - 1},
-		{Label: strings.Repeat("x", strategy.MaxLabelLen)},
+		{Label: strings.Repeat("x", contract.MaxLabelLen)},
 		{MaxHold: ttl},
 		{FenceTTL: 2 * ttl},
 		{FenceTTL: -1},
@@ -134,7 +133,7 @@ func TestDefaultBackoff(t *testing.T) {
 		math.MinInt: 2 * ms, -1: 2 * ms, 0: 2 * ms, 1: 2 * ms, 2: 4 * ms, 3: 8 * ms, 4: 16 * ms, 5: 32 * ms,
 		6: 64 * ms, 7: 128 * ms, 8: 250 * ms, 9: 250 * ms, 64: 250 * ms, math.MaxInt: 250 * ms,
 	} {
-		equal(t, fmt.Sprintf("DefaultBackoff(%d)", attempt), strategy.DefaultBackoff(attempt), want)
+		equal(t, fmt.Sprintf("DefaultBackoff(%d)", attempt), contract.Backoff(attempt), want)
 	}
 }
 
@@ -147,7 +146,7 @@ func TestDrift(t *testing.T) {
 
 // names are those that hash tags make difficult.
 func names() []string {
-	all := []string{"n", "%7D", "%25", "%257D", "7D", "\x00", "\xff\xfe", "ü", " ", ":", "n:fence", strings.Repeat("x", strategy.MaxNameLen)}
+	all := []string{"n", "%7D", "%25", "%257D", "7D", "\x00", "\xff\xfe", "ü", " ", ":", "n:fence", strings.Repeat("x", contract.MaxNameLen)}
 	const letters = "{}%a"
 	for _, a := range letters {
 		for _, b := range letters + "\x00" {
@@ -286,7 +285,7 @@ func TestNames(t *testing.T) {
 		s := open(t, &m, strategy.Options{})
 		for n, want := range map[string]string{
 			"": "0 bytes: allowed are 1 to 1024",
-			strings.Repeat("x", strategy.MaxNameLen+1): "1025 bytes: allowed are 1 to 1024",
+			strings.Repeat("x", contract.MaxNameLen+1): "1025 bytes: allowed are 1 to 1024",
 		} {
 			l := s.NewLock(n)
 			equal(t, "Name", l.Name(), n)
@@ -313,7 +312,7 @@ func TestNames(t *testing.T) {
 		}
 		equal(t, "requests", m.Requests(), 2*len(names()))
 
-		owner := strategy.WithOwner(bg, strings.Repeat("x", strategy.MaxNameLen+1))
+		owner := strategy.WithOwner(bg, strings.Repeat("x", contract.MaxNameLen+1))
 		if _, err := s.NewLock(name).Acquire(owner); !strings.Contains(fmt.Sprint(err), "the owner has 1025 bytes: allowed are 1024") {
 			t.Errorf("Acquire with a long owner = %v, want what is allowed", err)
 		}
@@ -324,7 +323,7 @@ func TestTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		seen := map[string]bool{}
-		for _, label := range []string{"", "host-7:42", ":", "{}", strings.Repeat("x", strategy.MaxLabelLen)} {
+		for _, label := range []string{"", "host-7:42", ":", "{}", strings.Repeat("x", contract.MaxLabelLen)} {
 			s := open(t, &m, strategy.Options{Label: label})
 			for range 20 {
 				asked := time.Now().Round(0)

@@ -116,7 +116,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 		}
 		if seed%2 == 1 { // mixed
 			o.Wait = []strategy.Wait{strategy.WaitBest, strategy.WaitBest, strategy.WaitNotification, strategy.WaitPoll}[r.IntN(4)]
-			o.HandOver = strategy.HandOver(r.IntN(2))
+			o.NoHandOver = r.IntN(2) == 1
 			o.TTL = []time.Duration{ttl, ttl / 2, 500 * ms}[r.IntN(3)]
 		}
 		return o

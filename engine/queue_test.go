@@ -670,7 +670,7 @@ func TestCloseWhileQueued(t *testing.T) {
 // same, and nothing is left.
 func TestPassFails(t *testing.T) {
 	t.Run("queue", func(t *testing.T) {
-		passFails(t, lockstest.OpPass, false, strategy.Options{HandOver: strategy.HandOverNone})
+		passFails(t, lockstest.OpPass, false, strategy.Options{NoHandOver: true})
 	})
 	t.Run("adoption", func(t *testing.T) {
 		passFails(t, lockstest.OpAdopt, true, strategy.Options{Wait: strategy.WaitNotification})
@@ -769,11 +769,11 @@ func TestLineDoesNotRestForEver(t *testing.T) {
 			is(t, "Extend", l.Extend(bg), strategy.ErrLost)
 		},
 	} {
-		for _, hand := range []strategy.HandOver{strategy.HandOverBest, strategy.HandOverNone} {
-			t.Run(fmt.Sprintf("%s/%v", what, hand), func(t *testing.T) {
+		for _, none := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/none %t", what, none), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					var m lockstest.Memory
-					s := open(t, &m, strategy.Options{HandOver: hand})
+					s := open(t, &m, strategy.Options{NoHandOver: none})
 					waiters := inLine(t, s, 4)
 					release(t, waiters[0].lease)
 					l := waiters[1].got(t)
@@ -847,7 +847,7 @@ func TestFullQueue(t *testing.T) {
 				p := &full{}
 				r := record(&p.Memory)
 				a := open(t, p, strategy.Options{})
-				b := open(t, p, strategy.Options{HandOver: strategy.HandOverNone, Backoff: polling.Backoff})
+				b := open(t, p, strategy.Options{NoHandOver: true, Backoff: polling.Backoff})
 				holder := take(t, a)
 				var w, other *waiter
 				if what == "asked" {
@@ -981,7 +981,7 @@ func TestPassByOtherOptions(t *testing.T) {
 	play := func(t *testing.T, m *lockstest.Memory, o strategy.Options) *recorder {
 		r := record(m)
 		s := open(t, m, o)
-		o.OpTimeout, o.HandOver = 2*op, strategy.HandOverNone
+		o.OpTimeout, o.NoHandOver = 2*op, true
 		other, err := s.With(func(to *strategy.Options) { *to = o })
 		is(t, "With", err)
 		holder := take(t, open(t, m, strategy.Options{}))
@@ -1027,7 +1027,7 @@ func TestMixedLine(t *testing.T) {
 		first := open(t, &m, strategy.Options{})
 		all := []strategy.Strategy{first}
 		for _, o := range []strategy.Options{
-			{TTL: time.Minute}, {Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {HandOver: strategy.HandOverNone},
+			{TTL: time.Minute}, {Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {NoHandOver: true},
 		} {
 			s, err := first.With(func(to *strategy.Options) { *to = o })
 			is(t, "With", err)
@@ -1191,7 +1191,7 @@ func TestPass(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				st := &stage{passer: &passer{}}
-				s := open(t, st.passer, strategy.Options{HandOver: strategy.HandOverNone})
+				s := open(t, st.passer, strategy.Options{NoHandOver: true})
 				holder := take(t, s)
 				first := wait(bg, s)
 				ctx, cancel := context.WithCancel(bg)

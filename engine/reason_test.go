@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,10 +34,10 @@ func TestGrantedTo(t *testing.T) {
 // TestSleepByPlace: the first in the servers' queue asks when the holder's TTL ends, and the n-th within n - 1 TTLs after
 // that, but not later than the longest TTL, whatever place a server says.
 func TestSleepByPlace(t *testing.T) {
-	for _, ttl := range []time.Duration{strategy.MinTTL, time.Hour, strategy.MaxTTL} {
+	for _, ttl := range []time.Duration{contract.MinTTL, time.Hour, contract.MaxTTL} {
 		c := &core{o: strategy.Options{TTL: ttl}}
 		for _, place := range []int32{0, 1, 2, 4, math.MaxInt32} {
-			most, longest := min(time.Duration(max(place-1, 0)), strategy.MaxTTL/ttl)*ttl, time.Duration(0)
+			most, longest := min(time.Duration(max(place-1, 0)), contract.MaxTTL/ttl)*ttl, time.Duration(0)
 			for range 100 {
 				r := c.reasonOf(&strategy.HeldError{TTL: ttl}, driver.Grant{Place: place})
 				if r.longer < 0 || r.longer > most {

@@ -173,7 +173,7 @@ func TestWaitersSleepThroughInnerReleases(t *testing.T) {
 func TestTheNextKnowsTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
-		s := open(t, m, strategy.Options{Wait: strategy.WaitNotification, HandOver: strategy.HandOverNone})
+		s := open(t, m, strategy.Options{Wait: strategy.WaitNotification, NoHandOver: true})
 		holder := take(t, s)
 		first, second := wait(as("first"), s), wait(bg, s)
 		release(t, holder)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -68,7 +69,7 @@ func randomPauses(t *testing.T, wait strategy.Wait) {
 	for i := 2; i < len(times); i++ { // the second asks because it listens by now
 		pause := times[i].Sub(times[i-1])
 		pauses[pause] = true
-		if most := strategy.DefaultBackoff(i) + 1; pause <= 0 || pause > most {
+		if most := contract.Backoff(i) + 1; pause <= 0 || pause > most {
 			t.Errorf("%v: pause before attempt %d = %v, want more than 0 and %v at most", wait, i+1, pause, most)
 		}
 	}

@@ -36,7 +36,7 @@
 // where a store can check fences.
 //
 // Fairness between processes: a release wakes one waiter of each process, and the first to ask gets
-// the lock. Within a process the holder hands it on, for 2 ms ([strategy.Options].HandOver). And as with
+// the lock. Within a process the holder hands it on, for 2 ms ([strategy.Options].NoHandOver). And as with
 // every lock on one Redis: what Redis forgets (a restart without persistence, a fail-over, an eviction)
 // is granted again. [strategy.Options].Acks make fewer fail-overs forget the lock.
 //

@@ -28,6 +28,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -96,14 +97,14 @@ const holder = ":lockstest.Hold"
 // Hold makes another process the holder of a free lock, until release is called. Others get strategy.ErrHeld, or wait;
 // release lets the first waiter in. If the lock is not free, the test fails, and release does nothing.
 //
-// The holder needs no renewal. Its TTL is strategy.MaxTTL: a Lose or an Advance that is longer ends it.
+// The holder needs no renewal. Its TTL is 24 h: a Lose or an Advance that is longer ends it.
 func (l *Locks) Hold(name string) (release func()) {
 	l.t.Helper()
 	l.mu.Lock()
 	l.holds++
 	token := fmt.Sprintf("00000000-0000-4000-8000-%012x%s", l.holds, holder)
 	l.mu.Unlock()
-	c := driver.Claim{Name: name, Key: l.key(name), Token: token, Owner: token, TTL: strategy.MaxTTL}
+	c := driver.Claim{Name: name, Key: l.key(name), Token: token, Owner: token, TTL: contract.MaxTTL}
 	if _, err := l.server.Acquire(pastFaults, c); err != nil {
 		l.t.Errorf("lockstest: Hold(%q): %v: allowed is a lock that is free", name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/multilock"
 	"github.com/lockstrategies/locks/strategy"
@@ -80,8 +81,8 @@ func TestHold(t *testing.T) {
 		free := locks.Hold(name)
 		_, err := locks.NewLock(name).TryAcquire(t.Context())
 		var held *strategy.HeldError
-		if !errors.As(err, &held) || !strings.HasSuffix(held.Holder, ":lockstest.Hold") || held.TTL != strategy.MaxTTL {
-			t.Errorf("TryAcquire = %v, want held by Hold for %v", err, strategy.MaxTTL)
+		if !errors.As(err, &held) || !strings.HasSuffix(held.Holder, ":lockstest.Hold") || held.TTL != contract.MaxTTL {
+			t.Errorf("TryAcquire = %v, want held by Hold for %v", err, contract.MaxTTL)
 		}
 		begin := time.Now()
 		err = strategy.DoWithin(t.Context(), locks.NewLock(name), 2*time.Second, func(context.Context, strategy.Lease) error { return nil })

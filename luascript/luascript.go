@@ -34,7 +34,7 @@
 //
 // Fairness between processes. A release wakes one waiter of each process, and the first to
 // ask gets the lock. Within a process waiters stand in line, and for 2 ms the holder hands the
-// lock on without a request ([strategy.Options].HandOver). So an acquire reserves several fences
+// lock on without a request ([strategy.Options].NoHandOver). So an acquire reserves several fences
 // if others stand in line. Package fairqueue queues the processes, too: fewer requests, if many wait.
 //
 // One Redis is one point of failure. It forgets a lock when it restarts without having

@@ -32,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/holdstart"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
@@ -58,7 +59,7 @@ func New(locks ...strategy.Lock) (strategy.Lock, error) {
 	slices.SortFunc(all.locks, func(a, b strategy.Lock) int { return strings.Compare(a.Key(), b.Key()) })
 	for i, l := range all.locks {
 		if l.Key() == "" {
-			return nil, fmt.Errorf("locks: multilock: the lock %q has no key: allowed are names of 1 to %d bytes", l.Name(), strategy.MaxNameLen)
+			return nil, fmt.Errorf("locks: multilock: the lock %q has no key: allowed are names of 1 to %d bytes", l.Name(), contract.MaxNameLen)
 		}
 		if i > 0 && l.Key() == all.locks[i-1].Key() {
 			return nil, fmt.Errorf("locks: multilock: the locks %q and %q have the same key %q: allowed is each key once, also on different servers (see Options.Key)",
@@ -116,7 +117,7 @@ func (a *lock) Acquire(ctx context.Context) (strategy.Lease, error) {
 			return lease, err
 		}
 		select {
-		case <-time.After(mathrand.N(strategy.DefaultBackoff(n)) + 1):
+		case <-time.After(mathrand.N(contract.Backoff(n)) + 1):
 		case <-ctx.Done():
 		}
 		if ended := timeup.Ended(ctx); ended != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -32,7 +33,7 @@ func WithoutGuard() Option {
 // ([GuardError]), but goes on to extend and release what it has. If more than a minority of the
 // servers restart within one MaxTTL, nothing is granted until a majority votes again.
 //
-// Whole milliseconds, strategy.MinTTL to strategy.MaxTTL; a longer [strategy.Options].TTL is
+// Whole milliseconds, 10 ms to 24 h; a longer [strategy.Options].TTL is
 // refused. The default is the longest TTL that this strategy has used or has learned from a server.
 // That is best effort: a client with a short TTL that finds a server empty cannot learn of a longer
 // one. The server then votes too early, and stops again when a client brings the longer TTL. So
@@ -133,7 +134,7 @@ func LongestTTL(ctx context.Context, due time.Time, nodes []driver.Node) time.Du
 // raise makes a number of milliseconds known, if it is the longest. A server may have been given a number that no
 // lock can use; it must not spread.
 func raise(known *atomic.Int64, ms int64) {
-	ms = min(ms, strategy.MaxTTL.Milliseconds())
+	ms = min(ms, contract.MaxTTL.Milliseconds())
 	for {
 		last := known.Load()
 		if ms <= last || known.CompareAndSwap(last, ms) {
@@ -176,8 +177,8 @@ func (p *protocol) validateGuard(o strategy.Options) error {
 	case p.unguarded && d != nil:
 		return errors.New("locks: redlock.WithMaxTTL together with WithoutGuard: allowed is one of them, because MaxTTL is for the guard")
 	case d == nil:
-	case *d < strategy.MinTTL || *d > strategy.MaxTTL || *d%time.Millisecond != 0:
-		return fmt.Errorf("locks: redlock.WithMaxTTL is %v: allowed are whole milliseconds from %v to %v", *d, strategy.MinTTL, strategy.MaxTTL)
+	case *d < contract.MinTTL || *d > contract.MaxTTL || *d%time.Millisecond != 0:
+		return fmt.Errorf("locks: redlock.WithMaxTTL is %v: allowed are whole milliseconds from %v to %v", *d, contract.MinTTL, contract.MaxTTL)
 	case o.TTL > *d:
 		return fmt.Errorf("locks: Options.TTL is %v: allowed are TTLs up to redlock.WithMaxTTL, which is %v", o.TTL, *d)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
@@ -157,7 +158,7 @@ func TestForgetfulServer(t *testing.T) {
 			_, err = gated(t, servers, onFirst, calm, unhurried).NewLock(guarded.Name()).TryAcquire(t.Context())
 			is(t, "TryAcquire() by the second", err, strategy.ErrNoQuorum, strategy.ErrRefused)
 			isNot(t, "TryAcquire() by the second", err, strategy.ErrHeld)
-			refusedBy(t, err, fault.reason, 0, strategy.MaxTTL) // shared servers may have heard of longer TTLs
+			refusedBy(t, err, fault.reason, 0, contract.MaxTTL) // shared servers may have heard of longer TTLs
 			if n := servers[4].Addr(); err != nil && !strings.Contains(err.Error(), n+": refused by the server: it does not vote for ") {
 				t.Errorf("TryAcquire() by the second = %v, want it to name %s", err, n)
 			}
@@ -303,7 +304,7 @@ func TestPromotedLongAgo(t *testing.T) {
 	copies(t, replica, s)
 	redistest.Do(t, replica, "REPLICAOF", "NO", "ONE")
 	locks := alone(t, replica, time.Minute)
-	refusedBy(t, try(t, locks), redlock.ReasonRestarted, 0, strategy.MaxTTL)
+	refusedBy(t, try(t, locks), redlock.ReasonRestarted, 0, contract.MaxTTL)
 	passes(t, replica, time.Minute)
 	is(t, "TryAcquire() of the promoted server, when the TTL has passed", try(t, locks))
 	verdict.Eventually(t, "the server forgets its promotion", func() bool {
@@ -503,7 +504,7 @@ func TestQuarantinedMinority(t *testing.T) {
 	release(t, lease)
 	empty(t, servers, lockOf(t))
 	err = locks.Check(t.Context())
-	refusedBy(t, err, redlock.ReasonEmpty, 0, strategy.MaxTTL) // as shared servers may have heard of longer TTLs
+	refusedBy(t, err, redlock.ReasonEmpty, 0, contract.MaxTTL) // as shared servers may have heard of longer TTLs
 	name := servers[4].Addr()
 	if imitates(servers[4]) { // an imitation does not tell its address
 		name = "node 5: "
@@ -518,7 +519,7 @@ func TestGuardSettings(t *testing.T) {
 	for what, options := range map[string][]redlock.Option{
 		"a MaxTTL below the TTL":     {redlock.WithMaxTTL(calm.TTL - time.Millisecond)},
 		"a MaxTTL of no whole ms":    {redlock.WithMaxTTL(calm.TTL + time.Microsecond)},
-		"a MaxTTL beyond all":        {redlock.WithMaxTTL(strategy.MaxTTL + time.Millisecond)},
+		"a MaxTTL beyond all":        {redlock.WithMaxTTL(contract.MaxTTL + time.Millisecond)},
 		"a MaxTTL without the guard": {redlock.WithMaxTTL(calm.TTL), redlock.WithoutGuard()},
 		"fences without the guard":   {redlock.WithFences(), redlock.WithoutGuard()},
 		"an option that is nil":      {nil},

@@ -48,7 +48,7 @@
 //     machine set back to a snapshot. Where TTLs differ and [WithMaxTTL] is not set, it may wait too
 //     briefly. With [WithoutGuard], a node that forgets votes twice.
 //   - No queue between processes: the next holder is chance. Within a process the holder hands the lock
-//     on, for 2 ms ([strategy.Options].HandOver).
+//     on, for 2 ms ([strategy.Options].NoHandOver).
 //
 // # When
 //

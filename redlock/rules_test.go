@@ -16,6 +16,7 @@ import (
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/token"
@@ -513,14 +514,14 @@ func TestLimits(t *testing.T) {
 		{"MinValidity", WithMinValidity(most), false},
 		{"MaxTTL", WithMaxTTL(o.TTL), true},
 		{"MaxTTL", WithMaxTTL(o.TTL - time.Millisecond), false},
-		{"MaxTTL", WithMaxTTL(strategy.MaxTTL), true},
-		{"MaxTTL", WithMaxTTL(strategy.MaxTTL + time.Millisecond), false},
+		{"MaxTTL", WithMaxTTL(contract.MaxTTL), true},
+		{"MaxTTL", WithMaxTTL(contract.MaxTTL + time.Millisecond), false},
 	} {
 		if err := saying(1, nil, c.own).Validate(o); (err == nil) != c.want {
 			t.Errorf("Validate() of a %s one step to a side of its limit = %v, want that it is allowed: %t", c.what, err, c.want)
 		}
 	}
-	for ttl, want := range map[time.Duration]bool{strategy.MinTTL: true, strategy.MinTTL - time.Millisecond: false} {
+	for ttl, want := range map[time.Duration]bool{contract.MinTTL: true, contract.MinTTL - time.Millisecond: false} {
 		if err := saying(1, nil, WithMaxTTL(ttl)).Validate(strategy.Options{TTL: time.Millisecond}); (err == nil) != want {
 			t.Errorf("Validate() of a MaxTTL of %v = %v, want that it is allowed: %t", ttl, err, want)
 		}
@@ -617,7 +618,7 @@ func TestLongestOfGuards(t *testing.T) {
 		"none":           {[]any{[]any{nil}, field("0"), nil}, 0},
 		"one of several": {[]any{nil, field("5000"), field("x")}, 5 * time.Second},
 		"garbage":        {[]any{field("-5"), field(""), []byte("5000")}, 0},
-		"too long":       {[]any{field("99999999999"), field("1"), nil}, strategy.MaxTTL},
+		"too long":       {[]any{field("99999999999"), field("1"), nil}, contract.MaxTTL},
 	} {
 		p := saying(3, nil)
 		for i, n := range p.nodes {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -59,7 +60,7 @@ func (p *protocol) votesOf(c driver.Claim) *nodeVotes {
 	}
 	vs := newVotes(len(p.nodes), present)
 	for i := range vs.votes {
-		vs.granted(i, strategy.MaxTTL)
+		vs.granted(i, contract.MaxTTL)
 	}
 	return vs
 }

@@ -61,7 +61,7 @@
 // # On the wire
 //
 // Acquire (also re-entry), Extend and Release are one script each, one round trip. Within a process a
-// release and the next acquire are one: for 2 ms ([strategy.Options].HandOver) the next waiter adopts
+// release and the next acquire are one: for 2 ms ([strategy.Options].NoHandOver) the next waiter adopts
 // the hold (adopt.lua). Renewals that are due together go in one request, up to fifty. The braces are
 // part of the keys (a hash tag).
 //

@@ -52,7 +52,7 @@
 //   - No fences: a number drawn before or after the lock can come in the wrong order,
 //     and stamps are as good as the clocks. No wake-up: a waiter asks again after
 //     random pauses, though within a process the holder hands the lock on, for
-//     2 ms ([strategy.Options].HandOver).
+//     2 ms ([strategy.Options].NoHandOver).
 //   - A renewal writes a value, so a Redis that is out of memory refuses it. With
 //     WithWatchTakeOver Redis 7.0 also refuses the release, because it takes no transactions then.
 //     The engine repeats that release in the background for a TTL. Redis 8 and Valkey take it.

@@ -35,7 +35,7 @@
 // No fences: SET cannot issue a number, and a number taken before or after it can
 // come in the wrong order. No wake-up: releases are not published, so a waiter
 // asks again after random pauses. (Within a process the holder hands the lock on,
-// for 2 ms: [strategy.Options].HandOver.) And as with every lock on one Redis: what Redis
+// for 2 ms: [strategy.Options].NoHandOver.) And as with every lock on one Redis: what Redis
 // forgets (a restart without persistence, a fail-over, an eviction) is granted again.
 //
 // # When

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lockstrategies/locks/internal/contract"
 )
 
 // The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. No call reports an
@@ -77,7 +79,7 @@ func (e *QuorumError) Error() string {
 			agreed++
 			continue
 		}
-		words, node := strings.TrimPrefix(n.Err.Error(), lock), Printable(n.Node)+": "
+		words, node := strings.TrimPrefix(n.Err.Error(), lock), contract.Printable(n.Node)+": "
 		if !strings.HasPrefix(words, node) { // a ServerError names it
 			words = node + words
 		}
@@ -144,9 +146,9 @@ type ServerError struct {
 
 func (e *ServerError) Error() string {
 	if e.Err == nil {
-		return fmt.Sprintf("%s: %v", Printable(e.Node), e.Kind)
+		return fmt.Sprintf("%s: %v", contract.Printable(e.Node), e.Kind)
 	}
-	return fmt.Sprintf("%s: %v: %s", Printable(e.Node), e.Kind, Printable(shortenTokens(e.Err.Error())))
+	return fmt.Sprintf("%s: %v: %s", contract.Printable(e.Node), e.Kind, contract.Printable(shortenTokens(e.Err.Error())))
 }
 
 func (e *ServerError) Unwrap() []error {

@@ -12,7 +12,7 @@ type Lease interface {
 	Owner() string // the owner that ctx named, or else the token
 	// Token returns the name of this hold. No other hold has it. The token alone is enough to take the
 	// lock ([Strategy.Adopt]), so log [ShortToken] of it. Every user that may read the lock's key sees
-	// it. After a hand-over ([Options].HandOver) the servers know the first hold's token instead.
+	// it. After a hand-over ([Options].NoHandOver) the servers know the first hold's token instead.
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and
 	// unchanged by renewal and re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A

@@ -34,7 +34,7 @@ type Lock interface {
 type ownerKey struct{}
 
 // WithOwner names the owner that acquires with the returned context. A re-entrant lock is granted to it
-// again; other algorithms ignore it. Make it unique (a request id), at most [MaxNameLen] bytes.
+// again; other algorithms ignore it. Make it unique (a request id), at most 1024 bytes.
 func WithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

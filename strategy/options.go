@@ -5,20 +5,11 @@ import (
 	"time"
 )
 
-// Limits of [Options], [Acks] and names.
-const (
-	MinTTL      = 10 * time.Millisecond
-	MaxTTL      = 24 * time.Hour
-	MaxNameLen  = 1024 // bytes
-	MaxLabelLen = 256  // bytes
-	MaxReplicas = 100  // of [Acks]
-)
-
 // Options says how a [Strategy] behaves. The zero value is the documented default. New returns an
 // error for a value that is not allowed, and the error says what is.
 type Options struct {
-	// TTL is how long the servers keep a lock without renewal. Whole milliseconds, [MinTTL] …
-	// [MaxTTL]; default 10 s.
+	// TTL is how long the servers keep a lock without renewal. Whole milliseconds, 10 ms … 24 h;
+	// default 10 s.
 	TTL time.Duration
 	// MaxHold bounds how long [Do] and [Lease.KeepAlive](0) keep a lock alive, counted from its grant.
 	// The TTL or more; default 0: no bound.
@@ -37,14 +28,18 @@ type Options struct {
 	// different names. Algorithms append suffixes to it, which begin with a colon. So no key may be
 	// another key with such a suffix. Default [DefaultKey]: lock:{name}.
 	Key func(name string) string
-	// Label is appended to every token, for people who inspect the lock. At most [MaxLabelLen] bytes.
+	// Label is appended to every token, for people who inspect the lock. At most 256 bytes.
 	// See [ThisProcess].
 	Label string
 	// Backoff gives the ceiling of the random pause before attempt n = 1, 2, … of a wait that nothing
-	// wakes. It must be pure and give more than 0. Default [DefaultBackoff]: 2, 4, 8 … 250 ms.
-	Backoff  func(attempt int) time.Duration
-	Wait     Wait     // how Acquire waits; default WaitBest
-	HandOver HandOver // whether a release may pass the lock on within the process; default HandOverBest
+	// wakes. It must be pure and give more than 0. Default 2, 4, 8 … 250 ms.
+	Backoff func(attempt int) time.Duration
+	Wait    Wait // how Acquire waits; default WaitBest
+	// NoHandOver makes every release ask the servers. By default a release passes the lock to the next waiter of the
+	// process without a request, for at most 2 ms, 256 holds, and half of the TTL: then other processes have their turn.
+	// Each hold has its own token and fence. To pass on a re-entrant lock takes one request. A lock that several may hold is
+	// never passed on.
+	NoHandOver bool
 	// Acks says what has to confirm a grant or a renewal before it counts. It costs two more round trips for each. Default:
 	// nothing has to. All algorithms have it but semaphore, rwlock and redlock; with it, nobody queues for a fairqueue.
 	// With cannot change it.
@@ -88,30 +83,6 @@ func (w Wait) String() string {
 	return fmt.Sprintf("Wait(%d)", int(w))
 }
 
-// HandOver says whether a release may pass the lock to the next waiter of the same process.
-type HandOver int
-
-const (
-	// HandOverBest passes the lock to the next waiter of the process without a request: for at most 2
-	// ms, 256 holds, and half of the TTL. Then other processes have their turn. Each hold has its own
-	// token and fence. To pass on a re-entrant lock takes one request, within the same 2 ms. If the lock
-	// cannot be passed on (its last renewal failed, or the algorithm reserved no fences), the next waiter
-	// asks at once, also within the 2 ms. A lock that several may hold is never passed on.
-	HandOverBest HandOver = iota
-	// HandOverNone asks the servers each time.
-	HandOverNone
-)
-
-func (h HandOver) String() string {
-	switch h {
-	case HandOverBest:
-		return "best"
-	case HandOverNone:
-		return "none"
-	}
-	return fmt.Sprintf("HandOver(%d)", int(h))
-}
-
 // DefaultKey is the default of Options.Key: lock:{name}. The braces make all keys of a lock lie in one slot of a Redis Cluster. A
 // leading } would end the tag, so it is written %7D, and a leading % is written %25.
 func DefaultKey(name string) string {
@@ -121,18 +92,12 @@ func DefaultKey(name string) string {
 	return "lock:{" + name + "}"
 }
 
-// DefaultBackoff is the default of Options.Backoff. It doubles from 2 ms to 250 ms.
-func DefaultBackoff(attempt int) time.Duration {
-	const first, most = 2 * time.Millisecond, 250 * time.Millisecond
-	return min(first<<(min(max(attempt, 1), 8)-1), most) // 2 ms << 7 is past the ceiling
-}
-
 // Acks says what has to confirm a grant or a renewal before it counts: replicas, the append-only file,
 // or both; see Options. Fewer fail-overs then forget a lock; docs/faults.md lists
 // those that still do. If too few confirm, the engine undoes a grant, and a renewal does not move the
 // deadline. The error is ErrUnknown, with an *[AcksError].
 type Acks struct {
-	Replicas int // how many replicas have to confirm (WAIT): 0 … [MaxReplicas]
+	Replicas int // how many replicas have to confirm (WAIT): 0 … 100
 	// AOF demands that the append-only file has it, too (WAITAOF: Redis 7.2 or Valkey). With
 	// appendfsync everysec set OpTimeout to 2 s or more and TTL to 9 s or more; Valkey needs always.
 	AOF bool

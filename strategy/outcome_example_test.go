@@ -198,12 +198,3 @@ func ExampleDefaultKey() {
 	// lock:{invoice/42}
 	// lock:{%7D}
 }
-
-// The pause before an attempt is random. The backoff is its ceiling.
-func ExampleDefaultBackoff() {
-	for _, attempt := range []int{1, 2, 3, 8, 100} {
-		fmt.Print(strategy.DefaultBackoff(attempt), " ")
-	}
-	fmt.Println()
-	// Output: 2ms 4ms 8ms 250ms 250ms
-}

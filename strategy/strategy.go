@@ -27,7 +27,7 @@ import (
 
 // A Strategy is an algorithm with its servers. It is safe for concurrent use.
 type Strategy interface {
-	// NewLock returns the lock of that name: 1 … [MaxNameLen] bytes, any bytes. Locks of one name are
+	// NewLock returns the lock of that name: 1 … 1024 bytes, any bytes. Locks of one name are
 	// the same lock. It does no I/O. Every call on a lock whose name is not allowed returns an error.
 	NewLock(name string) Lock
 

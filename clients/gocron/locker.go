@@ -37,7 +37,7 @@ type Options struct {
 	// AtLeast is for how long after the start of a job no instance starts a job of that name again. It counts for all
 	// jobs of the Locker: make another one for jobs with another interval. It covers clocks that
 	// differ by less. If the interval of the job, less the difference of the clocks, is shorter, ticks are skipped. Whole
-	// milliseconds, [strategy.MinTTL] to [strategy.MaxTTL]; default 0: none.
+	// milliseconds, 10 ms to 24 h; default 0: none.
 	AtLeast time.Duration
 	// Now is the clock that the scheduler has by gocron.WithClock. Default time.Now.
 	Now func() time.Time

@@ -23,7 +23,7 @@ const (
 // has the scheduled time in its name, and nobody releases that lock. Call it before s.Start. It does no I/O.
 //
 // keep is how long the servers keep the lock of a tick: longer than clocks differ, and than a run may start late. There
-// are keep/interval keys for each job. Whole milliseconds, [strategy.MinTTL] to [strategy.MaxTTL]; redlock allows its MaxTTL
+// are keep/interval keys for each job. Whole milliseconds, 10 ms to 24 h; redlock allows its MaxTTL
 // at most.
 //
 // It needs jobs with names of their own, whose schedules are the same on all instances: of gocron.CronJob, DailyJob,

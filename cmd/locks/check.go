@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -38,7 +39,7 @@ the flags or arguments are wrong.
 			if err := c.check(cmd); err != nil {
 				return err
 			}
-			return c.checkMaxTTL(cmd, strategy.MinTTL)
+			return c.checkMaxTTL(cmd, contract.MinTTL)
 		},
 		RunE: cli.Does(func(cmd *cobra.Command) error {
 			o, err := c.checkOptions(cmd)

@@ -28,6 +28,7 @@ import (
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/ifeq"
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/reentrant"
@@ -231,8 +232,8 @@ func (c *connection) checkMaxTTL(cmd *cobra.Command, ttl time.Duration) error {
 		return nil
 	case c.algorithm.servers == 1:
 		return fmt.Errorf("--max-ttl with %s: only redlock has it", c.algorithm.name)
-	case c.maxTTL < ttl || c.maxTTL > strategy.MaxTTL || c.maxTTL%time.Millisecond != 0:
-		return fmt.Errorf("--max-ttl is %v: allowed are whole milliseconds from %v to %v", c.maxTTL, ttl, strategy.MaxTTL)
+	case c.maxTTL < ttl || c.maxTTL > contract.MaxTTL || c.maxTTL%time.Millisecond != 0:
+		return fmt.Errorf("--max-ttl is %v: allowed are whole milliseconds from %v to %v", c.maxTTL, ttl, contract.MaxTTL)
 	}
 	return nil
 }
@@ -558,8 +559,8 @@ func options(ttl time.Duration) strategy.Options {
 
 // checkName refuses what no lock can be called.
 func checkName(name string) error {
-	if name == "" || len(name) > strategy.MaxNameLen {
-		return fmt.Errorf("the lock's name has %d bytes: allowed are 1 to %d", len(name), strategy.MaxNameLen)
+	if name == "" || len(name) > contract.MaxNameLen {
+		return fmt.Errorf("the lock's name has %d bytes: allowed are 1 to %d", len(name), contract.MaxNameLen)
 	}
 	return nil
 }

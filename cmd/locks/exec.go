@@ -24,6 +24,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -211,16 +212,16 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return errors.New("--fail-fast without --wait: without it exec ends at once in any case")
 	}
 	switch {
-	case e.ttl < strategy.MinTTL || e.ttl > strategy.MaxTTL || e.ttl%time.Millisecond != 0:
-		return fmt.Errorf("--ttl is %v: allowed are whole milliseconds from %v to %v", e.ttl, strategy.MinTTL, strategy.MaxTTL)
+	case e.ttl < contract.MinTTL || e.ttl > contract.MaxTTL || e.ttl%time.Millisecond != 0:
+		return fmt.Errorf("--ttl is %v: allowed are whole milliseconds from %v to %v", e.ttl, contract.MinTTL, contract.MaxTTL)
 	case cmd.Flags().Changed("wait") && e.wait <= 0:
 		return fmt.Errorf("--wait is %v: allowed is more than 0; --try does not wait", e.wait)
 	case cmd.Flags().Changed("max-hold") && e.maxHold < e.ttl:
 		return fmt.Errorf("--max-hold is %v: allowed are the TTL of %v and more", e.maxHold, e.ttl)
-	case cmd.Flags().Changed("at-least") && (e.atLeast < strategy.MinTTL || e.atLeast > strategy.MaxTTL || e.atLeast%time.Millisecond != 0):
-		return fmt.Errorf("--at-least is %v: allowed are whole milliseconds from %v to %v", e.atLeast, strategy.MinTTL, strategy.MaxTTL)
-	case e.atLeast > 0 && len(e.name) > strategy.MaxNameLen-len(markSuffix):
-		return fmt.Errorf("the lock's name has %d bytes: with --at-least allowed are 1 to %d", len(e.name), strategy.MaxNameLen-len(markSuffix))
+	case cmd.Flags().Changed("at-least") && (e.atLeast < contract.MinTTL || e.atLeast > contract.MaxTTL || e.atLeast%time.Millisecond != 0):
+		return fmt.Errorf("--at-least is %v: allowed are whole milliseconds from %v to %v", e.atLeast, contract.MinTTL, contract.MaxTTL)
+	case e.atLeast > 0 && len(e.name) > contract.MaxNameLen-len(markSuffix):
+		return fmt.Errorf("the lock's name has %d bytes: with --at-least allowed are 1 to %d", len(e.name), contract.MaxNameLen-len(markSuffix))
 	case e.maxTTL > 0 && e.atLeast > e.maxTTL:
 		return fmt.Errorf("--at-least is %v: allowed is --max-ttl, %v, at most", e.atLeast, e.maxTTL)
 	case e.atLeast > 0 && (cmd.Flags().Changed("permits") || e.read):
@@ -230,7 +231,7 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	case e.conflict < 0 || e.conflict > 255:
 		return fmt.Errorf("--conflict-exit-code is %d: allowed are 0 to 255", e.conflict)
 	}
-	if most := strategy.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
+	if most := contract.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
 		return fmt.Errorf("--label has %d bytes: allowed are %d, with host and process", len(e.label), most)
 	}
 	if err := e.connection.check(cmd); err != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -238,7 +239,7 @@ func (j *job) run() {
 			j.kill, j.giveUp = nil, time.After(killLimit)
 		case <-j.giveUp:
 			j.giveUp = nil
-			j.watcher.left(strategy.MaxTTL) // the watcher could end these processes no better
+			j.watcher.left(contract.MaxTTL) // the watcher could end these processes no better
 			j.e.say("warning: processes of the command, of group %d, could not be ended: waiting for them", j.leader)
 		}
 	}

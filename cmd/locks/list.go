@@ -21,6 +21,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -180,7 +181,7 @@ func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []driver.N
 			if kind == "none" { // it has ended meanwhile
 				continue
 			}
-			locks = append(locks, unclear(name, fmt.Sprintf("it, or a key that belongs to it, is not of a %s lock: the type of its key is %s", l.strategy, strategy.Printable(kind))))
+			locks = append(locks, unclear(name, fmt.Sprintf("it, or a key that belongs to it, is not of a %s lock: the type of its key is %s", l.strategy, contract.Printable(kind))))
 		case strings.Contains(err.Error(), noLock):
 			_, what, _ := strings.Cut(err.Error(), noLock)
 			locks = append(locks, unclear(name, fmt.Sprintf("not a %s lock: %s", l.strategy, what)))

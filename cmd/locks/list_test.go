@@ -17,6 +17,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
@@ -44,14 +45,14 @@ func TestListMisuse(t *testing.T) {
 
 // TestNameOf: names and keys are each other's inverse, and other keys have no name.
 func TestNameOf(t *testing.T) {
-	for _, name := range []string{"a", "deploy/web", "}", "%", "%7D", "%25", "}%7D", "{a}", "a}:queue{", "\x00", strings.Repeat("x", strategy.MaxNameLen)} {
+	for _, name := range []string{"a", "deploy/web", "}", "%", "%7D", "%25", "}%7D", "{a}", "a}:queue{", "\x00", strings.Repeat("x", contract.MaxNameLen)} {
 		if got, ok := nameOf(strategy.DefaultKey(name)); got != name || !ok {
 			t.Errorf("nameOf(%q) = %q, %v, want %q", strategy.DefaultKey(name), got, ok, name)
 		}
 	}
 	for _, key := range []string{
 		"", "a", "lock:a", "lock:{a", "lock:{}", "lock:{}a}", "lock:{%7d}", "lock:{%}", "lock:{a}:fence", "lock:{a}:queue",
-		"xlock:{a}", strategy.DefaultKey(strings.Repeat("x", strategy.MaxNameLen+1)),
+		"xlock:{a}", strategy.DefaultKey(strings.Repeat("x", contract.MaxNameLen+1)),
 	} {
 		if name, ok := nameOf(key); ok {
 			t.Errorf("nameOf(%q) = %q, want that it is no lock's key", key, name)

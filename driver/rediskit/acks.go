@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -21,8 +22,8 @@ const everySecond = 1500 * time.Millisecond
 
 // checkAcks refuses nonsense.
 func checkAcks(a strategy.Acks) error {
-	if a.Replicas < 0 || a.Replicas > strategy.MaxReplicas {
-		return fmt.Errorf("locks: Acks.Replicas is %d: allowed are 0 to %d", a.Replicas, strategy.MaxReplicas)
+	if a.Replicas < 0 || a.Replicas > contract.MaxReplicas {
+		return fmt.Errorf("locks: Acks.Replicas is %d: allowed are 0 to %d", a.Replicas, contract.MaxReplicas)
 	}
 	return nil
 }

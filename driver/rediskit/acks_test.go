@@ -16,6 +16,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -696,11 +697,11 @@ func answersOf(t *testing.T, p driver.Protocol, cs []driver.Claim) []error {
 
 func TestAcksAllowed(t *testing.T) {
 	t.Parallel()
-	for _, a := range []strategy.Acks{{Replicas: 1}, {AOF: true}, {Replicas: strategy.MaxReplicas, AOF: true}} {
+	for _, a := range []strategy.Acks{{Replicas: 1}, {AOF: true}, {Replicas: contract.MaxReplicas, AOF: true}} {
 		_, err := engine.New(rediskit.Acknowledged(&primary{}, a, simply), strategy.Options{})
 		is(t, fmt.Sprintf("New, %+v", a), err)
 	}
-	for _, a := range []strategy.Acks{{Replicas: -1}, {Replicas: -1, AOF: true}, {Replicas: strategy.MaxReplicas + 1}} {
+	for _, a := range []strategy.Acks{{Replicas: -1}, {Replicas: -1, AOF: true}, {Replicas: contract.MaxReplicas + 1}} {
 		_, err := engine.New(rediskit.Acknowledged(&primary{}, a, simply), strategy.Options{})
 		if err == nil || !strings.Contains(err.Error(), "allowed are") {
 			t.Errorf("New, %+v = %v, want what is allowed", a, err)

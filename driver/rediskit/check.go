@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -52,13 +53,13 @@ func CheckNode(ctx context.Context, due time.Time, n driver.Node) error {
 	}
 	var faults []error
 	if role := info["role"]; role != "" && role != "master" {
-		faults = append(faults, fmt.Errorf("%s: is a %s: give the address of the primary", n.Name(), strategy.Printable(role)))
+		faults = append(faults, fmt.Errorf("%s: is a %s: give the address of the primary", n.Name(), contract.Printable(role)))
 	}
 	if info["loading"] == "1" {
 		faults = append(faults, fmt.Errorf("%s: is loading its data: try again when it has", n.Name()))
 	}
 	if limit, policy := info["maxmemory"], info["maxmemory_policy"]; limit != "" && limit != "0" && policy != "noeviction" && policy != "" {
-		faults = append(faults, fmt.Errorf("%s: may evict locks (maxmemory-policy %s): set it to noeviction", n.Name(), strategy.Printable(policy)))
+		faults = append(faults, fmt.Errorf("%s: may evict locks (maxmemory-policy %s): set it to noeviction", n.Name(), contract.Printable(policy)))
 	}
 	return errors.Join(faults...)
 }

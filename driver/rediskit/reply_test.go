@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -374,7 +375,7 @@ func FuzzDescribe(f *testing.F) {
 			open[last-1] = append(open[last-1], open[last])
 		}
 		got := rediskit.Describe(open[0])
-		if len(got) > 1000 || strategy.Printable(got) != got {
+		if len(got) > 1000 || contract.Printable(got) != got {
 			t.Errorf("Describe = %d bytes: %.300q, want a short and printable text", len(got), got)
 		}
 	})

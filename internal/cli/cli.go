@@ -13,7 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/internal/contract"
 )
 
 // A Command is a *cobra.Command. Only the modules of the two programs require cobra, so this package describes it
@@ -74,8 +74,8 @@ func Execute[C Command[C]](ctx context.Context, root C, args []string, stdin io.
 	}
 }
 
-// Printable is [strategy.Printable] of a text for the terminal, whose lines and tabs stay.
-func Printable(text string) string { return words.ReplaceAllStringFunc(text, strategy.Printable) }
+// Printable is [contract.Printable] of a text for the terminal, whose lines and tabs stay.
+func Printable(text string) string { return words.ReplaceAllStringFunc(text, contract.Printable) }
 
 var words = regexp.MustCompile(`[^\n\t]+`)
 

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/internal/contract"
 )
 
 // An Identity names a connection on its server: the id is never used twice in the
@@ -21,7 +21,7 @@ func (i Identity) Known() bool { return i.ID != "" }
 
 // Introduced reads the answer to CLIENT INFO: id=… addr=… laddr=… fd=…, and more.
 func Introduced(info string) (id Identity) {
-	id.Server = strategy.Printable(word(info, "laddr", "fd"))
+	id.Server = contract.Printable(word(info, "laddr", "fd"))
 	id.Age, _ = strconv.Atoi(word(info, "age", ""))
 	if id.Addr = word(info, "addr", "laddr"); id.Addr != "" { // by its id alone it is not safe to kill
 		id.ID = word(info, "id", "")

@@ -74,7 +74,7 @@ func wing(name string) (at int) {
 // own folder, but nothing else on its floor. So the contract knows no engine, and an algorithm no client and no
 // other algorithm.
 var floors = [][]string{
-	{"internal/child", "internal/holdstart", "internal/timeup", "internal/token"},
+	{"internal/child", "internal/contract", "internal/holdstart", "internal/timeup", "internal/token"},
 	{"strategy", "engine/internal/lifecycle", "engine/internal/scheduler", "engine/internal/waitline"},
 	{"driver", "election", "multilock", "internal/cli", "internal/client", "internal/subscription", "telemetry"},
 	{"engine/internal/undo", "internal/algorithm/fences", "internal/algorithm/keycache"},
@@ -103,7 +103,7 @@ func floor(name string) (at int, as string) {
 
 // only are packages that know less of this module than stands below them.
 var only = map[string][]string{
-	"strategy":  {"internal/timeup"},
+	"strategy":  {"internal/contract", "internal/timeup"},
 	"driver":    {"strategy"},
 	"telemetry": {"strategy"},
 	"clients": {

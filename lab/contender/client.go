@@ -15,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/child"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/strategy"
@@ -96,9 +97,9 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 		return nil, fmt.Errorf("contender: %s on %d servers: allowed are %d, none of them dead from the start", v.Name, len(s.Addrs), v.Servers)
 	}
 	c := &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
-	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, HandOver: s.HandOver, RetryOnError: s.RetryOnError, Label: s.Name, Observe: c.observe}
+	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, NoHandOver: s.NoHandOver, RetryOnError: s.RetryOnError, Label: s.Name, Observe: c.observe}
 	if s.Backoff != 0 {
-		o.Backoff = func(attempt int) time.Duration { return min(strategy.DefaultBackoff(attempt), s.Backoff) }
+		o.Backoff = func(attempt int) time.Duration { return min(contract.Backoff(attempt), s.Backoff) }
 	}
 	var err error
 	if c.strategy, err = engine.New(v.On(c.nodes()), o); err != nil {

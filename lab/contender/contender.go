@@ -29,9 +29,9 @@ type Setup struct {
 
 	TTL, OpTimeout time.Duration // as in strategy.Options
 	Wait           strategy.Wait
-	HandOver       strategy.HandOver
+	NoHandOver     bool
 	RetryOnError   bool
-	Backoff        time.Duration // the most that a pause of a wait may last; 0: strategy.DefaultBackoff
+	Backoff        time.Duration // the most that a pause of a wait may last; 0: contract.Backoff
 
 	Store string // host:port of the [Store] that it reads and writes; empty: none
 }

@@ -28,8 +28,8 @@ type Column struct {
 	synced   bool // a grant counts once it is in the append-only file, and that synced; the server is given one
 
 	// The way in which its contenders wait, where that is not the best.
-	wait     strategy.Wait
-	handOver strategy.HandOver
+	wait       strategy.Wait
+	noHandOver bool
 }
 
 // trips is how many answers a contender waits for, one after the other, who gets a free lock.
@@ -98,7 +98,7 @@ func Columns() []Column {
 		plain("fairqueue", 1, 1),
 		variant("fairqueue", "acknowledged", confirmed, waiting(1, replica, func(n driver.Node) driver.Protocol { return fairqueue.On(n) })),
 		variant("fairqueue", "synced", synced, waiting(1, file, func(n driver.Node) driver.Protocol { return fairqueue.On(n) })),
-		variant("fairqueue", "asking", "with HandOverNone: the servers are asked each time", Column{deletes: 1, renews: 1, handOver: strategy.HandOverNone}),
+		variant("fairqueue", "asking", "with NoHandOver: the servers are asked each time", Column{deletes: 1, renews: 1, noHandOver: true}),
 		variant("fairqueue", "notification", "with WaitNotification: nobody queues", Column{deletes: 1, renews: 1, wait: strategy.WaitNotification}),
 		variant("fairqueue", "poll", polls, Column{deletes: 1, renews: 1, wait: strategy.WaitPoll}),
 		plain("semaphore", 1, 1),

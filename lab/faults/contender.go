@@ -38,7 +38,7 @@ func (s *Stage) contender(who string, set ...func(*strategy.Options)) *contender
 // skewed is a contender whose wall clock is ahead by so much.
 func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Options)) *contender {
 	c := &contender{s: s, who: who}
-	o := strategy.Options{TTL: s.ttl, OpTimeout: s.op, Label: who, Wait: s.column.wait, HandOver: s.column.handOver}
+	o := strategy.Options{TTL: s.ttl, OpTimeout: s.op, Label: who, Wait: s.column.wait, NoHandOver: s.column.noHandOver}
 	for _, f := range set {
 		f(&o)
 	}

@@ -91,19 +91,19 @@ func workload(c Config, seed uint64, client int) contender.Workload {
 
 // wayOf is how the contenders of a process wait for locks: in every second run as is best,
 // in the others each process in a way of its own, of those that the strategy has.
-func wayOf(c Config, client int) (strategy.Wait, strategy.HandOver) {
+func wayOf(c Config, client int) (w strategy.Wait, noHandOver bool) {
 	chance := rand.New(rand.NewPCG(c.Seed, uint64(client)))
 	switch way := chance.IntN(4); {
 	case c.Seed%2 == 0:
-		return strategy.WaitBest, strategy.HandOverBest
+		return strategy.WaitBest, false
 	case way == 0:
-		return strategy.WaitPoll, strategy.HandOverBest
+		return strategy.WaitPoll, false
 	case way == 1 && (c.Variant.Package == "fairqueue" || sharing(c.Variant)):
-		return strategy.WaitNotification, strategy.HandOverBest
+		return strategy.WaitNotification, false
 	case way == 2:
-		return strategy.WaitBest, strategy.HandOverNone
+		return strategy.WaitBest, true
 	}
-	return strategy.WaitBest, strategy.HandOverBest
+	return strategy.WaitBest, false
 }
 
 // sharing reports whether a lock is a sorted set of holds, of which there may be several.
@@ -221,7 +221,7 @@ func (s *seat) begin(ctx context.Context, a *arena) error {
 	if a.Permits <= 1 { // permits protect no value
 		setup.Store = a.store.Addr()
 	}
-	setup.Wait, setup.HandOver = wayOf(a.Config, s.number)
+	setup.Wait, setup.NoHandOver = wayOf(a.Config, s.number)
 	for _, l := range s.links {
 		setup.Addrs = append(setup.Addrs, l.Addr())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/lifecycle"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -51,7 +52,7 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 			if !answered && (c.Grant.IsZero() || c.Grant.Partial) {
 				// A paused server may execute the acquire when it goes on, and only then does its TTL
 				// begin. So may one of several servers, although the others have granted the lock.
-				until = now.Add(min(c.TTL, strategy.MaxTTL-now.Sub(began)))
+				until = now.Add(min(c.TTL, contract.MaxTTL-now.Sub(began)))
 			}
 			if err == nil || !now.Before(until) {
 				return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine/internal/lifecycle"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -80,8 +81,8 @@ func TestUndo(t *testing.T) {
 		"granted, due later":            {granted, 3 * op, func(int) error { return refused() }, ttl + 3*op, 17},
 		"refused: the servers answered": {driver.Claim{}, 0, func(int) error { return refused() }, ttl, 16},
 		"it may still arrive":           {driver.Claim{}, 0, func(int) error { return driver.ErrAcquireMayArrive }, ttl, 16},
-		"the servers are silent":        {driver.Claim{}, 0, func(int) error { return unsent() }, strategy.MaxTTL, 0},
-		"one of several is silent":      {partial, 0, func(int) error { return unsent() }, strategy.MaxTTL, 0},
+		"the servers are silent":        {driver.Claim{}, 0, func(int) error { return unsent() }, contract.MaxTTL, 0},
+		"one of several is silent":      {partial, 0, func(int) error { return unsent() }, contract.MaxTTL, 0},
 		"one of several, all answer":    {partial, 0, func(int) error { return refused() }, ttl, 16},
 	} {
 		t.Run(name, func(t *testing.T) {

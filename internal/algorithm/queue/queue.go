@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -101,7 +102,7 @@ func readNotification(msg string) (n driver.Notification, ok bool) {
 		ok = ok && err == nil && v <= most
 		return v
 	}
-	mostMs := uint64(strategy.MaxTTL.Milliseconds())
+	mostMs := uint64(contract.MaxTTL.Milliseconds())
 	switch word {
 	case "next":
 		n.Next = time.Duration(number(mostMs)) * time.Millisecond

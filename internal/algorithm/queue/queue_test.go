@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/internal/contract"
 )
 
 // published is a node on whose channels one message comes.
@@ -38,9 +38,9 @@ func FuzzNotification(f *testing.F) {
 			switch {
 			case n.Broken() || n.Holder != "":
 				t.Errorf("%q is passed on as %+v", msg, n)
-			case n.Token == "" && (n.Next <= 0 || n.Next > strategy.MaxTTL):
+			case n.Token == "" && (n.Next <= 0 || n.Next > contract.MaxTTL):
 				t.Errorf("%q: next in %v", msg, n.Next)
-			case n.Token != "" && g != driver.Grant{} && (g.TTL <= 0 || g.TTL > strategy.MaxTTL || g.Fences < 0 || g.Fences > driver.MaxFences || g.ServerTime < 0):
+			case n.Token != "" && g != driver.Grant{} && (g.TTL <= 0 || g.TTL > contract.MaxTTL || g.Fences < 0 || g.Fences > driver.MaxFences || g.ServerTime < 0):
 				t.Errorf("%q: granted %+v", msg, g)
 			case n.Token != "" && g != driver.Grant{} && (g.Fence == 0 || g.Fence > uint64(g.ServerTime.Microseconds())+1000):
 				t.Errorf("%q: granted %+v", msg, g)
@@ -61,7 +61,7 @@ func TestNotifications(t *testing.T) {
 	none := driver.Notification{}
 	for msg, want := range map[string]driver.Notification{
 		"next 1000":                             {Next: time.Second},
-		"next 86400000":                         {Next: strategy.MaxTTL},
+		"next 86400000":                         {Next: contract.MaxTTL},
 		"next 86400001":                         none,
 		"next 0":                                none,
 		"next x":                                none,
@@ -70,7 +70,7 @@ func TestNotifications(t *testing.T) {
 		"":                                      none,
 		"grant 7 3 1000 1795341427 5 mine":      granted(7, 3, time.Second, 1795341427*time.Second+5*time.Microsecond, "mine"),
 		"grant 1 0 1000 1795341427 5 yes, mine": granted(1, 0, time.Second, 1795341427*time.Second+5*time.Microsecond, "yes, mine"),
-		"grant 1795341427001005 256 86400000 1795341427 5 mine": granted(1795341427001005, driver.MaxFences, strategy.MaxTTL,
+		"grant 1795341427001005 256 86400000 1795341427 5 mine": granted(1795341427001005, driver.MaxFences, contract.MaxTTL,
 			1795341427*time.Second+5*time.Microsecond, "mine"),
 		"grant 1795341427001006 256 86400000 1795341427 5 mine": {Token: "mine"}, // of a clock that was set back, or forged
 		"grant 9223372036854775807 1 1000 9223372035 5 mine":    {Token: "mine"},

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -18,9 +19,9 @@ func RunWays(t *testing.T, pkg string) {
 	servers, err := v.Farm(t).Nodes(t.Context(), v.Servers)
 	redistest.Must(t, err)
 	for _, way := range []strategy.Options{
-		{Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {HandOver: strategy.HandOverNone},
+		{Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {NoHandOver: true},
 	} {
-		t.Run(way.Wait.String()+", hand-over "+way.HandOver.String(), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v, hand-over %t", way.Wait, !way.NoHandOver), func(t *testing.T) {
 			s := v.Subject(servers)
 			s.Fair = s.Fair && way.Wait == strategy.WaitBest
 			s.EachQueues = s.EachQueues && way.Wait == strategy.WaitBest
@@ -28,7 +29,7 @@ func RunWays(t *testing.T, pkg string) {
 				if o.Wait == strategy.WaitBest {
 					o.Wait = way.Wait
 				}
-				o.HandOver = way.HandOver
+				o.NoHandOver = way.NoHandOver
 				return o
 			}
 			open, gated := s.Open, s.OpenGated
