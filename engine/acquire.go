@@ -511,6 +511,8 @@ func (w *waiter) gaveUp(ctx context.Context, asked time.Time, late *lease) error
 	why := w.ln.reason()
 	if holder := w.ln.restsOn(); holder != nil {
 		why = grantedTo(holder) // nobody had to ask
+	} else if late != nil && why.err == nil {
+		why = grantedTo(late)
 	}
 	w.leave()
 	if late != nil {
@@ -518,7 +520,7 @@ func (w *waiter) gaveUp(ctx context.Context, asked time.Time, late *lease) error
 	}
 	ended := timeup.Ended(ctx) // which may take a moment: nobody is to wait for it
 	if why.err == nil {        // no attempt has been answered yet
-		return fmt.Errorf("lock %q: gave up after %v in this process's wait line: %w", w.name, waited, ended)
+		return fmt.Errorf("lock %q: %w: gave up after %v behind a caller of this process that got no answer yet: %w", w.name, strategy.ErrUnsent, waited, ended)
 	}
 	err := why.err
 	if why.held != nil {

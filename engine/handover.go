@@ -228,8 +228,7 @@ func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) 
 // returns the entry for that. Otherwise nobody can have it from here.
 func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 	ln.change(func() {
-		ln.holder = nil
-		ln.unanswered() // the last reason is over
+		ln.endRest()
 		if ln.waiters.Len() == 0 || l.c.group.Closed() {
 			return
 		}

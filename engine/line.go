@@ -323,10 +323,19 @@ func (ls *lines) close() {
 
 // gone ends the line's rest: its holder does not hold the lock any more, or does not let go of it.
 func (ln *line) gone() {
-	ln.change(func() {
-		ln.holder = nil
-		ln.unanswered() // the next head asks who holds the lock now
-	})
+	ln.change(ln.endRest)
+}
+
+// endRest ends the line's rest on a lease that is over: the next head asks who holds the lock now. Until that is answered
+// the line knows at least that its own process had the lock. The caller holds all.mu.
+func (ln *line) endRest() {
+	ln.known.Lock()
+	defer ln.known.Unlock()
+	if ln.why.ask = true; ln.holder != nil && ln.why.err == nil {
+		ln.why.held = &strategy.HeldError{Name: ln.holder.claim.Name}
+		ln.why.err = ln.why.held
+	}
+	ln.holder = nil
 }
 
 // A holderCheck looks at a line's holder when its deadline comes, so that the line does not rest for

@@ -434,7 +434,8 @@ func TestOwnerAsksOnce(t *testing.T) {
 	}
 }
 
-// TestWaitWithoutAnAnswer: a waiter that gives up before any attempt has been answered learns that.
+// TestWaitWithoutAnAnswer: a waiter that gives up before any attempt has been answered knows nothing of the lock, and has
+// sent nothing.
 func TestWaitWithoutAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
@@ -444,10 +445,58 @@ func TestWaitWithoutAnAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, op/4)
 		defer cancel()
 		_, err := s.NewLock(name).Acquire(ctx)
-		is(t, "Acquire", err, context.DeadlineExceeded)
-		if !strings.Contains(err.Error(), "gave up after 250ms in this process's wait line") {
+		is(t, "Acquire", err, strategy.ErrUnsent, context.DeadlineExceeded)
+		isNot(t, "Acquire", err, strategy.ErrHeld)
+		if !strings.Contains(err.Error(), "gave up after 250ms behind a caller of this process that got no answer yet") {
 			t.Errorf("Acquire = %q, want that it gave up in the line", err)
 		}
+		release(t, first.got(t))
+	})
+}
+
+// TestWaitBehindItsOwnProcess: to a waiter whose process has held the lock all the time the lock is held, also in the
+// moment of a release, when nobody has asked the servers who holds it.
+func TestWaitBehindItsOwnProcess(t *testing.T) {
+	for how, way := range map[string]strategy.Wait{"with a queue": strategy.WaitQueue, "without": strategy.WaitPoll} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var m lockstest.Memory
+				m.Intercept(slow(op/2, 0))
+				s := open(t, &m, strategy.Options{Wait: way})
+				holder, next := wait(bg, s), wait(bg, s)
+				ctx, cancel := context.WithTimeout(bg, op)
+				defer cancel()
+				last := wait(ctx, s)
+				time.Sleep(3 * op / 4) // granted after a half, and held for longer than a turn
+				go holder.got(t).Release(bg)
+				<-last.done
+				is(t, "Acquire", last.err, strategy.ErrHeld, context.DeadlineExceeded)
+				var held *strategy.HeldError
+				if errors.As(last.err, &held) {
+					equal(t, "Name", held.Name, name)
+				}
+				release(t, next.got(t))
+			})
+		})
+	}
+}
+
+// TestPermitThatCameTooLate: a permit that comes when the wait is over is no failure of the servers.
+func TestPermitThatCameTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		r.then(slow(op/2, 0))
+		s, err := m.Semaphore(2, strategy.Options{Wait: strategy.WaitNotification})
+		is(t, "Semaphore", err)
+		defer s.Close()
+		first := wait(bg, s)
+		ctx, cancel := context.WithTimeout(bg, op/2+10*ms)
+		defer cancel()
+		late := wait(ctx, s)
+		r.then(slow(20*ms, 0)) // its own attempt begins when the first is answered
+		<-late.done
+		is(t, "Acquire", late.err, strategy.ErrHeld, context.DeadlineExceeded)
 		release(t, first.got(t))
 	})
 }

@@ -12,12 +12,12 @@ import (
 // The kinds of failure, for [errors.Is]; the error types, for [errors.As], say more. No call reports an
 // unknown outcome as held, lost or acquired. No text has a whole token: see [ShortToken].
 var (
-	ErrHeld        = errors.New("held by another")       // somebody else holds the lock; see [HeldError]
+	ErrHeld        = errors.New("held by another")       // somebody else holds the lock, perhaps in this process; see [HeldError]
 	ErrNoQuorum    = errors.New("no quorum")             // too few of several servers agreed; see [QuorumError]
 	ErrLost        = errors.New("lock lost")             // the lease ended before its release: stop the work; see [LostError]
 	ErrReleased    = errors.New("lock released")         // the caller has released or detached the lease
 	ErrRefused     = errors.New("refused by the server") // the server answered with an error; nothing has changed
-	ErrUnsent      = errors.New("not sent")              // no server was reached; nothing has changed
+	ErrUnsent      = errors.New("not sent")              // the call reached no server; nothing has changed
 	ErrUnsupported = errors.New("not supported")         // this algorithm or this server cannot do that
 	ErrClosed      = errors.New("strategy closed")       // the Strategy has been closed
 
