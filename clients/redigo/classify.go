@@ -24,7 +24,7 @@ func (n *node) failed(kind, err error) error {
 
 // hungUpOn adds to a loss what may have caused it, where the server hangs up on commands that it does not know.
 func (n *node) hungUpOn(cmd string, err error) error {
-	if n.curt.Load() && errors.Is(err, io.EOF) {
+	if n.hangsUp.Load() && errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w (perhaps a proxy that does not know %s, or another command under way)", err, cmd)
 	}
 	return err

@@ -23,7 +23,7 @@ const (
 	// maxDeaf is how many more may hang after they were cancelled, in a Dial that knows
 	// no context. They must not keep the node from dialling, because the server may be
 	// back: when maxDeaf hang, the node dials one more every dialLimit.
-	maxDeaf = 16
+	maxCancelled = 16
 
 	// leastPatience and mostPatience bound the time after which a dial counts as
 	// hanging, whatever its callers' time-outs are, and another is tried next to it.
@@ -59,8 +59,8 @@ type attempt struct {
 // dials are the attempts under way, oldest first. They are guarded by their
 // owner's lock.
 type dials struct {
-	list []*attempt
-	deaf []*attempt // cancelled for a new one, and not returned
+	list      []*attempt
+	cancelled []*attempt // cancelled for a new one, and not returned
 }
 
 // restart cancels those under way, so that another may begin at once.
@@ -68,7 +68,7 @@ func (d *dials) restart() {
 	for _, a := range d.list {
 		a.abandon()
 	}
-	d.list, d.deaf = nil, append(d.deaf, d.list...)
+	d.list, d.cancelled = nil, append(d.cancelled, d.list...)
 }
 
 // begin notes a new attempt, or returns nil if there are enough.
@@ -80,12 +80,12 @@ func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {
 		}
 		if n >= maxDials {
 			newest, oldest := d.list[n-1], d.list[0]
-			full := len(d.deaf) >= maxDeaf && now.Sub(newest.began) < dialLimit
+			full := len(d.cancelled) >= maxCancelled && now.Sub(newest.began) < dialLimit
 			if full || now.Sub(oldest.began) < mostPatience {
 				return nil, nil
 			}
 			oldest.abandon()
-			d.list, d.deaf = d.list[1:], append(d.deaf, oldest)
+			d.list, d.cancelled = d.list[1:], append(d.cancelled, oldest)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
@@ -102,7 +102,7 @@ func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {
 func (d *dials) remove(a *attempt) {
 	same := func(b *attempt) bool { return a == b }
 	d.list = slices.DeleteFunc(d.list, same)
-	d.deaf = slices.DeleteFunc(d.deaf, same)
+	d.cancelled = slices.DeleteFunc(d.cancelled, same)
 }
 
 func (a *attempt) abandon() {
@@ -118,7 +118,7 @@ func (d *dials) abandon() []*attempt {
 	for _, a := range d.list {
 		a.abandon()
 	}
-	return slices.Concat(d.list, d.deaf)
+	return slices.Concat(d.list, d.cancelled)
 }
 
 // await waits for attempts that were abandoned, but not for ever.
@@ -211,7 +211,7 @@ func (p *pipe) examine(ctx context.Context, a *attempt) error {
 	}
 	err = p.n.identify(conn, new(client.Identity))
 	if errors.Is(err, errHungUp) {
-		p.n.curt.Store(true)
+		p.n.hangsUp.Store(true)
 		p.n.unordered.Store(true)
 		return nil
 	}
@@ -230,11 +230,11 @@ func (p *pipe) bring(a *attempt, conn redis.ConnWithTimeout) error {
 		return err
 	}
 	w := &wire{conn: conn, born: a.began}
-	w.sight.begin(conn)
+	w.peeker.begin(conn)
 	if err := p.n.identify(conn, &w.id); err != nil {
 		return err
 	}
-	w.used = time.Now()
+	w.lastReply = time.Now()
 	var killed []client.Identity
 	for {
 		first, taken := p.dialled(a, w, killed)

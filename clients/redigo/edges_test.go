@@ -60,61 +60,61 @@ func TestDialsBegin(t *testing.T) {
 		if another(&d, time.Until(oldest.began.Add(mostPatience))-1) {
 			t.Errorf("a dial begins next to %d, the oldest of which has not hung for %v", maxDials, mostPatience)
 		}
-		if !another(&d, 1) || !oldest.abandoned || len(d.list) != maxDials || len(d.deaf) != 1 || d.deaf[0] != oldest {
-			t.Fatalf("%d dials, %d deaf, oldest cancelled: %v, want %d, 1, true", len(d.list), len(d.deaf), oldest.abandoned, maxDials)
+		if !another(&d, 1) || !oldest.abandoned || len(d.list) != maxDials || len(d.cancelled) != 1 || d.cancelled[0] != oldest {
+			t.Fatalf("%d dials, %d cancelled, oldest cancelled: %v, want %d, 1, true", len(d.list), len(d.cancelled), oldest.abandoned, maxDials)
 		}
-		for n := 2; n <= maxDeaf; n++ {
-			if !another(&d, mostPatience) || len(d.deaf) != n {
-				t.Fatalf("%d deaf dials, want %d", len(d.deaf), n)
+		for n := 2; n <= maxCancelled; n++ {
+			if !another(&d, mostPatience) || len(d.cancelled) != n {
+				t.Fatalf("%d cancelled dials hang, want %d", len(d.cancelled), n)
 			}
 		}
-		d.remove(d.deaf[0])
+		d.remove(d.cancelled[0])
 		if !another(&d, mostPatience) {
-			t.Error("no dial begins though a deaf one has returned")
+			t.Error("no dial begins though a cancelled one has returned")
 		}
 		newest := d.list[maxDials-1]
 		if another(&d, time.Until(newest.began.Add(dialLimit))-1) {
-			t.Errorf("a dial begins next to %d deaf ones before %v are over", maxDeaf, dialLimit)
+			t.Errorf("a dial begins next to %d cancelled ones before %v are over", maxCancelled, dialLimit)
 		}
 		if !another(&d, 1) {
-			t.Errorf("no dial begins next to %d deaf ones, %v after the last", maxDeaf, dialLimit)
+			t.Errorf("no dial begins next to %d cancelled ones, %v after the last", maxCancelled, dialLimit)
 		}
 		d.abandon()
 	})
 }
 
-// A connection is trusted without a test while it is young, not idle for long, or fresh.
+// A connection is trusted without a test while it is within its lifetime, not idle for long, or fresh.
 func TestWhatIsTrusted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		now := time.Now()
-		if w := (&wire{born: now.Add(1 - time.Hour)}); !w.young(&redis.Pool{MaxConnLifetime: time.Hour}) || !w.young(&redis.Pool{}) {
-			t.Error("young just below MaxConnLifetime = false, want true")
+		if w := (&wire{born: now.Add(1 - time.Hour)}); !w.withinLifetime(&redis.Pool{MaxConnLifetime: time.Hour}) || !w.withinLifetime(&redis.Pool{}) {
+			t.Error("withinLifetime just below MaxConnLifetime = false, want true")
 		}
-		if w := (&wire{born: now.Add(-time.Hour)}); w.young(&redis.Pool{MaxConnLifetime: time.Hour}) {
-			t.Error("young at MaxConnLifetime = true, want false")
+		if w := (&wire{born: now.Add(-time.Hour)}); w.withinLifetime(&redis.Pool{MaxConnLifetime: time.Hour}) {
+			t.Error("withinLifetime at MaxConnLifetime = true, want false")
 		}
 		asked := 0
 		var last context.Context
 		tested := func(redis.Conn, time.Time) error { asked++; return nil }
 		testedToo := func(ctx context.Context, _ redis.Conn, _ time.Time) error { asked, last = asked+1, ctx; return nil }
 		for name, c := range map[string]struct {
-			worn bool
-			idle time.Duration
-			pool *redis.Pool
-			want bool
-			ask  int
+			replied bool
+			idle    time.Duration
+			pool    *redis.Pool
+			want    bool
+			ask     int
 		}{
 			"fresh":                {idle: probeAfter - 1, pool: &redis.Pool{TestOnBorrow: tested}, want: true},
 			"fresh no more":        {idle: probeAfter, pool: &redis.Pool{TestOnBorrow: tested}, want: true, ask: 1},
-			"just used":            {worn: true, idle: probeAfter - 1, want: true},
-			"used, tested":         {worn: true, pool: &redis.Pool{TestOnBorrow: tested}, want: true, ask: 1},
-			"used, tested by ctx":  {worn: true, pool: &redis.Pool{TestOnBorrowContext: testedToo}, want: true, ask: 1},
-			"used, tested twice":   {worn: true, pool: &redis.Pool{TestOnBorrow: tested, TestOnBorrowContext: testedToo}, want: true, ask: 2},
-			"idle at the limit":    {worn: true, idle: time.Second, pool: &redis.Pool{IdleTimeout: time.Second}, want: true},
-			"idle above the limit": {worn: true, idle: time.Second + 1, pool: &redis.Pool{IdleTimeout: time.Second}},
+			"just used":            {replied: true, idle: probeAfter - 1, want: true},
+			"used, tested":         {replied: true, pool: &redis.Pool{TestOnBorrow: tested}, want: true, ask: 1},
+			"used, tested by ctx":  {replied: true, pool: &redis.Pool{TestOnBorrowContext: testedToo}, want: true, ask: 1},
+			"used, tested twice":   {replied: true, pool: &redis.Pool{TestOnBorrow: tested, TestOnBorrowContext: testedToo}, want: true, ask: 2},
+			"idle at the limit":    {replied: true, idle: time.Second, pool: &redis.Pool{IdleTimeout: time.Second}, want: true},
+			"idle above the limit": {replied: true, idle: time.Second + 1, pool: &redis.Pool{IdleTimeout: time.Second}},
 		} {
 			asked = 0
-			w := &wire{worn: c.worn}
+			w := &wire{replied: c.replied}
 			if got := w.healthy(t.Context(), now.Add(time.Hour), now.Add(-c.idle), cmp.Or(c.pool, &redis.Pool{})); got != c.want || asked != c.ask {
 				t.Errorf("%s: healthy = %v after %d tests, want %v after %d", name, got, asked, c.want, c.ask)
 			}
@@ -179,9 +179,9 @@ func TestFifoThatNeverEmpties(t *testing.T) {
 func TestRecycledArguments(t *testing.T) {
 	t.Parallel()
 	for n, kept := range map[int]bool{64: true, 65: false} {
-		o := &op{args: make([]any, 0, n), cmd: "SET", gone: true, over: true, reuse: true, script: &driver.Script{}}
+		o := &op{args: make([]any, 0, n), cmd: "SET", abandoned: true, finished: true, reuse: true, script: &driver.Script{}}
 		new(pipe).recycle(o)
-		if (cap(o.args) > 0) != kept || o.cmd != "" || o.gone || o.over || o.reuse || o.script != nil || o.progress.Load() != queued {
+		if (cap(o.args) > 0) != kept || o.cmd != "" || o.abandoned || o.finished || o.reuse || o.script != nil || o.progress.Load() != queued {
 			t.Errorf("recycled with room for %d arguments: %d, %+v, want it kept: %v, and the rest empty", n, cap(o.args), o, kept)
 		}
 	}
@@ -198,8 +198,8 @@ func TestUnsendWhenClosed(t *testing.T) {
 		if len(w.flight.waiting()) != 1 {
 			t.Errorf("closed %v: %d in flight, want 1: what was sent", closed, len(w.flight.waiting()))
 		}
-		if rest.over != closed || closed && (!errors.Is(rest.kind, strategy.ErrUnsent) || !errors.Is(rest.err, strategy.ErrClosed)) {
-			t.Errorf("closed %v: the rest is over: %v, %v, %v", closed, rest.over, rest.kind, rest.err)
+		if rest.finished != closed || closed && (!errors.Is(rest.kind, strategy.ErrUnsent) || !errors.Is(rest.err, strategy.ErrClosed)) {
+			t.Errorf("closed %v: the rest is over: %v, %v, %v", closed, rest.finished, rest.kind, rest.err)
 		}
 		if first := p.queue[0]; (first == rest) == closed {
 			t.Errorf("closed %v: the rest is first in the queue: %v", closed, first == rest)
@@ -230,10 +230,10 @@ func TestUnaskedReply(t *testing.T) {
 		n.pipe.mu.Lock()
 		w := n.pipe.wire
 		n.pipe.receive(w, nil, redis.Error("ERR by the way"), time.Now())
-		gone, cause := w.gone, w.cause
+		closed, cause := w.closed, w.cause
 		n.pipe.mu.Unlock()
-		if !gone || !errors.Is(cause, errLost) || !strings.Contains(cause.Error(), "ERR by the way") {
-			t.Errorf("gone = %v, %v, want the end, with the server's words", gone, cause)
+		if !closed || !errors.Is(cause, errLost) || !strings.Contains(cause.Error(), "ERR by the way") {
+			t.Errorf("closed = %v, %v, want the end, with the server's words", closed, cause)
 		}
 		echo(t, n, "next")
 	})
@@ -388,7 +388,7 @@ func TestDialsEnd(t *testing.T) {
 	})
 }
 
-// broken takes nothing, or does not let it go.
+// broken takes nothing, or sends nothing.
 type broken struct {
 	redis.ConnWithTimeout
 	send, flush error
@@ -425,10 +425,10 @@ func TestSame(t *testing.T) {
 func TestJoinAgain(t *testing.T) {
 	t.Parallel()
 	batch := []*op{{script: tell, args: []any{"", 0}}, {script: tell, args: []any{"", 0}}, {script: tell, args: []any{"", 0}}}
-	if join(nil, batch, true); batch[1].lead != batch[0] || batch[0].mate != batch[1] {
+	if join(nil, batch, true); batch[1].lead != batch[0] || batch[0].nextSharing != batch[1] {
 		t.Error("ops of a joint script do not share a command")
 	}
-	if got := join(nil, batch[1:], false); len(got) != 2 || got[0].lead != nil || got[0].mate != nil {
+	if got := join(nil, batch[1:], false); len(got) != 2 || got[0].lead != nil || got[0].nextSharing != nil {
 		t.Errorf("join where none may = %d ops, the first led by %p, want 2, alone", len(got), got[0].lead)
 	}
 }
@@ -459,9 +459,9 @@ func TestFinish(t *testing.T) {
 			}
 		}
 	}
-	left := &op{gone: true}
-	if left.finish("late", nil, nil); left.over || left.reply != nil {
-		t.Errorf("finish of an op whose caller left = %v, %v, want nothing", left.over, left.reply)
+	left := &op{abandoned: true}
+	if left.finish("late", nil, nil); left.finished || left.reply != nil {
+		t.Errorf("finish of an op whose caller left = %v, %v, want nothing", left.finished, left.reply)
 	}
 }
 
@@ -487,14 +487,14 @@ func TestDutiesAreHandedOn(t *testing.T) {
 		t.Error("the goroutine that reads has ended, and the oldest does not read")
 	}
 	p, w, first, _ = stage()
-	p.wire, w.gone, w.reader, first.role = nil, true, first, reader
+	p.wire, w.closed, w.reader, first.role = nil, true, first, reader
 	first.progress.Store(queued) // it goes out on the next connection
 	if p.read(t.Context(), first); first.role != none || w.reader != nil {
 		t.Errorf("role %v on a connection that has ended, want none", first.role)
 	}
 	p, _, first, second = stage()
 	live := &op{}
-	first.gone, second.gone = true, true
+	first.abandoned, second.abandoned = true, true
 	p.queue = []*op{first, second, live}
 	if got := p.nextQueued(); got != live || len(p.queue) != 1 {
 		t.Errorf("nextQueued = %p of %d, want the one whose caller waits, alone in the queue", got, len(p.queue))
@@ -512,7 +512,7 @@ func TestWriterWhoseTimeIsOver(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		w := p.wire
-		w.crowded, w.writer, o.on, p.queue = true, o, w, []*op{o, other}
+		w.busy, w.writer, o.on, p.queue = true, o, w, []*op{o, other}
 		p.write(ctx, o)
 		if len(p.queue) != 2 || !w.flight.empty() || w.writer != nil {
 			t.Errorf("%d ops in the queue, %d in flight, want 2, 0, and nobody to write", len(p.queue), len(w.flight.waiting()))
@@ -699,14 +699,14 @@ func TestSessionBehindWhatWasLeft(t *testing.T) {
 // Nothing is dialled, and nothing begins, for a caller that comes too late or is refused at the first word.
 func TestSessionThatCannotBegin(t *testing.T) {
 	t.Parallel()
-	gone := errors.New("gone")
+	cause := errors.New("gone")
 	over, cancel := context.WithCancelCause(t.Context())
-	cancel(gone)
+	cancel(cause)
 	for name, c := range map[string]struct {
 		ctx    context.Context
 		closed bool
 		want   error
-	}{"done context": {over, false, gone}, "closed": {t.Context(), true, strategy.ErrClosed}} {
+	}{"done context": {over, false, cause}, "closed": {t.Context(), true, strategy.ErrClosed}} {
 		bubbled(t, name, func(t *testing.T) {
 			f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
 			n := newNode(t, poolOf(f))
@@ -747,8 +747,8 @@ func TestSessionThatCannotBegin(t *testing.T) {
 		}})
 		defer time.Sleep(2 * time.Second) // the dial ends in the bubble
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(gone) })
-		want(t, "Session", n.Session(ctx, soon(), "k", nil), strategy.ErrUnsent, gone)
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		want(t, "Session", n.Session(ctx, soon(), "k", nil), strategy.ErrUnsent, cause)
 	})
 }
 
@@ -794,7 +794,7 @@ func (m mute) Send(cmd string, args ...any) error {
 	return m.ConnWithTimeout.Send(cmd, args...)
 }
 
-// An event that ends a line ends it at once; a line that has ended, or rests, asks nothing more.
+// An event that ends a line ends it at once; a line that has ended, or is idle, asks nothing more.
 func TestLineEnds(t *testing.T) {
 	t.Parallel()
 	at := func(t *testing.T, what string, start time.Time) {
@@ -924,12 +924,12 @@ func TestGetUpTwice(t *testing.T) {
 	var p pipe
 	p.init(&node{})
 	ring, a, b, c := &p.sleepers, &op{}, &op{}, &op{}
-	a.lieDown(ring)
-	b.lieDown(ring)
-	a.getUp()
-	b.getUp()
-	c.lieDown(ring)
-	b.getUp()
+	a.joinSleepers(ring)
+	b.joinSleepers(ring)
+	a.leaveSleepers()
+	b.leaveSleepers()
+	c.joinSleepers(ring)
+	b.leaveSleepers()
 	if ring.next != c || ring.prev != c || c.next != ring || c.prev != ring {
 		t.Error("the ring has another than the one who sleeps")
 	}

@@ -93,13 +93,13 @@ func join(ordered, batch []*op, may bool) []*op {
 	oldest := 0
 find:
 	for _, o := range batch {
-		o.lead, o.mate = nil, nil
-		if !may || o.script == nil || o.gone {
+		o.lead, o.nextSharing = nil, nil
+		if !may || o.script == nil || o.abandoned {
 			continue
 		}
 		for i := range open {
 			if c := &open[i]; c.n > 0 && c.n < mostJoined && o.joins(c.last) {
-				c.last.mate, o.lead = o, c.last.lead
+				c.last.nextSharing, o.lead = o, c.last.lead
 				c.last, c.n = o, c.n+1
 				continue find
 			}
@@ -112,7 +112,7 @@ find:
 		if o.lead == nil {
 			ordered = append(ordered, o)
 		} else if o.lead == o {
-			for mate := o; mate != nil; mate = mate.mate {
+			for mate := o; mate != nil; mate = mate.nextSharing {
 				ordered = append(ordered, mate)
 			}
 		}

@@ -189,11 +189,11 @@ type teller struct {
 	c   <-chan outcome
 }
 
-// ask has tell called with arguments by which the caller's answer is known.
-func (s *stage) ask(ctx context.Context, who int, shared, own string) teller {
+// ask has tell called with arguments by which the caller's answer is known: one that callers share, and its own.
+func (s *stage) ask(ctx context.Context, who int, shared, ownArg string) teller {
 	s.Helper()
 	return teller{s, who, s.start(func() (any, error) {
-		return s.n.Eval(ctx, soon(), tell, tellKeys(who), shared, 5, own, who)
+		return s.n.Eval(ctx, soon(), tell, tellKeys(who), shared, 5, ownArg, who)
 	})}
 }
 
@@ -208,8 +208,8 @@ func (s *stage) crew(n int) (all []teller) {
 
 func tellKeys(who int) []string { return []string{fmt.Sprint("a", who), fmt.Sprint("b", who)} }
 
-func told(who int, shared, own string) string {
-	return fmt.Sprintf("a%d b%d %s 5 %s %d", who, who, shared, own, who)
+func told(who int, shared, ownArg string) string {
+	return fmt.Sprintf("a%d b%d %s 5 %s %d", who, who, shared, ownArg, who)
 }
 
 func (c teller) outcome() outcome {
@@ -218,11 +218,11 @@ func (c teller) outcome() outcome {
 }
 
 // gets fails the test unless the caller's answer is its own.
-func (c teller) gets(shared, own string) {
+func (c teller) gets(shared, ownArg string) {
 	c.s.Helper()
 	o := c.outcome()
-	if b, _ := o.reply.([]byte); o.err != nil || string(b) != told(c.who, shared, own) {
-		c.s.Errorf("caller %d = %q, %v, want %q", c.who, o.reply, o.err, told(c.who, shared, own))
+	if b, _ := o.reply.([]byte); o.err != nil || string(b) != told(c.who, shared, ownArg) {
+		c.s.Errorf("caller %d = %q, %v, want %q", c.who, o.reply, o.err, told(c.who, shared, ownArg))
 	}
 }
 
@@ -941,12 +941,12 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 		crew := s.crew(2)
 		cause := errors.New("I have to go")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		gone := s.ask(ctx, 2, "s", "own")
+		left := s.ask(ctx, 2, "s", "own")
 		crew = append(crew, s.ask(t.Context(), 3, "s", "own"))
 		s.g.set(true)
 		receive(t, "the writer at the gate", s.g.at)
 		cancel(cause)
-		gone.fails(strategy.ErrUnsent, cause)
+		left.fails(strategy.ErrUnsent, cause)
 		s.n.pipe.mu.Lock()
 		conn := s.n.pipe.wire.conn
 		s.n.pipe.mu.Unlock()

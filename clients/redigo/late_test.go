@@ -19,7 +19,7 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
 
-// A heldBack connection keeps its readers, or its writers, from going on until patrol looks at it after their time
+// A heldBack connection keeps its readers, or its writers, from going on until the check looks at it after their time
 // is over.
 type heldBack struct {
 	*net.TCPConn
@@ -28,7 +28,7 @@ type heldBack struct {
 	reads  atomic.Bool
 	writes atomic.Bool
 	first  sync.Once
-	looked chan struct{}
+	peeked chan struct{}
 }
 
 func (h *heldBack) wait(held *atomic.Bool) {
@@ -36,7 +36,7 @@ func (h *heldBack) wait(held *atomic.Bool) {
 		return
 	}
 	select {
-	case <-h.looked:
+	case <-h.peeked:
 	case <-time.After(generous / 4):
 	}
 }
@@ -53,24 +53,24 @@ func (h *heldBack) Write(b []byte) (int, error) {
 
 func (h *heldBack) SyscallConn() (syscall.RawConn, error) {
 	raw, err := h.TCPConn.SyscallConn()
-	return looks{raw, h}, err
+	return peeks{raw, h}, err
 }
 
-type looks struct {
+type peeks struct {
 	syscall.RawConn
 	h *heldBack
 }
 
 // Control is what looks. The first look after the end of the time waits for all replies, so that they have come before.
-func (l looks) Control(look func(fd uintptr)) error {
+func (l peeks) Control(peek func(fd uintptr)) error {
 	late := !l.h.until.IsZero() && !time.Now().Before(l.h.until)
 	if late {
 		l.h.first.Do(func() {
 			arrived(l.RawConn, l.h.all)
-			close(l.h.looked)
+			close(l.h.peeked)
 		})
 	}
-	return l.RawConn.Control(look)
+	return l.RawConn.Control(peek)
 }
 
 // arrived returns when that many bytes lie in the socket.
@@ -102,11 +102,11 @@ func TestReplyIsReadLate(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				h = &heldBack{TCPConn: nc.(*net.TCPConn), looked: make(chan struct{})}
+				h = &heldBack{TCPConn: nc.(*net.TCPConn), peeked: make(chan struct{})}
 				return redis.NewConn(h, 0, 0), nil
 			}})
 			echo(t, n, "warm")
-			n.pipe.mu.Lock() // no patrol meanwhile
+			n.pipe.mu.Lock() // no check meanwhile
 			h.until, h.all = time.Now().Add(100*time.Millisecond), c.callers*len("$6\r\nlate 0\r\n")
 			n.pipe.mu.Unlock()
 			c.hold(h, true)
@@ -144,7 +144,7 @@ func (always) Control(func(uintptr)) error { return net.ErrClosed }
 // has its own. Where nothing is in flight nobody looks.
 func TestLooksAreLimited(t *testing.T) {
 	t.Parallel()
-	now, w := time.Now(), &wire{sight: sight{raw: always{}}}
+	now, w := time.Now(), &wire{peeker: peeker{raw: always{}}}
 	if w.unread(now) {
 		t.Error("unread = true with nothing in flight")
 	}
@@ -154,14 +154,14 @@ func TestLooksAreLimited(t *testing.T) {
 	}
 	w.flight.push(ops...)
 	for reply := range ops {
-		for i := range mostLooks {
-			if !w.unread(now) || !w.unread(now.Add(lookAgain-1)) {
-				t.Fatalf("reply %d, look %d: unread = false", reply, i)
+		for i := range maxGraces {
+			if !w.unread(now) || !w.unread(now.Add(graceStep-1)) {
+				t.Fatalf("reply %d, grace %d: unread = false", reply, i)
 			}
-			now = now.Add(lookAgain)
+			now = now.Add(graceStep)
 		}
 		if w.unread(now) {
-			t.Errorf("reply %d: unread = true after %d looks", reply, mostLooks)
+			t.Errorf("reply %d: unread = true after %d graces", reply, maxGraces)
 		}
 		if reply == 0 {
 			w.deliver("OK", nil, now)
@@ -203,7 +203,7 @@ func (o *once) Control(func(uintptr)) error {
 // TestReplyInItsReadersHands: what has been read counts until it is delivered.
 func TestReplyInItsReadersHands(t *testing.T) {
 	t.Parallel()
-	now, w := time.Now(), &wire{sight: sight{raw: &once{}}}
+	now, w := time.Now(), &wire{peeker: peeker{raw: &once{}}}
 	ops := []*op{{}, {}}
 	for _, o := range ops {
 		o.progress.Store(sent)
@@ -213,10 +213,10 @@ func TestReplyInItsReadersHands(t *testing.T) {
 		if !w.unread(now) {
 			t.Fatal("unread = false before the reply is delivered")
 		}
-		now = now.Add(lookAgain)
+		now = now.Add(graceStep)
 	}
 	w.deliver("OK", nil, now)
-	if now = now.Add(lookAgain); w.unread(now) {
+	if now = now.Add(graceStep); w.unread(now) {
 		t.Error("unread = true after the reply was delivered")
 	}
 }
@@ -235,7 +235,7 @@ func TestRepliesReadTogether(t *testing.T) {
 	if _, err := w.send(lates); err != nil {
 		t.Fatal(err)
 	}
-	arrived(w.sight.raw, len(lates)*len("$4\r\nlate\r\n"))
+	arrived(w.peeker.raw, len(lates)*len("$4\r\nlate\r\n"))
 	now := time.Now()
 	for i := range lates {
 		if !w.unread(now) {
@@ -243,7 +243,7 @@ func TestRepliesReadTogether(t *testing.T) {
 		}
 		reply, err := readReply(w.conn, 0)
 		w.deliver(reply, err, now)
-		now = now.Add(lookAgain)
+		now = now.Add(graceStep)
 	}
 	if w.unread(now) {
 		t.Error("all replies delivered: unread = true, want false")

@@ -40,7 +40,7 @@ type node struct {
 	pool      *redis.Pool
 	name      atomic.Pointer[string] // the server's address, once the server has reported it
 	unordered atomic.Bool            // the server forbids what order needs; for good
-	curt      atomic.Bool            // it hangs up on commands that it does not know; for good
+	hangsUp   atomic.Bool            // it hangs up on commands that it does not know; for good
 	silent    client.Silence
 	apart     atomic.Bool // it is a cluster: several locks lie in several slots; for good
 
@@ -144,7 +144,7 @@ func (n *node) scriptOp(cmd string, script any, due time.Time, keys []string, ar
 // Probe only the next request would find any of that.
 func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	cmd, key := "HELLO", ""
-	if n.curt.Load() {
+	if n.hangsUp.Load() {
 		cmd, key = "EXISTS", anyKey
 	}
 	for range 2 { // the first may find the connection lost, or a replica; the second makes another
@@ -183,7 +183,7 @@ func (n *node) Close() error {
 	if !n.Gone() {
 		return nil
 	}
-	n.gate.Close() // first: what they leave unanswered has no other connection to go to
+	n.gate.Close() // first: no other connection can undo what they leave unconfirmed
 	n.pipe.close()
 	n.sub.Close()
 	n.sub.Wait()

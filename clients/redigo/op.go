@@ -14,29 +14,29 @@ type op struct {
 	due  time.Time
 
 	// Of a joint script; see joint.go.
-	script *driver.Script // nil: its command is its own
-	lead   *op            // the first of those who share its command; nil: it has its own
-	mate   *op            // the next of them
-	joined atomic.Int32   // lead: how many of them have been sent
+	script      *driver.Script // nil: its command is its own
+	lead        *op            // the first of those that share its command; nil: it has its own
+	nextSharing *op            // the next of them
+	joined      atomic.Int32   // lead: how many of them have been sent
 
 	// progress says how far the command got. The writer moves it on without the
 	// pipe's lock; the goroutine that moves it away from queued decides whether it is sent.
 	progress atomic.Int32
 
 	// Guarded by the pipe's lock.
-	role   role  // what its caller does for all
-	on     *wire // where
-	asleep bool  // its caller is woken through wake; in the ring of sleepers
-	gone   bool  // its caller has left; nobody wants the reply
-	over   bool  // reply, err and kind are set
-	again  bool  // refused by a replica that has been left: to be sent once more
-	second bool  // that has been done
-	reply  any
-	err    error
-	kind   error // nil: answered; otherwise err is the reason for this kind
-	reuse  bool  // nothing refers to the op any more but its caller
+	role      role  // what its caller does for all
+	on        *wire // where
+	asleep    bool  // its caller waits for a signal; in the ring of sleepers
+	abandoned bool  // its caller has left; nobody wants the reply
+	finished  bool  // reply, err and kind are set
+	resend    bool  // refused by a replica that has been left: to be sent once more
+	resent    bool  // that has been done
+	reply     any
+	err       error
+	kind      error // nil: answered; otherwise err is the reason for this kind
+	reuse     bool  // nothing refers to the op any more but its caller
 
-	wake chan signal
+	signals chan signal
 
 	prev, next *op // the ring
 }
@@ -62,16 +62,16 @@ const (
 type signal int
 
 const (
-	look signal = iota // at what changed, or at the time
-	done               // over; what is in the op is the caller's alone
+	recheck signal = iota // something has changed, or its time is over
+	done                  // finished; what is in the op is the caller's alone
 )
 
 // newOp takes an op that a caller has given back, or makes one.
 func (p *pipe) newOp(cmd string, due time.Time) *op {
 	o, _ := p.ops.Get().(*op)
 	if o == nil {
-		// Two signals at most: one to look, and one that it is over.
-		o = &op{wake: make(chan signal, 2)}
+		// Two signals at most: one to recheck, and done.
+		o = &op{signals: make(chan signal, 2)}
 	}
 	o.cmd, o.due = cmd, due
 	return o
@@ -100,33 +100,33 @@ func (p *pipe) recycle(o *op) {
 		args = nil
 	}
 	o.cmd, o.args, o.on, o.reply, o.err, o.kind = "", args, nil, nil, nil, nil
-	o.script, o.lead, o.mate = nil, nil, nil
-	o.role, o.asleep, o.gone, o.over, o.reuse, o.again, o.second = none, false, false, false, false, false, false
+	o.script, o.lead, o.nextSharing = nil, nil, nil
+	o.role, o.asleep, o.abandoned, o.finished, o.reuse, o.resend, o.resent = none, false, false, false, false, false, false
 	o.progress.Store(queued)
 	p.ops.Put(o)
 }
 
 // grant gives the caller a role.
 func (o *op) grant(r role, w *wire) {
-	o.nudge()
+	o.wake()
 	o.role, o.on = r, w
 }
 
-// nudge wakes the caller, if nothing has yet.
-func (o *op) nudge() {
-	if o.asleep && len(o.wake) == 0 {
-		o.wake <- look
+// wake has the caller recheck, if no signal waits for it yet.
+func (o *op) wake() {
+	if o.asleep && len(o.signals) == 0 {
+		o.signals <- recheck
 	}
 }
 
-// lieDown joins the ring of those who sleep.
-func (o *op) lieDown(ring *op) {
+// joinSleepers puts the op into the ring of those whose callers sleep.
+func (o *op) joinSleepers(ring *op) {
 	o.asleep = true
 	o.prev, o.next = ring, ring.next
 	o.next.prev, ring.next = o, o
 }
 
-func (o *op) getUp() {
+func (o *op) leaveSleepers() {
 	if !o.asleep {
 		return
 	}
@@ -141,14 +141,14 @@ func (o *op) answer(reply any, err error) { o.finish(reply, err, nil) }
 func (o *op) fail(kind, err error) { o.finish(nil, err, kind) }
 
 func (o *op) finish(reply any, err, kind error) {
-	if o.over || o.gone {
+	if o.finished || o.abandoned {
 		return
 	}
-	o.over, o.reply, o.err, o.kind = true, reply, err, kind
+	o.finished, o.reply, o.err, o.kind = true, reply, err, kind
 	o.reuse = kind == nil && o.progress.Load() == sent
 	if o.asleep {
-		o.getUp()
-		o.wake <- done // the last that is done to the op
+		o.leaveSleepers()
+		o.signals <- done // the last that is done to the op
 	}
 }
 

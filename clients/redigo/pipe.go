@@ -33,7 +33,7 @@ import (
 // its caller leaves is never sent; of one that was sent the outcome is unknown, and
 // the reader reads its reply and drops it.
 //
-// One timer, the watch, is there for all who sleep: a timer of its own for each op
+// One timer, for check, is there for all who sleep: a timer of its own for each op
 // costs about as much as all else that is done for it.
 type pipe struct {
 	n   *node
@@ -55,9 +55,9 @@ type pipe struct {
 	failure   error
 	notBefore time.Time
 
-	sleepers op          // the ring of those asleep
-	watch    *time.Timer // runs patrol
-	watchAt  time.Time   // when; zero: it is not set
+	sleepers   op          // the ring of those asleep
+	checkTimer *time.Timer // runs check
+	nextCheck  time.Time   // when; zero: it is not set
 
 	work sync.WaitGroup // readers, closing of connections
 }
@@ -65,14 +65,14 @@ type pipe struct {
 func (p *pipe) init(n *node) {
 	p.n = n
 	p.sleepers.prev, p.sleepers.next = &p.sleepers, &p.sleepers
-	p.watch = time.AfterFunc(time.Hour, p.patrol) // watchFor resets it
+	p.checkTimer = time.AfterFunc(time.Hour, p.check) // scheduleCheck resets it
 }
 
 func lost(err error) error { return fmt.Errorf("%w: %w", errLost, err) }
 
 var (
 	errLost     = errors.New("connection lost")
-	errGivenUp  = errors.New("connection given up, as a request went unanswered")
+	errGivenUp  = errors.New("connection given up, as a request got no reply")
 	errStuck    = errors.New("connection given up, as the server took no more bytes")
 	errReplaced = errors.New("connection replaced")
 )
@@ -91,12 +91,12 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 	p.queue = append(p.queue, o)
 	if w := p.wire; w != nil && w.gathered(len(p.queue)) && timeup.Why(ctx, o.due) == nil {
 		w.writer = o // see gather for the one before
-		p.guard(w, o)
+		p.limitWriter(w, o)
 		p.send(w)
 	} else {
 		p.assign()
 	}
-	for !o.over {
+	for !o.finished {
 		switch o.role {
 		case writer:
 			p.write(ctx, o)
@@ -107,7 +107,7 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 				return p.result(ctx, o)
 			}
 		}
-		if err := timeup.Why(ctx, o.due); err != nil && !o.over && !p.unread(ctx, o) {
+		if err := timeup.Why(ctx, o.due); err != nil && !o.finished && !p.unread(ctx, o) {
 			kind := p.leave(o)
 			p.mu.Unlock()
 			return nil, p.n.failed(kind, err)
@@ -120,30 +120,30 @@ func (p *pipe) do(ctx context.Context, o *op) (any, error) {
 // sleep waits, without the lock, until something changed for o or its time is up;
 // it returns with the lock, unless o is done.
 func (p *pipe) sleep(ctx context.Context, o *op) signal {
-	o.lieDown(&p.sleepers)
-	p.watchFor(o.due)
+	o.joinSleepers(&p.sleepers)
+	p.scheduleCheck(o.due)
 	p.mu.Unlock()
-	s := look
+	s := recheck
 	select {
-	case s = <-o.wake:
+	case s = <-o.signals:
 	case <-ctx.Done():
 	}
 	if s == done {
 		return done
 	}
 	p.mu.Lock()
-	o.getUp()
-	for len(o.wake) > 0 { // signals are sent under the lock: none comes now
-		<-o.wake
+	o.leaveSleepers()
+	for len(o.signals) > 0 { // signals are sent under the lock: none comes now
+		<-o.signals
 	}
 	return s
 }
 
-// watchFor sees to it that patrol runs at that time, or before.
-func (p *pipe) watchFor(at time.Time) {
-	if p.watchAt.IsZero() || at.Before(p.watchAt) {
-		p.watchAt = at
-		p.watch.Reset(remaining(at))
+// scheduleCheck has check run at that time, or before.
+func (p *pipe) scheduleCheck(at time.Time) {
+	if p.nextCheck.IsZero() || at.Before(p.nextCheck) {
+		p.nextCheck = at
+		p.checkTimer.Reset(remaining(at))
 	}
 }
 
@@ -152,15 +152,15 @@ func (p *pipe) unread(ctx context.Context, o *op) bool {
 	return p.wire != nil && o.progress.Load() == sent && !timeup.Over(ctx) && p.wire.unread(time.Now())
 }
 
-// patrol wakes those whose due time has come. It gives up a connection on which the
+// check wakes those whose due time has come. It gives up a connection on which the
 // writer has not come back by then: the server takes no more bytes, or does not answer a
 // probe. It also gives up one on which the reader has had no reply to its op, or the reader's
 // goroutine to the op that is its next. Closing the connection frees each of them. All that waits
 // for as long as there is something to read.
-func (p *pipe) patrol() {
+func (p *pipe) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.watchAt = time.Time{}
+	p.nextCheck = time.Time{}
 	now := time.Now()
 	var next time.Time
 	w := p.wire
@@ -169,7 +169,7 @@ func (p *pipe) patrol() {
 			if !sent || w == nil || !w.unread(now) {
 				return true
 			}
-			at = w.grace
+			at = w.graceUntil
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
@@ -177,7 +177,7 @@ func (p *pipe) patrol() {
 		return false
 	}
 	if w != nil {
-		if !w.guardAt.IsZero() && passed(w.guardAt, true) && !w.gathering { // a writer that yields comes back
+		if !w.writerDue.IsZero() && passed(w.writerDue, true) && !w.gathering { // a writer that yields comes back
 			p.giveUp(w, errStuck)
 		} else if o := w.served(); o != nil && passed(o.due, true) {
 			p.n.silent.Note()
@@ -186,12 +186,12 @@ func (p *pipe) patrol() {
 	}
 	for o := p.sleepers.next; o != &p.sleepers; o = o.next {
 		if passed(o.due, o.progress.Load() == sent) {
-			o.nudge()
+			o.wake()
 		}
 	}
 	p.assign()
 	if !next.IsZero() {
-		p.watchFor(next)
+		p.scheduleCheck(next)
 	}
 }
 
@@ -202,10 +202,10 @@ func (p *pipe) result(ctx context.Context, o *op) (any, error) {
 		return nil, p.n.failed(kind, timeup.With(ctx, o.due, p.n.hungUpOn(o.cmd, err))) // the reader's own end, or one at the same moment
 	}
 	var again *op
-	if o.again {
+	if o.resend {
 		again = p.newOp(o.cmd, o.due)
 		again.args = append(again.args, o.args...)
-		again.script, again.second = o.script, true
+		again.script, again.resent = o.script, true
 	}
 	if o.reuse {
 		p.recycle(o)
@@ -218,7 +218,7 @@ func (p *pipe) result(ctx context.Context, o *op) (any, error) {
 
 // leave takes o's caller out before the reply, and says what is known of the op.
 func (p *pipe) leave(o *op) (kind error) {
-	o.gone = true
+	o.abandoned = true
 	kind = strategy.ErrUnknown
 	if o.progress.CompareAndSwap(queued, dropped) {
 		kind = strategy.ErrUnsent
@@ -261,7 +261,7 @@ func (p *pipe) assign() {
 	// single caller nobody has to be woken for either.
 	switch next := w.oldest(); {
 	case next == nil:
-	case w.crowded:
+	case w.busy:
 		w.reader = &w.server
 		p.work.Go(func() { p.serve(w) })
 	case next != w.writer:
@@ -274,7 +274,7 @@ func (p *pipe) assign() {
 // the others.
 func (p *pipe) nextQueued() *op {
 	left := 0
-	for left < len(p.queue) && p.queue[left].gone {
+	for left < len(p.queue) && p.queue[left].abandoned {
 		left++
 	}
 	if p.queue = slices.Delete(p.queue, 0, left); len(p.queue) == 0 {
@@ -301,18 +301,18 @@ func (p *pipe) settle() {
 func (p *pipe) write(ctx context.Context, o *op) {
 	w := o.on
 	o.role = none
-	p.guard(w, o)
+	p.limitWriter(w, o)
 	w.forgetDropped()
-	atRest, used := w.flight.empty() && w.reader == nil, w.used // a reader may wait for what was dropped
+	atRest, used := w.flight.empty() && w.reader == nil, w.lastReply // a reader may wait for what was dropped
 	// With nobody else about, yielding wakes an idle processor for nothing, and
 	// moves this goroutine to it: that costs several round trips.
-	alone := atRest && !w.crowded && len(p.queue) == 1
+	alone := atRest && !w.busy && len(p.queue) == 1
 	p.mu.Unlock()
 
-	fit := w.young(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
+	fit := w.withinLifetime(p.n.pool) && (!atRest || p.tested(ctx, o, w, used))
 
 	p.mu.Lock()
-	if fit && !alone && !w.gone && !w.retired {
+	if fit && !alone && !w.closed && !w.retired {
 		if !p.gather(ctx, w, o) {
 			return
 		}
@@ -321,7 +321,7 @@ func (p *pipe) write(ctx context.Context, o *op) {
 			return
 		}
 	}
-	if !fit || w.gone || w.retired {
+	if !fit || w.closed || w.retired {
 		w.written()
 		w.retired = true
 		if !fit {
@@ -333,10 +333,10 @@ func (p *pipe) write(ctx context.Context, o *op) {
 	p.send(w)
 }
 
-// guard has patrol free o's caller, who writes, when its time is up.
-func (p *pipe) guard(w *wire, o *op) {
-	w.guardAt = o.due
-	p.watchFor(o.due)
+// limitWriter has check free o's caller, who writes, when its time is up.
+func (p *pipe) limitWriter(w *wire, o *op) {
+	w.writerDue = o.due
+	p.scheduleCheck(o.due)
 }
 
 // gather waits for other callers whose ops can go with o's, for as long as some come and the
@@ -349,7 +349,7 @@ func (p *pipe) gather(ctx context.Context, w *wire, o *op) bool {
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
-		if w.gone || w.retired || timeup.Why(ctx, o.due) != nil {
+		if w.closed || w.retired || timeup.Why(ctx, o.due) != nil {
 			break
 		}
 	}
@@ -380,11 +380,11 @@ func (p *pipe) send(w *wire) {
 	batch := join(p.spare[:0], p.queue, p.n.mayJoin())
 	clear(p.queue)
 	p.queue, p.spare = p.queue[:0], nil
-	if w.crowded = len(batch) > 1 || !w.flight.empty(); w.crowded {
+	if w.busy = len(batch) > 1 || !w.flight.empty(); w.busy {
 		w.sentAt = time.Now()
 	}
 	w.flight.push(batch...) // before the bytes: a reply must find its op
-	w.crowd, w.gathering = len(w.flight.waiting()), false
+	w.lastInFlight, w.gathering = len(w.flight.waiting()), false
 	p.mu.Unlock()
 
 	n, err := w.send(batch)
@@ -392,7 +392,7 @@ func (p *pipe) send(w *wire) {
 	p.mu.Lock()
 	w.written()
 	p.unsend(w, batch[n:])
-	if err != nil || w.gone {
+	if err != nil || w.closed {
 		p.giveUp(w, lost(err))
 	}
 	clear(batch)
@@ -415,17 +415,17 @@ func (p *pipe) unsend(w *wire, rest []*op) {
 
 // read does the reader's duty: o's caller hands out replies until it has its own,
 // or has to leave. A redigo connection does not survive a time-out, so when no
-// reply comes by the reader's due time patrol gives the connection up.
+// reply comes by the reader's due time check gives the connection up.
 func (p *pipe) read(ctx context.Context, o *op) {
 	w := o.on
 	o.role = none
-	for !w.gone && !o.over && ctx.Err() == nil {
+	for !w.closed && !o.finished && ctx.Err() == nil {
 		now := time.Now()
 		if !now.Before(o.due) && !w.unread(now) {
 			break // the connection is alive: others may go on with it
 		}
 		w.reading = o
-		p.watchFor(o.due)
+		p.scheduleCheck(o.due)
 		p.mu.Unlock()
 		reply, err := readReply(w.conn, 0)
 		p.mu.Lock()
@@ -439,16 +439,16 @@ func (p *pipe) read(ctx context.Context, o *op) {
 }
 
 // serve does the reader's duty in a goroutine of its own until nobody waits. When everybody has left it stays for the reply that it waits
-// for, which patrol bounds, too.
+// for, which check bounds, too.
 func (p *pipe) serve(w *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !w.gone && w.crowded && w.oldest() != nil {
+	for !w.closed && w.busy && w.oldest() != nil {
 		p.mu.Unlock()
 		reply, err := readReply(w.conn, 0)
 		p.mu.Lock()
 		p.receive(w, reply, err, w.sentAt)
-		if w.oldest() == nil && !w.gone {
+		if w.oldest() == nil && !w.closed {
 			// Those who have just been answered are about to ask again: to be
 			// there saves them from starting another.
 			p.mu.Unlock()
@@ -462,13 +462,13 @@ func (p *pipe) serve(w *wire) {
 
 // receive hands on what the reader read; at is a time when it had not come.
 func (p *pipe) receive(w *wire, reply any, err error, at time.Time) {
-	if !w.gone && saysReadOnly(reply, err) {
+	if !w.closed && saysReadOnly(reply, err) {
 		p.leaveReplica()
 	}
 	switch {
 	case err != nil && !isReply(err):
 		p.giveUp(w, lost(err))
-	case !w.gone && !w.deliver(reply, err, at):
+	case !w.closed && !w.deliver(reply, err, at):
 		p.giveUp(w, fmt.Errorf("%w: an unexpected reply: %s", errLost, unexpected(reply, err)))
 	}
 }
@@ -482,7 +482,7 @@ func (p *pipe) leaveReplica() {
 	}
 	p.dials.restart()
 	if p.wire != nil {
-		p.wire.retired, p.wire.left = true, true
+		p.wire.retired, p.wire.toReplica = true, true
 	}
 	p.n.leaveSubscriptions()
 }
@@ -494,8 +494,8 @@ func (p *pipe) leaveReplica() {
 // A writer that is at work calls it again when it comes back, for what it sent
 // meanwhile. It puts back what it did not get to send; see unsend.
 func (p *pipe) giveUp(w *wire, cause error) {
-	if !w.gone {
-		if w.id.Known() && w.unanswered() && !p.n.unordered.Load() {
+	if !w.closed {
+		if w.id.Known() && w.unconfirmed() && !p.n.unordered.Load() {
 			p.toKill = append(p.toKill, w.id)
 		}
 		w.cause = cause
@@ -511,7 +511,7 @@ func (p *pipe) giveUp(w *wire, cause error) {
 
 // discard closes a connection, in a goroutine as closing may wait for the network.
 func (p *pipe) discard(w *wire) {
-	w.gone = true
+	w.closed = true
 	if p.wire == w {
 		p.wire = nil
 	}
@@ -537,7 +537,7 @@ func (p *pipe) killFirst(id client.Identity) {
 func (p *pipe) unsettled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.toKill) > 0 || p.wire != nil && p.wire.abandoned()
+	return len(p.toKill) > 0 || p.wire != nil && p.wire.hasAbandoned()
 }
 
 // dialled takes over a connection if it is needed, and says whether it did. If
@@ -593,7 +593,7 @@ func (p *pipe) close() {
 		p.giveUp(p.wire, strategy.ErrClosed)
 	}
 	under := p.dials.abandon()
-	p.watch.Stop()
+	p.checkTimer.Stop()
 	p.mu.Unlock()
 
 	await(under)

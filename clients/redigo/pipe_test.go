@@ -246,7 +246,7 @@ func TestGivenUpConnectionIsKilledFirst(t *testing.T) {
 		receive(t, "HOLD", held)
 		follower := hold(n, t.Context(), soon())
 		receive(t, "the follower's HOLD", held)
-		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		want(t, "leader without a reply", receive(t, "return", out), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		want(t, "follower", receive(t, "follower's return", follower), strategy.ErrUnknown, errGivenUp)
 		echo(t, n, "undo")
 		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo")
@@ -254,7 +254,7 @@ func TestGivenUpConnectionIsKilledFirst(t *testing.T) {
 		// Done once, it is not done again: the next loss is of 2 alone.
 		out = hold(n, t.Context(), time.Now().Add(50*time.Millisecond))
 		receive(t, "HOLD", held)
-		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+		want(t, "leader without a reply", receive(t, "return", out), strategy.ErrUnknown)
 		echo(t, n, "again")
 		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 ECHO undo",
 			"2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO again")
@@ -322,7 +322,7 @@ func TestOlderDialKillsToo(t *testing.T) {
 		})
 		out := hold(n, t.Context(), time.Now().Add(100*time.Millisecond))
 		receive(t, "HOLD", held)
-		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+		want(t, "leader without a reply", receive(t, "return", out), strategy.ErrUnknown)
 		close(let)
 		echo(t, n, "undo")
 		wantSeen(t, f, "2 PING", "2 HOLD k", "1 CLIENT KILL ID 2 ADDR client:2", "1 ECHO undo")
@@ -351,7 +351,7 @@ func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 				}
 				out := hold(n, t.Context(), time.Now().Add(500*time.Millisecond))
 				receive(t, "HOLD", held)
-				want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+				want(t, "leader without a reply", receive(t, "return", out), strategy.ErrUnknown)
 				echo(t, n, "works")
 				if n.Ordered() {
 					t.Error("Ordered = true, want false")
@@ -519,8 +519,8 @@ func TestHalf(t *testing.T) {
 		w := p.wire
 		p.queue = append(p.queue, first)
 		w.writer, first.on = first, w
-		p.guard(w, first)
-		w.gathering, w.crowd = true, 2*leastHalf // as while the writer yields
+		p.limitWriter(w, first)
+		w.gathering, w.lastInFlight = true, 2*leastHalf // as while the writer yields
 		p.mu.Unlock()
 
 		out := make(chan error, leastHalf)
@@ -544,8 +544,8 @@ func TestHalf(t *testing.T) {
 		receive(t, "the last one's packet", conn.reached)
 
 		p.mu.Lock()
-		if w.writer == nil || w.writer == first || !w.guardAt.Equal(last) {
-			t.Error("the last one is not the writer, or not guarded")
+		if w.writer == nil || w.writer == first || !w.writerDue.Equal(last) {
+			t.Error("the last one is not the writer, or its time is not bounded")
 		}
 		if w.gathered(1000) {
 			t.Error("others may send next to the last one")
@@ -563,10 +563,10 @@ func TestHalf(t *testing.T) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !first.over || first.kind != nil {
+		if !first.finished || first.kind != nil {
 			t.Errorf("the writer before has %v, %v, want its reply", first.reply, first.err)
 		}
-		if w.writer != nil || !w.guardAt.IsZero() {
+		if w.writer != nil || !w.writerDue.IsZero() {
 			t.Error("somebody is still to write")
 		}
 		wantSeen(t, f, seen...)
@@ -576,16 +576,16 @@ func TestHalf(t *testing.T) {
 		n    int
 		want bool
 	}{
-		"Half":       {&wire{gathering: true, crowd: 100}, 50, true},
-		"Less":       {&wire{gathering: true, crowd: 100}, 49, false},
-		"Few":        {&wire{gathering: true, crowd: 2}, leastHalf - 1, false},
-		"NoneWrites": {&wire{crowd: 100}, 60, false},
-		"Retired":    {&wire{gathering: true, crowd: 100, retired: true}, 60, false},
+		"Half":       {&wire{gathering: true, lastInFlight: 100}, 50, true},
+		"Less":       {&wire{gathering: true, lastInFlight: 100}, 49, false},
+		"Few":        {&wire{gathering: true, lastInFlight: 2}, leastHalf - 1, false},
+		"NoneWrites": {&wire{lastInFlight: 100}, 60, false},
+		"Retired":    {&wire{gathering: true, lastInFlight: 100, retired: true}, 60, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := c.w.gathered(c.n); got != c.want {
-				t.Errorf("%d of %d are enough: %v, want %v", c.n, c.w.crowd, got, c.want)
+				t.Errorf("%d of %d are enough: %v, want %v", c.n, c.w.lastInFlight, got, c.want)
 			}
 		})
 	}
@@ -595,13 +595,13 @@ func TestHalf(t *testing.T) {
 func TestGather(t *testing.T) {
 	const others = 50
 	for name, c := range map[string]struct {
-		gone, retired bool
-		due           time.Time
-		waits         bool
+		closed, retired bool
+		due             time.Time
+		waits           bool
 	}{
 		"All":     {due: soon(), waits: true},
 		"Late":    {due: time.Now().Add(-time.Second)},
-		"Gone":    {gone: true, due: soon()},
+		"Closed":  {closed: true, due: soon()},
 		"Retired": {retired: true, due: soon()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -614,7 +614,7 @@ func TestGather(t *testing.T) {
 					break
 				}
 				o := &op{due: c.due}
-				p, w := &pipe{queue: []*op{o}}, &wire{gone: c.gone, retired: c.retired, writer: o, crowd: 4 * others}
+				p, w := &pipe{queue: []*op{o}}, &wire{closed: c.closed, retired: c.retired, writer: o, lastInFlight: 4 * others}
 				var come sync.WaitGroup
 				p.mu.Lock()
 				come.Go(func() {
@@ -646,12 +646,12 @@ func TestGather(t *testing.T) {
 			p := &n.pipe
 			p.mu.Lock()
 			w := p.wire
-			w.writer, w.guardAt, w.gathering = &op{}, time.Now().Add(-time.Second), gathering
+			w.writer, w.writerDue, w.gathering = &op{}, time.Now().Add(-time.Second), gathering
 			p.mu.Unlock()
-			p.patrol()
+			p.check()
 			p.mu.Lock()
-			if w.gone == gathering {
-				t.Errorf("patrol at a writer whose time is over, and who gathers: %v, gives up the connection: %v, want %v", gathering, w.gone, !gathering)
+			if w.closed == gathering {
+				t.Errorf("check at a writer whose time is over, and who gathers: %v, gives up the connection: %v, want %v", gathering, w.closed, !gathering)
 			}
 			w.written()
 			p.mu.Unlock()
@@ -660,21 +660,21 @@ func TestGather(t *testing.T) {
 }
 
 // What a writer is about to send counts as sent: it may leave before the close.
-func TestConnectionWithABatchIsUnanswered(t *testing.T) {
+func TestConnectionWithABatchIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	o := new(pipe).newOp("SET", soon())
 	w := &wire{writer: o}
-	if w.unanswered() {
-		t.Error("unanswered before there is a batch = true, want false: a probe has no effect")
+	if w.unconfirmed() {
+		t.Error("unconfirmed before there is a batch = true, want false: a probe has no effect")
 	}
 	w.flight.push(o)
-	if !w.unanswered() {
-		t.Error("unanswered with a batch = false, want true")
+	if !w.unconfirmed() {
+		t.Error("unconfirmed with a batch = false, want true")
 	}
 	w.writer = nil
 	o.progress.Store(dropped)
-	if w.unanswered() {
-		t.Error("unanswered with nothing sent = true, want false")
+	if w.unconfirmed() {
+		t.Error("unconfirmed with nothing sent = true, want false")
 	}
 }
 
@@ -692,19 +692,19 @@ func TestLateReaderLeavesTheConnection(t *testing.T) {
 		w.writer, w.reader = ahead, ahead // or a goroutine would read for both
 		ahead.on = w
 		n.pipe.write(t.Context(), ahead)
-		w.crowded = false
-		ahead.gone = true
+		w.busy = false
+		ahead.abandoned = true
 		w.reader = nil
 		n.pipe.assign()
 		if w.reader != o {
 			t.Error("the oldest that waits is not the reader")
 		}
 		n.pipe.read(t.Context(), o)
-		if w.gone {
+		if w.closed {
 			t.Error("a reader that came too late gave the connection up")
 		}
 		n.pipe.leave(o)
-		o.due = soon() // or patrol might come between the two replies, and give the connection up for want of this one
+		o.due = soon() // or check might run between the two replies, and give the connection up for want of this one
 		n.pipe.mu.Unlock()
 		c := receive(t, "HOLD", held)
 		c.Say("+1\r\n+2\r\n")
@@ -820,7 +820,7 @@ func TestHangingDial(t *testing.T) {
 		n := New(&redis.Pool{Dial: func() (redis.Conn, error) {
 			defer returned.Done()
 			begun.Add(1)
-			<-let // deaf to everything, as AUTH to a frozen server is
+			<-let // nothing ends it, as AUTH to a frozen server
 			return dial(f)
 		}})
 		for end := time.Now().Add((maxDials + 2) * leastPatience); time.Now().Before(end); {
@@ -890,7 +890,7 @@ func TestIdleConnectionIsProbedAfterADroppedOp(t *testing.T) {
 		n := newNode(t, poolOf(f))
 		echo(t, n, "one")
 		left := n.pipe.newOp("ECHO", soon())
-		left.gone = true
+		left.abandoned = true
 		left.progress.Store(dropped)
 		n.pipe.mu.Lock()
 		n.pipe.wire.flight.push(left)
@@ -939,7 +939,7 @@ func TestProbeEndsWhenDue(t *testing.T) {
 func age(n *node, d time.Duration) {
 	n.pipe.mu.Lock()
 	defer n.pipe.mu.Unlock()
-	n.pipe.wire.used = time.Now().Add(-d)
+	n.pipe.wire.lastReply = time.Now().Add(-d)
 	n.pipe.wire.born = n.pipe.wire.born.Add(-d)
 }
 
@@ -1057,7 +1057,7 @@ func TestRetiredConnectionDrains(t *testing.T) {
 		if err := receive(t, "ECHO's return", got); err != nil {
 			t.Error(err)
 		}
-		wantSeen(t, f, "1 HOLD k", "2 ECHO next") // and no KILL: nothing was unanswered
+		wantSeen(t, f, "1 HOLD k", "2 ECHO next") // and no KILL: every request got its reply
 	})
 }
 
@@ -1182,7 +1182,7 @@ func TestWrappedConnections(t *testing.T) {
 }
 
 // An op is used again for another command, and has nothing of the last one's.
-func TestArgumentsOfTheLastCommandAreGone(t *testing.T) {
+func TestOpForgetsItsLastCommand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
 		n := newNode(t, poolOf(f))
@@ -1299,9 +1299,9 @@ func TestCloseEndsCalls(t *testing.T) {
 	})
 }
 
-// TestDialsBesideDeafOnes: dials that hang for ever, in a Dial that knows no context,
+// TestDialsNextToUnresponsiveOnes: dials that hang for ever, in a Dial that knows no context,
 // do not keep the node from the server once that is back.
-func TestDialsBesideDeafOnes(t *testing.T) {
+func TestDialsNextToUnresponsiveOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) { c.Plain(cmd) })
 		release := make(chan struct{})

@@ -15,9 +15,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A crowd is two callers in flight, for whom a goroutine reads: that it does began
+// servedCallers are two callers in flight, for whom a goroutine reads: that it does began
 // when the one before them was answered.
-type crowd struct {
+type servedCallers struct {
 	n              *node
 	f              *nodetest.Server
 	c              *nodetest.Conn
@@ -26,10 +26,10 @@ type crowd struct {
 	cancel2, leave context.CancelCauseFunc // of the second, of the third
 }
 
-func newCrowd(t *testing.T, due2, due3 time.Duration) *crowd {
+func serveCallers(t *testing.T, due2, due3 time.Duration) *servedCallers {
 	t.Helper()
 	f, held := holding(t)
-	w := &crowd{n: newNode(t, poolOf(f)), f: f, held: held}
+	w := &servedCallers{n: newNode(t, poolOf(f)), f: f, held: held}
 	first := hold(w.n, t.Context(), soon())
 	w.c = receive(t, "first HOLD", held)
 	ctx2, cancel2 := context.WithCancelCause(t.Context())
@@ -58,7 +58,7 @@ func isServed(n *node) bool {
 
 func TestServedCallersGetTheirReplies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, generous, generous)
+		w := serveCallers(t, generous, generous)
 		w.c.Bulk("2")
 		w.c.Bulk("3")
 		for i, out := range []<-chan error{w.second, w.third} {
@@ -90,7 +90,7 @@ func TestServedCallersGetTheirReplies(t *testing.T) {
 // reply.
 func TestServedCallersLeaveAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, generous, generous)
+		w := serveCallers(t, generous, generous)
 		why2, why3 := errors.New("second's reason"), errors.New("third's reason")
 		w.cancel2(why2)
 		want(t, "the oldest", receive(t, "second's return", w.second), strategy.ErrUnknown, why2)
@@ -111,7 +111,7 @@ func TestServedCallersLeaveAtOnce(t *testing.T) {
 // connection is given up for all, and killed before anything else is sent.
 func TestServedConnectionIsGivenUpWhenDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, 300*time.Millisecond, generous)
+		w := serveCallers(t, 300*time.Millisecond, generous)
 		want(t, "the oldest", receive(t, "second's return", w.second), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		want(t, "the other", receive(t, "third's return", w.third), strategy.ErrUnknown, errGivenUp)
 		echo(t, w.n, "undo")
@@ -122,7 +122,7 @@ func TestServedConnectionIsGivenUpWhenDue(t *testing.T) {
 // The goroutine does not wait for ever for replies that nobody wants.
 func TestServedConnectionIsGivenUpWhenAllHaveLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, 300*time.Millisecond, 300*time.Millisecond)
+		w := serveCallers(t, 300*time.Millisecond, 300*time.Millisecond)
 		w.cancel2(nil)
 		w.leave(nil)
 		want(t, "second", receive(t, "second's return", w.second), strategy.ErrUnknown)
@@ -141,7 +141,7 @@ func TestServedConnectionIsGivenUpWhenAllHaveLeft(t *testing.T) {
 // A connection that is to be replaced does not stay for replies that nobody wants.
 func TestRetiredServedConnectionIsKilled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, generous, generous)
+		w := serveCallers(t, generous, generous)
 		w.cancel2(nil)
 		receive(t, "second's return", w.second)
 		w.leave(nil)
@@ -158,7 +158,7 @@ func TestRetiredServedConnectionIsKilled(t *testing.T) {
 // has time.
 func TestLateServedCallerLeavesTheConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, generous, 300*time.Millisecond)
+		w := serveCallers(t, generous, 300*time.Millisecond)
 		want(t, "the younger", receive(t, "third's return", w.third), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		w.c.Bulk("2")
 		if err := receive(t, "second's return", w.second); err.Error() != `reply "2"` {
@@ -172,7 +172,7 @@ func TestLateServedCallerLeavesTheConnection(t *testing.T) {
 
 func TestCloseWhileServed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCrowd(t, generous, generous)
+		w := serveCallers(t, generous, generous)
 		wire := w.n.pipe.wire
 		closed := make(chan error, 1)
 		go func() { closed <- w.n.Close() }()

@@ -18,9 +18,9 @@ import (
 // because redigo cannot be interrupted inside one.
 //
 // A session is in the order of the calls, too. Before it, a PING makes sure that what
-// Do and Eval left unanswered has been done, or never will be. Then the session asks its
+// Do and Eval left unconfirmed has been done, or never will be. Then the session asks its
 // connection for the server's role and its own identity, which also finds dead connections
-// while nothing is lost by that. If one of its commands goes unanswered, the Node kills that connection before it
+// while nothing is lost by that. If one of its commands gets no reply, the Node kills that connection before it
 // sends anything else.
 func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
@@ -43,7 +43,7 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 }
 
 // settle waits until the server can do nothing more of what Do and Eval left
-// unanswered. The answer to a PING shows that: it comes after their answers, or from a
+// unconfirmed. The answer to a PING shows that: it comes after their answers, or from a
 // connection that has killed theirs. A refusal is an answer, too.
 func (n *node) settle(ctx context.Context, due time.Time) error {
 	if !n.pipe.unsettled() {
@@ -110,7 +110,7 @@ type session struct {
 
 // identify learns the server's role and the connection's identity. See Session.
 func (s *session) identify(due time.Time) error {
-	if s.n.curt.Load() {
+	if s.n.hangsUp.Load() {
 		return nil
 	}
 	cmds := [][]string{{"HELLO"}, clientInfo}

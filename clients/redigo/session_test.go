@@ -118,16 +118,16 @@ func TestSessionLeavesAHangingDial(t *testing.T) {
 	})
 }
 
-// The order includes sessions: a command of theirs that went unanswered is killed
+// The order includes sessions: the connection of a command of theirs that got no reply is killed
 // before the pipe sends anything more.
-func TestUnansweredSessionIsKilledFirst(t *testing.T) {
+func TestUnconfirmedSessionIsKilledFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, held := holding(t)
 		n := newNode(t, poolOf(f))
 		echo(t, n, "before")
 		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
 			_, err := c.Do("HOLD", "k")
-			want(t, "unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+			want(t, "command without a reply", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 			_, again := c.Do("SET", "k")
 			want(t, "command after it", again, strategy.ErrUnsent)
 			return err
@@ -148,7 +148,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 		n := newNode(t, poolOf(f))
 		out := hold(n, t.Context(), time.Now().Add(time.Second))
 		receive(t, "HOLD", held)
-		want(t, "unanswered leader", receive(t, "return", out), strategy.ErrUnknown)
+		want(t, "leader without a reply", receive(t, "return", out), strategy.ErrUnknown)
 		err := n.Session(t.Context(), time.Now(), "k", set)
 		want(t, "Session when due", err, strategy.ErrUnsent)
 		if err := n.Session(t.Context(), soon(), "k", set); err != nil {
@@ -193,7 +193,7 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 		c.Bulk("first")
 		receive(t, "first's return", first)
 		err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
-		want(t, "Session after an unanswered PING", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		want(t, "Session after a PING without a reply", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 		f.Serve(func(*nodetest.Conn, []string) {})
 		err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
 		want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)

@@ -17,12 +17,12 @@ import (
 const probeAfter = 10 * time.Second
 
 const (
-	// lookAgain is for how long the end of a request's time is put off where something has come that nobody has read.
-	lookAgain = 2 * time.Millisecond
+	// graceStep is for how long the end of a request's time is put off where something has come that nobody has read.
+	graceStep = 2 * time.Millisecond
 
-	// mostLooks is how often that is done until the next reply: a server that sends a reply byte by byte must not
+	// maxGraces is how often that is done until the next reply: a server that sends a reply byte by byte must not
 	// get all the time that it wants.
-	mostLooks = 100
+	maxGraces = 100
 )
 
 // A wire is one connection of the pipe, and what is under way on it.
@@ -31,25 +31,25 @@ type wire struct {
 	id   client.Identity
 	born time.Time
 
-	sight sight // the writer's
+	peeker peeker // the writer's
 
 	// Guarded by the pipe's lock.
-	flight  fifo // sent or about to be, in the order of the bytes
-	writer  *op
-	reader  *op
-	reading *op       // the reader, while its caller reads
-	used    time.Time // when the last reply came
-	worn    bool      // one has come: it is not fresh from the dial
-	crowded bool      // the last batch had several callers, or met others under way
-	sentAt  time.Time // crowded: when that was
-	crowd   int       // how many were under way with the last batch
-	retired bool      // takes no more ops, and is closed when the last is answered
-	left    bool      // retired because it leads to a replica
-	gone    bool      // given up or closed
-	cause   error     // why it was given up
-	guardAt time.Time // when a writer at work is to be freed; zero: there is none
-	looks   int       // see unread
-	grace   time.Time // see unread
+	flight       fifo // sent or about to be, in the order of the bytes
+	writer       *op
+	reader       *op
+	reading      *op       // the reader, while its caller reads
+	lastReply    time.Time // when the last reply came
+	replied      bool      // one has come: it is not fresh from the dial
+	busy         bool      // the last batch had several callers, or met others under way
+	sentAt       time.Time // busy: when the last batch was sent
+	lastInFlight int       // how many were under way with the last batch
+	retired      bool      // takes no more ops, and is closed when the last is answered
+	toReplica    bool      // retired because it leads to a replica
+	closed       bool      // given up or closed
+	cause        error     // why it was given up
+	writerDue    time.Time // when a writer at work is to be freed; zero: there is none
+	graces       int       // see unread
+	graceUntil   time.Time // see unread
 
 	gathering bool // the writer has yielded for others to come
 
@@ -61,7 +61,7 @@ type wire struct {
 }
 
 // written ends the writer's duty.
-func (w *wire) written() { w.writer, w.guardAt, w.gathering = nil, time.Time{}, false }
+func (w *wire) written() { w.writer, w.writerDue, w.gathering = nil, time.Time{}, false }
 
 // leastHalf is how many ops at least go before the others: each request has a price, too.
 const leastHalf = 4
@@ -69,7 +69,7 @@ const leastHalf = 4
 // gathered reports whether n ops are enough to be sent, although the writer still waits for
 // others.
 func (w *wire) gathered(n int) bool {
-	return w.gathering && !w.retired && n >= max(w.crowd/2, leastHalf)
+	return w.gathering && !w.retired && n >= max(w.lastInFlight/2, leastHalf)
 }
 
 // served is the op whose time bounds the read that is under way; nil: there is none, or the op that the reader's
@@ -82,7 +82,7 @@ func (w *wire) served() *op {
 		switch o.progress.Load() {
 		case sent:
 			return o
-		case queued, sending: // the writer's guard is there for it
+		case queued, sending: // the writer's time bounds it
 			return nil
 		}
 	}
@@ -94,29 +94,29 @@ func (w *wire) served() *op {
 // seen once may be in its reader's hands, so it counts until it is delivered; so does what was read together with the one
 // before.
 func (w *wire) unread(now time.Time) bool {
-	if now.Before(w.grace) {
+	if now.Before(w.graceUntil) {
 		return true
 	}
-	if w.flight.empty() || w.looks == mostLooks || w.looks == 0 && !w.sight.readable() {
+	if w.flight.empty() || w.graces == maxGraces || w.graces == 0 && !w.peeker.readable() {
 		return false
 	}
-	w.looks, w.grace = w.looks+1, now.Add(lookAgain)
+	w.graces, w.graceUntil = w.graces+1, now.Add(graceStep)
 	return true
 }
 
 // oldest is the op in flight whose caller has waited longest.
 func (w *wire) oldest() *op {
 	for _, o := range w.flight.waiting() {
-		if !o.gone && !o.over {
+		if !o.abandoned && !o.finished {
 			return o
 		}
 	}
 	return nil
 }
 
-// unanswered reports whether the server may have something of ours still to do.
+// unconfirmed reports whether the server may have something of ours still to do.
 // While a writer sends a batch it may, or may soon, until the connection is closed.
-func (w *wire) unanswered() bool {
+func (w *wire) unconfirmed() bool {
 	if w.writer != nil && !w.flight.empty() {
 		return true
 	}
@@ -129,9 +129,9 @@ func (w *wire) unanswered() bool {
 }
 
 // abandoned reports whether there is an op in flight whose caller has left.
-func (w *wire) abandoned() bool {
+func (w *wire) hasAbandoned() bool {
 	return slices.ContainsFunc(w.flight.waiting(), func(o *op) bool {
-		return o.gone && o.progress.Load() != dropped
+		return o.abandoned && o.progress.Load() != dropped
 	})
 }
 
@@ -142,9 +142,9 @@ func (w *wire) deliver(reply any, err error, at time.Time) bool {
 	if w.flight.empty() || w.flight.waiting()[0].progress.Load() == queued {
 		return false
 	}
-	w.used, w.worn, w.looks = at, true, 0
-	if w.sight.more() {
-		w.looks = 1
+	w.lastReply, w.replied, w.graces = at, true, 0
+	if w.peeker.more() {
+		w.graces = 1
 	}
 	if n := w.flight.waiting()[0].sharing(); n > 1 {
 		return w.deliverJoint(n, reply, err)
@@ -155,7 +155,7 @@ func (w *wire) deliver(reply any, err error, at time.Time) bool {
 
 // answer hands an op its reply.
 func (w *wire) answer(o *op, reply any, err error) {
-	o.again = w.left && !o.second && isReadOnly(reply, err)
+	o.resend = w.toReplica && !o.resent && isReadOnly(reply, err)
 	o.answer(reply, err)
 }
 
@@ -201,20 +201,20 @@ func readReply(conn redis.ConnWithTimeout, limit time.Duration) (reply any, err 
 	return conn.ReceiveWithTimeout(limit)
 }
 
-// young reports whether the pool's MaxConnLifetime allows to use the connection.
-func (w *wire) young(pool *redis.Pool) bool {
+// withinLifetime reports whether the pool's MaxConnLifetime allows to use the connection.
+func (w *wire) withinLifetime(pool *redis.Pool) bool {
 	return pool.MaxConnLifetime == 0 || time.Since(w.born) < pool.MaxConnLifetime
 }
 
 // healthy decides whether a connection that was at rest since used can be relied on: it has
 // not ended, and passes the pool's tests. Only the writer calls it, when nothing is in flight, so
-// that it has the connection for itself; the guard bounds it by due.
+// that it has the connection for itself; limitWriter bounds it by due.
 func (w *wire) healthy(ctx context.Context, due, used time.Time, pool *redis.Pool) bool {
 	idle := time.Since(used)
 	switch {
-	case w.sight.readable(): // the end, or a farewell: nobody has asked for anything
+	case w.peeker.readable(): // the end, or a farewell: nobody has asked for anything
 		return false
-	case !w.worn && idle < probeAfter: // nor does the pool test what it has just dialled
+	case !w.replied && idle < probeAfter: // nor does the pool test what it has just dialled
 	case pool.IdleTimeout > 0 && idle > pool.IdleTimeout:
 		return false
 	case pool.TestOnBorrow == nil && pool.TestOnBorrowContext == nil:

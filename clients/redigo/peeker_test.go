@@ -17,8 +17,8 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
 
-// TestSight: an end is seen whatever carries redigo's connection, also through a wrapper; silence is no end.
-func TestSight(t *testing.T) {
+// TestPeek: an end is seen whatever carries redigo's connection, also through a wrapper; silence is no end.
+func TestPeek(t *testing.T) {
 	t.Parallel()
 	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	dial := func(t *testing.T) redis.Conn {
@@ -41,7 +41,7 @@ func TestSight(t *testing.T) {
 		"of other's make": {func(redis.Conn) redis.Conn { return bare{} }, false},
 	} {
 		conn := c.wrap(dial(t))
-		var s sight
+		var s peeker
 		s.begin(conn)
 		if s.readable() || (s.raw != nil) != c.seen {
 			t.Errorf("%s: readable = %v, seen: %v, want false, %v", name, s.readable(), s.raw != nil, c.seen)
@@ -65,8 +65,8 @@ func TestSight(t *testing.T) {
 	}
 }
 
-// TestSightOfRealServers: the same where Redis closes an idle connection, over TCP and TLS.
-func TestSightOfRealServers(t *testing.T) {
+// TestPeekOnRealServers: the same where Redis closes an idle connection, over TCP and TLS.
+func TestPeekOnRealServers(t *testing.T) {
 	t.Parallel()
 	a, err := redistest.NewAuthority()
 	if err != nil {
@@ -97,21 +97,21 @@ func TestSightOfRealServers(t *testing.T) {
 			w := n.pipe.wire
 			n.pipe.mu.Unlock()
 			redistest.Do(t, srv, "CLIENT", "KILL", "TYPE", "normal")
-			verdict.Eventually(t, "the end is here", w.sight.readable)
+			verdict.Eventually(t, "the end is here", w.peeker.readable)
 			echo(t, n, name)
 		}
 	}
 }
 
-// BenchmarkSight: what a look costs each request of a lone caller.
-func BenchmarkSight(b *testing.B) {
+// BenchmarkPeek: what a look costs each request of a lone caller.
+func BenchmarkPeek(b *testing.B) {
 	f := nodetest.NewServer(b, (*nodetest.Conn).Plain)
 	c, err := redis.Dial("tcp", f.Addr)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	var s sight
+	var s peeker
 	s.begin(c)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -9,17 +9,17 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A sight looks whether anything has come on a connection, without waiting for it: a reply, or the end.
-type sight struct {
+// A peeker looks whether anything has come on a connection, without waiting for it: a reply, or the end.
+type peeker struct {
 	raw  syscall.RawConn // nil: the connection shows none
-	look func(fd uintptr)
-	came bool // what look saw
+	peek func(fd uintptr)
+	came bool // what peek found
 
 	buffer *bufio.Reader // what the reader has taken; nil: the connection shows none
 }
 
-// begin makes it the sight of a connection.
-func (s *sight) begin(conn redis.Conn) {
+// begin makes it the peeker of a connection.
+func (s *peeker) begin(conn redis.Conn) {
 	nc, buffer := within(conn)
 	s.buffer = buffer
 	if over, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS
@@ -28,17 +28,17 @@ func (s *sight) begin(conn redis.Conn) {
 	if socket, ok := nc.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn()
 	}
-	s.look = func(fd uintptr) { s.came = readable(fd) }
+	s.peek = func(fd uintptr) { s.came = readable(fd) }
 }
 
 // readable reports whether a read would not have to wait. Only the writer calls it while nothing is in flight, and
 // later only who has the pipe's lock.
-func (s *sight) readable() bool {
-	return s.raw != nil && (s.raw.Control(s.look) != nil || s.came)
+func (s *peeker) readable() bool {
+	return s.raw != nil && (s.raw.Control(s.peek) != nil || s.came)
 }
 
 // more reports whether the reader has taken more than it has delivered. Only the reader calls it.
-func (s *sight) more() bool { return s.buffer != nil && s.buffer.Buffered() > 0 }
+func (s *peeker) more() bool { return s.buffer != nil && s.buffer.Buffered() > 0 }
 
 // within is what a connection of redigo reads from, and its buffer, also within another redis.Conn; nil: not known.
 // redigo shows neither, and has no means to look whether anything has come without waiting for it. So
