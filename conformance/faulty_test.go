@@ -453,7 +453,7 @@ var commonMutants = []mutant{
 	{
 		name: "a holder that asks again hears that the lock is held", killed: []string{"LongQueue"},
 		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-			if c.Asked && p.At(c.Key) == c.Token {
+			if c.Repeated && p.At(c.Key) == c.Token {
 				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: c.Token, TTL: time.Until(p.Until(c.Key))}
 			}
 			return p.Acquire(ctx, c)
@@ -475,7 +475,7 @@ var commonMutants = []mutant{
 		name: "makes a holder of a claim that asks again", killed: []string{"ForgedGrant"},
 		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
-			if c.Asked && errors.Is(err, strategy.ErrHeld) {
+			if c.Repeated && errors.Is(err, strategy.ErrHeld) {
 				return driver.Grant{Fence: 1}, nil
 			}
 			return g, err

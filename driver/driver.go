@@ -128,9 +128,9 @@ type Claim struct {
 	// what NewLock asks for.
 	Share int32
 
-	Asked bool  // Acquire: sent before with this Token, which may have a place in the servers' queue
-	Again bool  // Acquire: only if Owner holds the lock already; see Reenterer
-	Grant Grant // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
+	Repeated bool  // Acquire: sent before with this Token, which may have a place in the servers' queue
+	Again    bool  // Acquire: only if Owner holds the lock already; see Reenterer
+	Grant    Grant // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
 }
 
 // A Grant is what the servers gave.

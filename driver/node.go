@@ -126,8 +126,8 @@ func (n *badNode) Probe(context.Context, time.Time) uint64 { return 0 }
 func (n *badNode) Use() error                              { return n.err }
 func (n *badNode) Close() error                            { return nil }
 
-// Given is n, or a [BadNode], if n is nil or its algorithm has a fault of its own. For an algorithm's On.
-func Given(n Node, fault error) Node {
+// NodeOf is n, or a [BadNode], if n is nil or its algorithm has a fault of its own. For an algorithm's On.
+func NodeOf(n Node, fault error) Node {
 	if n == nil {
 		fault = errors.Join(errors.New("locks: the node is nil: allowed is what the New of a client returns"), fault)
 	}
@@ -158,8 +158,8 @@ func (u *Users) Use() error {
 	return nil
 }
 
-// Gone takes one away, and reports whether none is left: then Close closes the Node.
-func (u *Users) Gone() bool { return u.left.Add(-1) <= 0 }
+// Leave takes one away, and reports whether none is left: then Close closes the Node.
+func (u *Users) Leave() bool { return u.left.Add(-1) <= 0 }
 
 // A Conn is a connection that [Node].Session lends.
 type Conn interface {

@@ -66,16 +66,16 @@ func TestUsers(t *testing.T) {
 	var u driver.Users
 	u.Use()
 	u.Use()
-	if u.Gone() {
-		t.Error("Gone() = true, want that one strategy still uses the node")
+	if u.Leave() {
+		t.Error("Leave() = true, want that one strategy still uses the node")
 	}
 	for range 2 { // Close may be called twice
-		if !u.Gone() {
-			t.Error("Gone() = false, want that nobody uses the node")
+		if !u.Leave() {
+			t.Error("Leave() = false, want that nobody uses the node")
 		}
 	}
-	if fresh := new(driver.Users); !fresh.Gone() {
-		t.Error("Gone() of a node that nobody has used = false, want true")
+	if fresh := new(driver.Users); !fresh.Leave() {
+		t.Error("Leave() of a node that nobody has used = false, want true")
 	}
 }
 
@@ -112,8 +112,8 @@ func TestGiven(t *testing.T) {
 		t.Errorf("applied are %v, want all", p.set)
 	}
 	whole := driver.BadNode(errors.New("stands for one that can be used"))
-	if n := driver.Given(whole, nil); n != whole {
-		t.Errorf("Given(n, nil) = %v, want n", n)
+	if n := driver.NodeOf(whole, nil); n != whole {
+		t.Errorf("NodeOf(n, nil) = %v, want n", n)
 	}
 	for _, c := range []struct {
 		n     driver.Node
@@ -125,8 +125,8 @@ func TestGiven(t *testing.T) {
 		{nil, fault, []string{"the node is nil", "option 1 is nil"}},
 	} {
 		for _, want := range c.says {
-			if err := driver.Given(c.n, c.fault).Use(); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("Given(%v, %v).Use() = %v, want that it says %q", c.n, c.fault, err, want)
+			if err := driver.NodeOf(c.n, c.fault).Use(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("NodeOf(%v, %v).Use() = %v, want that it says %q", c.n, c.fault, err, want)
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (c *core) called(ctx context.Context, name string) time.Time {
 
 // missed reports that a call ends without a lease.
 func (c *core) missed(ctx context.Context, name string, asked time.Time, err error) {
-	c.observe(strategy.Event{Kind: strategy.EventMissed, Context: ctx, Name: name, Took: time.Since(asked), Err: err})
+	c.observe(strategy.Event{Kind: strategy.EventMissed, Context: ctx, Name: name, Elapsed: time.Since(asked), Err: err})
 }
 
 // once makes one attempt of a call that began at asked.
@@ -307,7 +307,7 @@ func (w *waiter) outlasts(ctx context.Context, n int, err error, asked time.Time
 		w.failing = now
 	case now.Sub(w.failing) >= retryReport:
 		w.failing = now
-		w.c.observe(strategy.Event{Kind: strategy.EventRetry, Context: ctx, Name: w.name, Attempt: n, Took: now.Sub(asked), Err: err})
+		w.c.observe(strategy.Event{Kind: strategy.EventRetry, Context: ctx, Name: w.name, Attempt: n, Elapsed: now.Sub(asked), Err: err})
 	}
 }
 

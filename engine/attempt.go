@@ -42,7 +42,7 @@ func (t *target) attempt(ctx context.Context, c driver.Claim, n int) (*lease, an
 	c.Due = start.Add(t.c.o.OpTimeout)
 	g, err := t.c.p.Acquire(ctx, c)
 	end := time.Now()
-	t.c.observe(strategy.Event{Kind: strategy.EventAttempt, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Took: end.Sub(start), Err: err})
+	t.c.observe(strategy.Event{Kind: strategy.EventAttempt, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Elapsed: end.Sub(start), Err: err})
 	if err != nil {
 		if errors.Is(err, strategy.ErrHeld) {
 			t.c.observe(strategy.Event{Kind: strategy.EventHeld, Context: ctx, Name: c.Name, Token: c.Token, Attempt: n, Err: err})

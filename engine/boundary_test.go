@@ -454,7 +454,7 @@ func TestHeldSince(t *testing.T) {
 		var took time.Duration
 		s := open(t, &lockstest.Memory{}, strategy.Options{Observe: func(e strategy.Event) {
 			if e.Kind == strategy.EventReleased {
-				took = e.Took
+				took = e.Elapsed
 			}
 		}})
 		waiters := inLine(t, s, 2)

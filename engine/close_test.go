@@ -229,7 +229,7 @@ func TestCloseSaysWhatIsLeft(t *testing.T) {
 		e := left[0]
 		equal(t, "its lock", e.Name, name)
 		equal(t, "its token", e.Token, lease.Token())
-		equal(t, "its time", e.Took, time.Second+ms)
+		equal(t, "its time", e.Elapsed, time.Second+ms)
 		equal(t, "its context", e.Context, bg)
 		is(t, "its error", e.Err, strategy.ErrUnsent)
 	})

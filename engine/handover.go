@@ -86,7 +86,7 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 	ln.all.mu.Unlock()
 
 	c := e.claimOf(w)
-	c.Asked = known
+	c.Repeated = known
 	c.Grant = driver.Grant{} // in case this attempt gets no answer
 	// A line that hears nothing takes no new place: nobody would know of a direct grant. But it names the place that
 	// it may have, so that a grant or an undo takes that out of the queue.

@@ -74,7 +74,7 @@ func mayRemain(g driver.Grant, err error) bool {
 
 // leftToTTL reports a claim that Close has left to its TTL.
 func (c *core) leftToTTL(claim driver.Claim, took time.Duration, err error) {
-	c.observe(strategy.Event{Kind: strategy.EventUndoFailed, Context: context.Background(), Name: claim.Name, Token: claim.Token, Took: took, Err: err})
+	c.observe(strategy.Event{Kind: strategy.EventUndoFailed, Context: context.Background(), Name: claim.Name, Token: claim.Token, Elapsed: took, Err: err})
 }
 
 func (c *core) observe(e strategy.Event) {
@@ -178,7 +178,7 @@ func (l *lease) begin(ctx context.Context, n int, asked time.Time) {
 	if l.c.o.Observe == nil && !l.unconfirmed {
 		return // nobody to notify: the deadline is checked when somebody asks
 	}
-	l.c.observe(strategy.Event{Kind: strategy.EventAcquired, Context: ctx, Name: l.claim.Name, Token: l.Token(), Attempt: n, Took: time.Since(asked)})
+	l.c.observe(strategy.Event{Kind: strategy.EventAcquired, Context: ctx, Name: l.claim.Name, Token: l.Token(), Attempt: n, Elapsed: time.Since(asked)})
 	l.mu.Lock()
 	l.begun = true
 	end := l.end // the wait line may have found its deadline past
@@ -195,7 +195,7 @@ func (l *lease) begin(ctx context.Context, n int, asked time.Time) {
 
 // ended reports the lease's end.
 func (l *lease) ended(ctx context.Context, how strategy.EventKind, err error) {
-	l.c.observe(strategy.Event{Kind: how, Context: ctx, Name: l.claim.Name, Token: l.Token(), Took: time.Since(l.granted), Err: err})
+	l.c.observe(strategy.Event{Kind: how, Context: ctx, Name: l.claim.Name, Token: l.Token(), Elapsed: time.Since(l.granted), Err: err})
 }
 
 func (l *lease) Name() string  { return l.claim.Name }

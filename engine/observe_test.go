@@ -30,7 +30,7 @@ func (d *diary) observe(e strategy.Event) {
 	if e.Attempt > 0 {
 		line += fmt.Sprintf(" %d", e.Attempt)
 	}
-	line += fmt.Sprintf(" %v", e.Took)
+	line += fmt.Sprintf(" %v", e.Elapsed)
 	for _, kind := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrRefused, strategy.ErrClosed} {
 		if errors.Is(e.Err, kind) {
 			line += " " + strings.ReplaceAll(kind.Error(), " ", "-")

@@ -170,7 +170,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 		l.unconfirmed = false
 		l.next = l.nextRenewal(start)
 		l.bind(start.Add(c.TTL))
-		e = strategy.Event{Kind: strategy.EventRenewed, Took: now.Sub(start)}
+		e = strategy.Event{Kind: strategy.EventRenewed, Elapsed: now.Sub(start)}
 	case errors.Is(err, strategy.ErrLost):
 		var lost *strategy.LostError
 		if !errors.As(err, &lost) {
@@ -188,7 +188,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 		if l.keep || l.unconfirmed {
 			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
 		}
-		e = strategy.Event{Kind: strategy.EventRenewalFailed, Took: now.Sub(start), Err: err}
+		e = strategy.Event{Kind: strategy.EventRenewalFailed, Elapsed: now.Sub(start), Err: err}
 	}
 	if l.end == nil {
 		l.plan()

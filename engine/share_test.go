@@ -224,7 +224,7 @@ func (p *shares) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err
 		h := p.first()
 		if g.ServerTime = time.Duration(time.Now().UnixNano()); c.Line != "" {
 			at := slices.IndexFunc(p.queue, func(x driver.Claim) bool { return x.Token == c.Token })
-			if g.Kept = at >= 0 && c.Asked; !g.Kept {
+			if g.Kept = at >= 0 && c.Repeated; !g.Kept {
 				at = len(p.queue)
 				p.queue = append(p.queue, c)
 			}

@@ -184,7 +184,7 @@ func New(n driver.Node, o strategy.Options, options ...Option) (strategy.Strateg
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(n driver.Node, options ...Option) driver.Protocol {
 	p := &protocol{names: keycache.New("queue", "fence"), fences: true}
-	p.Node = driver.Given(n, driver.Apply(p, options))
+	p.Node = driver.NodeOf(n, driver.Apply(p, options))
 	return p
 }
 
@@ -228,7 +228,7 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		prove = "1"
 	}
 	args := []any{l.TTL.Of(c.TTL), p.reserve(c), l.FenceTTL.Of(c.FenceTTL), queue.Entry(c, p.reserve(c)), prove, c.Token}
-	if c.Asked && c.Line != "" {
+	if c.Repeated && c.Line != "" {
 		args = append(args, "1")
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)

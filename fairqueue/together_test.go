@@ -46,7 +46,7 @@ func TestRequests(t *testing.T) {
 	queues := c
 	queues.Line, queues.Fences = "line", 256
 	again := queues
-	again.Asked = true
+	again.Repeated = true
 	ask := func(reply any, err error, f func()) {
 		book.Reply, book.err = reply, err
 		f()

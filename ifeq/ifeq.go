@@ -91,7 +91,7 @@ func New(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
 
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(n driver.Node) driver.Protocol {
-	return &protocol{Node: driver.Given(n, nil), names: keycache.New(), dialect: new(atomic.Pointer[dialect])}
+	return &protocol{Node: driver.NodeOf(n, nil), names: keycache.New(), dialect: new(atomic.Pointer[dialect])}
 }
 
 // Acknowledged is the same lock for [strategy.Options].Acks.

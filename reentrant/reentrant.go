@@ -115,7 +115,7 @@ func New(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
 
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(n driver.Node) driver.Protocol {
-	return &protocol{Node: driver.Given(n, nil), names: keycache.New("fence")}
+	return &protocol{Node: driver.NodeOf(n, nil), names: keycache.New("fence")}
 }
 
 // Acknowledged is the same lock for [strategy.Options].Acks.

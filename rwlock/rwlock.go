@@ -154,7 +154,7 @@ func New(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) {
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(n driver.Node) driver.Protocol {
 	names := keycache.New("readers", "writers", "fence")
-	return &protocol{holderset.Protocol{Node: driver.Given(n, nil), Names: names, Renewal: extend}}
+	return &protocol{holderset.Protocol{Node: driver.NodeOf(n, nil), Names: names, Renewal: extend}}
 }
 
 // rwlock adds readers to the engine's strategy, whose locks are to write.
@@ -197,7 +197,7 @@ func (p *protocol) Excludes(held, asked int32) bool { return held != read || ask
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)
 	args := []any{l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, modes[c.Share], queue.Entry(c, 1)}
-	if c.Asked && c.Line != "" {
+	if c.Repeated && c.Line != "" {
 		args = append(args, "1")
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)

@@ -1044,7 +1044,7 @@ func TestAsked(t *testing.T) {
 	line := c
 	line.Line = "l"
 	reader := line
-	reader.Share, reader.Asked = 1, true
+	reader.Share, reader.Repeated = 1, true
 	for _, talk := range []locktest.Talk{
 		{Name: "to write", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write"}, Do: func(n driver.Node) (any, error) { g, err := rwlock.On(n).Acquire(t.Context(), c); return g.Fence, err }},
 		{Name: "with a line", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write l 1000 1 t"}, Do: func(n driver.Node) (any, error) {

@@ -147,7 +147,7 @@ func New(n driver.Node, permits int, o strategy.Options) (strategy.Semaphore, er
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(n driver.Node, permits int) driver.Protocol {
 	names := keycache.New("waiters", "fence", "permits")
-	return &protocol{holderset.Protocol{Node: driver.Given(n, nil), Names: names, Renewal: extend}, permits}
+	return &protocol{holderset.Protocol{Node: driver.NodeOf(n, nil), Names: names, Renewal: extend}, permits}
 }
 
 // semaphore adds to the engine's strategy what only a semaphore can do.
@@ -214,7 +214,7 @@ func (p *protocol) Validate(strategy.Options) error {
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	l, permits := p.Names.Of(c.Key), int(max(c.Share, 1))
 	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, permits, queue.Entry(c, permits)}
-	if c.Asked && c.Line != "" {
+	if c.Repeated && c.Line != "" {
 		args = append(args, "1")
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)

@@ -1121,8 +1121,8 @@ func TestRequests(t *testing.T) {
 	}
 	plain := with(func(*driver.Claim) {})
 	queues := with(func(c *driver.Claim) { c.Line = "line" })
-	again := with(func(c *driver.Claim) { c.Line, c.Asked = "line", true })
-	unheard := with(func(c *driver.Claim) { c.Asked = true })
+	again := with(func(c *driver.Claim) { c.Line, c.Repeated = "line", true })
+	unheard := with(func(c *driver.Claim) { c.Repeated = true })
 	heavy := with(func(c *driver.Claim) { c.Line, c.Share = "line", 3 })
 	short := with(func(c *driver.Claim) { c.Line, c.TTL, c.FenceTTL = "line", 500*time.Millisecond, 0 })
 	undo := func(c driver.Claim) doing {

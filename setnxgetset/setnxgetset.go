@@ -120,7 +120,7 @@ func New(n driver.Node, o strategy.Options, options ...Option) (strategy.Strateg
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(n driver.Node, options ...Option) driver.Protocol {
 	p := &protocol{now: time.Now}
-	p.Node = driver.Given(n, driver.Apply(p, options))
+	p.Node = driver.NodeOf(n, driver.Apply(p, options))
 	return p
 }
 

@@ -12,14 +12,14 @@ const (
 	EventAsked         EventKind = iota + 1 // a call asks for a lock; no Token
 	EventAttempt                            // a request to acquire was answered, or failed; Err is nil after a grant
 	EventHeld                               // an attempt found the lock held (Err)
-	EventRetry                              // the servers have failed a call for 10 s, and it goes on (Options.RetryOnError): Err is the last attempt's; again every 10 s; Took is the time since the call; no Token
-	EventAcquired                           // a call returns a lease; Took is the time since the call
-	EventMissed                             // a call returns without a lease (Err); Took as above; no Token
-	EventRenewed                            // the servers count the TTL again; Took is the request's time
+	EventRetry                              // the servers have failed a call for 10 s, and it goes on (Options.RetryOnError): Err is the last attempt's; again every 10 s; Elapsed is the time since the call; no Token
+	EventAcquired                           // a call returns a lease; Elapsed is the time since the call
+	EventMissed                             // a call returns without a lease (Err); Elapsed as above; no Token
+	EventRenewed                            // the servers count the TTL again; Elapsed is the request's time
 	EventRenewalFailed                      // a renewal failed (Err) while the lease is still valid
-	EventLost                               // the lease ended before its release; Took is how long it was held, from the request that got it
-	EventReleased                           // the lease was released or detached; Took as above; Err: not confirmed
-	EventUndoFailed                         // Close ended an undo that had not succeeded (Err): Token may hold the lock until its TTL ends; Took is how long it was tried
+	EventLost                               // the lease ended before its release; Elapsed is how long it was held, from the request that got it
+	EventReleased                           // the lease was released or detached; Elapsed as above; Err: not confirmed
+	EventUndoFailed                         // Close ended an undo that had not succeeded (Err): Token may hold the lock until its TTL ends; Elapsed is how long it was tried
 )
 
 var eventNames = [...]string{"", "asked", "attempt", "held", "retry", "acquired", "missed", "renewed", "renewal-failed", "lost", "released", "undo-failed"}
@@ -44,6 +44,6 @@ type Event struct {
 	Name    string          // the lock's
 	Token   string          // of the attempt or the holder
 	Attempt int             // attempt, held, retry, acquired: of this call, from 1; 0: the call made none
-	Took    time.Duration   // what it measures depends on Kind
+	Elapsed time.Duration   // what it measures depends on Kind
 	Err     error
 }

@@ -348,7 +348,7 @@ func (c *call) done() {
 // being made. It ends subscriptions, and their connection. The caller's client stays open. Close must not be called
 // from inside a function that was given to Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {
-	if !n.Gone() {
+	if !n.Leave() {
 		return nil
 	}
 	n.mu.Lock()

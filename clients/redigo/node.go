@@ -180,7 +180,7 @@ func (n *node) leave() {
 // returns. Close must not be called from inside a function that was given to
 // Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {
-	if !n.Gone() {
+	if !n.Leave() {
 		return nil
 	}
 	n.gate.Close() // first: no other connection can undo what they leave unconfirmed

@@ -224,7 +224,7 @@ var errSeveralSlots = errors.New("CROSSSLOT Keys in request don't hash to the sa
 // waits for the Node's goroutines and sessions. It must not be called from inside a function
 // that was given to Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {
-	if !n.Gone() {
+	if !n.Leave() {
 		return nil
 	}
 	n.mu.Lock()

@@ -254,7 +254,7 @@ const closeGrace = 2 * time.Second
 // most, and then leaves them to close themselves. Close must not be called from inside a function that
 // was given to Session or Subscribe. A second call changes nothing. The error is nil.
 func (n *node) Close() error {
-	if !n.Gone() {
+	if !n.Leave() {
 		return nil
 	}
 	n.calls.Close() // first: what they leave unanswered has no other connection to go to

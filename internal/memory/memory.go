@@ -338,14 +338,14 @@ func (m *Server) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, 
 			delete(m.locks, c.Key)
 			tell = m.grantNext(c.Key, "")
 		}
-		next.Asked = false // as pass.lua of fairqueue, it does not look for a place that the claim may have
+		next.Repeated = false // as pass.lua of fairqueue, it does not look for a place that the claim may have
 		return m.acquire(next)
 	})
 }
 
 // enqueue gives c the place behind so many, unless it has one. The caller holds mu.
 func (m *Server) enqueue(c driver.Claim, behind int) (kept bool) {
-	if c.Asked && m.queued(c) >= 0 {
+	if c.Repeated && m.queued(c) >= 0 {
 		return true
 	}
 	if m.queues == nil {

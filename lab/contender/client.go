@@ -231,7 +231,7 @@ func (c *client) observe(e strategy.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holds[e.Token]; h != nil && e.Kind == strategy.EventRenewed {
-		h.elapsed.Store(int64(e.Took))
+		h.elapsed.Store(int64(e.Elapsed))
 	}
 	if e.Kind != strategy.EventAttempt || !errors.Is(e.Err, strategy.ErrUnknown) {
 		return

@@ -195,23 +195,23 @@ func (ob *observer) observe(e strategy.Event) {
 		ob.attempts.Add(e.Context, 1, ob.labels(e, keyType, typeOf(e.Err)).add...)
 	case strategy.EventAcquired:
 		plain := ob.labels(e, "", "")
-		ob.acquire.Record(e.Context, e.Took.Seconds(), plain.record...)
+		ob.acquire.Record(e.Context, e.Elapsed.Seconds(), plain.record...)
 		ob.waiting.Add(e.Context, -1, plain.add...)
 		ob.active.Add(e.Context, 1, plain.add...)
 		ob.called(e)
 		ob.begin(e)
 	case strategy.EventMissed:
 		ob.waiting.Add(e.Context, -1, ob.labels(e, "", "").add...)
-		ob.acquire.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
+		ob.acquire.Record(e.Context, e.Elapsed.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
 		ob.called(e)
 	case strategy.EventRenewed:
-		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, "", "").record...)
+		ob.renew.Record(e.Context, e.Elapsed.Seconds(), ob.labels(e, "", "").record...)
 	case strategy.EventRenewalFailed:
-		ob.renew.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
+		ob.renew.Record(e.Context, e.Elapsed.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
 		ob.renewalFailed(e)
 	case strategy.EventLost, strategy.EventReleased:
 		ob.active.Add(e.Context, -1, ob.labels(e, "", "").add...)
-		ob.hold.Record(e.Context, e.Took.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
+		ob.hold.Record(e.Context, e.Elapsed.Seconds(), ob.labels(e, keyType, typeOf(e.Err)).record...)
 		if errors.Is(e.Err, strategy.ErrLost) {
 			ob.losses.Add(e.Context, 1, ob.labels(e, keyReason, reason(e.Err)).add...)
 		}
@@ -266,7 +266,7 @@ func (ob *observer) labels(e strategy.Event, key attribute.Key, value string) la
 // called makes the span of a call that has just ended.
 func (ob *observer) called(e strategy.Event) {
 	now := time.Now()
-	_, span := ob.span(e, "acquire lock", now.Add(-e.Took))
+	_, span := ob.span(e, "acquire lock", now.Add(-e.Elapsed))
 	if e.Attempt > 0 {
 		span.SetAttributes(keyAttempts.Int(e.Attempt))
 	}

@@ -144,11 +144,11 @@ func attributes(e strategy.Event, whole bool) []slog.Attr {
 			return as
 		}
 	case strategy.EventRetry, strategy.EventAcquired, strategy.EventMissed:
-		as = append(as, slog.Duration("waited", e.Took))
+		as = append(as, slog.Duration("waited", e.Elapsed))
 	case strategy.EventLost, strategy.EventReleased:
-		as = append(as, slog.Duration("held", e.Took))
+		as = append(as, slog.Duration("held", e.Elapsed))
 	default:
-		as = append(as, slog.Duration("took", e.Took))
+		as = append(as, slog.Duration("took", e.Elapsed))
 	}
 	if e.Err != nil {
 		as = append(as, slog.String("error", e.Err.Error()))

@@ -28,7 +28,7 @@ type used struct {
 
 func (u *used) Name() string { return u.name }
 func (u *used) Use() error   { return u.Users.Use() }
-func (u *used) Close() error { u.closed = u.Gone(); return nil }
+func (u *used) Close() error { u.closed = u.Leave(); return nil }
 
 // around is a user's decorator of a node.
 type around struct{ driver.Node }
