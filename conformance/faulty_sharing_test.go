@@ -26,7 +26,7 @@ type sharesMoves struct {
 	release func(p memory.Shares, ctx context.Context, op memory.Op, c driver.Claim) error
 	set     func(p memory.Shares, ctx context.Context, c driver.Claim, permits int) error
 	watch   func(p memory.Shares, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error)
-	turn    func(sound memory.Turn) memory.Turn
+	turn    func(sound memory.Pick) memory.Pick
 	apart   func(held, asked int32) bool
 }
 
@@ -126,7 +126,7 @@ func onShares(f func(c *driver.Claim)) func(*Subject) {
 }
 
 // releasing makes releases serve the queue in another order.
-func releasing(t func(sound memory.Turn) memory.Turn) func(*Subject) {
+func releasing(t func(sound memory.Pick) memory.Pick) func(*Subject) {
 	return shared(sharesMoves{release: func(p memory.Shares, ctx context.Context, op memory.Op, c driver.Claim) error {
 		p.Next = t(p.Next)
 		return p.Finish(ctx, op, c)
@@ -137,7 +137,7 @@ func releasing(t func(sound memory.Turn) memory.Turn) func(*Subject) {
 func nobody(*memory.Lock, []driver.Claim, int, bool) int { return -1 }
 
 // anybody is the turn of each in the queue who would have it if there were no others.
-func anybody(sound memory.Turn) memory.Turn {
+func anybody(sound memory.Pick) memory.Pick {
 	return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 		for i := range queue {
 			if sound(l, queue[i:i+1], permits, wrote) == 0 {
@@ -149,7 +149,7 @@ func anybody(sound memory.Turn) memory.Turn {
 }
 
 // itself is the turn of c, if it would have it without the others.
-func itself(sound memory.Turn, c driver.Claim) memory.Turn {
+func itself(sound memory.Pick, c driver.Claim) memory.Pick {
 	return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 		i := slices.IndexFunc(queue, func(x driver.Claim) bool { return x.Token == c.Token })
 		if i < 0 || sound(l, queue[i:i+1], permits, wrote) < 0 {
@@ -160,7 +160,7 @@ func itself(sound memory.Turn, c driver.Claim) memory.Turn {
 }
 
 // last is the turn of the last in the queue, if it would have it without the others.
-func last(sound memory.Turn) memory.Turn {
+func last(sound memory.Pick) memory.Pick {
 	return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 		i := len(queue) - 1
 		if i < 0 || sound(l, queue[i:], permits, wrote) < 0 {
@@ -184,7 +184,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "one permit too many", killed: []string{"PermitsBound", "PermitsLowered", "PermitsForAll"},
-		claims: shared(sharesMoves{turn: func(sound memory.Turn) memory.Turn {
+		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				return sound(l, queue, permits+1, wrote)
 			}
@@ -192,7 +192,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "one holder, whatever the number", killed: []string{"PermitsBound", "PermitsUnderContention", "PermitsRaised", "ReadersTogether"},
-		claims: shared(sharesMoves{turn: func(sound memory.Turn) memory.Turn {
+		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if len(l.Holds) > 0 {
 					return -1
@@ -265,7 +265,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "a waiter for more than there are now stays in the way", killed: []string{"TooManyNow"},
-		claims: shared(sharesMoves{turn: func(sound memory.Turn) memory.Turn {
+		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if len(queue) > 0 && memory.Weight(queue[0].Share) > permits-l.Taken() {
 					return -1
@@ -425,7 +425,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "a reader gets in next to a writer", killed: []string{"WriterAlone"},
-		claims: shared(sharesMoves{turn: func(sound memory.Turn) memory.Turn {
+		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if i := reader(queue); i >= 0 {
 					return i
@@ -436,7 +436,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "a writer gets in next to readers", killed: []string{"ReadersTogether", "DeadReader", "ReadersOnlyOwn"},
-		claims: shared(sharesMoves{turn: func(memory.Turn) memory.Turn {
+		claims: shared(sharesMoves{turn: func(memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, _ int, _ bool) int {
 				if len(queue) == 0 || l.Writes() {
 					return -1
@@ -447,7 +447,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "when readers have gone, readers come first", killed: []string{"WriterNotStarved", "ReadersNotStarved"},
-		claims: releasing(func(sound memory.Turn) memory.Turn {
+		claims: releasing(func(sound memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if i := reader(queue); i >= 0 && !l.Writes() {
 					return i
@@ -458,7 +458,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "when a writer has gone, writers come first", killed: []string{"ReadersNotStarved"},
-		claims: releasing(func(sound memory.Turn) memory.Turn {
+		claims: releasing(func(sound memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, _ bool) int {
 				return sound(l, queue, permits, false)
 			}
@@ -466,7 +466,7 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "when a writer has gone, one reader gets in", killed: []string{"ReadersNotStarved"},
-		claims: releasing(func(sound memory.Turn) memory.Turn {
+		claims: releasing(func(sound memory.Pick) memory.Pick {
 			served := false
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if served {

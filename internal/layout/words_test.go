@@ -171,7 +171,7 @@ var typeHomes = map[string][]string{
 	"verdict":   {"conformance", "lab/faults"},                  // what became of a lock in a play
 	"line":      {"clients", "engine", "internal/subscription"},
 	"request":   {"clients", "internal/memory", "internal/subscription", "lockstest"}, // what a client asks of a server
-	"turn":      {"engine", "internal/memory"},
+	"turn":      {"engine"},
 }
 
 // TestOneMeaning finds no such type elsewhere, and no folder on the list that has none.

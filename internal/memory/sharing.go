@@ -99,12 +99,12 @@ func (s readWriter) Downgrade(ctx context.Context, write strategy.Lease) (strate
 type Shares struct {
 	Gated
 	Permits int // of a lock whose number is not set; 0: a lock to read and to write
-	Next    Turn
+	Next    Pick
 }
 
-// A Turn returns the place in the queue, from 0, of the claim that joins the holders next; negative: none does. The
+// A Pick returns the place in the queue, from 0, of the claim that joins the holders next; negative: none does. The
 // lock has that many permits. wrote says that there was a writer when the request came.
-type Turn func(l *Lock, queue []driver.Claim, permits int, wrote bool) int
+type Pick func(l *Lock, queue []driver.Claim, permits int, wrote bool) int
 
 func (m *Server) Shares(g Gate, permits int) Shares {
 	if permits == 0 {
