@@ -302,6 +302,43 @@ func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
 	}
 }
 
+// TestLastRenewalSaysHowLongItHad: close before the deadline a renewal may not wait for the whole operation time-out.
+// Its error says so: the server may only have been slow.
+func TestLastRenewalSaysHowLongItHad(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var last error
+		var m lockstest.Memory
+		s := open(t, &m, strategy.Options{Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventRenewalFailed {
+				mu.Lock()
+				defer mu.Unlock()
+				last = e.Err
+			}
+		}})
+		lease := take(t, s)
+		is(t, "KeepAlive", lease.KeepAlive(0))
+		m.Intercept(slow(time.Hour, 0))
+		time.Sleep(7 * time.Second)
+		const had = "the lease was about to end, so this renewal had only "
+		if err := lease.RenewalErr(); err == nil || strings.Contains(err.Error(), had) {
+			t.Errorf("RenewalErr = %v, want that of a renewal that had all its time", err)
+		}
+		<-lease.Lost()
+		mu.Lock()
+		defer mu.Unlock()
+		is(t, "the last renewal", last, strategy.ErrUnknown)
+		_, words, ok := strings.Cut(last.Error(), had)
+		if left, err := time.ParseDuration(strings.TrimSuffix(words, ")")); !ok || err != nil || left <= 0 || left > op/2 {
+			t.Errorf("the last renewal = %v, want how long it had, and %v at most", last, op/2)
+		}
+		if !strings.HasSuffix(lease.Err().Error(), last.Error()) {
+			t.Errorf("Err = %v, want that it says %v", lease.Err(), last)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
 // A frozen server costs one operation time-out per try; when it thaws in time the
 // lease is as good as new.
 func TestRenewalRecovers(t *testing.T) {
