@@ -129,6 +129,20 @@ func ReleaseReply(server string, c driver.Claim, reply any) error {
 	return BadReply(server, reply)
 }
 
+// Run runs a script on c's key, and reads its reply. 1: it has done what it is for; the error is nil. {holder, TTL in ms or
+// -1}: a *[strategy.HeldError]. nil, the key is gone, or a token, another holds it: a *[strategy.LostError]. After any other
+// reply nobody knows: see [BadReply].
+func Run(ctx context.Context, n driver.Node, c driver.Claim, s *driver.Script, args ...any) error {
+	reply, err := n.Eval(ctx, c.Due, s, []string{c.Key}, args...)
+	if err != nil {
+		return err
+	}
+	if held, ok := HeldReply(c, reply); ok {
+		return held
+	}
+	return ReleaseReply(n.Name(), c, reply)
+}
+
 // FenceReply reads a fence counter: the reply of GET.
 func FenceReply(server, counter string, reply any) (fence uint64, err error) {
 	text, ok := reply.([]byte)

@@ -413,28 +413,32 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 	return s
 }
 
-// Run holds the suite on the variants of one package, each on servers that it shares
-// with other tests. A variant that cannot have them is skipped, or fails where they
-// were demanded. With names, it is these variants alone.
+// Run holds the suite on the variants of one package. With names, it is these variants alone.
 func Run(t *testing.T, pkg string, names ...string) {
 	t.Helper()
 	for _, v := range All() {
-		if v.Package != pkg || len(names) > 0 && !slices.Contains(names, v.Name) {
-			continue
+		if v.Package == pkg && (len(names) == 0 || slices.Contains(names, v.Name)) {
+			v.Run(t)
 		}
-		farm := v.Farm(t)
-		servers, err := farm.Nodes(t.Context(), v.Servers)
-		if err != nil {
-			t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
-			continue
-		}
-		if _, err := Bootstrap(t.Context(), []Variant{v}, servers); err != nil { // not undone: others may be at it
-			t.Fatal(err)
-		}
-		s := v.Subject(servers)
-		s.OpenGround = v.ground(farm)
-		conformance.Run(t, s)
 	}
+}
+
+// Run holds the suite on the variant, on servers that it shares with other tests. It is skipped where it cannot have them,
+// or fails where they were demanded.
+func (v Variant) Run(t *testing.T) {
+	t.Helper()
+	farm := v.Farm(t)
+	servers, err := farm.Nodes(t.Context(), v.Servers)
+	if err != nil {
+		t.Run(v.Name, func(t *testing.T) { redistest.Must(t, err) })
+		return
+	}
+	if _, err := Bootstrap(t.Context(), []Variant{v}, servers); err != nil { // not undone: others may be at it
+		t.Fatal(err)
+	}
+	s := v.Subject(servers)
+	s.OpenGround = v.ground(farm)
+	conformance.Run(t, s)
 }
 
 // Farm has servers for the variant: the tests' own, or, where those lack the Commands, of the Edition.
