@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
 const (
@@ -81,12 +83,17 @@ var floors = [][]string{
 	{"engine", "driver/rediskit"},
 	{"internal/memory", "internal/algorithm/queue", "internal/algorithm/stringkey"},
 	{"internal/algorithm/holderset"},
-	{
-		"setnxgetset", "setnxpx", "ifeq", "luascript", "fairqueue", "reentrant", "redlock", "semaphore", "rwlock",
-		"conformance", "lockstest",
-	},
+	append(algorithms(), "conformance", "lockstest"),
 	{"clients"},
 	{"cmd", "docs", ".ci", "internal/layout", "clients/goredis/quickstart"},
+}
+
+// algorithms are the packages in the list of subjects.
+func algorithms() (names []string) {
+	for _, v := range subjects.All() {
+		names = append(names, v.Package)
+	}
+	return names
 }
 
 // floor returns where a package stands, and by which name in floors: its own, or that of a folder around it.

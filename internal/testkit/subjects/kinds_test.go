@@ -23,12 +23,9 @@ type kind struct {
 	name string
 	put  func(k *kinds, key string)
 	of   []string // the packages whose lock it may be
+	bare bool     // it may also be the lock of all whose lock is a string with a token alone: see kinds.bare
 	says string   // what a refusal says, if not that the type is wrong
 }
-
-// bare are the packages whose lock is a string with a token alone. They share keys: each takes such a lock of
-// another, or any other string, for held.
-var bare = []string{"setnxpx", "ifeq", "luascript", "fairqueue", "redlock"}
 
 const owner = "the holder"
 
@@ -67,22 +64,22 @@ func allKinds() []kind {
 		readWrite  = "holds a read-write lock"
 	)
 	return []kind{
-		{"a token", lock(of("setnxpx"), 0), bare, noStamp},
-		{"a foreign string", foreign("SET", "tomorrow at noon"), bare, noStamp},
-		{"a stamp", foreign("SET", stamp), append([]string{"setnxgetset"}, bare...), ""},
-		{"a re-entrant lock", lock(of("reentrant"), 0), []string{"reentrant"}, ""},
-		{"a permit", lock(of("semaphore"), 1), []string{"semaphore"}, semaphores},
-		{"permits, and some have lapsed", lapsed(lock(permits, 2, 1)), []string{"semaphore"}, semaphores},
-		{"a reader", lock(of("rwlock"), 1), []string{"rwlock"}, readWrite},
-		{"two readers, and one has lapsed", lapsed(lock(of("rwlock"), 1, 1)), []string{"rwlock"}, readWrite},
-		{"a writer", lock(of("rwlock"), 0), []string{"rwlock"}, readWrite},
-		{"a writer that has lapsed", lapsed(lock(of("rwlock"), 0)), []string{"rwlock"}, readWrite},
-		{"a list", foreign("RPUSH", "a", "b"), nil, ""},
-		{"a set", foreign("SADD", "a"), nil, ""},
-		{"a stream", foreign("XADD", "*", "a", "b"), nil, ""},
-		{"a foreign hash", foreign("HSET", "a", "b"), nil, "holds no re-entrant lock: a field is unknown or has a bad value: a"},
-		{"a foreign sorted set", foreign("ZADD", 1, "a", 9e15, "b"), nil, "holds no lock: one of its members is a"},
-		{"a foreign sorted set of great scores", foreign("ZADD", 9e15, "a:b"), nil, "holds no lock: one of its members is a:b"},
+		{"a token", lock(of("setnxpx"), 0), nil, true, noStamp},
+		{"a foreign string", foreign("SET", "tomorrow at noon"), nil, true, noStamp},
+		{"a stamp", foreign("SET", stamp), []string{"setnxgetset"}, true, ""},
+		{"a re-entrant lock", lock(of("reentrant"), 0), []string{"reentrant"}, false, ""},
+		{"a permit", lock(of("semaphore"), 1), []string{"semaphore"}, false, semaphores},
+		{"permits, and some have lapsed", lapsed(lock(permits, 2, 1)), []string{"semaphore"}, false, semaphores},
+		{"a reader", lock(of("rwlock"), 1), []string{"rwlock"}, false, readWrite},
+		{"two readers, and one has lapsed", lapsed(lock(of("rwlock"), 1, 1)), []string{"rwlock"}, false, readWrite},
+		{"a writer", lock(of("rwlock"), 0), []string{"rwlock"}, false, readWrite},
+		{"a writer that has lapsed", lapsed(lock(of("rwlock"), 0)), []string{"rwlock"}, false, readWrite},
+		{"a list", foreign("RPUSH", "a", "b"), nil, false, ""},
+		{"a set", foreign("SADD", "a"), nil, false, ""},
+		{"a stream", foreign("XADD", "*", "a", "b"), nil, false, ""},
+		{"a foreign hash", foreign("HSET", "a", "b"), nil, false, "holds no re-entrant lock: a field is unknown or has a bad value: a"},
+		{"a foreign sorted set", foreign("ZADD", 1, "a", 9e15, "b"), nil, false, "holds no lock: one of its members is a"},
+		{"a foreign sorted set of great scores", foreign("ZADD", 9e15, "a:b"), nil, false, "holds no lock: one of its members is a:b"},
 	}
 }
 
@@ -231,11 +228,12 @@ func TestKinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := v.On([]driver.Node{nodeOn(t, k.s)})
+			bare := k.bare(p)
 			for i, other := range allKinds() {
-				alike := slices.Contains(other.of, v.Package)
-				if alike && !slices.Contains(bare, v.Package) {
+				if slices.Contains(other.of, v.Package) {
 					continue // its own
 				}
+				alike := bare && other.bare
 				key := strategy.DefaultKey(fmt.Sprint("kind ", i))
 				other.put(k, key)
 				for _, op := range k.operations(v, p) {
@@ -249,6 +247,20 @@ func TestKinds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bare reports whether a lock of p is a string with a token alone. Such algorithms share keys: each takes such a lock of
+// another, or any other string, for held.
+func (k *kinds) bare(p driver.Protocol) bool {
+	c := k.claim(strategy.DefaultKey("the form of a lock"), owner)
+	c.Grant = driver.Grant{}
+	if _, err := p.Acquire(k.t.Context(), c); err != nil {
+		k.t.Fatal(err)
+	}
+	if fmt.Sprint(k.do("TYPE", c.Key)) != "string" {
+		return false
+	}
+	return string(k.do("GET", c.Key).([]byte)) == owner
 }
 
 // refuses: an operation is refused, also to who names a holder as the key has it.
