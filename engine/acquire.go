@@ -71,14 +71,14 @@ func (l *lock) once(ctx context.Context, asked time.Time) (*lease, error) {
 	return lease, nil
 }
 
-// begin starts a lease, and lets in the waiters of its owner.
+// begin starts a lease, and tells the waiters of its owner.
 func (l *lock) begin(ctx context.Context, lease *lease, n int, asked time.Time) {
 	lease.begin(ctx, n, asked)
 	if !l.c.reenters {
 		return
 	}
 	if owner := strategy.OwnerFrom(ctx); owner != "" {
-		l.lines.letIn(l.key, owner)
+		l.lines.tellOwner(l.key, owner)
 	}
 }
 
@@ -97,7 +97,7 @@ func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
 	}
 	defer l.c.leave()
 	n := 0
-	w, err := l.comeIn(ctx, asked)
+	w, err := l.takePlace(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +133,11 @@ func (t *target) waitsForItself(ctx context.Context) error {
 	if t.c.sharer == nil {
 		return nil
 	}
-	own, ok := ctx.Value(within{t.c.shared, t.key}).(*lease)
-	if !ok || own.Err() != nil || !t.c.sharer.Excludes(own.claim.Share, t.part) {
+	outer, ok := ctx.Value(within{t.c.shared, t.key}).(*lease)
+	if !ok || outer.Err() != nil || !t.c.sharer.Excludes(outer.claim.Share, t.part) {
 		return nil
 	}
-	return fmt.Errorf("%w; ctx is that of this holder, so the caller would wait for itself", grantedTo(own).err)
+	return fmt.Errorf("%w; ctx is that of this holder, so the caller would wait for itself", grantedTo(outer).err)
 }
 
 // askFirst makes the first attempt of a call. The caller has the lease, or its place in line, w, or neither.
@@ -153,9 +153,9 @@ func (l *lock) askFirst(ctx context.Context) (lease *lease, w *waiter, err error
 // errPanic is what became of an attempt that has not returned: the protocol or an observer panicked.
 var errPanic = errors.New("panic in an attempt")
 
-// answered takes in a first attempt, which took that long. If the lock was granted, the line rests on the lease. If the
+// answered takes in a first attempt, which took that long. If the lock was granted, the lease blocks the line. If the
 // caller has to wait, it is the first in line, as w.
-func (l *lock) answered(ctx context.Context, granted *lease, a answer, err error, took time.Duration) (w *waiter) {
+func (l *lock) answered(ctx context.Context, granted *lease, a answer, err error, elapsed time.Duration) (w *waiter) {
 	ls, key, waits := l.lines, l.firstLine(), l.worthWaiting(ctx, err)
 	ls.mu.Lock()
 	ln := ls.byKey[key]
@@ -172,10 +172,10 @@ func (l *lock) answered(ctx context.Context, granted *lease, a answer, err error
 	if !cutShort(ctx, err) {
 		ln.reportFailure(l.c, err)
 	}
-	ln.adapt(took, min(l.c.o.OpTimeout, driver.SuccessorTTL(l.c.o.TTL)))
+	ln.adapt(elapsed, min(l.c.o.OpTimeout, driver.SuccessorTTL(l.c.o.TTL)))
 	switch {
 	case granted != nil:
-		ln.restOn(nil, granted, time.Now())
+		ln.blockOn(nil, granted, time.Now())
 	case waits:
 		why := l.c.reasonOf(err, a.Grant)
 		ln.learn(why)
@@ -194,14 +194,14 @@ func (l *lock) answered(ctx context.Context, granted *lease, a answer, err error
 	return w
 }
 
-// comeIn returns the caller's place in line; nil: it is to make the first attempt. Where each waits in a line of its
+// takePlace returns the caller's place in line; nil: it is to make the first attempt. Where each waits in a line of its
 // own, the caller waits here until it may make that.
-func (l *lock) comeIn(ctx context.Context, asked time.Time) (*waiter, error) {
+func (l *lock) takePlace(ctx context.Context, asked time.Time) (*waiter, error) {
 	w := l.lines.join(&l.target, strategy.OwnerFrom(ctx))
 	if w == nil || !l.c.queued() {
 		return w, nil
 	}
-	_, _, err := w.turn(ctx, 0)
+	_, _, err := w.awaitHead(ctx, 0)
 	if err == nil && timeup.Over(ctx) {
 		err = errContext
 	}
@@ -214,19 +214,19 @@ func (l *lock) comeIn(ctx context.Context, asked time.Time) (*waiter, error) {
 	return nil, err
 }
 
-// errContext says that ctx ended a wait, before the reasons are put together. errLetIn says that a
+// errContext says that ctx ended a wait, before the reasons are put together. errOwnerHolds says that a
 // waiter has reason to ask whether its owner has the lock.
 var (
-	errContext = errors.New("context done")
-	errLetIn   = errors.New("let in")
+	errContext    = errors.New("context done")
+	errOwnerHolds = errors.New("its owner may have the lock")
 )
 
 // wait brings a waiter from its place in line to the lock, after n attempts. It returns how many there
 // were in the end.
 func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int, error) {
-	l, why, err := w.comeForward(ctx, &n, asked)
+	l, why, err := w.becomeHead(ctx, &n, asked)
 	if why.held != nil && w.owner != "" && why.held.Holder == w.owner {
-		why.ask = true // its own release will not come: the lock lets the owner in
+		why.ask = true // its own release will not come: its owner may acquire the lock again
 	}
 	for l == nil && err == nil {
 		if l, err = w.pause(ctx, n, why); l != nil {
@@ -252,7 +252,7 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 			break
 		}
 		if !w.worthWaiting(ctx, e) {
-			w.ln.unanswered()
+			w.ln.distrustReason()
 			return nil, n, w.last(ctx, e, asked)
 		}
 		w.outlasts(ctx, n, e, asked)
@@ -265,13 +265,13 @@ func (w *waiter) wait(ctx context.Context, n int, asked time.Time) (*lease, int,
 	return l, n, err
 }
 
-// comeForward waits until w is the head of the line, and returns what the last head knew; or the lease,
-// if w was given one. On the way, an owner that may hold the lock already asks whether it does, and has
+// becomeHead waits until w is the head of the line, and returns what the last head knew; or the lease,
+// if w was granted one. On the way, an owner that may hold the lock already asks whether it does, and has
 // a lease if so. n counts the attempts.
-func (w *waiter) comeForward(ctx context.Context, n *int, asked time.Time) (*lease, reason, error) {
+func (w *waiter) becomeHead(ctx context.Context, n *int, asked time.Time) (*lease, reason, error) {
 	for ask := w.unsure; ; ask = false {
 		if !ask {
-			if l, why, err := w.turn(ctx, *n); !errors.Is(err, errLetIn) {
+			if l, why, err := w.awaitHead(ctx, *n); !errors.Is(err, errOwnerHolds) {
 				return l, why, err
 			}
 		}
@@ -311,10 +311,10 @@ func (w *waiter) outlasts(ctx context.Context, n int, err error, asked time.Time
 	}
 }
 
-// turn waits until w is the head, and returns what the last head knew; or until it is given the lock;
-// or until it has reason to ask whether its owner has the lock: then the error is errLetIn. n is how
+// awaitHead waits until w is the head, and returns what the last head knew; or until it is granted the lock;
+// or until it has reason to ask whether its owner has the lock: then the error is errOwnerHolds. n is how
 // many attempts were made.
-func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
+func (w *waiter) awaitHead(ctx context.Context, n int) (*lease, reason, error) {
 	w.over = overAt(ctx)
 	var again <-chan time.Time
 	if w.unsure { // it has asked, and got no answer
@@ -322,15 +322,15 @@ func (w *waiter) turn(ctx context.Context, n int) (*lease, reason, error) {
 	}
 	for {
 		select {
-		case l := <-w.given:
+		case l := <-w.granted:
 			return l, reason{}, nil
 		case <-w.head:
 			return nil, w.ln.reason(), nil
-		case <-w.letIn:
-			return nil, reason{}, errLetIn
+		case <-w.ownerHolds:
+			return nil, reason{}, errOwnerHolds
 		case <-again:
-			return nil, reason{}, errLetIn
-		case err := <-w.away:
+			return nil, reason{}, errOwnerHolds
+		case err := <-w.failed:
 			if !w.c.o.RetryOnError {
 				return nil, reason{}, err
 			}
@@ -389,7 +389,7 @@ func (w *waiter) pause(ctx context.Context, n int, why reason) (*lease, error) {
 			return nil, nil
 		case <-last:
 			return nil, nil
-		case <-w.letIn:
+		case <-w.ownerHolds:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, errContext
@@ -419,7 +419,7 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 		if !ln.subscribe(ctx, w.c, c) {
 			return false, false
 		}
-		ln.unanswered() // if this head leaves now, the next one asks, too
+		ln.distrustReason() // if this head leaves now, the next one asks, too
 		return true, true
 	}
 	if !there || !queues {
@@ -509,7 +509,7 @@ func (w *waiter) last(ctx context.Context, err error, asked time.Time) error {
 func (w *waiter) gaveUp(ctx context.Context, asked time.Time, late *lease) error {
 	waited := time.Since(asked).Round(time.Microsecond)
 	why := w.ln.reason()
-	if holder := w.ln.restsOn(); holder != nil {
+	if holder := w.ln.heldBy(); holder != nil {
 		why = grantedTo(holder) // nobody had to ask
 	} else if late != nil && why.err == nil {
 		why = grantedTo(late)

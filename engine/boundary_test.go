@@ -44,7 +44,7 @@ func TestHandOverLimit(t *testing.T) {
 				l := first.got(t)
 				before := r.count()
 				time.Sleep(tt.hold)
-				equal(t, "requests while the line rests", r.count()-before, 0)
+				equal(t, "requests while the line is blocked", r.count()-before, 0)
 				release(t, l)
 				next := second.got(t)
 				equal(t, "handed over without a request", r.count() == before, tt.handed)
@@ -55,9 +55,9 @@ func TestHandOverLimit(t *testing.T) {
 	}
 }
 
-// TestPlainGrantRests: after a plain grant the line rests as after a direct one: nobody asks, a waiter that
+// TestPlainGrantBlocksTheLine: a plain grant blocks the line as a direct one does: nobody asks, a waiter that
 // gives up learns the holder, and the release passes the lock on.
-func TestPlainGrantRests(t *testing.T) {
+func TestPlainGrantBlocksTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		r := record(&m)
@@ -73,7 +73,7 @@ func TestPlainGrantRests(t *testing.T) {
 		if !errors.As(err, &held) || held.Holder != l.Token() {
 			t.Errorf("Acquire = %v, want that %s holds the lock", err, l.Token())
 		}
-		equal(t, "requests while the line rests", r.count()-before, 0)
+		equal(t, "requests while the line is blocked", r.count()-before, 0)
 		release(t, l)
 		release(t, second.got(t))
 		equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
@@ -98,9 +98,9 @@ func TestSuccessorWithTheWholeTTL(t *testing.T) {
 	})
 }
 
-// TestUnansweredPlace: a place that is asked for again, without an answer, is undone as a claim that may
+// TestUnconfirmedPlace: a place that is asked for again, without an answer, is undone as a claim that may
 // have been granted since: without the last answer's grant, and with its line.
-func TestUnansweredPlace(t *testing.T) {
+func TestUnconfirmedPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		r := record(&m)
@@ -338,7 +338,7 @@ func TestWhyItLapsed(t *testing.T) {
 	}
 }
 
-// TestForgottenHolder: the line rests on a lease that nobody uses any more for as long as that lasts, and
+// TestForgottenHolder: a lease that nobody uses any more blocks the line for as long as it lasts, and
 // no longer, whichever call finds it lost. That also holds if it was extended once, and if its TTL is shorter
 // than that of the holder before it.
 func TestForgottenHolder(t *testing.T) {
@@ -386,7 +386,7 @@ func TestForgottenHolder(t *testing.T) {
 				last := <-behind
 				next := last.got(t)
 				if late := last.at.Sub(deadline); late < 0 || late > drift+10*ms {
-					t.Errorf("Acquire %v after the deadline of the forgotten lease, want when the servers let go", late)
+					t.Errorf("Acquire %v after the deadline of the forgotten lease, want when the lock expires", late)
 				}
 				release(t, next)
 			})
@@ -412,13 +412,13 @@ func TestForgottenHolderAlone(t *testing.T) {
 		last := wait(ctx, s)
 		release(t, last.got(t))
 		if late := last.at.Sub(l.Deadline()); late < 0 || late > drift+10*ms {
-			t.Errorf("Acquire %v after the deadline of the forgotten lease, want when the servers let go", late)
+			t.Errorf("Acquire %v after the deadline of the forgotten lease, want when the lock expires", late)
 		}
 	})
 }
 
 // TestPassThatOutlivesItsWaiters: a lock that comes to a line whose waiters have all changed since it was
-// asked for does not rest for ever on a holder that forgets it.
+// asked for is not blocked for ever by a holder that forgets it.
 func TestPassThatOutlivesItsWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &passer{}
@@ -527,8 +527,8 @@ func TestSubscriptionsFail(t *testing.T) {
 		o           strategy.Options
 	}{
 		"refused": {fault: refused, least: 1, most: 1}, "unsupported": {fault: unsupported, least: 1, most: 1},
-		"not sent":   {fault: unsent, least: 20, most: 200},
-		"unanswered": {hangs, 3, 3, strategy.Options{TTL: 2 * time.Second, OpTimeout: 1900 * ms}},
+		"not sent":  {fault: unsent, least: 20, most: 200},
+		"no answer": {hangs, 3, 3, strategy.Options{TTL: 2 * time.Second, OpTimeout: 1900 * ms}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -499,7 +499,7 @@ func TestEntrance(t *testing.T) {
 				}
 			}
 		},
-		"a caller gives up as it is let in": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
+		"a caller gives up as it is called": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
 			ctx, cancel := context.WithTimeout(bg, there) // when the first attempts are answered
 			defer cancel()
 			waiters := whoLeft(t, 60, func(i int) (strategy.Lease, error) {
@@ -553,7 +553,7 @@ func TestEntrance(t *testing.T) {
 	}
 }
 
-// The entrance lets in more callers while the answers come quickly, and fewer when they come slowly.
+// More callers may ask at the entrance while the answers come quickly, and fewer when they come slowly.
 func TestRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory

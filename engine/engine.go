@@ -58,8 +58,8 @@ type Strategy interface {
 // engine is the Strategy of every algorithm.
 type engine struct {
 	*core
-	lines *lines
-	given strategy.Options // as the user gave them
+	lines       *lines
+	userOptions strategy.Options // as the user gave them
 }
 
 var _ Strategy = (*engine)(nil)
@@ -101,10 +101,10 @@ func (e *engine) Changed(change func(*strategy.Options)) (Strategy, error) {
 	if change == nil {
 		return nil, errors.New("locks: With(nil): allowed is a function that changes options")
 	}
-	o := e.given
+	o := e.userOptions
 	change(&o)
-	if o.Acks != e.given.Acks {
-		return nil, fmt.Errorf("locks: With changes Options.Acks: allowed are those of New, %+v", e.given.Acks)
+	if o.Acks != e.userOptions.Acks {
+		return nil, fmt.Errorf("locks: With changes Options.Acks: allowed are those of New, %+v", e.userOptions.Acks)
 	}
 	return e.on(o)
 }
@@ -124,7 +124,7 @@ func (e *engine) on(o strategy.Options) (Strategy, error) {
 	if o.Wait, err = waitOn(e.p, o.Wait); err != nil {
 		return nil, err
 	}
-	made := &engine{core: &core{p: e.p, shared: e.shared}, lines: e.lines, given: given}
+	made := &engine{core: &core{p: e.p, shared: e.shared}, lines: e.lines, userOptions: given}
 	made.o = o
 	made.bulk, _ = e.p.(driver.BulkExtender)
 	made.queues = o.Wait == strategy.WaitQueue
@@ -160,7 +160,7 @@ func (e *engine) Check(ctx context.Context) error {
 	}
 	defer e.leave()
 	o := e.o
-	o.Wait = e.given.Wait
+	o.Wait = e.userOptions.Wait
 	return e.p.Check(ctx, o)
 }
 

@@ -152,7 +152,7 @@ func TestImplausibleGrant(t *testing.T) {
 		for _, granted := range []bool{false, true} {
 			t.Run(fmt.Sprint(what, " ", granted), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					p := &teller{deaf: granted}
+					p := &teller{silenced: granted}
 					a, b := houses(t, p, strategy.Options{})
 					holder := take(t, a)
 					asked := clock()
@@ -169,7 +169,7 @@ func TestImplausibleGrant(t *testing.T) {
 					equal(t, "Acquire has ended", closed(w.done), granted)
 					if !granted {
 						equal(t, "who queues", queuedToken(t, &p.Memory), token)
-						p.deaf = false
+						p.silenced = false
 						release(t, holder)
 					}
 					l := w.got(t)
@@ -233,8 +233,8 @@ func TestGrantBehindOthers(t *testing.T) {
 	})
 }
 
-// TestForgedNextWhileTheLineRests: a message that came before the head has asked says nothing of the holder that it finds.
-func TestForgedNextWhileTheLineRests(t *testing.T) {
+// TestForgedNextWhileTheLineIsBlocked: a message that came before the head has asked says nothing of the holder that it finds.
+func TestForgedNextWhileTheLineIsBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &teller{}
 		a, b := houses(t, p, strategy.Options{})
@@ -256,7 +256,7 @@ func TestForgedNextWhileTheLineRests(t *testing.T) {
 // TestForgedNext: no message lets a waiter sleep for longer than the last answer said, or its own TTL.
 func TestForgedNext(t *testing.T) {
 	for _, every := range []time.Duration{0, 700 * ms} {
-		for _, dies := range []time.Duration{2 * time.Second, ttl, 3 * ttl} { // after which the holder is gone
+		for _, dies := range []time.Duration{2 * time.Second, ttl, 3 * ttl} { // after which the lock has expired
 			t.Run(fmt.Sprint(every, " ", dies), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					p := &teller{}

@@ -22,13 +22,13 @@ import (
 // processes find the lock free.
 const handOverLimit = 2 * time.Millisecond
 
-// restAfterTurn is how long the line rests on average after a turn, for each hand-over in it, but not for
+// pauseAfterTurn is how long the line pauses on average after a turn, for each hand-over in it, but not for
 // longer than the turn. It is a tenth of what a release and an acquire would have left to others.
-const restAfterTurn = 10 * time.Microsecond
+const pauseAfterTurn = 10 * time.Microsecond
 
 // handsOver reports whether locks are handed over without a request. Re-entrant locks are not: the
-// owner may have another hold, of which this process does not know, and the servers would let its
-// successor in under the owner's name. See pass. Nor are locks that several may hold.
+// owner may have another hold, of which this process does not know, and its successor would hold the lock
+// under the owner's name. See pass. Nor are locks that several may hold.
 func (c *core) handsOver() bool {
 	return !c.o.NoHandOver && !c.reenters && c.maxShare == 0
 }
@@ -43,7 +43,7 @@ func (w *waiter) lineClaim() driver.Claim {
 	return c
 }
 
-// ask makes the head's attempt. With its success the line rests.
+// ask makes the head's attempt. Its success blocks the line.
 func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 	if w.c.queues {
 		return w.askByEntry(ctx, n)
@@ -59,9 +59,9 @@ func (w *waiter) ask(ctx context.Context, n int) (*lease, answer, error) {
 			ln.turn = time.Time{}
 		case ln.turn.IsZero():
 			ln.handed = 0
-			ln.restOn(w, l, time.Now())
+			ln.blockOn(w, l, time.Now())
 		default: // asked at once after a release: the turn goes on
-			ln.restOn(w, l, ln.turn)
+			ln.blockOn(w, l, ln.turn)
 		}
 	})
 	return l, a, err
@@ -116,7 +116,7 @@ func (w *waiter) askByEntry(ctx context.Context, n int) (*lease, answer, error) 
 		ln.subscription.close()
 	}
 	if l != nil {
-		w.took(l)
+		w.startTurn(l)
 	}
 	return l, a, err
 }
@@ -154,7 +154,7 @@ func (w *waiter) inherit() (l *lease, ask bool) {
 	}
 	l = newLease(e.c, e.claimOf(w), g, g.Start)
 	l.unconfirmed = true
-	w.took(l)
+	w.startTurn(l)
 	return l, false
 }
 
@@ -173,27 +173,27 @@ func (e *queueEntry) believed(d directGrant) (g driver.Grant, ok bool) {
 	return g, ok
 }
 
-// took makes the line rest on the lease that w, the head, has got from the queue.
-func (w *waiter) took(l *lease) {
-	w.ln.change(func() { w.ln.restOn(w, l, time.Now()) })
+// startTurn begins a turn of this process with l, which w, the head, has got from the queue.
+func (w *waiter) startTurn(l *lease) {
+	w.ln.change(func() { w.ln.blockOn(w, l, time.Now()) })
 }
 
-// restOn makes the line rest until l is over: its release serves the line next. w, which has the lease
+// blockOn blocks the line until l is over: its release serves the line next. w, which has the lease
 // now, leaves the line. turn is when the process's turn began. The caller holds all.mu.
 //
 // If several may hold the lock, the next one asks at once, and the lease is released without the line.
-func (ln *line) restOn(w *waiter, l *lease, turn time.Time) {
+func (ln *line) blockOn(w *waiter, l *lease, turn time.Time) {
 	if ln.waiters.Leave(w); l.c.maxShare > 0 {
-		ln.unanswered()
+		ln.distrustReason()
 		return
 	}
 	ln.holder, ln.turn, l.line = l, turn, ln
 }
 
-// letGo gives up the lock of l, which is over. If somebody waits in this process, the lock goes to the
+// release gives up the lock of l, which is over. If somebody waits in this process, the lock goes to the
 // first of them; or the release takes the line's next place in the queue; or the line goes on when the
 // release has been answered.
-func (ln *line) letGo(ctx context.Context, l *lease, c driver.Claim) error {
+func (ln *line) release(ctx context.Context, l *lease, c driver.Claim) error {
 	e := ln.succeed(l, c)
 	switch {
 	case l.handed:
@@ -228,7 +228,7 @@ func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) 
 // returns the entry for that. Otherwise nobody can have it from here.
 func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 	ln.change(func() {
-		ln.endRest()
+		ln.endBlock()
 		if ln.waiters.Len() == 0 || l.c.group.Closed() {
 			return
 		}
@@ -236,8 +236,8 @@ func (ln *line) succeed(l *lease, c driver.Claim) (e *queueEntry) {
 		if next := ln.successor(l, c, w); next != nil {
 			l.handed = true
 			ln.handed++
-			ln.restOn(w, next, ln.turn)
-			w.given <- next
+			ln.blockOn(w, next, ln.turn)
+			w.granted <- next
 		} else if ln.entry == nil && ln.passes(l, w) {
 			e = w.newEntry()
 			e.claim.Line, e.passing = ln.id, true
@@ -260,14 +260,14 @@ func (ln *line) passes(l *lease, w *waiter) bool {
 
 // released is called when the release of l is over, and err is its outcome. Within the process's turn
 // the next head asks at once, and the turn goes on. When the turn is over, others come first: where the
-// servers keep no queue, nobody here can see who waits. So the line rests in proportion to what it has
+// servers keep no queue, nobody here can see who waits. So the line pauses in proportion to what it has
 // handed over, and then the head waits as next to any holder. If the release failed, the head asks at
 // once, to learn whether the servers are away.
 func (ln *line) released(l *lease, err error) {
 	ln.all.mu.Lock()
 	waited := ln.releasing
 	over := err == nil && !l.c.queues && time.Since(ln.turn) >= handOverLimit
-	rest := 2 * min(restAfterTurn*time.Duration(ln.handed), handOverLimit)
+	pause := 2 * min(pauseAfterTurn*time.Duration(ln.handed), handOverLimit)
 	ln.all.mu.Unlock()
 	goOn := func() {
 		ln.change(func() {
@@ -280,21 +280,21 @@ func (ln *line) released(l *lease, err error) {
 	}
 	switch {
 	case !waited:
-	case over && rest > 0:
-		time.AfterFunc(rand.N(rest), goOn)
+	case over && pause > 0:
+		time.AfterFunc(rand.N(pause), goOn)
 	default:
 		goOn()
 	}
 }
 
 // successor is the lease of w after l, by the grant that l had; nil if w needs a grant of its own:
-// because l's is used up or not sound, or because it was for one hold. The caller holds all.mu.
+// because l's is used up or was not renewed, or because it was for one hold. The caller holds all.mu.
 func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 	g, now := c.Grant, time.Now()
 	switch {
 	case w.c != l.c, !l.c.handsOver():
 		return nil
-	case g.Fences < 2, !l.sound, now.Sub(ln.turn) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
+	case g.Fences < 2, !l.intact, now.Sub(ln.turn) >= handOverLimit, now.After(g.Start.Add(g.TTL / 2)):
 		return nil
 	}
 	own := token.New(l.c.o.Label, l.c.announces)
@@ -304,7 +304,7 @@ func (ln *line) successor(l *lease, c driver.Claim, w *waiter) *lease {
 	c.Grant = g
 	c.Owner = cmp.Or(w.named, own)
 	next := newLease(l.c, c, g, g.Start)
-	next.own, next.counted, next.unconfirmed = own, l.counted, l.unconfirmed
+	next.ownToken, next.counted, next.unconfirmed = own, l.counted, l.unconfirmed
 	next.granted = now
 	return next
 }
@@ -336,8 +336,8 @@ func (ln *line) passed(ctx context.Context, l *lease, c driver.Claim, e *queueEn
 			if ln.entry = nil; e.c.queues {
 				ln.turn = time.Now() // of a lock that is adopted it goes on
 			}
-			ln.restOn(w, next, ln.turn)
-			w.given <- next
+			ln.blockOn(w, next, ln.turn)
+			w.granted <- next
 		case held:
 			if ln.refused = g.Place == 0; g.Place > 0 {
 				e.placed(start, e.c.offset(start, g.ServerTime))

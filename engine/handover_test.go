@@ -242,7 +242,7 @@ func TestHandOverEnds(t *testing.T) {
 }
 
 // Without a queue, a holder whose fences are used up releases, and the next head asks within the same turn.
-// The others rest on its hold, too.
+// Its hold blocks the others, too.
 func TestTurnGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
@@ -310,14 +310,14 @@ func TestTurnEndsWithAnotherHolder(t *testing.T) {
 	})
 }
 
-// The line rests after a turn for as long as the hand-overs of that turn demand. Those of earlier turns do not count.
-func TestRestAfterATurn(t *testing.T) {
+// The line pauses after a turn for as long as the hand-overs of that turn demand. Those of earlier turns do not count.
+func TestPauseAfterATurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		atOnce := func(int) time.Duration { return time.Microsecond }
 		s := open(t, &m, strategy.Options{Wait: strategy.WaitPoll, Backoff: atOnce})
-		rested := time.Duration(0)
-		for range 8 { // the rests are random
+		paused := time.Duration(0)
+		for range 8 { // the pauses are random
 			waiters := inLine(t, s, 42)
 			for _, w := range waiters[:40] {
 				release(t, w.got(t))
@@ -327,10 +327,10 @@ func TestRestAfterATurn(t *testing.T) {
 			start := time.Now()
 			release(t, waiters[40].lease)
 			release(t, waiters[41].got(t))
-			rested += waiters[41].at.Sub(start)
+			paused += waiters[41].at.Sub(start)
 		}
-		if most := 8 * (2*40*10*time.Microsecond + 2*time.Microsecond); rested < most/40 || rested > most {
-			t.Errorf("rests after eight turns of 40 hand-overs = %v in all, want half of %v on average", rested, most)
+		if most := 8 * (2*40*10*time.Microsecond + 2*time.Microsecond); paused < most/40 || paused > most {
+			t.Errorf("pauses after eight turns of 40 hand-overs = %v in all, want half of %v on average", paused, most)
 		}
 		for range 8 {
 			waiters := inLine(t, s, 802)
@@ -342,8 +342,8 @@ func TestRestAfterATurn(t *testing.T) {
 			start := time.Now()
 			release(t, waiters[800].lease)
 			release(t, waiters[801].got(t))
-			if rest := waiters[801].at.Sub(start); rest > 4*ms+2*time.Microsecond {
-				t.Errorf("rest after a turn of 800 hand-overs = %v, want 4ms at most", rest)
+			if pause := waiters[801].at.Sub(start); pause > 4*ms+2*time.Microsecond {
+				t.Errorf("pause after a turn of 800 hand-overs = %v, want 4ms at most", pause)
 			}
 		}
 		waiters := inLine(t, s, 205)
@@ -353,8 +353,8 @@ func TestRestAfterATurn(t *testing.T) {
 		var start time.Time
 		for i, w := range waiters[200:] {
 			w.got(t)
-			if rest := w.at.Sub(start); i > 1 && rest > 2*time.Microsecond {
-				t.Errorf("after a turn without a hand-over the next had the lock after %v, want at once", rest)
+			if pause := w.at.Sub(start); i > 1 && pause > 2*time.Microsecond {
+				t.Errorf("after a turn without a hand-over the next had the lock after %v, want at once", pause)
 			}
 			time.Sleep(3 * ms) // longer than a turn
 			start = time.Now()
@@ -369,8 +369,8 @@ func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
 		extend lockstest.Fault
 		is     error
 	}{
-		"unanswered": {lostRequest, strategy.ErrUnknown},
-		"refused":    {refused, strategy.ErrRefused},
+		"no answer": {lostRequest, strategy.ErrUnknown},
+		"refused":   {refused, strategy.ErrRefused},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -396,7 +396,7 @@ func TestReleaseLearnsFromTheRenewal(t *testing.T) {
 			time.Sleep(ms)
 			return &strategy.LostError{Name: q.Claims[0].Name}
 		},
-		"unanswered": func(ctx context.Context, q lockstest.Request, serve func() error) error {
+		"no answer": func(ctx context.Context, q lockstest.Request, serve func() error) error {
 			time.Sleep(ms)
 			return lostRequest(ctx, q, serve)
 		},
@@ -611,7 +611,7 @@ func TestNextHeadAsksAfterTheRelease(t *testing.T) {
 }
 
 // A head whose predecessor's release got no answer asks at once: it learns that the servers are away, and
-// does not sleep until the TTL of a holder that is gone.
+// does not sleep until the TTL of a holder that has released.
 func TestNextHeadLearnsOfALostRelease(t *testing.T) {
 	for what, o := range map[string]strategy.Options{
 		"of a queue":      {},
@@ -643,7 +643,7 @@ func TestNextHeadLearnsOfALostRelease(t *testing.T) {
 }
 
 // A re-entrant lock is handed over by one request for each hold, in the process's turn: the next holder
-// adopts it. Then the server knows its owner, and others are not let in.
+// adopts it. Then the server knows its owner, and grants the lock to no other.
 func TestTurnOfOwners(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := lockstest.Memory{Reentrant: true}
@@ -778,7 +778,7 @@ func TestReenteredHoldIsNotHandedOver(t *testing.T) {
 	})
 }
 
-// The context of a re-entrant lock's lease lets in again, however it came to the lease.
+// In the context of a re-entrant lock's lease the lock is granted again, however it came to the lease.
 func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := &lockstest.Memory{Reentrant: true}

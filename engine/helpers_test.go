@@ -276,7 +276,7 @@ type teller struct {
 	lockstest.Memory
 	watching func() // before the subscription
 	watched  func() // after it
-	deaf     bool   // what the server says is lost
+	silenced bool   // what the server says is lost
 
 	mu  sync.Mutex
 	fns []func(driver.Notification)
@@ -287,7 +287,7 @@ func (p *teller) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notif
 		p.watching()
 	}
 	stop, err := p.Memory.Watch(ctx, c, func(n driver.Notification) {
-		if !p.deaf {
+		if !p.silenced {
 			fn(n)
 		}
 	})

@@ -527,7 +527,7 @@ func TestSlowRenewalDelaysNobody(t *testing.T) {
 	})
 }
 
-// The maximum hold ends a lease, and the servers let go then: exactly.
+// The maximum hold ends a lease, and the lock expires then: exactly.
 func TestMaximumHold(t *testing.T) {
 	for _, most := range []time.Duration{ttl, ttl + ms, 12 * time.Second, 25*time.Second + 700*time.Microsecond, time.Minute} {
 		t.Run(most.String(), func(t *testing.T) {

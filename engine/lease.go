@@ -26,7 +26,7 @@ type core struct {
 	queues    bool                // Options.Wait is WaitQueue
 	sharer    driver.Sharer       // p, if several may hold its locks
 	maxShare  int                 // the greatest share of such a lock; 0: one holds it
-	reenters  bool                // p lets owners in again
+	reenters  bool                // p grants an owner its lock again
 	adopts    bool                // locks are handed over by adoption; see handover.go
 	announces bool                // p publishes each release to waiters that subscribe
 	o         strategy.Options
@@ -73,8 +73,8 @@ func mayRemain(g driver.Grant, err error) bool {
 }
 
 // leftToTTL reports a claim that Close has left to its TTL.
-func (c *core) leftToTTL(claim driver.Claim, took time.Duration, err error) {
-	c.observe(strategy.Event{Kind: strategy.EventUndoFailed, Context: context.Background(), Name: claim.Name, Token: claim.Token, Elapsed: took, Err: err})
+func (c *core) leftToTTL(claim driver.Claim, elapsed time.Duration, err error) {
+	c.observe(strategy.Event{Kind: strategy.EventUndoFailed, Context: context.Background(), Name: claim.Name, Token: claim.Token, Elapsed: elapsed, Err: err})
 }
 
 func (c *core) observe(e strategy.Event) {
@@ -85,17 +85,17 @@ func (c *core) observe(e strategy.Event) {
 
 // lease is the Lease of every algorithm. Its size has a test.
 type lease struct {
-	c       *core
-	granted time.Time        // not after the servers began to count the first TTL
-	start   *holdstart.Start // of its maximum hold; nil: its grant
-	own     string           // its token, if the servers know it by that of the first hold; see hand-over
-	line    *line            // passes the lock on when the lease ends; nil: the lease releases it
-	sound   bool             // set by its end: it could be handed over as it was
-	handed  bool             // and so it was
+	c        *core
+	granted  time.Time        // not after the servers began to count the first TTL
+	start    *holdstart.Start // of its maximum hold; nil: its grant
+	ownToken string           // not empty: its token, where the servers know it by that of the first hold; see handover.go
+	line     *line            // passes the lock on when the lease ends; nil: the lease releases it
+	intact   bool             // set by its end: no renewal has failed, so it could be handed over as it was
+	handed   bool             // and so it was
 
 	mu         sync.Mutex
 	claim      driver.Claim    // with the last Grant
-	deadline   time.Time       // Drift before the servers let go
+	deadline   time.Time       // Drift before the lock expires at the servers
 	end        error           // nil while held; then ErrReleased or the *LostError, for ever
 	renewalErr error           // why the last renewal failed
 	counted    time.Time       // the latest time until which the servers were asked to count
@@ -147,7 +147,7 @@ func (l *lease) take(g driver.Grant, start time.Time) driver.Grant {
 	}
 	// A renewal does not change the fence. After a hand-over the servers know the number of the first
 	// hold only, and they know nothing of the reserved numbers.
-	if old := l.claim.Grant; g.Fence == 0 || l.own != "" || g.Fence == old.Fence && g.Fences == 0 {
+	if old := l.claim.Grant; g.Fence == 0 || l.ownToken != "" || g.Fence == old.Fence && g.Fences == 0 {
 		g.Fence, g.Fences = old.Fence, old.Fences
 	}
 	if g.Owner == "" {
@@ -202,8 +202,8 @@ func (l *lease) Name() string  { return l.claim.Name }
 func (l *lease) Owner() string { return l.claim.Owner }
 
 func (l *lease) Token() string {
-	if l.own != "" {
-		return l.own
+	if l.ownToken != "" {
+		return l.ownToken
 	}
 	return l.claim.Token
 }
@@ -295,18 +295,18 @@ func (l *lease) Release(ctx context.Context) error {
 		return err
 	}
 	if err = entered; err == nil {
-		err = l.letGo(ctx, c)
+		err = l.release(ctx, c)
 	} else if l.line != nil {
-		l.line.gone()
+		l.line.unblock()
 	}
 	l.ended(ctx, strategy.EventReleased, err)
 	return err
 }
 
-// letGo gives up the lock of a lease that is over; c is its claim.
-func (l *lease) letGo(ctx context.Context, c driver.Claim) (err error) {
+// release gives up the lock of a lease that is over; c is its claim.
+func (l *lease) release(ctx context.Context, c driver.Claim) (err error) {
 	if l.line != nil {
-		err = l.line.letGo(ctx, l, c)
+		err = l.line.release(ctx, l, c)
 	} else {
 		err = l.c.release(ctx, c)
 	}
@@ -320,7 +320,7 @@ func (l *lease) letGo(ctx context.Context, c driver.Claim) (err error) {
 // there is no event.
 func (l *lease) giveBack() {
 	if c, err := l.finish(); err == nil {
-		l.c.group.Go(func() { l.letGo(context.Background(), c) })
+		l.c.group.Go(func() { l.release(context.Background(), c) })
 	}
 }
 
@@ -340,7 +340,7 @@ func (l *lease) Detach() (token string, err error) {
 		return "", err
 	}
 	if l.line != nil {
-		l.line.gone()
+		l.line.unblock()
 	}
 	l.ended(context.Background(), strategy.EventReleased, nil)
 	return c.Token, nil
@@ -366,7 +366,7 @@ func (l *lease) finish() (driver.Claim, error) {
 	}
 	l.mu.Lock() // which renewed holds until it has taken in the answer
 	defer l.mu.Unlock()
-	l.sound = l.renewalErr == nil
+	l.intact = l.renewalErr == nil
 	return l.claim, nil
 }
 
@@ -417,7 +417,7 @@ func (l *lease) over(end error) (after func()) {
 	}
 	return func() {
 		if lost && l.line != nil {
-			l.line.gone()
+			l.line.unblock()
 		}
 		for _, x := range contexts {
 			x.cancel(end)

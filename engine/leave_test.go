@@ -64,8 +64,8 @@ func TestGivenWhileLeaving(t *testing.T) {
 		return false
 	})
 	given := newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
-	ln.restOn(w, given, time.Now())
-	w.given <- given
+	ln.blockOn(w, given, time.Now())
+	w.granted <- given
 	l.lines.mu.Unlock()
 	<-left
 	if err := s.Close(); err != nil { // which waits for the release

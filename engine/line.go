@@ -26,8 +26,8 @@ type lines struct {
 
 // A lineKey distinguishes the lines for one key.
 type lineKey struct {
-	key string
-	own string // names the only waiter's; or entrance; empty: the line is for all waiters
+	key   string
+	whose string // the only waiter's, by name; or entrance; empty: the line is for all waiters
 }
 
 // entrance is the line before those of only one waiter.
@@ -48,11 +48,11 @@ func (t *target) firstLine() lineKey {
 // A caller that finds no line asks at once (a first attempt). Those who come meanwhile stand in line until it is answered. If the
 // lock is held, the one who has asked is their head.
 //
-// While a lease that came through the line holds the lock, nobody asks: the line rests until that
-// lease is over. If several may hold the lock, it does not rest.
+// While a lease that came through the line holds the lock, nobody asks: the line is blocked until that
+// lease is over. If several may hold the lock, nothing blocks it.
 //
 // Where each waiter has its own place in the servers' queue, it waits in a line of its own. Before, it makes a first
-// attempt: the line at the entrance lets in several callers at a time.
+// attempt: at the entrance several callers may do so at a time.
 type line struct {
 	all *lines
 	lineKey
@@ -65,7 +65,7 @@ type line struct {
 	room      int          // at the entrance: how many may be; elsewhere 0
 	refused   bool         // the servers' queue has no place for it
 	failures  int          // attempts in a row that the servers failed
-	holder    *lease       // came through the line: the line rests on it
+	holder    *lease       // came through the line, and blocks it
 	turn      time.Time    // when this process's turn began: see handOverLimit; zero: it is over
 	handed    int          // how often the lock was handed over in this turn
 	releasing bool         // a release is under way, and then the head asks
@@ -79,16 +79,16 @@ type line struct {
 // A waiter is one Acquire in a line.
 type waiter struct {
 	*target
-	ln     *line
-	named  string           // the owner that its ctx names
-	owner  string           // the owner as which it may re-enter; empty: none
-	unsure bool             // owner may hold the lock already: ask
-	head   chan struct{}    // closed when it is the head and has to ask
-	given  chan *lease      // it has the lock without having asked, and left the line; holds one
-	letIn  chan struct{}    // owner has got the lock; holds one
-	away   chan error       // how the servers failed the head; holds one
-	over   <-chan time.Time // the deadline of its ctx has come
-	left   bool
+	ln         *line
+	named      string           // the owner that its ctx names
+	owner      string           // the owner as which it may re-enter; empty: none
+	unsure     bool             // owner may hold the lock already: ask
+	head       chan struct{}    // closed when it is the head and has to ask
+	granted    chan *lease      // the lock, for which it has not asked; it has left the line; holds one
+	ownerHolds chan struct{}    // owner has got the lock; holds one
+	failed     chan error       // how the servers failed the head; holds one
+	over       <-chan time.Time // the deadline of its ctx has come
+	left       bool
 
 	failing time.Time // since when the servers fail its attempts, or when that was reported last; zero: they do not
 }
@@ -141,14 +141,14 @@ func (ls *lines) join(t *target, named string) *waiter {
 	w := ln.newWaiter(t, named)
 	ln.waiters.Join(w)
 	ln.callHead()
-	w.unsure = w.owner != "" && !ln.waiters.Called(w) // from now on it hears of it: see letIn
+	w.unsure = w.owner != "" && !ln.waiters.Called(w) // from now on it hears of it: see tellOwner
 	return w
 }
 
 // open makes a line, next to so many first attempts. The caller holds mu.
 func (ls *lines) open(key lineKey, asking int) *line {
-	ln := &line{all: ls, lineKey: key, id: cmp.Or(key.own, ls.id), asking: asking, subscription: subscription{wake: make(chan struct{}, 1)}}
-	if key.own == entrance {
+	ln := &line{all: ls, lineKey: key, id: cmp.Or(key.whose, ls.id), asking: asking, subscription: subscription{wake: make(chan struct{}, 1)}}
+	if key.whose == entrance {
 		ln.room = firstRoom
 	}
 	ls.byKey[key] = ln
@@ -158,7 +158,7 @@ func (ls *lines) open(key lineKey, asking int) *line {
 func (ln *line) newWaiter(t *target, named string) *waiter {
 	w := &waiter{
 		target: t, ln: ln, named: named, head: make(chan struct{}),
-		given: make(chan *lease, 1), letIn: make(chan struct{}, 1), away: make(chan error, 1),
+		granted: make(chan *lease, 1), ownerHolds: make(chan struct{}, 1), failed: make(chan error, 1),
 	}
 	if t.c.reenters {
 		w.owner = named
@@ -172,10 +172,10 @@ const firstRoom = 8
 // adapt makes more room at the entrance for those who wait there, or less, after a first attempt that took so long of
 // at most limit. Quick answers double the room in the time of one. Slow ones show that requests wait for each other, in
 // the client's pool or at the server; and so would the first renewal of a direct grant. The caller holds all.mu.
-func (ln *line) adapt(took, limit time.Duration) {
+func (ln *line) adapt(elapsed, limit time.Duration) {
 	switch {
 	case ln.room == 0: // it is no entrance
-	case took > limit/8:
+	case elapsed > limit/8:
 		ln.room = max(ln.asking, 1)
 	case ln.waiters.Len() > 0:
 		ln.room++
@@ -189,8 +189,8 @@ func (ls *lines) sinceHeld() time.Duration {
 	return time.Since(ls.held)
 }
 
-// callHead makes the head ask, unless the line rests; at the entrance, as many as there is room for. The caller holds
-// all.mu.
+// callHead makes the head ask, unless the line is blocked; at the entrance, as many as there is room for. The caller
+// holds all.mu.
 func (ln *line) callHead() {
 	for ln.asking < ln.room && ln.waiters.Len() > 0 {
 		w := ln.waiters.First()
@@ -198,25 +198,25 @@ func (ln *line) callHead() {
 		ln.asking++
 		close(w.head)
 	}
-	if ln.room == 0 && !ln.rests() {
+	if ln.room == 0 && !ln.blocked() {
 		ln.waiters.Call(func(w *waiter) { close(w.head) })
 	}
 }
 
-// rests reports whether the lock comes to the line by itself. The caller holds all.mu.
-func (ln *line) rests() bool {
+// blocked reports whether nobody needs to ask, because the lock comes to the line by itself. The caller holds all.mu.
+func (ln *line) blocked() bool {
 	return ln.asking > 0 || ln.holder != nil || ln.releasing || ln.entry != nil && ln.entry.passing
 }
 
-// restsOn returns the lease that the line rests on; nil: none.
-func (ln *line) restsOn() *lease {
+// heldBy returns the lease that blocks the line; nil: none.
+func (ln *line) heldBy() *lease {
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
 	return ln.holder
 }
 
-// letIn lets all waiters of owner know that it has got the lock: they need not wait for its release.
-func (ls *lines) letIn(key, owner string) {
+// tellOwner tells all waiters of owner that it has got the lock: they need not wait for its release.
+func (ls *lines) tellOwner(key, owner string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.byKey[lineKey{key: key}]
@@ -228,7 +228,7 @@ func (ls *lines) letIn(key, owner string) {
 			continue
 		}
 		select {
-		case w.letIn <- struct{}{}:
+		case w.ownerHolds <- struct{}{}:
 		default: // it knows
 		}
 	}
@@ -250,7 +250,7 @@ func (ln *line) reportFailure(c *core, err error) {
 	}
 	for _, other := range ln.waiters.All() {
 		select {
-		case other.away <- err:
+		case other.failed <- err:
 		default: // it knows, and goes on waiting
 		}
 	}
@@ -264,11 +264,11 @@ func (w *waiter) leave() {
 	w.left = true
 	w.ln.change(func() {
 		if !w.ln.waiters.Leave(w) && w.ln.room > 0 {
-			w.ln.asking-- // it was let in, and does not ask
+			w.ln.asking-- // there was room for it, and it does not ask
 		}
 	})
 	select {
-	case l := <-w.given:
+	case l := <-w.granted:
 		l.giveBack()
 	default:
 	}
@@ -292,8 +292,8 @@ func (ln *line) settle() (after func()) {
 	case ln.waiters.Len() == 0 || !e.suits(ln.waiters.First()):
 		ln.entry = nil
 	}
-	gone := ln.waiters.Len() == 0 && !ln.rests() && ln.all.byKey[ln.lineKey] == ln
-	if gone {
+	unused := ln.waiters.Len() == 0 && !ln.blocked() && ln.all.byKey[ln.lineKey] == ln
+	if unused {
 		delete(ln.all.byKey, ln.lineKey)
 	}
 	ln.callHead()
@@ -303,7 +303,7 @@ func (ln *line) settle() (after func()) {
 		if withdrawn {
 			e.c.undo(e.claim)
 		}
-		if gone {
+		if unused {
 			ln.subscription.close()
 		}
 	}
@@ -312,23 +312,23 @@ func (ln *line) settle() (after func()) {
 // close ends the lines' subscriptions. No waiter is left in them, but leases may still be held.
 func (ls *lines) close() {
 	ls.mu.Lock()
-	resting := slices.Collect(maps.Values(ls.byKey))
+	all := slices.Collect(maps.Values(ls.byKey))
 	ls.mu.Unlock()
-	for _, ln := range resting {
+	for _, ln := range all {
 		if ln != nil {
 			ln.subscription.close()
 		}
 	}
 }
 
-// gone ends the line's rest: its holder does not hold the lock any more, or does not let go of it.
-func (ln *line) gone() {
-	ln.change(ln.endRest)
+// unblock makes the line go on: its holder does not hold the lock any more, or does not release it.
+func (ln *line) unblock() {
+	ln.change(ln.endBlock)
 }
 
-// endRest ends the line's rest on a lease that is over: the next head asks who holds the lock now. Until that is answered
-// the line knows at least that its own process had the lock. The caller holds all.mu.
-func (ln *line) endRest() {
+// endBlock takes away the line's holder, whose lease is over: the next head asks who has the lock now. Until that is
+// answered the line knows at least that its own process had the lock. The caller holds all.mu.
+func (ln *line) endBlock() {
 	ln.known.Lock()
 	defer ln.known.Unlock()
 	if ln.why.ask = true; ln.holder != nil && ln.why.err == nil {
@@ -338,8 +338,8 @@ func (ln *line) endRest() {
 	ln.holder = nil
 }
 
-// A holderCheck looks at a line's holder when its deadline comes, so that the line does not rest for
-// ever on a lease that nobody uses any more.
+// A holderCheck looks at a line's holder when its deadline comes, so that a lease that nobody uses any more does not
+// block the line for ever.
 type holderCheck struct {
 	timer *time.Timer
 	ttl   time.Duration // of the holder for which it began
@@ -374,9 +374,9 @@ func (ln *line) stopCheck() {
 
 // checkHolder runs when the time of c has come, and starts the next check for the holder's deadline.
 func (ln *line) checkHolder(c *holderCheck) {
-	holder := ln.restsOn()
+	holder := ln.heldBy()
 	again := time.Duration(0)
-	if holder != nil && holder.Err() == nil { // at its deadline Err ends the rest: see gone
+	if holder != nil && holder.Err() == nil { // at its deadline Err unblocks the line
 		again = time.Until(holder.Deadline())
 	}
 	ln.all.mu.Lock()
@@ -392,7 +392,7 @@ func (ln *line) checkHolder(c *holderCheck) {
 // queued reports whether each waiter has a place of its own in the servers' queue: see [driver.Sharer].
 func (c *core) queued() bool { return c.maxShare > 0 && c.queues }
 
-// awaited is whose release a waiter waits for; empty: any. Where several hold the lock, any of them may let it in. A
+// awaited is whose release a waiter waits for; empty: any. Where several hold the lock, the release of any may do. A
 // waiter that does not queue hears only of the last holder that the queue served.
 func (c *core) awaited(held *strategy.HeldError) string {
 	if c.maxShare > 0 || keepsQueue(c.p) && !c.queues {
@@ -431,11 +431,11 @@ func (c *core) reasonOf(err error, g driver.Grant) reason {
 // latest is until when a message can let a waiter sleep: until the last answer did, or for a TTL from then. Anybody who
 // may publish can have sent it.
 func (r reason) latest(ttl time.Duration) time.Time {
-	said, own := r.until.Add(r.longer), r.at.Add(ttl)
-	if said.After(own) {
+	said, most := r.until.Add(r.longer), r.at.Add(ttl)
+	if said.After(most) {
 		return said
 	}
-	return own
+	return most
 }
 
 // grantedTo is the reason that the next in line has without asking: the last head got the lock.
@@ -460,9 +460,9 @@ func (ln *line) learn(why reason) {
 	ln.why = why
 }
 
-// unanswered is called when an attempt got no answer, or when the lock has changed hands. A waiter may
+// distrustReason is called when an attempt got no answer, or when the lock has changed hands. A waiter may
 // still report the last reason, but must not sleep on it.
-func (ln *line) unanswered() {
+func (ln *line) distrustReason() {
 	ln.known.Lock()
 	defer ln.known.Unlock()
 	ln.why.ask = true

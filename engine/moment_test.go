@@ -334,9 +334,9 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
-// TestPollerBehindARestingLine: a waiter that polls asks when the line's rest ends, however that ends, and
+// TestPollerBehindABlockedLine: a waiter that polls asks when nothing blocks the line any more, however that came, and
 // does not wait for what was known of a holder long ago.
-func TestPollerBehindARestingLine(t *testing.T) {
+func TestPollerBehindABlockedLine(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, p *passer, first *waiter, leave func()){
 		"released": func(t *testing.T, _ *passer, first *waiter, _ func()) { release(t, first.lease) },
 		"detached": func(t *testing.T, _ *passer, first *waiter, _ func()) { first.lease.Detach() },
@@ -373,15 +373,15 @@ func TestPollerBehindARestingLine(t *testing.T) {
 				end(t, p, first, func() { cancel(); <-second.done })
 				release(t, w.got(t))
 				if late := w.at.Sub(start); late > 2*successorTTL {
-					t.Errorf("Acquire after %v, want when the servers let go", late)
+					t.Errorf("Acquire after %v, want when the lock expires", late)
 				}
 			})
 		})
 	}
 }
 
-// TestReentrantHeadIsLetIn: the head of a line asks at once when its owner has got the lock elsewhere.
-func TestReentrantHeadIsLetIn(t *testing.T) {
+// TestReentrantHeadIsAdmitted: the head of a line asks at once when its owner has got the lock elsewhere.
+func TestReentrantHeadIsAdmitted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := &lockstest.Memory{Reentrant: true}
 		s := open(t, m, strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }})
@@ -391,7 +391,7 @@ func TestReentrantHeadIsLetIn(t *testing.T) {
 		start := time.Now()
 		outer := takeAs(t, s, "me")
 		release(t, w.got(t))
-		equal(t, "the head is let in after", w.at.Sub(start), 0)
+		equal(t, "the head has the lock after", w.at.Sub(start), 0)
 		release(t, outer)
 	})
 }

@@ -204,7 +204,7 @@ func takeNamed(t *testing.T, s strategy.Strategy, name string) strategy.Lease {
 // a probe finds that out.
 type demotion struct {
 	mu       sync.Mutex
-	deaf     bool
+	demoted  bool
 	watchers []func(driver.Notification)
 	probes   atomic.Int32
 }
@@ -216,9 +216,9 @@ func (d *demotion) heard(fn func(driver.Notification)) func(driver.Notification)
 	d.watchers = append(d.watchers, fn)
 	return func(n driver.Notification) {
 		d.mu.Lock()
-		deaf := d.deaf
+		demoted := d.demoted
 		d.mu.Unlock()
-		if !deaf {
+		if !demoted {
 			fn(n)
 		}
 	}
@@ -227,15 +227,15 @@ func (d *demotion) heard(fn func(driver.Notification)) func(driver.Notification)
 func (d *demotion) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.deaf = true
+	d.demoted = true
 }
 
 func (d *demotion) Probe(context.Context, time.Time) uint64 {
 	d.probes.Add(1)
 	d.mu.Lock()
 	var end []func(driver.Notification)
-	if d.deaf {
-		d.deaf, end, d.watchers = false, d.watchers, nil
+	if d.demoted {
+		d.demoted, end, d.watchers = false, d.watchers, nil
 	}
 	d.mu.Unlock()
 	for _, fn := range end {

@@ -76,8 +76,8 @@ func (w *witness) swap(l, other strategy.Lease, who string) {
 	}
 }
 
-// gone notes that a hold ends, and checks that its fence is what it was.
-func (w *witness) gone(l strategy.Lease, who string, fence uint64) {
+// ended notes that a hold ends, and checks that its fence is what it was.
+func (w *witness) ended(l strategy.Lease, who string, fence uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.held, l)
@@ -261,7 +261,7 @@ func contend(t *testing.T, w *witness, s strategy.Strategy, r *rand.Rand, who st
 			lease, fence = again, fenceOf(again)
 		}
 	}
-	w.gone(lease, who, fence)
+	w.ended(lease, who, fence)
 	switch {
 	case what == 4 && r.IntN(3) == 0:
 		lease.Detach()

@@ -107,7 +107,7 @@ func TestNewComparisonOfClocks(t *testing.T) {
 		l := w.got(t)
 		equal(t, "attempts since", len(r.of(lockstest.OpAcquire))-before, 0)
 		if most := granted.Add(successorTTL - driver.Drift(successorTTL)); l.Deadline().After(most) || l.Deadline().Before(most.Add(-2*ms)) {
-			t.Errorf("Deadline %v after the servers let go, want it then", l.Deadline().Sub(most))
+			t.Errorf("Deadline %v after the lock expires, want it then", l.Deadline().Sub(most))
 		}
 		release(t, l)
 		leftovers(t, &p.Memory)
@@ -278,7 +278,7 @@ func TestOnlyListenersSucceed(t *testing.T) {
 		a, b := houses(t, &m, strategy.Options{})
 		holder := take(t, a)
 		for i := range 5 {
-			queueUp(t, &m, fmt.Sprint("deaf ", i), false)
+			queueUp(t, &m, fmt.Sprint("unsubscribed ", i), false)
 		}
 		w := wait(bg, b)
 		start := time.Now()
@@ -292,7 +292,7 @@ func TestOnlyListenersSucceed(t *testing.T) {
 // A line whose subscription has ended goes on with its place in the queue. Each question names that place, so
 // that a grant, or an undo, takes it out of the queue. If the place stayed, a release would grant the lock there, and
 // nobody would know of it.
-func TestDeafLineNamesItsPlace(t *testing.T) {
+func TestUnsubscribedLineNamesItsPlace(t *testing.T) {
 	for _, undone := range []bool{false, true} {
 		t.Run(map[bool]string{false: "granted", true: "undone"}[undone], func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestDeafLineNamesItsPlace(t *testing.T) {
 }
 
 // A line that hears nothing takes no new place in the queue: its subscription is for releases alone, or has ended.
-func TestDeafLineTakesNoPlace(t *testing.T) {
+func TestUnsubscribedLineTakesNoPlace(t *testing.T) {
 	for what, way := range map[string]strategy.Wait{"not for grants": strategy.WaitNotification, "ended": strategy.WaitQueue} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -754,9 +754,9 @@ func passFails(t *testing.T, pass lockstest.Op, reenters bool, o strategy.Option
 	}
 }
 
-// A line rests on a lease that came through it, but not on one that is over, however it
+// A lease that came through a line blocks it, but not when it is over, however it
 // ended.
-func TestLineDoesNotRestForEver(t *testing.T) {
+func TestLineIsNotBlockedForEver(t *testing.T) {
 	for what, end := range map[string]func(*testing.T, *lockstest.Memory, strategy.Lease){
 		"forgotten": func(*testing.T, *lockstest.Memory, strategy.Lease) {},
 		"detached": func(t *testing.T, _ *lockstest.Memory, l strategy.Lease) {
@@ -797,7 +797,7 @@ func TestLineDoesNotRestForEver(t *testing.T) {
 }
 
 // A line looks after a holder by that holder's TTL, and not by that of one before it.
-func TestLineRestsNoLongerThanItsHoldersTTL(t *testing.T) {
+func TestLineIsBlockedNoLongerThanItsHoldersTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		long := open(t, &m, strategy.Options{TTL: time.Hour})

@@ -16,7 +16,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// These tests have locks that let their owner in again.
+// These tests have locks that their owner may acquire again.
 
 func as(owner string) context.Context { return strategy.WithOwner(bg, owner) }
 
@@ -193,9 +193,9 @@ func TestTheNextKnowsTheOwner(t *testing.T) {
 	})
 }
 
-// TestSiblingsAreLetIn: when one of an owner's contenders gets the lock, the others of
+// TestSiblingsAreAdmitted: when one of an owner's contenders gets the lock, the others of
 // its process do, too, wherever in the line they stand; those between them wait on.
-func TestSiblingsAreLetIn(t *testing.T) {
+func TestSiblingsAreAdmitted(t *testing.T) {
 	for what, get := range map[string]func(t *testing.T, s strategy.Strategy, holder strategy.Lease) strategy.Lease{
 		"by waiting": func(t *testing.T, s strategy.Strategy, holder strategy.Lease) strategy.Lease {
 			return nil // the head is one of them
@@ -219,7 +219,7 @@ func TestSiblingsAreLetIn(t *testing.T) {
 				synctest.Wait()
 				for i, w := range []*waiter{us1, us2, us3} {
 					if !closed(w.done) || w.err != nil {
-						t.Fatalf("Acquire by sibling %d: done %v, %v, want let in", i+1, closed(w.done), w.err)
+						t.Fatalf("Acquire by sibling %d: done %v, %v, want the lock", i+1, closed(w.done), w.err)
 					}
 				}
 				if closed(other1.done) || closed(other2.done) {
@@ -247,7 +247,7 @@ func TestSiblingsAreLetIn(t *testing.T) {
 }
 
 // TestSiblingOfAFirstAttempt: an owner's contender that has come while another one's first attempt was under way, and has
-// asked before that was granted, is let in when it is.
+// asked before that was granted, has the lock when it is.
 func TestSiblingOfAFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
@@ -259,14 +259,14 @@ func TestSiblingOfAFirstAttempt(t *testing.T) {
 		equal(t, "the sibling has ended", closed(sibling.done), false)
 		first.got(t)
 		release(t, sibling.got(t))
-		equal(t, "it is let in after", sibling.at.Sub(first.at), 0)
+		equal(t, "it has the lock after", sibling.at.Sub(first.at), 0)
 		release(t, first.lease)
 		leftovers(t, m)
 	})
 }
 
-// TestALetInThatFails: what the servers say then is what the caller gets.
-func TestALetInThatFails(t *testing.T) {
+// TestAReentryThatFails: what the servers say then is what the caller gets.
+func TestAReentryThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
 		s := open(t, m, strategy.Options{Wait: strategy.WaitNotification})
@@ -284,7 +284,7 @@ func TestALetInThatFails(t *testing.T) {
 		release(t, holder)
 		lease := takeAs(t, s, "us")
 		<-second.done
-		is(t, "Acquire of who was let in", second.err, strategy.ErrRefused)
+		is(t, "Acquire of who may re-enter", second.err, strategy.ErrRefused)
 		release(t, lease)
 		<-first.done
 		is(t, "Acquire", first.err)
@@ -292,9 +292,9 @@ func TestALetInThatFails(t *testing.T) {
 	})
 }
 
-// TestAnUnansweredReentryIsRepeated: with Persist, an owner whose question got no answer
+// TestAnUnconfirmedReentryIsRepeated: with RetryOnError, an owner whose question got no answer
 // asks again while it stands in line, or it would wait for those who wait for it.
-func TestAnUnansweredReentryIsRepeated(t *testing.T) {
+func TestAnUnconfirmedReentryIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := reentrant()
 		s := open(t, m, strategy.Options{RetryOnError: true})
@@ -461,7 +461,7 @@ func TestNestedDo(t *testing.T) {
 	})
 }
 
-// TestLossIsEverybodys: when the lock is gone all leases on it are lost, and the owner
+// TestLossIsEverybodys: when the lock is lost all leases on it are lost, and the owner
 // waits for its new holder like anybody else; when one hold lapses the others go on.
 func TestLossIsEverybodys(t *testing.T) {
 	bubble(t, func(t *testing.T) {

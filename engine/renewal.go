@@ -76,7 +76,7 @@ func (l *lease) StopKeepAlive() {
 	}
 }
 
-// startRenewal waits for its turn and gives the claim to extend.
+// startRenewal waits until no other renewal is under way, and returns the claim to extend.
 func (l *lease) startRenewal(ctx context.Context) (driver.Claim, error) {
 	for {
 		if ended := timeup.Ended(ctx); ended != nil {
@@ -104,7 +104,7 @@ func (l *lease) startRenewal(ctx context.Context) (driver.Claim, error) {
 	}
 }
 
-// bounded cuts ttl so that the servers let go when the maximum hold is over.
+// bounded cuts ttl so that the lock expires when the maximum hold is over.
 func (l *lease) bounded(ttl time.Duration) time.Duration {
 	if l.until.IsZero() {
 		return ttl

@@ -180,10 +180,10 @@ func (p *shares) listens(line string) bool {
 	return slices.ContainsFunc(p.watches, func(w *shareWatch) bool { return w.line == line })
 }
 
-// serve grants to the first in the queue what is free, up to the token own. moved says that the first has left.
-// It returns whether nobody comes before own.
-func (p *shares) serve(own string, moved bool) bool {
-	for len(p.queue) > 0 && p.queue[0].Token != own {
+// serve grants to the first in the queue what is free, up to the token upTo. moved says that the first has left.
+// It returns whether nobody comes before that.
+func (p *shares) serve(upTo string, moved bool) bool {
+	for len(p.queue) > 0 && p.queue[0].Token != upTo {
 		c := p.queue[0]
 		if p.listens(c.Line) && shareOf(c) > p.free() {
 			if moved {
@@ -666,7 +666,7 @@ func TestWatchNamesTheShare(t *testing.T) {
 	})
 }
 
-// TestFirstAttemptBesideALeaver: a waiter that has its share, and leaves a line that is gone, takes nothing from the one
+// TestFirstAttemptBesideALeaver: a waiter that has its share, and leaves a line that is closed, takes nothing from the one
 // that has come in its place: of two callers that come then, one asks.
 func TestFirstAttemptBesideALeaver(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -51,7 +51,7 @@ func TestDirectGrantAfterAPass(t *testing.T) {
 		release(t, l)
 		l = second.got(t)
 		if most := granted.Add(successorTTL - driver.Drift(successorTTL)); l.Deadline().After(most) {
-			t.Errorf("the deadline is %v after the servers let go", l.Deadline().Sub(most))
+			t.Errorf("the deadline is %v after the lock expires", l.Deadline().Sub(most))
 		}
 		release(t, l)
 		leftovers(t, &p.Memory)

@@ -17,21 +17,21 @@ import (
 type Retrier struct {
 	Group *lifecycle.Group
 
-	mu    sync.Mutex
-	turns map[string]*turn // by the claim's key
+	mu       sync.Mutex
+	limiters map[string]*limiter // by the claim's key
 }
 
-// A turn lets one undo of a key at a time ask again. If all of them asked a slow server, it would answer
+// A limiter makes the undos of a key ask again one at a time. If all of them asked a slow server, it would answer
 // none in time, and all would ask again.
-type turn struct {
+type limiter struct {
 	taken chan struct{} // has room for one
 	users int           // undos under way
 }
 
 // Undo asks p to undo c, again and again, until p confirms, or until one TTL has passed since an acquire
-// could have taken effect last: then the key is gone by itself. Close of the group cuts it to one last
+// could have taken effect last: then the key has expired. Close of the group cuts it to one last
 // try. If that does not succeed either, failed is called, with how long the undo was tried, and why it failed.
-func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duration, failed func(c driver.Claim, took time.Duration, err error)) {
+func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duration, failed func(c driver.Claim, elapsed time.Duration, err error)) {
 	r.Group.Go(func() {
 		taken := r.join(c.Key)
 		defer r.leave(c.Key)
@@ -40,12 +40,12 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 		if due := c.Due.Add(c.TTL); due.After(until) {
 			until = due
 		}
-		for last, inTurn := false, false; ; {
+		for last, asking := false, false; ; {
 			c.Due = time.Now().Add(opTimeout)
 			err := p.Undo(context.Background(), c)
-			if inTurn {
+			if asking {
 				<-taken
-				inTurn = false
+				asking = false
 			}
 			now := time.Now()
 			answered := errors.Is(err, strategy.ErrRefused) || errors.Is(err, driver.ErrAcquireMayArrive)
@@ -68,7 +68,7 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 			}
 			select {
 			case taken <- struct{}{}:
-				inTurn = true
+				asking = true
 			case <-r.Group.Closing():
 				last = true
 			}
@@ -77,7 +77,7 @@ func (r *Retrier) Undo(p driver.Protocol, c driver.Claim, opTimeout time.Duratio
 }
 
 // pause is short against the operation time-out, so that a server that goes on keeps no ghost for
-// longer than that. It grows with the time that has passed, because a server may be gone for good. It
+// longer than that. It grows with the time that has passed, because a server may never come back. It
 // grows faster when the server has answered: then only a late request can arrive.
 func pause(opTimeout, passed time.Duration, answered bool) time.Duration {
 	if answered {
@@ -86,18 +86,18 @@ func pause(opTimeout, passed time.Duration, answered bool) time.Duration {
 	return max(opTimeout/4, 5*time.Millisecond, passed/16)
 }
 
-// join counts one more undo of the key, and returns its turn: an undo fills taken before it asks again, and empties it
-// after the answer.
+// join counts one more undo of the key, and returns what limits it: an undo fills taken before it asks again, and
+// empties it after the answer.
 func (r *Retrier) join(key string) (taken chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.turns[key]
+	t := r.limiters[key]
 	if t == nil {
-		if r.turns == nil {
-			r.turns = map[string]*turn{}
+		if r.limiters == nil {
+			r.limiters = map[string]*limiter{}
 		}
-		t = &turn{taken: make(chan struct{}, 1)}
-		r.turns[key] = t
+		t = &limiter{taken: make(chan struct{}, 1)}
+		r.limiters[key] = t
 	}
 	t.users++
 	return t.taken
@@ -106,7 +106,7 @@ func (r *Retrier) join(key string) (taken chan struct{}) {
 func (r *Retrier) leave(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.turns[key].users--; r.turns[key].users == 0 {
-		delete(r.turns, key)
+	if r.limiters[key].users--; r.limiters[key].users == 0 {
+		delete(r.limiters, key)
 	}
 }

@@ -217,8 +217,8 @@ func TestOneAtATime(t *testing.T) {
 		if n := r.Group.Active(); s.most["a"] != 1 || s.most["b"] != 1 || !s.both || n != 0 || s.asked > 2*(20+20+20) {
 			t.Errorf("up to %v ask again at a time, of both keys: %v, %d requests, and %d under way 2s after the server's silence, want one, true, 120 at most, and none", s.most, s.both, s.asked, n)
 		}
-		if r.Group.Close(); s.failed.Load() != 0 || len(r.turns) != 0 {
-			t.Errorf("%d undos have failed, and %d keys are kept, want none", s.failed.Load(), len(r.turns))
+		if r.Group.Close(); s.failed.Load() != 0 || len(r.limiters) != 0 {
+			t.Errorf("%d undos have failed, and %d keys are kept, want none", s.failed.Load(), len(r.limiters))
 		}
 	})
 }

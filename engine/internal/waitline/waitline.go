@@ -24,11 +24,11 @@ func (l *Line[W]) Leave(w W) bool {
 	return i >= 0
 }
 
-// Call calls turn with the first waiter, once for each that becomes the first.
-func (l *Line[W]) Call(turn func(W)) {
+// Call calls promote with the first waiter, once for each that becomes the first.
+func (l *Line[W]) Call(promote func(W)) {
 	if len(l.waiters) > 0 && l.waiters[0] != l.head {
 		l.head = l.waiters[0]
-		turn(l.head)
+		promote(l.head)
 	}
 }
 
