@@ -528,7 +528,9 @@ func (w *waiter) gaveUp(ctx context.Context, asked time.Time, late *lease) error
 		if why.held.TTL < 0 {
 			left = why.held.TTL
 		}
-		err = &strategy.HeldError{Name: w.name, Holder: why.held.Holder, TTL: left}
+		held := *why.held
+		held.Name, held.TTL = w.name, left
+		err = &held
 	}
 	return fmt.Errorf("%w; gave up after %v: %w", err, waited, ended)
 }

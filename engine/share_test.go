@@ -1148,3 +1148,27 @@ func sharesInChaos(t *testing.T, seed uint64) {
 		t.Errorf("seed %d: grants = %d, want more", seed, grants)
 	}
 }
+
+// TestFullSemaphore: who gets no permit learns how many are taken, from one attempt and after a wait.
+func TestFullSemaphore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s, err := m.Semaphore(3, strategy.Options{})
+		is(t, "Semaphore", err)
+		defer s.Close()
+		two, err := s.NewWeightedLock(name, 2).TryAcquire(bg)
+		is(t, "TryAcquire", err)
+		for what, acquire := range map[string]func(context.Context) (strategy.Lease, error){
+			"TryAcquire": s.NewWeightedLock(name, 2).TryAcquire, "Acquire": s.NewWeightedLock(name, 2).Acquire,
+		} {
+			ctx, cancel := context.WithTimeout(bg, op)
+			_, err := acquire(ctx)
+			cancel()
+			var held *strategy.HeldError
+			if !errors.As(err, &held) || held.Taken != 2 || held.Permits != 3 {
+				t.Errorf("%s = %v, want that 2 of 3 permits are taken", what, err)
+			}
+		}
+		release(t, two)
+	})
+}

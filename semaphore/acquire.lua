@@ -13,9 +13,10 @@
 -- ARGV[7]  there if it has asked with this entry before
 --
 -- Returns  the fence (an integer): granted
---          {token, ms}: too few are free; the hold that ends first, and when
---          {token, ms, seconds, microseconds, place, before}: the same; the server's time; the contender's place
---            in the queue, from 1, or 0 if it has none; 1 if it had that place before, or else 0
+--          {token, ms, taken, limit}: too few are free; the hold that ends first, and when; how many permits are taken, and
+--            how many there are
+--          {token, ms, taken, limit, seconds, microseconds, place, before}: the same; the server's time; the contender's
+--            place in the queue, from 1, or 0 if it has none; 1 if it had that place before, or else 0
 -- Errors   WRONGTYPE, NOLOCK, LIMIT (more than there are), FENCE, OOM, NOPERM: this request gave the contender
 --          neither permits nor a place. Waiters that are dead may have left the queue, and others have been served.
 --          NOPERM of ZREMRANGEBYSCORE: it has its place
@@ -33,7 +34,9 @@ if permits > s.limit then
   return redis.error_reply('LIMIT ' .. permits .. ' permits are asked for, and there are ' .. s.limit)
 end
 
-if serve(s, entry) and permits <= free(s) then
+local clear = serve(s, entry)
+local rest = free(s)
+if clear and permits <= rest then
   prove(s, token)
   local fence, err = grant(s, token, permits, ends)
   if err then return err end
@@ -42,9 +45,10 @@ if serve(s, entry) and permits <= free(s) then
 end
 
 local first, left = first_to_end(s.lock, s.now)
-local refused = {token_of(first), left}
+local refused = {token_of(first), left, s.limit - rest, s.limit}
 if entry ~= '' then
-  refused = {token_of(first), left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s.queue, entry, left, ARGV[3], ARGV[7])} -- enqueue.lua
+  refused = {token_of(first), left, s.limit - rest, s.limit, tonumber(s.time[1]), tonumber(s.time[2]),
+    enqueue(s.queue, entry, left, ARGV[3], ARGV[7])} -- enqueue.lua
 end
 assert_primary(s.lock)
 return refused

@@ -95,7 +95,9 @@ package semaphore
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
@@ -221,7 +223,27 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	return p.Acquired(c, reply)
+	return p.acquired(c, reply)
+}
+
+// acquired reads the reply of an acquire. Where too few permits are free, it says how many are taken, of how many, after
+// the hold that ends first and its TTL.
+func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
+	r, _ := reply.([]any)
+	if len(r) < 4 {
+		return p.Acquired(c, reply)
+	}
+	taken, ok := r[2].(int64)
+	permits, ok2 := r[3].(int64)
+	if !ok || !ok2 {
+		return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
+	}
+	g, err := p.Acquired(c, slices.Concat(r[:2], r[4:]))
+	var held *strategy.HeldError
+	if errors.As(err, &held) {
+		held.Taken, held.Permits = int(taken), int(permits)
+	}
+	return g, err
 }
 
 // Release gives the permits back, and serves the queue.

@@ -269,6 +269,8 @@ func TestHeldTells(t *testing.T) {
 	var held *strategy.HeldError
 	if !errors.As(err, &held) || held.Holder != first.Token() || held.TTL <= 0 || held.TTL > time.Hour {
 		t.Errorf("TryAcquire() = %v, want a HeldError with the token of the hold that ends first, and up to an hour", err)
+	} else if held.Taken != 3 || held.Permits != 3 {
+		t.Errorf("TryAcquire() = %v, want that 3 of 3 permits are taken", err)
 	}
 	w := wait(t.Context(), locks.NewLock(name))
 	inQueue(t, s, name, 1)
@@ -1149,13 +1151,13 @@ func TestRequests(t *testing.T) {
 	}
 	const keys = "a {a}:waiters: {a}:fence: {a}:permits:"
 	other, none := []byte("other"), driver.Grant{}
-	granted, held := driver.Grant{Fence: 7}, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}
+	granted, held := driver.Grant{Fence: 7}, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second, Taken: 4, Permits: 5}
 	lost := &strategy.LostError{Name: "a"}
 	place := driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond, Place: 2, Kept: true}
 	locktest.Talks(t,
 		talk("acquire", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1", int64(7), granted, nil),
-		talk("acquire a held one", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1", []any{other, int64(1000)}, none, held),
-		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t", []any{other, int64(1000), int64(3), int64(5), int64(2), int64(1)}, place, held),
+		talk("acquire a held one", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1", []any{other, int64(1000), int64(4), int64(5)}, none, held),
+		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
 		talk("queue again", acquire(again), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t 1", int64(7), granted, nil),
 		talk("ask again without a line", acquire(unheard), "acquire "+keys+" 5 86400000 60000 t 1", int64(7), granted, nil),
 		talk("acquire several", acquire(heavy), "acquire "+keys+" 5 86400000 60000 t 3 line 1000 3 t", int64(7), granted, nil),
@@ -1193,7 +1195,9 @@ func TestGarbage(t *testing.T) {
 	}
 	for _, reply := range []any{
 		nil, int64(-1), int64(0), []byte("OK"), "text", []any{}, []any{n}, []any{text}, []any{text, text}, []any{n, n}, []any{text, n, n, n, n},
-		[]any{text, n, nil, n, n, n}, []any{text, n, n, int64(-1), n, n}, []any{text, n, n, n, nil, n}, []any{text, n, n, n, n, nil}, []any{nil, n, n, n, n, n},
+		[]any{text, n, nil, n}, []any{text, n, n, nil}, []any{nil, n, n, n}, []any{text, n, n, n, n, n},
+		[]any{text, n, n, n, nil, n, n, n}, []any{text, n, n, n, n, int64(-1), n, n}, []any{text, n, n, n, n, n, nil, n}, []any{text, n, n, n, n, n, n, nil},
+		[]any{nil, n, n, n, n, n, n, n}, []any{text, n, nil, n, n, n, n, n},
 	} {
 		_, err := on(reply).Acquire(t.Context(), c)
 		unknown("Acquire()", reply, err)

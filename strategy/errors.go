@@ -29,8 +29,10 @@ var (
 // A HeldError names the holder of a lock. It is [ErrHeld].
 type HeldError struct {
 	Name   string
-	Holder string        // its token; of a re-entrant lock its owner; empty: not known
-	TTL    time.Duration // until the lock expires; zero: not known; negative: never
+	Holder string        // its token; of a re-entrant lock its owner; of several, the one that ends first; empty: not known
+	TTL    time.Duration // until that holder's lock expires; zero: not known; negative: never
+
+	Taken, Permits int // of a semaphore, how many permits are taken, and of how many; 0 of any other lock
 }
 
 func (e *HeldError) Error() string {
@@ -44,6 +46,9 @@ func (e *HeldError) Error() string {
 		fmt.Fprintf(&b, " for %v unless renewed", max(e.TTL.Round(time.Millisecond), time.Millisecond))
 	case e.TTL < 0:
 		b.WriteString(" without expiry")
+	}
+	if e.Permits > 0 {
+		fmt.Fprintf(&b, "; %d of %d permits are taken", e.Taken, e.Permits)
 	}
 	return b.String()
 }

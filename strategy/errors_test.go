@@ -30,6 +30,7 @@ func TestErrors(t *testing.T) {
 		{&strategy.HeldError{Name: "a", TTL: 578_993_647}, all[:1], `lock "a": held for 579ms unless renewed`},
 		{&strategy.HeldError{Name: "a", TTL: 1}, all[:1], `lock "a": held for 1ms unless renewed`},
 		{&strategy.HeldError{Name: "a", Holder: "token", TTL: -1}, all[:1], `lock "a": held by "…en" without expiry`},
+		{&strategy.HeldError{Name: "a", Holder: "token", TTL: time.Second, Taken: 2, Permits: 3}, all[:1], `lock "a": held by "…en" for 1s unless renewed; 2 of 3 permits are taken`},
 		{&strategy.LostError{Name: "a"}, all[1:2], `lock "a": lost: the key is gone`},
 		{&strategy.LostError{Name: "a", Err: errors.New("not granted")}, all[1:2], `lock "a": lost: not granted`},
 		{&strategy.LostError{Name: "a", Lapsed: true, Err: &strategy.QuorumError{Name: "a", Need: 1}}, all[1:2], `lock "a": lost: its deadline came: no quorum: 0 of 0 servers agreed, needed are 1`},

@@ -518,6 +518,9 @@ func whoHolds(err error) error {
 	if held.TTL > 0 {
 		words += fmt.Sprintf(", for %v unless renewed", held.TTL.Round(time.Millisecond))
 	}
+	if held.Permits > 0 {
+		words += fmt.Sprintf("; %d of %d permits are taken", held.Taken, held.Permits)
+	}
 	return errors.New(words)
 }
 

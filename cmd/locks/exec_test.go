@@ -275,7 +275,7 @@ func TestExecPermits(t *testing.T) {
 	second, endSecond := begin()
 	first.line()
 	second.line()
-	toolFor(t, s, "exec", name, "--permits", "2", "--try", "--", "echo", "ran").start().wantEnd(75, "is held by ")
+	toolFor(t, s, "exec", name, "--permits", "2", "--try", "--", "echo", "ran").start().wantEnd(75, "is held by ", "; 2 of 2 permits are taken")
 	third, endThird := begin()
 	inspect := []string{"inspect", name, "--strategy", "semaphore", "--json"}
 	verdict.Eventually(t, "the third queues", func() bool {

@@ -205,6 +205,9 @@ func (s Shares) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, erro
 		}
 		first := x.l.first()
 		held := &strategy.HeldError{Name: c.Name, Holder: first.Token, TTL: s.left(first)}
+		if s.Permits > 0 {
+			held.Taken, held.Permits = x.l.Taken(), s.limit(c.Key)
+		}
 		if c.Line == "" {
 			s.dequeue(c)
 			return driver.Grant{}, held

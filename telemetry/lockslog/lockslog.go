@@ -122,7 +122,7 @@ func attributes(e strategy.Event, whole bool) []slog.Attr {
 	if whole {
 		token = func(t string) string { return t }
 	}
-	as := make([]slog.Attr, 0, 6)
+	as := make([]slog.Attr, 0, 7)
 	as = append(as, slog.String("lock", e.Name))
 	if e.Token != "" {
 		as = append(as, slog.String("token", token(e.Token)))
@@ -140,6 +140,9 @@ func attributes(e strategy.Event, whole bool) []slog.Attr {
 			}
 			if held.TTL > 0 {
 				as = append(as, slog.Duration("ttl", held.TTL))
+			}
+			if held.Permits > 0 {
+				as = append(as, slog.Int("taken", held.Taken), slog.Int("permits", held.Permits))
 			}
 			return as
 		}

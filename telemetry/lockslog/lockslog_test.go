@@ -61,6 +61,8 @@ func TestLines(t *testing.T) {
 			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2`},
 		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: &strategy.HeldError{Name: "n"}},
 			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2`},
+		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: &strategy.HeldError{Name: "n", TTL: time.Second, Taken: 4, Permits: 5}},
+			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2 ttl=1s taken=4 permits=5`},
 		{strategy.Event{Kind: strategy.EventHeld, Attempt: 2, Err: outvote},
 			`level=DEBUG msg="lock held by another" lock=n token=…3f4a5b attempt=2 holder=…8a9e0f ttl=2s`},
 		{strategy.Event{Kind: strategy.EventAcquired, Attempt: 3, Elapsed: ms},
