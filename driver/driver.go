@@ -1,17 +1,16 @@
-// Package driver is what an author of a lock algorithm, or of a client for one, writes against.
-// Users of locks need package strategy alone.
+// Package driver is what an author of a lock algorithm, or of a client for one, writes against. Users of locks need package
+// strategy alone.
 //
-// An algorithm is a [Protocol]: how to acquire, extend and release one lock, in one attempt each.
-// Package engine adds what every algorithm needs: waiting, renewal, deadlines, loss, undo, events.
+// An algorithm is a [Protocol]: how to acquire, extend and release one lock, in one attempt each. Package engine makes a
+// strategy of it, with waiting, renewal, deadlines, loss, undo and events:
 //
-//	p := myalgorithm.On(…)                          // a driver.Protocol
-//	s, err := engine.New(p, strategy.Options{})     // a strategy.Strategy
+//	s, err := engine.New(myalgorithm.On(node), strategy.Options{})
 //
-// A protocol may do more. The engine finds the interfaces [Reenterer], [Notifier], [Queuer],
-// [Sharer], [BulkExtender], [Acknowledger], [Validator], [Prober] and io.Closer by type assertion.
+// A protocol may do more. The engine finds the interfaces [Reenterer], [Notifier], [Queuer], [Sharer], [BulkExtender],
+// [Acknowledger], [Validator], [Prober] and io.Closer by type assertion.
 //
-// [Node] is a Redis server, and [Script] runs on it. Package rediskit helps protocols and nodes that speak to Redis: it reads
-// replies, builds a Check, renews in bulk, waits for replicas. Package conformance then judges the result.
+// A [Node] is a Redis server, and a [Script] runs on it. Package rediskit helps protocols and nodes that speak to Redis.
+// Package conformance then judges the result.
 package driver
 
 import (
@@ -23,62 +22,54 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A Protocol is a lock algorithm: what to ask the servers, and how to read their answers. It waits
-// for nothing but its servers, keeps no timers, and repeats nothing that is not idempotent. The texts of
-// its errors show no more of a token than [strategy.ShortToken]. A protocol that lacks one of the last four
-// methods embeds [Unsupported], which will also have what later versions add.
+// A Protocol is a lock algorithm: what to ask the servers, and how to read their answers. It never waits for a lock, keeps no
+// timers, and repeats nothing that is not idempotent. No call changes another's lock. A call, with all that it leaves
+// running, ends by the claim's Due; Close, if the protocol has one, waits for that. All methods are safe for concurrent use.
+// The texts of errors show no more of a token than [strategy.ShortToken].
 //
-// A call and all that it leaves running end by the claim's Due. Close, if the protocol has one, waits
-// for them. All methods are safe for concurrent use.
+// A protocol that lacks one of the last four methods embeds [Unsupported], which will also have what later versions add.
 type Protocol interface {
-	// Acquire tries once to make c.Token the holder of c.Key for c.TTL. If somebody else holds the
-	// lock, the error is a *[strategy.HeldError].
-	//
-	// If nobody can know what the servers did, the error is [strategy.ErrUnknown]. After that, and after any error next to a
-	// Grant that is Partial, the engine calls Undo, with the Grant's State, and never sends this Token again. After any
-	// other error the claim must have no effect.
+	// Acquire tries once to make c.Token the holder of c.Key for c.TTL. A *[strategy.HeldError]: somebody else holds the lock.
+	// [strategy.ErrUnknown]: nobody can know what the servers did. After that, and after an error next to a Grant that is
+	// Partial, the engine calls Undo, and never sends this Token again. After any other error the claim has no effect.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
-	// Extend makes the servers count c.TTL again, if c.Token is still the holder. Otherwise the error
-	// is a *[strategy.LostError], and nothing has changed: Extend never brings back a lock that is
-	// gone. After an error next to a Grant that is Partial some servers may keep the token beyond the deadline.
+	// Extend makes the servers count c.TTL again. A *[strategy.LostError]: c.Token is not the holder any more, and nothing has
+	// changed: a lock that is gone stays gone.
 	Extend(ctx context.Context, c Claim) (Grant, error)
 
-	// Release ends the hold of c.Token. nil: others find the lock free. A *[strategy.LostError]: the token was not the
-	// holder any more. After any other error, and if the Outcome is Partial, the engine calls Undo.
+	// Release ends the hold of c.Token: others find the lock free. A *[strategy.LostError]: it was not the holder any more.
+	// After any other error, and if the Outcome is Partial, the engine calls Undo.
 	Release(ctx context.Context, c Claim) (Outcome, error)
 
-	// Undo ends a claim whose Acquire, Extend, Adopt or Release was not answered, or not in time, and gives up its place in
-	// the queue. nil: the claim has no effect now and can have none later. So a token that is not there is a success only
-	// if an acquire under way can no longer take effect: see rediskit.Undone. After an error the engine calls Undo
-	// again, until a TTL has passed since the servers last gave a sign of life. It never touches another's lock.
+	// Undo ends a claim whose Acquire, Extend, Adopt or Release was not answered in time, and gives up its place in the queue.
+	// nil: the claim has no effect now and can have none later. So if the token is not there, Undo succeeds only if no acquire
+	// can still arrive: see rediskit.Undone. After an error the engine calls Undo again, until a TTL has passed since the
+	// servers last gave a sign of life.
 	Undo(ctx context.Context, c Claim) error
 
-	// ForceRelease is the Release of an operator, who has seen the holder: c.Token, or, where owners re-enter, all holds of
-	// c.Owner with the fence c.Grant.Fence. It never touches another's lock.
+	// ForceRelease is the Release of an operator who has seen the holder: c.Token, or, where owners re-enter, all holds of
+	// c.Owner with the fence c.Grant.Fence.
 	ForceRelease(ctx context.Context, c Claim) (Outcome, error)
 
-	// Adopt gives a hold to a process that has its token: it does in one step what Extend does for the hold with the token
-	// from, and replaces that token by c.Token, with a new fence. So no two can adopt the same hold, and its old user can
-	// neither release it nor write after the new one. Errors are those of Extend; the engine undoes c as after Acquire. A
-	// [Notifier] sends what a release of the old hold would send, because waiters wait for the holder that they know.
+	// Adopt takes a hold over by its token: in one step it extends the hold of the token from, and gives it c.Token and a new
+	// fence. So no two adopt the same hold, and its old user can neither release it nor write after the new one. Errors are
+	// those of Extend; the engine undoes c as after Acquire. A [Notifier] sends what a release of the old hold would send.
 	//
-	// Where owners re-enter, there are two cases. The only hold of an owner becomes c.Owner's. One hold
-	// of several stays with its owner, which the Grant names, and nothing is sent. The engine hands a
-	// re-entrant lock over within the process in this way: the next holder adopts it.
+	// Where owners re-enter, the only hold of an owner becomes c.Owner's. One hold of several stays with its owner, which the
+	// Grant names, and nothing is sent.
 	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
 
-	// Inspect reports who holds the lock, and changes nothing. c.Token and c.TTL are empty. It fills in Held, Token, TTL,
-	// Fence and Queue, and, where owners re-enter, Owner and Holds. The engine adds Name, Key, Label
-	// and Since, and, where owners do not re-enter, Owner and Holds.
+	// Inspect reads who holds the lock: Held, Token, TTL, Fence and Queue, and, where owners re-enter, Owner and Holds. The
+	// engine fills in the rest. c.Token and c.TTL are empty.
 	Inspect(ctx context.Context, c Claim) (strategy.Info, error)
 
-	// Check finds out before the first lock whether the servers answer, obey, allow what locks need, and keep locks. An
+	// Check finds out before the first lock whether the servers answer, are primaries, allow what locks need, and keep locks. An
 	// error says what to change. o.Wait is as the user gave it: WaitBest demands nothing that waiting can do without.
 	Check(ctx context.Context, o strategy.Options) error
 }
 
-// Unsupported is for protocols to embed that lack one of its methods. Each says so: [strategy.ErrUnsupported].
+// Unsupported is for protocols to embed that lack one of its methods. Each returns [strategy.ErrUnsupported].
 type Unsupported struct{}
 
 func unsupported(what string) error {
@@ -108,60 +99,41 @@ type Claim struct {
 	Name  string        // as the user calls the lock
 	Key   string        // as the servers call it: Options.Key of Name
 	Token string        // of this attempt alone, and of the holder once granted
-	Owner string        // the owner, which may re-enter; the Token unless ctx names an owner
-	TTL   time.Duration // what the servers are to count; whole milliseconds
+	Owner string        // who may re-enter; the Token unless ctx names an owner
+	TTL   time.Duration // for how long the servers are to keep the lock; whole milliseconds
 	Due   time.Time     // when the operation's time-out comes
 
-	// Line names this process's wait line to a [Queuer]. If the lock is held, Acquire then gives the
-	// line a place in the servers' queue, and Watch gets what is meant for the line. Empty: no place. A
-	// claim that may have a place names its Line each time, so the servers may know the place by Line and Token together.
-	Line string
-	// Fences is how many holds the grant is for, one after the other in this process: Acquire reserves
-	// as many fences. Zero means one.
-	Fences int
-	// FenceTTL is how long the servers are to keep a fence after the time that its number says. Whole
-	// milliseconds; zero: for ever. The fence expires at that moment, however late it was stored. So a
-	// fence that is gone is less than the servers' time, even if their clocks were set in between.
-	FenceTTL time.Duration
+	Line     string        // where a [Queuer] notifies this claim, which takes a place in the queue if the lock is held; empty: no place
+	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
+	Fences   int           // how many fences Acquire reserves, for as many holds of this process in a row; at most MaxFences; 0: one
+	FenceTTL time.Duration // how long the servers keep a fence after the time that its number says; whole milliseconds; 0: for ever
 
-	// Share is how much of the lock is asked for, where several may hold it at a time: see [Sharer]. Zero:
-	// what NewLock asks for.
-	Share int32
-
-	Repeated bool  // Acquire: sent before with this Token, which may have a place in the servers' queue
-	Again    bool  // Acquire: only if Owner holds the lock already; see Reenterer
+	Repeated bool  // Acquire: sent before with this Token, which may have a place in the queue
+	Again    bool  // Acquire: only if Owner holds the lock already: see [Reenterer]
 	Grant    Grant // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
 }
 
 // A Grant is what the servers gave.
 type Grant struct {
-	// Start is a moment not after the servers began to count TTL. Zero means when the call was made.
-	Start time.Time
-	// TTL is what the servers count. Zero means the claim's.
-	TTL time.Duration
-	// Fence is this hold's number: greater than that of every earlier hold of the key. All holds of
-	// one owner share theirs. Zero means none.
-	Fence uint64
-	// Fences is how many holds the grant is for: the numbers from Fence on are theirs. Zero means one.
-	Fences int
-	// ServerTime is the time of the server's clock when it answered, since 1970; a [Queuer]'s.
-	ServerTime time.Duration
-	// Place is the claim's place in the queue, from 1, next to a *[strategy.HeldError]. Zero: it has no
-	// place. Kept says that it had that place before it asked this time.
-	Place int32
-	Kept  bool
-	// Silent says, next to a *[strategy.HeldError], that the holder's release will not be announced to
-	// this claim, because the holder is another library's or waits in another way. The engine then
-	// asks again after pauses of Options.Backoff.
-	Silent bool
+	Start  time.Time     // a moment not after the servers began to count TTL; zero: when the call was made
+	TTL    time.Duration // what the servers count; 0: the claim's
+	Fence  uint64        // greater than that of every earlier hold of the key; all holds of one owner share theirs; 0: none
+	Fences int           // how many holds the grant is for, with the numbers from Fence on; 0: one
+	Owner  string        // what errors and notifications call the holder, where that is not the token: of re-entrant locks
+	State  any           // the protocol's own; it comes back with the claim
+
 	// Partial says, also next to an error, that some of several servers have not answered, and may keep something of the
 	// claim. The engine undoes that: when the lease is lost, or at once if there is none.
 	Partial bool
-	// Owner is the holder as the servers know it, where that is not the token: what a
-	// [strategy.HeldError] and a [Notification] call the holder. Re-entrant algorithms set it.
-	Owner string
-	// State is the protocol's own. The engine returns it with the claim.
-	State any
+	// Silent says, next to a *[strategy.HeldError], that nobody will announce the holder's release to this claim. The engine
+	// then asks again after pauses of Options.Backoff.
+	Silent bool
+
+	// A [Queuer] says its server's time since 1970 when it answered, and, next to a *[strategy.HeldError], the claim's place in
+	// the queue, from 1 (0: none), and whether it had that place before it asked.
+	ServerTime time.Duration
+	Place      int32
+	Kept       bool
 }
 
 // IsZero reports whether nothing has been granted: the engine fills in Start.
@@ -169,14 +141,12 @@ func (g Grant) IsZero() bool { return g.Start.IsZero() }
 
 // An Outcome is how a release ended that has succeeded, or that found the lock lost.
 type Outcome struct {
-	// Partial says that some of several servers have not answered, and may keep the lock. The engine undoes that.
-	Partial bool
+	Partial bool // some of several servers have not answered, and may keep the lock: the engine undoes that
 }
 
 // ErrAcquireMayArrive is the cause of the error of an Undo that came too early: see rediskit.Undone.
 var ErrAcquireMayArrive = errors.New("the lock is not there, but the request that timed out may still arrive")
 
-// Drift is how much earlier than the servers' expiry a deadline is: the servers' clocks may run
-// faster than ours by 1 %, and they round to milliseconds (2 ms), as in
-// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
+// Drift is how much earlier than the servers' expiry a deadline is: 1 % of the TTL, because clocks run apart, and 2 ms,
+// because servers round.
 func Drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }

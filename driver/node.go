@@ -5,96 +5,72 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A Node is one Redis server, or a cluster, as a [Protocol] sees it: what the New of each package in clients returns,
-// and what the New of each algorithm takes. To use another client, implement Node. From v1 on, a minor version may add methods:
-// a decorator embeds Node.
+// A Node is one Redis server, or a cluster: what the New of each package in clients returns, and what the New of each algorithm
+// takes. To use another client, implement Node. From v1 on, a minor version may add methods: a decorator embeds Node.
 //
-// Replies are nil, int64, []byte, or []any of these. Every failure is a
-// *[strategy.ServerError] that says which of three things is true: the server refused
-// ([strategy.ErrRefused]), the command never left ([strategy.ErrUnsent]), or nobody knows
-// ([strategy.ErrUnknown]). A Node never sends a command again that it may have sent, unless the server
-// has answered that it did nothing.
+// Replies are nil, int64, []byte, or []any of these. Every failure is a *[strategy.ServerError]: the server refused
+// ([strategy.ErrRefused]), the command never left ([strategy.ErrUnsent]), or nobody knows ([strategy.ErrUnknown]). A Node sends
+// a command again only if nothing of it was sent, or if the server has answered that it did nothing.
 //
-// Servers change places while connections live: after a fail-over, a connection may lead to what is a
-// replica now. Only a primary's answer counts. A command that is refused with READONLY (rediskit.ReadOnly) has
-// changed nothing. The Node then leaves all its connections to that server, makes a new one, and sends the
-// command once more, within the same due. The caller gets the refusal only if the server at the end of
-// the new connection gives it, too. A Node does this once a second at most; a refusal in between is the
-// caller's at once. A server that tells a probe that it is no primary counts as one that refuses ([Node].Probe).
+// A call ends at due at the latest, and soon after ctx does: a client that cannot interrupt a read may end it with the next
+// reply, or at due. If ctx is done already no byte is sent. All methods are safe for concurrent use.
 //
-// A connection at rest that the server has closed costs no call: before a Node writes to it, it looks
-// whether the connection has ended, and makes another. After a request that was not answered in time the
-// next one goes to a new connection, because whatever silenced the first may silence all others of its age.
+// Only a primary's answer counts, and after a fail-over a connection may lead to a replica. When a server refuses a command with
+// READONLY (rediskit.ReadOnly), the Node leaves all its connections to that server, makes a new one, and sends the command once
+// more, within the same due. It does so once a second at most. All other refusals are the caller's.
 //
-// A call ends at due at the latest, and soon after ctx does: a client that cannot
-// interrupt a read may end it with the next reply, or at due. If ctx is done
-// already no byte is sent. All methods are safe for concurrent use.
+// A connection at rest that the server has closed costs no call: before a Node writes, it looks whether the connection has
+// ended, and makes another. After a request that was not answered in time the next one goes to a new connection.
 type Node interface {
 	// Name says which server this is, for errors: an address, never a password.
 	Name() string
 
-	// Do sends one command. key is its first argument, apart so that a client
-	// of a cluster can route by it.
+	// Do sends one command. key is its first argument, by which a client of a cluster finds the server.
 	Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error)
 
-	// Eval runs a script, by hash where the server knows it. A script that the
-	// server has forgotten (SCRIPT FLUSH, restart, fail-over) is sent in full;
-	// callers never see NOSCRIPT. Eval neither changes nor keeps keys and args: several
-	// nodes may get the same.
+	// Eval runs a script, by hash if the server knows it, and otherwise in full: callers never see NOSCRIPT. It neither changes
+	// nor keeps keys and args.
 	Eval(ctx context.Context, due time.Time, s *Script, keys []string, args ...any) (any, error)
 
-	// Session runs fn on a connection that nobody else uses meanwhile, for
-	// commands whose state lives in the connection: WATCH and MULTI, WAIT.
-	// The connection is clean again, or closed, when Session returns. None of its commands is sent
-	// again, also not after READONLY. So before fn runs, the Node asks the server of this connection
-	// whether it is a primary (rediskit.Demoted), and takes another connection if it is not.
+	// Session runs fn on a connection that nobody else uses meanwhile, for commands whose state lives in the connection: WATCH
+	// and MULTI, WAIT. Afterwards the connection is clean, or closed. None of its commands is sent again. So before fn runs, the
+	// Node asks the server whether it is a primary (rediskit.Demoted), and takes another connection if it is not.
 	Session(ctx context.Context, due time.Time, key string, fn func(Conn) error) error
 
-	// Subscribe returns once the server has confirmed the subscription, so no later message is
-	// missed. fn gets every message, one at a time. It does not block, and does not call stop. A
-	// subscription that breaks ends with a single fn(nil, err); the caller decides whether to
-	// subscribe again. So ends a subscription to a server that has turned out to be a replica: a release
-	// at the new primary counts only who listens there. After stop has returned, fn is not called again.
-	// ctx bounds only the confirmation.
-	//
-	// In a cluster, subscribe at the server of the channel's slot. A subscriber at another server gets
-	// the messages, too, but scripts do not count it, and grant the lock to the next in the queue.
+	// Subscribe returns once the server has confirmed the subscription, so no later message is missed; ctx bounds only that. fn
+	// gets every message, one at a time. It does not block, and does not call stop. If the subscription breaks, or if its server
+	// has turned out to be a replica, fn(nil, err) is the last call. After stop has returned, fn is not called again. In a cluster,
+	// subscribe at the server of the channel's slot: a script counts only who listens there.
 	Subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error)
 
-	// Ordered reports whether commands on one key take effect in the order of
-	// the calls, also after a call has timed out. If so, a release that found
-	// nothing proves that no earlier acquire can still take effect. It may turn
-	// from true to false (the server forbids what the promise needs), never back;
-	// ask after the reply, not before the call.
+	// Ordered reports whether commands on one key take effect in the order of the calls, also after a call has timed out. If so,
+	// a release that found nothing proves that no earlier acquire can still take effect. It may turn from true to false, never
+	// back: ask after the reply, not before the call.
 	Ordered() bool
 
-	// Probe asks the server for a sign of life and for its role, and ends at due. It sends HELLO without arguments; a
-	// server that is no primary (rediskit.Demoted) counts as one that refuses with READONLY: the Node makes a new connection,
-	// and its subscriptions end. Probe returns how often the server has come back so far: how often a connection was made
-	// in the place of one that was lost, or that led to a replica. A number that grows although the server was not away
-	// costs a renewal and does no harm.
+	// Probe asks the server for a sign of life and for its role (HELLO), and ends at due. If it is no primary (rediskit.Demoted),
+	// the Node makes a new connection, as after READONLY, and its subscriptions end. Probe returns how often the server has come
+	// back so far: how often a connection was made in the place of one that was lost, or that led to a replica.
 	Probe(ctx context.Context, due time.Time) (returns uint64)
 
-	// Use says that one more strategy uses the Node: several may share it, and [Users] counts them. An error says what is
-	// wrong with the client, and that the Node is not used: the algorithm's New returns it.
+	// Use says that one more strategy uses the Node: several may share it, and rediskit.Users counts them. An error says what is wrong
+	// with the client; the algorithm's New returns it, and does not use the Node.
 	Use() error
 
-	// Close says that one strategy less uses the Node. When none is left it ends every call under way and gives
-	// back the connections.
+	// Close says that one strategy less uses the Node. The last one ends every call under way, and gives back the connections.
 	Close() error
 }
 
-// Unnamed is the name of every [Node] whose server has not reported its address yet.
+// Unnamed is the name of a [Node] whose server has not reported its address yet.
 const Unnamed = "redis"
 
 // BadNode is what a client's New returns if its client cannot be used: err says why, and what is allowed. It is the error of
-// each algorithm's New on that node, and of every call.
+// [Node].Use, and the cause of that of every call.
 func BadNode(err error) Node { return &badNode{err} }
 
 type badNode struct{ err error }
@@ -137,7 +113,7 @@ func NodeOf(n Node, fault error) Node {
 	return n
 }
 
-// Apply sets an algorithm's own options. None may be nil.
+// Apply sets an algorithm's own options. The fault names each that is nil.
 func Apply[P any, O ~func(*P)](p *P, options []O) (fault error) {
 	for i, set := range options {
 		if set == nil {
@@ -149,32 +125,18 @@ func Apply[P any, O ~func(*P)](p *P, options []O) (fault error) {
 	return fault
 }
 
-// Users counts the strategies that use a [Node]. For authors of one, to embed.
-type Users struct{ left atomic.Int64 }
-
-// Use is [Node].Use of a client that can be used.
-func (u *Users) Use() error {
-	u.left.Add(1)
-	return nil
-}
-
-// Leave takes one away, and reports whether none is left: then Close closes the Node.
-func (u *Users) Leave() bool { return u.left.Add(-1) <= 0 }
-
 // A Conn is a connection that [Node].Session lends.
 type Conn interface {
 	// Do sends one command and waits for its reply, as Node.Do does.
 	Do(cmd string, args ...any) (any, error)
 }
 
-// SiblingKey names a key that belongs to key and lies in the same slot of a Redis Cluster:
-// lock:{name}:suffix, or, for a key without a hash tag, {key}:suffix: with a colon at its end. A key
-// that has a } but no hash tag has no such sibling: such an Options.Key works on a single Redis only.
-//
-// Different keys, or suffixes, have different siblings, if no suffix contains a colon: what follows the
-// last colon, or, where that is the end, the last but one, is the suffix; and only keys without a hash
-// tag have siblings that end in a colon.
+// SiblingKey names another key of the same lock, in the same slot of a Redis Cluster: lock:{name}:suffix, or {key}:suffix: for a
+// key without a hash tag. (A key that has a } but no hash tag has no such sibling, and works on a single Redis only.) Different
+// keys or suffixes have different siblings, if no suffix has a colon.
 func SiblingKey(key, suffix string) string {
+	// No two are the same. The suffix stands behind the last colon, or, if the sibling ends in one, behind the last but one; and
+	// only siblings of keys without a hash tag end in a colon.
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if end := strings.IndexByte(rest, '}'); end > 0 {
 			return key + ":" + suffix

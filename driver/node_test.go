@@ -4,7 +4,6 @@ package driver_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,10 +17,6 @@ import (
 var (
 	bg = context.Background()
 )
-
-func refusal(kind error, words string) error {
-	return &strategy.ServerError{Node: "n", Kind: kind, Err: errors.New(words)}
-}
 
 // TestSiblingKey: a sibling lies in its key's slot: that of the first hash tag that is not empty.
 func TestSiblingKey(t *testing.T) {
@@ -40,42 +35,11 @@ func TestScript(t *testing.T) {
 	enginetest.Equal(t, "Source", s.Source(), "return 1")
 	enginetest.Equal(t, "Hash", s.Hash(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db") // SCRIPT LOAD "return 1"
 	enginetest.Equal(t, "HashArg", s.HashArg(), any(s.Hash()))
-	for _, tt := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{refusal(strategy.ErrRefused, "NOSCRIPT No matching script."), true},
-		{refusal(strategy.ErrRefused, "ERR NOSCRIPT "), false},
-		{refusal(strategy.ErrUnknown, "NOSCRIPT No matching script."), false}, // who knows what else happened
-		{&strategy.ServerError{Kind: strategy.ErrRefused}, false},
-		{errors.New("NOSCRIPT "), false},
-	} {
-		enginetest.Equal(t, fmt.Sprintf("Missing(%v)", tt.err), s.Missing(tt.err), tt.want)
-	}
 	if shared, ok := s.Joint(); ok || shared != 0 {
 		t.Errorf("Joint = %d, %v, want none", shared, ok)
 	}
 	if shared, ok := driver.NewJointScript("many", 2, "return 1").Joint(); !ok || shared != 2 {
 		t.Errorf("Joint = %d, %v, want 2, true", shared, ok)
-	}
-}
-
-// TestUsers: a node that strategies share is closed with the last of them, and one that nobody uses at once.
-func TestUsers(t *testing.T) {
-	var u driver.Users
-	u.Use()
-	u.Use()
-	if u.Leave() {
-		t.Error("Leave() = true, want that one strategy still uses the node")
-	}
-	for range 2 { // Close may be called twice
-		if !u.Leave() {
-			t.Error("Leave() = false, want that nobody uses the node")
-		}
-	}
-	if fresh := new(driver.Users); !fresh.Leave() {
-		t.Error("Leave() of a node that nobody has used = false, want true")
 	}
 }
 

@@ -93,6 +93,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
@@ -100,7 +101,7 @@ import (
 
 // node is a server, or a cluster, behind a client of go-redis.
 type node struct {
-	driver.Users
+	rediskit.Users
 
 	to       route
 	password string          // as far as the client's options say it
@@ -194,7 +195,7 @@ func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // which is not made when ctx or due have ended meanwhile.
 func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, "EVALSHA", s.HashArg(), keys, args)
-	if s.Missing(err) {
+	if rediskit.NoScript(err) {
 		return n.eval(ctx, due, "EVAL", s.Source(), keys, args)
 	}
 	return reply, err

@@ -35,7 +35,7 @@ var _ driver.Node = (*node)(nil)
 
 // node is one Redis server behind a pool.
 type node struct {
-	driver.Users
+	rediskit.Users
 
 	pool      *redis.Pool
 	name      atomic.Pointer[string] // the server's address, once the server has reported it
@@ -107,7 +107,7 @@ func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // of another's keys is sent again, alone.
 func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.eval(ctx, due, s, "EVALSHA", s.HashArg(), keys, args)
-	if s.Missing(err) {
+	if rediskit.NoScript(err) {
 		return n.eval(ctx, due, s, "EVAL", s.Source(), keys, args)
 	}
 	return reply, err

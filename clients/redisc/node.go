@@ -60,6 +60,7 @@ import (
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -67,7 +68,7 @@ var _ driver.Node = (*node)(nil)
 
 // node is a Redis Cluster. Its methods are those of [driver.Node].
 type node struct {
-	driver.Users
+	rediskit.Users
 
 	cluster *redisc.Cluster
 	ctx     context.Context // ends with Close

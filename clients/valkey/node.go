@@ -85,7 +85,7 @@ var _ driver.Node = (*node)(nil)
 // node is what a valkey-go client leads to: one Redis server, the master that Sentinel names,
 // or a cluster. It is safe for concurrent use.
 type node struct {
-	driver.Users
+	rediskit.Users
 
 	client    valkey.Client
 	cluster   bool
@@ -182,7 +182,7 @@ func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...a
 // All keys have to lie in one slot of a cluster; it refuses others, and nothing has changed.
 func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
 	reply, err := n.send(ctx, due, n.script("EVALSHA", s.Hash(), keys, args))
-	if s.Missing(err) {
+	if rediskit.NoScript(err) {
 		return n.send(ctx, due, n.script("EVAL", s.Source(), keys, args))
 	}
 	return reply, err

@@ -362,7 +362,7 @@ func (n *lent) Eval(_ context.Context, _ time.Time, s *driver.Script, keys []str
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	reply, err := n.conn.Do("EVALSHA", all...)
-	if s.Missing(err) { // it has changed nothing
+	if NoScript(err) { // it has changed nothing
 		all[0] = s.Source()
 		return n.conn.Do("EVAL", all...)
 	}

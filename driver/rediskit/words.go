@@ -1,6 +1,7 @@
 package rediskit
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -21,6 +22,16 @@ var (
 	// server's, as when it has just deleted the key while the slot moves.
 	half = regexp.MustCompile(`(?i)attempted to (?:access|execute)|undeclared keys were accessed`)
 )
+
+// NoScript reports whether a [driver.Node] has to send a script in full: err says that the server does not have it, and so has
+// changed nothing.
+func NoScript(err error) bool {
+	if err == nil {
+		return false // soon: every reply comes here
+	}
+	var said *strategy.ServerError
+	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && said.Err != nil && strings.HasPrefix(said.Err.Error(), "NOSCRIPT ")
+}
 
 // ErrorReply is the error for a server's error reply: it has refused, and nothing has changed
 // ([strategy.ErrRefused]). There is one exception: a cluster ends a script in its middle if that

@@ -239,3 +239,43 @@ func editionOf(version string) string {
 	minor, _, _ := strings.Cut(rest, ".")
 	return product + "-" + major + "." + minor
 }
+
+func refusedWith(kind error, words string) error {
+	return &strategy.ServerError{Node: "n", Kind: kind, Err: errors.New(words)}
+}
+
+// TestNoScript: only a refusal says for sure that the server does not have the script.
+func TestNoScript(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{refusedWith(strategy.ErrRefused, "NOSCRIPT No matching script."), true},
+		{refusedWith(strategy.ErrRefused, "ERR NOSCRIPT "), false},
+		{refusedWith(strategy.ErrUnknown, "NOSCRIPT No matching script."), false}, // who knows what else happened
+		{&strategy.ServerError{Kind: strategy.ErrRefused}, false},
+		{errors.New("NOSCRIPT "), false},
+	} {
+		equal(t, fmt.Sprintf("NoScript(%v)", tt.err), rediskit.NoScript(tt.err), tt.want)
+	}
+}
+
+// TestUsers: a node that strategies share is closed with the last of them, and one that nobody uses at once.
+func TestUsers(t *testing.T) {
+	var u rediskit.Users
+	u.Use()
+	u.Use()
+	if u.Leave() {
+		t.Error("Leave() = true, want that one strategy still uses the node")
+	}
+	for range 2 { // Close may be called twice
+		if !u.Leave() {
+			t.Error("Leave() = false, want that nobody uses the node")
+		}
+	}
+	if fresh := new(rediskit.Users); !fresh.Leave() {
+		t.Error("Leave() of a node that nobody has used = false, want true")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/luascript"
@@ -21,7 +22,7 @@ import (
 // used counts its users.
 type used struct {
 	driver.Node // nil
-	driver.Users
+	rediskit.Users
 	name   string
 	closed bool
 }
