@@ -78,7 +78,7 @@ func copyOf(c server) *redis.Client {
 }
 
 // derived returns a client that can be used, of one that lacks only ContextTimeoutEnabled, and what closes it.
-func derived(client redis.UniversalClient) (own redis.UniversalClient, end func() error, err error) {
+func derived(client redis.UniversalClient) (usable redis.UniversalClient, end func() error, err error) {
 	if c, one := client.(server); one {
 		own := copyOf(c)
 		own.Options().ContextTimeoutEnabled = true

@@ -85,9 +85,9 @@ func (c *call) run(on processor, name string, args []any) (any, error) {
 	var said redis.Error
 	switch {
 	case err != nil && !errors.As(err, &said):
-		c.n.to.doubt()
+		c.n.to.reload()
 	case said != nil && rediskit.ReadOnly(said):
-		c.n.to.doubt()
+		c.n.to.reload()
 		c.n.leave(c.client)
 	}
 	if cmd.progress.CompareAndSwap(queued, dropped) {

@@ -257,7 +257,7 @@ func (n *node) send(ctx context.Context, due time.Time, key, name string, args [
 	on := n.to.through(client)
 	for redirects := 0; ; redirects++ {
 		call.client = client
-		call.rouse()
+		call.probeIdle()
 		reply, err := call.run(on, name, args)
 		if ofReplica(err) && !n.to.many() {
 			reply, err = call.again(on, name, args, err)

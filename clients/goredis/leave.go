@@ -138,10 +138,10 @@ func (c *call) hello(conn *redis.Conn) error {
 	return nil
 }
 
-// rouse makes sure that a connection has not ended at rest. go-redis looks for that itself, but cannot over
+// probeIdle makes sure that a connection has not ended at rest. go-redis looks for that itself, but cannot over
 // TLS. The PING goes over the connection that is taken next, unless the user has set PoolFIFO; if it is not
 // answered, all at rest are closed.
-func (c *call) rouse() {
+func (c *call) probeIdle() {
 	if c.client.Options().TLSConfig == nil {
 		return
 	}

@@ -1,5 +1,5 @@
 // Tests which connections of the pool a node trusts: none of the same age after one was silent or broke, none to
-// a server that has become a replica, and over TLS none that has rested before it has answered.
+// a server that has become a replica, and over TLS none that was idle before it has answered.
 package goredisnode
 
 import (

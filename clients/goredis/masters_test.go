@@ -248,10 +248,10 @@ func TestNoSlots(t *testing.T) {
 	})
 }
 
-// TestDoubt: a server that does not answer, or refuses to write, may no longer be the master, so the node has
+// TestReload: a server that does not answer, or refuses to write, may no longer be the master, so the node has
 // go-redis ask for the slots again.
-func TestDoubt(t *testing.T) {
-	for words, doubts := range map[string]bool{
+func TestReload(t *testing.T) {
+	for words, reloads := range map[string]bool{
 		"":                    false,
 		"-OOM no\r\n":         false,
 		"-READONLY it\r\n":    true,
@@ -272,7 +272,7 @@ func TestDoubt(t *testing.T) {
 				}, nil)
 				m.Do(t.Context(), soon(), "SET", "k", "v") //nolint:errcheck // other tests check its error
 				time.Sleep(time.Second)                    // go-redis asks soon, and once
-				if got, want := m.asked(), map[bool]int{false: 1, true: 2}[doubts]; got != want {
+				if got, want := m.asked(), map[bool]int{false: 1, true: 2}[reloads]; got != want {
 					t.Errorf("the slots were asked for %d times, want %d", got, want)
 				}
 			})

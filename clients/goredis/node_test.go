@@ -97,25 +97,25 @@ func (againHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// deafHook passes nothing on.
-type deafHook struct{ againHook }
+// dropHook passes nothing on.
+type dropHook struct{ againHook }
 
-func (deafHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+func (dropHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error { return nil }
 }
 
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	again, deaf := clientOf(t, optionsOf(f)), clientOf(t, optionsOf(f))
+	again, dropping := clientOf(t, optionsOf(f)), clientOf(t, optionsOf(f))
 	again.AddHook(againHook{})
 	_, err := nodeOf(t, again).Do(t.Context(), soon(), "SET", "k", "v")
 	want(t, "SET with a hook that retries", err, strategy.ErrUnknown)
 	if got := f.Seen("SET k v"); got != 1 {
 		t.Errorf("sent %d times, want once", got)
 	}
-	deaf.AddHook(deafHook{})
-	_, err = nodeOf(t, deaf).Do(t.Context(), soon(), "SET", "k", "w")
+	dropping.AddHook(dropHook{})
+	_, err = nodeOf(t, dropping).Do(t.Context(), soon(), "SET", "k", "w")
 	want(t, "SET with a hook that answers", err, strategy.ErrUnsent)
 	if got := f.Seen("SET k w"); got != 0 {
 		t.Errorf("sent %d times, want never", got)

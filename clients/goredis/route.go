@@ -20,9 +20,9 @@ type route interface {
 	// that one must hear that it was asked for (ASK). nil: it says nothing of the kind.
 	redirect(ctx context.Context, key string, refusal error) (next *redis.Client, asking bool)
 
-	// doubt is called when a server was not reached, has not answered, or does not write any
+	// reload is called when a server was not reached, has not answered, or does not write any
 	// more: another may serve by now.
-	doubt()
+	reload()
 }
 
 // single is one server, or who Sentinel says it is.
@@ -56,7 +56,7 @@ func (s single) through(*redis.Client) processor { return s.on }
 
 func (s single) redirect(context.Context, string, error) (*redis.Client, bool) { return nil, false }
 
-func (s single) doubt() {}
+func (s single) reload() {}
 
 // cluster is a Redis Cluster. Commands go through its masters' clients, not through the
 // ClusterClient, which repeats on another node what failed, and sends some commands to all.
@@ -101,7 +101,7 @@ func (c cluster) redirect(ctx context.Context, key string, refusal error) (next 
 	return next, asking
 }
 
-func (c cluster) doubt() { c.client.ReloadState(context.Background()) } // in the background, at most every 200 ms
+func (c cluster) reload() { c.client.ReloadState(context.Background()) } // in the background, at most every 200 ms
 
 // afterAsking sends commands to the server that gets a slot, each behind an ASKING in the same packet.
 type afterAsking struct{ client *redis.Client }

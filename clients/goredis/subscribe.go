@@ -15,8 +15,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// restLimit is for how long a connection without subscriptions is trusted.
-const restLimit = time.Minute
+// idleLimit is for how long a connection without subscriptions is trusted.
+const idleLimit = time.Minute
 
 // Subscribe returns after five seconds at the latest. fn hears messages on the goroutine that reads for all.
 //
@@ -50,7 +50,7 @@ func (l *listening) Dial(ctx context.Context, ln *subscription.Line) (subscripti
 	return &listener{n: l.n, at: at, ctx: ctx, ps: at.Subscribe(ctx), made: make(chan struct{})}, nil
 }
 
-func (l *listening) Stale(_, used time.Time) bool { return time.Since(used) > restLimit }
+func (l *listening) Stale(_, used time.Time) bool { return time.Since(used) > idleLimit }
 
 func (l *listening) Failed(server any, kind, err error) error {
 	name := l.n.Name()

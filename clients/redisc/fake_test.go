@@ -197,7 +197,7 @@ func (f *fake) when(prefix string) (at []time.Duration) {
 	return at
 }
 
-func (f *fake) took() time.Duration { return time.Since(f.start) }
+func (f *fake) elapsed() time.Duration { return time.Since(f.start) }
 
 // get is a request.
 func (f *fake) get(key string) (any, error) { return f.Do(f.t.Context(), soon(), "GET", key) }

@@ -167,7 +167,7 @@ func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys [
 	return n.route(ctx, due, slot, request{
 		plain: func(at *server) (any, error) { return at.Eval(ctx, due, s, keys, args...) },
 		asked: func(c driver.Conn) (any, error) {
-			// In full: it is the next command alone that is let in.
+			// In full: ASKING admits the next command alone.
 			all := make([]any, 0, 2+len(keys)+len(args))
 			all = append(all, s.Source(), len(keys))
 			for _, key := range keys {
@@ -285,9 +285,9 @@ func (n *node) newServer(addr string) (*server, error) {
 }
 
 // retire ends the use of servers that the cluster has not any more. The caller holds n.mu.
-func (n *node) retire(gone func(addr string) bool) {
+func (n *node) retire(removed func(addr string) bool) {
 	for addr, s := range n.servers {
-		if !gone(addr) {
+		if !removed(addr) {
 			continue
 		}
 		delete(n.servers, addr)

@@ -97,7 +97,7 @@ type route struct {
 	is      []error // what the error is
 	words   string  // and has in it
 	node    string  // and whom it names
-	took    time.Duration
+	elapsed time.Duration
 	moved   bool // the order is lost
 }
 
@@ -119,19 +119,19 @@ var routes = []route{
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 ASKING, b:1 GET k", is: []error{strategy.ErrRefused}, words: "ERR no"},
 	{name: "asked once, and moved", call: getK, says: []say{{to: "a:1 GET", reply: askB, times: ever}, {to: "b:1 GET", reply: "-MOVED 7629 c:1", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 ASKING, b:1 GET k, c:1 GET k", reply: "OK", moved: true},
-	{name: "asked once, and not let in", call: getK, says: []say{{to: "a:1 GET", reply: askB, times: ever}, {to: "b:1 ASKING", reply: "-ERR no", times: ever}},
-		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 ASKING, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "ERR no", took: askEvery},
+	{name: "asked once, and not admitted", call: getK, says: []say{{to: "a:1 GET", reply: askB, times: ever}, {to: "b:1 ASKING", reply: "-ERR no", times: ever}},
+		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 ASKING, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "ERR no", elapsed: askEvery},
 	{name: "asked once, where there is no pool", call: getK, says: []say{{to: "a:1 GET", reply: "-ASK 7629 no:1", times: ever}},
-		log: "a:1 CLUSTER SLOTS, a:1 GET k, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "no pool", took: askEvery},
+		log: "a:1 CLUSTER SLOTS, a:1 GET k, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "no pool", elapsed: askEvery},
 	{name: "keys on their way for ever", call: getK, says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever, after: mostPause / 2}},
-		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", took: time.Second},
+		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", elapsed: time.Second},
 	{name: "keys on their way, until the caller goes", call: giveUp(getK), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
-		log: "many", is: []error{strategy.ErrRefused, context.DeadlineExceeded}, words: "TRYAGAIN", took: time.Second / 2},
+		log: "many", is: []error{strategy.ErrRefused, context.DeadlineExceeded}, words: "TRYAGAIN", elapsed: time.Second / 2},
 
 	{name: "another has taken over", call: getK, layouts: []string{"0-16383 x:1", "0-16383 b:1"},
-		log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS, b:1 GET k", reply: "OK", took: askEvery, moved: true},
+		log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS, b:1 GET k", reply: "OK", elapsed: askEvery, moved: true},
 	{name: "nobody has taken over", call: getK, layouts: []string{"0-16383 x:1"}, log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS",
-		is: []error{strategy.ErrUnsent}, words: "nobody listens", node: "x:1", took: askEvery},
+		is: []error{strategy.ErrUnsent}, words: "nobody listens", node: "x:1", elapsed: askEvery},
 	{name: "nobody serves the slot", call: getK, layouts: []string{"0-0 a:1"}, log: "a:1 CLUSTER SLOTS",
 		is: []error{strategy.ErrUnsent}, words: "no node of the cluster serves slot 7629"},
 	{name: "its server has no pool", call: getK, layouts: []string{"0-16383 no:1"}, log: "a:1 CLUSTER SLOTS",
@@ -143,9 +143,9 @@ var routes = []route{
 	{name: "nobody tells", call: getK, startup: []string{"x:1", "y:1"}, is: []error{strategy.ErrUnsent}, words: "nobody listens at y:1"},
 	{name: "some do not tell", call: getK, startup: []string{"x:1", "y:1", "a:1"}, log: "a:1 CLUSTER SLOTS, a:1 GET k", reply: "OK"},
 	{name: "one is silent", call: getK, startup: []string{"a:1", "b:1"}, says: []say{{to: "a:1 CLUSTER", reply: silence, times: 1}}, layouts: []string{"0-16383 b:1"},
-		log: "a:1 CLUSTER SLOTS, b:1 CLUSTER SLOTS, b:1 GET k", reply: "OK", took: askNext},
+		log: "a:1 CLUSTER SLOTS, b:1 CLUSTER SLOTS, b:1 GET k", reply: "OK", elapsed: askNext},
 	{name: "the only one is slow", call: getK, says: []say{{to: "a:1 CLUSTER", reply: slots("0-16383 b:1"), times: 1, after: 3 * askNext}},
-		log: "a:1 CLUSTER SLOTS, b:1 GET k", reply: "OK", took: 3 * askNext},
+		log: "a:1 CLUSTER SLOTS, b:1 GET k", reply: "OK", elapsed: 3 * askNext},
 	{name: "it is no cluster", call: getK, says: []say{{to: "a:1 CLUSTER", reply: "-ERR This instance has cluster support disabled", times: ever}},
 		log: "a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "cluster support disabled"},
 	{name: "it tells nonsense", call: getK, says: []say{{to: "a:1 CLUSTER", reply: ":1", times: ever}},
@@ -172,20 +172,20 @@ var routes = []route{
 			"b:1 ASKING, b:1 MULTI, b:1 SET k v, b:1 EXEC, b:1 ASKING, b:1 GET k, b:1 ASKING, b:1 MULTI, b:1 SET k w, b:1 DISCARD, b:1 ASKING, b:1 GET k"},
 	{name: "session: asked once, and moved", call: session("GET k"), says: []say{{to: "a:1 EXISTS", reply: askB, times: ever}, {to: "b:1 EXISTS", reply: "-MOVED 7629 c:1", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, b:1 ASKING, b:1 EXISTS k, c:1 EXISTS k, c:1 GET k", reply: "OK", moved: true},
-	{name: "session: asked once, and not let in", call: session("GET k"), says: []say{{to: "a:1 EXISTS", reply: askB, times: ever}, {to: "b:1 ASKING", reply: "-ERR no", times: ever}},
-		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, b:1 ASKING, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "ERR no", took: askEvery},
+	{name: "session: asked once, and not admitted", call: session("GET k"), says: []say{{to: "a:1 EXISTS", reply: askB, times: ever}, {to: "b:1 ASKING", reply: "-ERR no", times: ever}},
+		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, b:1 ASKING, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "ERR no", elapsed: askEvery},
 	{name: "session: asked once, where there is no pool", call: session("GET k"), says: []say{{to: "a:1 EXISTS", reply: "-ASK 7629 no:1", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k", is: []error{strategy.ErrUnsent}, words: "no pool"},
 	{name: "session: EXISTS is forbidden", call: session("GET k"), says: []say{{to: "a:1 EXISTS", reply: "-NOPERM no", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 GET k", reply: "OK"},
 	{name: "session: EXISTS is lost", call: session("GET k"), says: []say{{to: "a:1 EXISTS", reply: hangUp, times: ever}},
-		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, took: askEvery},
+		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, elapsed: askEvery},
 	{name: "session: nobody has taken over", call: session("GET k"), layouts: []string{"0-16383 x:1"}, log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS",
-		is: []error{strategy.ErrUnsent}, words: "nobody listens", node: "x:1", took: askEvery},
+		is: []error{strategy.ErrUnsent}, words: "nobody listens", node: "x:1", elapsed: askEvery},
 	{name: "session: moved in its midst", call: session("GET k"), says: []say{{to: "a:1 GET", reply: movedB, times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 GET k", is: []error{strategy.ErrRefused}, words: "MOVED", moved: true},
 	{name: "session: keys on their way for ever", call: session("GET k"), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever, after: mostPause / 2}},
-		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", took: time.Second},
+		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", elapsed: time.Second},
 	{name: "session: keys on their way in a transaction", call: session("multi", "GET k"), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 EXISTS k, a:1 multi, a:1 GET k, a:1 DISCARD", is: []error{strategy.ErrRefused}, words: "TRYAGAIN"},
 }
@@ -199,8 +199,8 @@ func TestRoutes(t *testing.T) {
 					f.layouts = c.layouts
 				}
 				reply, err := c.call(t.Context(), f, time.Now().Add(time.Second))
-				if took := f.took(); took != c.took {
-					t.Errorf("it took %v, want %v", took, c.took)
+				if took := f.elapsed(); took != c.elapsed {
+					t.Errorf("it took %v, want %v", took, c.elapsed)
 				}
 				synctest.Wait()
 				log := strings.ReplaceAll(f.log(), one.Hash(), "HASH")
@@ -237,8 +237,8 @@ func TestRoutes(t *testing.T) {
 func TestNobodyAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.say(say{to: "a:1 CLUSTER", reply: silence, times: ever}, say{to: "b:1 CLUSTER", reply: silence, times: ever})
-		if _, err := f.get("k"); !errors.Is(err, strategy.ErrUnsent) || !errors.Is(err, os.ErrDeadlineExceeded) || f.took() != askLimit {
-			t.Errorf("GET: %v after %v, want ErrUnsent after %v, as the time is over", err, f.took(), askLimit)
+		if _, err := f.get("k"); !errors.Is(err, strategy.ErrUnsent) || !errors.Is(err, os.ErrDeadlineExceeded) || f.elapsed() != askLimit {
+			t.Errorf("GET: %v after %v, want ErrUnsent after %v, as the time is over", err, f.elapsed(), askLimit)
 		}
 	}, "a:1", "b:1")
 }

@@ -159,16 +159,16 @@ func TestInquiryGivenUp(t *testing.T) {
 				if name == "cancelled" {
 					want /= 2
 				}
-				if _, err := c(t.Context(), f, f.start.Add(time.Second)); !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), "the server of the slot is not known") || f.took() != want {
-					t.Errorf("GET: %v after %v, want ErrUnsent after %v", err, f.took(), want)
+				if _, err := c(t.Context(), f, f.start.Add(time.Second)); !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), "the server of the slot is not known") || f.elapsed() != want {
+					t.Errorf("GET: %v after %v, want ErrUnsent after %v", err, f.elapsed(), want)
 				}
 			})
 		})
 	}
 }
 
-// TestOthersLetGo: when one has told of the cluster, the others that were asked are left alone.
-func TestOthersLetGo(t *testing.T) {
+// TestOthersAreLeftAlone: when one has told of the cluster, the others that were asked are left alone.
+func TestOthersAreLeftAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.wantGet(t, "k")
 		if at := nodetest.Receive(t, "the end of the dial", f.hung); at != askNext {
@@ -242,7 +242,7 @@ func TestCloseEndsAll(t *testing.T) {
 			close(ended)
 		}()
 		<-begun
-		at := f.took()
+		at := f.elapsed()
 		inquired := make(chan error, 1)
 		go func() { inquired <- f.inquire(t.Context(), soon()) }() // it pauses
 		synctest.Wait()
@@ -250,8 +250,8 @@ func TestCloseEndsAll(t *testing.T) {
 			f.Close() //nolint:errcheck // it has none
 			close(closed)
 		}()
-		if err := <-inquired; !errors.Is(err, strategy.ErrClosed) || f.took() != at {
-			t.Errorf("an inquiry under way ends with %v after %v, want ErrClosed at once", err, f.took()-at)
+		if err := <-inquired; !errors.Is(err, strategy.ErrClosed) || f.elapsed() != at {
+			t.Errorf("an inquiry under way ends with %v after %v, want ErrClosed at once", err, f.elapsed()-at)
 		}
 		synctest.Wait()
 		select {

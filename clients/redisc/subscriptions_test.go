@@ -277,7 +277,7 @@ func TestSubscribeUntil(t *testing.T) {
 				f.say(say{to: "a:1 CLUSTER", reply: slots("0-16383 x:1"), after: 4 * time.Second, times: 1})
 				f.say(say{to: "a:1 CLUSTER", reply: slots("0-16383 b:1"), after: 4*time.Second - askEvery, times: 1})
 				stop, err := f.Subscribe(ctx, "k", func([]byte, error) {})
-				if took := f.took(); took != c.want || (err == nil) != (c.want == 8*time.Second) {
+				if took := f.elapsed(); took != c.want || (err == nil) != (c.want == 8*time.Second) {
 					t.Errorf("Subscribe = %v after %v, want %v", err, took, c.want)
 				}
 				if err == nil {

@@ -283,7 +283,7 @@ func TestDeadServerIsDialledOnce(t *testing.T) {
 	}
 }
 
-// A connection that died at rest costs nobody a request, once it has rested for a while.
+// A connection that died at rest costs nobody a request, once it was idle for a while.
 func TestConnectionThatDiedAtRest(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Own(t, redistest.Config{})

@@ -25,7 +25,7 @@ const (
 
 // A line carries the ops of all callers over one connection, batch by batch: the next is sent
 // when the last has been answered as a whole. So nothing is on its way when the connection is
-// at rest, and all that a broken one leaves in doubt is one batch.
+// at rest, and all that a broken one leaves unconfirmed is one batch.
 //
 // A caller that is alone sends and reads for itself: to be woken by another goroutine costs
 // more than the reply. Where callers come together a goroutine does it for all, for as long
@@ -50,20 +50,20 @@ type op struct {
 	due time.Time
 
 	// Guarded by the line's lock.
-	done  chan struct{} // closed when it is over; nil: its caller sends for itself
-	over  bool          // reply, err and kind are set
-	gone  bool          // its caller has left
-	again bool          // a replica has refused it
-	reply any
-	err   error
-	kind  error // nil: answered; otherwise err is the reason for this kind
+	done      chan struct{} // closed when it is finished; nil: its caller sends for itself
+	finished  bool          // reply, err and kind are set
+	abandoned bool          // its caller has left
+	resent    bool          // a replica had refused it, and it is sent once more
+	reply     any
+	err       error
+	kind      error // nil: answered; otherwise err is the reason for this kind
 }
 
 func (o *op) finish(reply any, err, kind error) {
-	if o.over {
+	if o.finished {
 		return
 	}
-	o.over, o.reply, o.err, o.kind = true, reply, err, kind
+	o.finished, o.reply, o.err, o.kind = true, reply, err, kind
 	if o.done != nil {
 		close(o.done)
 	}
@@ -82,7 +82,7 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 		l.mu.Unlock()
 		l.exchange(batch)
 		l.mu.Lock()
-		l.rest()
+		l.serveQueued()
 	} else {
 		o.done = make(chan struct{})
 		l.queue = append(l.queue, o)
@@ -91,7 +91,7 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 			l.n.work.Go(l.serve)
 		}
 	}
-	over := o.over
+	over := o.finished
 	l.mu.Unlock()
 	if over { // or it is in the queue, also if a replica has refused it
 		return l.result(ctx, o)
@@ -104,7 +104,7 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 	case <-bounded.Done():
 	}
 	l.mu.Lock()
-	if !o.over {
+	if !o.finished {
 		l.leave(o, context.Cause(bounded))
 	}
 	l.mu.Unlock()
@@ -114,11 +114,11 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 // ready reports whether a caller may send at once: nobody is before it, and the connection
 // can be relied on.
 func (l *line) ready() bool {
-	return !l.busy && l.lent != nil && len(l.toKill) == 0 && !l.lent.left && l.n.fresh(l.lent)
+	return !l.busy && l.lent != nil && len(l.toKill) == 0 && !l.lent.retired && l.n.fresh(l.lent)
 }
 
-// rest ends a caller's duty, and has those served who have come meanwhile.
-func (l *line) rest() {
+// serveQueued ends a caller's duty, and has those served who have come meanwhile.
+func (l *line) serveQueued() {
 	if l.busy = len(l.queue) > 0; l.busy {
 		l.n.work.Go(l.serve)
 	}
@@ -127,7 +127,7 @@ func (l *line) rest() {
 // leave takes o's caller out before the reply. An op that is still queued is never sent; of
 // one that was sent nobody knows.
 func (l *line) leave(o *op, why error) {
-	o.gone = true
+	o.abandoned = true
 	kind := strategy.ErrUnknown
 	if i := slices.Index(l.queue, o); i >= 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -136,13 +136,13 @@ func (l *line) leave(o *op, why error) {
 	o.finish(nil, why, kind)
 }
 
-// result is what the caller gets to know of an op that is over.
+// result is what the caller gets to know of an op that is finished.
 func (l *line) result(ctx context.Context, o *op) (any, error) {
 	if o.kind == nil {
 		return o.reply, o.err
 	}
 	why := o.err
-	if !o.gone { // the caller's own end comes first, if it had one
+	if !o.abandoned { // the caller's own end comes first, if it had one
 		why = timeup.With(ctx, o.due, why)
 	}
 	return nil, l.n.failed(o.kind, why)
@@ -217,7 +217,7 @@ func (l *line) exchange(batch []*op) {
 	}
 	var again []*op
 	for i, o := range batch {
-		if lt.left && saysReadOnly(results[i]) && !o.again && !o.gone && !l.closed {
+		if lt.retired && saysReadOnly(results[i]) && !o.resent && !o.abandoned && !l.closed {
 			again = append(again, o)
 			continue
 		}
@@ -229,7 +229,7 @@ func (l *line) exchange(batch []*op) {
 // sendAgain has ops sent before all others, over another connection. The caller holds mu.
 func (l *line) sendAgain(ops []*op) {
 	for _, o := range ops {
-		o.again = true
+		o.resent = true
 		if o.done == nil {
 			o.done = make(chan struct{})
 		}
@@ -251,7 +251,7 @@ func (l *line) abandonNow() bool {
 		return false
 	}
 	if l.lent != nil {
-		l.lent.left = true
+		l.lent.retired = true
 	}
 	l.n.leaveSubscriptions()
 	return true
@@ -267,7 +267,7 @@ func (n *node) commands(batch []*op) []rueidis.Completed {
 
 func saysReadOnly(r rueidis.RedisResult) bool { return isReadOnly(r.Error()) }
 
-// giveUp ends the use of a connection with a batch unanswered. Nobody knows what became of
+// giveUp ends the use of a connection with an unconfirmed batch. Nobody knows what became of
 // it; the server may even read it later. So it is marked for being killed, before anything is
 // sent on another connection.
 func (l *line) giveUp() {
@@ -287,7 +287,7 @@ func (l *line) drop() {
 func (l *line) bring(due time.Time) error {
 	l.mu.Lock()
 	lt := l.lent
-	left := lt != nil && lt.left
+	left := lt != nil && lt.retired
 	l.mu.Unlock()
 	if limit := time.Now().Add(client.Patience); l.n.wary() && limit.Before(due) {
 		due = limit
@@ -374,7 +374,7 @@ func (l *line) unsettled() bool {
 	if !l.n.Ordered() {
 		return false
 	}
-	return len(l.toKill) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.gone })
+	return len(l.toKill) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.abandoned })
 }
 
 func (l *line) close() {

@@ -106,11 +106,11 @@ func call(n *node, ctx context.Context, due time.Time, cmd, key string) <-chan e
 	return out
 }
 
-// lose has a command go unanswered on the Node's connection.
+// lose has a command get no reply on the Node's connection.
 func (m *memory) lose(t *testing.T, n *node) {
 	t.Helper()
 	_, err := n.Do(t.Context(), time.Now().Add(time.Millisecond), "HOLD", "lost")
-	want(t, "an unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+	want(t, "a command without a reply", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 	<-m.held
 }
 
@@ -297,7 +297,7 @@ func TestGreetingWithoutOrder(t *testing.T) {
 		if got := m.asked.Load(); got != 4 { // HELLO, and PING as the client closes that connection; HELLO, ECHO
 			t.Errorf("the server was asked %d commands, want 4", got)
 		}
-		// Without order the Node kills no connection on which the server left a command unanswered.
+		// Without order the Node kills no connection on which the server did not answer a command.
 		m.lose(t, n)
 		noError(t, "a session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 		echo(t, n, "x")
@@ -357,11 +357,11 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 		kind    error // of the request behind it
 		ordered bool
 	}{
-		"done":       {":1\r\n", nil, true},
-		"none":       {":0\r\n", nil, true},
-		"passing":    {"-BUSY x\r\n", strategy.ErrUnsent, true},
-		"forbidden":  {"-NOPERM x\r\n", nil, false},
-		"unanswered": {"", strategy.ErrUnsent, true},
+		"done":      {":1\r\n", nil, true},
+		"none":      {":0\r\n", nil, true},
+		"passing":   {"-BUSY x\r\n", strategy.ErrUnsent, true},
+		"forbidden": {"-NOPERM x\r\n", nil, false},
+		"no reply":  {"", strategy.ErrUnsent, true},
 	} {
 		for _, by := range []string{"Do", "Session"} {
 			t.Run(name+" of "+by, func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 						} else {
 							n.Session(t.Context(), time.Now().Add(time.Millisecond), "k", func(c driver.Conn) error {
 								_, err := c.Do("HOLD", "lost")
-								want(t, "an unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+								want(t, "a command without a reply", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 								<-m.held
 								return nil
 							})
@@ -445,18 +445,18 @@ func TestProbeCounts(t *testing.T) {
 // A connection that died at rest is closed, not kept: the client's pool has room for one.
 func TestDeadConnectionLeavesThePool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var deaf atomic.Bool
-		m := newMemory(t, when(&deaf, says("", "")))
+		var silent atomic.Bool
+		m := newMemory(t, when(&silent, says("", "")))
 		o := m.options()
 		o.BlockingPoolSize = 1
 		n := newNode(t, o)
 		echo(t, n, "before")
 		time.Sleep(2 * probeAfter)
-		deaf.Store(true)
+		silent.Store(true)
 		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "ECHO", "x")
-		want(t, "ECHO of a deaf server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		want(t, "ECHO of a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
 		time.Sleep(2 * bringLimit)
-		deaf.Store(false)
+		silent.Store(false)
 		echo(t, n, "after")
 	})
 }
@@ -656,11 +656,11 @@ func TestSessionsConnection(t *testing.T) {
 		}
 		for range 3 {
 			in(func(c driver.Conn) error {
-				gone := make(chan bool)
-				go func() { (<-m.held).Close(); close(gone) }()
+				closed := make(chan bool)
+				go func() { (<-m.held).Close(); close(closed) }()
 				_, err := c.Do("HOLD", "k")
 				want(t, "a command that is lost", err, strategy.ErrUnknown, errLost)
-				<-gone
+				<-closed
 				_, err = c.Do("SET", "k")
 				want(t, "a command after that", err, strategy.ErrUnsent, errLost)
 				return nil
@@ -685,7 +685,7 @@ func TestSessionSettles(t *testing.T) {
 		want     error
 	}{
 		"refused":    {"PING", "-NOPERM x\r\n", nil},
-		"unanswered": {"PING", "", strategy.ErrUnsent},
+		"no reply":   {"PING", "", strategy.ErrUnsent},
 		"not killed": {"CLIENT KILL ID 2", "-BUSY x\r\n", strategy.ErrUnsent},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,10 +29,10 @@
 // until due. The order of the effects is not known there, so [driver.Node].Ordered is false from the
 // start. A lock's keys share a hash tag, so they share a slot.
 //
-// A rueidis client with a ConnLifetime sends a command again, on a new connection, if it was
-// unanswered for a second after the old one's time was up, although the server may have had
-// it. A token is fresh for every attempt, so that grants no lock twice; but leave ConnLifetime
-// at zero on a cluster. Elsewhere it does not matter: what is lent has no such end.
+// A rueidis client with a ConnLifetime sends a command again, on a new connection, if it had
+// no reply for a second after the old one's time was up. The server may have had it already. A
+// token is fresh for every attempt, so that grants no lock twice; but leave ConnLifetime at zero on
+// a cluster. Elsewhere it does not matter: what is lent has no such end.
 //
 // # What the client's options mean here
 //
@@ -93,7 +93,7 @@ type node struct {
 	sub    *subscription.Subscriber
 	calls  *client.Gate // sessions, and calls to a cluster
 	silent client.Silence
-	rests  restful        // connections that were given back, and may be lent again
+	idle   idleConns      // connections that were given back, and may be lent again
 	work   client.Hanging // whatever runs next to the callers
 }
 
@@ -253,7 +253,7 @@ func (n *node) Close() error {
 	if !n.Leave() {
 		return nil
 	}
-	n.calls.Close() // first: what they leave unanswered has no other connection to go to
+	n.calls.Close() // first: no other connection can undo what they leave unconfirmed
 	n.line.close()
 	n.sub.Close()
 	n.calls.Wait()

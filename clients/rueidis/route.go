@@ -64,14 +64,14 @@ func (n *node) routeOnce(ctx context.Context, due time.Time, cmd rueidis.Complet
 	case r := <-got:
 		return n.routed(ctx, due, r)
 	case <-n.calls.Life().Done():
-		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
+		return nil, n.failed(kindOf(!begun.CompareAndSwap(false, true)), strategy.ErrClosed)
 	case <-bounded.Done():
-		return nil, n.failed(doubt(!begun.CompareAndSwap(false, true)), context.Cause(bounded))
+		return nil, n.failed(kindOf(!begun.CompareAndSwap(false, true)), context.Cause(bounded))
 	}
 }
 
-// doubt is what is known of a request that may have been sent, or has not.
-func doubt(maybeSent bool) error {
+// kindOf is what is known of a request that may have been sent, or has not.
+func kindOf(maybeSent bool) error {
 	if maybeSent {
 		return strategy.ErrUnknown
 	}

@@ -206,9 +206,9 @@ func TestCloseOfARoutedNode(t *testing.T) {
 // Each master has one connection for all its channels, and is asked every three seconds about them.
 func TestMastersAreAskedAboutChannels(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var moved, forbids, deaf atomic.Bool
+		var moved, forbids, silent atomic.Bool
 		n, first, second := twoMasters(t, rueidis.ClientOption{BlockingPoolSize: 3}, // one each for subscriptions, the question where, and one more
-			when(&moved, says("EXISTS "+ofFirst, "-MOVED 5061 b:1\r\n")), when(&forbids, says("EXISTS", "-NOPERM x\r\n")), when(&deaf, says("EXISTS", "")))
+			when(&moved, says("EXISTS "+ofFirst, "-MOVED 5061 b:1\r\n")), when(&forbids, says("EXISTS", "-NOPERM x\r\n")), when(&silent, says("EXISTS", "")))
 		h, _ := nodetest.Subscribe(t, n, ofFirst)
 		time.Sleep(time.Second)
 		same, stop := nodetest.Subscribe(t, n, "x{"+ofFirst+"}")
@@ -255,13 +255,13 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 			t.Error("a server is asked about no channel")
 		}
 		if other.Silent() {
-			deaf.Store(true)
+			silent.Store(true)
 		}
 		began := time.Now()
 		err := receive(t, "the end", other.Ends)
-		want(t, "the end at a deaf server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		want(t, "the end at a silent server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		if took := time.Since(began); took > lookEvery+subscription.ConfirmLimit {
-			t.Errorf("a deaf server was found out after %v", took)
+			t.Errorf("a silent server was found out after %v", took)
 		}
 		again, _ := nodetest.Subscribe(t, n, "x{"+ofFirst+"}") // as the connection has stayed
 		time.Sleep(lookEvery)

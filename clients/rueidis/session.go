@@ -18,11 +18,11 @@ import (
 // rueidis cannot always be interrupted inside one.
 //
 // On one server a session is in the order of the calls, too. Before it, a PING makes sure that
-// what Do and Eval left unanswered has been done, or never will be. Then the session asks its
-// connection for its identity, and the server for its role: a session at a replica is refused. If one of its commands goes unanswered, the Node kills that
-// connection before it sends anything else. On a cluster it is the connection to the master that
-// has the key. If the key has moved, the server refuses the commands with MOVED, and the client
-// looks for the new master.
+// what Do and Eval left unconfirmed has been done, or never will be. Then the session asks its
+// connection for its identity, and the server for its role: a session at a replica is refused.
+// If one of its commands gets no reply, the Node kills that connection before it sends anything else.
+// On a cluster it is the connection to the master that has the key. If the key has moved, the server
+// refuses the commands with MOVED, and the client looks for the new master.
 func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
@@ -49,7 +49,7 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 	return fn(s)
 }
 
-// settle waits until the server can do nothing more of what Do and Eval left unanswered. The answer
+// settle waits until the server can do nothing more of what Do and Eval left unconfirmed. The answer
 // to a PING shows that: it comes after their answers, or from a connection that has killed theirs. A
 // refusal is an answer, too.
 func (n *node) settle(ctx context.Context, due time.Time) error {

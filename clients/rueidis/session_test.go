@@ -97,15 +97,15 @@ func TestSessionWaitsForTheClientUntilDue(t *testing.T) {
 	})
 }
 
-// A session whose command went unanswered is killed before anything else is sent, and neither
+// A session whose command got no reply is killed before anything else is sent, and neither
 // it nor the cleaning up outlasts due.
-func TestUnansweredSessionIsKilledFirst(t *testing.T) {
+func TestUnconfirmedSessionIsKilledFirst(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1, redistest.Config{})
-	verdict.Conclusive(t, func() verdict.Slow { return unansweredSession(t, r) })
+	verdict.Conclusive(t, func() verdict.Slow { return unconfirmedSession(t, r) })
 }
 
-func unansweredSession(t *testing.T, r *rig.Rig) verdict.Slow {
+func unconfirmedSession(t *testing.T, r *rig.Rig) verdict.Slow {
 	link := r.Nodes[0].Link()
 	var s spy
 	n := newNode(t, s.options(rueidis.ClientOption{InitAddress: []string{link.Addr()}}))
@@ -128,7 +128,7 @@ func unansweredSession(t *testing.T, r *rig.Rig) verdict.Slow {
 		if held = !errors.Is(err, strategy.ErrUnsent); !held {
 			return err
 		}
-		want(t, "unanswered command", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
+		want(t, "command without a reply", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		_, again := c.Do("SET", "k", "later")
 		want(t, "command after it", again, strategy.ErrUnsent)
 		return err
@@ -152,7 +152,7 @@ func unansweredSession(t *testing.T, r *rig.Rig) verdict.Slow {
 		t.Errorf("said %q, want CLIENT KILL ID %s before DEL", all, id)
 	}
 	if got := redistest.Do(t, r.Nodes[0].Server(), "EXISTS", "k"); got != int64(0) {
-		t.Errorf("EXISTS k = %v, want 0: what the session left unanswered came after the undo", got)
+		t.Errorf("EXISTS k = %v, want 0: what the session left unconfirmed came after the undo", got)
 	}
 	return ""
 }

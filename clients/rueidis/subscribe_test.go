@@ -97,9 +97,9 @@ func TestSubscribeWaitsForItsConnection(t *testing.T) {
 // it has sent nothing.
 func TestSubscribeIsNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var deaf atomic.Bool
-		deaf.Store(true)
-		m := newMemory(t, when(&deaf, says("SUBSCRIBE", "")))
+		var silent atomic.Bool
+		silent.Store(true)
+		m := newMemory(t, when(&silent, says("SUBSCRIBE", "")))
 		o := m.options()
 		o.BlockingPoolSize = 1
 		n := newNode(t, o)
@@ -112,7 +112,7 @@ func TestSubscribeIsNotAnswered(t *testing.T) {
 		if took := time.Since(began); took != subscription.ConfirmLimit-time.Second {
 			t.Errorf("that took %v", took)
 		}
-		deaf.Store(false)
+		silent.Store(false)
 		time.Sleep(subscription.ConfirmLimit) // until the client has closed the connection
 		h, stop := nodetest.Subscribe(t, n, "b")
 		stop()

@@ -37,7 +37,7 @@ type lent struct {
 	used    time.Time    // when the last reply came
 	ended   <-chan error // hears of the connection's end; nil: the client would not say
 
-	left bool // it leads to a replica; guarded by the line's lock
+	retired bool // it leads to a replica: nobody uses it again; guarded by the line's lock
 }
 
 // fresh reports whether the connection can be relied on without a question.
@@ -50,7 +50,7 @@ func (n *node) fresh(lt *lent) bool {
 	}
 }
 
-// wary reports whether a request went unanswered a short while ago: what has silenced its connection, has perhaps
+// wary reports whether a request got no reply a short while ago: what has silenced its connection, has perhaps
 // silenced all of its age. A cluster's connections are made when they are used, so it takes more than a moment until
 // they answer.
 func (n *node) wary() bool {
@@ -94,7 +94,7 @@ func (n *node) lend(ctx context.Context, key string) (*lent, error) {
 		if last && isTimeout(err) && ctx.Err() != context.Canceled {
 			n.silent.Note()
 		}
-		old := n.rests.take(cmp.Or(lt.hello, lt.id.ID)) || lt.id.Age > 0
+		old := n.idle.take(cmp.Or(lt.hello, lt.id.ID)) || lt.id.Age > 0
 		switch {
 		case err == nil && lt.replica && old && !last: // a new one may lead to the new primary
 			n.line.abandon()
@@ -109,14 +109,14 @@ func (n *node) lend(ctx context.Context, key string) (*lent, error) {
 	}
 }
 
-// A restful set names the connections that were given back: the client does not say whether what it lends
+// idleConns name the connections that were given back: the client does not say whether what it lends
 // is new.
-type restful struct {
+type idleConns struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-func (r *restful) add(id string) {
+func (r *idleConns) add(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ids == nil || len(r.ids) > 1000 { // the client has closed most of them without a word
@@ -128,7 +128,7 @@ func (r *restful) add(id string) {
 }
 
 // take reports whether the connection was given back before, and forgets it.
-func (r *restful) take(id string) (old bool) {
+func (r *idleConns) take(id string) (old bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old = r.ids[id]
@@ -278,7 +278,7 @@ func (n *node) introduced(r valkey.ValkeyResult) client.Identity {
 // without a time-out: nobody waits for that.
 func (n *node) giveBack(lt *lent) {
 	lt.end.Do(func() {
-		n.rests.add(cmp.Or(lt.hello, lt.id.ID))
+		n.idle.add(cmp.Or(lt.hello, lt.id.ID))
 		n.work.Go(lt.release)
 	})
 }

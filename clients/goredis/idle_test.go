@@ -20,12 +20,12 @@ import (
 
 // TestRestIsLimited: a connection at rest is used again within a minute of its last word, and not after.
 func TestRestIsLimited(t *testing.T) {
-	for rest, conns := range map[time.Duration]int{restLimit: 1, restLimit + 1: 2} {
+	for rest, conns := range map[time.Duration]int{idleLimit: 1, idleLimit + 1: 2} {
 		t.Run(rest.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				n, f := inMemory(t, (*nodetest.Conn).Plain)
 				_, stop := nodetest.Subscribe(t, n, "c")
-				time.Sleep(2 * restLimit) // it lives, as each PING shows
+				time.Sleep(2 * idleLimit) // it lives, as each PING shows
 				_, other := nodetest.Subscribe(t, n, "d")
 				stop()
 				other()
@@ -43,7 +43,7 @@ func TestRestIsLimited(t *testing.T) {
 				if got := f.Dialled(); got != conns {
 					t.Errorf("%d connections in all, want %d", got, conns)
 				}
-				time.Sleep(restLimit)
+				time.Sleep(idleLimit)
 				if got := f.Open(); got != 1 || !h.Silent() {
 					t.Errorf("%d connections are open, want 1, and its subscription there", got)
 				}
@@ -112,7 +112,7 @@ func TestReplicaIsLeftOnceASecond(t *testing.T) {
 	})
 }
 
-// TestSubscribeWithoutAnAnswer: on a connection that has answered since it rested, a SUBSCRIBE that is not
+// TestSubscribeWithoutAnAnswer: on a connection that has answered since it was idle, a SUBSCRIBE that is not
 // answered may have taken effect; on one that has not, another connection is tried. So it is when the
 // server speaks before it hangs up.
 func TestSubscribeWithoutAnAnswer(t *testing.T) {
@@ -248,7 +248,7 @@ func TestCloseBetween(t *testing.T) {
 	})
 }
 
-// TestCloseEndsStale: Close does not send a caller that waits on a rested connection to another one.
+// TestCloseEndsStale: Close does not send a caller that waits on a connection that was idle to another one.
 func TestCloseEndsStale(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
