@@ -9,6 +9,7 @@
 //	locks.Fail(lockstest.Unreachable)             // until locks.Fail(nil)
 //	locks.FailNext(lockstest.LostReply)           // one request
 //	locks.AssertFree()                            // also done at the end of the test
+//	permits := locks.Semaphore(2, strategy.Options{})
 //
 // The server does what Redis with package fairqueue does, and package conformance tests that. Time is that of package
 // time: in a bubble of testing/synctest, time.Sleep moves it for the server and all processes alike, and waiting takes
@@ -52,8 +53,14 @@ type Locks struct {
 
 // known is what Locks keeps of a lock.
 type known struct {
-	name  string
-	lease strategy.Lease // the last one
+	name   string
+	p      driver.Protocol
+	leases []strategy.Lease // of a semaphore all; otherwise the last one
+}
+
+// any reports whether a lease is over in that way; nil: whether one is not over.
+func (k known) any(over error) bool {
+	return slices.ContainsFunc(k.leases, func(l strategy.Lease) bool { return errors.Is(l.Err(), over) })
 }
 
 // New returns the locks of one test. At the end of the test failures end, all strategies are closed, and the test fails
@@ -85,10 +92,25 @@ func (l *Locks) Process(o strategy.Options) strategy.Strategy {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return l.open(s, &l.server)
+}
+
+// Semaphore returns the semaphore of another process on the same server, which has so many permits for each lock. Bad
+// options end the test. To play holders of permits use one more Semaphore: Hold is for a lock of one holder.
+func (l *Locks) Semaphore(permits int, o strategy.Options) strategy.Semaphore {
+	l.t.Helper()
+	s, err := l.server.Semaphore(permits, o)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return semaphore{l.open(s, l.server.Shares(nil, permits)), s}
+}
+
+func (l *Locks) open(s strategy.Strategy, p driver.Protocol) process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.opened = append(l.opened, s)
-	return process{s, l}
+	return process{s, l, p}
 }
 
 // holder marks the tokens of Hold.
@@ -115,26 +137,28 @@ func (l *Locks) Hold(name string) (release func()) {
 
 // Lose takes a lock from its holder, as an operator does, and lets the first waiter in. When Lose returns, the holder
 // knows: the lease's Lost is closed, its contexts have ended, and Err is strategy.ErrLost. If nobody holds the lock, the
-// test fails.
+// test fails. Of a semaphore it takes the permits of the hold that ends first.
 func (l *Locks) Lose(name string) {
 	l.t.Helper()
 	c := driver.Claim{Name: name, Key: l.key(name)}
 	l.mu.Lock()
-	lease := l.known[c.Key].lease
+	k := l.known[c.Key]
 	l.mu.Unlock()
-	info, err := l.server.Inspect(pastFaults, c)
+	if k.p == nil { // held by Hold alone
+		k.p = &l.server
+	}
+	info, err := k.p.Inspect(pastFaults, c)
 	if err != nil || !info.Held {
 		l.t.Errorf("lockstest: Lose(%q): nobody holds it: allowed is a lock that is held", name)
 		return
 	}
 	c.Token = info.Token
-	l.server.Release(pastFaults, c) //nolint:errcheck // its holder may have just released it
-	if lease == nil {
-		return
-	}
-	// It finds that the lock is lost. On a machine that is too slow for the operation time-out it asks again.
-	for err := lease.Extend(pastFaults); errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent); {
-		err = lease.Extend(pastFaults)
+	k.p.Release(pastFaults, c) //nolint:errcheck // its holder may have just released it
+	for _, lease := range k.leases {
+		// It finds that the lock is lost. On a machine that is too slow for the operation time-out it asks again.
+		for err := lease.Extend(pastFaults); errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent); {
+			err = lease.Extend(pastFaults)
+		}
 	}
 }
 
@@ -154,8 +178,8 @@ func (l *Locks) AssertFree() {
 	l.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		k := all[key]
-		info, err := l.server.Inspect(pastFaults, driver.Claim{Name: k.name, Key: key})
-		lost := k.lease != nil && errors.Is(k.lease.Err(), strategy.ErrLost)
+		info, err := k.p.Inspect(pastFaults, driver.Claim{Name: k.name, Key: key})
+		lost := k.any(strategy.ErrLost) && !k.any(nil)
 		if err == nil && info.Held && !lost && !strings.HasSuffix(info.Token, holder) {
 			l.t.Errorf("lockstest: lock %q is still held by %q for up to %v: release its lease, or end it with Lose",
 				k.name, strategy.ShortToken(info.Token), info.TTL.Round(time.Millisecond))
@@ -174,13 +198,16 @@ func (l *Locks) key(name string) string {
 }
 
 // learn notes the lock, and the lease that a call has returned for it.
-func (l *Locks) learn(lock strategy.Lock, lease strategy.Lease, err error) (strategy.Lease, error) {
+func (l *Locks) learn(p driver.Protocol, lock strategy.Lock, lease strategy.Lease, err error) (strategy.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.known[lock.Key()]
-	k.name = lock.Name()
+	k.name, k.p = lock.Name(), p
+	if _, several := p.(driver.Sharer); err == nil && !several {
+		k.leases = nil
+	}
 	if err == nil {
-		k.lease = lease
+		k.leases = append(k.leases, lease)
 	}
 	l.known[lock.Key()], l.keys[lock.Name()] = k, lock.Key()
 	return lease, err
@@ -190,34 +217,57 @@ func (l *Locks) learn(lock strategy.Lock, lease strategy.Lease, err error) (stra
 type process struct {
 	strategy.Strategy
 	l *Locks
+	p driver.Protocol
 }
 
-func (p process) NewLock(name string) strategy.Lock { return lock{p.Strategy.NewLock(name), p.l} }
+func (p process) NewLock(name string) strategy.Lock { return lock{p.Strategy.NewLock(name), p} }
 
 func (p process) With(change func(*strategy.Options)) (strategy.Strategy, error) {
 	made, err := p.Strategy.With(change)
 	if err != nil {
 		return nil, err
 	}
-	return process{made, p.l}, nil
+	return process{made, p.l, p.p}, nil
 }
 
 func (p process) Adopt(ctx context.Context, name, token string) (strategy.Lease, error) {
 	lease, err := p.Strategy.Adopt(ctx, name, token)
-	return p.l.learn(p.Strategy.NewLock(name), lease, err)
+	return p.l.learn(p.p, p.Strategy.NewLock(name), lease, err)
+}
+
+// semaphore is a process whose locks have permits.
+type semaphore struct {
+	process
+	s strategy.Semaphore
+}
+
+func (s semaphore) NewWeightedLock(name string, permits int) strategy.Lock {
+	return lock{s.s.NewWeightedLock(name, permits), s.process}
+}
+
+func (s semaphore) SetPermits(ctx context.Context, name string, permits int) error {
+	return s.s.SetPermits(ctx, name, permits)
+}
+
+func (s semaphore) With(change func(*strategy.Options)) (strategy.Strategy, error) {
+	made, err := s.s.With(change)
+	if err != nil {
+		return nil, err
+	}
+	return semaphore{process{made, s.l, s.p}, made.(strategy.Semaphore)}, nil
 }
 
 type lock struct {
 	strategy.Lock
-	l *Locks
+	p process
 }
 
 func (k lock) TryAcquire(ctx context.Context) (strategy.Lease, error) {
 	lease, err := k.Lock.TryAcquire(ctx)
-	return k.l.learn(k.Lock, lease, err)
+	return k.p.l.learn(k.p.p, k.Lock, lease, err)
 }
 
 func (k lock) Acquire(ctx context.Context) (strategy.Lease, error) {
 	lease, err := k.Lock.Acquire(ctx)
-	return k.l.learn(k.Lock, lease, err)
+	return k.p.l.learn(k.p.p, k.Lock, lease, err)
 }

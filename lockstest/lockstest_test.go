@@ -297,6 +297,52 @@ func TestLoseLetsAWaiterIn(t *testing.T) {
 	})
 }
 
+// TestSemaphore: permits are held, are lost and fail as locks are, and the test fails if one is left over.
+func TestSemaphore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &strict{TB: t}
+		locks := lockstest.New(tb)
+		ours, others := locks.Semaphore(3, strategy.Options{}), locks.Semaphore(3, strategy.Options{})
+		first := acquire(t, ours)
+		time.Sleep(time.Second)
+		second, err := others.NewWeightedLock(name, 2).Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = strategy.DoWithin(t.Context(), ours.NewLock(name), 2*time.Second, func(context.Context, strategy.Lease) error { return nil })
+		if !errors.Is(err, strategy.ErrHeld) {
+			t.Errorf("DoWithin of a semaphore that is full = %v, want ErrHeld", err)
+		}
+		locks.Lose(name) // of the hold that ends first
+		if !errors.Is(first.Err(), strategy.ErrLost) || second.Err() != nil {
+			t.Errorf("Err = %v and %v, want ErrLost, and nil of the permits that are not lost", first.Err(), second.Err())
+		}
+		locks.FailNext(lockstest.Unreachable)
+		if _, err := ours.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("TryAcquire = %v, want ErrUnsent", err)
+		}
+		if err := ours.SetPermits(t.Context(), name, 5); err != nil {
+			t.Error(err)
+		}
+		changed, err := ours.With(func(o *strategy.Options) { o.Label = "changed" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := changed.(strategy.Semaphore).NewWeightedLock(name, 3)
+		lease, err := again.TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, second)
+		locks.AssertFree()
+		tb.want(t, `lock "invoice/42" is still held by`)
+		release(t, lease)
+		locks.AssertFree()
+		tb.want(t, `lock "invoice/42" is still held by`) // once
+		tb.end()
+	})
+}
+
 // TestLoseAll: a lock that is a part of several is lost, and so are all.
 func TestLoseAll(t *testing.T) {
 	t.Parallel()
@@ -529,6 +575,18 @@ func TestMistakes(t *testing.T) {
 	}
 	tb.end() // after a failure the locks that are held are no news
 	tb.want(t, `lock "invoice/42" is still held by`)
+}
+
+func TestBadPermits(t *testing.T) {
+	t.Parallel()
+	tb := &strict{TB: t}
+	defer func() {
+		if recover() != any(tb) {
+			t.Error("a semaphore without permits does not end the test")
+		}
+		tb.want(t, "a semaphore of 0 permits")
+	}()
+	lockstest.New(tb).Semaphore(0, strategy.Options{})
 }
 
 func TestBadOptions(t *testing.T) {

@@ -97,6 +97,20 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
+func TestNoPermitIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockstest.New(t)
+		service := Service{Locks: locks.Semaphore(2, strategy.Options{})}
+		others := locks.Semaphore(2, strategy.Options{}).NewWeightedLock("invoice/42", 2) // both permits
+		err := strategy.Do(t.Context(), others, func(ctx context.Context, _ strategy.Lease) error {
+			return service.Pay(ctx, "42")
+		})
+		if err != ErrBusy {
+			t.Errorf("Pay = %v, want ErrBusy", err)
+		}
+	})
+}
+
 // fakeLease is a lease with a fence of the test's choice.
 type fakeLease struct {
 	strategy.Lease // nil: a call that the test does not expect panics
