@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// Do acquires l, runs fn while it keeps the lock alive (for Options.MaxHold at most), and releases
-// it, also if fn panics. ctx bounds the wait and the work; see [DoWithin].
+// Do acquires l, runs fn while it keeps the lock alive (for Options.MaxHold at most), and releases it, also if fn panics. ctx
+// bounds the wait and the work; see [DoWithin].
 //
-// fn's context ends when ctx does or when the lock is lost ([context.Cause] then is ErrLost), and
-// names the lease's owner. The error joins fn's error, the loss of the lock, and a failed release.
-// nil means: fn returned nil, and the lock was held until its release.
+// fn's context ends when ctx does or when the lock is lost ([context.Cause] then is ErrLost), and names the lease's owner. The
+// error joins fn's error, the loss of the lock, and a failed release. nil: fn returned nil, and the lock was held until its
+// release.
 func Do(ctx context.Context, l Lock, fn func(context.Context, Lease) error) error {
 	return do(ctx, l.Acquire, fn)
 }
 
-// DoWithin is [Do] that waits for the lock no longer than wait; 0: one attempt. ctx still bounds the
-// work. If the servers do not answer, the wait may end up to Options.OpTimeout later. When the wait is
-// over, the error is [context.DeadlineExceeded] and why the lock was not available: ErrHeld, or what the
-// servers failed with, such as ErrUnsent.
+// DoWithin is [Do] that waits for the lock no longer than wait; 0: one attempt. ctx still bounds the work. When the wait is over,
+// or up to Options.OpTimeout later if the servers do not answer, the error is [context.DeadlineExceeded] and why the lock was not
+// available: ErrHeld, or what the servers failed with, such as ErrUnsent.
 func DoWithin(ctx context.Context, l Lock, wait time.Duration, fn func(context.Context, Lease) error) error {
 	switch {
 	case wait < 0:

@@ -20,10 +20,7 @@ var (
 	ErrUnsent      = errors.New("not sent")              // the call reached no server; nothing has changed
 	ErrUnsupported = errors.New("not supported")         // this algorithm or this server cannot do that
 	ErrClosed      = errors.New("strategy closed")       // the Strategy has been closed
-
-	// ErrUnknown: no answer came back, or too few confirmed ([AcksError]). The engine undoes such an
-	// acquire, and repeats such a release, in the background.
-	ErrUnknown = errors.New("outcome unknown")
+	ErrUnknown     = errors.New("outcome unknown")       // no answer, or too few confirmed ([AcksError]); the engine undoes such an acquire, and repeats such a release
 )
 
 // A HeldError names the holder of a lock. It is [ErrHeld].
@@ -55,9 +52,8 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// A QuorumError says what each of several servers answered when too few agreed. It is [ErrNoQuorum],
-// and [ErrHeld], too, if a quorum answered. Otherwise it is an outage: ErrUnsent, ErrUnknown or
-// ErrRefused, even if a minority reports the lock as held.
+// A QuorumError says what each of several servers answered when too few agreed. It is [ErrNoQuorum], and also [ErrHeld] if a
+// quorum answered; otherwise it is ErrUnsent, ErrUnknown or ErrRefused, even if a minority reports the lock as held.
 type QuorumError struct {
 	Name  string
 	Need  int          // how many have to agree

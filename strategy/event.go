@@ -12,7 +12,7 @@ const (
 	EventAsked         EventKind = iota + 1 // a call asks for a lock; no Token
 	EventAttempt                            // a request to acquire was answered, or failed; Err is nil after a grant
 	EventHeld                               // an attempt found the lock held (Err)
-	EventRetry                              // the servers have failed a call for 10 s, and it goes on (Options.RetryOnError): Err is the last attempt's; again every 10 s; Elapsed is the time since the call; no Token
+	EventRetry                              // the servers have failed a call for another 10 s, and it goes on (Options.RetryOnError): Err is the last attempt's; Elapsed is the time since the call; no Token
 	EventAcquired                           // a call returns a lease; Elapsed is the time since the call
 	EventMissed                             // a call returns without a lease (Err); Elapsed as above; no Token
 	EventRenewed                            // the servers count the TTL again; Elapsed is the request's time
@@ -33,11 +33,10 @@ func (k EventKind) String() string {
 
 // An Event is one thing that happened to one lock; see [Options].Observe.
 //
-// Each call that asks for a lock (TryAcquire, Acquire, Adopt, Downgrade) begins with EventAsked and ends with one
-// event: EventAcquired with a lease, EventMissed without. Each acquired lease ends with one, EventLost or EventReleased, also after
-// [Strategy.Close]. So an observer that counts up and down knows how many callers wait, and how many locks are
-// held. Events of different leases are in no order. The event of a renewal may come after the end of its lease. EventUndoFailed
-// is of an attempt or of a lease that has ended, and comes before Close returns.
+// Each call that asks for a lock (TryAcquire, Acquire, Adopt, Downgrade) begins with EventAsked and ends with one event:
+// EventAcquired with a lease, EventMissed without. Each acquired lease ends with one, EventLost or EventReleased, also after
+// [Strategy.Close]. So an observer that counts up and down knows how many callers wait, and how many locks are held. Events of
+// different leases are in no order. The event of a renewal may come after the end of its lease.
 type Event struct {
 	Kind    EventKind
 	Context context.Context // has the values of the call's context, such as a trace; for renewal, loss, undo and Detach it is Background

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// A Holder names the process that holds a lock, for people. A process writes it into
-// [Options].Label, and [Info.Holder] reads it.
+// A Holder names the process that holds a lock, for people: [Options].Label says it, and [Info.Holder] reads it.
 type Holder struct {
 	Host  string
 	PID   int

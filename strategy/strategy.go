@@ -8,13 +8,12 @@
 //		return work(ctx) // ctx ends the moment the lock is lost
 //	})
 //
-// [Options] keep four durations apart: the TTL, for which the servers keep a lock without renewal; the
-// wait, which ctx bounds; the operation time-out of one attempt, renewal or release; the maximum hold,
-// after which renewal stops.
+// [Options] keep four durations apart: the TTL, for which the servers keep a lock without renewal; the wait, which ctx bounds; the
+// operation time-out of one attempt, renewal or release; the maximum hold, after which renewal stops.
 //
-// No lease can prevent one thing. A paused holder (a long garbage collection, a stopped process, a
-// suspended machine) does not notice its deadline until it runs again, and then it may write late. So
-// give [Lease.Fence] to the store that the lock protects. The store can then refuse the late write.
+// No lease can prevent one thing. A paused holder (a long garbage collection, a stopped process, a suspended machine) does not
+// notice its deadline until it runs again, and then it may write late. So give [Lease.Fence] to the store that the lock protects:
+// it can then refuse the late write.
 //
 // From v1 on, a minor version may add methods to these interfaces, and fields to these structs. So a decorator, or a fake in
 // your tests, embeds the interface that it implements, and a literal of a struct names its fields.
@@ -27,40 +26,34 @@ import (
 
 // A Strategy is an algorithm with its servers. It is safe for concurrent use.
 type Strategy interface {
-	// NewLock returns the lock of that name: 1 … 1024 bytes, any bytes. Locks of one name are
-	// the same lock. It does no I/O. Every call on a lock whose name is not allowed returns an error.
+	// NewLock returns the lock of that name: 1 … 1024 bytes, any bytes; of another name every call on the lock is an error. Locks
+	// of one name are the same lock. It does no I/O.
 	NewLock(name string) Lock
 
-	// With returns a Strategy on the same connections whose options are those of this one, changed by the function. An
-	// option that was not given takes the default that goes with the change. Close one of the strategies once: that closes
-	// all of them.
+	// With returns a Strategy on the same connections whose options are those of this one, changed by the function. An option
+	// that was not given takes the default that goes with the change. Close of one of the strategies closes all of them.
 	With(change func(*Options)) (Strategy, error)
 
-	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys,
-	// and allow their user all that locks need. If Options.Wait names a way to wait, Check asks for the
-	// rights that this way needs, too. It leaves nothing behind. The error says what to change.
+	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys, and allow all that locks
+	// need, and the way to wait that Options.Wait names. It leaves nothing behind. The error says what to change.
 	Check(ctx context.Context) error
 
-	// Inspect reads the holder of the lock of that name. It changes nothing. The lock may have changed
-	// hands when Inspect returns.
+	// Inspect reads who holds the lock of that name, and changes nothing. The holder may be another when Inspect returns.
 	Inspect(ctx context.Context, name string) (Info, error)
 
-	// ForceRelease takes the lock, with all its holds, from the holder that Inspect saw. ErrLost means:
-	// that holder had lost the lock before, and nothing has changed. The old holder learns of its loss at
-	// its next renewal, or at its deadline. Until then only a fence keeps its writes apart from those of
-	// the next holder.
+	// ForceRelease takes the lock, with all its holds, from the holder that Inspect saw. ErrLost: that holder had lost the lock
+	// before, and nothing has changed. The old holder learns of its loss at its next renewal, or at its deadline. Until then
+	// only a fence keeps its writes apart from those of the next holder.
 	ForceRelease(ctx context.Context, seen Info) error
 
-	// Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another process: in one step
-	// it renews the lock and gives the hold a new token and a new fence. So a token can be adopted
-	// once. ErrLost means: the token was not the holder's any more, or the answer came too late. After
-	// ErrUnknown the caller has not adopted the lock, and the engine releases it in the background.
+	// Adopt makes a lease of a token that [Lease.Detach] gave, perhaps in another process: in one step it renews the lock and
+	// gives the hold a new token and fence. So a token can be adopted once. ErrLost: the token was not the holder's any more, or
+	// the answer came too late. After ErrUnknown the caller has not adopted the lock, and the engine releases it.
 	Adopt(ctx context.Context, name, token string) (Lease, error)
 
-	// Close ends everything: waiters get ErrClosed, renewal stops, each undo gets a last try, and the
-	// connections that New made are closed (the caller's pool is not). It waits until no goroutine is
-	// left. Locks that are held lapse with their TTL. So does what could not be undone: an [EventUndoFailed] reports
-	// each. The error says which connections could not be closed.
+	// Close ends everything, and waits until no goroutine is left: waiters get ErrClosed, renewal stops, each undo gets a last
+	// try, and the connections that New made are closed (the caller's pool is not). Locks that are held expire with their TTL. So
+	// does what could not be undone: an [EventUndoFailed] reports each. The error says which connections could not be closed.
 	Close() error
 }
 

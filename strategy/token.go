@@ -7,18 +7,15 @@ import (
 
 const (
 	uuidLen    = 36 // bytes
-	shownBytes = 6  // of a token: 24 of a UUID's random bits; 50 stay hidden, of a marked token 38
+	shownBytes = 6  // of a token, its end, because tokens drawn at the same time begin alike: 24 of a UUID's random bits; 50 stay hidden, of a marked token 38
 )
 
-// ShortToken returns the part of a token that texts show: a …, its last 6 bytes, and its
-// [Options].Label, as in …3f4a5b:host-7. That part distinguishes holds. (Tokens that were drawn at the
-// same time begin alike.) It is not enough to take the lock; the whole token is ([Strategy.Adopt]).
+// ShortToken returns the part of a token that texts show: a …, its last 6 bytes, and its [Options].Label, as in …3f4a5b:host-7.
+// That distinguishes holds, and is not enough to take the lock, as the whole token is ([Strategy.Adopt]). Of any other name, such
+// as an owner or the token of another library, ShortToken shows half at most.
 //
-// Of any other name ShortToken shows half at most. Such a name is the token of another library, or an
-// owner: the owner's name is enough to enter a re-entrant lock. An empty token stays empty.
-//
-// The texts of all errors follow this rule, so they may be logged. Fields, such as
-// [HeldError].Holder and [Event].Token, have the whole token: log ShortToken of them.
+// The texts of all errors follow this rule, so they may be logged. Fields, such as [HeldError].Holder and [Event].Token, have the
+// whole token: log ShortToken of them.
 func ShortToken(token string) string {
 	if token == "" {
 		return ""
