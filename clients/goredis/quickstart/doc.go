@@ -1,0 +1,2 @@
+// Quickstart is the first lock that the README shows, on go-redis.
+package main
